@@ -1,5 +1,5 @@
-/* A disk whose syncs fail: preload this into a process, and fsync and fdatasync answer EIO while the file named by
- * FAIL_SYNCS_WHILE exists. Everything else goes to the real calls. */
+/* Simulates a disk whose syncs fail. Preloaded into a process, it makes fsync and fdatasync return EIO while the file
+ * named by FAIL_SYNCS_WHILE exists. All other calls go to the real functions. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

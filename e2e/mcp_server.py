@@ -1,6 +1,6 @@
-"""An MCP server for tests, on standard input and output, with nothing but Python's own library.
+"""An MCP server for tests, on standard input and output, with the Python standard library only.
 
-It speaks the protocol as a server should, unless its first argument says how it is not to behave.
+It follows the protocol, unless its first argument names a kind of misbehaviour.
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 MODE = sys.argv[1] if len(sys.argv) > 1 else "well"
 
 
-def say(message):
+def send(message):
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
@@ -70,7 +70,7 @@ def call(identity, name, given):
         sys.stdout.write("x" * (50 << 20) + "\n")
         sys.stdout.flush()
     if name == "twice":
-        say({"jsonrpc": "2.0", "id": identity, "result": text("first")})
+        send({"jsonrpc": "2.0", "id": identity, "result": text("first")})
         return text("second")
     return text("it cannot", failed=True)
 
@@ -99,7 +99,7 @@ def main():
         for _ in range(10_000):
             print("not a message")
     if MODE == "asks":
-        say({"jsonrpc": "2.0", "id": "mine", "method": "sampling/createMessage", "params": {}})
+        send({"jsonrpc": "2.0", "id": "mine", "method": "sampling/createMessage", "params": {}})
     for line in sys.stdin:
         message = json.loads(line)
         if "method" not in message or "id" not in message:
@@ -108,9 +108,9 @@ def main():
             continue
         result = answer(message)
         if result is None:
-            say({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no such method"}})
+            send({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no such method"}})
         else:
-            say({"jsonrpc": "2.0", "id": message["id"], "result": result})
+            send({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
 
 main()

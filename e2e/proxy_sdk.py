@@ -1,9 +1,9 @@
-"""The official SDKs of Anthropic and OpenAI, pointed at Tribune's model proxy and otherwise as anyone uses them.
+"""Runs the official SDKs of Anthropic and OpenAI against Tribune's model proxy, with their default settings otherwise.
 
     proxy_sdk.py BASE_URL OPERATOR_TOKEN AGENT_PASS FORBIDDEN
 
-BASE_URL is the daemon's. The provider behind it answers with what `crates/cli/tests/it/proxy.rs` gave it, in this order. FORBIDDEN
-is the provider's key: it must be in nothing that an SDK sees. Prints one line per conversation; a failed assertion ends it.
+BASE_URL is the daemon's. The fake provider behind it sends the answers of `crates/cli/tests/it/proxy.rs` in order. FORBIDDEN is the
+provider's key, which no SDK may receive. Prints one line per conversation; a failed assertion ends the program.
 """
 
 import sys
@@ -20,7 +20,7 @@ WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "requir
 
 
 def raises(kind, call):
-    """The error that a call must end with."""
+    """Return the error that a call must raise."""
     try:
         call()
     except kind as error:
@@ -48,7 +48,7 @@ def claude():
     assert (call.name, call.input) == ("weather", {"city": "Zürich"})
     assert (answer.usage.input_tokens, answer.usage.output_tokens) == (30, 7)
 
-    # Its result goes back, and the last words come.
+    # Send the result back and read the final text.
     messages.append({"role": "assistant", "content": [block.to_dict() for block in answer.content]})
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "18 degrees, föhn"}
     messages.append({"role": "user", "content": [result]})
@@ -63,7 +63,7 @@ def claude():
     assert raw.parse().content[0].text == "Hello."
     assert client.messages.count_tokens(messages=messages[:1], model=CLAUDE).input_tokens == 12
 
-    # What goes wrong at the provider, and what goes wrong here.
+    # Errors of the provider, and errors of the proxy.
     missing = raises(anthropic.NotFoundError, lambda: client.messages.create(messages=messages[:1], model="no", max_tokens=1))
     assert "model: no" in str(missing)
     refused = raises(anthropic.AuthenticationError, lambda: client.messages.create(messages=messages[:1], model=CLAUDE, max_tokens=1))
@@ -72,7 +72,7 @@ def claude():
     wrong = client.with_options(api_key="trb_wrong")
     raises(anthropic.AuthenticationError, lambda: wrong.messages.create(messages=messages[:1], model=CLAUDE, max_tokens=1))
 
-    # An agent with a pass, and a model that it was not given.
+    # An agent with a proxy token, and a model that it may not use.
     agent = client.with_options(api_key=PASS)
     denied = raises(anthropic.PermissionDeniedError, lambda: agent.messages.create(messages=messages[:1], model="claude-opus-5-5", max_tokens=1))
     assert "may ask `anthropic:claude-haiku-4-5` and nothing else" in str(denied)
@@ -85,7 +85,7 @@ def gpt():
     tools = [{"type": "function", "function": {"name": "weather", "parameters": WEATHER}}]
     messages = [{"role": "user", "content": "How is the weather in Zürich?"}]
 
-    # The call is streamed, and nothing is there that was not asked for.
+    # The call is streamed, and the stream has only what was requested.
     name, arguments, identity, text, reason = "", "", "", "", None
     for chunk in client.chat.completions.create(model=GPT, messages=messages, tools=tools, stream=True):
         assert chunk.choices and chunk.usage is None, chunk
@@ -99,7 +99,7 @@ def gpt():
     assert (text, name, arguments) == ("Let me look that up.", "weather", '{"city":"Zürich"}')
     assert reason == "tool_calls"
 
-    # Its result goes back, and the last words come, with the tokens, which are asked for this time.
+    # Send the result back and read the final text, this time with the token usage, which is requested.
     function = {"name": name, "arguments": arguments}
     messages.append({"role": "assistant", "tool_calls": [{"id": identity, "type": "function", "function": function}]})
     messages.append({"role": "tool", "tool_call_id": identity, "content": "18 degrees, föhn"})
@@ -114,7 +114,7 @@ def gpt():
     plain = openai.OpenAI(base_url=f"{BASE}/v1/proxy/openai", api_key=TOKEN)
     assert plain.chat.completions.create(model=GPT, messages=messages[:1]).choices[0].message.content == "Hello."
 
-    # What goes wrong at the provider, and what goes wrong here.
+    # Errors of the provider, and errors of the proxy.
     missing = raises(openai.NotFoundError, lambda: client.chat.completions.create(model="no", messages=messages[:1]))
     assert "does not exist" in str(missing)
     raises(openai.PermissionDeniedError, lambda: client.responses.retrieve("resp_1"))

@@ -6,22 +6,22 @@ reads the export folder and the files you name, and writes nothing.
 
 `integrity: sound` proves, provided that --key is a key you got by a way you trust:
   - every entry is canonical JSON (RFC 8785) and its CID is the BLAKE3 hash of its content;
-  - no CID stands twice, every parent stands earlier, every entity counts 0, 1, 2, ... without a gap;
+  - no CID occurs twice, every parent occurs earlier, every entity counts 0, 1, 2, ... without a gap;
   - every attestation is a valid Ed25519 signature by the key that the entry names;
-  - every log key was named by the one before it, and your key is in this line of keys;
+  - every log key was named by the one before it, and your key is in this key history;
   - the entries are, in this order, the leaves of the RFC 6962 tree whose root the log key signed;
-  - every tile and entry bundle fits these leaves, and inclusion proofs made from the tiles hold.
+  - every tile and entry bundle matches these leaves, and inclusion proofs made from the tiles hold.
 
 `completeness: shown up to N` proves that the first N entries are those that were signed when the
-file you kept was made: since then, none of them was cut, changed or moved.
+file you kept was made: since then, none of them was removed, changed or moved.
 
 Not proven:
-  - that an entry tells the truth or the right time, or that everything done was logged;
-  - that nothing was cut after the largest checkpoint you kept, so keep one yourself;
-  - that others were shown the same log: whoever holds the log key can sign two, and only comparing
-    the checkpoints that several people kept shows it;
-  - who stands behind an `attested_by` key, or that a key was not stolen;
-  - cosignatures of witnesses, whose keys are not known here (only the form of the line is checked);
+  - that an entry is true or has the right time, or that every action was logged;
+  - that nothing was removed after the largest checkpoint you kept, so keep one yourself;
+  - that others were shown the same log: the holder of the log key can sign two, and only comparing
+    the checkpoints that several people kept reveals it;
+  - who owns an `attested_by` key, or that a key was not stolen;
+  - cosignatures of witnesses, whose keys are unknown here (only the form of the line is checked);
   - what an entry means: of actor, source, target, tags, timestamp and envelope only the form is checked.
 
 Exit codes: 0 good, 2 broken, 3 incomplete, 64 wrong usage.
@@ -51,8 +51,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 GOOD, BROKEN, INCOMPLETE, USAGE = 0, 2, 3, 64
 HASH = 32  # bytes of a SHA-256 hash, of a CID and of an Ed25519 public key
 TILE = 256  # hashes in a full tile
-MAX_READ = 64 << 20  # bytes of one line or one file: more would only be there to exhaust our memory
-MAX_SIGNATURES = 32  # under one note, so that a note cannot keep us busy; C2SP asks for at least 16
+MAX_READ = 64 << 20  # bytes of one line or one file; the limit protects this program's memory
+MAX_SIGNATURES = 32  # under one note, to bound the work; C2SP requires at least 16
 CID_CONTEXT = "tribune 2026 ledger entry v1"
 ATTESTATION = "tribune/attestation/v1\n"
 ENTRY_KEYS = set(
@@ -93,7 +93,7 @@ class Broken(Exception):
 
 
 class Incomplete(Exception):
-    """What is present is sound, but something else was validly signed."""
+    """The entries are sound, but another log was validly signed."""
 
 
 def need(holds: object, otherwise: str) -> None:
@@ -103,7 +103,7 @@ def need(holds: object, otherwise: str) -> None:
 
 @contextmanager
 def about(what: str) -> Iterator[None]:
-    """Say in front of a finding what it is about."""
+    """Prefix each finding with its subject."""
     try:
         yield
     except (Broken, Incomplete) as why:
@@ -129,7 +129,7 @@ def utf8(data: bytes) -> str:
 
 
 def unbase64(text: str, size: int | None = None) -> bytes:
-    """Decode the one canonical spelling, so that no two texts mean the same bytes."""
+    """Decode canonical base64 only, so that no two texts mean the same bytes."""
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:
@@ -191,7 +191,7 @@ class Checkpoint(NamedTuple):
 
 
 def parse_checkpoint(note: str) -> Checkpoint:
-    """Read the form only: the content counts for nothing until a signature was checked."""
+    """Parse the form only: the content is not trusted until a signature was checked."""
     need(not any(c < " " and c != "\n" for c in note), "a signed note must not hold control characters.")
     text, _, below = note.rpartition("\n\n")
     lines = text.split("\n")
@@ -312,7 +312,7 @@ def read_leaves(tiles: Path, size: int) -> bytes:
 
 
 def check_tiles(tiles: Path, tree: Tree) -> None:
-    """Compare every file under tile/ with the tree, and see that none is missing."""
+    """Compare every file under tile/ with the tree, and check that none is missing."""
     missing = {tile_path("entries", *tile) for tile in tiles_of(tree.size, 0)}
     for level in range(0, 1 + (len(tree.levels) - 1) // 8):
         missing |= {tile_path(level, *tile) for tile in tiles_of(tree.size, level)}
@@ -325,7 +325,7 @@ def check_tiles(tiles: Path, tree: Tree) -> None:
 
 
 def check_tile(tiles: Path, path: str, tree: Tree) -> None:
-    """Partial tiles of smaller sizes may still be there; they must hold the same hashes, only fewer."""
+    """Partial tiles of smaller sizes may remain; they must hold the first hashes of the full one."""
     match = re.fullmatch(r"(entries|[0-9]{1,2})/((?:x[0-9]{3}/)*[0-9]{3})(?:\.p/([0-9]{1,3}))?", path)
     if match is None:
         raise Broken("this is not the name of a tile.")
@@ -340,11 +340,11 @@ def check_tile(tiles: Path, path: str, tree: Tree) -> None:
         records = [data[at : at + 2 + HASH] for at in range(0, len(data), 2 + HASH)]
         need(all(record[:2] == b"\x00\x20" for record in records), "a bundle must hold CIDs of 32 bytes.")
         data = b"".join(leaf_hash(record[2:]) for record in records)
-    need(data == expected, "the content does not fit the entries.")
+    need(data == expected, "the content does not match the entries.")
 
 
 def check_samples(tiles: Path, size: int, root: bytes) -> None:
-    """Prove a few leaves with nothing but the tiles, as a client of the log would."""
+    """Prove a few leaves from the tiles alone, as a client of the log would."""
 
     def node(level: int, index: int) -> bytes:
         tile_level, height = divmod(level, 8)
@@ -372,7 +372,7 @@ def raw_cid(text: str) -> bytes:
 
 
 def parse_entry(line: bytes) -> Entry:
-    """Check all that one entry shows alone: its form, its CID, its attestation."""
+    """Check what needs only one entry: its form, its CID, its attestation."""
     try:
         entry: Entry = json.loads(utf8(line), object_pairs_hook=unique_keys)
         canonical = rfc8785.dumps(entry)
@@ -382,7 +382,7 @@ def parse_entry(line: bytes) -> Entry:
     need(isinstance(entry, dict) and set(entry) == ENTRY_KEYS, "the line does not have exactly the keys of an entry.")
     content = rfc8785.dumps({key: value for key, value in entry.items() if key not in ("cid", "proof")})
     cid = "b3:" + blake3.blake3(content, derive_key_context=CID_CONTEXT).hexdigest()
-    need(entry["cid"] == cid, f"the content does not fit the CID; it hashes to {cid}.")
+    need(entry["cid"] == cid, f"the content does not match the CID; it hashes to {cid}.")
     need(entry["quality"] in QUALITIES, "the quality is unknown.")
     check_form(entry, len(content))
     check_attestation(entry["attested_by"], entry["proof"], cid)
@@ -395,7 +395,7 @@ def depth(value: Any) -> int:
 
 
 def is_text(value: Any, most: int) -> bool:
-    """A text with a character and none that would steer a terminal."""
+    """A text that is not empty and has no control character, which could control a terminal."""
     fits = isinstance(value, str) and 1 <= len(value.encode()) <= most
     return fits and not any(unicodedata.category(c) == "Cc" for c in value)
 
@@ -414,9 +414,9 @@ def check_form(entry: Entry, size: int) -> None:
     need(is_tags, f"tags must be at most {MAX_TAGS} texts of 1 to {MAX_TAG} bytes.")
     is_time = isinstance(entry["timestamp"], str) and re.fullmatch(TIMESTAMP, entry["timestamp"])
     try:
-        need(is_time and datetime.fromisoformat(entry["timestamp"]), "the timestamp does not have the one form allowed.")
+        need(is_time and datetime.fromisoformat(entry["timestamp"]), "the timestamp does not have the canonical form.")
     except ValueError:
-        raise Broken("the timestamp is no moment in time.") from None
+        raise Broken("the timestamp is not a valid time.") from None
     if envelope is not None:
         is_envelope = isinstance(envelope, dict) and set(envelope) == {"scheme", "epoch", "ciphertext", "audience"}
         need(is_envelope and envelope["scheme"] == "xchacha20poly1305+x25519", "the envelope has an unknown form.")
@@ -449,7 +449,7 @@ def check_attestation(attester: Any, proof: Any, cid: str) -> None:
 
 
 class Log:
-    """The entries in order, held against the tree, and the line of log keys that they name."""
+    """The entries in order, compared with the tree, and the history of log keys that they name."""
 
     def __init__(self, tree: Tree, trusted: Vkey) -> None:
         self.tree = tree
@@ -464,24 +464,24 @@ class Log:
             need(path.is_file(), "the file is missing.")
         with path.open("rb") as file:
             while line := file.readline(MAX_READ):
-                # The label shows the CID that the line claims, right or wrong.
+                # The label shows the CID that the line claims, which may be wrong.
                 claimed = re.search(rb'"cid":"(b3:[0-9a-f]{64})"', line)
                 with about(f"entry {self.count}" + (f" ({claimed[1].decode()})" if claimed else "")):
                     need(line.endswith(b"\n"), f"the line has no end, or is longer than {MAX_READ} bytes.")
-                    need(self.count < self.tree.size, "the entry stands after the last one that was signed.")
+                    need(self.count < self.tree.size, "the entry comes after the last one that was signed.")
                     self.append(parse_entry(line[:-1]))
 
     def append(self, entry: Entry) -> None:
         cid, entity, seq, parents = raw_cid(entry["cid"]), entry["entity_id"], entry["seq"], entry["parents"]
-        need(cid not in self.cids, "the same CID stands earlier in the log.")
+        need(cid not in self.cids, "the same CID occurs earlier in the log.")
         need(isinstance(entity, str), "entity_id must be a text.")
         expected = self.next_seq.get(entity, 0)
         need(type(seq) is int and seq == expected, f"seq must be {expected} for entity `{entity}`.")
         need(isinstance(parents, list), "parents must be a list.")
         for parent in parents:
             is_cid = isinstance(parent, str) and re.fullmatch("b3:[0-9a-f]{64}", parent)
-            need(is_cid and raw_cid(parent) in self.cids, f"the parent does not stand earlier in the log: `{parent}`.")
-        need(leaf_hash(cid) == self.tree.node(0, self.count), "the tiles have another entry at this place.")
+            need(is_cid and raw_cid(parent) in self.cids, f"the parent does not occur earlier in the log: `{parent}`.")
+        need(leaf_hash(cid) == self.tree.node(0, self.count), "the tiles have another entry at this index.")
         need(self.count > 0 or entry["quality"] == "key_change", "the first entry must be a key_change.")
         if entry["quality"] == "key_change":
             self.change_key(entry["payload"], entry["attested_by"])
@@ -503,10 +503,10 @@ class Log:
     def signer(self, checkpoint: Checkpoint) -> Vkey:
         """Check a checkpoint's signature by the key in force at its size.
 
-        Beyond the entries present a key_change may have been cut. There the key you trust may sign
-        too, unless it is one of the known keys: then only the last of those is in force.
+        Beyond the present entries a key_change may have been removed. There the key you trust may
+        sign too, unless it is one of the known keys: then only the last of those is in force.
         """
-        need(checkpoint.size > 0, "a checkpoint of size 0 says nothing about any entry.")
+        need(checkpoint.size > 0, "a checkpoint of size 0 covers no entry.")
         known = [key for index, key in self.keys if index < checkpoint.size]
         allowed = known[-1:]
         if checkpoint.size > self.count and self.trusted not in known:
@@ -535,8 +535,8 @@ def verify_export(folder: Path, trusted: Vkey) -> Log:
     log.read_entries(folder / "entries.jsonl")
     with about("checkpoint"):
         signer = log.signer(checkpoint)
-    is_in_line = trusted == signer or trusted in [key for _, key in log.keys]
-    need(is_in_line, f"the key you trust is not in this log's line of keys: `{trusted.text}`.")
+    is_in_history = trusted == signer or trusted in [key for _, key in log.keys]
+    need(is_in_history, f"the key you trust is not in this log's key history: `{trusted.text}`.")
     with about("ledger.vkey"):
         is_in_force = read(folder / "ledger.vkey") == f"{signer.text}\n".encode()
         need(is_in_force, f"the file must hold the key in force on one line: `{signer.text}`.")
@@ -545,7 +545,7 @@ def verify_export(folder: Path, trusted: Vkey) -> Log:
     return log
 
 
-# --- What the reviewer kept: each check returns the size that it vouches for, and what it found ---
+# --- Files that the reviewer kept: each check returns the size that it proves, and a message ---
 
 
 def check_checkpoint(log: Log, data: bytes) -> tuple[int, str]:
@@ -596,7 +596,7 @@ class Parser(argparse.ArgumentParser):
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser = Parser(description="Check a Tribune ledger export without trusting Tribune.", allow_abbrev=False)
     parser.add_argument("export", metavar="EXPORT", type=Path, help="the folder to check")
-    why_key = "whoever forges an export forges the key in it too, so the one in the folder proves nothing"
+    why_key = "a forged export contains a forged key, so the one in the folder proves nothing"
     parser.add_argument("--key", metavar="VKEY_OR_FILE", help=f"the verifier key you trust; required: {why_key}")
     repeated: dict[str, Any] = {"metavar": "FILE", "type": Path, "action": "append", "default": []}
     parser.add_argument("--checkpoint", **repeated, help="a checkpoint that you kept elsewhere")
@@ -617,8 +617,8 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     return args
 
 
-def say(line: str) -> None:
-    """Print one line in plain ASCII, so that text from an export cannot pass for a line of ours."""
+def print_line(line: str) -> None:
+    """Print one line in plain ASCII, so that text from an export cannot imitate the output of this program."""
     print(ascii(line[:1000])[1:-1])
 
 
@@ -640,20 +640,20 @@ def verify(args: argparse.Namespace) -> int:
         except Broken as why:
             if check is not check_checkpoint:
                 raise
-            # A checkpoint from elsewhere that proves nothing says nothing against the export.
+            # An invalid checkpoint from elsewhere proves nothing against the export.
             failures.append(str(why))
         else:
             vouched.append((size, str(path)))
-            say(f"{path}: {found}")
-    say("integrity: sound")
+            print_line(f"{path}: {found}")
+    print_line("integrity: sound")
     for failure in failures:
-        say(f"completeness: FAILED: {failure}")
+        print_line(f"completeness: FAILED: {failure}")
     if failures:
         return INCOMPLETE
     if vouched:
-        say("completeness: shown up to {} entries by {}".format(*max(vouched)))
+        print_line("completeness: shown up to {} entries by {}".format(*max(vouched)))
     else:
-        say("completeness: not checked: without a checkpoint kept elsewhere, a cut at the end cannot be seen.")
+        print_line("completeness: not checked: without a checkpoint kept elsewhere, removal at the end cannot be detected.")
     return GOOD
 
 
@@ -662,10 +662,10 @@ def main(argv: list[str]) -> int:
     try:
         return verify(args)
     except Broken as why:
-        say(f"integrity: BROKEN: {why}")
+        print_line(f"integrity: BROKEN: {why}")
     except Exception as why:  # an export that cannot be checked to the end is not sound, whatever the reason
-        say(f"integrity: BROKEN: the check could not go on: {type(why).__name__}: {why}")
-    say("completeness: not checked: the integrity is broken.")
+        print_line(f"integrity: BROKEN: the check could not go on: {type(why).__name__}: {why}")
+    print_line("completeness: not checked: the integrity is broken.")
     return BROKEN
 
 

@@ -1,5 +1,6 @@
-//! A prompt over ACP: from an editor through `tribune acp` and the daemon to the agent and back, every record durable, beside the
-//! smallest agent that the official SDK makes, which keeps none. Then a hundred sessions at once.
+//! Latency of a prompt over ACP, from an editor through `tribune acp` and the daemon to the agent and back, with
+//! durable records. The baseline is a minimal agent of the official SDK, which keeps no records. Then a hundred
+//! concurrent sessions.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::log::TempHome;
+use crate::log::BenchHome;
 use crate::server::percentile;
 
 const SCRIPT: &str = "!say The quick brown fox\n!say jumps over the lazy dog.";
@@ -31,15 +32,15 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         println!("  not measured: build `tribune` with the same profile first");
         return Ok(());
     }
-    let home = TempHome::new()?;
+    let home = BenchHome::new()?;
     let root = home.home.root();
     std::fs::create_dir_all(root)?;
     std::fs::write(root.join("config.json5"), "{ gateway: { address: '127.0.0.1:0' } }")?;
-    let mut own = Agent::start(Command::new(&tribune).arg("--home").arg(root).arg("acp"))?;
+    let mut own = AcpProcess::start(Command::new(&tribune).arg("--home").arg(root).arg("acp"))?;
     let node = programs.join("node_modules/node/bin/node");
-    let mut theirs = Agent::start(Command::new(node).arg(programs.join("agent.mjs")))?;
+    let mut theirs = AcpProcess::start(Command::new(node).arg(programs.join("agent.mjs")))?;
     let (session, other) = (own.session()?, theirs.session()?);
-    // By turns, so that both meet the same machine.
+    // Alternately, so that both run under the same load.
     let (mut ours, mut minimal) = (Vec::new(), Vec::new());
     for round in 0..PROMPTS + 20 {
         let (mine, its) = (own.prompt(&session)?, theirs.prompt(&other)?);
@@ -74,19 +75,19 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// An agent over its standard streams.
-struct Agent {
+/// An ACP agent process, driven over its standard streams.
+struct AcpProcess {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     next: u64,
 }
 
-impl Agent {
+impl AcpProcess {
     fn start(command: &mut Command) -> Result<Self, Box<dyn Error>> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let stdin = child.stdin.take().ok_or("no way in")?;
-        let stdout = BufReader::new(child.stdout.take().ok_or("no way out")?);
+        let stdin = child.stdin.take().ok_or("no standard input")?;
+        let stdout = BufReader::new(child.stdout.take().ok_or("no standard output")?);
         let mut agent = Self { child, stdin, stdout, next: 0 };
         agent.call("initialize", &json!({ "protocolVersion": 1, "clientCapabilities": {} }))?;
         Ok(agent)
@@ -99,16 +100,16 @@ impl Agent {
         Ok(self.next)
     }
 
-    /// The next answer to anything; what is told in between is read and left.
+    /// The next response to any request. Skips notifications.
     fn answer(&mut self) -> Result<Value, Box<dyn Error>> {
         loop {
             let mut line = String::new();
             if self.stdout.read_line(&mut line)? == 0 {
                 return Err("the agent ended".into());
             }
-            let said: Value = serde_json::from_str(&line)?;
-            if said["method"].is_null() {
-                return Ok(said);
+            let message: Value = serde_json::from_str(&line)?;
+            if message["method"].is_null() {
+                return Ok(message);
             }
         }
     }
@@ -147,7 +148,7 @@ impl Agent {
     }
 }
 
-impl Drop for Agent {
+impl Drop for AcpProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

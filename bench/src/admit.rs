@@ -1,4 +1,5 @@
-//! A decision with its durable record, beside one sync of the same disk; and an inbox with ten thousand calls in it.
+//! A decision with its durable record, compared with one sync of the same disk; and an approval inbox with ten thousand
+//! calls.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -11,13 +12,13 @@ use tribune_config::Config;
 use tribune_daemon::daemon::Daemon;
 use tribune_storage::clock::SystemClock;
 
-use crate::log::TempHome;
+use crate::log::BenchHome;
 use crate::server::percentile;
-use crate::turns::{Syncs, ms};
+use crate::turns::{SyncProbe, ms};
 
 const DECISIONS: usize = 2_000;
 
-/// Calls that wait, and how many of them in one session.
+/// Pending calls, and how many of them are in one session.
 const PENDING: usize = 10_000;
 const PER_SESSION: usize = 50;
 
@@ -27,12 +28,12 @@ const OPERATIONS: usize = 500;
 const ASK: &str = r#"@id("ask-search") forbid(principal, action == Tribune::Action::"search", resource) unless { context.approved };"#;
 
 pub(crate) fn run() -> Result<(), Box<dyn Error>> {
-    println!("admit: a decision with its durable record, by turns with one fdatasync; goal: p99 <= 2 x");
-    let home = TempHome::new()?;
+    println!("admit: a decision with its durable record, alternating with one fdatasync; goal: p99 <= 2 x");
+    let home = BenchHome::new()?;
     let root = home.home.root();
     std::fs::create_dir_all(root.join("policy"))?;
     std::fs::write(root.join("policy/ask.cedar"), ASK)?;
-    let syncs = Syncs::new(root.parent().unwrap_or(root))?;
+    let sync_probe = SyncProbe::new(root.parent().unwrap_or(root))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let mut config = Config::default();
@@ -40,7 +41,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         let daemon = Daemon::start(&home.home, &config, Arc::new(SystemClock)).await?;
         let token = std::fs::read_to_string(daemon.token_path())?;
         let mut client = Client::connect(&daemon.address().to_string(), Some(token.trim())).await?;
-        decisions(&daemon, &mut client, syncs).await?;
+        decisions(&daemon, &mut client, sync_probe).await?;
         inbox(&daemon, &mut client).await?;
         drop(client);
         daemon.stop(std::future::pending()).await;
@@ -62,11 +63,15 @@ fn call(tool: &str, n: usize) -> ToolCall {
     }
 }
 
-async fn decisions(daemon: &Daemon, client: &mut Client, mut syncs: Syncs) -> Result<(), Box<dyn Error>> {
+async fn decisions(
+    daemon: &Daemon,
+    client: &mut Client,
+    mut sync_probe: SyncProbe,
+) -> Result<(), Box<dyn Error>> {
     let key = open(client, 0).await?;
     let (mut taken, mut bare) = (Vec::with_capacity(DECISIONS), Vec::with_capacity(DECISIONS));
     for n in 0..DECISIONS {
-        bare.push(syncs.once()?);
+        bare.push(sync_probe.once()?);
         let started = Instant::now();
         daemon.sessions().governance().asked_for(&key, call("read", n), Duration::ZERO).await?;
         taken.push(started.elapsed());

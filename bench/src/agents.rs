@@ -1,5 +1,6 @@
-//! What the daemon adds to an agent of another make: the same agent spoken with directly, without a box, and through the daemon in
-//! one, with a call that the law decides and without; what keeping it between turns is worth; and what twenty that do nothing take.
+//! The overhead of the daemon for CLI agents: the same agent directly without a sandbox, and through the daemon in its
+//! sandbox, with and without a call that the law decides. Also the gain of keeping an agent between turns, and the
+//! memory of twenty idle agents.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Write};
@@ -9,40 +10,40 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tribune_storage::home::Home;
 
-use crate::log::TempHome;
-use crate::server::{Server, percentile};
-use crate::turns::{ms, turn, turn_saying};
+use crate::log::BenchHome;
+use crate::server::{DaemonProcess, percentile};
+use crate::turns::{ms, turn, turn_with_prompt};
 
 const TURNS: usize = 500;
 
-/// What makes the agent ask leave for a call before it answers.
+/// The prompt that makes the agent request permission for a call before it answers.
 const CALLS: &str = "call";
 
-/// What it calls then.
+/// The command of that call.
 const COMMAND: &str = "true";
 
-/// Agents that are kept at once.
+/// Agents that stay alive at the same time.
 const KEPT: usize = 20;
 
 pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     println!(
-        "agents: a turn of an agent over ACP, through the daemon and its box, over the same agent directly"
+        "agents: a turn of an agent over ACP, through the daemon and its sandbox, over the same agent directly"
     );
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let folder = TempHome::new()?;
-    // Boxes are told where things are from the root on.
+    let folder = BenchHome::new()?;
+    // Mounts need absolute paths.
     let root = folder.home.root();
     let home = Home::at(root.parent().unwrap_or(root).canonicalize()?.join("home"));
-    // Where a box may look: the agent is this program.
+    // A folder that the sandbox can mount: the agent is this program.
     let place = tempfile::tempdir()?;
     let program = place.path().join("agent");
     std::fs::copy(std::env::current_exe()?, &program)?;
     std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    furnish(&home, &program.to_string_lossy(), &place.path().to_string_lossy())?;
+    write_home(&home, &program.to_string_lossy(), &place.path().to_string_lossy())?;
 
     let (started, direct) = directly(&program, "hello")?;
     let (_, direct_calls) = directly(&program, CALLS)?;
-    let server = Server::start(&home)?;
+    let server = DaemonProcess::start(&home)?;
     runtime.block_on(async {
         let mut client = server.client().await?;
         client.call("daemon.status", &json!({})).await?;
@@ -53,14 +54,14 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
             cold.push(turn(&mut client, &key(n)).await?);
         }
         let after = server.resident()?;
-        let boxes = server.descendants()?;
+        let sandboxes = server.descendants()?;
         let mut warm = Vec::with_capacity(TURNS);
         for _ in 0..TURNS {
             warm.push(turn(&mut client, &key(0)).await?);
         }
         let mut calls = Vec::with_capacity(TURNS);
         for _ in 0..TURNS {
-            calls.push(turn_saying(&mut client, &key(0), CALLS).await?);
+            calls.push(turn_with_prompt(&mut client, &key(0), CALLS).await?);
         }
         let (p50, of_direct) = (percentile(&warm, 50), percentile(&direct, 50));
         println!(
@@ -78,7 +79,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         );
         let (with_call, of_direct_call) = (percentile(&calls, 50), percentile(&direct_calls, 50));
         println!(
-            "  with a call, directly p50 {:>7.3} ms; judged, on record and told of through the daemon p50 {:>7.3} ms   p99 {:>7.3} ms   \
+            "  with a call, directly p50 {:>7.3} ms; decided and recorded by the daemon p50 {:>7.3} ms   p99 {:>7.3} ms   \
              = {:.1} x, {:.3} ms more than a turn without",
             ms(of_direct_call),
             ms(with_call),
@@ -93,9 +94,9 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
             first.as_secs_f64() / p50.as_secs_f64()
         );
         println!(
-            "  {KEPT} kept agents: the daemon grew by {:.0} KB each; their boxes have {:.1} MB each, the agent's own program among it",
+            "  {KEPT} kept agents: the daemon grew by {:.0} KB each; their sandboxes have {:.1} MB each, including the agent itself",
             after.saturating_sub(before) as f64 / KEPT as f64,
-            boxes as f64 / 1024.0 / KEPT as f64
+            sandboxes as f64 / 1024.0 / KEPT as f64
         );
         Ok::<_, Box<dyn Error>>(())
     })
@@ -105,12 +106,12 @@ fn key(n: usize) -> String {
     format!("agent:fake:rpc:local:dm:peer-{n}")
 }
 
-/// A house with the agent.
-fn furnish(home: &Home, program: &str, folder: &str) -> Result<(), Box<dyn Error>> {
+/// Writes a home with the agent's profile, mandate and law.
+fn write_home(home: &Home, program: &str, folder: &str) -> Result<(), Box<dyn Error>> {
     let profile = json!({ "id": "fake", "title": "fake", "command": [program, AGENT], "folders": [folder] });
     let agent = json!({ "id": "fake", "backend": "acp", "profile": "fake", "mandate": "work" });
     for (file, text) in [
-        // Nothing is tried meanwhile.
+        // No canary runs during the benchmark.
         ("config.json5", "{ canary: { every: 'off' } }".to_owned()),
         ("mandates/work.md", "---\ntools: read, exec\n---\n# For work\n".to_owned()),
         (
@@ -118,7 +119,7 @@ fn furnish(home: &Home, program: &str, folder: &str) -> Result<(), Box<dyn Error
             "@id(\"free\") permit(principal, action in Tribune::Action::\"side_effect\", resource);"
                 .to_owned(),
         ),
-        // Whatever the session has taken in by then.
+        // Allows the command whatever labels the session has.
         ("policy/law.json5", "{ overrides: { exec: \"off\" } }".to_owned()),
         ("profiles/fake.json5", profile.to_string()),
         ("data/agent-roster.jsonl", format!("{agent}\n")),
@@ -130,11 +131,11 @@ fn furnish(home: &Home, program: &str, folder: &str) -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// Speaks with the agent as the daemon does, and with nothing in between: how long its start takes, and each turn.
+/// Runs the agent without the daemon. Returns how long its start took, and each turn.
 fn directly(program: &std::path::Path, words: &str) -> Result<(Duration, Vec<Duration>), Box<dyn Error>> {
     let started = Instant::now();
     let mut child = Command::new(program).arg(AGENT).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let mut pipes = Pipes::of(&mut child)?;
+    let mut pipes = AgentPipes::of(&mut child)?;
     pipes.ask(1, "initialize", words)?;
     pipes.ask(2, "session/new", words)?;
     let started = started.elapsed();
@@ -149,19 +150,19 @@ fn directly(program: &std::path::Path, words: &str) -> Result<(Duration, Vec<Dur
     Ok((started, taken))
 }
 
-struct Pipes {
+struct AgentPipes {
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
 
-impl Pipes {
+impl AgentPipes {
     fn of(child: &mut Child) -> Result<Self, Box<dyn Error>> {
         let stdin = child.stdin.take().ok_or("no input")?;
         let stdout = BufReader::new(child.stdout.take().ok_or("no output")?);
         Ok(Self { stdin, stdout })
     }
 
-    /// Asks, says yes to whatever is asked meanwhile, and reads until the answer.
+    /// Sends a request, allows every permission request, and reads until the response.
     fn ask(&mut self, id: usize, method: &str, words: &str) -> Result<(), Box<dyn Error>> {
         let params = json!({ "sessionId": "s", "prompt": [{ "type": "text", "text": words }] });
         writeln!(
@@ -186,11 +187,12 @@ impl Pipes {
     }
 }
 
-/// The argument that makes this program the agent.
+/// The argument that makes this program run the fake agent.
 pub(crate) const AGENT: &str = "acp-agent";
 
-/// The agent: says two words in each turn, and asks leave for a call before that if it is told so.
-pub(crate) fn play() -> Result<(), Box<dyn Error>> {
+/// The fake agent: writes two pieces of text in each turn, and first requests permission for a call if the prompt asks
+/// for it.
+pub(crate) fn run_fake_agent() -> Result<(), Box<dyn Error>> {
     let mut out = std::io::stdout().lock();
     let mut lines = std::io::stdin().lock().lines();
     let mut turns = 0;
@@ -202,9 +204,9 @@ pub(crate) fn play() -> Result<(), Box<dyn Error>> {
             "session/new" => json!({ "sessionId": "s" }),
             "session/prompt" => {
                 turns += 1;
-                // What the house says to an agent that begins comes before what is said to it.
-                let said = message["params"]["prompt"].as_array().and_then(|blocks| blocks.last());
-                if said.is_some_and(|said| said["text"] == CALLS) {
+                // On the first turn the daemon puts its own instructions before the prompt.
+                let prompt = message["params"]["prompt"].as_array().and_then(|blocks| blocks.last());
+                if prompt.is_some_and(|prompt| prompt["text"] == CALLS) {
                     let id = format!("c{turns}");
                     let call = json!({ "toolCallId": id, "title": COMMAND, "kind": "execute", "rawInput": { "command": COMMAND } });
                     let options = json!([{ "optionId": "yes", "name": "Yes", "kind": "allow_once" }]);
@@ -217,12 +219,12 @@ pub(crate) fn play() -> Result<(), Box<dyn Error>> {
                         return Err("the call was refused".into());
                     }
                     let update = json!({ "sessionUpdate": "tool_call_update", "toolCallId": id, "status": "completed" });
-                    tell(&mut out, &update)?;
+                    notify(&mut out, &update)?;
                 }
                 for word in ["The quick brown fox ", "jumps over the lazy dog."] {
                     let content = json!({ "type": "text", "text": word });
                     let update = json!({ "sessionUpdate": "agent_message_chunk", "content": content });
-                    tell(&mut out, &update)?;
+                    notify(&mut out, &update)?;
                 }
                 json!({ "stopReason": "end_turn" })
             }
@@ -234,8 +236,8 @@ pub(crate) fn play() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Says how the turn goes on.
-fn tell(out: &mut impl Write, update: &Value) -> std::io::Result<()> {
+/// Sends a session update.
+fn notify(out: &mut impl Write, update: &Value) -> std::io::Result<()> {
     let params = json!({ "sessionId": "s", "update": update });
     writeln!(out, "{}", json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }))
 }

@@ -1,13 +1,13 @@
-//! Durable appends beside a raw file that is written and synced in the same batches.
+//! Durable appends, compared with a raw file that is written and synced in the same batches.
 
 use std::error::Error;
 use std::fs::File;
 use std::io::Write as _;
 use std::time::Instant;
 
-use crate::log::{self, TempHome, median};
+use crate::log::{self, BenchHome, median};
 
-/// Commits measured per round, and rounds; file and ledger take turns, so that a slow moment hits both.
+/// Commits per round, and rounds. File and ledger alternate, so that a slow period affects both.
 const COMMITS: u64 = 150;
 const ROUNDS: usize = 7;
 
@@ -15,7 +15,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     println!("append: 1 KB entries per second, each batch durable; goal: ledger/file >= 0.5 at batch 64");
     println!("  {:>6} {:>12} {:>12} {:>8}", "batch", "raw file", "ledger", "ratio");
     for batch in [1_u64, 8, 64, 512] {
-        let home = TempHome::new()?;
+        let home = BenchHome::new()?;
         let store = home.store()?;
         let writer = store.writer()?;
         let raw = log::folder()?;

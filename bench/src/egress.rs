@@ -1,5 +1,5 @@
-//! The way out of a box: how fast a server on loopback is read through the relay and the broker, beside how fast it is read
-//! without them.
+//! Throughput of egress from a sandbox: reading from a server on loopback through the relay and the broker, compared
+//! with reading directly.
 
 use std::error::Error;
 use std::io::{Read as _, Write as _};
@@ -17,12 +17,12 @@ use tribune_sandbox::{House, Launcher, Streams};
 use tribune_storage::clock::SystemClock;
 use tribune_storage::home::Home;
 
-/// What is read each time: long enough that the first steps do not count.
+/// Bytes per read: enough that the time to connect does not matter.
 const BYTES: usize = 256 << 20;
 
 const ROUNDS: usize = 5;
 
-/// Where the relay listens in the box.
+/// The port of the relay in the sandbox.
 const PORT: u16 = 4001;
 
 const KEY: &str = "agent:main:cli:local:dm:op";
@@ -31,10 +31,10 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir_in(".")?;
     let home = Home::at(folder.path().canonicalize()?.join("home"));
     for (name, text) in [
-        ("mandates/box.md", "---\ntools: egress\n---\n# For boxes\n"),
+        ("mandates/egress.md", "---\ntools: egress\n---\n# For egress\n"),
         (
             "data/agent-roster.jsonl",
-            "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"box\",\"standing\":false}\n",
+            "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"egress\",\"standing\":false}\n",
         ),
     ] {
         let path = home.root().join(name);
@@ -44,9 +44,9 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let server = listener.local_addr()?;
     std::thread::spawn(move || listener.incoming().flatten().for_each(serve));
-    let place = format!("{{ host: '127.0.0.1', port: {}, scheme: 'tcp' }}", server.port());
+    let rule = format!("{{ host: '127.0.0.1', port: {}, scheme: 'tcp' }}", server.port());
     let mut config =
-        Config::parse("config.json5", &format!("{{ egress: {{ agents: {{ main: [{place}] }} }} }}"))?;
+        Config::parse("config.json5", &format!("{{ egress: {{ agents: {{ main: [{rule}] }} }} }}"))?;
     config.gateway.address = "127.0.0.1:0".parse()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
@@ -89,9 +89,9 @@ fn measure(server: &str, relay: Relay) -> Result<(), Box<dyn Error>> {
     let (mut inside, mut outside) = (vec![], vec![]);
     for _ in 0..ROUNDS {
         let mut child = launcher.launch(&profile, Streams::captured())?;
-        let mut said = String::new();
-        child.stdout().ok_or("no output")?.read_to_string(&mut said)?;
-        inside.push(said.trim().parse::<f64>().map_err(|_| format!("the box says `{said}`"))?);
+        let mut output = String::new();
+        child.stdout().ok_or("no output")?.read_to_string(&mut output)?;
+        inside.push(output.trim().parse::<f64>().map_err(|_| format!("the sandbox printed `{output}`"))?);
         outside.push(read_all(TcpStream::connect(server)?)?);
     }
     let median = |rates: &mut Vec<f64>| {
@@ -107,7 +107,7 @@ fn measure(server: &str, relay: Relay) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Megabytes in a second, read to the end.
+/// Reads to the end and returns megabytes per second.
 fn read_all(mut stream: TcpStream) -> Result<f64, Box<dyn Error>> {
     let start = Instant::now();
     let mut piece = vec![0; 1 << 16];
@@ -119,12 +119,12 @@ fn read_all(mut stream: TcpStream) -> Result<f64, Box<dyn Error>> {
         }
     }
     if bytes != BYTES {
-        return Err(format!("{bytes} bytes came of {BYTES}").into());
+        return Err(format!("received {bytes} bytes of {BYTES}").into());
     }
     Ok(bytes as f64 / 1e6 / start.elapsed().as_secs_f64())
 }
 
-/// What runs in the box.
+/// Runs in the sandbox: reads from the server through the relay and prints the rate.
 pub(crate) fn fetch(server: &str) -> Result<(), Box<dyn Error>> {
     let mut stream = TcpStream::connect(("127.0.0.1", PORT))?;
     stream.write_all(format!("CONNECT {server} HTTP/1.1\r\nHost: {server}\r\n\r\n").as_bytes())?;

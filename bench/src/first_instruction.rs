@@ -1,5 +1,5 @@
-//! A program whose first instructions ask for the time and say it: how long a start took is then the same question for whoever
-//! started it, whatever a launcher does before or after.
+//! A program whose first instructions read the clock and write the time. So the time to the first instruction is
+//! comparable for every launcher, whatever it does before or after.
 
 use std::error::Error;
 use std::io::{self, Read};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Where its folder is mounted.
+/// Where the folder of the program is mounted.
 pub(crate) const FOLDER: &str = "/first";
 
 pub(crate) const NAME: &str = "instruction";
@@ -35,15 +35,15 @@ const CODE: &[u8] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const CODE: &[u8] = &[];
 
-/// Writes it into a folder. It is a file of one segment, without a loader, so that nothing runs before it.
+/// Writes the program into a folder. It is an ELF file of one segment without a loader, so that nothing runs before it.
 pub(crate) fn write(folder: &Path) -> Result<(), Box<dyn Error>> {
     const AT: u64 = 0x0040_0000;
     const HEADERS: u64 = 64 + 56;
     if CODE.is_empty() {
-        return Err("starts are measured on x86-64 alone, because the program is written for it".into());
+        return Err("starts are measured on x86-64 only, because the program is machine code for it".into());
     }
     let length = HEADERS + CODE.len() as u64;
-    // The file: 64 bits, little-endian, an executable for x86-64 that begins behind its two headers.
+    // ELF header: 64 bits, little-endian, an executable for x86-64 whose entry point follows the two headers.
     let mut file = vec![0x7F, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 62, 0, 1, 0, 0, 0];
     for word in [AT + HEADERS, 64, 0] {
         file.extend(word.to_le_bytes());
@@ -51,7 +51,7 @@ pub(crate) fn write(folder: &Path) -> Result<(), Box<dyn Error>> {
     for half in [0_u16, 0, 64, 56, 1, 0, 0, 0] {
         file.extend(half.to_le_bytes());
     }
-    // Its segment: loaded from the beginning, to be read and run.
+    // Program header: the whole file, readable and executable.
     file.extend([1_u32, 5].into_iter().flat_map(u32::to_le_bytes));
     for word in [0, AT, AT, length, length, 0x1000] {
         file.extend(word.to_le_bytes());
@@ -64,11 +64,11 @@ pub(crate) fn write(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A moment of the clock that the program asks.
+/// A time of the monotonic clock, which the program reads.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment(Duration);
+pub(crate) struct MonotonicTime(Duration);
 
-impl Moment {
+impl MonotonicTime {
     pub(crate) fn now() -> Self {
         let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
         Self::of(tv_sec, tv_nsec)
@@ -78,10 +78,10 @@ impl Moment {
         Self(Duration::new(seconds.cast_unsigned(), u32::try_from(nanos).unwrap_or(0)))
     }
 
-    /// What the program said.
-    pub(crate) fn said(from: &mut impl Read) -> io::Result<Self> {
+    /// Reads the time that the program wrote.
+    pub(crate) fn read_from(source: &mut impl Read) -> io::Result<Self> {
         let mut words = [[0; 8]; 2];
-        from.read_exact(words.as_flattened_mut())?;
+        source.read_exact(words.as_flattened_mut())?;
         let [seconds, nanos] = words.map(i64::from_le_bytes);
         Ok(Self::of(seconds, nanos))
     }

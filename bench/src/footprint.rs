@@ -1,11 +1,11 @@
-//! How fast the daemon is ready, and how much memory it takes: idle, and per open session.
+//! How long the daemon takes to become ready, and its memory: idle, and per open session.
 
 use std::error::Error;
 
 use serde_json::json;
 
-use crate::log::{TempHome, median};
-use crate::server::Server;
+use crate::log::{BenchHome, median};
+use crate::server::DaemonProcess;
 
 const SESSIONS: usize = 10_000;
 
@@ -14,15 +14,15 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut fresh, mut again) = (Vec::new(), Vec::new());
     for _ in 0..7 {
-        let home = TempHome::new()?;
-        fresh.push(Server::start(&home.home)?.ready.as_secs_f64() * 1e3);
-        again.push(Server::start(&home.home)?.ready.as_secs_f64() * 1e3);
+        let home = BenchHome::new()?;
+        fresh.push(DaemonProcess::start(&home.home)?.ready.as_secs_f64() * 1e3);
+        again.push(DaemonProcess::start(&home.home)?.ready.as_secs_f64() * 1e3);
     }
     println!("  ready, fresh home      {:>7.1} ms", median(fresh));
     println!("  ready, home with a log {:>7.1} ms", median(again));
 
-    let home = TempHome::new()?;
-    let server = Server::start(&home.home)?;
+    let home = BenchHome::new()?;
+    let server = DaemonProcess::start(&home.home)?;
     runtime.block_on(async {
         let mut client = server.client().await?;
         client.call("daemon.status", &json!({})).await?;
@@ -53,7 +53,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         Ok::<_, Box<dyn Error>>(())
     })?;
     drop(server);
-    let started = Server::start(&home.home)?;
+    let started = DaemonProcess::start(&home.home)?;
     println!("  ready with those       {:>7.1} ms", started.ready.as_secs_f64() * 1e3);
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! Whether the log gets slower as it gets longer.
+//! Append rate and open time as the log grows.
 
 use std::error::Error;
 use std::time::Instant;
 
 use tribune_storage::store::Reader;
 
-use crate::log::{self, TempHome, median};
+use crate::log::{self, BenchHome, median};
 
 const BATCH: u64 = 64;
 const MEASURED: u64 = 20_000;
@@ -13,7 +13,7 @@ const MEASURED: u64 = 20_000;
 pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     println!("growth: from 1e4 to 1e6 entries; goals: append flat, open < 100 ms");
     println!("  {:>9} {:>16} {:>12} {:>12}", "entries", "append/s (x64)", "open", "open reader");
-    let home = TempHome::new()?;
+    let home = BenchHome::new()?;
     let mut size = 0;
     let mut first = None;
     for target in [10_000_u64, 100_000, 1_000_000] {

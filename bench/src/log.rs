@@ -1,4 +1,4 @@
-//! Entries of 1 KB, and homes to put them in.
+//! Entries of 1 KB, and temporary homes for them.
 
 use std::error::Error;
 use std::io;
@@ -13,31 +13,31 @@ use tribune_storage::home::Home;
 use tribune_storage::store::LedgerWriter;
 use tribune_storage::store::Store;
 
-/// Bytes that bring an entry's line to 1,000.
+/// Filler bytes that make the line of an entry 1,000 bytes long.
 const FILL: usize = 419;
 
-/// Agents taking turns.
+/// Entities, in turn.
 const ENTITIES: u64 = 8;
 
-/// Drafts made before a stretch of appends is timed.
+/// Drafts that are made before a series of appends is timed.
 const MADE_AHEAD: u64 = 32_768;
 
-/// Where everything that is measured lies: on the disk of the build, beside what it made.
+/// The folder of all benchmark data: on the disk of the build, in its target folder.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench");
 
-/// A folder that is gone when dropped.
+/// A folder that is removed on drop.
 pub(crate) fn folder() -> io::Result<TempDir> {
     std::fs::create_dir_all(FOLDER)?;
     tempfile::tempdir_in(FOLDER)
 }
 
-/// A home in such a folder.
-pub(crate) struct TempHome {
+/// A home in such a folder, and the folder itself.
+pub(crate) struct BenchHome {
     pub(crate) home: Home,
     _folder: TempDir,
 }
 
-impl TempHome {
+impl BenchHome {
     pub(crate) fn new() -> Result<Self, Box<dyn Error>> {
         let folder = folder()?;
         Ok(Self { home: Home::at(folder.path().join("home")), _folder: folder })
@@ -73,8 +73,8 @@ pub(crate) fn draft(n: u64) -> Draft {
     }
 }
 
-/// Appends entries `from..to`, `batch` to a commit, and says how long it took. The next batch is handed over while
-/// the one before is being committed, as callers in other threads would; the drafts are made beforehand.
+/// Appends entries `from..to` with `batch` entries per commit, and returns how long it took. It submits the next batch
+/// while the previous one is being committed, as concurrent callers would. The time does not include making the drafts.
 pub(crate) fn append(
     writer: &LedgerWriter,
     from: u64,
@@ -88,14 +88,14 @@ pub(crate) fn append(
         let drafts: Vec<Draft> = (next..end).map(draft).collect();
         next = end;
         let started = Instant::now();
-        let mut under_way = None;
+        let mut in_flight = None;
         for batch in drafts.chunks(batch as usize) {
             let receipt = writer.submit_blocking(batch)?;
-            if let Some(before) = under_way.replace(receipt) {
+            if let Some(before) = in_flight.replace(receipt) {
                 writer.wait_blocking(before)?;
             }
         }
-        if let Some(last) = under_way {
+        if let Some(last) = in_flight {
             writer.wait_blocking(last)?;
         }
         taken += started.elapsed();
@@ -103,13 +103,13 @@ pub(crate) fn append(
     Ok(taken)
 }
 
-/// Time this process has spent on a core.
+/// CPU time of this process.
 pub(crate) fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The middle one.
+/// The median.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

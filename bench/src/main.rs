@@ -1,10 +1,10 @@
-//! Measurements of the ledger, the law, the redactor, the sandbox and the daemon. Run with `cargo run --release -p tribune-bench`, or with names of single ones.
+//! Benchmarks of the ledger, the law, the redactor, the sandbox and the daemon. Run all of them with
+//! `cargo run --release -p tribune-bench`, or some of them by name.
 //!
-//! Every figure is a ratio to a baseline taken in the same run, or stands beside the goal it is meant to reach. Nothing
-//! here asserts: a slow machine is not a broken one. The work goes to a folder below the present one, so that the disk
-//! measured is a real one.
-#![expect(clippy::print_stdout, reason = "printing is what it is for")]
-#![expect(clippy::disallowed_methods, reason = "it starts what it compares with")]
+//! Every figure is a ratio to a baseline of the same run, or is printed with its goal. Nothing here asserts: a slow
+//! machine is not broken. The data is written below `target`, so that the benchmarks use a real disk.
+#![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
+#![expect(clippy::disallowed_methods, reason = "it starts the programs it compares with")]
 
 mod acp;
 mod admit;
@@ -29,7 +29,7 @@ use std::error::Error;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What a measurement is called, and what it does.
+/// The name of a benchmark, and the function that runs it.
 type Measurement = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -47,12 +47,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         return egress::fetch(&server);
     }
     if std::env::args().nth(1).as_deref() == Some(agents::AGENT) {
-        return agents::play();
+        return agents::run_fake_agent();
     }
-    // As the program itself does.
+    // As `tribune` does.
     rustix::thread::disable_transparent_huge_pages(true)?;
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
-    if let [serve, home] = wanted.as_slice()
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    if let [serve, home] = names.as_slice()
         && serve == "serve"
     {
         return server::serve(home);
@@ -73,12 +73,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("agents", agents::run),
         ("footprint", footprint::run),
     ];
-    if let Some(unknown) = wanted.iter().find(|name| all.iter().all(|(known, _)| known != name)) {
-        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        return Err(format!("`{unknown}` is not a measurement; there are: {}", names.join(", ")).into());
+    if let Some(unknown) = names.iter().find(|name| all.iter().all(|(known, _)| known != name)) {
+        let known: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        return Err(format!("unknown benchmark `{unknown}`; choose from: {}", known.join(", ")).into());
     }
     for (name, run) in all {
-        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+        if names.is_empty() || names.iter().any(|wanted| wanted == name) {
             run()?;
             println!();
         }

@@ -1,4 +1,4 @@
-//! Proving and finding one entry of a million.
+//! The inclusion proof and the lookup by CID of one entry of a million.
 
 use std::error::Error;
 use std::time::Instant;
@@ -6,13 +6,13 @@ use std::time::Instant;
 use tribune_ledger::tree::prove;
 use tribune_storage::store::{Lookup, Reader};
 
-use crate::log::{self, TempHome, median};
+use crate::log::{self, BenchHome, median};
 
 const ENTRIES: u64 = 1_000_000;
 const SAMPLES: u64 = 200;
 
 pub(crate) fn run() -> Result<(), Box<dyn Error>> {
-    let home = TempHome::new()?;
+    let home = BenchHome::new()?;
     let store = home.store()?;
     log::append(&store.writer()?, 0, ENTRIES, 512)?;
     let reader = Reader::open(&home.home)?;

@@ -1,4 +1,4 @@
-//! Taking secrets out of text of four sorts, as a ratio to copying it.
+//! Redaction of four kinds of text, as a ratio to copying it.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -13,10 +13,10 @@ const SIZE: usize = 16 << 20;
 
 const ROUNDS: usize = 7;
 
-/// Bytes that come at once where a text comes as a stream.
+/// Bytes of a chunk of a stream.
 const PIECE: usize = 4096;
 
-/// Bytes between two secrets, so that one in a hundred belongs to one.
+/// Bytes between two secrets, so that secrets are one percent of the text.
 const APART: usize = 9_900;
 
 const PROSE: &str =
@@ -56,7 +56,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Megabytes a second, the middle one of several rounds.
+/// Megabytes per second, the median of several rounds.
 fn rate(text: &str, mut work: impl FnMut() -> usize) -> f64 {
     let rates = (0..ROUNDS).map(|_| {
         let started = Instant::now();
@@ -72,17 +72,17 @@ fn stream(redactor: &Redactor, text: &str) -> usize {
     pieces + stream.finish().len()
 }
 
-/// A text over and over.
+/// Repeats a text up to the size that is measured.
 fn filled(text: &str) -> String {
     text.repeat(SIZE / text.len() + 1)
 }
 
-/// Lines as the ledger has them.
+/// JSON lines like those of the ledger.
 fn json() -> String {
     (0..500).map(|n| format!("{}\n", serde_json::json!(crate::log::draft(n).payload))).collect()
 }
 
-/// A text with a secret in it every so often, put together here so that none stands in the repository.
+/// Inserts secrets into a text. They are assembled here, so that the repository contains none.
 fn planted(text: &str) -> String {
     let secret = format!(" sk{}ant-{} ", "-", "aB3dE5fG7h".repeat(9));
     let mut planted = String::with_capacity(text.len() + text.len() / 99);

@@ -1,4 +1,4 @@
-//! The sandbox: how long a start takes, what an idle one holds, what a walk over files costs inside.
+//! The sandbox: start latency, memory of an idle one, and the cost of a file walk inside.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 use tribune_contract::{LaunchProfile, Mount, Session};
 use tribune_sandbox::{House, Launcher, Streams};
 
-use crate::first_instruction::{self, FOLDER, Moment, NAME};
+use crate::first_instruction::{self, FOLDER, MonotonicTime, NAME};
 
-/// Starts of each kind, one after the other in turns, so that all meet the same machine.
+/// Starts of each kind. The kinds alternate, so that all run under the same load.
 const STARTS: usize = 200;
 
-/// Before each start: what was started before is buried by the kernel, and ours makes the next one ahead. Neither is anybody
-/// else's time.
-const REST: Duration = Duration::from_millis(20);
+/// A pause before each start: the kernel cleans up the previous process, and the launcher prewarms the next sandbox.
+/// Neither belongs to the measured start.
+const PAUSE: Duration = Duration::from_millis(20);
 
-/// Sandboxes that are idle at a time.
+/// Idle sandboxes at the same time.
 const IDLE: usize = 20;
 
-/// What most people would use, with as much in it as the bare one has.
+/// Bubblewrap, the common alternative, with the same mounts as the bare sandbox.
 const BWRAP: &str = "--unshare-all --die-with-parent --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib \
                      --symlink usr/lib64 /lib64 --proc /proc";
 
@@ -40,11 +40,26 @@ fn profile(program: &str, args: &[&str]) -> Result<LaunchProfile, Box<dyn Error>
     Ok(profile)
 }
 
-/// Of each start, how long it took to the program's first instruction, and until everything of it was gone.
+/// How long one start took.
+#[derive(Debug)]
+struct StartTimes {
+    /// To the first instruction of the program.
+    first: Duration,
+    /// Until all its processes were gone.
+    over: Duration,
+}
+
+/// The times of all starts of one kind.
 #[derive(Debug)]
 struct Starts {
     first: Vec<Duration>,
     over: Vec<Duration>,
+}
+
+/// A row to print: what was started, and its times.
+struct ResultRow {
+    label: &'static str,
+    times: Vec<Duration>,
 }
 
 impl Starts {
@@ -52,9 +67,9 @@ impl Starts {
         Self { first: Vec::new(), over: Vec::new() }
     }
 
-    fn push(&mut self, (first, over): (Duration, Duration)) {
-        self.first.push(first);
-        self.over.push(over);
+    fn push(&mut self, times: StartTimes) {
+        self.first.push(times.first);
+        self.over.push(times.over);
     }
 }
 
@@ -71,81 +86,87 @@ fn starts(launcher: &Launcher) -> Result<(), Box<dyn Error>> {
     let has_bwrap = Command::new("bwrap").arg("--version").stdout(Stdio::null()).status().is_ok();
     let mut plain = Command::new(folder.path().join(NAME));
     let mut baseline = Baseline::start(folder.path())?;
-    // The first one starts the process that the others are forked from.
-    let (first_of_all, _) = boxed(launcher, &profile)?;
+    // The first start also starts the fork server.
+    let first_of_all = start_sandbox(launcher, &profile)?.first;
     let [mut by_bare, mut by_us, mut at_once, mut by_bwrap, mut by_none] = [const { Starts::new() }; 5];
-    let rest = || std::thread::sleep(REST);
+    let pause = || std::thread::sleep(PAUSE);
     for _ in 0..STARTS {
-        rest();
-        by_us.push(boxed(launcher, &profile)?);
-        // Right behind another, when none is made ahead.
-        at_once.push(boxed(launcher, &profile)?);
-        rest();
+        pause();
+        by_us.push(start_sandbox(launcher, &profile)?);
+        // Directly after another start, when no sandbox is prewarmed.
+        at_once.push(start_sandbox(launcher, &profile)?);
+        pause();
         by_bare.push(baseline.once()?);
-        rest();
-        by_none.push(spawned(&mut plain)?);
+        pause();
+        by_none.push(start_process(&mut plain)?);
         if has_bwrap {
-            rest();
-            by_bwrap.push(spawned(&mut bwrap)?);
+            pause();
+            by_bwrap.push(start_process(&mut bwrap)?);
         }
     }
     println!(
-        "sandbox, {STARTS} starts of each by turns: least and median, and both as ratios to the bare one:"
+        "sandbox, {STARTS} starts of each, alternating: least and median, and both as ratios to the bare one:"
     );
     let mut all = vec![
         ("a bare clone and pivot_root", by_bare),
         ("ours", by_us),
-        ("ours, right behind another", at_once),
+        ("ours, directly after another", at_once),
     ];
     if has_bwrap {
         all.push(("bwrap --unshare-all, no limits, rules or filter", by_bwrap));
     } else {
-        println!("  bwrap is not installed: `apt install bubblewrap` or its like, and run this again");
+        println!(
+            "  bwrap is not installed: install it, for example with `apt install bubblewrap`, and run this again"
+        );
     }
     all.push(("fork and exec alone", by_none));
-    let (firsts, overs): (Vec<_>, Vec<_>) =
-        all.into_iter().map(|(who, starts)| ((who, starts.first), (who, starts.over))).unzip();
+    let (firsts, overs): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .map(|(label, starts)| {
+            (ResultRow { label, times: starts.first }, ResultRow { label, times: starts.over })
+        })
+        .unzip();
     println!("  to the first instruction (goal: ours at most 3, and less than bwrap)");
-    told(firsts);
+    print_rows(firsts);
     println!("  until everything is gone");
-    told(overs);
-    println!("  the first of ours, which starts the usher: {first_of_all:.1?}");
+    print_rows(overs);
+    println!("  the first of ours, which starts the fork server: {first_of_all:.1?}");
     Ok(())
 }
 
-fn boxed(launcher: &Launcher, profile: &LaunchProfile) -> Result<(Duration, Duration), Box<dyn Error>> {
-    let start = Moment::now();
+fn start_sandbox(launcher: &Launcher, profile: &LaunchProfile) -> Result<StartTimes, Box<dyn Error>> {
+    let start = MonotonicTime::now();
     let mut child = launcher.launch(profile, Streams::captured())?;
     let mut stdout = child.stdout().ok_or("it has no output")?;
     child.wait()?;
-    let over = Moment::now().since(start);
-    Ok((Moment::said(&mut stdout)?.since(start), over))
+    let over = MonotonicTime::now().since(start);
+    Ok(StartTimes { first: MonotonicTime::read_from(&mut stdout)?.since(start), over })
 }
 
-fn spawned(command: &mut Command) -> Result<(Duration, Duration), Box<dyn Error>> {
-    let start = Moment::now();
+fn start_process(command: &mut Command) -> Result<StartTimes, Box<dyn Error>> {
+    let start = MonotonicTime::now();
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut stdout = child.stdout.take().ok_or("it has no output")?;
     child.wait()?;
-    let over = Moment::now().since(start);
-    let said = Moment::said(&mut stdout).map_err(|error| format!("{command:?}: {error}"))?;
-    Ok((said.since(start), over))
+    let over = MonotonicTime::now().since(start);
+    let first = MonotonicTime::read_from(&mut stdout).map_err(|error| format!("{command:?}: {error}"))?;
+    Ok(StartTimes { first: first.since(start), over })
 }
 
-/// Prints a line for each, beside the first of them.
-fn told(all: Vec<(&str, Vec<Duration>)>) {
-    let mut beside = None;
-    for (who, mut times) in all {
+/// Prints a line per row, with its ratios to the first row.
+fn print_rows(rows: Vec<ResultRow>) {
+    let mut baseline = None;
+    for ResultRow { label, mut times } in rows {
         times.sort_unstable();
         let (least, median) = (times[0], times[times.len() / 2]);
-        let (bare_least, bare_median) = *beside.get_or_insert((least, median));
+        let (bare_least, bare_median) = *baseline.get_or_insert((least, median));
         let ratio = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
         let (of_least, of_median) = (ratio(least, bare_least), ratio(median, bare_median));
-        println!("    {who}: {least:.2?}, {median:.2?}; {of_least:.1}, {of_median:.1}");
+        println!("    {label}: {least:.2?}, {median:.2?}; {of_least:.1}, {of_median:.1}");
     }
 }
 
-/// A process with one thread that makes bare sandboxes, one for each line it reads.
+/// A single-threaded process that makes a bare sandbox for each line it reads.
 struct Baseline {
     process: Child,
     answers: BufReader<ChildStdout>,
@@ -163,14 +184,14 @@ impl Baseline {
         Ok(Self { process, answers: BufReader::new(stdout) })
     }
 
-    fn once(&mut self) -> Result<(Duration, Duration), Box<dyn Error>> {
+    fn once(&mut self) -> Result<StartTimes, Box<dyn Error>> {
         self.process.stdin.as_mut().ok_or("it has no input")?.write_all(b"\n")?;
         let mut answer = String::new();
         self.answers.read_line(&mut answer)?;
         let mut nanos = answer.split_whitespace().map(|number| number.parse().map(Duration::from_nanos));
         match (nanos.next(), nanos.next()) {
-            (Some(Ok(first)), Some(Ok(over))) => Ok((first, over)),
-            _ => Err(format!("the baseline says `{}`", answer.trim()).into()),
+            (Some(Ok(first)), Some(Ok(over))) => Ok(StartTimes { first, over }),
+            _ => Err(format!("the baseline process wrote `{}`", answer.trim()).into()),
         }
     }
 }
@@ -182,15 +203,15 @@ impl Drop for Baseline {
     }
 }
 
-/// What the process of a [`Baseline`] does.
+/// Runs in the process of a [`Baseline`].
 pub(crate) fn bare(folder: &Path) -> Result<(), Box<dyn Error>> {
     for line in std::io::stdin().lines() {
         line?;
-        let (mut said, output) = std::io::pipe()?;
-        let start = Moment::now();
+        let (mut input, output) = std::io::pipe()?;
+        let start = MonotonicTime::now();
         tribune_sandbox::bare((folder, FOLDER), &format!("{FOLDER}/{NAME}"), output)?;
-        let over = Moment::now().since(start);
-        println!("{} {}", Moment::said(&mut said)?.since(start).as_nanos(), over.as_nanos());
+        let over = MonotonicTime::now().since(start);
+        println!("{} {}", MonotonicTime::read_from(&mut input)?.since(start).as_nanos(), over.as_nanos());
     }
     Ok(())
 }
@@ -201,16 +222,16 @@ fn idle(launcher: &Launcher) -> Result<(), Box<dyn Error>> {
     for _ in 0..IDLE {
         children.push(launcher.launch(&profile, Streams::captured())?);
     }
-    let kilobytes: u64 = children.iter().map(|child| held(child.id())).sum();
+    let kilobytes: u64 = children.iter().map(|child| memory_of(child.id())).sum();
     println!(
-        "  an idle one holds {} KB beside its program (launcher and process 1)",
+        "  an idle one holds {} KB without its program (launcher and process 1)",
         kilobytes / IDLE as u64
     );
     Ok(())
 }
 
-/// Kilobytes of a launcher and of its process 1, shared pages in parts.
-fn held(launcher: u32) -> u64 {
+/// Kilobytes of a launcher and of its process 1, as proportional set size.
+fn memory_of(launcher: u32) -> u64 {
     let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
     let children = read(format!("/proc/{launcher}/task/{launcher}/children"));
     let pids = children.split_whitespace().filter_map(|pid| pid.parse().ok()).chain([launcher]);

@@ -1,5 +1,5 @@
-//! A daemon in a process of its own, so that its memory and its start can be measured from outside: this program, called
-//! with `serve` and a home.
+//! A daemon in a separate process, so that its memory and its start can be measured from outside: this program with the
+//! arguments `serve` and a home.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader};
@@ -14,16 +14,16 @@ use tribune_daemon::{memory, threads};
 use tribune_storage::clock::SystemClock;
 use tribune_storage::home::Home;
 
-/// A daemon that ends with this.
-pub(crate) struct Server {
+/// A daemon process that is stopped on drop.
+pub(crate) struct DaemonProcess {
     child: Child,
     address: String,
     token: String,
-    /// From starting the process to its readiness.
+    /// From the start of the process to its readiness.
     pub(crate) ready: Duration,
 }
 
-impl Server {
+impl DaemonProcess {
     pub(crate) fn start(home: &Home) -> Result<Self, Box<dyn Error>> {
         let started = Instant::now();
         let mut child = Command::new(std::env::current_exe()?)
@@ -47,14 +47,14 @@ impl Server {
         Ok(Client::connect(&self.address, Some(&self.token)).await?)
     }
 
-    /// Memory of the process that is resident now, in KiB.
+    /// Resident memory of the process, in KiB.
     pub(crate) fn resident(&self) -> Result<u64, Box<dyn Error>> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").trim().parse()?)
     }
 
-    /// The same of everything that it started and that runs, in KiB.
+    /// Resident memory of its descendant processes, in KiB.
     pub(crate) fn descendants(&self) -> Result<u64, Box<dyn Error>> {
         let mut family = vec![self.child.id()];
         let mut kilobytes = 0;
@@ -84,7 +84,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for DaemonProcess {
     fn drop(&mut self) {
         // Its standard input ends, and so does it.
         drop(self.child.stdin.take());

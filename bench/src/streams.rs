@@ -1,5 +1,5 @@
-//! What stands between a model and whoever listens: a plain HTTP client as the baseline, Tribune's way to a provider, and the
-//! whole daemon, all reading the same stream of a server on this machine. Then a thousand streams at once.
+//! Latency between a model and a client: a plain HTTP client as the baseline, Tribune's provider client, and the whole
+//! daemon, all reading the same stream from a local server. Then a thousand concurrent streams.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -14,23 +14,23 @@ use tribune_agents::provider::{
 };
 use tribune_client::{Client, Incoming};
 
-use crate::log::TempHome;
-use crate::server::{Server, percentile};
+use crate::log::BenchHome;
+use crate::server::{DaemonProcess, percentile};
 use crate::turns::{ms, sync_cost};
 
-/// Short answers, for the time until something of them is there, and how many words they have: a word alone may be held
-/// back until the next one shows that it is not the beginning of something secret.
+/// Short answers, for the latency of the first word, and how many words they have. A single word may be held back until
+/// the next one shows that it does not start a secret.
 const FIRST: usize = 400;
 const FEW_WORDS: usize = 20;
 
-/// Turns of a session before the next is begun: a plain client sends no history either.
+/// Turns per session, so that the history stays short: a plain client sends none.
 const PER_SESSION: usize = 10;
 
-/// Words of a long answer, sent as fast as they are taken, and how many such answers.
+/// Words of a long answer, sent as fast as the client reads them, and how many such answers.
 const WORDS: usize = 4_000;
 const LONG: usize = 12;
 
-/// Streams at once, and their words, four a second.
+/// Concurrent streams, and the words of each, four per second.
 const STREAMS: usize = 1_000;
 const SLOW_WORDS: usize = 40;
 const PAUSE: Duration = Duration::from_millis(250);
@@ -42,13 +42,13 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     println!("streams: added over a plain HTTP client; goals: first word <= 1 ms, each word <= 20 us (p50)");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let upstream = upstream()?;
-    let home = TempHome::new()?;
+    let home = BenchHome::new()?;
     let root = home.home.root();
     std::fs::create_dir_all(root.join("data"))?;
     std::fs::write(root.join("config.json5"), config(upstream))?;
     let roster = json!({ "id": "main", "backend": "native", "model": "bench:few", "mandate": "default", "standing": false });
     std::fs::write(root.join("data/agent-roster.jsonl"), format!("{roster}\n"))?;
-    let server = Server::start(&home.home)?;
+    let server = DaemonProcess::start(&home.home)?;
     let sync = sync_cost(root)?;
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
@@ -58,7 +58,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     })
 }
 
-async fn compare(upstream: SocketAddr, server: &Server) -> Result<(), Box<dyn Error>> {
+async fn compare(upstream: SocketAddr, server: &DaemonProcess) -> Result<(), Box<dyn Error>> {
     let (plain, provider) = (plain()?, provider(upstream)?);
     let (mut client, mut key) = (server.client().await?, String::new());
     let (mut first, mut each) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
@@ -67,14 +67,14 @@ async fn compare(upstream: SocketAddr, server: &Server) -> Result<(), Box<dyn Er
             key = format!("agent:main:rpc:local:dm:bench-{n}");
             open(&mut client, &key, "bench:few").await?;
         }
-        first[0].push(by_hand(&plain, upstream, "few").await?.0);
+        first[0].push(by_plain_client(&plain, upstream, "few").await?.0);
         first[1].push(by_provider(&provider, "few").await?.0);
         first[2].push(by_daemon(&mut client, &key).await?.0);
     }
     for n in 0..LONG {
         let long = format!("agent:main:rpc:local:dm:long-{n}");
         open(&mut client, &long, "bench:many").await?;
-        each[0].push(by_hand(&plain, upstream, "many").await?.1);
+        each[0].push(by_plain_client(&plain, upstream, "many").await?.1);
         each[1].push(by_provider(&provider, "many").await?.1);
         each[2].push(by_daemon(&mut client, &long).await?.1);
     }
@@ -94,8 +94,8 @@ async fn compare(upstream: SocketAddr, server: &Server) -> Result<(), Box<dyn Er
     Ok(())
 }
 
-/// A thousand streams at once, and the daemon's memory before, meanwhile and after.
-async fn many(server: &Server) -> Result<(), Box<dyn Error>> {
+/// Runs a thousand concurrent streams, and samples the daemon's memory before, during and after.
+async fn many(server: &DaemonProcess) -> Result<(), Box<dyn Error>> {
     let mut clients = Vec::new();
     for group in 0..STREAMS / PER_CLIENT {
         let mut client = server.client().await?;
@@ -141,7 +141,7 @@ async fn drain(mut client: Client, keys: Vec<String>) -> Result<usize, Box<dyn E
     let (mut open, mut words) = (keys.len(), 0);
     while open > 0 {
         match client.next().await? {
-            Incoming::Notification(said) => words += words_in(&said.params["event"]),
+            Incoming::Notification(message) => words += words_in(&message.params["event"]),
             Incoming::Answer(_, answer) => {
                 answer?;
                 open -= 1;
@@ -168,14 +168,14 @@ fn words_in(event: &Value) -> usize {
     }
 }
 
-/// Until the first word, and until the end.
-type Taken = Result<(Duration, Duration), Box<dyn Error>>;
+/// Time to the first word, and to the end.
+type StreamTimes = Result<(Duration, Duration), Box<dyn Error>>;
 
 fn plain() -> Result<reqwest::Client, Box<dyn Error>> {
     Ok(reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?)
 }
 
-async fn by_hand(client: &reqwest::Client, upstream: SocketAddr, model: &str) -> Taken {
+async fn by_plain_client(client: &reqwest::Client, upstream: SocketAddr, model: &str) -> StreamTimes {
     let body = json!({ "model": model, "stream": true, "messages": [{ "role": "user", "content": "go" }] });
     let began = Instant::now();
     let url = format!("http://{upstream}/v1/chat/completions");
@@ -186,7 +186,7 @@ async fn by_hand(client: &reqwest::Client, upstream: SocketAddr, model: &str) ->
             first.get_or_insert_with(|| began.elapsed());
         }
     }
-    Ok((first.ok_or("no word came")?, began.elapsed()))
+    Ok((first.ok_or("the stream had no word")?, began.elapsed()))
 }
 
 fn provider(upstream: SocketAddr) -> Result<Provider, Box<dyn Error>> {
@@ -201,7 +201,7 @@ fn provider(upstream: SocketAddr) -> Result<Provider, Box<dyn Error>> {
     Ok(Provider::new(endpoint)?)
 }
 
-async fn by_provider(provider: &Provider, model: &str) -> Taken {
+async fn by_provider(provider: &Provider, model: &str) -> StreamTimes {
     let request = ModelRequest {
         model: model.to_owned(),
         system: Vec::new(),
@@ -218,21 +218,21 @@ async fn by_provider(provider: &Provider, model: &str) -> Taken {
             first.get_or_insert_with(|| began.elapsed());
         }
     }
-    Ok((first.ok_or("no word came")?, began.elapsed()))
+    Ok((first.ok_or("the stream had no word")?, began.elapsed()))
 }
 
-async fn by_daemon(client: &mut Client, key: &str) -> Taken {
+async fn by_daemon(client: &mut Client, key: &str) -> StreamTimes {
     let began = Instant::now();
     let id = client.send("turn.run", &say(key)).await?;
     let mut first = None;
     loop {
         match client.next().await? {
-            Incoming::Notification(said) if words_in(&said.params["event"]) > 0 => {
+            Incoming::Notification(message) if words_in(&message.params["event"]) > 0 => {
                 first.get_or_insert_with(|| began.elapsed());
             }
             Incoming::Answer(of, answer) if of == id => {
                 answer?;
-                return Ok((first.ok_or("no word came")?, began.elapsed()));
+                return Ok((first.ok_or("the stream had no word")?, began.elapsed()));
             }
             Incoming::Notification(_) | Incoming::Answer(..) => {}
         }
@@ -247,7 +247,8 @@ fn config(upstream: SocketAddr) -> String {
     )
 }
 
-/// A model on a thread of its own: it says a `few` words, `many` at once, or some `slow`ly.
+/// A fake model server in its own thread. The model `few` sends a few words, `many` sends many at once, `slow` sends
+/// some slowly.
 fn upstream() -> Result<SocketAddr, Box<dyn Error>> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
@@ -267,9 +268,9 @@ fn upstream() -> Result<SocketAddr, Box<dyn Error>> {
 /// Answers every request on a connection.
 async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    let mut asked = Vec::new();
+    let mut received = Vec::new();
     loop {
-        let Some(body) = request(&mut stream, &mut asked).await? else { return Ok(()) };
+        let Some(body) = request(&mut stream, &mut received).await? else { return Ok(()) };
         let model = serde_json::from_slice::<Value>(&body).unwrap_or_default()["model"].clone();
         let (words, pause) = match model.as_str() {
             Some("many") => (WORDS, Duration::ZERO),
@@ -279,8 +280,8 @@ async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
         stream.write_all(head.as_bytes()).await?;
         for n in 0..words {
-            let said = json!({ "id": "b", "object": "chat.completion.chunk", "choices": [{ "index": 0, "delta": { "content": format!("word {n} ") } }] });
-            stream.write_all(&chunk(&format!("data: {said}\n\n"))).await?;
+            let delta = json!({ "id": "b", "object": "chat.completion.chunk", "choices": [{ "index": 0, "delta": { "content": format!("word {n} ") } }] });
+            stream.write_all(&chunk(&format!("data: {delta}\n\n"))).await?;
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
@@ -296,7 +297,7 @@ fn chunk(text: &str) -> Vec<u8> {
     format!("{:x}\r\n{text}\r\n", text.len()).into_bytes()
 }
 
-/// The body of the next request, if there is one.
+/// The body of the next request, or `None` at the end of the connection.
 async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> std::io::Result<Option<Vec<u8>>> {
     loop {
         let head = read.windows(4).position(|window| window == b"\r\n\r\n");

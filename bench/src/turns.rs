@@ -1,4 +1,4 @@
-//! What the daemon adds to a turn: the same script run by the bare backend, and through RPC with every record durable.
+//! The overhead of the daemon per turn: the same script in the bare backend, and through RPC with durable records.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tribune_agents::{
 };
 use tribune_client::Client;
 
-use crate::log::{TempHome, median};
-use crate::server::{Server, percentile};
+use crate::log::{BenchHome, median};
+use crate::server::{DaemonProcess, percentile};
 
-/// A turn with some text and nothing else: what is measured is the daemon.
+/// A turn with some text only, so that the time is that of the daemon.
 const SCRIPT: &str = "!say The quick brown fox\n!say jumps over the lazy dog.";
 
 const TURNS: usize = 2_000;
@@ -25,9 +25,9 @@ const TURNS: usize = 2_000;
 pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     println!("turns: added by the daemon, over the bare backend; goal: p50 <= 1 ms with durable records");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let home = TempHome::new()?;
+    let home = BenchHome::new()?;
     let sync = sync_cost(home.home.root().parent().unwrap_or(home.home.root()))?;
-    let server = Server::start(&home.home)?;
+    let server = DaemonProcess::start(&home.home)?;
     runtime.block_on(async {
         let bare = bare_turns().await?;
         let key = "agent:main:rpc:local:dm:bench";
@@ -61,20 +61,21 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// The median of a small write and its sync on this disk.
+/// The median time of a small write and its sync on this disk.
 pub(crate) fn sync_cost(folder: &std::path::Path) -> Result<Duration, Box<dyn Error>> {
-    let mut syncs = Syncs::new(folder)?;
-    let taken: Result<Vec<f64>, _> = (0..300).map(|_| syncs.once().map(|time| time.as_secs_f64())).collect();
+    let mut sync_probe = SyncProbe::new(folder)?;
+    let taken: Result<Vec<f64>, _> =
+        (0..300).map(|_| sync_probe.once().map(|time| time.as_secs_f64())).collect();
     Ok(Duration::from_secs_f64(median(taken?)))
 }
 
-/// Small writes to a file that is there already, each with its sync.
-pub(crate) struct Syncs {
+/// Times small synced writes to a preallocated file.
+pub(crate) struct SyncProbe {
     file: std::fs::File,
     next: u64,
 }
 
-impl Syncs {
+impl SyncProbe {
     const BLOCK: u64 = 8192;
     const BLOCKS: u64 = 64;
 
@@ -88,7 +89,7 @@ impl Syncs {
         Ok(Self { file, next: 0 })
     }
 
-    /// One write and its sync.
+    /// Times one write and its sync.
     pub(crate) fn once(&mut self) -> std::io::Result<Duration> {
         use std::os::unix::fs::FileExt as _;
         let started = Instant::now();
@@ -100,31 +101,32 @@ impl Syncs {
 }
 
 pub(crate) async fn turn(client: &mut Client, key: &str) -> Result<Duration, Box<dyn Error>> {
-    turn_saying(client, key, SCRIPT).await
+    turn_with_prompt(client, key, SCRIPT).await
 }
 
-pub(crate) async fn turn_saying(
+pub(crate) async fn turn_with_prompt(
     client: &mut Client,
     key: &str,
-    words: &str,
+    prompt: &str,
 ) -> Result<Duration, Box<dyn Error>> {
-    let params = json!({ "session_key": key, "input": { "content": [{ "type": "text", "text": words }] } });
+    let params = json!({ "session_key": key, "input": { "content": [{ "type": "text", "text": prompt }] } });
     let started = Instant::now();
     let result = client.call("turn.run", &params).await?;
     let taken = started.elapsed();
-    let said = client.take_kept();
+    let notifications = client.take_kept();
     match result["stop_reason"].as_str() {
         Some("end_turn") => Ok(taken),
         other => {
-            let why = said.iter().find(|said| said.params["event"]["type"] == "error");
-            let why = why.map_or_else(String::new, |said| said.params["event"]["message"].to_string());
+            let error = notifications.iter().find(|message| message.params["event"]["type"] == "error");
+            let why =
+                error.map_or_else(String::new, |message| message.params["event"]["message"].to_string());
             Err(format!("a turn ended with {other:?}: {why}").into())
         }
     }
 }
 
-/// Turns per second with this many sessions busy all the time, each over its own connection.
-async fn rate(server: &Server, sessions: usize) -> Result<f64, Box<dyn Error>> {
+/// Turns per second with this many busy sessions, each with its own connection.
+async fn rate(server: &DaemonProcess, sessions: usize) -> Result<f64, Box<dyn Error>> {
     let each = (4_000 / sessions).clamp(40, 1_000);
     let mut clients = Vec::new();
     for n in 0..sessions {
@@ -158,7 +160,7 @@ async fn bare_turns() -> Result<Vec<Duration>, Box<dyn Error>> {
             stored_as: None,
             system: String::new(),
             preceding: Vec::new(),
-            tools: Arc::new(NoTools),
+            tools: Arc::new(EmptyToolbox),
             house: Arc::new(tribune_agents::native::NoHouse),
             cancel: CancellationToken::new(),
         };
@@ -172,24 +174,24 @@ async fn bare_turns() -> Result<Vec<Duration>, Box<dyn Error>> {
     Ok(taken)
 }
 
-struct NoTools;
+struct EmptyToolbox;
 
 #[async_trait::async_trait]
-impl Toolbox for NoTools {
+impl Toolbox for EmptyToolbox {
     fn tools(&self) -> &[ToolSpec] {
         &[]
     }
 
     async fn call(&self, _: ToolCall) -> ToolOutcome {
-        ToolOutcome::error("there are no tools here")
+        ToolOutcome::error("this benchmark has no tools")
     }
 
     async fn ask_leave(&self, _: OwnCall) -> Leave {
-        Leave::Refused("there are no tools here".to_owned())
+        Leave::Refused("this benchmark has no tools".to_owned())
     }
 
     async fn carry_out(&self, _: &str) -> ToolOutcome {
-        ToolOutcome::error("there are no tools here")
+        ToolOutcome::error("this benchmark has no tools")
     }
 
     async fn report(&self, _: &str, _: ToolOutcome) {}

@@ -1,4 +1,4 @@
-//! Deciding one call with few and many rules of the operator loaded.
+//! The time to decide one call with few and with many operator rules.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -8,13 +8,13 @@ use std::time::Instant;
 use serde_json::json;
 use tribune_constitution::{Args, CommandFacts, Constitution, Facts, Labels, Texts, Trust};
 
-/// Operator rules loaded.
+/// Numbers of operator rules.
 const RULES: [usize; 4] = [0, 8, 100, 1000];
 
 /// Calls decided for each number of rules.
 const CALLS: usize = 20_000;
 
-/// Tools, as often as agents call them.
+/// Tools, with the frequency of agents' calls.
 const TOOLS: [&str; 16] = [
     "read",
     "read",
@@ -63,7 +63,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The n-th call: most sessions are clean, some have read a page, some a private file, some both.
+/// The n-th call. Most sessions have no labels; some have read a web page, some a private file, some both.
 fn call(n: usize) -> Facts {
     let tool = TOOLS[n % TOOLS.len()];
     let mut facts = Facts::of_call("main", "agent:main:cli:local:dm:operator", "all", tool);
@@ -84,7 +84,7 @@ fn call(n: usize) -> Facts {
     facts
 }
 
-/// Rules as a house grows them: most are about one tool and one value, every tenth is about all tools.
+/// A typical law: most rules are about one tool and one value, every tenth is about all tools.
 fn law(rules: usize) -> Result<Constitution, Box<dyn Error>> {
     let mut text = String::new();
     for n in 0..rules {
@@ -133,6 +133,6 @@ fn law(rules: usize) -> Result<Constitution, Box<dyn Error>> {
     }
     let mut texts = Texts::built_in();
     texts.mandates.insert("all".to_owned(), format!("---\ntools: {}\n---\n", TOOLS.join(", ")));
-    texts.policies.insert("house.cedar".to_owned(), text);
+    texts.policies.insert("operator.cedar".to_owned(), text);
     Ok(Constitution::new(texts, &[])?)
 }

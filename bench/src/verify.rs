@@ -1,4 +1,4 @@
-//! How fast a stranger reads an export.
+//! The rate at which an auditor verifies an export.
 
 use std::error::Error;
 use std::path::Path;
@@ -8,13 +8,13 @@ use tribune_ledger::verify::Integrity;
 use tribune_storage::store::Reader;
 use tribune_storage::{audit, export};
 
-use crate::log::{self, TempHome, cpu_time, median};
+use crate::log::{self, BenchHome, cpu_time, median};
 
 const ENTRIES: u64 = 200_000;
 const ROUNDS: usize = 7;
 
 pub(crate) fn run() -> Result<(), Box<dyn Error>> {
-    let home = TempHome::new()?;
+    let home = BenchHome::new()?;
     let store = home.store()?;
     log::append(&store.writer()?, 0, ENTRIES, 512)?;
     let reader = Reader::open(&home.home)?;
@@ -53,7 +53,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Lines hashed per second of one core, with nothing else done to them.
+/// Lines hashed per second of one core, without any other work.
 fn hashing_alone(folder: &Path) -> Result<f64, Box<dyn Error>> {
     let text = std::fs::read(folder.join(export::ENTRIES))?;
     let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();

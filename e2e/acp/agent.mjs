@@ -1,4 +1,5 @@
-// The smallest agent that the official SDK makes: two pieces of text, and nothing else. What measurements compare with.
+// A minimal agent of the official SDK, which sends two pieces of text and nothing else. It is the baseline of `bench
+// acp`.
 
 import { Readable, Writable } from "node:stream";
 import * as acp from "@agentclientprotocol/sdk";

@@ -1,5 +1,5 @@
-// The official SDK's client against Tribune, over a WebSocket or over HTTP with server-sent events:
-// `client.mjs ws|http ADDRESS TOKEN FOLDER`. Prints what it saw as one line of JSON.
+// Runs the official SDK's client against Tribune, over a WebSocket or over HTTP with server-sent events:
+// `client.mjs ws|http ADDRESS TOKEN FOLDER`. Prints its observations as one line of JSON.
 
 import * as acp from "@agentclientprotocol/sdk";
 import { createHttpStream } from "@agentclientprotocol/sdk/experimental/http-client";
@@ -7,7 +7,7 @@ import { createWebSocketStream } from "@agentclientprotocol/sdk/experimental/ws-
 import { validate } from "./valid.mjs";
 
 const [transport, address, token, cwd] = process.argv.slice(2);
-// Node's own WebSocket takes headers in another place than the SDK gives them.
+// Node's WebSocket expects headers in another argument than the SDK passes them.
 class WithHeaders extends WebSocket {
   constructor(url, protocols, { headers }) {
     super(url, { protocols, headers });

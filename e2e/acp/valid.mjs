@@ -1,4 +1,4 @@
-// Checks what an ACP agent sent against the schema of version 1 that comes with the official SDK.
+// Validates the messages of an ACP agent against the schema of version 1 in the official SDK.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -15,7 +15,7 @@ const definition = (name) => {
   return compiled.get(name);
 };
 
-// What the answer to each request is called.
+// The schema definition of the response to each request.
 const ANSWERS = {
   initialize: "InitializeResponse",
   authenticate: "AuthenticateResponse",
@@ -37,7 +37,8 @@ function check(name, value, faults, message) {
   if (!valid(value)) faults.push(`${name}: ${ajv.errorsText(valid.errors)}: ${JSON.stringify(message).slice(0, 400)}`);
 }
 
-// Takes pairs of [who sent it, message], with `agent` or `client`. Returns what is wrong, and how much was looked at.
+// Takes pairs of [sender, message], where the sender is `agent` or `client`. Returns the faults and the number of
+// checked messages.
 export function validate(messages) {
   const asked = new Map();
   const faults = [];
@@ -48,23 +49,23 @@ export function validate(messages) {
       continue;
     }
     checked += 1;
-    if (message.jsonrpc !== "2.0") faults.push(`no JSON-RPC 2.0: ${JSON.stringify(message)}`);
+    if (message.jsonrpc !== "2.0") faults.push(`not JSON-RPC 2.0: ${JSON.stringify(message)}`);
     if (message.method !== undefined) {
       const name = message.id === undefined ? NOTIFICATIONS[message.method] : REQUESTS[message.method];
       if (name) check(name, message.params, faults, message);
-      else if (!message.method.startsWith("_")) faults.push(`nobody knows ${message.method}`);
+      else if (!message.method.startsWith("_")) faults.push(`unknown method ${message.method}`);
       continue;
     }
     const method = asked.get(JSON.stringify(message.id));
     if (message.error !== undefined) check("Error", message.error, faults, message);
     else if (ANSWERS[method]) check(ANSWERS[method], message.result, faults, message);
-    else if (!method?.startsWith("_")) faults.push(`an answer to nothing: ${JSON.stringify(message)}`);
+    else if (!method?.startsWith("_")) faults.push(`a response without a request: ${JSON.stringify(message)}`);
   }
   return { checked, faults };
 }
 
-// As a program: `valid.mjs FILE`, where each line is a message of either side. A message is the client's if it asks or answers what
-// only clients ask and answer.
+// As a program: `valid.mjs FILE`, where each line is a message of either side. A message belongs to the client if only
+// clients send that request or response.
 if (process.argv[1] === new URL(import.meta.url).pathname) {
   const lines = readFileSync(process.argv[2], "utf8").split("\n").filter((line) => line.startsWith("{"));
   const ours = new Set();

@@ -1,5 +1,5 @@
-//! Proofs that travel as one small file: that an entry is in the log (C2SP tlog-proof), and that one state of the log
-//! grew out of another.
+//! Proofs in single files: that an entry is in the log (C2SP tlog-proof), and that one state of the log extends
+//! another.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ use crate::limits::MAX_PROOF_HASHES;
 use crate::note::VerifierKey;
 use crate::proof::ProofError;
 use crate::tree::Hash;
-use crate::tree::prove::{self, ProofFault};
+use crate::tree::prove::{self, TreeProofError};
 
 const HEADER: &str = "c2sp.org/tlog-proof@v1";
 
-/// One entry's way to a signed root.
+/// The inclusion proof of one entry, with the entry and a signed checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProofBundle {
     /// The entry's canonical line. tlog-proof calls this `extra` and does not authenticate it; [`Self::check`] does.
@@ -27,7 +27,7 @@ pub struct ProofBundle {
     pub checkpoint: String,
 }
 
-/// Why a bundle proves nothing.
+/// Why a bundle is not a valid proof.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
     #[error("it is not a tlog-proof: {0}")]
@@ -43,11 +43,11 @@ pub enum BundleError {
     #[error("its entry: {0}")]
     Proof(#[from] ProofError),
     #[error("{0}")]
-    Path(#[from] ProofFault),
+    Path(#[from] TreeProofError),
 }
 
 impl ProofBundle {
-    /// Checks the bundle from end to end and hands over its entry and checkpoint.
+    /// Checks the whole bundle and returns its entry and checkpoint.
     pub fn check(&self, key: &VerifierKey) -> Result<(EntryRef<'_>, Checkpoint), BundleError> {
         let checkpoint = Checkpoint::open(&self.checkpoint, key)?;
         let entry = EntryRef::read(&self.entry)?;
@@ -94,14 +94,14 @@ impl fmt::Display for ProofBundle {
     }
 }
 
-/// First line of a consistency proof. C2SP has no file format for these; ours follows tlog-proof.
+/// First line of a consistency proof. C2SP defines no file format for it; this one follows tlog-proof.
 const CONSISTENCY_HEADER: &str = "tribune/consistency-proof/v1";
 
-/// That the log of a checkpoint begins with the log as it was at an older size.
+/// Proves that the log of a checkpoint extends the log at an older size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsistencyProof {
     pub old_size: u64,
-    /// To be compared with a checkpoint held from that time.
+    /// To be compared with a checkpoint that was kept from that time.
     pub old_root: Hash,
     pub path: Vec<Hash>,
     /// A signed checkpoint, as the log issued it.
@@ -109,7 +109,7 @@ pub struct ConsistencyProof {
 }
 
 impl ConsistencyProof {
-    /// Checks the proof and hands over the newer checkpoint.
+    /// Checks the proof and returns the newer checkpoint.
     pub fn check(&self, key: &VerifierKey) -> Result<Checkpoint, BundleError> {
         let checkpoint = Checkpoint::open(&self.checkpoint, key)?;
         prove::check_consistency(
@@ -122,7 +122,7 @@ impl ConsistencyProof {
         Ok(checkpoint)
     }
 
-    /// Whether a text is meant to be one.
+    /// Whether a text has the first line of a consistency proof.
     pub fn is_one(text: &str) -> bool {
         text.lines().next() == Some(CONSISTENCY_HEADER)
     }
@@ -159,7 +159,7 @@ impl fmt::Display for ConsistencyProof {
     }
 }
 
-/// A number written in one way only.
+/// A decimal number in canonical form, so that no two texts mean the same proof.
 fn decimal(text: &str) -> Option<u64> {
     let plain = text == "0" || !text.starts_with(['0', '+']);
     text.parse().ok().filter(|_| plain)
@@ -169,5 +169,9 @@ fn hashes(lines: std::str::Lines<'_>) -> Result<Vec<Hash>, &'static str> {
     let path: Vec<Hash> = lines
         .map(|line| Hash::from_base64(line).ok_or("a hash is not 32 bytes in base64"))
         .collect::<Result<_, _>>()?;
-    if path.len() > MAX_PROOF_HASHES + 1 { Err("it has more hashes than any tree is high") } else { Ok(path) }
+    if path.len() > MAX_PROOF_HASHES + 1 {
+        Err("it has more hashes than a tree of any size needs")
+    } else {
+        Ok(path)
+    }
 }

@@ -1,12 +1,12 @@
-//! Checkpoints (C2SP tlog-checkpoint): which log, how many entries, what root, signed.
+//! Checkpoints (C2SP tlog-checkpoint): the signed origin, size and root of a log.
 
-use crate::note::{self, Note, NoteError, NoteSigner, SignError, VerifierKey};
+use crate::note::{self, NoteError, NoteSigner, SignError, SignedNote, VerifierKey};
 use crate::tree::Hash;
 
-/// What a checkpoint says.
+/// The content of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// The log's name, the same for its whole life.
+    /// The log's name, which never changes.
     pub origin: String,
     pub size: u64,
     pub root: Hash,
@@ -29,9 +29,9 @@ impl Checkpoint {
         note::sign(&format!("{}\n{}\n{}\n", self.origin, self.size, self.root), signer)
     }
 
-    /// Reads a checkpoint without believing it.
+    /// Parses a checkpoint without checking a signature.
     pub fn parse(note: &str) -> Result<Self, CheckpointError> {
-        let note = Note::parse(note)?;
+        let note = SignedNote::parse(note)?;
         let mut lines = note.text.lines();
         let (Some(origin), Some(size), Some(root)) = (lines.next(), lines.next(), lines.next()) else {
             return Err(CheckpointError::Malformed("it has fewer than three lines"));
@@ -50,7 +50,7 @@ impl Checkpoint {
         Ok(Self { origin: origin.to_owned(), size, root })
     }
 
-    /// Reads a checkpoint and checks that `key`, under the log's own name, signed it.
+    /// Parses a checkpoint and checks that `key`, which must have the log's name, signed it.
     pub fn open(note: &str, key: &VerifierKey) -> Result<Self, CheckpointError> {
         let checkpoint = Self::parse(note)?;
         if checkpoint.origin != key.name() {
@@ -59,7 +59,7 @@ impl Checkpoint {
                 found: checkpoint.origin,
             });
         }
-        Note::parse(note)?.check(key)?;
+        SignedNote::parse(note)?.check(key)?;
         Ok(checkpoint)
     }
 }
@@ -70,7 +70,7 @@ mod tests {
     use crate::note::Ed25519Signer;
 
     #[test]
-    fn round_trips_under_its_own_key_and_name() {
+    fn checkpoint_round_trips_with_its_key_and_name() {
         let signer = Ed25519Signer::from_seed("log.example", &[1; 32]).unwrap();
         let checkpoint = Checkpoint { origin: "log.example".into(), size: 7, root: Hash::empty() };
         let note = checkpoint.sign(&signer).unwrap();
@@ -80,15 +80,15 @@ mod tests {
             )
         );
         assert_eq!(Checkpoint::open(&note, signer.verifier_key()), Ok(checkpoint));
-        let elsewhere = Ed25519Signer::from_seed("other.example", &[1; 32]).unwrap();
+        let other = Ed25519Signer::from_seed("other.example", &[1; 32]).unwrap();
         assert!(matches!(
-            Checkpoint::open(&note, elsewhere.verifier_key()),
+            Checkpoint::open(&note, other.verifier_key()),
             Err(CheckpointError::OtherLog { .. })
         ));
     }
 
     #[test]
-    fn loose_numbers_and_missing_lines_are_refused() {
+    fn non_canonical_numbers_and_missing_lines_are_refused() {
         let signer = Ed25519Signer::from_seed("x", &[1; 32]).unwrap();
         let root = Hash::empty();
         for text in [

@@ -1,4 +1,4 @@
-//! Content ids: what an object is called is what it says.
+//! Content ids (CIDs): the id of an object is a hash of its content.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What kind of object is hashed. Each kind has its own BLAKE3 key-derivation context, so that a hash of one kind can
-/// never be passed off as another's.
+/// The kind of object that is hashed. Each kind has its own BLAKE3 key-derivation context, so that a hash of one kind
+/// is never valid for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Domain {
     /// A ledger entry without `cid` and `proof`.
@@ -17,11 +17,11 @@ pub enum Domain {
     Commitment,
     /// A constitution with its mandates.
     Constitution,
-    /// What a session is called in the ledger.
+    /// The id of a session in the ledger.
     Session,
-    /// Exactly what would run, as a person approves it.
+    /// The exact action that a person approves.
     Action,
-    /// What an approval is called.
+    /// The id of an approval.
     Approval,
 }
 
@@ -38,7 +38,7 @@ impl Domain {
         }
     }
 
-    /// BLAKE3 in key-derivation mode over `parts`, one after the other.
+    /// BLAKE3 in key-derivation mode over the concatenated `parts`.
     pub fn hash(self, parts: &[&[u8]]) -> [u8; 32] {
         let mut hasher = self.hasher();
         for part in parts {
@@ -47,7 +47,7 @@ impl Domain {
         *hasher.finalize().as_bytes()
     }
 
-    /// A hasher that has the context behind it; deriving it anew each time would cost as much as a short entry.
+    /// A hasher with the context already derived, because deriving it costs as much as hashing a short entry.
     fn hasher(self) -> blake3::Hasher {
         static ENTRY: LazyLock<blake3::Hasher> =
             LazyLock::new(|| blake3::Hasher::new_derive_key(Domain::Entry.context()));
@@ -62,13 +62,13 @@ impl Domain {
             Self::Commitment => COMMITMENT.clone(),
             Self::Constitution => CONSTITUTION.clone(),
             Self::Session => SESSION.clone(),
-            // Rare enough to be derived anew.
+            // These are rare, so their context is derived each time.
             Self::Action | Self::Approval => blake3::Hasher::new_derive_key(self.context()),
         }
     }
 }
 
-/// A CID in the making: the text may come in pieces, from several threads in turn.
+/// Computes a CID incrementally. It may move between threads.
 #[derive(Clone)]
 pub struct EntryHasher(Box<blake3::Hasher>);
 
@@ -98,11 +98,11 @@ impl fmt::Debug for EntryHasher {
     }
 }
 
-/// The name of a ledger entry: `b3:` and 64 lowercase hex digits.
+/// The id of a ledger entry: `b3:` and 64 lowercase hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cid([u8; 32]);
 
-/// Hashes CIDs for tables in memory. They are hashes already; mixing in a secret keeps whoever grinds out CIDs from
+/// Hashes CIDs for hash tables. CIDs are hashes already; a random key keeps an attacker who searches for CIDs from
 /// choosing their slots.
 #[derive(Debug, Clone)]
 pub struct CidBuildHasher(u64);
@@ -147,7 +147,7 @@ impl Cid {
     /// Length of the text form.
     pub const TEXT_BYTES: usize = 67;
 
-    /// The CID of an entry, given its canonical form without `cid` and `proof`, in pieces.
+    /// The CID of an entry, from its canonical form without `cid` and `proof`, in parts.
     pub fn of_entry(canonical: &[&[u8]]) -> Self {
         Self(Domain::Entry.hash(canonical))
     }
@@ -171,7 +171,7 @@ impl Cid {
         hex32(hex).map(Self).ok_or(NotACid)
     }
 
-    /// The text form on the stack.
+    /// The text form, without allocation.
     pub fn to_text(self) -> [u8; Self::TEXT_BYTES] {
         let mut text = [0; Self::TEXT_BYTES];
         text[..3].copy_from_slice(b"b3:");
@@ -185,7 +185,7 @@ impl Cid {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// What each byte is worth as a lowercase hex digit; 255 if it is none.
+/// The value of each byte as a lowercase hex digit, or 255.
 const DIGITS: [u8; 256] = {
     let mut digits = [255; 256];
     let mut i = 0;
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_object_never_share_a_hash() {
+    fn domains_never_share_a_hash() {
         let kinds = [Domain::Entry, Domain::Commitment, Domain::Constitution, Domain::Session];
         for (i, kind) in kinds.into_iter().enumerate() {
             assert_eq!(kind.hash(&[b"sa", b"me"]), kind.hash(&[b"same"]));

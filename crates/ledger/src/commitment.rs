@@ -1,7 +1,7 @@
-//! Salted commitments: the ledger says which content there was without saying what it was.
+//! Salted commitments: the ledger commits to content without revealing it.
 //!
-//! A bare hash of a short text can be found again by trying likely texts, even after the text was erased. The salt
-//! makes that impossible once it is destroyed: it lives beside the content, and is shredded with it.
+//! A plain hash of a short text can be reversed by trying likely texts, even after the text was erased. The salt
+//! prevents that once it is destroyed: it is stored with the content, and is erased with it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::cid::{Domain, hex32, to_hex};
 
-/// 32 secret random bytes, drawn anew for each piece of content.
+/// 32 secret random bytes, drawn separately for each piece of content.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub struct Salt([u8; 32]);
 
@@ -21,7 +21,7 @@ impl Salt {
         Self(bytes)
     }
 
-    /// The secret itself, for the vault that keeps it beside the content.
+    /// The secret bytes, for the vault that stores them with the content.
     pub const fn expose(&self) -> &[u8; 32] {
         &self.0
     }
@@ -33,7 +33,7 @@ impl fmt::Debug for Salt {
     }
 }
 
-/// What the ledger keeps of a piece of content: `b3c:` and 64 lowercase hex digits.
+/// A commitment to a piece of content: `b3c:` and 64 lowercase hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Commitment([u8; 32]);
 
@@ -43,12 +43,12 @@ pub struct Commitment([u8; 32]);
 pub struct NotACommitment;
 
 impl Commitment {
-    /// Commits to `content`. The salt has a fixed length, so salt and content cannot be shifted into each other.
+    /// Commits to `content`. The salt has a fixed length, so the border between salt and content is unambiguous.
     pub fn to(content: &[u8], salt: &Salt) -> Self {
         Self(Domain::Commitment.hash(&[&salt.0, content]))
     }
 
-    /// Whether `content` and `salt` are what was committed to.
+    /// Whether this is the commitment to `content` with `salt`.
     pub fn opens(&self, content: &[u8], salt: &Salt) -> bool {
         *self == Self::to(content, salt)
     }
@@ -96,7 +96,7 @@ mod tests {
     const OTHER: Salt = Salt::from_random([8; 32]);
 
     #[test]
-    fn opens_only_with_its_own_content_and_salt() {
+    fn commitment_opens_only_with_its_content_and_salt() {
         let commitment = Commitment::to(b"yes", &SALT);
         assert!(commitment.opens(b"yes", &SALT));
         assert!(!commitment.opens(b"no", &SALT));

@@ -1,5 +1,5 @@
-//! The log's signing key, told by the log itself: entry 0 names the first key, and each change is attested by the key
-//! that passes its office on. Who knows any one key of the line can follow it to all the others.
+//! The history of the log's signing key, recorded in the log itself. Entry 0 names the first key, and the old key
+//! attests each change. A verifier that trusts any one key of the history can derive all others.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,40 +10,40 @@ use crate::note::VerifierKey;
 /// The payload of a `key_change` entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyChange {
-    /// The key that signed until now; none at the beginning of the log.
+    /// The key that signed until now; `None` in entry 0.
     pub old: Option<VerifierKey>,
     pub new: VerifierKey,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wire {
+struct KeyChangePayload {
     old: Option<String>,
     new: String,
 }
 
-/// Why a `key_change` entry is not a link of the line.
+/// Why a `key_change` entry does not continue the key history.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum KeyFault {
+pub enum KeyChangeError {
     #[error("its payload does not name an old and a new key: {0}")]
     Payload(String),
     #[error("the first entry of a log must name its first key")]
-    NoBeginning,
-    #[error("it begins the log again")]
-    SecondBeginning,
-    #[error("it passes on {named}, but {in_force} was in force")]
+    MissingFirstKey,
+    #[error("it names a first key, but the log has one already")]
+    SecondFirstKey,
+    #[error("it replaces the key {named}, but {in_force} was in force")]
     NotInForce { named: String, in_force: String },
     #[error("it names the log `{found}`, which is `{origin}`")]
-    OtherName { origin: String, found: String },
+    NameChanged { origin: String, found: String },
     #[error("it must be attested by {0}")]
     NotAttested(String),
 }
 
 impl KeyChange {
-    /// The history that key changes belong to.
+    /// The entity of key changes.
     pub const ENTITY: &'static str = "tribune:ledger";
 
-    /// The entry to append, owing the attestation of [`Self::attester`].
+    /// The entry to append. It requires the attestation of [`Self::attester`].
     pub fn draft(&self, timestamp: Timestamp, actor: &str) -> Draft {
         let mut payload = Map::new();
         payload.insert("old".into(), self.old.as_ref().map_or(Value::Null, |key| key.to_string().into()));
@@ -63,51 +63,52 @@ impl KeyChange {
         }
     }
 
-    /// Who must sign the change: the old key, or the first key for itself.
+    /// The key that must attest the change: the old key, or the first key itself.
     pub fn attester(&self) -> &VerifierKey {
         self.old.as_ref().unwrap_or(&self.new)
     }
 
     /// Reads the payload of a `key_change` entry.
-    pub fn read(payload: &[u8]) -> Result<Self, KeyFault> {
-        let wire: Wire =
-            serde_json::from_slice(payload).map_err(|error| KeyFault::Payload(error.to_string()))?;
-        let key =
-            |text: String| text.parse::<VerifierKey>().map_err(|error| KeyFault::Payload(error.to_string()));
+    pub fn read(payload: &[u8]) -> Result<Self, KeyChangeError> {
+        let wire: KeyChangePayload =
+            serde_json::from_slice(payload).map_err(|error| KeyChangeError::Payload(error.to_string()))?;
+        let key = |text: String| {
+            text.parse::<VerifierKey>().map_err(|error| KeyChangeError::Payload(error.to_string()))
+        };
         Ok(Self { old: wire.old.map(key).transpose()?, new: key(wire.new)? })
     }
 }
 
-/// The keys of a log so far, each with the index of the entry that put it in force.
+/// The keys of a log so far, each with the index of the entry that put it in force. Used by the verifier.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KeyLine {
+pub struct KeyHistory {
     keys: Vec<(u64, VerifierKey)>,
 }
 
-impl KeyLine {
-    /// Follows the entry at `index`, whose CID and proof were checked.
-    pub fn follow(&mut self, index: u64, entry: &EntryRef<'_>) -> Result<(), KeyFault> {
+impl KeyHistory {
+    /// Applies the entry at `index`, whose CID and proof were checked.
+    pub fn apply(&mut self, index: u64, entry: &EntryRef<'_>) -> Result<(), KeyChangeError> {
         if entry.quality != EntryQuality::KeyChange {
-            return if self.keys.is_empty() { Err(KeyFault::NoBeginning) } else { Ok(()) };
+            return if self.keys.is_empty() { Err(KeyChangeError::MissingFirstKey) } else { Ok(()) };
         }
         let change = KeyChange::read(entry.payload())?;
         match (self.current(), &change.old) {
             (None, None) => {}
-            (None, Some(_)) => return Err(KeyFault::NoBeginning),
-            (Some(_), None) => return Err(KeyFault::SecondBeginning),
+            (None, Some(_)) => return Err(KeyChangeError::MissingFirstKey),
+            (Some(_), None) => return Err(KeyChangeError::SecondFirstKey),
             (Some(current), Some(old)) => {
                 if current != old {
                     let (named, in_force) = (old.to_string(), current.to_string());
-                    return Err(KeyFault::NotInForce { named, in_force });
+                    return Err(KeyChangeError::NotInForce { named, in_force });
                 }
                 if current.name() != change.new.name() {
                     let (origin, found) = (current.name().to_owned(), change.new.name().to_owned());
-                    return Err(KeyFault::OtherName { origin, found });
+                    return Err(KeyChangeError::NameChanged { origin, found });
                 }
             }
         }
         if entry.attested_by != Some(change.attester().attestation_key()) {
-            return Err(KeyFault::NotAttested(change.attester().to_string()));
+            return Err(KeyChangeError::NotAttested(change.attester().to_string()));
         }
         self.keys.push((index, change.new));
         Ok(())

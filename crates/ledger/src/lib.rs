@@ -1,14 +1,14 @@
-//! The memory that cannot be edited.
+//! A tamper-evident ledger: an append-only Merkle log of content-addressed entries.
 //!
-//! An entry is a JSON object; its name ([`Cid`]) is the BLAKE3 hash of its canonical form, so it cannot change
-//! under its name. Every CID is a leaf of one RFC 6962 tree whose root is signed in C2SP checkpoints, so the
-//! order and the number of entries cannot change under a checkpoint that someone keeps.
+//! An entry is a JSON object. Its id ([`Cid`]) is the BLAKE3 hash of its canonical form, so the content of an id cannot
+//! change. Every CID is a leaf of one RFC 6962 tree whose root is signed in C2SP checkpoints. So the order and the
+//! number of entries cannot change without contradicting a checkpoint that was kept.
 //!
-//! This crate is pure: it reads no clock, opens no file, starts no thread, and nothing it returns depends on chance.
-//! Time, salt and keys come in as arguments; storage and export live in `tribune-host`.
+//! This crate is pure: it reads no clock, opens no file, starts no thread and uses no randomness. Time, salt and keys
+//! are arguments. It does not store or export entries.
 //!
-//! Where to start reading: [`entry`] for what is written down, [`tree`] for the log over it, [`verify`] for what a
-//! stranger checks.
+//! Where to start reading: [`entry`] for the format, [`tree`] for the Merkle log, [`verify`] for the checks of an
+//! independent auditor.
 
 pub mod bundle;
 pub mod checkpoint;

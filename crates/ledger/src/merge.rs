@@ -1,5 +1,5 @@
-//! Entries of several nodes, merged (a Merkle-CRDT): the union of two sets is the same whoever merges first, however
-//! often, in whatever order. Causes are named by hash, so the causal order travels with the entries.
+//! Merges the entries of several nodes (a Merkle-CRDT). The union of two sets is commutative, associative and
+//! idempotent. Parents are named by hash, so the causal order is part of the entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,15 +7,15 @@ use crate::cid::Cid;
 use crate::entry::{FieldError, LedgerEntry};
 use crate::proof::ProofError;
 
-/// A set of sound entries.
+/// A set of valid entries.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EntrySet {
     entries: BTreeMap<Cid, LedgerEntry>,
 }
 
-/// Why an entry is not let in.
+/// Why an entry is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unsound {
+pub enum InvalidEntry {
     #[error("{0}")]
     Field(#[from] FieldError),
     #[error("its text hashes to {0}")]
@@ -24,7 +24,7 @@ pub enum Unsound {
     Proof(#[from] ProofError),
 }
 
-/// Two different entries of one entity under one number: its author told two stories.
+/// Different entries of one entity with the same number: its author wrote two histories.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fork {
     pub entity_id: String,
@@ -33,34 +33,34 @@ pub struct Fork {
 }
 
 impl EntrySet {
-    /// Adds an entry if it hashes to its name and carries the attestation it owes.
-    pub fn insert(&mut self, entry: LedgerEntry) -> Result<(), Unsound> {
+    /// Adds an entry if its hash is its CID and it has the attestation it requires.
+    pub fn insert(&mut self, entry: LedgerEntry) -> Result<(), InvalidEntry> {
         let computed = entry.to_text()?.compute_cid();
         if computed != entry.cid {
-            return Err(Unsound::Cid(computed));
+            return Err(InvalidEntry::Cid(computed));
         }
         entry.proof.check(entry.attested_by.as_ref(), &entry.cid)?;
-        self.admit(entry);
+        self.add(entry);
         Ok(())
     }
 
-    /// Adds everything `other` has.
+    /// Adds all entries of `other`.
     pub fn merge(&mut self, other: &Self) {
         for entry in other.entries.values() {
-            self.admit(entry.clone());
+            self.add(entry.clone());
         }
     }
 
-    fn admit(&mut self, entry: LedgerEntry) {
+    fn add(&mut self, entry: LedgerEntry) {
         match self.entries.entry(entry.cid) {
-            std::collections::btree_map::Entry::Vacant(place) => {
-                place.insert(entry);
+            std::collections::btree_map::Entry::Vacant(slot) => {
+                slot.insert(entry);
             }
-            // Equal CIDs mean equal entries but for `proof`. Two valid signatures can exist; every node keeps the
-            // smaller, so that all keep the same.
-            std::collections::btree_map::Entry::Occupied(mut place) => {
-                if format!("{:?}", entry.proof) < format!("{:?}", place.get().proof) {
-                    place.insert(entry);
+            // Entries with one CID can differ in `proof` only. Two valid signatures can exist; every node keeps the
+            // smaller one, so that all keep the same.
+            std::collections::btree_map::Entry::Occupied(mut slot) => {
+                if format!("{:?}", entry.proof) < format!("{:?}", slot.get().proof) {
+                    slot.insert(entry);
                 }
             }
         }
@@ -78,7 +78,7 @@ impl EntrySet {
         self.entries.get(cid)
     }
 
-    /// Entries that no other names as a parent: where each line of events has got to.
+    /// Entries that no other entry names as a parent: the newest of each branch.
     pub fn heads(&self) -> BTreeSet<Cid> {
         let mut heads: BTreeSet<Cid> = self.entries.keys().copied().collect();
         for parent in self.entries.values().flat_map(|entry| &entry.parents) {
@@ -87,39 +87,39 @@ impl EntrySet {
         heads
     }
 
-    /// Parents that are named but not here yet.
+    /// Parents that are named but not in the set.
     pub fn missing(&self) -> BTreeSet<Cid> {
         let parents = self.entries.values().flat_map(|entry| &entry.parents);
         parents.filter(|parent| !self.entries.contains_key(parent)).copied().collect()
     }
 
-    /// Places where one entity has two entries of the same number.
+    /// All numbers under which one entity has more than one entry.
     pub fn forks(&self) -> Vec<Fork> {
-        let mut places: BTreeMap<(&str, u64), Vec<Cid>> = BTreeMap::new();
+        let mut by_number: BTreeMap<(&str, u64), Vec<Cid>> = BTreeMap::new();
         for entry in self.entries.values() {
-            places.entry((&entry.entity_id, entry.seq)).or_default().push(entry.cid);
+            by_number.entry((&entry.entity_id, entry.seq)).or_default().push(entry.cid);
         }
-        let forked = places.into_iter().filter(|(_, entries)| entries.len() > 1);
+        let forked = by_number.into_iter().filter(|(_, entries)| entries.len() > 1);
         forked
             .map(|((entity_id, seq), entries)| Fork { entity_id: entity_id.to_owned(), seq, entries })
             .collect()
     }
 
-    /// All entries, every one after its parents; the order depends on the set alone.
+    /// All entries, each after its parents. The order depends on the set only.
     pub fn in_causal_order(&self) -> Vec<&LedgerEntry> {
         let mut waiting: BTreeMap<Cid, usize> = BTreeMap::new();
         let mut children: BTreeMap<Cid, Vec<Cid>> = BTreeMap::new();
         let mut ready: BTreeSet<Cid> = BTreeSet::new();
         for entry in self.entries.values() {
-            let here: Vec<_> =
+            let present: Vec<_> =
                 entry.parents.iter().filter(|parent| self.entries.contains_key(parent)).collect();
-            for parent in &here {
+            for parent in &present {
                 children.entry(**parent).or_default().push(entry.cid);
             }
-            if here.is_empty() {
+            if present.is_empty() {
                 ready.insert(entry.cid);
             } else {
-                waiting.insert(entry.cid, here.len());
+                waiting.insert(entry.cid, present.len());
             }
         }
         let mut ordered = Vec::with_capacity(self.entries.len());
@@ -134,7 +134,7 @@ impl EntrySet {
                 }
             }
         }
-        // A cycle would need a hash that contains itself, so nothing is left waiting.
+        // A cycle would need a hash that contains itself, so no entry stays in `waiting`.
         ordered
     }
 }

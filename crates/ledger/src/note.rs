@@ -1,4 +1,4 @@
-//! Signed notes (C2SP signed-note): a text, an empty line, and lines that sign it.
+//! Signed notes (C2SP signed-note): a text, an empty line, and signature lines.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use crate::proof::AttestationKey;
 /// Signature type byte of plain Ed25519.
 const ED25519: u8 = 0x01;
 
-/// Whatever can sign notes under a name: a key in memory today, a hardware token or a post-quantum key another day.
+/// Signs notes under a key name. Today a key in memory; a hardware token or a post-quantum key can implement it too.
 pub trait NoteSigner: Send + Sync {
     /// The key that verifies what this signs.
     fn verifier_key(&self) -> &VerifierKey;
@@ -25,7 +25,7 @@ pub trait NoteSigner: Send + Sync {
     fn sign(&self, text: &[u8]) -> Result<Vec<u8>, SignError>;
 }
 
-/// The signer could not sign; the words are its own.
+/// The signer could not sign. The message is the signer's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the signer refused: {0}")]
 pub struct SignError(pub String);
@@ -37,18 +37,18 @@ pub struct VerifierKey {
     key: VerifyingKey,
 }
 
-/// A text that is not a key, and why.
+/// Why a text is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     #[error("a key name has 1 to {MAX_KEY_NAME_BYTES} bytes and no spaces, control characters or `+`")]
     Name,
     #[error("a verifier key has the form name+hash+base64")]
     Form,
-    #[error("the hash in the key does not fit its name and bytes: it was mistyped or cut")]
+    #[error("the hash in the key does not match its name and bytes: it was mistyped or cut")]
     Hash,
     #[error("only Ed25519 keys (type 1) are supported here")]
     Type,
-    #[error("the key bytes are not a sound Ed25519 public key")]
+    #[error("the key bytes are not a valid Ed25519 public key")]
     Bytes,
 }
 
@@ -70,7 +70,7 @@ impl VerifierKey {
         &self.name
     }
 
-    /// The same key as an attester.
+    /// The same key as an attestation key.
     pub fn attestation_key(&self) -> AttestationKey {
         AttestationKey::of(&self.key)
     }
@@ -110,7 +110,7 @@ impl FromStr for VerifierKey {
     }
 }
 
-/// `name+hash+base64` into its parts.
+/// Splits `name+hash+base64`.
 fn split_key(text: &str) -> Result<(&str, &str, Zeroizing<Vec<u8>>), KeyError> {
     let mut parts = text.splitn(3, '+');
     let (Some(name), Some(id), Some(bytes)) = (parts.next(), parts.next(), parts.next()) else {
@@ -128,7 +128,7 @@ fn key_bytes(bytes: &[u8]) -> Result<[u8; 32], KeyError> {
     }
 }
 
-/// An Ed25519 key in memory, wiped when dropped.
+/// An Ed25519 key in memory, zeroized on drop.
 pub struct Ed25519Signer {
     key: SigningKey,
     verifier: VerifierKey,
@@ -157,7 +157,7 @@ impl Ed25519Signer {
         if to_hex(&signer.verifier.id()) == id { Ok(signer) } else { Err(KeyError::Hash) }
     }
 
-    /// The secret text form, for a file only its owner can read.
+    /// The secret text form, for a file that only its owner can read.
     pub fn to_secret_text(&self) -> Zeroizing<String> {
         let bytes = Zeroizing::new([&[ED25519], self.key.as_bytes().as_slice()].concat());
         let encoded = Zeroizing::new(STANDARD.encode(&*bytes));
@@ -165,7 +165,7 @@ impl Ed25519Signer {
         Zeroizing::new(format!("PRIVATE+KEY+{}+{id}+{}", self.verifier.name, *encoded))
     }
 
-    /// The key itself, for attestations.
+    /// The signing key, for attestations.
     pub const fn signing_key(&self) -> &SigningKey {
         &self.key
     }
@@ -181,14 +181,14 @@ impl NoteSigner for Ed25519Signer {
     }
 }
 
-/// Signs `text`, which ends in a newline.
+/// Signs `text`, which must end with a newline.
 pub fn sign(text: &str, signer: &dyn NoteSigner) -> Result<String, SignError> {
     let key = signer.verifier_key();
     let signature = [key.id().as_slice(), &signer.sign(text.as_bytes())?].concat();
     Ok(format!("{text}\n— {} {}\n", key.name, STANDARD.encode(signature)))
 }
 
-/// Why a note is not to be believed.
+/// Why a note is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
     #[error("it has {0} bytes; the limit is {MAX_NOTE_BYTES}")]
@@ -197,19 +197,26 @@ pub enum NoteError {
     Malformed(&'static str),
     #[error("no signature on it is by {0}")]
     NotSigned(String),
-    #[error("the signature by {0} does not fit the text")]
+    #[error("the signature by {0} does not match the text")]
     BadSignature(String),
 }
 
-/// A note taken apart; nothing about it is believed yet.
+/// A parsed note. No signature was checked yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Note<'a> {
-    /// What is signed, final newline included.
+pub struct SignedNote<'a> {
+    /// The signed text, including its final newline.
     pub text: &'a str,
     signatures: &'a str,
 }
 
-impl<'a> Note<'a> {
+/// One signature line of a note.
+struct SignatureLine<'a> {
+    name: &'a str,
+    key_id: [u8; 4],
+    signature: Vec<u8>,
+}
+
+impl<'a> SignedNote<'a> {
     pub fn parse(note: &'a str) -> Result<Self, NoteError> {
         if note.len() > MAX_NOTE_BYTES {
             return Err(NoteError::TooLarge(note.len()));
@@ -236,8 +243,7 @@ impl<'a> Note<'a> {
         }
     }
 
-    /// Name, key id and signature of each line.
-    fn lines(&self) -> impl Iterator<Item = Result<(&'a str, [u8; 4], Vec<u8>), NoteError>> {
+    fn lines(&self) -> impl Iterator<Item = Result<SignatureLine<'a>, NoteError>> {
         self.signatures.lines().map(|line| {
             let malformed = NoteError::Malformed("a signature line has another form");
             let (name, encoded) =
@@ -247,16 +253,16 @@ impl<'a> Note<'a> {
             if name.is_empty() || signature.is_empty() {
                 return Err(malformed);
             }
-            Ok((name, *id, signature.to_vec()))
+            Ok(SignatureLine { name, key_id: *id, signature: signature.to_vec() })
         })
     }
 
-    /// Checks that `key` signed the text. Signatures by others are ignored; a wrong one by `key` is not.
+    /// Checks that `key` signed the text. It ignores signatures by other keys, but a wrong one by `key` is an error.
     pub fn check(&self, key: &VerifierKey) -> Result<(), NoteError> {
         let mut signed = false;
         for line in self.lines() {
-            let (name, id, signature) = line?;
-            if name != key.name || id != key.id() {
+            let SignatureLine { name, key_id, signature } = line?;
+            if name != key.name || key_id != key.id() {
                 continue;
             }
             if !key.verifies(self.text.as_bytes(), &signature) {
@@ -280,23 +286,23 @@ mod tests {
     fn the_specification_example_verifies() {
         let key: VerifierKey = SPEC_KEY.parse().unwrap();
         assert_eq!(key.to_string(), SPEC_KEY);
-        let note = Note::parse(SPEC_NOTE).unwrap();
+        let note = SignedNote::parse(SPEC_NOTE).unwrap();
         assert_eq!(note.text, "This is an example message.\n");
         assert_eq!(note.check(&key), Ok(()));
     }
 
     #[test]
-    fn what_we_sign_verifies_with_that_key_alone() {
+    fn signed_note_verifies_with_its_key_only() {
         let signer = Ed25519Signer::from_seed("log.example", &[1; 32]).unwrap();
         let other = Ed25519Signer::from_seed("log.example", &[2; 32]).unwrap();
         let note = sign("a\n\nb\n", &signer).unwrap();
-        let parsed = Note::parse(&note).unwrap();
+        let parsed = SignedNote::parse(&note).unwrap();
         assert_eq!(parsed.text, "a\n\nb\n");
         assert_eq!(parsed.check(signer.verifier_key()), Ok(()));
         assert!(matches!(parsed.check(other.verifier_key()), Err(NoteError::NotSigned(_))));
         let altered = note.replacen('a', "A", 1);
         assert!(matches!(
-            Note::parse(&altered).unwrap().check(signer.verifier_key()),
+            SignedNote::parse(&altered).unwrap().check(signer.verifier_key()),
             Err(NoteError::BadSignature(_))
         ));
     }
@@ -308,7 +314,7 @@ mod tests {
         let ours = sign("a\n", &signer).unwrap();
         let theirs = sign("a\n", &witness).unwrap();
         let both = format!("{ours}{}", theirs.split_once("\n\n").unwrap().1);
-        let note = Note::parse(&both).unwrap();
+        let note = SignedNote::parse(&both).unwrap();
         assert_eq!(note.check(signer.verifier_key()), Ok(()));
         assert_eq!(note.check(witness.verifier_key()), Ok(()));
     }
@@ -325,9 +331,9 @@ mod tests {
             "a\n\n— x AAAA\n",
             "a\r\n\n— x AAAAAAA=\n",
         ] {
-            assert!(Note::parse(note).is_err(), "{note:?}");
+            assert!(SignedNote::parse(note).is_err(), "{note:?}");
         }
-        assert!(matches!(Note::parse(&"x".repeat(MAX_NOTE_BYTES + 1)), Err(NoteError::TooLarge(_))));
+        assert!(matches!(SignedNote::parse(&"x".repeat(MAX_NOTE_BYTES + 1)), Err(NoteError::TooLarge(_))));
         assert_eq!(SPEC_KEY.replacen("foo", "fob", 1).parse::<VerifierKey>(), Err(KeyError::Hash));
         assert_eq!("x+y".parse::<VerifierKey>(), Err(KeyError::Form));
         assert_eq!("x+00000000+AgAA".parse::<VerifierKey>(), Err(KeyError::Type));
@@ -337,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_text_round_trips_and_never_reaches_debug() {
+    fn secret_text_round_trips_and_is_not_in_debug_output() {
         let signer = Ed25519Signer::from_seed("log.example", &[1; 32]).unwrap();
         let secret = signer.to_secret_text();
         let back = Ed25519Signer::from_text(&secret).unwrap();

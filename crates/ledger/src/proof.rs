@@ -1,7 +1,8 @@
-//! What an entry carries beside its hash: nothing, a signature, or one day a zero-knowledge proof.
+//! The `proof` of an entry: nothing, a signature, or in a later version a zero-knowledge proof.
 //!
-//! `proof` is outside the CID, because a signature over the CID cannot be inside it. So the hashed part of an entry
-//! says whose attestation it owes (`attested_by`); a proof that was stripped or swapped is found by comparing the two.
+//! `proof` is outside the CID, because a signature over the CID cannot be part of it. Therefore the hashed part of an
+//! entry names the key that must attest it (`attested_by`), and a comparison of the two detects a removed or replaced
+//! proof.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +16,7 @@ use crate::cid::{Cid, hex32, to_hex};
 
 /// The public key of an agent, an approver or the log itself: `ed25519:` and 64 lowercase hex digits.
 ///
-/// Kept compressed; a value of this type is always a sound point.
+/// Stored compressed. A value of this type is always a valid point.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AttestationKey([u8; 32]);
 
@@ -33,7 +34,7 @@ impl AttestationKey {
         &self.0
     }
 
-    /// Whether this key made the signature, by the strict rules: no small-order keys, no second form.
+    /// Whether this key made the signature, by the strict rules: no small-order keys, no second encoding.
     pub fn verifies(&self, message: &[u8], signature: &[u8; 64]) -> bool {
         let signature = Signature::from_bytes(signature);
         VerifyingKey::from_bytes(&self.0).is_ok_and(|key| key.verify_strict(message, &signature).is_ok())
@@ -59,7 +60,7 @@ impl FromStr for AttestationKey {
         let hex = text.strip_prefix("ed25519:").ok_or(NotAKey)?;
         let bytes = hex32(hex.as_bytes()).ok_or(NotAKey)?;
         let key = VerifyingKey::from_bytes(&bytes).map_err(|_| NotAKey)?;
-        // A weak key verifies any message; a non-canonical one would give one key two names.
+        // A weak key verifies any message; a non-canonical encoding would give one key two texts.
         if key.is_weak() || key.to_bytes() != bytes { Err(NotAKey) } else { Ok(Self(bytes)) }
     }
 }
@@ -77,7 +78,7 @@ impl<'de> Deserialize<'de> for AttestationKey {
     }
 }
 
-/// The proof beside an entry. `Null` is JSON `null`.
+/// The proof of an entry. `Null` is JSON `null`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Proof {
     #[default]
@@ -93,27 +94,27 @@ pub struct Attestation {
     pub signature: [u8; 64],
 }
 
-/// A zero-knowledge proof. The type is here so that the format need not change; no verifier accepts one yet.
+/// A zero-knowledge proof. The type is defined so that the format does not have to change; no verifier accepts one yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ZkStark {
     /// Proof system and parameters.
     pub system: String,
-    /// What is proven, by name.
+    /// The name of the proven statement.
     pub statement: String,
     /// The proof, base64.
     pub proof: String,
 }
 
-/// Why a proof does not satisfy what its entry owes.
+/// Why a proof is not the one that its entry requires.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    #[error("it owes an attestation by {0} and carries none")]
+    #[error("it requires an attestation by {0} and has none")]
     Missing(AttestationKey),
-    #[error("it carries a proof that nobody owes")]
-    Unowed,
-    #[error("it owes an attestation by {owed} but carries one by {found}")]
-    WrongKey { owed: AttestationKey, found: AttestationKey },
+    #[error("it carries a proof, but `attested_by` names no key")]
+    Unexpected,
+    #[error("it requires an attestation by {required} but has one by {found}")]
+    WrongKey { required: AttestationKey, found: AttestationKey },
     #[error("the signature by {0} does not fit this entry")]
     BadSignature(AttestationKey),
     #[error("it carries a ZkStark proof, which this version cannot check, so it is not accepted")]
@@ -130,27 +131,27 @@ impl Attestation {
     }
 }
 
-/// The bytes an attestation signs. The first line keeps these signatures apart from those over checkpoints and
-/// login challenges made with the same key.
+/// The bytes that an attestation signs. The first line separates these signatures from those over checkpoints and login
+/// challenges with the same key.
 fn attestation_message(cid: &Cid) -> Vec<u8> {
     format!("tribune/attestation/v1\n{cid}\n").into_bytes()
 }
 
 impl Proof {
-    /// Checks this proof against what the hashed part of the entry owes.
-    pub fn check(&self, owed: Option<&AttestationKey>, cid: &Cid) -> Result<(), ProofError> {
-        match (self, owed) {
+    /// Checks this proof against the key that the hashed part of the entry names.
+    pub fn check(&self, required: Option<&AttestationKey>, cid: &Cid) -> Result<(), ProofError> {
+        match (self, required) {
             (Self::Null, None) => Ok(()),
-            (Self::Null, Some(owed)) => Err(ProofError::Missing(*owed)),
+            (Self::Null, Some(required)) => Err(ProofError::Missing(*required)),
             (Self::ZkStark(_), _) => Err(ProofError::ZkStarkUnsupported),
-            (Self::Attestation(_), None) => Err(ProofError::Unowed),
-            (Self::Attestation(found), Some(owed)) if found.key != *owed => {
-                Err(ProofError::WrongKey { owed: *owed, found: found.key })
+            (Self::Attestation(_), None) => Err(ProofError::Unexpected),
+            (Self::Attestation(found), Some(required)) if found.key != *required => {
+                Err(ProofError::WrongKey { required: *required, found: found.key })
             }
-            (Self::Attestation(found), Some(owed)) => {
-                match owed.verifies(&attestation_message(cid), &found.signature) {
+            (Self::Attestation(found), Some(required)) => {
+                match required.verifies(&attestation_message(cid), &found.signature) {
                     true => Ok(()),
-                    false => Err(ProofError::BadSignature(*owed)),
+                    false => Err(ProofError::BadSignature(*required)),
                 }
             }
         }
@@ -211,22 +212,22 @@ mod tests {
     }
 
     #[test]
-    fn an_attestation_fits_one_cid_and_one_key() {
+    fn attestation_is_valid_for_one_cid_and_one_key() {
         let (cid, other) = (Cid::of_entry(&[b"a"]), Cid::of_entry(&[b"b"]));
         let proof = Proof::Attestation(Attestation::sign(&cid, &key(1)));
         assert_eq!(proof.check(Some(&public(1)), &cid), Ok(()));
         assert_eq!(proof.check(Some(&public(1)), &other), Err(ProofError::BadSignature(public(1))));
         assert_eq!(
             proof.check(Some(&public(2)), &cid),
-            Err(ProofError::WrongKey { owed: public(2), found: public(1) })
+            Err(ProofError::WrongKey { required: public(2), found: public(1) })
         );
-        assert_eq!(proof.check(None, &cid), Err(ProofError::Unowed));
+        assert_eq!(proof.check(None, &cid), Err(ProofError::Unexpected));
         assert_eq!(Proof::Null.check(Some(&public(1)), &cid), Err(ProofError::Missing(public(1))));
         assert_eq!(Proof::Null.check(None, &cid), Ok(()));
     }
 
     #[test]
-    fn a_zk_stark_is_typed_and_refused() {
+    fn zk_stark_is_parsed_and_refused() {
         let text = r#"{"type":"zk_stark","system":"winterfell","statement":"none","proof":"AA=="}"#;
         let proof: Proof = serde_json::from_str(text).unwrap();
         let error = proof.check(None, &Cid::of_entry(&[b"a"])).unwrap_err();

@@ -1,14 +1,14 @@
-//! Text that may not be all here yet, and the classes its bytes fall into.
+//! InputText text that may be incomplete, and classes of its bytes.
 //!
-//! Everything that looks for a secret says one of three things of a place: here is one, here is none, or more text is
-//! needed to tell. The last one only where the text may go on.
+//! Every matcher has three results for a position: a match, no match, or that it needs more text. The last one occurs
+//! only if the input is incomplete.
 
-/// What begins a place where something was taken out.
-pub(crate) const TAKEN_OUT: &[u8] = b"[redacted:";
+/// The start of a placeholder for a removed secret.
+pub(crate) const PLACEHOLDER_START: &[u8] = b"[redacted:";
 
-/// Several kinds of bytes.
+/// A set of byte kinds.
 #[derive(Clone, Copy)]
-pub(crate) struct Class(u16);
+pub(crate) struct ByteClass(u16);
 
 const LOWER_HEX: u16 = 1;
 const LOWER: u16 = 1 << 1;
@@ -23,24 +23,24 @@ const SYMBOL: u16 = 1 << 9;
 const BRACKET: u16 = 1 << 10;
 const SPACE: u16 = 1 << 11;
 
-impl Class {
+impl ByteClass {
     pub(crate) const HEX: Self = Self(DIGIT | LOWER_HEX | UPPER_HEX);
     pub(crate) const UPPER: Self = Self(DIGIT | UPPER_HEX | UPPER_REST);
     pub(crate) const ALNUM: Self = Self(Self::UPPER.0 | LOWER_HEX | LOWER);
-    /// What most keys are made of. Every secret is taken out to the end of a run of these, so that what follows
-    /// `[redacted:…]` never is the rest of a word.
+    /// What most keys consist of. Every secret is removed to the end of a run of this class, so that no rest of a word
+    /// follows `[redacted:…]`.
     pub(crate) const TOKEN: Self = Self(Self::ALNUM.0 | DASH);
     pub(crate) const DOTTED: Self = Self(Self::TOKEN.0 | DOT);
-    /// What stands before the `@` of a mail address.
+    /// The part before the `@` of a mail address.
     pub(crate) const LOCAL: Self = Self(Self::DOTTED.0 | LOCAL);
     /// Base64 in both alphabets, percent-encoded or not.
     pub(crate) const HEADER: Self = Self(Self::LOCAL.0 | OTHER_HEADER);
-    /// What passwords are made of, as far as it ends no string and no argument.
+    /// What passwords consist of, except for characters that end a string or an argument.
     pub(crate) const VALUE: Self = Self(Self::HEADER.0 | SYMBOL | BRACKET);
-    /// The same without what begins `[redacted:…]`.
+    /// The same without `[`, which starts a placeholder.
     pub(crate) const PLAIN_VALUE: Self = Self(Self::HEADER.0 | SYMBOL);
-    /// The name of a key in its first line.
-    pub(crate) const TITLE: Self = Self(Self::UPPER.0 | SPACE);
+    /// The label in the BEGIN line of a key.
+    pub(crate) const LABEL: Self = Self(Self::UPPER.0 | SPACE);
 
     pub(crate) fn has(self, byte: u8) -> bool {
         KINDS[usize::from(byte)] & self.0 != 0
@@ -71,43 +71,53 @@ static KINDS: [u16; 256] = {
     kinds
 };
 
-/// Why no secret was found.
+/// Why a matcher found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// There is none, whatever follows.
-    No,
-    /// It depends on what follows. A secret would begin here or later.
-    More(usize),
+pub(crate) enum NoMatch {
+    /// There is no match, whatever follows.
+    Never,
+    /// The result depends on the text that follows. A match would start here or later.
+    NeedsMore(usize),
 }
 
-/// Something found, or why not.
-pub(crate) type Step<T> = Result<T, Stop>;
+impl NoMatch {
+    /// The same for a match that would start at `start`.
+    pub(crate) fn hold_from(self, start: usize) -> Self {
+        match self {
+            Self::Never => Self::Never,
+            Self::NeedsMore(_) => Self::NeedsMore(start),
+        }
+    }
+}
 
-/// A text, or the beginning of one.
+/// A match, or why there is none.
+pub(crate) type MatchResult<T> = Result<T, NoMatch>;
+
+/// A text, or the first part of one.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct InputText<'a> {
     pub(crate) bytes: &'a [u8],
-    /// Nothing follows.
-    pub(crate) is_whole: bool,
+    /// No more text follows.
+    pub(crate) is_complete: bool,
 }
 
-impl<'a> View<'a> {
-    /// The byte at a place; `None` at the end of the text.
-    pub(crate) fn byte(self, at: usize, held: usize) -> Step<Option<u8>> {
+impl<'a> InputText<'a> {
+    /// The byte at `at`; `None` at the end of the text. An incomplete match would start at `hold_from`.
+    pub(crate) fn byte(self, at: usize, hold_from: usize) -> MatchResult<Option<u8>> {
         match self.bytes.get(at) {
-            None if !self.is_whole => Err(Stop::More(held)),
+            None if !self.is_complete => Err(NoMatch::NeedsMore(hold_from)),
             byte => Ok(byte.copied()),
         }
     }
 
-    /// The byte before a place.
-    pub(crate) fn before(self, at: usize) -> Option<u8> {
+    /// The byte before `at`.
+    pub(crate) fn byte_before(self, at: usize) -> Option<u8> {
         at.checked_sub(1).and_then(|at| self.bytes.get(at)).copied()
     }
 
-    /// Whether no word goes on at a place; an escape is no word, be it JSON's or a URL's.
-    pub(crate) fn begins_word(self, at: usize, class: Class) -> bool {
-        if !self.before(at).is_some_and(|before| class.has(before)) {
+    /// Whether no word continues at `at`. An escape sequence of JSON or of a URL is no word.
+    pub(crate) fn starts_word(self, at: usize, class: ByteClass) -> bool {
+        if !self.byte_before(at).is_some_and(|before| class.has(before)) {
             return true;
         }
         let back = |count: usize| at.checked_sub(count).map(|from| &self.bytes[from..at]).unwrap_or_default();
@@ -116,48 +126,53 @@ impl<'a> View<'a> {
             || matches!(back(3), [b'%', hex @ ..] if hex.iter().all(u8::is_ascii_hexdigit))
     }
 
-    /// At most so many bytes of a class.
-    pub(crate) fn run(self, at: usize, class: Class, most: usize) -> &'a [u8] {
-        self.run_of(at, most, |byte| class.has(byte))
+    /// The run of bytes of a class at `at`, at most `most` of them.
+    pub(crate) fn run(self, at: usize, class: ByteClass, most: usize) -> &'a [u8] {
+        self.run_while(at, most, |byte| class.has(byte))
     }
 
-    pub(crate) fn run_of(self, at: usize, most: usize, is_in: impl Fn(u8) -> bool) -> &'a [u8] {
+    pub(crate) fn run_while(self, at: usize, most: usize, is_in: impl Fn(u8) -> bool) -> &'a [u8] {
         let rest = self.bytes.get(at..).unwrap_or_default();
         let rest = &rest[..rest.len().min(most)];
         &rest[..rest.iter().position(|byte| !is_in(*byte)).unwrap_or(rest.len())]
     }
 
-    /// How many bytes of a class stand before a place, at most so many.
-    pub(crate) fn run_before(self, at: usize, class: Class, most: usize) -> usize {
+    /// How many bytes of a class precede `at`, counted up to `most`.
+    pub(crate) fn run_before(self, at: usize, class: ByteClass, most: usize) -> usize {
         self.bytes[..at].iter().rev().take(most).take_while(|byte| class.has(**byte)).count()
     }
 
-    /// Whether a run passes a test that is passed for good once a beginning of the run passes it.
+    /// The end of a run that passes a test. The test must be monotone: once a prefix passes, every longer run passes.
     pub(crate) fn passes(
         self,
         at: usize,
-        class: Class,
+        class: ByteClass,
         most: usize,
         test: impl Fn(&[u8]) -> bool,
-    ) -> Step<usize> {
+    ) -> MatchResult<usize> {
         let run = self.run(at, class, most);
         if test(run) {
             return Ok(at + run.len());
         }
-        Err(if run.len() < most && self.goes_on(at + run.len()) { Stop::More(at) } else { Stop::No })
+        Err(if run.len() < most && self.may_continue(at + run.len()) {
+            NoMatch::NeedsMore(at)
+        } else {
+            NoMatch::Never
+        })
     }
 
-    /// Whether a literal stands at a place.
-    pub(crate) fn literal(self, at: usize, literal: &[u8], held: usize) -> Step<bool> {
+    /// Whether a literal is at `at`, in any case.
+    pub(crate) fn has_literal(self, at: usize, literal: &[u8], hold_from: usize) -> MatchResult<bool> {
         let rest = self.bytes.get(at..).unwrap_or_default();
-        if rest.len() < literal.len() && !self.is_whole && literal[..rest.len()].eq_ignore_ascii_case(rest) {
-            return Err(Stop::More(held));
+        if rest.len() < literal.len() && !self.is_complete && literal[..rest.len()].eq_ignore_ascii_case(rest)
+        {
+            return Err(NoMatch::NeedsMore(hold_from));
         }
         Ok(rest.get(..literal.len()).is_some_and(|found| found.eq_ignore_ascii_case(literal)))
     }
 
-    /// Whether the text that is here ends at this place, and may go on.
-    pub(crate) fn goes_on(self, at: usize) -> bool {
-        at >= self.bytes.len() && !self.is_whole
+    /// Whether the text that has arrived ends at `at`, and more may follow.
+    pub(crate) fn may_continue(self, at: usize) -> bool {
+        at >= self.bytes.len() && !self.is_complete
     }
 }

@@ -1,32 +1,32 @@
-//! Mail addresses and telephone numbers. They are no secrets, so they are looked for only where that is asked for.
+//! Mail addresses and telephone numbers. They are not secrets, so they are matched only on request.
 
-use crate::bytes::{Class, Step, Stop, TAKEN_OUT, View};
+use crate::bytes::{ByteClass, InputText, MatchResult, NoMatch, PLACEHOLDER_START};
 use crate::secret::{Core, Tail};
 
-/// The longest part before the `@` that mail allows.
+/// The longest local part of a mail address (RFC 5321).
 const LONGEST_LOCAL: usize = 64;
 
-/// The longest name of a host.
+/// The longest host name.
 const LONGEST_DOMAIN: usize = 253;
 
-/// Digits of a number with its country.
+/// Digits of a number with its country code.
 const MOST_DIGITS: usize = 15;
 const LEAST_DIGITS: usize = 8;
 
-/// Groups that such a number may be written in.
+/// Groups of digits in such a number.
 const MOST_GROUPS: usize = 10;
 
-/// The address whose `@` stands at a place.
-pub(crate) fn email(view: View<'_>, at: usize) -> Step<Core> {
-    let local = view.run_before(at, Class::LOCAL, LONGEST_LOCAL);
+/// The mail address whose `@` is at `at`.
+pub(crate) fn email(input: InputText<'_>, at: usize) -> MatchResult<Core> {
+    let local = input.run_before(at, ByteClass::LOCAL, LONGEST_LOCAL);
     if local == 0 {
-        return Err(Stop::No);
+        return Err(NoMatch::Never);
     }
     let start = at - local;
-    let domain = view.run(at + 1, Class::DOTTED, LONGEST_DOMAIN);
+    let domain = input.run(at + 1, ByteClass::DOTTED, LONGEST_DOMAIN);
     let end = at + 1 + domain.len();
-    if domain.len() < LONGEST_DOMAIN && view.goes_on(end) {
-        return Err(Stop::More(start));
+    if domain.len() < LONGEST_DOMAIN && input.may_continue(end) {
+        return Err(NoMatch::NeedsMore(start));
     }
     let dots = domain.iter().rev().take_while(|byte| **byte == b'.').count();
     let domain = &domain[..domain.len() - dots];
@@ -34,80 +34,80 @@ pub(crate) fn email(view: View<'_>, at: usize) -> Step<Core> {
         domain.windows(3).any(|part| part[0] == b'.' && part[1..].iter().all(u8::is_ascii_alphabetic));
     let is_name = domain.first().is_some_and(u8::is_ascii_alphanumeric);
     if !has_top || !is_name {
-        return Err(Stop::No);
+        return Err(NoMatch::Never);
     }
     Ok(Core { start, end: end - dots, kind: "email", tail: Tail::Token })
 }
 
-/// From where on a text may yet turn out to end in an address.
-pub(crate) fn email_begun(view: View<'_>) -> usize {
-    let end = view.bytes.len();
-    end - view.run_before(end, Class::LOCAL, LONGEST_LOCAL)
+/// Where a mail address may start that the end of the text cuts off.
+pub(crate) fn partial_email_start(input: InputText<'_>) -> usize {
+    let end = input.bytes.len();
+    end - input.run_before(end, ByteClass::LOCAL, LONGEST_LOCAL)
 }
 
-/// Whether a telephone number may begin with this.
-pub(crate) fn may_begin_phone(byte: u8) -> bool {
+/// Whether a telephone number may start with this byte.
+pub(crate) fn may_start_phone(byte: u8) -> bool {
     matches!(byte, b'+' | b'(' | b'0'..=b'9')
 }
 
-/// The telephone number that begins at a place: `+49 30 1234567`, `(415) 555-2671`, `415-555-2671`.
-pub(crate) fn phone(view: View<'_>, at: usize) -> Step<Core> {
+/// The telephone number that starts at `at`: `+49 30 1234567`, `(415) 555-2671`, `415-555-2671`.
+pub(crate) fn phone(input: InputText<'_>, at: usize) -> MatchResult<Core> {
     let is_inside = |before: u8| {
-        Class::TOKEN.has(before) || matches!(before, b'.' | b'+' | b'/' | b']' | b'#') || before >= 0x80
+        ByteClass::TOKEN.has(before) || matches!(before, b'.' | b'+' | b'/' | b']' | b'#') || before >= 0x80
     };
-    if view.before(at).is_some_and(is_inside) {
-        return Err(Stop::No);
+    if input.byte_before(at).is_some_and(is_inside) {
+        return Err(NoMatch::Never);
     }
-    let end = match view.byte(at, at)? {
-        Some(b'+') => with_country(view, at)?,
+    let end = match input.byte(at, at)? {
+        Some(b'+') => with_country(input, at)?,
         Some(b'(') => {
-            let area = digits(view, at + 1, 3, at)?;
-            if view.byte(area, at)? != Some(b')') {
-                return Err(Stop::No);
+            let area = digits(input, at + 1, 3, at)?;
+            if input.byte(area, at)? != Some(b')') {
+                return Err(NoMatch::Never);
             }
-            let space = usize::from(matches!(view.byte(area + 1, at)?, Some(b' ' | b'-')));
-            local(view, area + 1 + space, at)?
+            let space = usize::from(matches!(input.byte(area + 1, at)?, Some(b' ' | b'-')));
+            local(input, area + 1 + space, at)?
         }
         Some(b'0'..=b'9') => {
-            let area = digits(view, at, 3, at)?;
-            match view.byte(area, at)? {
-                Some(b'-' | b' ' | b'.') => local(view, area + 1, at)?,
-                _ => return Err(Stop::No),
+            let area = digits(input, at, 3, at)?;
+            match input.byte(area, at)? {
+                Some(b'-' | b' ' | b'.') => local(input, area + 1, at)?,
+                _ => return Err(NoMatch::Never),
             }
         }
-        _ => return Err(Stop::No),
+        _ => return Err(NoMatch::Never),
     };
     Ok(Core { start: at, end, kind: "phone", tail: Tail::Token })
 }
 
 /// `555-2671`.
-fn local(view: View<'_>, at: usize, held: usize) -> Step<usize> {
-    let exchange = digits(view, at, 3, held)?;
-    match view.byte(exchange, held)? {
-        Some(b'-' | b' ' | b'.') => digits(view, exchange + 1, 4, held),
-        _ => Err(Stop::No),
+fn local(input: InputText<'_>, at: usize, hold_from: usize) -> MatchResult<usize> {
+    let exchange = digits(input, at, 3, hold_from)?;
+    match input.byte(exchange, hold_from)? {
+        Some(b'-' | b' ' | b'.') => digits(input, exchange + 1, 4, hold_from),
+        _ => Err(NoMatch::Never),
     }
 }
 
-fn digits(view: View<'_>, at: usize, count: usize, held: usize) -> Step<usize> {
-    let found = view.run_of(at, count, |byte| byte.is_ascii_digit()).len();
+fn digits(input: InputText<'_>, at: usize, count: usize, hold_from: usize) -> MatchResult<usize> {
+    let found = input.run_while(at, count, |byte| byte.is_ascii_digit()).len();
     if found == count {
         return Ok(at + count);
     }
-    Err(if view.goes_on(at + found) { Stop::More(held) } else { Stop::No })
+    Err(if input.may_continue(at + found) { NoMatch::NeedsMore(hold_from) } else { NoMatch::Never })
 }
 
-/// Groups of digits behind a `+`, joined by one separator each, as many as a number can have.
-fn with_country(view: View<'_>, held: usize) -> Step<usize> {
-    let (mut at, mut end, mut count) = (held + 1, held, 0);
+/// Groups of digits after a `+`, with one separator between them.
+fn with_country(input: InputText<'_>, hold_from: usize) -> MatchResult<usize> {
+    let (mut at, mut end, mut count) = (hold_from + 1, hold_from, 0);
     for _ in 0..MOST_GROUPS {
-        let group = view.run_of(at, MOST_DIGITS + 1, |byte| byte.is_ascii_digit()).len();
+        let group = input.run_while(at, MOST_DIGITS + 1, |byte| byte.is_ascii_digit()).len();
         if count + group > MOST_DIGITS {
             break;
         }
-        let next = view.byte(at + group, held)?;
-        if group > 0 && next == Some(b'[') && view.literal(at + group, TAKEN_OUT, held)? {
-            return Err(Stop::No);
+        let next = input.byte(at + group, hold_from)?;
+        if group > 0 && next == Some(b'[') && input.has_literal(at + group, PLACEHOLDER_START, hold_from)? {
+            return Err(NoMatch::Never);
         }
         if group == 0 && (count == 0 || next != Some(b'(')) {
             break;
@@ -120,11 +120,11 @@ fn with_country(view: View<'_>, held: usize) -> Step<usize> {
             Some(b' ' | b'-' | b'.' | b'(') => at += group + 1,
             // `+44 (0)20 …`, `+1 (415) 555-2671`.
             Some(b')') => {
-                let space = usize::from(matches!(view.byte(at + group + 1, held)?, Some(b' ' | b'-')));
+                let space = usize::from(matches!(input.byte(at + group + 1, hold_from)?, Some(b' ' | b'-')));
                 at += group + 1 + space;
             }
             _ => break,
         }
     }
-    if count >= LEAST_DIGITS { Ok(end) } else { Err(Stop::No) }
+    if count >= LEAST_DIGITS { Ok(end) } else { Err(NoMatch::Never) }
 }

@@ -1,6 +1,6 @@
-//! Fake secrets of every kind, put together here so that none stands in the repository.
+//! Fake secrets of every kind, assembled at run time so that the repository contains none.
 
-/// A fake, with what belongs around it and stays.
+/// A fake secret, and the text around it that redaction keeps.
 #[derive(Clone, Debug)]
 pub struct Fake {
     pub kind: &'static str,
@@ -62,7 +62,7 @@ pub fn fakes() -> Vec<Fake> {
     by_prefix.chain(others).collect()
 }
 
-/// Kind, how it begins, and the rest, as long as providers issue it.
+/// Kind, prefix, and a rest as long as providers issue it.
 pub(crate) fn by_prefix() -> Vec<(&'static str, &'static str, String)> {
     vec![
         ("operator-token", "trb_", hex(64)),
@@ -213,7 +213,7 @@ pub(crate) fn by_prefix() -> Vec<(&'static str, &'static str, String)> {
     ]
 }
 
-/// Kind, what stands before, the secret, and what stands behind.
+/// Kind, the text before, the secret, and the text after.
 fn others() -> Vec<(&'static str, &'static str, String, &'static str)> {
     let title = |name: &str| format!("{name} KEY");
     let rsa = title("RSA PRIVATE");

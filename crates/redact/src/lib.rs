@@ -1,30 +1,31 @@
-//! Takes secrets out of text before it is kept, shown or sent.
+//! Removes secrets from text before it is stored, shown or sent.
 //!
-//! A secret is known by its value where the host holds it, by its shape, or by the name it stands behind. Shapes are
-//! those of keys that grant access by themselves; a password in a sentence has none, so this is the last net and not the
-//! first. [`Redactor`] takes a text in one piece, [`Redacting`] takes it as it comes, and both let out the same bytes.
-//! Matching takes linear time whatever the text.
+//! A secret is found by its exact value if the host holds it, by its shape, or by the name in front of it. The known
+//! shapes are those of keys that grant access on their own. A password in a sentence has no shape, so redaction is the
+//! last line of defence and not the first. [`Redactor`] takes a complete text, [`Redacting`] takes a stream, and both
+//! emit the same bytes. Matching takes linear time for any input.
 //!
-//! This crate is pure: it opens nothing and remembers nothing but what it was given. It does not look into archives,
-//! images or encodings other than JSON, URLs and base64 of known values.
+//! This crate is pure: it opens nothing and keeps no state except what it was given. It does not look into archives,
+//! images or encodings other than JSON, URLs, and base64 of exact values.
 //!
-//! Where to start reading: [`Redactor`], then `scan` for the one pass, `prefixes` for what is known of providers' keys,
-//! `secret` for why a stream needs no memory of what it takes out.
+//! Where to start reading: [`Redactor`], then `scan` for the single pass, `prefixes` for the key formats of providers,
+//! `secret` for why a stream does not need to keep what it removes.
 
 mod bytes;
-mod chance;
 mod contact;
-mod context;
+mod entropy;
+mod exact_values;
 mod json;
-mod known;
-mod literals;
+mod named_values;
+mod partial_match;
 mod pem;
 mod prefixes;
 mod redactor;
 mod scan;
 mod secret;
 mod stream;
-mod tokens;
+mod structured_tokens;
+mod tail_ends;
 mod url;
 
 #[cfg(any(test, feature = "fakes"))]
@@ -32,6 +33,6 @@ pub mod fakes;
 #[cfg(test)]
 mod ordinary_tests;
 
-pub use known::MIN_KNOWN_BYTES;
+pub use exact_values::MIN_KNOWN_BYTES;
 pub use redactor::Redactor;
 pub use stream::Redacting;

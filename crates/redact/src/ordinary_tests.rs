@@ -1,12 +1,12 @@
-//! What must be left alone.
+//! Text that redaction must not change.
 
 use crate::Redactor;
 
-/// Lines that hold no secret, from all sorts of texts.
+/// Lines without secrets, from many kinds of text.
 const LINES: &str = include_str!("ordinary.txt");
 
 #[test]
-fn ordinary_text_is_left_alone() {
+fn ordinary_text_is_unchanged() {
     let redactor = Redactor::new();
     for line in LINES.lines() {
         assert_eq!(redactor.redact(line), line);

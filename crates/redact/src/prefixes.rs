@@ -1,47 +1,47 @@
-//! Keys that are known by how they begin.
+//! Keys that are recognised by their prefix.
 //!
-//! Prefixes that nothing else uses are found anywhere, in the middle of a word too: a secret often follows an escaped
-//! `\n`. Lengths are the shortest that providers issue or less.
+//! A prefix that nothing else uses matches anywhere, also inside a word: a secret often follows an escaped `\n`. The
+//! minimum lengths are those of the shortest keys that providers issue, or less.
 
-use crate::bytes::{Class, Step, Stop, View};
-use crate::chance;
+use crate::bytes::{ByteClass, InputText, MatchResult, NoMatch};
+use crate::entropy;
 use crate::secret::{Core, Tail};
 
-/// A beginning, and what has to follow.
-pub(crate) struct Prefix {
+/// A prefix, and what must follow it.
+pub(crate) struct KeyPrefix {
     pub(crate) kind: &'static str,
     pub(crate) text: &'static str,
-    class: Class,
-    least: usize,
-    place: Place,
-    looks: Looks,
-    /// Whether the beginning says what it is and is no part of the secret.
-    pub(crate) is_shown: bool,
+    class: ByteClass,
+    min_rest: usize,
+    position: PrefixPosition,
+    rest: RestRule,
+    /// Whether the prefix only names the secret and stays in the text.
+    pub(crate) is_label: bool,
 }
 
-/// Where a prefix counts.
-enum Place {
+/// Where a prefix matches.
+enum PrefixPosition {
     Anywhere,
-    /// At the beginning of a word: `task-…` is one, `\nsk-…` in JSON is not.
+    /// At the start of a word: `sk-` matches in `\nsk-…` (an escape in JSON) and not in `task-…`.
     Word,
-    /// The same, but not in base64, where any letters turn up sooner or later.
+    /// The same, but not in base64, where any sequence of letters can occur by chance.
     NoBase64,
-    /// The key by itself, with nothing of a longer name before or behind it.
+    /// Only if no longer identifier surrounds the key.
     Alone,
 }
 
-/// What the characters behind a prefix have to look like.
-enum Looks {
+/// What the characters after a prefix must look like.
+enum RestRule {
     Any,
-    /// Some word could follow this prefix; a key has digits or looks random.
+    /// A word could follow this prefix; a key has digits or looks random.
     Mixed,
-    /// Not all capitals, as the digits of a hash may be.
+    /// Not all upper case, as the digits of a hash may be.
     Cased,
 }
 
-use Class as C;
+use ByteClass as C;
 
-pub(crate) static PREFIXES: &[Prefix] = &[
+pub(crate) static PREFIXES: &[KeyPrefix] = &[
     anywhere("operator-token", "trb_", C::HEX, 64),
     // Models
     anywhere("anthropic-key", "sk-ant-", C::TOKEN, 16),
@@ -50,7 +50,7 @@ pub(crate) static PREFIXES: &[Prefix] = &[
     anywhere("openai-key", "sk-admin-", C::TOKEN, 16),
     anywhere("openrouter-key", "sk-or-", C::TOKEN, 16),
     anywhere("langfuse-key", "sk-lf-", C::TOKEN, 30),
-    // OpenAI's older keys, DeepSeek, Moonshot, and whoever is compatible with them.
+    // OpenAI's older keys, DeepSeek, Moonshot and compatible providers.
     word("api-key", "sk-", C::TOKEN, 20).mixed(),
     word("elevenlabs-key", "sk_", C::HEX, 48),
     unlike_base64("google-key", "AIza", C::TOKEN, 30),
@@ -69,7 +69,7 @@ pub(crate) static PREFIXES: &[Prefix] = &[
     word("voyage-key", "pa-", C::TOKEN, 40).mixed(),
     anywhere("langsmith-key", "lsv2_pt_", C::TOKEN, 30),
     anywhere("langsmith-key", "lsv2_sk_", C::TOKEN, 30),
-    // Code and its packages
+    // Code hosts and package registries
     anywhere("github-token", "ghp_", C::ALNUM, 20),
     anywhere("github-token", "gho_", C::ALNUM, 20),
     anywhere("github-token", "ghu_", C::ALNUM, 20),
@@ -103,7 +103,7 @@ pub(crate) static PREFIXES: &[Prefix] = &[
     anywhere("sonar-token", "sqp_", C::HEX, 40),
     anywhere("sonar-token", "squ_", C::HEX, 40),
     anywhere("sonar-token", "sqa_", C::HEX, 40),
-    // Clouds
+    // Cloud providers
     anywhere("aws-key-id", "AKIA", C::UPPER, 16),
     anywhere("aws-key-id", "ASIA", C::UPPER, 16),
     anywhere("aws-key-id", "ABIA", C::UPPER, 16),
@@ -112,11 +112,11 @@ pub(crate) static PREFIXES: &[Prefix] = &[
     word("google-token", "ya29.", C::TOKEN, 20),
     word("google-token", "1//0", C::TOKEN, 30),
     anywhere("google-secret", "GOCSPX-", C::TOKEN, 20),
-    shown("azure-key", "AccountKey=", C::HEADER, 40),
-    shown("azure-key", "SharedAccessKey=", C::HEADER, 40),
-    shown("azure-signature", "sig=", C::HEADER, 40).mixed(),
-    shown("azure-secret", "7Q~", C::DOTTED, 30),
-    shown("azure-secret", "8Q~", C::DOTTED, 30),
+    label("azure-key", "AccountKey=", C::HEADER, 40),
+    label("azure-key", "SharedAccessKey=", C::HEADER, 40),
+    label("azure-signature", "sig=", C::HEADER, 40).mixed(),
+    label("azure-secret", "7Q~", C::DOTTED, 30),
+    label("azure-secret", "8Q~", C::DOTTED, 30),
     anywhere("digitalocean-token", "dop_v1_", C::HEX, 64),
     anywhere("digitalocean-token", "doo_v1_", C::HEX, 64),
     anywhere("digitalocean-token", "dor_v1_", C::HEX, 64),
@@ -132,7 +132,7 @@ pub(crate) static PREFIXES: &[Prefix] = &[
     anywhere("databricks-token", "dapi", C::HEX, 32),
     anywhere("tailscale-key", "tskey-", C::TOKEN, 20),
     word("pulumi-token", "pul-", C::HEX, 40),
-    shown("terraform-token", ".atlasv1.", C::TOKEN, 40),
+    label("terraform-token", ".atlasv1.", C::TOKEN, 40),
     anywhere("vault-token", "hvs.", C::TOKEN, 24),
     anywhere("vault-token", "hvb.", C::TOKEN, 24),
     anywhere("vault-token", "hvr.", C::TOKEN, 24),
@@ -142,7 +142,7 @@ pub(crate) static PREFIXES: &[Prefix] = &[
     anywhere("doppler-token", "dp.ct.", C::ALNUM, 40),
     word("onepassword-token", "ops_ey", C::TOKEN, 60),
     word("openshift-token", "sha256~", C::TOKEN, 40),
-    // Watching
+    // Monitoring
     anywhere("grafana-token", "glsa_", C::TOKEN, 30),
     anywhere("grafana-token", "glc_", C::HEADER, 32),
     anywhere("grafana-key", "eyJrIjoi", C::HEADER, 40),
@@ -152,7 +152,7 @@ pub(crate) static PREFIXES: &[Prefix] = &[
     anywhere("sentry-token", "sntryu_", C::HEX, 40),
     anywhere("dynatrace-token", "dt0c01.", C::DOTTED, 60),
     anywhere("posthog-key", "phx_", C::ALNUM, 40),
-    // Messages and documents
+    // Messaging and documents
     anywhere("slack-token", "xoxa-", C::TOKEN, 10),
     anywhere("slack-token", "xoxb-", C::TOKEN, 10),
     anywhere("slack-token", "xoxc-", C::TOKEN, 10),
@@ -164,10 +164,10 @@ pub(crate) static PREFIXES: &[Prefix] = &[
     anywhere("slack-token", "xoxr-", C::TOKEN, 10),
     anywhere("slack-token", "xoxs-", C::TOKEN, 10),
     anywhere("slack-token", "xapp-", C::TOKEN, 10),
-    shown("slack-webhook", "hooks.slack.com/services/", C::HEADER, 20),
-    shown("slack-webhook", "hooks.slack.com/workflows/", C::HEADER, 20),
-    shown("discord-webhook", "discord.com/api/webhooks/", C::HEADER, 40),
-    shown("discord-webhook", "discordapp.com/api/webhooks/", C::HEADER, 40),
+    label("slack-webhook", "hooks.slack.com/services/", C::HEADER, 20),
+    label("slack-webhook", "hooks.slack.com/workflows/", C::HEADER, 20),
+    label("discord-webhook", "discord.com/api/webhooks/", C::HEADER, 40),
+    label("discord-webhook", "discordapp.com/api/webhooks/", C::HEADER, 40),
     word("sendgrid-key", "SG.", C::DOTTED, 40).mixed(),
     alone("mailgun-key", "key-", C::HEX, 32),
     word("twilio-key", "SK", C::HEX, 32),
@@ -183,7 +183,7 @@ pub(crate) static PREFIXES: &[Prefix] = &[
     anywhere("typeform-token", "tfp_", C::TOKEN, 40),
     anywhere("contentful-token", "CFPAT-", C::TOKEN, 40),
     word("dropbox-token", "sl.", C::TOKEN, 60).mixed(),
-    // Money and shops
+    // Payments and shops
     anywhere("stripe-key", "sk_live_", C::ALNUM, 10),
     anywhere("stripe-key", "sk_test_", C::ALNUM, 10),
     anywhere("stripe-key", "rk_live_", C::ALNUM, 10),
@@ -202,83 +202,93 @@ pub(crate) static PREFIXES: &[Prefix] = &[
     anywhere("plaid-token", "access-production-", C::TOKEN, 36),
     anywhere("plaid-token", "access-sandbox-", C::TOKEN, 36),
     unlike_base64("easypost-key", "EZAK", C::ALNUM, 50),
-    // Keys of their own
+    // Encryption keys
     anywhere("age-key", "AGE-SECRET-KEY-1", C::UPPER, 50),
 ];
 
-const fn anywhere(kind: &'static str, text: &'static str, class: Class, least: usize) -> Prefix {
-    Prefix { kind, text, class, least, place: Place::Anywhere, looks: Looks::Any, is_shown: false }
+const fn anywhere(kind: &'static str, text: &'static str, class: ByteClass, min_rest: usize) -> KeyPrefix {
+    KeyPrefix {
+        kind,
+        text,
+        class,
+        min_rest,
+        position: PrefixPosition::Anywhere,
+        rest: RestRule::Any,
+        is_label: false,
+    }
 }
 
-const fn word(kind: &'static str, text: &'static str, class: Class, least: usize) -> Prefix {
-    Prefix { place: Place::Word, ..anywhere(kind, text, class, least) }
+const fn word(kind: &'static str, text: &'static str, class: ByteClass, min_rest: usize) -> KeyPrefix {
+    KeyPrefix { position: PrefixPosition::Word, ..anywhere(kind, text, class, min_rest) }
 }
 
-const fn unlike_base64(kind: &'static str, text: &'static str, class: Class, least: usize) -> Prefix {
-    Prefix { place: Place::NoBase64, ..anywhere(kind, text, class, least) }
+const fn unlike_base64(
+    kind: &'static str,
+    text: &'static str,
+    class: ByteClass,
+    min_rest: usize,
+) -> KeyPrefix {
+    KeyPrefix { position: PrefixPosition::NoBase64, ..anywhere(kind, text, class, min_rest) }
 }
 
-const fn alone(kind: &'static str, text: &'static str, class: Class, least: usize) -> Prefix {
-    Prefix { place: Place::Alone, ..anywhere(kind, text, class, least) }
+const fn alone(kind: &'static str, text: &'static str, class: ByteClass, min_rest: usize) -> KeyPrefix {
+    KeyPrefix { position: PrefixPosition::Alone, ..anywhere(kind, text, class, min_rest) }
 }
 
-const fn shown(kind: &'static str, text: &'static str, class: Class, least: usize) -> Prefix {
-    Prefix { is_shown: true, ..anywhere(kind, text, class, least) }
+const fn label(kind: &'static str, text: &'static str, class: ByteClass, min_rest: usize) -> KeyPrefix {
+    KeyPrefix { is_label: true, ..anywhere(kind, text, class, min_rest) }
 }
 
-impl Prefix {
+impl KeyPrefix {
     const fn mixed(self) -> Self {
-        Self { looks: Looks::Mixed, ..self }
+        Self { rest: RestRule::Mixed, ..self }
     }
 
     const fn cased(self) -> Self {
-        Self { looks: Looks::Cased, ..self }
+        Self { rest: RestRule::Cased, ..self }
     }
 
-    /// The secret of which this prefix stands at a place.
-    pub(crate) fn secret(&self, view: View<'_>, at: usize) -> Step<Core> {
-        if !self.counts_at(view, at) {
-            return Err(Stop::No);
+    /// The secret whose prefix is at `at`.
+    pub(crate) fn secret(&self, input: InputText<'_>, at: usize) -> MatchResult<Core> {
+        if !self.matches_at(input, at) {
+            return Err(NoMatch::Never);
         }
         let after = at + self.text.len();
-        let start = if self.is_shown { after } else { at };
-        let most = self.least.max(chance::JUDGED);
+        let start = if self.is_label { after } else { at };
+        let most = self.min_rest.max(entropy::SAMPLE_BYTES);
         let test = |run: &[u8]| {
-            run.len() >= self.least
-                && match self.looks {
-                    Looks::Any => true,
-                    Looks::Mixed => chance::is_mixed(run),
-                    Looks::Cased => run.iter().any(u8::is_ascii_lowercase),
+            run.len() >= self.min_rest
+                && match self.rest {
+                    RestRule::Any => true,
+                    RestRule::Mixed => entropy::is_mixed(run),
+                    RestRule::Cased => run.iter().any(u8::is_ascii_lowercase),
                 }
         };
-        let end = view.passes(after, self.class, most, test).map_err(|stop| match stop {
-            Stop::More(_) => Stop::More(start),
-            Stop::No => Stop::No,
-        })?;
-        if matches!(self.place, Place::Alone) {
-            // What was taken out behind it counts as more of a name: it was one before.
-            let next = view.byte(after + self.least, start)?;
-            if next.is_some_and(|next| Class::TOKEN.has(next) || next == b'[') {
-                return Err(Stop::No);
+        let end = input.passes(after, self.class, most, test).map_err(|none| none.hold_from(start))?;
+        if matches!(self.position, PrefixPosition::Alone) {
+            // A placeholder after the key counts as more of an identifier: it replaced one.
+            let next = input.byte(after + self.min_rest, start)?;
+            if next.is_some_and(|next| ByteClass::TOKEN.has(next) || next == b'[') {
+                return Err(NoMatch::Never);
             }
         }
         Ok(Core { start, end, kind: self.kind, tail: tail_of(self.class) })
     }
 
-    fn counts_at(&self, view: View<'_>, at: usize) -> bool {
-        match self.place {
-            Place::Anywhere => true,
-            Place::Word => view.begins_word(at, Class::ALNUM),
-            Place::NoBase64 => {
-                view.begins_word(at, Class::ALNUM) && !matches!(view.before(at), Some(b'+' | b'/'))
+    fn matches_at(&self, input: InputText<'_>, at: usize) -> bool {
+        match self.position {
+            PrefixPosition::Anywhere => true,
+            PrefixPosition::Word => input.starts_word(at, ByteClass::ALNUM),
+            PrefixPosition::NoBase64 => {
+                input.starts_word(at, ByteClass::ALNUM) && !matches!(input.byte_before(at), Some(b'+' | b'/'))
             }
-            Place::Alone => view.begins_word(at, Class::TOKEN),
+            PrefixPosition::Alone => input.starts_word(at, ByteClass::TOKEN),
         }
     }
 }
 
-/// The tail goes on with what the key is made of, and with whatever would be the rest of a word.
-fn tail_of(class: Class) -> Tail {
+/// The tail continues with the characters of the key, and with any that would continue a word.
+fn tail_of(class: ByteClass) -> Tail {
     if class.has(b'=') {
         Tail::Header
     } else if class.has(b'.') {

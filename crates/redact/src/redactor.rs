@@ -1,20 +1,19 @@
-//! Finds and removes the secrets of a text that is all here.
+//! Finds and removes the secrets of a complete text.
 
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::bytes::View;
-use crate::known::MIN_KNOWN_BYTES;
+use crate::bytes::InputText;
+use crate::exact_values::MIN_KNOWN_BYTES;
 use crate::scan::{Anchors, Contacts, Scan};
 use crate::secret::Secret;
-use crate::stream::Redacting;
 
 /// Finds and removes secrets. Cheap to clone.
 #[derive(Clone)]
 pub struct Redactor {
     anchors: Arc<Anchors>,
-    known: Arc<Vec<String>>,
+    exact_values: Arc<Vec<String>>,
     contacts: Contacts,
 }
 
@@ -25,34 +24,34 @@ impl Default for Redactor {
 }
 
 impl Redactor {
-    /// Knows the shapes only.
+    /// Finds secrets by shape and by name, and no exact values.
     pub fn new() -> Self {
-        Self { anchors: Anchors::of_shapes(), known: Arc::default(), contacts: Contacts::default() }
+        Self { anchors: Anchors::of_shapes(), exact_values: Arc::default(), contacts: Contacts::default() }
     }
 
-    /// Looks for these values too, whatever their shape, and for the ways they are written in JSON, URLs and base64.
-    /// Values shorter than [`MIN_KNOWN_BYTES`] are left out. This takes about a millisecond: keep what it gives.
+    /// Also finds these exact values, whatever their shape, and their encodings in JSON, URLs and base64.
+    /// Values shorter than [`MIN_KNOWN_BYTES`] are ignored. This takes about a millisecond: keep the result.
     #[must_use]
     pub fn with_known(mut self, values: Vec<String>) -> Self {
-        let known = Arc::make_mut(&mut self.known);
-        let before = known.len();
-        known.extend(values.into_iter().filter(|value| value.len() >= MIN_KNOWN_BYTES));
-        known.sort_unstable();
-        known.dedup();
-        if known.len() != before {
-            self.anchors = Arc::new(Anchors::with_known(known));
+        let exact_values = Arc::make_mut(&mut self.exact_values);
+        let before = exact_values.len();
+        exact_values.extend(values.into_iter().filter(|value| value.len() >= MIN_KNOWN_BYTES));
+        exact_values.sort_unstable();
+        exact_values.dedup();
+        if exact_values.len() != before {
+            self.anchors = Arc::new(Anchors::with_exact_values(exact_values));
         }
         self
     }
 
-    /// Takes out mail addresses too.
+    /// Also removes mail addresses.
     #[must_use]
     pub fn with_emails(mut self) -> Self {
         self.contacts.emails = true;
         self
     }
 
-    /// Takes out telephone numbers too.
+    /// Also removes telephone numbers.
     #[must_use]
     pub fn with_phones(mut self) -> Self {
         self.contacts.phones = true;
@@ -66,62 +65,57 @@ impl Redactor {
             return Cow::Borrowed(text);
         }
         let mut redacted = String::with_capacity(text.len());
-        write_without(&mut redacted, text, 0..text.len(), 0, &secrets);
+        write_redacted(&mut redacted, text, 0..text.len(), 0, &secrets);
         Cow::Owned(redacted)
     }
 
-    /// Whether there is anything to redact.
+    /// Whether the text contains a secret.
     pub fn finds(&self, text: &str) -> bool {
         !self.secrets(text).is_empty()
     }
 
-    /// Where the first secret begins, in bytes.
+    /// Byte offset of the first secret.
     pub fn first(&self, text: &str) -> Option<usize> {
         self.secrets(text).first().map(|secret| secret.start)
     }
 
-    /// Redacts a text that comes in pieces.
-    pub fn stream(&self) -> Redacting {
-        Redacting::new(self.clone())
-    }
-
-    pub(crate) fn scan(&self, view: View<'_>) -> Scan {
-        self.anchors.scan(view, self.contacts)
+    pub(crate) fn scan(&self, input: InputText<'_>) -> Scan {
+        self.anchors.scan(input, self.contacts)
     }
 
     fn secrets(&self, text: &str) -> Vec<Secret> {
-        self.scan(View { bytes: text.as_bytes(), is_whole: true }).secrets
+        self.scan(InputText { bytes: text.as_bytes(), is_complete: true }).secrets
     }
 }
 
 impl std::fmt::Debug for Redactor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Redactor({} known values)", self.known.len())
+        write!(f, "Redactor({} known values)", self.exact_values.len())
     }
 }
 
-/// Writes a stretch of a text, of which everything up to `covered` is gone, without the secrets that begin in it. Says
-/// up to where the text is gone now.
-pub(crate) fn write_without(
+/// Appends a range of `text`, with a placeholder for every secret that starts in it. The bytes before `covered` belong
+/// to secrets that started earlier and are skipped. Returns the new end of the bytes that secrets cover.
+pub(crate) fn write_redacted(
     out: &mut String,
     text: &str,
-    stretch: Range<usize>,
+    range: Range<usize>,
     covered: usize,
     secrets: &[Secret],
 ) -> usize {
-    let mut done = stretch.start.max(covered);
-    for secret in secrets.iter().filter(|secret| stretch.contains(&secret.start)) {
+    let mut done = range.start.max(covered);
+    for secret in secrets.iter().filter(|secret| range.contains(&secret.start)) {
         if secret.start >= done {
             out.push_str(&text[done..secret.start]);
             out.push_str("[redacted:");
             out.push_str(secret.kind);
             out.push(']');
         }
-        // Secrets may overlap; what any of them covers is gone.
+        // Secrets may overlap; a byte that any of them covers is removed.
         done = done.max(secret.end);
     }
-    if done < stretch.end {
-        out.push_str(&text[done..stretch.end]);
+    if done < range.end {
+        out.push_str(&text[done..range.end]);
     }
     done
 }

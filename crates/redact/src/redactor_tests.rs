@@ -4,8 +4,8 @@ use super::*;
 use crate::fakes::{Fake, alnum, by_prefix, fakes};
 use crate::prefixes::PREFIXES;
 
-/// What a secret may stand in.
-const SURROUNDINGS: [(&str, &str); 9] = [
+/// Text before and after a secret.
+const CONTEXTS: [(&str, &str); 9] = [
     ("", ""),
     ("say \"", "\", then more"),
     ("{\\\"a\\\":\\\"", "\\\"}"),
@@ -21,9 +21,9 @@ const SURROUNDINGS: [(&str, &str); 9] = [
 fn every_kind_is_found_and_replaced_whole() {
     let redactor = Redactor::new();
     for fake in fakes() {
-        for (before, after) in SURROUNDINGS {
+        for (before, after) in CONTEXTS {
             let text = format!("{before}{}{after}", fake.text());
-            // A password of any characters ends where the string or the argument does.
+            // A password may have any character, so it ends only where the string or the argument ends.
             if fake.kind == "password" && after == "ü" {
                 continue;
             }
@@ -38,37 +38,37 @@ fn every_kind_is_found_and_replaced_whole() {
 
 #[test]
 fn every_prefix_has_a_fake_and_fakes_have_many_kinds() {
-    for prefix in PREFIXES.iter().filter(|prefix| !prefix.is_shown) {
+    for prefix in PREFIXES.iter().filter(|prefix| !prefix.is_label) {
         assert!(
             by_prefix().iter().any(|(kind, text, _)| *kind == prefix.kind && *text == prefix.text),
             "{}",
             prefix.text
         );
     }
-    for prefix in PREFIXES.iter().filter(|prefix| prefix.is_shown) {
+    for prefix in PREFIXES.iter().filter(|prefix| prefix.is_label) {
         assert!(fakes().iter().any(|fake| fake.before.ends_with(prefix.text)), "{}", prefix.text);
     }
 }
 
 #[test]
-fn a_private_key_that_does_not_end_goes_to_the_end() {
+fn private_key_without_end_line_extends_to_the_end() {
     let text = format!("see -----BEGIN {} KEY-----\nüaa\nbb -----END CERTIFICATE-----", "EC PRIVATE");
     assert_eq!(Redactor::new().redact(&text), "see [redacted:private-key]");
 }
 
 #[test]
-fn overlapping_secrets_go_together() {
+fn overlapping_secrets_become_one_placeholder() {
     let text = format!("ghp{}{}ey{}{}.ey{}{}.x", "_", alnum(30), "J", alnum(20), "J", alnum(20));
     assert_eq!(Redactor::new().redact(&text), "[redacted:github-token]");
 }
 
 #[test]
-fn a_text_without_secrets_is_not_copied() {
+fn text_without_secrets_is_not_copied() {
     assert!(matches!(Redactor::new().redact("nothing here"), Cow::Borrowed("nothing here")));
 }
 
 #[test]
-fn known_values_are_found_by_value() {
+fn exact_values_are_found_in_every_encoding() {
     let redactor =
         Redactor::new().with_known(vec!["correct horse".to_owned(), "short".to_owned(), String::new()]);
     let redactor = redactor.with_known(vec!["correct horse battery".to_owned(), "horse \"x\" ü".to_owned()]);
@@ -92,7 +92,7 @@ fn known_values_are_found_by_value() {
 }
 
 #[test]
-fn mail_and_telephone_go_where_asked() {
+fn mail_and_telephone_are_redacted_on_request() {
     let text = "Write to jo.doe+x@mail.example.org. Call +49 30 1234567, +1 (415) 555-2671, (415) 555-2671 or 415-555-2671!";
     assert_eq!(Redactor::new().redact(text), text);
     assert_eq!(
@@ -110,12 +110,12 @@ fn mail_and_telephone_go_where_asked() {
 }
 
 #[test]
-fn this_crate_shows_no_secret() {
+fn sources_of_this_crate_contain_no_secret() {
     for source in [
         include_str!("fakes.rs"),
         include_str!("prefixes.rs"),
-        include_str!("tokens.rs"),
-        include_str!("context.rs"),
+        include_str!("structured_tokens.rs"),
+        include_str!("named_values.rs"),
         include_str!("redactor_tests.rs"),
     ] {
         let first = Redactor::new().first(source);
@@ -123,9 +123,9 @@ fn this_crate_shows_no_secret() {
     }
 }
 
-/// Long hostile texts: beginnings without ends, and ends without beginnings.
+/// Long hostile texts: starts without ends, and ends without starts.
 #[test]
-fn long_texts_come_to_an_end() {
+fn long_hostile_texts_finish() {
     let pieces = [
         "sk-",
         "eyJ",
@@ -156,7 +156,7 @@ fn long_texts_come_to_an_end() {
     }
 }
 
-/// Pieces of which texts are made that are hard to get right.
+/// Fragments of texts that are hard to redact.
 pub(crate) fn pieces() -> impl Strategy<Value = String> {
     let fakes = fakes();
     let part = (0..fakes.len(), any::<prop::sample::Index>(), any::<prop::sample::Index>()).prop_map({
@@ -243,7 +243,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn redacting_again_changes_nothing(redactor in redactors(), text in texts()) {
+    fn redaction_is_idempotent(redactor in redactors(), text in texts()) {
         let once = redactor.redact(&text).into_owned();
         prop_assert_eq!(redactor.redact(&once), once.as_str(), "from {:?}", text);
     }
@@ -257,14 +257,14 @@ proptest! {
     }
 
     #[test]
-    fn finding_is_redacting(redactor in redactors(), text in texts()) {
+    fn finds_and_first_agree_with_redact(redactor in redactors(), text in texts()) {
         let changes = redactor.redact(&text) != text;
         prop_assert_eq!(redactor.finds(&text), changes);
         prop_assert_eq!(redactor.first(&text).is_some(), changes);
     }
 
     #[test]
-    fn hashes_and_names_are_left_alone(
+    fn hashes_and_names_are_unchanged(
         hash in "[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}|[0-9A-F]{64}",
         uuid in "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
         ulid in "01[0-9A-HJKMNP-TV-Z]{24}",

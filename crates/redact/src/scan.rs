@@ -1,38 +1,39 @@
-//! One pass over a text that finds every secret.
+//! Finds every secret of a text in a single pass.
 //!
-//! An automaton finds the literals that every shape has somewhere; what stands around them is looked at only there. All
-//! secrets are looked for in the text as it came, since taking out one must not hide another.
+//! An automaton finds the literals that the shapes contain; a matcher then examines the text around each hit. All
+//! matching runs on the original text, because removing one secret must not hide another.
 
 use std::sync::{Arc, LazyLock};
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, StartKind};
 
-use crate::bytes::{Step, Stop, View};
-use crate::context::{NAMES, Name};
-use crate::known::Form;
-use crate::literals::Literals;
-use crate::prefixes::{PREFIXES, Prefix};
-use crate::secret::{Core, Ends, Secret};
-use crate::{contact, pem, tokens, url};
+use crate::bytes::{InputText, MatchResult, NoMatch};
+use crate::exact_values::EncodedValue;
+use crate::named_values::{NAMES, SecretName};
+use crate::partial_match::LiteralSet;
+use crate::prefixes::{KeyPrefix, PREFIXES};
+use crate::secret::{Core, Secret};
+use crate::tail_ends::TailEnds;
+use crate::{contact, pem, structured_tokens, url};
 
-/// What is looked for besides secrets.
+/// Which contact data is redacted too.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Contacts {
     pub(crate) emails: bool,
     pub(crate) phones: bool,
 }
 
-/// What a pass found.
+/// The result of a pass.
 pub(crate) struct Scan {
-    /// In order of place. Of those that begin together the most particular comes first, whose name is the best.
+    /// Ordered by start. Of those with the same start the most specific comes first, because its kind is the best name.
     pub(crate) secrets: Vec<Secret>,
-    /// Of every secret that begins before this place it is known that it is one, whatever follows.
+    /// Every secret that starts before this offset is in the list, whatever text follows.
     pub(crate) decided: usize,
 }
 
-/// What stands at a place where a literal was found.
+/// What to match where a literal was found.
 enum Anchor {
-    Prefix(&'static Prefix),
+    Prefix(&'static KeyPrefix),
     Jwt,
     Pem,
     Telegram,
@@ -41,22 +42,22 @@ enum Anchor {
     Url,
     Bearer,
     Basic,
-    Name(Name),
-    Known(Form),
+    Name(SecretName),
+    ExactValue(EncodedValue),
 }
 
-/// The literals, and what each stands for.
+/// The literals, and what each may be part of.
 pub(crate) struct Anchors {
     finder: AhoCorasick,
-    /// By number of the literal, the most particular first.
+    /// Indexed by pattern id; the most specific come first.
     anchors: Vec<Anchor>,
-    /// Those with which a secret begins.
-    begins: Literals,
+    /// The literals that start a secret.
+    secret_starts: LiteralSet,
 }
 
-static OF_SHAPES: LazyLock<Arc<Anchors>> = LazyLock::new(|| Arc::new(Anchors::with_known(&[])));
+static OF_SHAPES: LazyLock<Arc<Anchors>> = LazyLock::new(|| Arc::new(Anchors::with_exact_values(&[])));
 
-/// Everything that is looked for by shape.
+/// Everything that is found by its shape or name.
 fn shapes() -> Vec<(&'static str, Anchor)> {
     let mut all: Vec<(&'static str, Anchor)> =
         PREFIXES.iter().map(|prefix| (prefix.text, Anchor::Prefix(prefix))).collect();
@@ -77,105 +78,120 @@ fn shapes() -> Vec<(&'static str, Anchor)> {
 }
 
 impl Anchor {
-    /// Whether a secret may begin before its literal is complete.
-    fn begins_secret(&self) -> bool {
+    /// Whether a secret may start before its literal is complete.
+    fn starts_secret(&self) -> bool {
         match self {
-            Self::Prefix(prefix) => !prefix.is_shown,
-            Self::Jwt | Self::Pem | Self::Telegram | Self::Known(_) => true,
+            Self::Prefix(prefix) => !prefix.is_label,
+            Self::Jwt | Self::Pem | Self::Telegram | Self::ExactValue(_) => true,
             Self::Discord | Self::Mailchimp | Self::Url | Self::Bearer | Self::Basic | Self::Name(_) => false,
         }
     }
 
-    fn secret(&self, view: View<'_>, start: usize, end: usize, ends: &mut Ends<'_>) -> Step<Core> {
+    fn secret(
+        &self,
+        input: InputText<'_>,
+        start: usize,
+        end: usize,
+        ends: &mut TailEnds<'_>,
+    ) -> MatchResult<Core> {
         let is_after =
-            |letter: u8| view.before(start).is_some_and(|before| before.eq_ignore_ascii_case(&letter));
+            |letter: u8| input.byte_before(start).is_some_and(|before| before.eq_ignore_ascii_case(&letter));
         match self {
-            Self::Prefix(prefix) => prefix.secret(view, start),
-            Self::Jwt => tokens::jwt(view, start, ends),
-            Self::Pem => pem::begin(view, start),
-            Self::Telegram => tokens::telegram(view, start),
-            Self::Discord => tokens::discord(view, start),
-            Self::Mailchimp => tokens::mailchimp(view, start),
-            Self::Url => url::credentials(view, end),
-            Self::Bearer | Self::Basic if !is_after(b'b') => Err(Stop::No),
-            Self::Bearer => tokens::bearer(view, end),
-            Self::Basic => tokens::basic(view, end),
-            Self::Name(name) => name.value(view, start),
-            Self::Known(form) => form.secret(view, start),
+            Self::Prefix(prefix) => prefix.secret(input, start),
+            Self::Jwt => structured_tokens::jwt(input, start, ends),
+            Self::Pem => pem::begin(input, start),
+            Self::Telegram => structured_tokens::telegram(input, start),
+            Self::Discord => structured_tokens::discord(input, start),
+            Self::Mailchimp => structured_tokens::mailchimp(input, start),
+            Self::Url => url::credentials(input, end),
+            Self::Bearer | Self::Basic if !is_after(b'b') => Err(NoMatch::Never),
+            Self::Bearer => structured_tokens::bearer(input, end),
+            Self::Basic => structured_tokens::basic(input, end),
+            Self::Name(name) => name.value(input, start),
+            Self::ExactValue(value) => value.secret(input, start),
         }
     }
 }
 
 impl Anchors {
-    /// Of shapes and nothing else; made once.
+    /// For shapes and names only; built once.
     pub(crate) fn of_shapes() -> Arc<Self> {
         OF_SHAPES.clone()
     }
 
-    /// Of shapes and of these values.
+    /// For shapes, names and these exact values.
     #[expect(
         clippy::expect_used,
-        reason = "only too many literals fail, and two billion bytes of them are too many"
+        reason = "building fails only with too many literals, about two billion bytes of them"
     )]
-    pub(crate) fn with_known(values: &[String]) -> Self {
+    pub(crate) fn with_exact_values(values: &[String]) -> Self {
         let shapes = shapes().into_iter().map(|(literal, anchor)| (literal.as_bytes().to_vec(), anchor));
-        let forms = Form::all(values).into_iter().map(|form| (form.anchor().to_vec(), Anchor::Known(form)));
-        let (literals, anchors): (Vec<Vec<u8>>, Vec<Anchor>) = shapes.chain(forms).unzip();
+        let values = EncodedValue::all(values)
+            .into_iter()
+            .map(|value| (value.anchor().to_vec(), Anchor::ExactValue(value)));
+        let (literals, anchors): (Vec<Vec<u8>>, Vec<Anchor>) = shapes.chain(values).unzip();
         let finder = AhoCorasick::builder()
             .kind(Some(AhoCorasickKind::DFA))
             .start_kind(StartKind::Unanchored)
             .build(&literals)
             .expect("the literals fit an automaton");
-        let begins = literals.into_iter().zip(&anchors).filter(|(_, anchor)| anchor.begins_secret());
-        let begins = Literals::new(begins.map(|(literal, _)| literal));
-        Self { finder, anchors, begins }
+        let starts = literals.into_iter().zip(&anchors).filter(|(_, anchor)| anchor.starts_secret());
+        let secret_starts = LiteralSet::new(starts.map(|(literal, _)| literal));
+        Self { finder, anchors, secret_starts }
     }
 
     /// Finds every secret of a text.
-    pub(crate) fn scan(&self, view: View<'_>, contacts: Contacts) -> Scan {
-        let bytes = view.bytes;
-        let mut ends = Ends::new(view);
-        let mut found = Found { secrets: Vec::new(), decided: bytes.len() };
-        for place in self.finder.find_overlapping_iter(bytes) {
-            let rank = place.pattern().as_usize();
-            let step = self.anchors[rank].secret(view, place.start(), place.end(), &mut ends);
-            found.take(rank, step, &mut ends);
+    pub(crate) fn scan(&self, input: InputText<'_>, contacts: Contacts) -> Scan {
+        let bytes = input.bytes;
+        let mut ends = TailEnds::new(input);
+        let mut matches = Matches { secrets: Vec::new(), decided: bytes.len() };
+        for hit in self.finder.find_overlapping_iter(bytes) {
+            let rank = hit.pattern().as_usize();
+            let result = self.anchors[rank].secret(input, hit.start(), hit.end(), &mut ends);
+            matches.add(rank, result, &mut ends);
         }
         if contacts.emails {
             for at in memchr::memchr_iter(b'@', bytes) {
-                found.take(usize::MAX, contact::email(view, at), &mut ends);
+                matches.add(usize::MAX, contact::email(input, at), &mut ends);
             }
         }
         if contacts.phones {
-            for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| contact::may_begin_phone(**byte)) {
-                found.take(usize::MAX, contact::phone(view, at), &mut ends);
+            for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| contact::may_start_phone(**byte)) {
+                matches.add(usize::MAX, contact::phone(input, at), &mut ends);
             }
         }
-        let Found { mut secrets, mut decided } = found;
-        if !view.is_whole {
-            decided = decided.min(self.begins.begun(bytes)).min(tokens::mailchimp_begun(bytes));
+        let Matches { mut secrets, mut decided } = matches;
+        if !input.is_complete {
+            decided = decided
+                .min(self.secret_starts.partial_start(bytes))
+                .min(structured_tokens::partial_mailchimp_start(bytes));
             if contacts.emails {
-                decided = decided.min(contact::email_begun(view));
+                decided = decided.min(contact::partial_email_start(input));
             }
         }
-        secrets.sort_by_key(|(rank, secret)| (secret.start, *rank));
-        Scan { secrets: secrets.into_iter().map(|(_, secret)| secret).collect(), decided }
+        secrets.sort_by_key(|ranked| (ranked.secret.start, ranked.rank));
+        Scan { secrets: secrets.into_iter().map(|ranked| ranked.secret).collect(), decided }
     }
 }
 
-/// What a pass has found so far.
-struct Found {
-    /// With the number of the literal that led to each.
-    secrets: Vec<(usize, Secret)>,
+/// A secret, and the pattern id of the literal that led to it.
+struct RankedSecret {
+    rank: usize,
+    secret: Secret,
+}
+
+/// The matches of a pass so far.
+struct Matches {
+    secrets: Vec<RankedSecret>,
     decided: usize,
 }
 
-impl Found {
-    fn take(&mut self, rank: usize, step: Step<Core>, ends: &mut Ends<'_>) {
-        match step {
-            Ok(core) => self.secrets.push((rank, ends.secret(core))),
-            Err(Stop::More(from)) => self.decided = self.decided.min(from),
-            Err(Stop::No) => {}
+impl Matches {
+    fn add(&mut self, rank: usize, result: MatchResult<Core>, ends: &mut TailEnds<'_>) {
+        match result {
+            Ok(core) => self.secrets.push(RankedSecret { rank, secret: ends.extend(core) }),
+            Err(NoMatch::NeedsMore(from)) => self.decided = self.decided.min(from),
+            Err(NoMatch::Never) => {}
         }
     }
 }

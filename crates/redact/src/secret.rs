@@ -1,122 +1,59 @@
-//! A secret in a text: where it begins, what it is called, and how far it goes.
+//! A secret in a text: its range and its kind.
 //!
-//! A secret is sure after its core, which is of bounded length; its tail goes on as far as its characters do. That is
-//! what lets a stream take out a secret of any length without keeping it.
+//! A secret is confirmed by its core, which has a bounded length. Its tail extends over the following bytes of the same
+//! class. Therefore a stream can remove a secret of any length without buffering it.
 
-use crate::bytes::{Class, View};
-use crate::pem;
+use crate::bytes::ByteClass;
 
-/// What a secret goes on with, once it is sure.
+/// What a confirmed secret continues with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tail {
     Token,
     Dotted,
     Header,
     Value,
-    /// Everything up to the last line of a private key, which may never come.
+    /// Everything up to the END line of a private key, which may never come.
     Pem,
 }
 
-const TAILS: usize = 5;
-
 impl Tail {
-    fn class(self) -> Class {
+    /// How many variants there are.
+    pub(crate) const COUNT: usize = 5;
+
+    pub(crate) fn class(self) -> ByteClass {
         match self {
-            Self::Token | Self::Pem => Class::TOKEN,
-            Self::Dotted => Class::DOTTED,
-            Self::Header => Class::HEADER,
-            Self::Value => Class::VALUE,
+            Self::Token | Self::Pem => ByteClass::TOKEN,
+            Self::Dotted => ByteClass::DOTTED,
+            Self::Header => ByteClass::HEADER,
+            Self::Value => ByteClass::VALUE,
         }
     }
 }
 
-/// A secret that is sure.
+/// The bounded part of a text that confirms a secret.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Core {
     pub(crate) start: usize,
-    /// The tail begins here.
+    /// The tail starts here.
     pub(crate) end: usize,
     pub(crate) kind: &'static str,
     pub(crate) tail: Tail,
 }
 
-/// A secret with its tail, as far as the text is here.
+/// A secret with its tail, as far as the text has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Secret {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) kind: &'static str,
-    /// The tail that the text that follows may go on with.
-    pub(crate) open: Option<Open>,
+    /// The tail, if later text may extend it.
+    pub(crate) open: Option<OpenTail>,
 }
 
-/// A tail that reached the end of what is here.
+/// A tail that reaches the end of the text that has arrived.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenTail {
     pub(crate) tail: Tail,
-    /// Where to go on looking for its end.
+    /// Where the search for its end resumes.
     pub(crate) from: usize,
-}
-
-/// Finds where tails end, in linear time however many begin: what was run through once is remembered.
-pub(crate) struct Ends<'a> {
-    view: View<'a>,
-    runs: [(usize, usize); TAILS],
-    /// From where the last line of a key was looked for, where it begins, and where it ends.
-    pem: Option<(usize, usize, Option<usize>)>,
-}
-
-impl<'a> Ends<'a> {
-    pub(crate) fn new(view: View<'a>) -> Self {
-        Self { view, runs: [(usize::MAX, usize::MAX); TAILS], pem: None }
-    }
-
-    pub(crate) fn secret(&mut self, core: Core) -> Secret {
-        let (end, open) = self.follow(Open { tail: core.tail, from: core.end });
-        Secret { start: core.start, end, kind: core.kind, open }
-    }
-
-    /// How far a tail goes, and what is left open of it.
-    pub(crate) fn follow(&mut self, open: Open) -> (usize, Option<Open>) {
-        let length = self.view.bytes.len();
-        let (tail, from) = match open.tail {
-            Tail::Pem => match self.pem_end(open.from) {
-                Some(end) => (Tail::Token, end),
-                None => {
-                    let from = open.from.max(length.saturating_sub(pem::LONGEST_LINE));
-                    return (length, Some(Open { tail: Tail::Pem, from }));
-                }
-            },
-            tail @ (Tail::Token | Tail::Dotted | Tail::Header | Tail::Value) => (tail, open.from),
-        };
-        let end = self.run_end(tail, from);
-        (end, self.view.goes_on(end).then_some(Open { tail, from: end }))
-    }
-
-    /// Where a run of a tail's characters ends.
-    pub(crate) fn run_end(&mut self, tail: Tail, at: usize) -> usize {
-        let (from, to) = self.runs[tail as usize];
-        if from <= at && at <= to {
-            return to;
-        }
-        let class = tail.class();
-        let stop = if at < from { from.min(self.view.bytes.len()) } else { self.view.bytes.len() };
-        let length = self.view.run(at, class, stop - at).len();
-        let end = if at + length == from { to } else { at + length };
-        self.runs[tail as usize] = (at, end);
-        end
-    }
-
-    fn pem_end(&mut self, at: usize) -> Option<usize> {
-        if let Some((from, begins, end)) = self.pem
-            && from <= at
-            && at <= begins
-        {
-            return end;
-        }
-        let found = pem::last_line(self.view.bytes, at);
-        let (begins, end) = found.map_or((usize::MAX, None), |line| (line.start, Some(line.end)));
-        self.pem = Some((at, begins, end));
-        end
-    }
 }

@@ -1,45 +1,53 @@
-//! Redacts a text that comes in pieces, such as the words of a model or the body of a request.
+//! Redacts a text that arrives in chunks, such as the output of a model or the body of a request.
 //!
-//! What comes out, put together, is what [`Redactor::redact`] makes of the whole, wherever the pieces are cut. Held back is
-//! only what may yet turn out to be a secret: from the first place where one may have begun, a few kilobytes at most. A
-//! secret that is sure goes at once, and what follows of it is dropped as it comes.
+//! The concatenated output equals the result of [`Redactor::redact`] on the whole text, however it is cut into chunks.
+//! The stream buffers only the part that may still become a secret: from the first position where one may have started,
+//! a few kilobytes at most. It replaces a secret as soon as its core confirms it, and drops the tail as it arrives.
 
-use crate::bytes::View;
-use crate::redactor::{Redactor, write_without};
-use crate::secret::{Ends, Open};
+use crate::bytes::InputText;
+use crate::redactor::{Redactor, write_redacted};
+use crate::secret::OpenTail;
+use crate::tail_ends::TailEnds;
 
-/// How much of what was let out is remembered. No shape looks back further than this from where its secret begins.
+/// How many bytes of the emitted text are kept. No matcher looks back further than this from the start of a secret.
 const LOOK_BACK: usize = 256;
 
-/// A text on its way through.
+/// Redacts one stream. Made by [`Redactor::stream`].
 #[derive(Debug)]
 pub struct Redacting {
     redactor: Redactor,
-    /// What is held back, behind what is remembered.
+    /// The last emitted bytes, then the bytes that are held back.
     text: String,
-    /// Where in it what is held back begins.
-    settled: usize,
-    /// Up to where it belongs to secrets that began before.
+    /// Where the bytes that are held back start.
+    emitted: usize,
+    /// End of the bytes that belong to secrets that started earlier.
     covered: usize,
-    /// Secrets that go on in what follows.
-    open: Vec<Open>,
-    /// The beginning of a character whose end has not come.
+    /// Tails that may continue in the next chunk.
+    open: Vec<OpenTail>,
+    /// The first bytes of an incomplete UTF-8 character.
     partial: Vec<u8>,
 }
 
+impl Redactor {
+    /// Redacts a text that arrives in chunks.
+    pub fn stream(&self) -> Redacting {
+        Redacting::new(self.clone())
+    }
+}
+
 impl Redacting {
-    pub(crate) fn new(redactor: Redactor) -> Self {
-        Self { redactor, text: String::new(), settled: 0, covered: 0, open: Vec::new(), partial: Vec::new() }
+    fn new(redactor: Redactor) -> Self {
+        Self { redactor, text: String::new(), emitted: 0, covered: 0, open: Vec::new(), partial: Vec::new() }
     }
 
-    /// Takes the next piece and gives what can be let out now.
+    /// Takes the next chunk and returns the output that is final.
     #[must_use]
     pub fn push(&mut self, piece: &str) -> String {
         self.text.push_str(piece);
-        self.settle(false)
+        self.emit(false)
     }
 
-    /// Takes the next bytes, which may be cut within a character. What is no UTF-8 becomes U+FFFD.
+    /// Takes the next bytes, which may be cut within a character. Invalid UTF-8 becomes U+FFFD.
     #[must_use]
     pub fn push_bytes(&mut self, bytes: &[u8]) -> String {
         self.partial.extend_from_slice(bytes);
@@ -48,55 +56,55 @@ impl Redacting {
         while let Some(chunk) = chunks.next() {
             self.text.push_str(chunk.valid());
             let rest = chunk.invalid();
-            if chunks.peek().is_none() && is_begun(rest) {
+            if chunks.peek().is_none() && is_incomplete(rest) {
                 self.partial = rest.to_vec();
             } else if !rest.is_empty() {
                 self.text.push(char::REPLACEMENT_CHARACTER);
             }
         }
-        self.settle(false)
+        self.emit(false)
     }
 
-    /// The text is all here: gives the rest of it.
+    /// Ends the text and returns the rest of the output.
     #[must_use]
     pub fn finish(mut self) -> String {
         if !self.partial.is_empty() {
             self.text.push(char::REPLACEMENT_CHARACTER);
         }
-        self.settle(true)
+        self.emit(true)
     }
 
-    fn settle(&mut self, is_whole: bool) -> String {
-        let view = View { bytes: self.text.as_bytes(), is_whole };
-        let mut ends = Ends::new(view);
+    fn emit(&mut self, is_complete: bool) -> String {
+        let input = InputText { bytes: self.text.as_bytes(), is_complete };
+        let mut ends = TailEnds::new(input);
         for open in std::mem::take(&mut self.open) {
-            let (end, still) = ends.follow(open);
+            let (end, still_open) = ends.follow(open);
             self.covered = self.covered.max(end);
-            keep_open(&mut self.open, still);
+            keep_open(&mut self.open, still_open);
         }
-        let scan = self.redactor.scan(view);
-        // INVARIANT: what was settled stays so; a place before it that seems open again lacks what stood before it.
-        let decided = scan.decided.max(self.settled);
-        let stretch = self.settled..decided;
-        for secret in scan.secrets.iter().filter(|secret| stretch.contains(&secret.start)) {
+        let scan = self.redactor.scan(input);
+        // INVARIANT: emitted text is final. A match that seems incomplete before `emitted` only lacks the bytes that
+        // were dropped in front of it.
+        let decided = scan.decided.max(self.emitted);
+        let range = self.emitted..decided;
+        for secret in scan.secrets.iter().filter(|secret| range.contains(&secret.start)) {
             keep_open(&mut self.open, secret.open);
         }
         let mut out = String::new();
-        let covered = write_without(&mut out, &self.text, stretch, self.covered, &scan.secrets);
-        self.covered = covered;
-        self.settled = decided;
-        self.forget();
+        self.covered = write_redacted(&mut out, &self.text, range, self.covered, &scan.secrets);
+        self.emitted = decided;
+        self.drop_old();
         out
     }
 
-    /// Drops what is no longer needed.
-    fn forget(&mut self) {
-        let mut from = self.settled.saturating_sub(LOOK_BACK);
+    /// Drops emitted text that no matcher looks back to.
+    fn drop_old(&mut self) {
+        let mut from = self.emitted.saturating_sub(LOOK_BACK);
         while !self.text.is_char_boundary(from) {
             from -= 1;
         }
         self.text.drain(..from);
-        self.settled -= from;
+        self.emitted -= from;
         self.covered = self.covered.saturating_sub(from);
         for open in &mut self.open {
             open.from -= from;
@@ -104,8 +112,8 @@ impl Redacting {
     }
 }
 
-/// Remembers an open tail; of the same kind, the one whose end is looked for furthest on ends last.
-fn keep_open(all: &mut Vec<Open>, open: Option<Open>) {
+/// Adds an open tail. Of two tails of one kind, the one whose search resumes later ends later, so only it is kept.
+fn keep_open(all: &mut Vec<OpenTail>, open: Option<OpenTail>) {
     let Some(open) = open else { return };
     match all.iter_mut().find(|other| other.tail == open.tail) {
         Some(other) => other.from = other.from.max(open.from),
@@ -113,8 +121,8 @@ fn keep_open(all: &mut Vec<Open>, open: Option<Open>) {
     }
 }
 
-/// Whether bytes are the beginning of a character.
-fn is_begun(bytes: &[u8]) -> bool {
+/// Whether bytes are the first part of a UTF-8 character.
+fn is_incomplete(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
 

@@ -11,7 +11,7 @@ fn through<'a>(redactor: &Redactor, pieces: impl IntoIterator<Item = &'a str>) -
     out
 }
 
-/// Cuts a text into pieces of these many characters, over and over.
+/// Cuts a text into chunks of these lengths in characters, repeated in turn.
 fn cut<'a>(text: &'a str, lengths: &[usize]) -> Vec<&'a str> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -20,15 +20,15 @@ fn cut<'a>(text: &'a str, lengths: &[usize]) -> Vec<&'a str> {
             break;
         }
         let at = rest.char_indices().nth((*length).max(1)).map_or(rest.len(), |(at, _)| at);
-        let (piece, behind) = rest.split_at(at);
+        let (piece, after) = rest.split_at(at);
         pieces.push(piece);
-        rest = behind;
+        rest = after;
     }
     pieces
 }
 
 #[test]
-fn every_secret_is_found_across_every_border() {
+fn secrets_are_found_across_chunk_borders() {
     let redactor = Redactor::new();
     for fake in fakes() {
         let text = format!("ü say \"{}\" and go on", fake.text());
@@ -41,7 +41,7 @@ fn every_secret_is_found_across_every_border() {
 }
 
 #[test]
-fn prose_comes_out_as_it_comes_in() {
+fn prose_is_emitted_without_delay() {
     let redactor = Redactor::new().with_known(vec!["open sesame".to_owned()]);
     let mut stream = redactor.stream();
     for word in [
@@ -67,7 +67,7 @@ fn prose_comes_out_as_it_comes_in() {
 }
 
 #[test]
-fn little_is_held_back_whatever_comes() {
+fn buffer_stays_small_for_hostile_input() {
     let redactor = Redactor::new().with_emails().with_phones();
     let key = format!("-----BEGIN {} KEY-----", "PRIVATE");
     for piece in ["sk-", "eyJ", "://a:", "a", "A1", "token=", "+1(", &key, "0", "@", "a.", "Bearer a1"] {
@@ -101,7 +101,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     #[test]
-    fn a_stream_lets_out_what_the_whole_text_would(
+    fn stream_output_equals_redacted_text(
         redactor in redactors(),
         text in texts(),
         lengths in prop::collection::vec(1..40_usize, 1..6),
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_long_is_no_different(
+    fn stream_output_equals_redacted_text_when_long(
         redactor in redactors(),
         start in texts(),
         (filler, count) in (prop::sample::select(vec!["a", "aB3", " ", "eyJ", "é", "."]), 1..3_000_usize),

@@ -1,49 +1,49 @@
-//! Names and passwords in addresses: `postgres://user:password@host`, `https://token@host`.
+//! User names and passwords in URLs: `postgres://user:password@host`, `https://token@host`.
 
-use crate::bytes::{Step, Stop, TAKEN_OUT, View};
-use crate::chance;
+use crate::bytes::{InputText, MatchResult, NoMatch, PLACEHOLDER_START};
+use crate::entropy;
 use crate::secret::{Core, Tail};
 
 pub(crate) const ANCHOR: &str = "://";
 
-/// The longest user name. What is longer is no name.
+/// The longest user name. A longer one does not count as a user name.
 const LONGEST_NAME: usize = 256;
 
-/// The longest password that is waited for. What is longer is taken for one.
+/// The longest password that a stream buffers. A longer run counts as a password.
 const LONGEST_PASSWORD: usize = 1024;
 
-/// The name and password that begin here.
-pub(crate) fn credentials(view: View<'_>, at: usize) -> Step<Core> {
-    let name = view.run_of(at, LONGEST_NAME + 1, |byte| !ends_name(byte));
+/// The user name and password that start here.
+pub(crate) fn credentials(input: InputText<'_>, at: usize) -> MatchResult<Core> {
+    let name = input.run_while(at, LONGEST_NAME + 1, |byte| !ends_name(byte));
     let end = at + name.len();
-    match view.byte(end, at)? {
-        Some(b':') if name.len() <= LONGEST_NAME => password(view, at, end + 1),
-        Some(b'@') if chance::is_random(&name[..name.len().min(chance::JUDGED)]) => {
-            Ok(found(at, end, Tail::Token))
+    match input.byte(end, at)? {
+        Some(b':') if name.len() <= LONGEST_NAME => password(input, at, end + 1),
+        Some(b'@') if entropy::is_random(&name[..name.len().min(entropy::SAMPLE_BYTES)]) => {
+            Ok(core(at, end, Tail::Token))
         }
-        _ => Err(Stop::No),
+        _ => Err(NoMatch::Never),
     }
 }
 
-fn password(view: View<'_>, start: usize, at: usize) -> Step<Core> {
-    let run = view.run_of(at, LONGEST_PASSWORD, |byte| !ends_password(byte));
-    // A password that holds a bracket is one; a place where something was taken out is none.
+fn password(input: InputText<'_>, start: usize, at: usize) -> MatchResult<Core> {
+    let run = input.run_while(at, LONGEST_PASSWORD, |byte| !ends_password(byte));
+    // A bracket may be part of a password; a placeholder is not.
     for bracket in memchr::memchr_iter(b'[', run) {
-        if view.literal(at + bracket, TAKEN_OUT, start)? {
-            return Err(Stop::No);
+        if input.has_literal(at + bracket, PLACEHOLDER_START, start)? {
+            return Err(NoMatch::Never);
         }
     }
     let end = at + run.len();
     if run.len() == LONGEST_PASSWORD {
-        return Ok(found(start, end, Tail::Value));
+        return Ok(core(start, end, Tail::Value));
     }
-    match view.byte(end, start)? {
-        Some(b'@') if !run.is_empty() => Ok(found(start, end, Tail::Token)),
-        _ => Err(Stop::No),
+    match input.byte(end, start)? {
+        Some(b'@') if !run.is_empty() => Ok(core(start, end, Tail::Token)),
+        _ => Err(NoMatch::Never),
     }
 }
 
-fn found(start: usize, end: usize, tail: Tail) -> Core {
+fn core(start: usize, end: usize, tail: Tail) -> Core {
     Core { start, end, kind: "url-password", tail }
 }
 
@@ -51,7 +51,7 @@ fn ends_name(byte: u8) -> bool {
     matches!(byte, b':' | b'[' | b'#') || ends_password(byte)
 }
 
-/// Quotes and backslashes are no part of an address; other text stands behind them.
+/// Quotes and backslashes are not part of a URL; other text follows them.
 fn ends_password(byte: u8) -> bool {
     byte.is_ascii_whitespace() || matches!(byte, b'/' | b'@' | b'?' | b'"' | b'<' | b'>' | b'`' | b'\\')
 }

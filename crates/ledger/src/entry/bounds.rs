@@ -1,4 +1,4 @@
-//! What every field of an entry is held to, whether it is being written or read.
+//! Validates the fields of an entry, on write and on read.
 
 use crate::cid::Cid;
 use crate::envelope::Envelope;
@@ -13,7 +13,7 @@ pub enum FieldError {
     TooLarge { bytes: usize, limit: usize },
     #[error(transparent)]
     NotCanonical(#[from] NotCanonical),
-    #[error("`{0}` is not a field of an entry, or stands where another is missing")]
+    #[error("`{0}` is not a field of an entry, or a field before it is missing")]
     UnknownField(String),
     #[error("`{0}` is missing")]
     MissingField(&'static str),
@@ -30,7 +30,7 @@ pub(super) fn bad(field: &'static str, what: impl ToString) -> FieldError {
 pub(super) fn check_id(field: &'static str, id: &str) -> Result<(), FieldError> {
     match id.len() {
         0 => Err(bad(field, "it is empty")),
-        // It is shown in tables and log lines.
+        // Ids are printed in tables and log lines.
         _ if has_control(id) => Err(bad(field, "it has a control character")),
         1..=MAX_ID_BYTES => Ok(()),
         bytes => Err(bad(field, format_args!("it has {bytes} bytes; the limit is {MAX_ID_BYTES}"))),
@@ -38,7 +38,7 @@ pub(super) fn check_id(field: &'static str, id: &str) -> Result<(), FieldError> 
 }
 
 fn has_control(text: &str) -> bool {
-    // C1 controls begin with 0xC2; without that byte only ASCII has to be looked at.
+    // The UTF-8 form of a C1 control starts with 0xC2; without that byte, only ASCII controls are possible.
     let suspicious =
         text.bytes().fold(false, |found, byte| found | (byte < 0x20) | (byte == 0x7F) | (byte == 0xC2));
     suspicious && text.chars().any(char::is_control)
@@ -49,7 +49,7 @@ pub(super) fn check_parents(parents: &[Cid]) -> Result<(), FieldError> {
         return Err(bad("parents", format_args!("there are {}; the limit is {MAX_PARENTS}", parents.len())));
     }
     match parents.iter().enumerate().find(|(i, parent)| parents[..*i].contains(parent)) {
-        Some((_, twice)) => Err(bad("parents", format_args!("{twice} stands there twice"))),
+        Some((_, twice)) => Err(bad("parents", format_args!("{twice} is listed twice"))),
         None => Ok(()),
     }
 }

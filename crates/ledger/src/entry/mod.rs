@@ -1,4 +1,4 @@
-//! What is written down: one entry per turn, tool call, verdict, approval and change.
+//! The ledger entry: one per turn, tool call, verdict, approval and change.
 
 mod bounds;
 mod read;
@@ -18,35 +18,35 @@ use crate::cid::Cid;
 use crate::envelope::Envelope;
 use crate::proof::{AttestationKey, Proof};
 
-/// One entry. The field names are the wire. The CID covers everything but `cid` and `proof`.
+/// One entry. The field names are the wire format. The CID covers everything except `cid` and `proof`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerEntry {
     pub cid: Cid,
-    /// Whose history this belongs to: a session key, or one of the daemon's own (`tribune:ledger`).
+    /// The entity whose history this belongs to: a session key, or an entity of the daemon (`tribune:ledger`).
     pub entity_id: String,
-    /// Position in that history, from 0, without gaps: a withheld entry leaves a hole that `verify` names.
+    /// Position in that history, from 0, without gaps: `verify` reports the gap of a withheld entry.
     pub seq: u64,
-    /// What it is about: a session id, a tool, a key.
+    /// The subject: a session id, a tool, a key.
     pub target: String,
     pub quality: EntryQuality,
     pub timestamp: Timestamp,
     /// Session key of the agent that produced it.
     pub source: String,
-    /// Roster id of whoever acted.
+    /// Roster id of the actor.
     pub actor: String,
-    /// What led to this: previous turn, tool call, approval. They are in the log before it.
+    /// The causes: previous turn, tool call, approval. They precede this entry in the log.
     pub parents: Vec<Cid>,
     pub tags: Vec<String>,
     /// Facts, hashes and commitments; never message text or secrets.
     pub payload: Map<String, Value>,
-    /// Whose attestation this entry owes. Inside the hash, so that `proof` cannot be stripped unseen.
+    /// The key that must attest this entry. It is hashed, so that the removal of `proof` is detected.
     pub attested_by: Option<AttestationKey>,
     pub proof: Proof,
     pub envelope: Option<Envelope>,
 }
 
-/// An entry before the log gives it its place.
+/// An entry before the log assigns its `seq` and CID.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draft {
     pub entity_id: String,
@@ -62,7 +62,7 @@ pub struct Draft {
     pub envelope: Option<Envelope>,
 }
 
-/// What kind of thing happened. Closed: a word that is not listed is refused.
+/// The kind of an entry. The set is closed: other words are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntryQuality {
     Turn,
@@ -74,7 +74,7 @@ pub enum EntryQuality {
     SessionLifecycle,
     Change,
     Delivery,
-    /// The log's signing key begins or passes on; entry 0 of every log is one.
+    /// The first signing key of the log, or a change of it. Entry 0 of every log is one.
     KeyChange,
     Note,
 }
@@ -111,7 +111,7 @@ impl EntryQuality {
     }
 }
 
-/// A word that names no kind of entry.
+/// A word that is no kind of entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a kind of ledger entry")]
 pub struct UnknownQuality(pub String);
@@ -133,12 +133,12 @@ impl fmt::Display for EntryQuality {
     }
 }
 
-/// A moment in UTC, to the microsecond, always printed as `2026-11-15T19:41:04.000000Z`. One moment has one text, or
-/// it would have two CIDs.
+/// A point in time in UTC, to the microsecond, always printed as `2026-11-15T19:41:04.000000Z`. It has one text form
+/// only, because a second one would have another CID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(jiff::Timestamp);
 
-/// A text that is not a timestamp in the one form we use.
+/// A text that is not a timestamp in the canonical form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a timestamp has the form 2026-11-15T19:41:04.000000Z")]
 pub struct NotATimestamp;
@@ -146,27 +146,27 @@ pub struct NotATimestamp;
 impl Timestamp {
     pub const TEXT_BYTES: usize = 27;
 
-    /// Cuts what is finer than a microsecond.
+    /// Truncates to microseconds.
     pub fn new(time: jiff::Timestamp) -> Self {
         Self(jiff::Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
     }
 
     /// Appends the text.
     pub fn write(self, out: &mut Vec<u8>) {
-        let moment = jiff::tz::Offset::UTC.to_datetime(self.0);
-        let Ok(year) = u32::try_from(moment.year()) else {
+        let datetime = jiff::tz::Offset::UTC.to_datetime(self.0);
+        let Ok(year) = u32::try_from(datetime.year()) else {
             return out.extend_from_slice(format!("{:.6}", self.0).as_bytes());
         };
         let mut text = *b"0000-00-00T00:00:00.000000Z";
         let part = |number: i8| u32::from(number.unsigned_abs());
-        let micros = moment.subsec_nanosecond().unsigned_abs() / 1_000;
+        let micros = datetime.subsec_nanosecond().unsigned_abs() / 1_000;
         for (to, number) in [
             (0..4, year),
-            (5..7, part(moment.month())),
-            (8..10, part(moment.day())),
-            (11..13, part(moment.hour())),
-            (14..16, part(moment.minute())),
-            (17..19, part(moment.second())),
+            (5..7, part(datetime.month())),
+            (8..10, part(datetime.day())),
+            (11..13, part(datetime.hour())),
+            (14..16, part(datetime.minute())),
+            (17..19, part(datetime.second())),
             (20..26, micros),
         ] {
             let mut rest = number;
@@ -178,12 +178,12 @@ impl Timestamp {
         out.extend_from_slice(&text);
     }
 
-    /// The moment that long before this one; the beginning of time if there is none.
+    /// This time minus a duration; saturates at the earliest timestamp.
     pub fn minus(self, time: std::time::Duration) -> Self {
         Self::new(self.0.checked_sub(time).unwrap_or(jiff::Timestamp::MIN))
     }
 
-    /// The moment that long after this one; the end of time if there is none.
+    /// This time plus a duration; saturates at the latest timestamp.
     pub fn plus(self, time: std::time::Duration) -> Self {
         Self::new(self.0.checked_add(time).unwrap_or(jiff::Timestamp::MAX))
     }
@@ -201,14 +201,14 @@ impl FromStr for Timestamp {
     type Err = NotATimestamp;
 
     fn from_str(text: &str) -> Result<Self, NotATimestamp> {
-        // jiff takes many spellings; the fixed form leaves one.
+        // jiff accepts many forms; this check leaves one.
         let shape = b"dddd-dd-ddTdd:dd:dd.ddddddZ";
         let fits = text.len() == Self::TEXT_BYTES
             && text
                 .bytes()
                 .zip(shape)
                 .all(|(byte, &want)| if want == b'd' { byte.is_ascii_digit() } else { byte == want });
-        // A leap second would be read as the second before it, and print differently.
+        // jiff reads a leap second as the second before it, which prints differently.
         if !fits || &text[17..19] == "60" {
             return Err(NotATimestamp);
         }
@@ -217,7 +217,7 @@ impl FromStr for Timestamp {
 }
 
 impl Timestamp {
-    /// Whether a text is a timestamp, without making one: most can be told by looking at their digits.
+    /// Checks that a text is a timestamp. A digit check decides most texts without parsing them.
     pub(crate) fn check(text: &str) -> Result<(), NotATimestamp> {
         let bytes = text.as_bytes();
         let number = |at: usize| (bytes[at].wrapping_sub(b'0'), bytes[at + 1].wrapping_sub(b'0'));
@@ -225,7 +225,7 @@ impl Timestamp {
             let (tens, ones) = number(at);
             tens <= 9 && ones <= 9 && (low..=high).contains(&(tens * 10 + ones))
         };
-        // The first 28 days of every month, in years that no library doubts.
+        // The first 28 days of every month, in the years 0100 to 9899: valid in every calendar library.
         let plain = bytes.len() == Self::TEXT_BYTES
             && between(0, 1, 98)
             && between(2, 0, 99)
@@ -266,9 +266,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_has_one_text() {
-        let moment: Timestamp = "2026-11-15T19:41:04.000000Z".parse().unwrap();
-        assert_eq!(moment.to_string(), "2026-11-15T19:41:04.000000Z");
+    fn timestamp_has_one_text_form() {
+        let time: Timestamp = "2026-11-15T19:41:04.000000Z".parse().unwrap();
+        assert_eq!(time.to_string(), "2026-11-15T19:41:04.000000Z");
         for bad in [
             "2026-11-15T19:41:04Z",
             "2026-11-15T19:41:04.000Z",
@@ -282,7 +282,7 @@ mod tests {
             assert_eq!(bad.parse::<Timestamp>(), Err(NotATimestamp), "{bad}");
             assert_eq!(Timestamp::check(bad), Err(NotATimestamp), "{bad}");
         }
-        // The quick look and the parser agree on every text one byte away from a good one.
+        // The digit check and the parser agree on every text that differs in one byte from a valid one.
         let good = "2026-11-28T23:59:59.999999Z";
         for at in 0..good.len() {
             for byte in 0..128 {
@@ -293,12 +293,12 @@ mod tests {
             }
         }
         let fine = jiff::Timestamp::from_nanosecond(1_763_235_664_123_456_789).unwrap();
-        let cut = Timestamp::new(fine);
-        assert_eq!(cut.to_string().parse(), Ok(cut));
+        let truncated = Timestamp::new(fine);
+        assert_eq!(truncated.to_string().parse(), Ok(truncated));
     }
 
     #[test]
-    fn an_unknown_kind_is_refused() {
+    fn unknown_quality_is_refused() {
         for quality in EntryQuality::ALL {
             assert_eq!(quality.as_str().parse(), Ok(quality));
         }

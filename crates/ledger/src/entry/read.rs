@@ -1,10 +1,10 @@
-//! An entry read from its canonical line: every field is checked, nothing is built that is not needed.
+//! Reads an entry from its canonical line: checks every field and allocates only what is needed.
 
 use super::bounds::{FieldError, bad, check_envelope, check_id, check_parents, check_tags};
 use super::{EntryQuality, LedgerEntry, Timestamp};
 use crate::cid::Cid;
 use crate::envelope::Envelope;
-use crate::jcs::scan::{self, Member, NotCanonical, unescape};
+use crate::jcs::scan::{self, MemberSpan, NotCanonical, unescape};
 use crate::limits::MAX_ENTRY_BYTES;
 use crate::proof::{AttestationKey, Proof};
 
@@ -26,25 +26,25 @@ const MEMBERS: [&str; 14] = [
     "timestamp",
 ];
 
-/// An entry read from its canonical line, borrowing from it. Every field was checked, but the CID was not yet.
+/// An entry that borrows from its canonical line. Every field was checked, except that the CID matches the content.
 #[derive(Debug, Clone)]
 pub struct EntryRef<'a> {
     line: &'a [u8],
-    members: Vec<Member>,
+    members: Vec<MemberSpan>,
     pub cid: Cid,
     pub quality: EntryQuality,
     pub seq: u64,
     pub attested_by: Option<AttestationKey>,
     pub proof: Proof,
     pub parents: Vec<Cid>,
-    /// Canonical and still escaped: equal texts are equal ids.
+    /// Canonical and still escaped; equal texts are equal ids.
     pub entity_id: &'a str,
 }
 
 impl<'a> EntryRef<'a> {
     /// Reads one canonical line, without its newline.
     pub fn read(line: &'a [u8]) -> Result<Self, FieldError> {
-        if line.len() > MAX_ENTRY_BYTES + PROOF_ROOM {
+        if line.len() > MAX_ENTRY_BYTES + MAX_CID_AND_PROOF_BYTES {
             return Err(FieldError::TooLarge { bytes: line.len(), limit: MAX_ENTRY_BYTES });
         }
         let text = std::str::from_utf8(line)
@@ -98,10 +98,10 @@ impl<'a> EntryRef<'a> {
         Ok(Self { line, cid, quality, seq, attested_by, proof, parents, entity_id, members })
     }
 
-    /// The CID that the line has, whatever it claims.
+    /// The CID of the content of the line, which may differ from the one it claims.
     pub fn compute_cid(&self) -> Cid {
-        // `cid` is member 2 and `proof` member 7; neither is first or last, so each is cut together with the comma
-        // after it.
+        // `cid` is member 2 and `proof` is member 7. Neither is first or last, so each is removed with the comma after
+        // it.
         let start = |i: usize| self.members[i].start();
         Cid::of_entry(&[&self.line[..start(2)], &self.line[start(3)..start(7)], &self.line[start(8)..]])
     }
@@ -111,16 +111,16 @@ impl<'a> EntryRef<'a> {
         &self.line[self.members[6].value.clone()]
     }
 
-    /// The entry with every member parsed.
+    /// Parses all members.
     pub fn to_entry(&self) -> Result<LedgerEntry, FieldError> {
         serde_json::from_slice(self.line).map_err(|error| bad("line", error))
     }
 }
 
-/// Room for `cid` and `proof`, which the entry limit does not count: 80 bytes of CID and a signature, generously.
-const PROOF_ROOM: usize = 64 * 1024;
+/// The most bytes of `cid` and `proof`, which the entry limit does not count.
+const MAX_CID_AND_PROOF_BYTES: usize = 64 * 1024;
 
-/// What stands between the quotes of a canonical JSON string.
+/// The text between the quotes of a canonical JSON string.
 fn unquote<'t>(field: &'static str, value: &'t str) -> Result<&'t str, FieldError> {
     value
         .strip_prefix('"')
@@ -150,7 +150,7 @@ pub(super) fn read_parents(json: &str) -> Result<Vec<Cid>, FieldError> {
     Ok(parents)
 }
 
-/// Checks the tags in a canonical array; only one with escapes has to be taken apart.
+/// Checks the tags in a canonical array. Only an array with escapes needs parsing.
 fn read_tags(json: &str) -> Result<(), FieldError> {
     let inner = json
         .strip_prefix('[')
@@ -162,7 +162,7 @@ fn read_tags(json: &str) -> Result<(), FieldError> {
     if inner.contains('\\') {
         return check_tags(typed::<Vec<String>>("tags", json)?.iter().map(String::as_str));
     }
-    // Without escapes, quotes stand only around the items, so `","` stands only between two of them.
+    // Without escapes, quotes occur only around items, so `","` occurs only between two of them.
     let items = unquote("tags", inner)?;
     if items.split("\",\"").any(|item| item.contains('"')) {
         return Err(bad("tags", "each must be a string"));
@@ -170,7 +170,7 @@ fn read_tags(json: &str) -> Result<(), FieldError> {
     check_tags(items.split("\",\"").collect::<Vec<_>>().into_iter())
 }
 
-/// The same for an id as it stands in canonical text.
+/// Checks an id in its escaped form.
 fn check_quoted_id(field: &'static str, inner: &str) -> Result<(), FieldError> {
     check_id(field, &unescape(inner))
 }

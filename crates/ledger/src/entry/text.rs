@@ -1,7 +1,7 @@
-//! An entry as canonical text, written without building a JSON tree.
+//! Writes an entry as canonical text without building a JSON tree.
 //!
-//! The members of an entry stand in a fixed order, so the text without `cid` and `proof` (what the CID covers) is the
-//! line with two pieces cut out. The store keeps the members in columns and puts the line together again.
+//! The members of an entry have a fixed order. So the text that the CID covers, without `cid` and `proof`, is the line
+//! with two ranges removed. The store keeps the members in columns and rebuilds the line from them.
 
 use super::bounds::{FieldError, bad, check_envelope, check_id, check_parents, check_tags};
 use super::read::{EntryRef, read_parents};
@@ -11,7 +11,7 @@ use crate::jcs;
 use crate::limits::MAX_ENTRY_BYTES;
 use crate::proof::{Attestation, AttestationKey, Proof};
 
-/// An entry whose members are canonical text already: what the store keeps, and what a line is made of.
+/// An entry whose members are canonical text: what the store keeps, and what a line consists of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryText {
     pub cid: Cid,
@@ -35,26 +35,27 @@ pub struct EntryText {
     pub envelope: Option<String>,
 }
 
-/// An entry that is checked, canonical and hashed as far as its place allows. Placing it is cheap, and cannot fail.
+/// An entry that is checked, canonical, and hashed up to its `seq`, which is not assigned yet. Assigning it is cheap
+/// and cannot fail.
 #[derive(Debug, Clone)]
 pub struct Unplaced {
     entry: EntryText,
-    /// Everything before the place went through it.
+    /// Has hashed everything before the value of `seq`.
     head: EntryHasher,
-    /// Everything behind the place.
+    /// Everything after the value of `seq`.
     tail: Box<[u8]>,
     bytes: usize,
 }
 
 impl Unplaced {
-    /// Checks and canonicalises `draft`.
+    /// Checks and canonicalizes `draft`.
     pub fn new(draft: &Draft) -> Result<Self, FieldError> {
         Self::written(draft, &mut Vec::new())
     }
 
-    /// The same, and appends the line, with zeros where its place and its name will stand.
+    /// The same, and appends the line to `out`, with zeros for `seq` and CID.
     pub fn written(draft: &Draft, out: &mut Vec<u8>) -> Result<Self, FieldError> {
-        let entry = EntryText::without_place(draft)?;
+        let entry = EntryText::unsequenced(draft)?;
         out.reserve(entry.payload.len() + BESIDE_PAYLOAD);
         let mut head = EntryHasher::new();
         let mut hashed = 0;
@@ -66,7 +67,7 @@ impl Unplaced {
         let from = out.len();
         entry.write_tail(out);
         let tail: Box<[u8]> = out[from..].into();
-        let bytes = hashed + LONGEST_PLACE + tail.len();
+        let bytes = hashed + MAX_SEQ_DIGITS + tail.len();
         if bytes > MAX_ENTRY_BYTES {
             return Err(FieldError::TooLarge { bytes, limit: MAX_ENTRY_BYTES });
         }
@@ -77,12 +78,12 @@ impl Unplaced {
         &self.entry
     }
 
-    /// Bytes of the hashed text at most.
+    /// An upper bound of the bytes of the hashed text.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Gives the entry its place in its entity's history, and with it its name.
+    /// Assigns `seq`, the position in the history of the entity, and with it the CID.
     pub fn place(mut self, seq: u64) -> EntryText {
         self.head.update(seq.to_string().as_bytes());
         self.head.update(&self.tail);
@@ -93,12 +94,12 @@ impl Unplaced {
 }
 
 impl EntryText {
-    /// Gives `draft` its place in its entity's history and its name. An attestation it owes is still to be added.
+    /// Assigns `seq` and CID to `draft`. If it requires an attestation, the caller adds it afterwards.
     pub fn seal(draft: &Draft, seq: u64) -> Result<Self, FieldError> {
         Ok(Unplaced::new(draft)?.place(seq))
     }
 
-    fn without_place(draft: &Draft) -> Result<Self, FieldError> {
+    fn unsequenced(draft: &Draft) -> Result<Self, FieldError> {
         check_id("entity_id", &draft.entity_id)?;
         check_id("target", &draft.target)?;
         check_id("source", &draft.source)?;
@@ -128,32 +129,32 @@ impl EntryText {
         })
     }
 
-    /// Adds the attestation this entry owes.
+    /// Adds the attestation that this entry requires.
     pub fn attest(&mut self, key: &ed25519_dalek::SigningKey) -> Result<(), FieldError> {
         self.proof = Some(canonical("proof", &Proof::Attestation(Attestation::sign(&self.cid, key)))?);
         Ok(())
     }
 
-    /// The CID that the members, as they are now, have.
+    /// The CID of the current members.
     pub fn compute_cid(&self) -> Cid {
         let mut line = Vec::with_capacity(self.payload.len() + BESIDE_PAYLOAD);
         let mut hasher = EntryHasher::new();
         self.write_head(&mut line, |piece| hasher.update(piece));
-        let place = line.len();
-        self.write_place(&mut line);
+        let seq_start = line.len();
+        self.write_seq(&mut line);
         self.write_tail(&mut line);
-        hasher.update(&line[place..]);
+        hasher.update(&line[seq_start..]);
         hasher.finish()
     }
 
     /// Appends the canonical line, without a newline.
     pub fn write_line(&self, out: &mut Vec<u8>) {
         self.write_head(out, |_| ());
-        self.write_place(out);
+        self.write_seq(out);
         self.write_tail(out);
     }
 
-    /// Everything before the value of `seq`. `hashed` is shown what the CID covers of it, piece by piece.
+    /// Writes everything before the value of `seq`, and passes each part that the CID covers to `hashed`.
     fn write_head(&self, out: &mut Vec<u8>, mut hashed: impl FnMut(&[u8])) {
         let from = out.len();
         string(out, r#"{"actor":"#, &self.actor);
@@ -178,11 +179,11 @@ impl EntryText {
         hashed(&out[from..]);
     }
 
-    fn write_place(&self, out: &mut Vec<u8>) {
+    fn write_seq(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.seq.to_string().as_bytes());
     }
 
-    /// Everything behind the value of `seq`.
+    /// Writes everything after the value of `seq`.
     fn write_tail(&self, out: &mut Vec<u8>) {
         string(out, r#","source":"#, &self.source);
         raw(out, r#","tags":"#, &self.tags);
@@ -192,12 +193,12 @@ impl EntryText {
         out.extend_from_slice(b"\"}");
     }
 
-    /// The CIDs in `parents`. It is canonical, so what does not read as a CID is not there.
+    /// The CIDs in `parents`, which is always a canonical array of CIDs.
     pub fn parent_cids(&self) -> Vec<Cid> {
         read_parents(&self.parents).unwrap_or_default()
     }
 
-    /// The entry with its members parsed.
+    /// Parses all members.
     pub fn to_entry(&self) -> Result<LedgerEntry, FieldError> {
         let mut line = Vec::with_capacity(1024);
         self.write_line(&mut line);
@@ -205,7 +206,7 @@ impl EntryText {
     }
 }
 
-/// Appends a member whose value is canonical JSON already.
+/// Appends a member whose value is canonical JSON.
 fn raw(out: &mut Vec<u8>, name: &str, value: &str) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(value.as_bytes());
@@ -217,10 +218,10 @@ fn string(out: &mut Vec<u8>, name: &str, value: &str) {
     jcs::write_string(value, out);
 }
 
-/// Digits of the largest place.
-const LONGEST_PLACE: usize = 16;
+/// Digits of the largest `seq`.
+const MAX_SEQ_DIGITS: usize = 16;
 
-/// What a line has beside its payload, about.
+/// About the bytes of a line without its payload. Used to reserve capacity.
 const BESIDE_PAYLOAD: usize = 512;
 
 fn canonical(field: &'static str, value: &impl serde::Serialize) -> Result<String, FieldError> {
@@ -245,7 +246,7 @@ fn array(items: impl Iterator<Item = impl AsRef<str>>) -> String {
 }
 
 impl LedgerEntry {
-    /// The canonical members of this entry. Its CID is taken as it is.
+    /// The canonical members of this entry. The CID is copied and not checked.
     pub fn to_text(&self) -> Result<EntryText, FieldError> {
         let draft = Draft {
             entity_id: self.entity_id.clone(),
@@ -260,7 +261,7 @@ impl LedgerEntry {
             attested_by: self.attested_by,
             envelope: self.envelope.clone(),
         };
-        let mut text = EntryText::without_place(&draft)?;
+        let mut text = EntryText::unsequenced(&draft)?;
         text.seq = self.seq;
         text.cid = self.cid;
         text.proof = match &self.proof {

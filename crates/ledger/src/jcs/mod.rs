@@ -1,9 +1,9 @@
-//! JSON Canonicalization Scheme (RFC 8785), with two rules of our own: integers beyond 2^53-1 and duplicate keys are
-//! refused instead of rounded or dropped, because other implementations would read something else.
+//! JSON Canonicalization Scheme (RFC 8785) with two additional rules: integers beyond 2^53-1 and duplicate keys are
+//! errors instead of being rounded or dropped, because other implementations would read another value.
 //!
-//! Three doors: [`write`] makes the canonical form of a value, [`parse`] reads any JSON text strictly, and [`scan`]
-//! checks at reading speed that a text already is canonical. Key order is decided here; it does not depend on which
-//! features of `serde_json` another crate switched on.
+//! [`write`] makes the canonical form of a value, [`parse`] parses any JSON text strictly, and [`scan`] checks that a
+//! text is canonical without parsing it. This module sorts the keys itself, so the order does not depend on the
+//! `serde_json` features that another crate enables.
 
 mod number;
 mod parse;
@@ -16,7 +16,7 @@ pub use write::{to_vec, write, write_members, write_string};
 
 use std::cmp::Ordering;
 
-/// Why a value has no canonical form here.
+/// Why a value has no canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JcsError {
     #[error("the JSON text has {bytes} bytes; the limit is {limit}")]
@@ -31,7 +31,7 @@ pub enum JcsError {
     Syntax(String),
 }
 
-/// Order of object keys: by UTF-16 code units, as RFC 8785 section 3.2.3 asks.
+/// Order of object keys: by UTF-16 code units, as RFC 8785 section 3.2.3 requires.
 fn compare_keys(a: &str, b: &str) -> Ordering {
     match a.bytes().zip(b.bytes()).find(|(a, b)| a != b) {
         None => a.len().cmp(&b.len()),
@@ -42,10 +42,10 @@ fn compare_keys(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Bytes at the start of `text` that stand for themselves in a JSON string: no quote, backslash or control character.
+/// How many bytes at the start of `text` need no escape in a JSON string: no quote, backslash or control character.
 fn plain_prefix(text: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 255;
-    // For each byte of the word, its high bit is set if the byte is below `limit` (which is at most 128).
+    // Sets the high bit of each byte of the word that is below `limit` (at most 128).
     let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & (ONES * 128);
     let (words, rest) = text.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
@@ -54,7 +54,7 @@ fn plain_prefix(text: &[u8]) -> usize {
         let backslash = below(word ^ (ONES * u64::from(b'\\')), 1);
         let special = below(word, 0x20) | quote | backslash;
         if special != 0 {
-            // Borrows run upwards, so the lowest mark is right.
+            // Borrows propagate upwards, so the lowest set bit is correct.
             return i * 8 + special.trailing_zeros() as usize / 8;
         }
     }
@@ -62,7 +62,7 @@ fn plain_prefix(text: &[u8]) -> usize {
     words.len() * 8 + rest.iter().position(special).unwrap_or(rest.len())
 }
 
-/// The two-character escape of a control character, or 0 where it needs `\u00xx`.
+/// The letter of the two-character escape of a byte, or 0 if it needs `\u00xx`.
 const fn short_escape(byte: u8) -> u8 {
     match byte {
         0x08 => b'b',

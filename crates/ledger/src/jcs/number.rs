@@ -16,11 +16,11 @@ pub fn write_double(value: f64, out: &mut Vec<u8>) -> Result<(), JcsError> {
     }
     let mut buffer = zmij::Buffer::new();
     let (digits, point) = digits_and_point(buffer.format_finite(value.abs()));
-    lay_out(&digits, point, out);
+    write_digits(&digits, point, out);
     Ok(())
 }
 
-/// The significant digits of a decimal text such as `12.5` or `1e-7`, and how many of them stand before the point.
+/// The significant digits of a decimal text such as `12.5` or `1e-7`, and how many of them precede the point.
 fn digits_and_point(text: &str) -> (Vec<u8>, i32) {
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -33,8 +33,8 @@ fn digits_and_point(text: &str) -> (Vec<u8>, i32) {
     (digits, point)
 }
 
-/// `point` digits stand before the decimal point (negative: zeros after it).
-fn lay_out(digits: &[u8], point: i32, out: &mut Vec<u8>) {
+/// Writes `digits` with `point` of them before the decimal point; if it is negative, with zeros after the point.
+fn write_digits(digits: &[u8], point: i32, out: &mut Vec<u8>) {
     let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
     let zeros = |n: i32| std::iter::repeat_n(b'0', usize::try_from(n).unwrap_or(0));
     match point {

@@ -1,4 +1,4 @@
-//! Strict reading of any JSON text that is to become part of an entry.
+//! Parses JSON text strictly before it becomes part of an entry.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use serde_json::{Map, Number, Value};
 use super::JcsError;
 use crate::limits::{MAX_DEPTH, MAX_ENTRY_BYTES, MAX_SAFE_INTEGER};
 
-/// Parses `text`, refusing what implementations disagree on: duplicate keys, integers beyond 2^53-1, lone surrogates,
-/// numbers out of range, and nesting or size past our limits.
+/// Parses `text`. It refuses what implementations interpret differently: duplicate keys, integers beyond 2^53-1, lone
+/// surrogates and numbers out of range; and nesting or size beyond the limits.
 pub fn parse(text: &[u8]) -> Result<Value, JcsError> {
     if text.len() > MAX_ENTRY_BYTES {
         return Err(JcsError::TooLarge { bytes: text.len(), limit: MAX_ENTRY_BYTES });
@@ -108,8 +108,8 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-/// Refuses integer literals beyond 2^53-1. This looks at the text, because a parser hands over an integer too long for
-/// 64 bits as a double, already rounded. `text` is known to be valid JSON.
+/// Refuses integer literals beyond 2^53-1. It scans the text, because the parser returns an integer of more than 64
+/// bits as a rounded double. `text` must be valid JSON.
 fn refuse_large_integers(text: &[u8]) -> Result<(), JcsError> {
     let mut rest = text;
     while let Some(&byte) = rest.first() {

@@ -1,6 +1,5 @@
-//! Checks, in one pass and without building anything, that a text is the canonical form of an object, and says where
-//! the object's own members stand. A verifier reads millions of entries; parsing and printing each again would take
-//! most of its time.
+//! Checks in one pass and without a JSON tree that a text is the canonical form of an object, and returns the ranges of
+//! its members. A verifier reads millions of entries; parsing and printing each one would take most of its time.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -9,7 +8,7 @@ use std::ops::Range;
 use super::{compare_keys, short_escape, write_double};
 use crate::limits::{MAX_DEPTH, MAX_SAFE_INTEGER};
 
-/// Where and why a text stops being canonical.
+/// Where and why a text is not canonical.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not canonical JSON at byte {at}: {what}")]
 pub struct NotCanonical {
@@ -19,23 +18,23 @@ pub struct NotCanonical {
 
 /// One member of the outermost object, as byte ranges of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct MemberSpan {
     /// The key between its quotes, escapes kept.
     pub key: Range<usize>,
     pub value: Range<usize>,
 }
 
-impl Member {
-    /// Where the member begins: the opening quote of its key.
+impl MemberSpan {
+    /// Start of the member: the opening quote of its key.
     pub fn start(&self) -> usize {
         self.key.start - 1
     }
 }
 
-/// The members of the object that `text` is the canonical form of.
-pub fn object(text: &str) -> Result<Vec<Member>, NotCanonical> {
-    // Canonical text has no control characters, inside strings or outside; one pass over all of it is quicker than
-    // looking out for them everywhere.
+/// The members of the object whose canonical form is `text`.
+pub fn object(text: &str) -> Result<Vec<MemberSpan>, NotCanonical> {
+    // Canonical text has no control characters, inside strings or outside. One separate pass for them is faster than a
+    // check at every byte.
     if text.bytes().fold(false, |found, byte| found | (byte < 0x20)) {
         let at = text.bytes().position(|byte| byte < 0x20).unwrap_or(0);
         return Err(NotCanonical { at, what: "a control character" });
@@ -49,7 +48,7 @@ pub fn object(text: &str) -> Result<Vec<Member>, NotCanonical> {
     Ok(members)
 }
 
-/// The text that a canonical JSON string stands for, given what is between its quotes.
+/// The value of a canonical JSON string, given the text between its quotes.
 pub fn unescape(inner: &str) -> Cow<'_, str> {
     if !inner.contains('\\') {
         return Cow::Borrowed(inner);
@@ -58,7 +57,7 @@ pub fn unescape(inner: &str) -> Cow<'_, str> {
     serde_json::from_str(&format!("\"{inner}\"")).map_or(Cow::Borrowed(inner), Cow::Owned)
 }
 
-/// What stands between two quotes.
+/// The range between two quotes.
 #[derive(Clone, Copy)]
 struct Quoted {
     start: usize,
@@ -66,13 +65,13 @@ struct Quoted {
     escaped: bool,
 }
 
-/// Bytes up to the next quote or backslash. Most strings are short and end within a few words; for the others a
-/// vectorised search pays.
-fn plain(text: &[u8]) -> usize {
+/// How many bytes precede the next quote or backslash. Most strings end within a few words; longer ones use a
+/// vectorized search.
+fn plain_length(text: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 255;
-    /// Words looked at before the search is handed over.
+    /// Words to test before the vectorized search starts.
     const NEAR: usize = 4;
-    // The high bit of each byte that is zero; borrows run upwards, so the lowest one is right.
+    // Sets the high bit of each byte that is zero; borrows propagate upwards, so the lowest one is correct.
     let zero = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7);
     let (words, _) = text.as_chunks::<8>();
     for (i, word) in words.iter().take(NEAR).enumerate() {
@@ -86,8 +85,8 @@ fn plain(text: &[u8]) -> usize {
     memchr::memchr2(b'"', b'\\', &text[seen..]).map_or(text.len(), |at| seen + at)
 }
 
-/// Whether a text such as `0.25` is canonical by its looks. Fifteen digits always survive a double, so the shortest text
-/// that reads back is this one, and from 10^-6 up it is written without an exponent.
+/// Whether a text such as `0.25` is canonical, without converting it. A double preserves 15 digits, so the text is the
+/// shortest one that reads back, and from 10^-6 up it has no exponent.
 fn is_short_decimal(text: &[u8]) -> bool {
     let Some(point) = text.iter().position(|&byte| byte == b'.') else { return false };
     let (whole, fraction) = (&text[..point], &text[point + 1..]);
@@ -115,7 +114,7 @@ impl Scanner<'_> {
     }
 
     fn peek(&self) -> u8 {
-        // NUL never stands in canonical text, so it can mean the end.
+        // NUL does not occur in canonical text, so it can represent the end.
         self.text.get(self.at).copied().unwrap_or(0)
     }
 
@@ -168,7 +167,11 @@ impl Scanner<'_> {
         }
     }
 
-    fn object(&mut self, depth: usize, mut members: Option<&mut Vec<Member>>) -> Result<(), NotCanonical> {
+    fn object(
+        &mut self,
+        depth: usize,
+        mut members: Option<&mut Vec<MemberSpan>>,
+    ) -> Result<(), NotCanonical> {
         let depth = self.deeper(depth)?;
         self.take(b'{', "`{` was expected")?;
         if self.peek() == b'}' {
@@ -186,7 +189,7 @@ impl Scanner<'_> {
             let value = self.at;
             self.value(depth)?;
             if let Some(members) = &mut members {
-                members.push(Member { key: key.start..key.end, value: value..self.at });
+                members.push(MemberSpan { key: key.start..key.end, value: value..self.at });
             }
             previous = Some(key);
             if self.peek() != b',' {
@@ -203,20 +206,19 @@ impl Scanner<'_> {
         }
         let bytes = self.text[a.start..a.end].iter().zip(&self.text[b.start..b.end]);
         match bytes.clone().find(|(x, y)| x != y) {
-            // Keys nearly always differ in a plain character, and then nothing else matters.
+            // Fast path: keys almost always differ in an ASCII character first.
             Some((x, y)) if x.is_ascii() || y.is_ascii() => x.cmp(y),
             Some(_) => compare_keys(text(a), text(b)),
             None => (a.end - a.start).cmp(&(b.end - b.start)),
         }
     }
 
-    /// A string.
     fn string(&mut self) -> Result<Quoted, NotCanonical> {
         self.take(b'"', "a string was expected")?;
         let start = self.at;
         let mut escaped = false;
         loop {
-            self.at += plain(&self.text[self.at..]);
+            self.at += plain_length(&self.text[self.at..]);
             match self.peek() {
                 b'"' => {
                     self.at += 1;
@@ -231,7 +233,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Only the escapes the writer would use: short ones, and `\u00xx` in lowercase for other control characters.
+    /// Accepts only the escapes that the writer uses: short ones, and lowercase `\u00xx` for other control characters.
     fn escape(&mut self) -> Result<(), NotCanonical> {
         let rest = &self.text[self.at..];
         let length = match rest {

@@ -1,4 +1,4 @@
-//! From a value to its canonical text.
+//! Writes the canonical text of a value.
 
 use serde_json::{Map, Number, Value};
 
@@ -12,12 +12,12 @@ pub fn to_vec(value: &Value) -> Result<Vec<u8>, JcsError> {
     Ok(out)
 }
 
-/// Appends the canonical form of `value`. On an error `out` may hold a part of it.
+/// Appends the canonical form of `value`. After an error `out` may hold a part of it.
 pub fn write(value: &Value, out: &mut Vec<u8>) -> Result<(), JcsError> {
     write_at(value, MAX_DEPTH, out)
 }
 
-/// Appends the canonical form of the object with these members, which is itself to be a member of an entry.
+/// Appends the canonical form of the object with these members, at the nesting depth of a member of an entry.
 pub fn write_members(members: &Map<String, Value>, out: &mut Vec<u8>) -> Result<(), JcsError> {
     write_object(members, deeper(deeper(MAX_DEPTH)?)?, out)
 }
@@ -80,7 +80,7 @@ fn write_number(number: &Number, out: &mut Vec<u8>) -> Result<(), JcsError> {
         write_integer(integer.unsigned_abs(), out);
     } else {
         let double = number.as_f64().ok_or(JcsError::NotFinite)?;
-        // Such a double would be printed as an integer that no strict reader takes back.
+        // Such a double prints as an integer that a strict parser refuses.
         if (9_007_199_254_740_992.0..1e21).contains(&double.abs()) {
             return Err(too_large());
         }

@@ -1,7 +1,7 @@
-//! The log: an RFC 6962 SHA-256 tree over CIDs, so that any C2SP tool can read it.
+//! The Merkle log: an RFC 6962 SHA-256 tree over CIDs, so that any C2SP tool can read it.
 //!
-//! [`Frontier`] appends and knows the root; [`tile`] cuts the tree into the 256-wide tiles it is stored and published
-//! in; [`prove`] makes and checks inclusion and consistency proofs from tiles.
+//! [`Frontier`] appends and computes the root; [`tile`] splits the tree into tiles of 256 hashes for storage and
+//! publication; [`prove`] makes inclusion and consistency proofs from tiles, and checks them.
 
 pub mod prove;
 pub mod tile;
@@ -56,8 +56,8 @@ impl Hash {
     }
 }
 
-/// SHA-256 of the first `length` bytes of `blocks`, which leave room for the padding. Leaves and nodes have one length
-/// each, so no general buffering is needed.
+/// SHA-256 of the first `length` bytes of `blocks`, which must have space for the padding. Leaves and nodes have fixed
+/// lengths, so no general buffer is needed.
 fn sha256_of(blocks: &mut [[u8; 64]], length: usize) -> Hash {
     const START: [u32; 8] = [
         0x6a09_e667,
@@ -139,7 +139,7 @@ impl Frontier {
 mod tests {
     use super::*;
 
-    /// RFC 6962 section 2.1, word for word.
+    /// The definition in RFC 6962 section 2.1.
     pub(crate) fn merkle_tree_hash(leaves: &[Hash]) -> Hash {
         match leaves.len() {
             0 => Hash::empty(),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frontier_has_the_root_the_definition_gives() {
+    fn frontier_root_equals_the_definition() {
         let leaves = leaves(600);
         let mut frontier = Frontier::default();
         assert_eq!(frontier.root(), Hash::empty());
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_subtrees_can_be_appended_at_once() {
+    fn appending_a_subtree_equals_appending_its_leaves() {
         let leaves = leaves(256 + 3);
         let mut by_leaf = Frontier::default();
         leaves.iter().for_each(|leaf| by_leaf.push(*leaf));

@@ -1,10 +1,10 @@
-//! Inclusion and consistency proofs (RFC 6962 sections 2.1.1 and 2.1.2): making them from tiles, checking them from
-//! nothing but hashes.
+//! Inclusion and consistency proofs (RFC 6962 sections 2.1.1 and 2.1.2). Proofs are made from tiles and checked from
+//! hashes only.
 
 use super::tile::{self, HEIGHT, TileId, WIDTH};
 use super::{Frontier, Hash};
 
-/// Where a prover reads the tree from.
+/// Provides the tiles of the tree to the prover.
 pub trait TileSource {
     type Error: std::error::Error;
 
@@ -25,7 +25,7 @@ pub enum ProveError<E: std::error::Error> {
     ShortTile(TileId),
 }
 
-/// The hashes that lead from leaf `index` to the root of the tree of `size`, lowest first.
+/// The inclusion proof of leaf `index` in the tree of `size`: sibling hashes, lowest first.
 pub fn inclusion<S: TileSource>(
     source: &S,
     index: u64,
@@ -50,7 +50,7 @@ pub fn inclusion<S: TileSource>(
     Ok(path)
 }
 
-/// The hashes that show the tree of `old` leaves to be a prefix of the tree of `new`.
+/// The consistency proof that the tree of `old` leaves is a prefix of the tree of `new`.
 pub fn consistency<S: TileSource>(source: &S, old: u64, new: u64) -> Result<Vec<Hash>, ProveError<S::Error>> {
     if old > new {
         return Err(ProveError::Shrunk { old, new });
@@ -70,7 +70,7 @@ pub fn consistency<S: TileSource>(source: &S, old: u64, new: u64) -> Result<Vec<
             low = middle;
         }
     }
-    // The verifier knows the old root itself; it needs the last subtree only where that is not the whole old tree.
+    // The verifier knows the old root. It needs the last subtree only if that is not the whole old tree.
     if low > 0 {
         path.push(range_root(source, low, high, new)?);
     }
@@ -88,7 +88,7 @@ const fn split(n: u64) -> u64 {
     1 << (63 - (n - 1).leading_zeros())
 }
 
-/// The root over leaves `low..high` of a tree of `size`. The proof algorithms only ask for ranges that are subtrees.
+/// The root over leaves `low..high` of a tree of `size`. The proof algorithms request ranges that are subtrees only.
 fn range_root<S: TileSource>(
     source: &S,
     low: u64,
@@ -106,7 +106,7 @@ fn range_root<S: TileSource>(
     Ok(frontier.root())
 }
 
-/// Node `index` at `height`, from the tile that spans it.
+/// Node `index` at `height`, from the tile that contains it.
 fn perfect<S: TileSource>(
     source: &S,
     index: u64,
@@ -124,9 +124,9 @@ fn perfect<S: TileSource>(
     Ok(tile::perfect_root(hashes))
 }
 
-/// Why a proof does not hold.
+/// Why a proof is not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ProofFault {
+pub enum TreeProofError {
     #[error("the proof does not lead to the root")]
     WrongRoot,
     #[error("the proof has {found} hashes where the log's size needs {needed}")]
@@ -135,29 +135,29 @@ pub enum ProofFault {
     OutOfRange,
 }
 
-/// Checks that `leaf` stands at `index` in the tree of `size` with `root`.
+/// Checks that `leaf` is at `index` in the tree of `size` with `root`.
 pub fn check_inclusion(
     leaf: Hash,
     index: u64,
     size: u64,
     root: &Hash,
     path: &[Hash],
-) -> Result<(), ProofFault> {
+) -> Result<(), TreeProofError> {
     if index >= size {
-        return Err(ProofFault::OutOfRange);
+        return Err(TreeProofError::OutOfRange);
     }
-    // Levels where the leaf's way and the right edge differ, then one hash per 1 bit above.
+    // The levels where the path of the leaf differs from the right edge, then one hash per 1 bit above.
     let inner = 64 - (index ^ (size - 1)).leading_zeros();
     let needed = (inner + (index >> inner.min(63)).count_ones()) as usize;
     if path.len() != needed {
-        return Err(ProofFault::WrongLength { found: path.len(), needed });
+        return Err(TreeProofError::WrongLength { found: path.len(), needed });
     }
     let (below, border) = path.split_at(inner as usize);
     let node = below.iter().enumerate().fold(leaf, |node, (height, sibling)| {
         if index >> height & 1 == 0 { Hash::node(&node, sibling) } else { Hash::node(sibling, &node) }
     });
     let computed = border.iter().fold(node, |node, sibling| Hash::node(sibling, &node));
-    if computed == *root { Ok(()) } else { Err(ProofFault::WrongRoot) }
+    if computed == *root { Ok(()) } else { Err(TreeProofError::WrongRoot) }
 }
 
 /// Checks that the tree of `old` leaves with `old_root` is a prefix of the tree of `new` with `new_root`.
@@ -167,20 +167,20 @@ pub fn check_consistency(
     new: u64,
     new_root: &Hash,
     path: &[Hash],
-) -> Result<(), ProofFault> {
+) -> Result<(), TreeProofError> {
     if old > new {
-        return Err(ProofFault::OutOfRange);
+        return Err(TreeProofError::OutOfRange);
     }
     if old == 0 || old == new {
         let known = if old == 0 { &Hash::empty() } else { new_root };
         return match path.len() {
             0 if old_root == known => Ok(()),
-            0 => Err(ProofFault::WrongRoot),
-            found => Err(ProofFault::WrongLength { found, needed: 0 }),
+            0 => Err(TreeProofError::WrongRoot),
+            found => Err(TreeProofError::WrongLength { found, needed: 0 }),
         };
     }
     // RFC 9162 section 2.1.4.2.
-    let short = ProofFault::WrongLength { found: path.len(), needed: path.len() + 1 };
+    let short = TreeProofError::WrongLength { found: path.len(), needed: path.len() + 1 };
     let mut path = path.iter();
     let (mut fn_, mut sn) = (old - 1, new - 1);
     let shift = fn_.trailing_ones();
@@ -189,7 +189,7 @@ pub fn check_consistency(
     let (mut fr, mut sr) = (*seed, *seed);
     for hash in path.by_ref() {
         if sn == 0 {
-            return Err(ProofFault::WrongRoot);
+            return Err(TreeProofError::WrongRoot);
         }
         if fn_ & 1 == 1 || fn_ == sn {
             fr = Hash::node(hash, &fr);
@@ -207,7 +207,7 @@ pub fn check_consistency(
     if sn != 0 {
         return Err(short);
     }
-    if fr == *old_root && sr == *new_root { Ok(()) } else { Err(ProofFault::WrongRoot) }
+    if fr == *old_root && sr == *new_root { Ok(()) } else { Err(TreeProofError::WrongRoot) }
 }
 
 #[cfg(test)]
@@ -219,9 +219,9 @@ mod tests {
     use super::*;
     use crate::tree::tile::TileEdge;
 
-    struct Memory(HashMap<TileId, Vec<Hash>>);
+    struct MemoryTiles(HashMap<TileId, Vec<Hash>>);
 
-    impl TileSource for Memory {
+    impl TileSource for MemoryTiles {
         type Error = Infallible;
 
         fn tile(&self, id: TileId, width: u64) -> Result<Vec<Hash>, Infallible> {
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    fn memory(leaves: &[Hash]) -> Memory {
+    fn memory(leaves: &[Hash]) -> MemoryTiles {
         let mut edge = TileEdge::default();
         let mut tiles = HashMap::new();
         for leaf in leaves {
@@ -240,11 +240,11 @@ mod tests {
         for (id, hashes) in edge.partial() {
             tiles.insert(id, hashes.to_vec());
         }
-        Memory(tiles)
+        MemoryTiles(tiles)
     }
 
     #[test]
-    fn every_inclusion_proof_of_small_trees_holds_and_no_other() {
+    fn inclusion_proofs_of_small_trees_hold_and_no_others() {
         for size in 1..=40_u64 {
             let leaves = leaves(size);
             let (source, root) = (memory(&leaves), merkle_tree_hash(&leaves));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn every_consistency_proof_of_small_trees_holds_and_no_other() {
+    fn consistency_proofs_of_small_trees_hold_and_no_others() {
         let leaves = leaves(40);
         let root = |n: u64| merkle_tree_hash(&leaves[..n as usize]);
         for new in 0..=40_u64 {

@@ -1,5 +1,5 @@
-//! The tree cut into tiles (C2SP tlog-tiles): 256 hashes of one level each. Tiles never change once full, so they are
-//! what is stored, exported and fetched.
+//! The tree as tiles (C2SP tlog-tiles) of 256 hashes of one level each. A full tile never changes, so tiles are the
+//! unit of storage, export and download.
 
 use super::{Frontier, Hash};
 use crate::cid::Cid;
@@ -9,7 +9,7 @@ pub const WIDTH: u64 = 256;
 /// Tree levels a tile spans.
 pub const HEIGHT: u32 = 8;
 
-/// Which tile of the tree.
+/// The position of a tile in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TileId {
     /// 0 holds leaf hashes; each hash of a higher level is the root of a full tile below.
@@ -17,17 +17,17 @@ pub struct TileId {
     pub index: u64,
 }
 
-/// A tile that has just become full.
+/// A tile that became full.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FullTile {
     pub id: TileId,
     /// 256 hashes.
     pub hashes: Vec<Hash>,
-    /// Their root: one hash of the level above.
+    /// Their root, which is one hash of the next level.
     pub root: Hash,
 }
 
-/// The right edge of the tree in tiles: what is not yet full, level by level.
+/// The partial tiles at the right edge of the tree, one per level.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TileEdge {
     size: u64,
@@ -35,8 +35,8 @@ pub struct TileEdge {
 }
 
 impl TileEdge {
-    /// The edge of a tree of `size` leaves; `levels[l]` holds the hashes of its partial tile at level `l`.
-    /// `None` if the counts do not fit the size.
+    /// The edge of a tree of `size` leaves. `levels[l]` holds the hashes of its partial tile at level `l`.
+    /// `None` if the counts do not match the size.
     pub fn restore(size: u64, levels: Vec<Vec<Hash>>) -> Option<Self> {
         let fits = levels.len() == levels_of(size)
             && levels
@@ -50,7 +50,7 @@ impl TileEdge {
         self.size
     }
 
-    /// Appends a leaf and hands over every tile it fills, lowest level first.
+    /// Appends a leaf and returns every tile that it fills, lowest level first.
     pub fn push(&mut self, leaf: Hash) -> Vec<FullTile> {
         let mut full = Vec::new();
         let mut hash = leaf;
@@ -83,7 +83,7 @@ impl TileEdge {
         frontier
     }
 
-    /// The partial tiles, lowest level first; empty ones are left out.
+    /// The partial tiles that are not empty, lowest level first.
     pub fn partial(&self) -> impl Iterator<Item = (TileId, &[Hash])> {
         self.levels.iter().zip(0_u32..).filter(|(hashes, _)| !hashes.is_empty()).map(|(hashes, level)| {
             (TileId { level, index: self.size >> (HEIGHT * (level + 1)).min(63) }, hashes.as_slice())
@@ -101,7 +101,7 @@ pub fn partial_width(size: u64, level: u32) -> u64 {
     size.checked_shr(HEIGHT * level).unwrap_or(0) % WIDTH
 }
 
-/// The root over a power of two of hashes, level by level.
+/// The root over a power of two of hashes.
 pub fn perfect_root(hashes: &[Hash]) -> Hash {
     let mut level = hashes.to_vec();
     while level.len() > 1 {
@@ -113,12 +113,12 @@ pub fn perfect_root(hashes: &[Hash]) -> Hash {
     level.first().copied().unwrap_or_else(Hash::empty)
 }
 
-/// Where a tile stands in an export: `tile/0/x001/067`, and with its width while it is partial.
+/// The path of a tile in an export: `tile/0/x001/067`. A partial tile has its width as a suffix.
 pub fn path(id: TileId, width: u64) -> String {
     format!("tile/{}/{}", id.level, index_path(id.index, width))
 }
 
-/// Where the bundle with the CIDs of level-0 tile `index` stands in an export.
+/// The path in an export of the bundle with the CIDs of level-0 tile `index`.
 pub fn bundle_path(index: u64, width: u64) -> String {
     format!("tile/entries/{}", index_path(index, width))
 }
@@ -147,7 +147,7 @@ pub fn from_bytes(bytes: &[u8]) -> Option<Vec<Hash>> {
     chunks.map(|chunk| chunk.try_into().ok().map(Hash::from_bytes)).collect()
 }
 
-/// The bytes of an entry bundle: each CID behind its length, as tlog-tiles asks.
+/// The bytes of an entry bundle: each CID after its length, as tlog-tiles requires.
 pub fn bundle_bytes(cids: &[Cid]) -> Vec<u8> {
     cids.iter().flat_map(|cid| [0, 32].into_iter().chain(*cid.as_bytes())).collect()
 }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_those_of_the_specification() {
+    fn tile_paths_match_the_specification() {
         let tile = |level, index| TileId { level, index };
         assert_eq!(path(tile(0, 1_234_067), WIDTH), "tile/0/x001/x234/067");
         assert_eq!(path(tile(2, 0), 1), "tile/2/000.p/1");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_of_70000_is_cut_as_the_specification_says() {
+    fn tiles_of_70000_leaves_match_the_specification() {
         let mut edge = TileEdge::default();
         let mut full = [0_u64; 3];
         for leaf in leaves(70_000) {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_edge_restores_and_agrees_with_the_frontier() {
+    fn edge_restores_and_agrees_with_the_frontier() {
         let mut edge = TileEdge::default();
         let mut frontier = Frontier::default();
         for leaf in leaves(66_000) {

@@ -1,11 +1,11 @@
-//! RFC 8785, its vectors, and the places where implementations are known to differ.
+//! RFC 8785: its test vectors, and the cases where implementations are known to differ.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tribune_ledger::jcs::{self, JcsError, scan};
 use tribune_ledger::limits::{MAX_DEPTH, MAX_ENTRY_BYTES};
 
-use crate::fixture::Dice;
+use crate::fixture::TestRng;
 
 fn canonical(text: &str) -> String {
     String::from_utf8(jcs::to_vec(&jcs::parse(text.as_bytes()).unwrap()).unwrap()).unwrap()
@@ -75,13 +75,13 @@ fn rfc_8785_appendix_b_numbers() {
     }
 }
 
-/// A million doubles of four kinds, printed by us and by an independent crate with another source of digits.
+/// A million doubles of four kinds, printed by this crate and by an independent crate with another digit algorithm.
 #[test]
 fn a_million_doubles_agree_with_another_implementation() {
-    let mut dice = Dice::new(8785);
+    let mut rng = TestRng::new(8785);
     let mut compared = 0_u32;
     while compared < 1_000_000 {
-        let random = dice.next();
+        let random = rng.next();
         let value = match compared % 4 {
             0 => f64::from_bits(random),
             1 => (random % 10_000_000) as f64 / 10_f64.powi((random >> 40) as i32 % 12),
@@ -113,16 +113,16 @@ impl Neighbour for f64 {
 
 #[test]
 fn text_parses_to_the_double_it_names() {
-    // The default parser of serde_json gets these wrong by one unit in the last place.
+    // The default parser of serde_json is wrong by one unit in the last place for these.
     for text in
         ["1.7976931348623157e308", "2.2250738585072014e-308", "0.30000000000000004", "123456789012.34567"]
     {
         let value = jcs::parse(text.as_bytes()).unwrap();
         assert_eq!(value.as_f64(), Some(text.parse::<f64>().unwrap()));
     }
-    let mut dice = Dice::new(53);
+    let mut rng = TestRng::new(53);
     for _ in 0..100_000 {
-        let value = f64::from_bits(dice.next());
+        let value = f64::from_bits(rng.next());
         if value.is_finite() && value.abs() < 9e15 {
             let text = format!("{value:e}");
             assert_eq!(jcs::parse(text.as_bytes()).unwrap().as_f64().unwrap(), value, "{text}");
@@ -154,7 +154,7 @@ fn integers_beyond_2_53_are_refused_however_they_are_written() {
         jcs::parse(b"9007199254740992").unwrap_err().to_string(),
         "the integer 9007199254740992 is beyond 2^53-1: send it as a string"
     );
-    assert!(jcs::parse(b"{\"a\":\"9007199254740992\"}").is_ok(), "digits in a string are no number");
+    assert!(jcs::parse(b"{\"a\":\"9007199254740992\"}").is_ok(), "digits in a string are not a number");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn duplicate_keys_are_refused_at_any_depth_and_in_any_spelling() {
 }
 
 #[test]
-fn texts_without_one_meaning_are_refused() {
+fn ambiguous_texts_are_refused() {
     for text in [
         r#""\ud800""#,
         r#""\udc00\ud800""#,
@@ -297,19 +297,19 @@ fn the_scanner_refuses_valid_json_that_is_not_canonical() {
     assert!(!scanned(deep.as_bytes()));
 }
 
-/// Decimals of every length around the border between the quick look and the full one.
+/// Decimals of every length around the border between the fast check and the full one.
 #[test]
 fn the_scanner_judges_decimals_as_the_writer_prints_them() {
-    let mut dice = Dice::new(15);
+    let mut rng = TestRng::new(15);
     for _ in 0..200_000 {
-        let whole = match dice.below(3) {
+        let whole = match rng.below(3) {
             0 => "0".to_owned(),
-            1 => (dice.next() % 1000).to_string(),
-            _ => (dice.next() % 10_u64.pow(1 + dice.below(12) as u32)).to_string(),
+            1 => (rng.next() % 1000).to_string(),
+            _ => (rng.next() % 10_u64.pow(1 + rng.below(12) as u32)).to_string(),
         };
-        let zeros = "0".repeat(dice.below(9));
-        let fraction = (dice.next() % 10_u64.pow(1 + dice.below(12) as u32)).to_string();
-        let sign = if dice.below(2) == 0 { "-" } else { "" };
+        let zeros = "0".repeat(rng.below(9));
+        let fraction = (rng.next() % 10_u64.pow(1 + rng.below(12) as u32)).to_string();
+        let sign = if rng.below(2) == 0 { "-" } else { "" };
         let number = format!("{sign}{whole}.{zeros}{fraction}");
         let text = format!("{{\"a\":{number}}}");
         let canonical = jcs::parse(text.as_bytes()).ok().and_then(|value| jcs::to_vec(&value).ok());

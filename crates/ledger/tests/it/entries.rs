@@ -1,4 +1,4 @@
-//! One entry: what its name covers and what is refused.
+//! One entry: what its CID covers and what is refused.
 
 use serde_json::{Value, json};
 use tribune_ledger::bundle::{BundleError, ProofBundle};
@@ -7,14 +7,14 @@ use tribune_ledger::limits::{MAX_ENTRY_BYTES, MAX_PARENTS};
 use tribune_ledger::tree::Hash;
 use tribune_ledger::{Cid, Draft, EntryQuality, LedgerEntry, Timestamp};
 
-use crate::fixture::{Dice, Log, moment, sign, signer, signer_key};
+use crate::fixture::{Log, TestRng, sign, signer, signer_key, timestamp};
 
 fn draft() -> Draft {
     Draft {
         entity_id: "agent:main".into(),
         target: "tool:read".into(),
         quality: EntryQuality::ToolCall,
-        timestamp: moment(0),
+        timestamp: timestamp(0),
         source: "agent:main".into(),
         actor: "main".into(),
         parents: vec![],
@@ -40,7 +40,7 @@ fn the_format_is_pinned() {
 
 #[test]
 fn the_cid_covers_everything_but_cid_and_proof() {
-    let mut log = Log::sample(12, &mut Dice::new(1));
+    let mut log = Log::sample(12, &mut TestRng::new(1));
     let line = log.lines.swap_remove(10);
     let entry = EntryRef::read(&line).unwrap();
     assert_eq!(entry.compute_cid(), entry.cid);
@@ -70,8 +70,8 @@ fn the_cid_covers_everything_but_cid_and_proof() {
 }
 
 #[test]
-fn an_entry_survives_text_and_types() {
-    for line in Log::sample(30, &mut Dice::new(2)).lines {
+fn entry_round_trips_through_text_and_types() {
+    for line in Log::sample(30, &mut TestRng::new(2)).lines {
         let entry: LedgerEntry = EntryRef::read(&line).unwrap().to_entry().unwrap();
         let mut again = Vec::new();
         entry.to_text().unwrap().write_line(&mut again);
@@ -151,16 +151,19 @@ fn l9_an_entry_has_a_size_and_the_limit_is_named() {
         if let Ok(entry) = with(deep(depth), vec![]) {
             let mut line = Vec::new();
             entry.write_line(&mut line);
-            assert!(EntryRef::read(&line).is_ok(), "what may be written may be read: depth {depth}");
+            assert!(
+                EntryRef::read(&line).is_ok(),
+                "every entry that can be written can be read: depth {depth}"
+            );
         }
     }
     assert!(with(deep(62), vec![]).is_ok() && with(deep(65), vec![]).is_err());
 }
 
 #[test]
-fn a_proof_bundle_stands_alone() {
-    let log = Log::sample(9, &mut Dice::new(3));
-    // Nine leaves: the ninth hangs from the root by itself, so its path is the root of the first eight.
+fn proof_bundle_verifies_alone() {
+    let log = Log::sample(9, &mut TestRng::new(3));
+    // Nine leaves: the ninth is a direct child of the root, so its path is the root of the first eight.
     let mut left = tribune_ledger::tree::Frontier::default();
     log.leaves[..8].iter().for_each(|leaf| left.push(*leaf));
     let bundle = ProofBundle {
@@ -181,7 +184,7 @@ fn a_proof_bundle_stands_alone() {
     assert!(matches!(elsewhere.check(&signer_key(2)), Err(BundleError::Path(_))));
     let other_entry = ProofBundle { entry: log.lines[7].clone(), ..bundle };
     assert!(matches!(other_entry.check(&signer_key(2)), Err(BundleError::Path(_))));
-    // Any change to any byte is found.
+    // A change of any byte is detected.
     for at in 0..text.len() {
         let mut bytes = text.clone().into_bytes();
         bytes[at] ^= 1;
@@ -192,7 +195,7 @@ fn a_proof_bundle_stands_alone() {
 }
 
 #[test]
-fn a_moment_has_the_text_that_its_library_gives_it() {
+fn timestamp_text_equals_the_text_of_jiff() {
     let mut state = 7_u64;
     let first = jiff::Timestamp::MIN.as_microsecond();
     let span = u64::try_from(jiff::Timestamp::MAX.as_microsecond() - first).unwrap();

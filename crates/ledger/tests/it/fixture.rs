@@ -1,4 +1,4 @@
-//! A log in memory, as a publisher would hand it over.
+//! A log in memory, in the form that an operator exports.
 
 use serde_json::json;
 use tribune_ledger::entry::EntryText;
@@ -10,11 +10,11 @@ use tribune_ledger::{
     VerifierKey,
 };
 
-/// Random numbers that are the same in every run.
+/// Pseudo-random numbers from a fixed seed.
 #[derive(Debug, Clone)]
-pub(crate) struct Dice(u64);
+pub(crate) struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
@@ -35,11 +35,11 @@ pub(crate) fn signer(seed: u8) -> Ed25519Signer {
     Ed25519Signer::from_seed("log.example", &[seed; 32]).unwrap()
 }
 
-pub(crate) fn moment(second: u64) -> Timestamp {
+pub(crate) fn timestamp(second: u64) -> Timestamp {
     Timestamp::new(jiff::Timestamp::from_second(1_790_000_000 + second as i64).unwrap())
 }
 
-/// Entries as canonical lines, the leaves beside them, and the log's own checkpoint.
+/// Entries as canonical lines, their stored leaves, and the log's own checkpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct Log {
     pub(crate) lines: Vec<Vec<u8>>,
@@ -51,7 +51,7 @@ pub(crate) struct Log {
 
 impl Log {
     /// `n` entries of three entities, some attested by an agent, with one change of the log's key in the middle.
-    pub(crate) fn sample(n: u64, dice: &mut Dice) -> Self {
+    pub(crate) fn sample(n: u64, rng: &mut TestRng) -> Self {
         let (first, second, agent) = (signer(1), signer(2), signer(9));
         let mut entries: Vec<EntryText> = Vec::new();
         for index in 0..n {
@@ -64,11 +64,11 @@ impl Log {
                 _ => None,
             };
             let (draft, attester) = match change {
-                Some((change, attester)) => (change.draft(moment(index), "operator"), Some(attester)),
+                Some((change, attester)) => (change.draft(timestamp(index), "operator"), Some(attester)),
                 None => {
                     let attester = (index % 5 == 0).then_some(&agent);
                     (
-                        draft(index, attester.map(|a| a.verifier_key().attestation_key()), &entries, dice),
+                        draft(index, attester.map(|a| a.verifier_key().attestation_key()), &entries, rng),
                         attester,
                     )
                 }
@@ -123,7 +123,7 @@ impl Log {
     }
 }
 
-/// Who signs checkpoints of `size` in a sample of `n` entries: the key changes with entry `n / 2`.
+/// The key that signs checkpoints of `size` in a sample of `n` entries: it changes with entry `n / 2`.
 pub(crate) fn signer_at(size: usize, n: usize) -> Ed25519Signer {
     signer(if n > 1 && size > n / 2 { 2 } else { 1 })
 }
@@ -139,26 +139,26 @@ pub(crate) fn sign(leaves: &[Hash], signer: &Ed25519Signer) -> String {
     checkpoint.sign(signer).unwrap()
 }
 
-fn draft(index: u64, attested_by: Option<AttestationKey>, before: &[EntryText], dice: &mut Dice) -> Draft {
-    let parents: Vec<Cid> = match dice.below(3) {
+fn draft(index: u64, attested_by: Option<AttestationKey>, before: &[EntryText], rng: &mut TestRng) -> Draft {
+    let parents: Vec<Cid> = match rng.below(3) {
         0 => Vec::new(),
-        1 => vec![before[dice.below(before.len())].cid],
+        1 => vec![before[rng.below(before.len())].cid],
         _ => {
-            let mut two = vec![before[dice.below(before.len())].cid, before[before.len() - 1].cid];
+            let mut two = vec![before[rng.below(before.len())].cid, before[before.len() - 1].cid];
             two.dedup();
             two
         }
     };
     let payload = json!({"n": index, "ratio": 0.1 * index as f64, "what": "entry \"\u{1F600}\"\n", "list": [1, null, true]});
     Draft {
-        entity_id: format!("agent:main:cli:local:dm:peer{}", dice.below(3)),
+        entity_id: format!("agent:main:cli:local:dm:peer{}", rng.below(3)),
         target: "tool:read".into(),
-        quality: EntryQuality::ALL[dice.below(9)],
-        timestamp: moment(index),
+        quality: EntryQuality::ALL[rng.below(9)],
+        timestamp: timestamp(index),
         source: "agent:main".into(),
         actor: "main".into(),
         parents,
-        tags: if dice.below(2) == 0 { vec![] } else { vec!["a".into(), "\u{e9}\"".into()] },
+        tags: if rng.below(2) == 0 { vec![] } else { vec!["a".into(), "\u{e9}\"".into()] },
         payload: payload.as_object().unwrap().clone(),
         attested_by,
         envelope: None,

@@ -1,4 +1,4 @@
-//! The ledger from outside: what its public surface promises.
+//! Tests of the public API of the ledger.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 use tribune_ledger::LedgerEntry;
 use tribune_ledger::entry::EntryRef;
-use tribune_ledger::merge::{EntrySet, Unsound};
+use tribune_ledger::merge::{EntrySet, InvalidEntry};
 
-use crate::fixture::{Dice, Log};
+use crate::fixture::{Log, TestRng};
 
 fn entries(seed: u64) -> Vec<LedgerEntry> {
-    let log = Log::sample(40, &mut Dice::new(seed));
+    let log = Log::sample(40, &mut TestRng::new(seed));
     log.lines.iter().map(|line| EntryRef::read(line).unwrap().to_entry().unwrap()).collect()
 }
 
@@ -42,12 +42,12 @@ proptest! {
     }
 
     #[test]
-    fn nodes_converge_whatever_the_order_of_arrival(seed in 1_u64..20, mask: u64, shuffle: u64) {
+    fn nodes_converge_for_any_order_of_arrival(seed in 1_u64..20, mask: u64, shuffle: u64) {
         let all = entries(seed);
         let mut late = all.clone();
-        let mut dice = Dice::new(shuffle);
+        let mut rng = TestRng::new(shuffle);
         for i in (1..late.len()).rev() {
-            late.swap(i, dice.below(i + 1));
+            late.swap(i, rng.below(i + 1));
         }
         let whole = subset(&all, u64::MAX);
         let mut node = subset(&all, mask);
@@ -68,7 +68,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_missing_and_what_is_forked_is_named() {
+fn missing_parents_and_forks_are_named() {
     let (all, other) = (entries(3), entries(4));
     let child = all.iter().find(|entry| !entry.parents.is_empty()).unwrap();
     let mut lone = EntrySet::default();
@@ -80,17 +80,17 @@ fn what_is_missing_and_what_is_forked_is_named() {
     });
     assert!(subset(&all, u64::MAX).forks().is_empty());
     let forks = merged(&subset(&all, u64::MAX), &subset(&other, u64::MAX)).forks();
-    assert!(!forks.is_empty(), "two histories of the same entities are two stories");
+    assert!(!forks.is_empty(), "two histories of the same entities are forks");
     assert!(forks.iter().all(|fork| fork.entries.len() == 2));
 }
 
 #[test]
-fn altered_entries_are_not_let_in() {
+fn altered_entries_are_refused() {
     let mut entry = entries(5).remove(7);
-    entry.actor = "somebody else".into();
-    assert!(matches!(EntrySet::default().insert(entry), Err(Unsound::Cid(_))));
+    entry.actor = "another-actor".into();
+    assert!(matches!(EntrySet::default().insert(entry), Err(InvalidEntry::Cid(_))));
     let mut stripped = entries(5).remove(10);
     assert!(stripped.attested_by.is_some());
     stripped.proof = tribune_ledger::Proof::Null;
-    assert!(matches!(EntrySet::default().insert(stripped), Err(Unsound::Proof(_))));
+    assert!(matches!(EntrySet::default().insert(stripped), Err(InvalidEntry::Proof(_))));
 }

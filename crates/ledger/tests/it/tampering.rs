@@ -1,29 +1,29 @@
-//! The tamper campaign: whatever is done to a published log is found, and an untouched one is never accused.
+//! Tamper tests: every change of a published log is detected, and an unchanged log always verifies.
 
 use serde_json::{Value, json};
 use tribune_ledger::entry::{EntryRef, EntryText};
 use tribune_ledger::tree::Hash;
-use tribune_ledger::verify::{Completeness, Fault, Gap, Integrity, Report};
+use tribune_ledger::verify::{Completeness, Gap, Integrity, Report, VerifyFault};
 use tribune_ledger::{Cid, LedgerEntry, jcs};
 
-use crate::fixture::{Dice, Log, sign, signer, signer_at, signer_key};
+use crate::fixture::{Log, TestRng, sign, signer, signer_at, signer_key};
 
 fn sound(report: &Report) -> bool {
     report.integrity == Integrity::Sound && !matches!(report.completeness, Completeness::Failed(_))
 }
 
-fn first_fault(report: &Report) -> (Option<u64>, Fault) {
+fn first_fault(report: &Report) -> (Option<u64>, VerifyFault) {
     match &report.integrity {
-        Integrity::Sound => panic!("it was found sound"),
+        Integrity::Sound => panic!("the log verified"),
         Integrity::Broken(findings) => (findings[0].index, findings[0].fault.clone()),
     }
 }
 
 #[test]
-fn untouched_logs_are_never_accused() {
+fn unchanged_logs_verify() {
     for seed in 1..200 {
         let n = 1 + seed % 70;
-        let log = Log::sample(n, &mut Dice::new(seed));
+        let log = Log::sample(n, &mut TestRng::new(seed));
         let held = log.checkpoint_at(n as usize);
         let label = "the held checkpoint".to_owned();
         for report in [log.verify(&[&held]), log.verify_entries_alone(&[&held])] {
@@ -32,7 +32,7 @@ fn untouched_logs_are_never_accused() {
             assert_eq!(report.entries, n);
         }
         assert_eq!(log.verify(&[]).completeness, Completeness::NotChecked);
-        // Whoever holds an older checkpoint, or knows only the newest key, is satisfied too.
+        // A verifier with an older checkpoint, or with the newest key only, accepts it too.
         let older = log.checkpoint_at(n as usize / 2);
         assert!(sound(&log.verify(&[&older])));
         assert!(sound(&Log { key: signer_key(if n > 1 { 2 } else { 1 }), ..log }.verify(&[])));
@@ -40,8 +40,8 @@ fn untouched_logs_are_never_accused() {
 }
 
 #[test]
-fn every_flipped_bit_of_every_byte_is_found() {
-    let log = Log::sample(12, &mut Dice::new(7));
+fn every_flipped_bit_is_detected() {
+    let log = Log::sample(12, &mut TestRng::new(7));
     for index in 0..log.lines.len() {
         for at in 0..log.lines[index].len() {
             for bit in [0, 3, 5, 7] {
@@ -58,46 +58,49 @@ fn every_flipped_bit_of_every_byte_is_found() {
         bytes[at] ^= 1;
         if let Ok(checkpoint) = String::from_utf8(bytes) {
             let report = Log { checkpoint, ..log.clone() }.verify(&[]);
-            assert!(matches!(first_fault(&report), (None, Fault::Checkpoint(_))), "byte {at}: {report:?}");
+            assert!(
+                matches!(first_fault(&report), (None, VerifyFault::Checkpoint(_))),
+                "byte {at}: {report:?}"
+            );
         }
     }
     for leaf in 0..log.leaves.len() {
         let mut tampered = log.clone();
         tampered.leaves[leaf] = Hash::empty();
-        assert_eq!(first_fault(&tampered.verify(&[])), (None, Fault::Tiles));
+        assert_eq!(first_fault(&tampered.verify(&[])), (None, VerifyFault::Tiles));
     }
 }
 
-/// One random act of tampering by someone without the log's key. They may recompute whatever needs no key.
-fn tamper(log: &mut Log, dice: &mut Dice) -> &'static str {
+/// One random change by an attacker without the log's key. The attacker recomputes everything that needs no key.
+fn tamper(log: &mut Log, rng: &mut TestRng) -> &'static str {
     let n = log.lines.len();
-    let at = dice.below(n);
-    match dice.below(12) {
+    let at = rng.below(n);
+    match rng.below(12) {
         0 => {
-            let byte = dice.below(log.lines[at].len());
-            log.lines[at][byte] ^= 1 + dice.below(255) as u8;
+            let byte = rng.below(log.lines[at].len());
+            log.lines[at][byte] ^= 1 + rng.below(255) as u8;
             "byte flip"
         }
         1 => {
             let line = &mut log.lines[at];
-            line.insert(dice.below(line.len()), dice.next() as u8);
+            line.insert(rng.below(line.len()), rng.next() as u8);
             "byte inserted"
         }
         2 => {
             let line = &mut log.lines[at];
-            line.remove(dice.below(line.len()));
+            line.remove(rng.below(line.len()));
             "byte removed"
         }
         3 => {
-            edit_field(log, at, dice, Forge::Naively);
+            edit_field(log, at, rng, Forge::Naively);
             "field edited"
         }
         4 => {
-            edit_field(log, at, dice, Forge::WithNewCid);
+            edit_field(log, at, rng, Forge::WithNewCid);
             "field edited, cid recomputed"
         }
         5 => {
-            edit_field(log, at, dice, Forge::WithNewCidAndLeaf);
+            edit_field(log, at, rng, Forge::WithNewCidAndLeaf);
             "field edited, cid and leaf recomputed"
         }
         6 => {
@@ -110,13 +113,13 @@ fn tamper(log: &mut Log, dice: &mut Dice) -> &'static str {
             "entry and leaf deleted"
         }
         8 => {
-            log.lines.swap(at, (at + 1 + dice.below(n - 1)) % n);
+            log.lines.swap(at, (at + 1 + rng.below(n - 1)) % n);
             "entries swapped"
         }
         9 => {
-            let keep = dice.below(n);
+            let keep = rng.below(n);
             log.lines.truncate(keep);
-            if dice.below(2) == 0 {
+            if rng.below(2) == 0 {
                 log.leaves.truncate(keep);
             }
             "tail cut"
@@ -143,7 +146,7 @@ enum Forge {
     WithNewCidAndLeaf,
 }
 
-fn edit_field(log: &mut Log, at: usize, dice: &mut Dice, forge: Forge) {
+fn edit_field(log: &mut Log, at: usize, rng: &mut TestRng, forge: Forge) {
     let mut value: Value = serde_json::from_slice(&log.lines[at]).unwrap();
     let fields = [
         "actor",
@@ -157,16 +160,16 @@ fn edit_field(log: &mut Log, at: usize, dice: &mut Dice, forge: Forge) {
         "timestamp",
         "parents",
     ];
-    let field = fields[dice.below(fields.len())];
+    let field = fields[rng.below(fields.len())];
     value[field] = match field {
         "quality" if value["quality"] == "note" => json!("turn"),
         "quality" => json!("note"),
-        "seq" => json!(value["seq"].as_u64().unwrap() + 1 + dice.below(3) as u64),
-        "tags" => json!(["forged", dice.next().to_string()]),
-        "payload" => json!({ "forged": dice.next().to_string() }),
+        "seq" => json!(value["seq"].as_u64().unwrap() + 1 + rng.below(3) as u64),
+        "tags" => json!(["forged", rng.next().to_string()]),
+        "payload" => json!({ "forged": rng.next().to_string() }),
         "timestamp" => json!("2031-01-01T00:00:00.000000Z"),
-        "parents" => json!([Cid::of_entry(&[&dice.next().to_be_bytes()])]),
-        _ => json!(format!("forged {}", dice.next())),
+        "parents" => json!([Cid::of_entry(&[&rng.next().to_be_bytes()])]),
+        _ => json!(format!("forged {}", rng.next())),
     };
     if forge != Forge::Naively {
         let text = jcs::to_vec(&value).unwrap();
@@ -186,13 +189,13 @@ fn strip_proof(line: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn thousands_of_random_mutations_are_all_found() {
+fn thousands_of_random_mutations_are_detected() {
     let mut found = 0;
     for seed in 0..6_000 {
-        let mut dice = Dice::new(seed + 1);
-        let log = Log::sample(2 + seed % 30, &mut Dice::new(seed % 40 + 1));
+        let mut rng = TestRng::new(seed + 1);
+        let log = Log::sample(2 + seed % 30, &mut TestRng::new(seed % 40 + 1));
         let mut tampered = log.clone();
-        let act = tamper(&mut tampered, &mut dice);
+        let act = tamper(&mut tampered, &mut rng);
         if tampered.lines == log.lines {
             assert!(sound(&tampered.verify(&[])) || tampered.leaves != log.leaves);
             continue;
@@ -206,15 +209,15 @@ fn thousands_of_random_mutations_are_all_found() {
 }
 
 #[test]
-fn a_bad_entry_is_named_even_where_only_the_tree_tells() {
-    let log = Log::sample(20, &mut Dice::new(11));
+fn bad_entry_is_named_when_only_the_tree_reveals_it() {
+    let log = Log::sample(20, &mut TestRng::new(11));
     let mut tampered = log.clone();
     let mut value: Value = serde_json::from_slice(&log.lines[13]).unwrap();
     value["target"] = json!("tool:write");
     let text = jcs::to_vec(&value).unwrap();
     value["cid"] = json!(EntryRef::read(&text).unwrap().compute_cid());
     tampered.lines[13] = jcs::to_vec(&value).unwrap();
-    assert_eq!(first_fault(&tampered.verify(&[])), (Some(13), Fault::NotTheLogged));
+    assert_eq!(first_fault(&tampered.verify(&[])), (Some(13), VerifyFault::LeafMismatch));
     let report = tampered.verify(&[]);
     let Integrity::Broken(findings) = report.integrity else { panic!() };
     assert_eq!(
@@ -227,8 +230,8 @@ fn a_bad_entry_is_named_even_where_only_the_tree_tells() {
 }
 
 #[test]
-fn a_cut_log_is_incomplete_and_what_is_left_is_still_proven() {
-    let mut log = Log::sample(20, &mut Dice::new(12));
+fn cut_log_is_incomplete_and_the_rest_still_verifies() {
+    let mut log = Log::sample(20, &mut TestRng::new(12));
     log.lines.truncate(15);
     let report = log.verify(&[]);
     assert_eq!(report.integrity, Integrity::Sound);
@@ -240,19 +243,20 @@ fn a_cut_log_is_incomplete_and_what_is_left_is_still_proven() {
             here: 15
         }])
     );
-    // Without the leaves nothing ties the rest to the signed root, and saying "sound" would be a lie.
-    assert_eq!(first_fault(&log.verify_entries_alone(&[])), (None, Fault::Unproven));
+    // Without the leaves nothing links the rest to the signed root, so the verdict must not be "sound".
+    assert_eq!(first_fault(&log.verify_entries_alone(&[])), (None, VerifyFault::Unlinked));
 }
 
-/// The operator has the key: history can be rewritten and signed again. Only a checkpoint kept elsewhere tells.
+/// The operator has the key and can rewrite and sign the history again. Only a checkpoint kept outside the log reveals
+/// it.
 #[test]
-fn a_history_rewritten_by_the_key_holder_is_found_by_a_held_checkpoint() {
+fn held_checkpoint_reveals_a_history_rewritten_with_the_key() {
     for seed in 1..300 {
         let n = 6 + seed % 30;
-        let log = Log::sample(n, &mut Dice::new(seed));
-        let held = log.checkpoint_at(1 + Dice::new(seed).below(n as usize));
-        let mut other = Log::sample(n, &mut Dice::new(seed + 1000));
-        assert!(sound(&other.verify(&[])), "by itself the forged log is perfect");
+        let log = Log::sample(n, &mut TestRng::new(seed));
+        let held = log.checkpoint_at(1 + TestRng::new(seed).below(n as usize));
+        let mut other = Log::sample(n, &mut TestRng::new(seed + 1000));
+        assert!(sound(&other.verify(&[])), "the forged log alone verifies");
         let held_size = tribune_ledger::Checkpoint::parse(&held).unwrap().size;
         let label = "the held checkpoint".to_owned();
         let report = other.verify(&[&held]);
@@ -274,7 +278,7 @@ fn a_history_rewritten_by_the_key_holder_is_found_by_a_held_checkpoint() {
             panic!("seed {seed}: not found")
         };
         if cut == n as usize / 2 {
-            // The change of key was cut as well, so the log does not know who signed what is held.
+            // The change of key was cut too, so the log does not contain the key that signed the held checkpoint.
             assert!(matches!(gaps[0], Gap::Unusable { .. }), "{gaps:?}");
         } else {
             assert_eq!(gaps, [Gap::Cut { label, signed: held_size, here: cut as u64 }], "seed {seed}");
@@ -283,22 +287,22 @@ fn a_history_rewritten_by_the_key_holder_is_found_by_a_held_checkpoint() {
 }
 
 #[test]
-fn a_swapped_key_is_found() {
-    let log = Log::sample(20, &mut Dice::new(13));
-    let stranger = Log { key: signer_key(3), ..log.clone() };
-    assert!(matches!(first_fault(&stranger.verify(&[])), (None, Fault::StrangerKey { .. })));
+fn replaced_key_is_detected() {
+    let log = Log::sample(20, &mut TestRng::new(13));
+    let unknown_key = Log { key: signer_key(3), ..log.clone() };
+    assert!(matches!(first_fault(&unknown_key.verify(&[])), (None, VerifyFault::UntrustedKey { .. })));
     let resigned = Log { checkpoint: sign(&log.leaves, &signer(3)), ..log.clone() };
-    assert!(matches!(first_fault(&resigned.verify(&[])), (None, Fault::Checkpoint(_))));
-    // The first key left office in the middle: what it signs about later sizes is worth nothing.
+    assert!(matches!(first_fault(&resigned.verify(&[])), (None, VerifyFault::Checkpoint(_))));
+    // The first key was replaced in the middle: its signatures over later sizes are invalid.
     let retired = Log { checkpoint: sign(&log.leaves, &signer(1)), ..log.clone() };
-    assert!(matches!(first_fault(&retired.verify(&[])), (None, Fault::Checkpoint(_))));
+    assert!(matches!(first_fault(&retired.verify(&[])), (None, VerifyFault::Checkpoint(_))));
     let held = sign(&log.leaves, &signer(1));
     assert!(matches!(log.verify(&[&held]).completeness, Completeness::Failed(_)));
 }
 
 #[test]
-fn an_edited_held_checkpoint_shows_nothing() {
-    let log = Log::sample(20, &mut Dice::new(14));
+fn edited_held_checkpoint_fails_completeness() {
+    let log = Log::sample(20, &mut TestRng::new(14));
     let held = log.checkpoint_at(20).replacen("\n20\n", "\n19\n", 1);
     let Completeness::Failed(gaps) = log.verify(&[&held]).completeness else { panic!() };
     assert!(matches!(&gaps[0], Gap::Unusable { .. }), "{gaps:?}");
@@ -307,8 +311,8 @@ fn an_edited_held_checkpoint_shows_nothing() {
 }
 
 #[test]
-fn a_proof_that_was_stripped_swapped_or_invented_is_found() {
-    let log = Log::sample(20, &mut Dice::new(15));
+fn removed_replaced_or_added_proof_is_detected() {
+    let log = Log::sample(20, &mut TestRng::new(15));
     let attested: LedgerEntry = EntryRef::read(&log.lines[5]).unwrap().to_entry().unwrap();
     assert!(attested.attested_by.is_some());
     let with_proof = |index: usize, proof: Value| {
@@ -320,14 +324,14 @@ fn a_proof_that_was_stripped_swapped_or_invented_is_found() {
     };
     let proof_of =
         |index: usize| serde_json::from_slice::<Value>(&log.lines[index]).unwrap()["proof"].clone();
-    assert!(matches!(with_proof(5, Value::Null), (Some(5), Fault::Proof(_))));
-    assert!(matches!(with_proof(5, proof_of(15)), (Some(5), Fault::Proof(_))));
-    assert!(matches!(with_proof(6, proof_of(5)), (Some(6), Fault::Proof(_))));
+    assert!(matches!(with_proof(5, Value::Null), (Some(5), VerifyFault::Proof(_))));
+    assert!(matches!(with_proof(5, proof_of(15)), (Some(5), VerifyFault::Proof(_))));
+    assert!(matches!(with_proof(6, proof_of(5)), (Some(6), VerifyFault::Proof(_))));
     let mut other: EntryText = attested.to_text().unwrap();
     other.attest(signer(8).signing_key()).unwrap();
     assert!(matches!(
         with_proof(5, serde_json::from_str(&other.proof.unwrap()).unwrap()),
-        (Some(5), Fault::Proof(_))
+        (Some(5), VerifyFault::Proof(_))
     ));
     let stark = json!({"type": "zk_stark", "system": "s", "statement": "s", "proof": ""});
     let (index, fault) = with_proof(6, stark);
@@ -339,8 +343,8 @@ fn a_proof_that_was_stripped_swapped_or_invented_is_found() {
 }
 
 #[test]
-fn a_broken_log_is_never_shown_to_be_complete() {
-    let mut log = Log::sample(20, &mut Dice::new(16));
+fn broken_log_is_never_complete() {
+    let mut log = Log::sample(20, &mut TestRng::new(16));
     let (early, late) = (log.checkpoint_at(4), log.checkpoint_at(20));
     log.lines[5..].iter_mut().for_each(|line| *line = b"garbage".to_vec());
     assert!(matches!(log.verify(&[&early]).completeness, Completeness::Shown { size: 4, .. }));
@@ -349,8 +353,8 @@ fn a_broken_log_is_never_shown_to_be_complete() {
 }
 
 #[test]
-fn a_log_cut_before_its_change_of_key_is_cut_and_not_foreign_to_holders_of_the_newest_key() {
-    let log = Log::sample(20, &mut Dice::new(17));
+fn log_cut_before_its_key_change_is_reported_as_cut_to_holders_of_the_newest_key() {
+    let log = Log::sample(20, &mut TestRng::new(17));
     let held = log.checkpoint_at(20);
     let mut cut = Log { key: signer_key(2), ..log.clone() };
     cut.lines.truncate(7);
@@ -358,7 +362,7 @@ fn a_log_cut_before_its_change_of_key_is_cut_and_not_foreign_to_holders_of_the_n
     assert_eq!(report.integrity, Integrity::Sound);
     let Completeness::Failed(gaps) = report.completeness else { panic!() };
     assert!(gaps.iter().all(|gap| matches!(gap, Gap::Cut { signed: 20, here: 7, .. })), "{gaps:?}");
-    // Who holds only the first key cannot tell who signed; that is no reason to call it sound.
+    // With the first key only, the signer is unknown, so the verdict must not be "sound".
     cut.key = signer_key(1);
     assert_ne!(cut.verify(&[&held]).integrity, Integrity::Sound);
 }

@@ -1,47 +1,52 @@
-//! Values that the host holds, looked for as they are and as they are written in JSON, in URLs and in base64.
+//! Exact values that the host holds, matched as they are and in their encodings in JSON, in URLs and in base64.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-use crate::bytes::{Step, Stop, View};
+use crate::bytes::{InputText, MatchResult, NoMatch};
 use crate::secret::{Core, Tail};
 
-/// Known values shorter than this are not looked for: they would blank out ordinary words.
+/// Exact values shorter than this are not matched: they would redact ordinary words.
 pub const MIN_KNOWN_BYTES: usize = 8;
 
-/// How much of a value is a literal to look for; the rest is compared where that is found.
-const ANCHOR: usize = 16;
+/// How many bytes of a value the automaton searches for; the rest is compared at each hit.
+const ANCHOR_BYTES: usize = 16;
 
-/// A value, in one of its forms.
-pub(crate) struct Form(Vec<u8>);
+/// An exact value in one encoding.
+pub(crate) struct EncodedValue(Vec<u8>);
 
-impl Form {
-    /// Every form of the values that are long enough.
+impl EncodedValue {
+    /// Every encoding of the values that are long enough.
     pub(crate) fn all(values: &[String]) -> Vec<Self> {
         let long = values.iter().filter(|value| value.len() >= MIN_KNOWN_BYTES);
-        let mut forms: Vec<Vec<u8>> = long.flat_map(|value| forms(value)).map(String::into_bytes).collect();
-        forms.sort_unstable();
-        forms.dedup();
-        forms.into_iter().map(Self).collect()
+        let mut encoded: Vec<Vec<u8>> =
+            long.flat_map(|value| encodings(value)).map(String::into_bytes).collect();
+        encoded.sort_unstable();
+        encoded.dedup();
+        encoded.into_iter().map(Self).collect()
     }
 
-    /// How it begins.
+    /// Its first bytes.
     pub(crate) fn anchor(&self) -> &[u8] {
-        &self.0[..self.0.len().min(ANCHOR)]
+        &self.0[..self.0.len().min(ANCHOR_BYTES)]
     }
 
-    /// The value, if it stands at a place.
-    pub(crate) fn secret(&self, view: View<'_>, at: usize) -> Step<Core> {
+    /// The value, if it is at `at`.
+    pub(crate) fn secret(&self, input: InputText<'_>, at: usize) -> MatchResult<Core> {
         let end = at + self.0.len();
-        let rest = &view.bytes[at..];
+        let rest = &input.bytes[at..];
         if rest.starts_with(&self.0) {
             return Ok(Core { start: at, end, kind: "known", tail: Tail::Token });
         }
-        Err(if !view.is_whole && self.0.starts_with(rest) { Stop::More(at) } else { Stop::No })
+        Err(if !input.is_complete && self.0.starts_with(rest) {
+            NoMatch::NeedsMore(at)
+        } else {
+            NoMatch::Never
+        })
     }
 }
 
-fn forms(value: &str) -> Vec<String> {
+fn encodings(value: &str) -> Vec<String> {
     let json = |is_ascii: bool| {
         let mut escaped = String::with_capacity(value.len());
         for character in value.chars() {
