@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::address::{Address, holds_link};
-use crate::kernel::{EGRESS, LAND, MCP, MCP_SERVER};
+use crate::manifest::builtin_manifests::{EGRESS, LAND, MCP, MCP_SERVER};
 use crate::{command, paths};
 
 /// Bytes of a path, as the kernel bounds one.

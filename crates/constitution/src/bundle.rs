@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use tribune_ledger::jcs::JcsError;
 
 use crate::hash::{self, ConstitutionHash};
+use crate::json5::TextError;
 use crate::mandate::{
     DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, RUN_MANDATE, RUN_MANDATE_TEXT, shown,
 };
 use crate::manifest::{MAX_MANIFESTS, Manifest};
 use crate::prompt;
-use crate::reading::TextError;
 use crate::rules::Rules;
 use crate::settings::Settings;
 

@@ -5,13 +5,13 @@
 //! the facts.
 
 use crate::bundle::Constitution;
+use crate::decision_trace::Inquiry;
 use crate::facts::{Asking, Facts, Provenance, SessionKind, Stage};
-use crate::inquiry::Inquiry;
-use crate::kernel::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP_SERVER, SPEND};
 use crate::mandate::{listed_as, shown};
+use crate::manifest::builtin_manifests::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP_SERVER, SPEND};
 use crate::manifest::{Capability, Effect, Manifest, Risk};
-use crate::nearest::nearest;
 use crate::settings::{ANY_TOOL, BelowTrust, Exception, Mode};
+use crate::suggest_name::nearest;
 use crate::trust::Trust;
 use crate::verdict::{Decision, Verdict};
 

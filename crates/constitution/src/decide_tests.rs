@@ -2,8 +2,8 @@ use super::*;
 use crate::bundle::Texts;
 use crate::facts::Veto;
 use crate::fixtures::{call, law, texts};
-use crate::kernel::MCP;
 use crate::labels::Labels;
+use crate::manifest::builtin_manifests::MCP;
 
 /// Decision and rules, in one line.
 fn said(verdict: &Verdict) -> String {

@@ -17,8 +17,8 @@ use serde_json::Value;
 
 use crate::bundle::Constitution;
 use crate::facts::Facts;
+use crate::json5::{self, suggestion};
 use crate::mandate::shown;
-use crate::reading::{self, suggestion};
 use crate::rules::Rule;
 use crate::verdict::{Decision, Verdict};
 
@@ -104,7 +104,7 @@ impl Constitution {
         let plain = Facts::of_call("main", "agent:main:cli:local:dm:example", mandate, tool);
         let mut facts = serde_json::to_value(plain).map_err(|error| error.to_string())?;
         merge(&mut facts, patch);
-        let facts: Facts = reading::read_value("the example", facts)?;
+        let facts: Facts = json5::read_value("the example", facts)?;
         facts.checked().map_err(|error| error.to_string())
     }
 }

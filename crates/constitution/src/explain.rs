@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::bundle::Constitution;
+use crate::decision_trace::{Inquiry, Step};
 use crate::facts::Facts;
-use crate::inquiry::{Inquiry, Step};
 use crate::verdict::Verdict;
 
 /// A verdict with the steps that led to it.

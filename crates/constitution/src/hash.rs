@@ -10,7 +10,7 @@ use tribune_ledger::cid::Domain;
 use tribune_ledger::jcs::{self, JcsError};
 
 use crate::bundle::Texts;
-use crate::kernel::KERNEL_VERSION;
+use crate::manifest::builtin_manifests::KERNEL_VERSION;
 
 /// Names a constitution to the byte: `b3:` and 64 lowercase hex digits, the text form of a CID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -18,47 +18,50 @@ pub mod bundle;
 pub mod check;
 pub mod command;
 mod decide;
+pub mod decision_trace;
 pub mod examples;
 pub mod explain;
 pub mod facts;
 #[cfg(test)]
 mod fixtures;
 pub mod hash;
-pub mod inquiry;
-pub mod kernel;
+pub mod json5;
 pub mod labels;
 pub mod mandate;
 pub mod manifest;
-pub mod nearest;
 mod paths;
 pub mod prompt;
 pub mod provenance;
-mod reading;
 pub mod rules;
 pub mod settings;
 pub mod suggest;
+pub mod suggest_name;
 pub mod trust;
 pub mod verdict;
 
+pub use self::json5::TextError;
 pub use args::{Args, CommandFacts};
 pub use backtest::{Backtest, backtest};
 pub use bundle::{Constitution, ConstitutionError, DEFAULT_CONSTITUTION, RuleHead, Texts};
 pub use check::{Finding, Severity, check, check_agents};
+pub use decision_trace::{Outcome, Step};
 pub use examples::Tested;
 pub use explain::Explanation;
 pub use facts::{AsAsked, Asking, Facts, FactsError, Provenance, SessionKind, Stage, Veto};
 pub use hash::ConstitutionHash;
-pub use inquiry::{Outcome, Step};
-pub use kernel::{BY_OPERATOR, EGRESS, KERNEL_VERSION, LAND, LISTED, MCP, MCP_SERVER, SPEND};
 pub use labels::Labels;
 pub use mandate::{
     DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, RUN_MANDATE, RUN_MANDATE_TEXT,
     STRANGER_TOOLS,
 };
+pub use manifest::builtin_manifests::{
+    BY_OPERATOR, EGRESS, KERNEL_VERSION, LAND, LISTED, MCP, MCP_SERVER, SPEND,
+};
 pub use manifest::{Capability, Effect, Manifest, Risk};
 pub use prompt::{AgentPrompt, ChannelClass, Disclosure, Stack};
-pub use reading::TextError;
+// The former path of `suggest_name`, which other crates still import.
 pub use settings::{Mode, Settings};
 pub use suggest::{Recorded, Suggestion, suggest};
+pub use suggest_name as nearest;
 pub use trust::Trust;
 pub use verdict::{Decision, Verdict};

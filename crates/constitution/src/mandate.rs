@@ -13,9 +13,9 @@
 
 use serde::Serialize;
 
-use crate::kernel::{MCP, MCP_SERVER};
-use crate::nearest::nearest;
+use crate::manifest::builtin_manifests::{MCP, MCP_SERVER};
 use crate::prompt;
+use crate::suggest_name::nearest;
 
 /// Bytes of a mandate file: it is read in every session's prompt.
 pub const MAX_MANDATE_BYTES: usize = 64 * 1024;

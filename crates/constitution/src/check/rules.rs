@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use super::needless::{Needless, Rules, Worlds};
-use super::{Finding, Severity, asks, constants};
+use super::redundant_rules::{Needless, Rules, Worlds};
+use super::{Finding, Severity, asks, impossible_values};
 use crate::bundle::Constitution;
 use crate::examples;
-use crate::kernel::{LAND, MCP, MCP_SERVER, SPEND};
+use crate::json5::suggestion;
 use crate::mandate::shown;
-use crate::reading::suggestion;
+use crate::manifest::builtin_manifests::{LAND, MCP, MCP_SERVER, SPEND};
 use crate::rules::Rule;
 
 pub(super) fn of_rules(law: &Constitution) -> Vec<Finding> {
@@ -26,8 +26,9 @@ pub(super) fn of_rules(law: &Constitution) -> Vec<Finding> {
     for (at, (rule, needless)) in law.rules().all().iter().zip(needless).enumerate() {
         findings.extend(rule.noticed.iter().map(|error| Finding::of_text(error.clone(), Severity::Warning)));
         findings.extend(of_annotations(law, rule));
-        findings
-            .extend(constants::of_rule(law, rule).into_iter().map(|message| finding(rule, None, message)));
+        findings.extend(
+            impossible_values::of_rule(law, rule).into_iter().map(|message| finding(rule, None, message)),
+        );
         let messages = [
             no_id(rule),
             for_nobody(law, rule, &mandated, &rules, at),

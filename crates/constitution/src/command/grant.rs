@@ -12,8 +12,8 @@
 
 use std::fmt;
 
-use super::class::{self, Class};
 use super::pattern::{self, Colon, Slot};
+use super::program_class::{self, Class};
 use super::{Parsed, Structure, Unparsed, Word, covers_all};
 use crate::mandate::shown;
 
@@ -176,7 +176,7 @@ fn check_width(program: &str, slots: &[Slot]) -> Result<(), GrantError> {
     if wild && program.contains('/') && !program.starts_with('/') {
         return Err(GrantError::OwnFile(name()));
     }
-    match class::class(program) {
+    match program_class::class(program) {
         Class::Launcher => return Err(GrantError::Launcher(name())),
         Class::ShellState => return Err(GrantError::ShellState(name())),
         Class::Remote if wild => return Err(GrantError::Remote(name())),
@@ -185,20 +185,20 @@ fn check_width(program: &str, slots: &[Slot]) -> Result<(), GrantError> {
     }
     let literals: Vec<&str> = slots.iter().filter_map(Slot::literal).collect();
     let subcommand = literals.iter().find(|word| !word.starts_with('-'));
-    let launching = subcommand.filter(|word| class::launches(program, word));
-    let code = literals
-        .iter()
-        .find(|word| class::code_option(program, word).is_some() || class::is_place_option(program, word));
+    let launching = subcommand.filter(|word| program_class::launches(program, word));
+    let code = literals.iter().find(|word| {
+        program_class::code_option(program, word).is_some() || program_class::is_place_option(program, word)
+    });
     if let Some(word) = launching.or(code) {
         return Err(GrantError::Code { program: name(), word: shown(word) });
     }
     let before: Vec<&str> = slots.iter().map_while(Slot::literal).collect();
     let behind = slots.get(before.len()..).unwrap_or_default();
     let open = (!behind.contains(&Slot::Rest)).then_some(behind.len());
-    if wild && class::leaves_open(program, before.first().copied()) {
+    if wild && program_class::leaves_open(program, before.first().copied()) {
         return Err(GrantError::NoSubcommand(name()));
     }
-    if wild && !class::is_data(program, &before, open) {
+    if wild && !program_class::is_data(program, &before, open) {
         return Err(GrantError::Unknown(shown(&[&[program], before.as_slice()].concat().join(" "))));
     }
     Ok(())

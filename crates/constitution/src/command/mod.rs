@@ -9,28 +9,28 @@
 //! not literal, and no pattern matches it. This is not a sandbox: what a granted program does once it runs is not
 //! decided here.
 
-mod chars;
-mod class;
-mod cover;
 mod expansion;
 mod grammar;
 mod grant;
+mod grant_match;
 mod names;
 mod pattern;
+mod program_class;
 mod programs;
 mod reader;
 mod redirect;
 mod subcommands;
 mod suggest;
+mod unsafe_chars;
 mod wrappers;
 
 use std::collections::BTreeSet;
 
-pub use chars::is_hidden;
-pub use cover::covers_all;
 pub use grant::{Grant, GrantError};
+pub use grant_match::covers_all;
 pub use programs::{UNKNOWN, programs};
 pub use suggest::suggest;
+pub use unsafe_chars::is_hidden;
 
 /// Bytes of a command line. A human has to read it before granting it, and longer scripts belong into a file.
 pub const MAX_COMMAND_BYTES: usize = 16 * 1024;
@@ -177,12 +177,12 @@ pub fn parse(text: &str) -> Result<Parsed, Unparsed> {
     // Blanks at the end of a here-document belong to its last line.
     let around: &[char] = if text.contains("<<") { &['\n'] } else { &[' ', '\t', '\n'] };
     let text = text.trim_start_matches([' ', '\t', '\n']).trim_end_matches(around);
-    chars::check_visible(text)?;
+    unsafe_chars::check_visible(text)?;
     let (commands, structures) = reader::Reader::new(text, 0).line()?;
     if commands.is_empty() {
         return Err(Unparsed::Empty);
     }
-    chars::check_ascii(&commands)?;
+    unsafe_chars::check_ascii(&commands)?;
     let mut parsed = Parsed { line: text.to_owned(), commands, structures };
     if parsed.is_plain() {
         parsed.line = pattern::rendered_line(&parsed.commands);

@@ -1,6 +1,6 @@
 //! One word of a pattern, and the words a wildcard stands for.
 
-use super::{Redirection, Simple, Structure, Word, class};
+use super::{Redirection, Simple, Structure, Word, program_class};
 
 /// What a word of a command has to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) enum Colon {
 /// Whether the words, the program first, are what the slots ask for.
 pub(super) fn matches(slots: &[Slot], words: &[&str]) -> bool {
     let Some((program, rest)) = words.split_first() else { return false };
-    each_matches(slots, words, class::colon(program, rest))
+    each_matches(slots, words, program_class::colon(program, rest))
 }
 
 fn each_matches(slots: &[Slot], words: &[&str], colon: Colon) -> bool {

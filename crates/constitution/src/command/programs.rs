@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::class::{self, Class, CodeOption, basename};
+use super::program_class::{self, Class, CodeOption, basename};
 use super::wrappers::{Runs, Wrapper};
 use super::{Parsed, Simple};
 
@@ -70,13 +70,13 @@ impl Found {
             return self.add(UNKNOWN);
         }
         self.name(program);
-        if let Some(wrapper) = class::wrapper(program) {
+        if let Some(wrapper) = program_class::wrapper(program) {
             return self.wrapped(wrapper, rest, level);
         }
-        if class::is_shell(program) {
+        if program_class::is_shell(program) {
             return self.shell(rest, level);
         }
-        if class::is_interpreter(program) {
+        if program_class::is_interpreter(program) {
             return self.interpreter(rest);
         }
         match basename(program) {
@@ -212,7 +212,7 @@ impl Found {
     /// Options of other programs that bring a command: `git -c alias.x=!y`, `--upload-pack=x`, `--rsh x`.
     fn options(&mut self, program: &str, rest: &[String], level: usize) {
         for (at, word) in rest.iter().enumerate() {
-            let value = match class::code_option(program, word) {
+            let value = match program_class::code_option(program, word) {
                 Some(CodeOption::With(value)) => value,
                 Some(CodeOption::Before) => rest.get(at + 1).map_or("", String::as_str),
                 None => continue,
@@ -225,8 +225,8 @@ impl Found {
                 None => self.text(value.trim_start_matches('!'), level),
             }
         }
-        let launched = rest.first().is_some_and(|subcommand| class::launches(program, subcommand));
-        if launched || class::class(program) == Class::Launcher {
+        let launched = rest.first().is_some_and(|subcommand| program_class::launches(program, subcommand));
+        if launched || program_class::class(program) == Class::Launcher {
             self.add(UNKNOWN);
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! What is not listed here is granted word by word: its words may be programs, code, other machines, or nobody knows.
 
-use super::class::among;
 use super::names::lists;
+use super::program_class::among;
 
 /// What may be left open behind the subcommands of a program. `a/b` is the subcommand `b` of `a`.
 struct Open {

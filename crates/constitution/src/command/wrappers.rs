@@ -1,6 +1,6 @@
 //! Programs that start the program named after their own options, and how to get past those.
 
-use super::class;
+use super::program_class;
 
 /// How the words of a wrapper are read.
 #[derive(Debug)]
@@ -186,7 +186,8 @@ impl Wrapper {
         match self.name {
             "parallel" => true,
             "xargs" => {
-                own.iter().any(replaces) || command.first().is_some_and(|program| class::obeys_words(program))
+                own.iter().any(replaces)
+                    || command.first().is_some_and(|program| program_class::obeys_words(program))
             }
             _ => false,
         }

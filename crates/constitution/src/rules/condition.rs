@@ -3,9 +3,9 @@
 
 use serde_json::Value as Tree;
 
+use super::call_view::{Value, View};
 use super::glob::Glob;
 use super::schema::{ALWAYS, OF_AGENT, OF_ARGS, OF_SESSION};
-use super::view::{Value, View};
 
 /// Nesting that is looked into; each level costs stack.
 const MAX_DEPTH: usize = 64;

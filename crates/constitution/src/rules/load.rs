@@ -9,12 +9,12 @@ use cedar_policy::{
 };
 use miette::Diagnostic;
 
-use super::guard::Guard;
-use super::place::{annotations, place};
-use super::reads::Reads;
+use super::attribute_usage::Reads;
+use super::prefilter::Guard;
 use super::scope::Scope;
+use super::source_span::{annotations, place};
+use crate::json5::{TextError, suggestion};
 use crate::mandate::shown;
-use crate::reading::{TextError, suggestion};
 
 /// Bytes of all rules together: a megabyte is more than anyone reviews.
 pub const MAX_RULE_BYTES: usize = 1024 * 1024;

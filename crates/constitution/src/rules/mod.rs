@@ -7,18 +7,18 @@
 //! Rules are sorted by tool when they are loaded, so that a call meets only those whose scope can match it; of those,
 //! most are passed by on the first words of their condition. A rule that fails while it is evaluated denies the call.
 
+mod attribute_domain;
+mod attribute_usage;
+mod call_view;
 pub(crate) mod condition;
 mod glob;
-mod guard;
-mod known;
 mod load;
-pub(crate) mod logic;
-mod place;
-mod reads;
+mod prefilter;
 mod request;
+pub(crate) mod satisfiability;
 pub(crate) mod schema;
 mod scope;
-mod view;
+mod source_span;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,13 +30,13 @@ use cedar_policy::{
 pub(crate) use load::Rule;
 pub use load::{MAX_RULE_BYTES, MAX_RULES};
 
+use self::call_view::{View, views};
 use self::request::{Action, Names, NoRequest};
-use self::view::{View, views};
 use crate::bundle::Constitution;
+use crate::decision_trace::Inquiry;
 use crate::facts::{Facts, Stage};
-use crate::inquiry::Inquiry;
+use crate::json5::TextError;
 use crate::manifest::Manifest;
-use crate::reading::TextError;
 use crate::verdict::Decision;
 
 /// Agents that may stand behind one another. Each must be allowed what the last one does.

@@ -3,9 +3,9 @@
 
 use cedar_policy::{Context, Entities, Entity, EntityId, EntityTypeName, EntityUid, Request};
 
-use super::reads::Reads;
+use super::attribute_usage::Reads;
+use super::call_view::{Value, View};
 use super::schema::{OF_AGENT, OF_SESSION};
-use super::view::{Value, View};
 
 /// Something in the facts has no form in Cedar. It cannot be left out either, so the call is denied.
 #[derive(Debug)]

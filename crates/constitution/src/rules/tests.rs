@@ -275,7 +275,7 @@ fn l4_a_guard_never_changes_an_answer() {
         slice
             .rules
             .iter_mut()
-            .for_each(|rule| std::sync::Arc::make_mut(rule).guard = super::guard::Guard::default());
+            .for_each(|rule| std::sync::Arc::make_mut(rule).guard = super::prefilter::Guard::default());
     }
     let mut matched = 0;
     for n in 0..4_usize.pow(4) {

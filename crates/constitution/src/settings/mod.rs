@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 pub use exception::{Exception, Limit};
 
+use crate::json5::{self, MAX_MISTAKES, Mends, Refused, TextError, suggestion};
 use crate::mandate::shown;
 use crate::manifest::Risk;
-use crate::reading::{self, MAX_MISTAKES, Mends, Refused, TextError, suggestion};
 
 /// Where the settings lie in a home; what messages call them.
 pub const SETTINGS_FILE: &str = "policy/law.json5";
@@ -119,7 +119,7 @@ impl Settings {
     /// Reads the settings; `tools` are the tools there are. The error holds everything that is wrong, in the order of the
     /// text.
     pub fn parse(text: &str, tools: &BTreeSet<&str>) -> Result<Self, Vec<TextError>> {
-        let read: Result<Self, _> = reading::read(SETTINGS_FILE, text, MAX_SETTINGS_BYTES);
+        let read: Result<Self, _> = json5::read(SETTINGS_FILE, text, MAX_SETTINGS_BYTES);
         let (faults, mut errors) = match &read {
             Ok(settings) => (settings.faults(tools, &Mends::default()), Vec::new()),
             Err(Refused { errors, mended }) => {
@@ -127,8 +127,7 @@ impl Settings {
                 (faults.unwrap_or_default(), errors.clone())
             }
         };
-        let refused =
-            |(path, message): (String, String)| reading::refusal(SETTINGS_FILE, text, &path, message);
+        let refused = |(path, message): (String, String)| json5::refusal(SETTINGS_FILE, text, &path, message);
         errors.extend(faults.into_iter().take(MAX_MISTAKES).map(refused));
         errors.sort_by_key(|error| (error.line, error.column));
         match read {

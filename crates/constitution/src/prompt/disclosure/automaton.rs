@@ -2,7 +2,7 @@
 //! them in a row. Each text is there four times: as it is, backwards, with every word backwards, and with its words in
 //! the opposite order.
 
-use super::fold;
+use super::confusables;
 
 /// The letters a–z, numbered from 0.
 pub(super) type Letter = u8;
@@ -137,7 +137,7 @@ pub(super) const fn step_between(from: Letter, to: Letter) -> Letter {
 
 /// The letters of a text, in the orders in which someone might tell them.
 fn variants(text: &str) -> [Vec<Letter>; 4] {
-    let letters = |word: &str| word.chars().flat_map(fold::letters).collect::<Vec<_>>();
+    let letters = |word: &str| word.chars().flat_map(confusables::letters).collect::<Vec<_>>();
     let words: Vec<Vec<Letter>> = text.split_whitespace().map(letters).collect();
     let forwards = words.concat();
     let backwards = forwards.iter().rev().copied().collect();

@@ -15,16 +15,16 @@
 //! caller keeps the filter for all of them.
 
 mod automaton;
-mod fold;
-mod marks;
-mod reading;
-mod run;
+mod confusables;
+mod decoders;
+mod match_run;
+mod separators;
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use automaton::Automaton;
-use reading::Reading;
+use decoders::Reading;
 
 use super::{ChannelClass, base_prompt};
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use crate::args::Args;
 use crate::bundle::Constitution;
-use crate::kernel::SPEND;
 use crate::mandate::shown;
+use crate::manifest::builtin_manifests::SPEND;
 use crate::paths::normalised;
 use crate::rules::Rule;
 use crate::rules::condition::{Condition, Subject};

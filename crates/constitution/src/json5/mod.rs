@@ -2,21 +2,21 @@
 //! what to do.
 //!
 //! A text goes through two readings: the first knows no keys and finds broken syntax and keys given twice ([`tree`]), the
-//! second reads the keys, and goes on behind a mistake to find the next ([`mending`]). Plain JSON is JSON5, so manifests
+//! second reads the keys, and goes on behind a mistake to find the next ([`lenient`]). Plain JSON is JSON5, so manifests
 //! pass with and without comments.
 
-mod mending;
+mod lenient;
 mod tree;
 
 use std::fmt;
 
-use json5::{ErrorCode, Position};
+use ::json5::{ErrorCode, Position};
 use serde::de::DeserializeOwned;
 
 use crate::mandate::shown;
-use crate::nearest::nearest;
-pub(crate) use mending::Mends;
-use mending::Mistake;
+use crate::suggest_name::nearest;
+pub(crate) use lenient::Mends;
+use lenient::Mistake;
 use tree::{Place, Planted};
 
 /// Mistakes of one kind that are told at once: more than anybody mends in one go, and each is looked for in the text.
@@ -53,14 +53,14 @@ pub(crate) fn read<T: DeserializeOwned>(file: &str, text: &str, max_bytes: usize
         let message = format!("the file has {} bytes: shorten it to at most {max_bytes}", text.len());
         return Err(Refused::whole(at(file, None, message)));
     }
-    let Planted { tree, twice } = json5::from_str(text).map_err(|error| {
+    let Planted { tree, twice } = ::json5::from_str(text).map_err(|error| {
         let message = error.code().map_or_else(|| text_of(&error), syntax);
         // What is not closed is told at the end, where something is missing, and not where it was opened.
         let has_ended = error.code().is_some_and(|code| code.to_string().starts_with("EOF"));
         let place = if has_ended { Some(end_of(text)) } else { error.position() };
         Refused::whole(at(file, place, message))
     })?;
-    let (mistakes, mended) = mending::read(&tree);
+    let (mistakes, mended) = lenient::read(&tree);
     let twice = twice.iter().take(MAX_MISTAKES).map(|path| {
         let message = format!("`{}` is given twice: remove one of them", shown(path));
         at(file, tree::locate(text, path, Place::SecondKey), message)
@@ -128,7 +128,7 @@ fn end_of(text: &str) -> Position {
 }
 
 /// The message without the position that `json5` puts behind it.
-fn text_of(error: &json5::Error) -> String {
+fn text_of(error: &::json5::Error) -> String {
     let text = error.to_string();
     let behind = error.position().map(|position| format!(" at {position}")).unwrap_or_default();
     text.strip_suffix(behind.as_str()).unwrap_or(&text).to_owned()

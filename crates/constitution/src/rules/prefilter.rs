@@ -7,8 +7,8 @@
 
 use cedar_policy::{EntityId, EntityTypeName, EntityUid, Policy, PrincipalConstraint};
 
+use super::call_view::View;
 use super::condition::Condition;
-use super::view::View;
 
 /// What must hold for a rule to match, as far as it is understood.
 #[derive(Debug, Clone, Default)]
@@ -60,8 +60,8 @@ impl Guard {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reads::Reads;
-    use super::super::view::views;
+    use super::super::attribute_usage::Reads;
+    use super::super::call_view::views;
     use super::*;
     use crate::facts::Facts;
 

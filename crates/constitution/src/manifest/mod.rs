@@ -3,11 +3,13 @@
 //! The built-in manifests are part of the kernel. A house may add manifests for its own tools, and may make a built-in
 //! one stricter; it cannot make one looser.
 
+pub(crate) mod builtin_manifests;
+
 use serde::{Deserialize, Serialize};
 
+use crate::json5::{self, TextError};
 use crate::mandate::shown;
 use crate::provenance::TakenAs;
-use crate::reading::{self, TextError};
 use crate::rules::schema;
 use crate::trust::Trust;
 
@@ -177,9 +179,9 @@ impl Manifest {
     /// Reads the manifest of the tool `id`; `file` is what messages call it. The error holds every key that cannot be read,
     /// or the first that says what it must not.
     pub fn parse(file: &str, id: &str, text: &str) -> Result<Self, Vec<TextError>> {
-        let read: Result<Self, _> = reading::read(file, text, MAX_MANIFEST_BYTES);
+        let read: Result<Self, _> = json5::read(file, text, MAX_MANIFEST_BYTES);
         let manifest = read.map_err(|refused| refused.errors)?;
-        let refused = |path: &str, message: String| Err(vec![reading::refusal(file, text, path, message)]);
+        let refused = |path: &str, message: String| Err(vec![json5::refusal(file, text, path, message)]);
         if !is_tool_name(&manifest.id) {
             return refused(
                 "id",
@@ -272,5 +274,4 @@ pub(crate) fn is_tool_name(name: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "manifest_tests.rs"]
 mod tests;

@@ -9,7 +9,7 @@ use crate::bundle::Constitution;
 use crate::facts::SessionKind;
 use crate::rules::Rule;
 use crate::rules::condition::Subject;
-use crate::rules::logic::{Case, World};
+use crate::rules::satisfiability::{Case, World};
 use crate::settings::UNCLASSIFIED;
 use crate::trust::Trust;
 

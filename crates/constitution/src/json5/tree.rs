@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use json5::Position;
+use ::json5::Position;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// Nesting of objects and lists: our keys need four levels, and each costs stack.
@@ -51,7 +51,7 @@ impl<'de> Deserialize<'de> for Planted {
 /// Where the value at `path` (such as `exceptions[0].tool`) stands in a text that was read before.
 pub(super) fn locate(text: &str, path: &str, place: Place) -> Option<Position> {
     let walk = Walk { wanted: Some((path, place)), ..Walk::default() };
-    let mut deserializer = json5::Deserializer::from_str(text);
+    let mut deserializer = ::json5::Deserializer::from_str(text);
     // Errors know where they are, so that is how the walk ends.
     let end = ValueSeed { path: "", depth: 0, walk: &walk }.deserialize(&mut deserializer);
     end.err().and_then(|error| error.position())

@@ -3,8 +3,8 @@
 //! Every way in which the conditions could come true is followed until what they say of one attribute contradicts itself.
 //! What is not understood could be anything. So "cannot hold" is certain, and "can hold" is not.
 
+use super::attribute_domain::Known;
 use super::condition::{Condition, Subject};
-use super::known::Known;
 
 /// Ways that are followed before it is given up and the conditions are taken to be possible.
 const MAX_WAYS: usize = 512;

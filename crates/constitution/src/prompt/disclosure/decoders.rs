@@ -2,9 +2,9 @@
 
 use super::Secrets;
 use super::automaton::{Automaton, Letter, step_between};
-use super::fold;
-use super::marks::Marks;
-use super::run::Run;
+use super::confusables;
+use super::match_run::Run;
+use super::separators::Marks;
 
 /// Letters of a run that an encoding must have told before output is held back for it. Ordinary text, decoded, is
 /// noise in which a few letters match by chance; without this it would be held up by them.
@@ -47,7 +47,7 @@ impl Alphabet {
             Self::Lookalikes => true,
             Self::Ascii => c.is_ascii(),
         };
-        is_read.then(|| fold::letters(c)).into_iter().flatten()
+        is_read.then(|| confusables::letters(c)).into_iter().flatten()
     }
 }
 
@@ -144,7 +144,7 @@ impl Code {
                     told(step_between(before, letter), at);
                 }
             }),
-            Self::Leet => fold::letters(unleet(c)).for_each(|letter| told(letter, at)),
+            Self::Leet => confusables::letters(unleet(c)).for_each(|letter| told(letter, at)),
             Self::Base64(sextets) => sextets.push(c, at, told),
             Self::Base32(quintets) => quintets.push(c, at, told),
             Self::Hex(nibbles) => nibbles.push(c, at, &mut told),
@@ -336,6 +336,6 @@ impl Nibbles {
 /// Tells the letter that a decoded byte is, if it is one.
 fn tell(byte: u8, at: u64, mut told: impl FnMut(Letter, u64)) {
     if byte.is_ascii() {
-        fold::letters(byte.into()).for_each(|letter| told(letter, at));
+        confusables::letters(byte.into()).for_each(|letter| told(letter, at));
     }
 }

@@ -2,7 +2,7 @@
 
 use cedar_policy::RestrictedExpression;
 
-use super::reads::Reads;
+use super::attribute_usage::Reads;
 use crate::facts::{Facts, Provenance, SessionKind};
 use crate::trust::Trust;
 
