@@ -1,62 +1,59 @@
-//! Which word was meant: the nearest of the valid ones, for error messages.
+//! "Did you mean": the valid name nearest to a mistyped one, for error messages.
 
-/// Characters of a word that are compared; no name in our files is longer, and the cost grows with the square.
-const MAX_WORD_CHARS: usize = 64;
+/// Characters of a name that are compared. No name in our files is longer, and the cost grows with the square.
+const MAX_NAME_CHARS: usize = 64;
 
-/// Typing errors that still let the meant word be guessed.
-const MAX_DISTANCE: usize = 2;
+/// Edits (insert, delete, replace) between a mistyped name and the one that is suggested.
+const MAX_EDITS: usize = 2;
 
-/// Letters at the beginning that let a word be known that ends otherwise.
-const MIN_BEGINNING: usize = 4;
+/// Characters that a name must share with a candidate from the beginning, where the ends differ.
+const MIN_SHARED_CHARS: usize = 4;
 
-/// The candidate within two edits of `word`, or else one that begins with it or that it begins with, or with which it shares
-/// most of its letters from the beginning on. Case does not count. Of equally near candidates the first wins.
-pub fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    let word = folded(word)?;
-    let near = |candidate: &&'a str| {
-        let folded = folded(candidate)?;
-        let distance = distance(&word, &folded);
-        // Words that share no letter can be two edits apart when they are short; that says nothing.
-        (distance <= MAX_DISTANCE && distance < word.len().max(folded.len())).then_some(distance)
+/// The candidate within [`MAX_EDITS`] edits of `name`; or else one of which `name` is a prefix or the other way round; or
+/// else one that shares at least two thirds of `name` from its beginning. ASCII case is ignored. Among equals the first
+/// candidate wins.
+///
+/// Verdicts repeat the suggestion, and a recorded verdict is compared to the letter: the choice must not change.
+pub fn nearest<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    let name = fold(name)?;
+    let chars = |text: &str| text.chars().count();
+    let edits = |candidate: &&'a str| {
+        let folded = fold(candidate)?;
+        let edits = strsim::levenshtein(&name, &folded);
+        // Two short names without a common character can be two edits apart, which says nothing.
+        (edits <= MAX_EDITS && edits < chars(&name).max(chars(&folded))).then_some(edits)
     };
-    let prefix = |candidate: &&&'a str| {
-        let folded = folded(candidate);
-        folded
-            .is_some_and(|folded| word.len() >= 2 && (folded.starts_with(&word) || word.starts_with(&folded)))
+    let is_prefix = |candidate: &&&'a str| {
+        fold(candidate).is_some_and(|folded| {
+            chars(&name) >= 2 && (folded.starts_with(&name) || name.starts_with(&folded))
+        })
     };
     let by_edits = candidates
         .iter()
-        .filter_map(|candidate| Some((near(candidate)?, *candidate)))
-        .min_by_key(|(d, _)| *d);
-    let begins_alike = |candidate: &&&'a str| {
-        let folded = folded(candidate).unwrap_or_default();
-        let shared = word.iter().zip(&folded).take_while(|(a, b)| a == b).count();
-        shared >= MIN_BEGINNING && shared * 3 >= word.len() * 2
+        .filter_map(|candidate| Some((edits(candidate)?, *candidate)))
+        .min_by_key(|(edits, _)| *edits);
+    let shares_beginning = |candidate: &&&'a str| {
+        let folded = fold(candidate).unwrap_or_default();
+        let shared = name.chars().zip(folded.chars()).take_while(|(a, b)| a == b).count();
+        shared >= MIN_SHARED_CHARS && shared * 3 >= chars(&name) * 2
     };
     by_edits
         .map(|(_, candidate)| candidate)
-        .or_else(|| candidates.iter().find(prefix).copied())
-        .or_else(|| candidates.iter().find(begins_alike).copied())
+        .or_else(|| candidates.iter().find(is_prefix).copied())
+        .or_else(|| candidates.iter().find(shares_beginning).copied())
 }
 
-fn folded(word: &str) -> Option<Vec<char>> {
-    let chars: Vec<char> = word.chars().take(MAX_WORD_CHARS + 1).map(|c| c.to_ascii_lowercase()).collect();
-    (!chars.is_empty() && chars.len() <= MAX_WORD_CHARS).then_some(chars)
+/// "did you mean `x`? The names are a, b", or "the names are a, b" if none is near.
+pub(crate) fn suggestion(name: &str, names: &[&str], what: &str) -> String {
+    let meant =
+        nearest(name, names).map_or_else(|| "the".to_owned(), |name| format!("did you mean `{name}`? The"));
+    format!("{meant} {what} are {}", names.join(", "))
 }
 
-/// Insertions, deletions and replacements that make one word the other.
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
+/// The name in ASCII lowercase; `None` if it is empty or longer than any valid name.
+fn fold(name: &str) -> Option<String> {
+    let folded: String = name.chars().take(MAX_NAME_CHARS + 1).map(|c| c.to_ascii_lowercase()).collect();
+    (1..=MAX_NAME_CHARS).contains(&folded.chars().count()).then_some(folded)
 }
 
 #[cfg(test)]
@@ -64,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn typing_errors_and_beginnings_are_found() {
+    fn mistyped_and_shortened_names_are_found() {
         let names = ["address", "hosts", "origins", "maxConnections", "maxMessageBytes", "idleSeconds"];
         for (word, meant) in [
             ("adress", Some("address")),
@@ -88,8 +85,8 @@ mod tests {
     }
 
     #[test]
-    fn the_distance_counts_edits() {
-        let of = |a: &str, b: &str| distance(&folded(a).unwrap(), &folded(b).unwrap());
+    fn insertions_deletions_and_replacements_are_edits() {
+        let of = |a: &str, b: &str| strsim::levenshtein(&fold(a).unwrap(), &fold(b).unwrap());
         assert_eq!(
             [of("kitten", "sitting"), of("read", "read"), of("read", "raed"), of("a", "abc")],
             [3, 0, 2, 2]
