@@ -1,5 +1,7 @@
-//! Reads a tree to its end, whatever is wrong with it: a value that cannot be read is told of, and read again as
-//! something that fits. What comes out is never used as it is; it serves to find what else is wrong.
+//! Deserializes a tree to its end although it has errors, so that one run finds all of them.
+//!
+//! A value that cannot be read is reported and replaced by a default, and the tree is read again. The result is never
+//! used as a setting; it only serves to find further errors.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -11,46 +13,46 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::MAX_MISTAKES;
-use super::tree::{self, Tree};
+use super::MAX_ERRORS;
+use super::tree::{Json5Value, item_path, member_path};
 
-/// Something that cannot be read.
+/// A value that cannot be read.
 #[derive(Debug)]
-pub(super) struct Mistake {
+pub(super) struct ReadError {
     pub(super) path: String,
     /// As `serde` says it, or the rest of a sentence about the value.
     pub(super) text: String,
 }
 
-/// Where a text was read as something that fits, and not as it stands there.
+/// Where the tree was read as a default and not as it is written.
 #[derive(Debug, Default)]
-pub(crate) struct Mends {
-    /// Values that something stands in for.
-    stand_ins: BTreeSet<String>,
-    /// Members that are not read.
-    left_out: BTreeSet<String>,
-    /// Keys that something stands in for, by the object that they are missing in.
+pub(crate) struct Repairs {
+    /// The values that a default replaces.
+    defaulted: BTreeSet<String>,
+    /// The members that are skipped.
+    skipped: BTreeSet<String>,
+    /// The missing keys that a default is added for, by the path of their object.
     added: BTreeMap<String, Vec<String>>,
 }
 
-impl Mends {
-    /// Whether the value at `path`, a part of it, or something that it is a part of was not read as it stands there.
-    pub(crate) fn touch(&self, path: &str) -> bool {
+impl Repairs {
+    /// Whether a default replaces the value at `path`, a part of it, or a value that it is a part of.
+    pub(crate) fn affect(&self, path: &str) -> bool {
         let is_within = |inner: &str, outer: &str| {
             let rest = inner.strip_prefix(outer);
             outer.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
         let added =
-            self.added.iter().flat_map(|(object, keys)| keys.iter().map(|key| tree::member(object, key)));
-        let mut all = self.stand_ins.iter().cloned().chain(added);
-        all.any(|mended| is_within(&mended, path) || is_within(path, &mended))
+            self.added.iter().flat_map(|(object, keys)| keys.iter().map(|key| member_path(object, key)));
+        let mut all = self.defaulted.iter().cloned().chain(added);
+        all.any(|repaired| is_within(&repaired, path) || is_within(path, &repaired))
     }
 
-    /// Whether the mistake is one that was not mended before.
-    fn take(&mut self, mistake: &Mistake) -> bool {
-        let Mistake { path, text } = mistake;
+    /// Adds the repair of an error. False if it was repaired before, and so cannot be repaired.
+    fn add(&mut self, error: &ReadError) -> bool {
+        let ReadError { path, text } = error;
         if text.starts_with("unknown field") {
-            return self.left_out.insert(path.clone());
+            return self.skipped.insert(path.clone());
         }
         match text.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
             Some(key) => {
@@ -59,154 +61,154 @@ impl Mends {
                 keys.push(key.to_owned());
                 is_new
             }
-            None => self.stand_ins.insert(path.clone()),
+            None => self.defaulted.insert(path.clone()),
         }
     }
 }
 
-/// Everything that is wrong with a tree, and what was read of it all the same.
-pub(super) fn read<T: DeserializeOwned>(tree: &Tree) -> (Vec<Mistake>, Option<(T, Mends)>) {
-    let (mut mends, mut mistakes) = (Mends::default(), Vec::new());
+/// All errors of a tree, and the value that it has once they are repaired.
+pub(super) fn read<T: DeserializeOwned>(tree: &Json5Value) -> (Vec<ReadError>, Option<(T, Repairs)>) {
+    let (mut repairs, mut errors) = (Repairs::default(), Vec::new());
     loop {
-        match T::deserialize(At::new(String::new(), tree, &mends)) {
-            Ok(value) => return (mistakes, Some((value, mends))),
-            Err(fault) => {
-                let mistake = Mistake { path: fault.path.unwrap_or_default(), text: fault.text };
-                let is_new = mends.take(&mistake);
+        match T::deserialize(ValueReader::new(String::new(), tree, &repairs)) {
+            Ok(value) => return (errors, Some((value, repairs))),
+            Err(first) => {
+                let error = ReadError { path: first.path.unwrap_or_default(), text: first.text };
+                let is_new = repairs.add(&error);
                 if is_new {
-                    mistakes.push(mistake);
+                    errors.push(error);
                 }
-                if !is_new || mistakes.len() == MAX_MISTAKES {
-                    return (mistakes, None);
+                if !is_new || errors.len() == MAX_ERRORS {
+                    return (errors, None);
                 }
             }
         }
     }
 }
 
-/// The first mistake on a way through a tree.
+/// The first error of one pass. `serde` makes it without a path; the innermost reader that sees it adds its own.
 #[derive(Debug)]
-struct Fault {
+struct FirstError {
     path: Option<String>,
     text: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FirstError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for FirstError {}
 
-impl de::Error for Fault {
+impl de::Error for FirstError {
     fn custom<T: fmt::Display>(text: T) -> Self {
         Self { path: None, text: text.to_string() }
     }
 }
 
-/// A value at its path; without one, something stands in for it.
-struct At<'t> {
+/// A deserializer of the value at a path; without a value, it gives defaults.
+struct ValueReader<'t> {
     path: String,
-    tree: Option<&'t Tree>,
-    mends: &'t Mends,
+    tree: Option<&'t Json5Value>,
+    repairs: &'t Repairs,
 }
 
-impl<'t> At<'t> {
-    fn new(path: String, tree: &'t Tree, mends: &'t Mends) -> Self {
-        let tree = (!mends.stand_ins.contains(&path)).then_some(tree);
-        Self { path, tree, mends }
+impl<'t> ValueReader<'t> {
+    fn new(path: String, tree: &'t Json5Value, repairs: &'t Repairs) -> Self {
+        let tree = (!repairs.defaulted.contains(&path)).then_some(tree);
+        Self { path, tree, repairs }
     }
 
-    fn members(self, object: &'t [(String, Tree)]) -> Members<'t> {
+    fn members(self, object: &'t [(String, Json5Value)]) -> ObjectMembers<'t> {
         let of_text = object.iter().map(|(key, value)| (key.as_str(), Some(value)));
-        let added = self.mends.added.get(&self.path).into_iter().flatten();
+        let added = self.repairs.added.get(&self.path).into_iter().flatten();
         let all = of_text.chain(added.map(|key| (key.as_str(), None))).collect();
-        Members { path: self.path, left: all, value: None, mends: self.mends }
+        ObjectMembers { path: self.path, left: all, value: None, repairs: self.repairs }
     }
 }
 
-/// Says of a fault where it is, if that is not known yet.
-fn placed<T>(path: &str, read: Result<T, Fault>) -> Result<T, Fault> {
-    read.map_err(|fault| Fault { path: fault.path.or_else(|| Some(path.to_owned())), ..fault })
+/// Adds the path to an error that has none.
+fn with_path<T>(path: &str, read: Result<T, FirstError>) -> Result<T, FirstError> {
+    read.map_err(|error| FirstError { path: error.path.or_else(|| Some(path.to_owned())), ..error })
 }
 
-fn wrong_type<T>(expected: &str) -> Result<T, Fault> {
+fn wrong_type<T>(expected: &str) -> Result<T, FirstError> {
     Err(de::Error::custom(format!("has the wrong type: write {expected}")))
 }
 
-macro_rules! whole_numbers {
+macro_rules! integers {
     ($($method:ident)*) => { $(
-        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-            placed(&self.path, match self.tree {
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FirstError> {
+            with_path(&self.path, match self.tree {
                 None => visitor.visit_u64(1),
-                Some(Tree::Whole(number)) => visitor.visit_u64(*number),
-                Some(Tree::Negative(number)) => visitor.visit_i64(*number),
+                Some(Json5Value::Unsigned(number)) => visitor.visit_u64(*number),
+                Some(Json5Value::Negative(number)) => visitor.visit_i64(*number),
                 Some(_) => wrong_type("a whole number"),
             })
         }
     )* };
 }
 
-macro_rules! texts {
+macro_rules! strings {
     ($($method:ident)*) => { $(
-        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-            placed(&self.path, match self.tree {
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FirstError> {
+            with_path(&self.path, match self.tree {
                 None => visitor.visit_str(""),
-                Some(Tree::Text(text)) => visitor.visit_str(text),
+                Some(Json5Value::String(text)) => visitor.visit_str(text),
                 Some(_) => wrong_type("a string in quotes"),
             })
         }
     )* };
 }
 
-impl<'de> Deserializer<'de> for At<'_> {
-    type Error = Fault;
+impl<'de> Deserializer<'de> for ValueReader<'_> {
+    type Error = FirstError;
 
-    whole_numbers! {
+    integers! {
         deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64
         deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
     }
 
-    texts! { deserialize_str deserialize_string deserialize_char deserialize_identifier }
+    strings! { deserialize_str deserialize_string deserialize_char deserialize_identifier }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        placed(
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FirstError> {
+        with_path(
             &self.path,
             match self.tree {
                 None => visitor.visit_bool(false),
-                Some(Tree::Flag(flag)) => visitor.visit_bool(*flag),
+                Some(Json5Value::Bool(flag)) => visitor.visit_bool(*flag),
                 Some(_) => wrong_type("`true` or `false`"),
             },
         )
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FirstError> {
         match self.tree {
-            None | Some(Tree::Null) => visitor.visit_none(),
+            None | Some(Json5Value::Null) => visitor.visit_none(),
             Some(_) => visitor.visit_some(self),
         }
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FirstError> {
         let path = self.path.clone();
-        placed(
+        with_path(
             &path,
             match self.tree {
-                None => visitor.visit_seq(Items { list: &[], next: 0, at: self }),
-                Some(Tree::List(list)) => visitor.visit_seq(Items { list, next: 0, at: self }),
+                None => visitor.visit_seq(ListItems { list: &[], next: 0, at: self }),
+                Some(Json5Value::List(list)) => visitor.visit_seq(ListItems { list, next: 0, at: self }),
                 Some(_) => wrong_type("a list in `[ ]`"),
             },
         )
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FirstError> {
         let path = self.path.clone();
-        placed(
+        with_path(
             &path,
             match self.tree {
                 None => visitor.visit_map(self.members(&[])),
-                Some(Tree::Object(object)) => visitor.visit_map(self.members(object)),
+                Some(Json5Value::Object(object)) => visitor.visit_map(self.members(object)),
                 Some(_) => wrong_type("an object in `{ }`"),
             },
         )
@@ -217,12 +219,12 @@ impl<'de> Deserializer<'de> for At<'_> {
         _: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, FirstError> {
         if self.tree.is_some() {
             return self.deserialize_map(visitor);
         }
         let left = fields.iter().map(|field| (*field, None)).collect();
-        visitor.visit_map(Members { path: self.path, left, value: None, mends: self.mends })
+        visitor.visit_map(ObjectMembers { path: self.path, left, value: None, repairs: self.repairs })
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -230,14 +232,14 @@ impl<'de> Deserializer<'de> for At<'_> {
         _: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, FirstError> {
         let path = self.path.clone();
-        placed(
+        with_path(
             &path,
             match self.tree {
                 None => visitor.visit_enum(variants.first().copied().unwrap_or_default().into_deserializer()),
-                Some(Tree::Text(word)) => visitor.visit_enum(word.as_str().into_deserializer()),
-                Some(Tree::Object(object)) if object.len() == 1 => {
+                Some(Json5Value::String(word)) => visitor.visit_enum(word.as_str().into_deserializer()),
+                Some(Json5Value::Object(object)) if object.len() == 1 => {
                     visitor.visit_enum(MapAccessDeserializer::new(self.members(object)))
                 }
                 Some(_) => wrong_type("a string in quotes"),
@@ -249,23 +251,23 @@ impl<'de> Deserializer<'de> for At<'_> {
         self,
         _: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, FirstError> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FirstError> {
         let path = self.path.clone();
         let read = match self.tree {
-            None | Some(Tree::Null) => visitor.visit_unit(),
-            Some(Tree::Flag(flag)) => visitor.visit_bool(*flag),
-            Some(Tree::Whole(number)) => visitor.visit_u64(*number),
-            Some(Tree::Negative(number)) => visitor.visit_i64(*number),
-            Some(Tree::Float(number)) => visitor.visit_f64(*number),
-            Some(Tree::Text(text)) => visitor.visit_str(text),
-            Some(Tree::List(_)) => self.deserialize_seq(visitor),
-            Some(Tree::Object(_)) => self.deserialize_map(visitor),
+            None | Some(Json5Value::Null) => visitor.visit_unit(),
+            Some(Json5Value::Bool(flag)) => visitor.visit_bool(*flag),
+            Some(Json5Value::Unsigned(number)) => visitor.visit_u64(*number),
+            Some(Json5Value::Negative(number)) => visitor.visit_i64(*number),
+            Some(Json5Value::Float(number)) => visitor.visit_f64(*number),
+            Some(Json5Value::String(text)) => visitor.visit_str(text),
+            Some(Json5Value::List(_)) => self.deserialize_seq(visitor),
+            Some(Json5Value::Object(_)) => self.deserialize_map(visitor),
         };
-        placed(&path, read)
+        with_path(&path, read)
     }
 
     forward_to_deserialize_any! {
@@ -274,51 +276,54 @@ impl<'de> Deserializer<'de> for At<'_> {
 }
 
 /// The items of a list.
-struct Items<'t> {
-    list: &'t [Tree],
+struct ListItems<'t> {
+    list: &'t [Json5Value],
     next: usize,
-    at: At<'t>,
+    at: ValueReader<'t>,
 }
 
-impl<'de> SeqAccess<'de> for Items<'_> {
-    type Error = Fault;
+impl<'de> SeqAccess<'de> for ListItems<'_> {
+    type Error = FirstError;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Fault> {
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, FirstError> {
         let Some(value) = self.list.get(self.next) else { return Ok(None) };
-        let path = tree::item(&self.at.path, self.next);
+        let path = item_path(&self.at.path, self.next);
         self.next += 1;
-        seed.deserialize(At::new(path, value, self.at.mends)).map(Some)
+        seed.deserialize(ValueReader::new(path, value, self.at.repairs)).map(Some)
     }
 }
 
-/// The members of an object; those without a value are stood in for.
-struct Members<'t> {
+/// The members of an object; those without a value get a default.
+struct ObjectMembers<'t> {
     path: String,
-    left: VecDeque<(&'t str, Option<&'t Tree>)>,
-    value: Option<At<'t>>,
-    mends: &'t Mends,
+    left: VecDeque<(&'t str, Option<&'t Json5Value>)>,
+    value: Option<ValueReader<'t>>,
+    repairs: &'t Repairs,
 }
 
-impl<'de> MapAccess<'de> for Members<'_> {
-    type Error = Fault;
+impl<'de> MapAccess<'de> for ObjectMembers<'_> {
+    type Error = FirstError;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, FirstError> {
         while let Some((key, value)) = self.left.pop_front() {
-            let path = tree::member(&self.path, key);
-            if self.mends.left_out.contains(&path) {
+            let path = member_path(&self.path, key);
+            if self.repairs.skipped.contains(&path) {
                 continue;
             }
-            let read = placed(&path, seed.deserialize(key.into_deserializer()))?;
+            let read = with_path(&path, seed.deserialize(key.into_deserializer()))?;
             self.value = Some(match value {
-                Some(value) => At::new(path, value, self.mends),
-                None => At { path, tree: None, mends: self.mends },
+                Some(value) => ValueReader::new(path, value, self.repairs),
+                None => ValueReader { path, tree: None, repairs: self.repairs },
             });
             return Ok(Some(read));
         }
         Ok(None)
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Fault> {
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, FirstError> {
         match self.value.take() {
             Some(value) => seed.deserialize(value),
             None => Err(de::Error::custom("has no value")),

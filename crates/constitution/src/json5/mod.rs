@@ -1,26 +1,35 @@
-//! Texts that people write in JSON5: settings and manifests. Every refusal says file, line and column, and ends with
-//! what to do.
+//! JSON5 texts that people write: settings and manifests. Every error has a file, a line and a column, and ends with the
+//! next step.
 //!
-//! A text goes through two readings: the first knows no keys and finds broken syntax and keys given twice ([`tree`]), the
-//! second reads the keys, and goes on behind a mistake to find the next ([`lenient`]). Plain JSON is JSON5, so manifests
-//! pass with and without comments.
+//! A text is read in two passes. [`walk`] knows no keys: it finds syntax errors and duplicate keys. The second pass
+//! deserializes the tree and continues behind an error to find the next ([`lenient`]). JSON is JSON5, so manifests can be
+//! plain JSON or have comments.
+//!
+//! [`walk`] and [`error_text`] are public for other crates that read JSON5, such as the configuration of the daemon.
 
 mod lenient;
 mod tree;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use ::json5::{ErrorCode, Position};
 use serde::de::DeserializeOwned;
 
-use crate::mandate::shown;
-use crate::suggest_name::nearest;
-pub(crate) use lenient::Mends;
-use lenient::Mistake;
-use tree::{Place, Planted};
+use self::lenient::ReadError;
+use self::tree::{Target, locate};
+use crate::suggest_name::suggestion;
+use crate::text::sanitize;
 
-/// Mistakes of one kind that are told at once: more than anybody mends in one go, and each is looked for in the text.
-pub(crate) const MAX_MISTAKES: usize = 100;
+pub(crate) use self::lenient::Repairs;
+pub use self::tree::{Event, Json5Value, Observer, walk};
+
+/// Errors of one kind that are reported at once: more than anyone fixes in one go, and each is located in the text.
+pub(crate) const MAX_ERRORS: usize = 100;
+
+/// Nesting of objects and lists: the keys of these texts need four levels, and each level costs stack.
+const MAX_DEPTH: usize = 16;
 
 /// Why a text is refused, and where. Line and column count from 1, the column in characters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,61 +43,73 @@ pub struct TextError {
 
 /// A text that cannot be read as it is.
 #[derive(Debug)]
-pub(crate) struct Refused<T> {
+pub(crate) struct ReadFailure<T> {
     /// Everything that is wrong with it.
     pub(crate) errors: Vec<TextError>,
-    /// What could be read, if the rest was mended; only good for finding more that is wrong.
-    pub(crate) mended: Option<(T, Mends)>,
+    /// What it is once the errors are repaired; only good for finding further errors.
+    pub(crate) repaired: Option<(T, Repairs)>,
 }
 
-impl<T> Refused<T> {
+impl<T> ReadFailure<T> {
     fn whole(error: TextError) -> Self {
-        Self { errors: vec![error], mended: None }
+        Self { errors: vec![error], repaired: None }
     }
 }
 
 /// Reads a text of at most `max_bytes`.
-pub(crate) fn read<T: DeserializeOwned>(file: &str, text: &str, max_bytes: usize) -> Result<T, Refused<T>> {
+pub(crate) fn read<T: DeserializeOwned>(
+    file: &str,
+    text: &str,
+    max_bytes: usize,
+) -> Result<T, ReadFailure<T>> {
     if text.len() > max_bytes {
         let message = format!("the file has {} bytes: shorten it to at most {max_bytes}", text.len());
-        return Err(Refused::whole(at(file, None, message)));
+        return Err(ReadFailure::whole(error_at(file, None, message)));
     }
-    let Planted { tree, twice } = ::json5::from_str(text).map_err(|error| {
-        let message = error.code().map_or_else(|| text_of(&error), syntax);
-        // What is not closed is told at the end, where something is missing, and not where it was opened.
+    let duplicates = RefCell::new(BTreeSet::new());
+    let note_duplicate = |path: &str, event: Event<'_>| {
+        if let Event::Key { is_duplicate: true, .. } = event {
+            duplicates.borrow_mut().insert(path.to_owned());
+        }
+        Ok(())
+    };
+    let tree = walk(text, MAX_DEPTH, &note_duplicate).map_err(|error| {
+        let message = error.code().map_or_else(|| error_text(&error), syntax_message);
+        // An unclosed object or list is reported at the end, where the bracket is missing, not where it opens.
         let has_ended = error.code().is_some_and(|code| code.to_string().starts_with("EOF"));
-        let place = if has_ended { Some(end_of(text)) } else { error.position() };
-        Refused::whole(at(file, place, message))
+        let position = if has_ended { Some(end_of(text)) } else { error.position() };
+        ReadFailure::whole(error_at(file, position, message))
     })?;
-    let (mistakes, mended) = lenient::read(&tree);
-    let twice = twice.iter().take(MAX_MISTAKES).map(|path| {
-        let message = format!("`{}` is given twice: remove one of them", shown(path));
-        at(file, tree::locate(text, path, Place::SecondKey), message)
+    let (errors, repaired) = lenient::read(&tree);
+    let duplicates = duplicates.borrow();
+    let duplicates = duplicates.iter().take(MAX_ERRORS).map(|path| {
+        let message = format!("`{}` is given twice: remove one of them", sanitize(path));
+        error_at(file, locate(text, path, Target::DuplicateKey), message)
     });
-    let unread = mistakes.iter().map(|Mistake { path, text: said }| {
-        let place = if said.starts_with("unknown field") { Place::Key } else { Place::Value };
-        at(file, tree::locate(text, path, place), complaint(path, "the file", said))
+    let unreadable = errors.iter().map(|ReadError { path, text: said }| {
+        let target = if said.starts_with("unknown field") { Target::Key } else { Target::Value };
+        error_at(file, locate(text, path, target), message_of(path, "the file", said))
     });
-    let errors: Vec<TextError> = twice.chain(unread).collect();
-    match mended {
+    let errors: Vec<TextError> = duplicates.chain(unreadable).collect();
+    match repaired {
         Some((value, _)) if errors.is_empty() => Ok(value),
-        mended => Err(Refused { errors, mended }),
+        repaired => Err(ReadFailure { errors, repaired }),
     }
 }
 
-/// Reads a value that stands in another text, which messages call `whole`. A refusal is a sentence about the key.
+/// Reads a value that is part of another text, which messages call `whole`. The error is a sentence about the key.
 pub(crate) fn read_value<T: DeserializeOwned>(whole: &str, value: serde_json::Value) -> Result<T, String> {
     serde_path_to_error::deserialize(value)
-        .map_err(|error| complaint(&error.path().to_string(), whole, &error.inner().to_string()))
+        .map_err(|error| message_of(&error.path().to_string(), whole, &error.inner().to_string()))
 }
 
 /// What a message is about: the value at `path`, or everything.
 fn subject(path: &str, whole: &str) -> String {
-    if path.is_empty() || path == "." { whole.to_owned() } else { format!("`{}`", shown(path)) }
+    if path.is_empty() || path == "." { whole.to_owned() } else { format!("`{}`", sanitize(path)) }
 }
 
-/// What `serde` says of the value at `path`, in our words.
-fn complaint(path: &str, whole: &str, text: &str) -> String {
+/// The message for what `serde` says of the value at `path`.
+fn message_of(path: &str, whole: &str, text: &str) -> String {
     let subject = subject(path, whole);
     if text.starts_with("unknown field") {
         unknown_key(path, text)
@@ -103,39 +124,32 @@ fn complaint(path: &str, whole: &str, text: &str) -> String {
     }
 }
 
-/// A refusal of the value at `path` (such as `exceptions[0].tool`) of a text that was already read.
-pub(crate) fn refusal(file: &str, text: &str, path: &str, message: impl fmt::Display) -> TextError {
-    at(file, tree::locate(text, path, Place::Key), format!("`{}` {message}", shown(path)))
+/// The error about the value at `path` (such as `exceptions[0].tool`) in a text that was already read.
+pub(crate) fn error_at_path(file: &str, text: &str, path: &str, message: impl fmt::Display) -> TextError {
+    error_at(file, locate(text, path, Target::Key), format!("`{}` {message}", sanitize(path)))
 }
 
-/// "did you mean `x`? The names are a, b" or "the names are a, b".
-pub(crate) fn suggestion(word: &str, names: &[&str], what: &str) -> String {
-    let meant =
-        nearest(word, names).map_or_else(|| "the".to_owned(), |name| format!("did you mean `{name}`? The"));
-    format!("{meant} {what} are {}", names.join(", "))
-}
-
-fn at(file: &str, position: Option<Position>, message: String) -> TextError {
+fn error_at(file: &str, position: Option<Position>, message: String) -> TextError {
     let Position { line, column } = position.unwrap_or(Position { line: 0, column: 0 });
     TextError { file: file.to_owned(), line: line + 1, column: column + 1, message }
 }
 
-/// The place behind everything that is written.
+/// The position behind the last character that is no blank.
 fn end_of(text: &str) -> Position {
     let text = text.trim_end();
     let line = text.rsplit('\n').next().unwrap_or_default();
     Position { line: text.matches('\n').count(), column: line.chars().count() }
 }
 
-/// The message without the position that `json5` puts behind it.
-fn text_of(error: &::json5::Error) -> String {
+/// The message of an error without the position that `json5` appends to it.
+pub fn error_text(error: &::json5::Error) -> String {
     let text = error.to_string();
     let behind = error.position().map(|position| format!(" at {position}")).unwrap_or_default();
     text.strip_suffix(behind.as_str()).unwrap_or(&text).to_owned()
 }
 
-/// The names in the list at the end of what `serde` says; they are ours and hold no backtick.
-fn listed(text: &str) -> Vec<&str> {
+/// The names in the list at the end of a message of `serde`. They are names of this program and contain no backtick.
+fn expected_names(text: &str) -> Vec<&str> {
     let listed = text.rsplit_once("`, expected ").map_or("", |(_, listed)| listed);
     listed.split('`').skip(1).step_by(2).collect()
 }
@@ -143,13 +157,13 @@ fn listed(text: &str) -> Vec<&str> {
 /// `serde` says: unknown field `x`, expected one of `a`, `b`.
 fn unknown_key(path: &str, text: &str) -> String {
     let key = path.rsplit('.').next().unwrap_or(path);
-    format!("unknown key `{}`: {}", shown(path), suggestion(key, &listed(text), "keys here"))
+    format!("unknown key `{}`: {}", sanitize(path), suggestion(key, &expected_names(text), "keys here"))
 }
 
 /// `serde` says: unknown variant `x`, expected one of `a`, `b`.
 fn unknown_word(subject: &str, text: &str) -> String {
     let word = text.split('`').nth(1).unwrap_or_default();
-    format!("{subject} is `{}`: {}", shown(word), suggestion(word, &listed(text), "words"))
+    format!("{subject} is `{}`: {}", sanitize(word), suggestion(word, &expected_names(text), "words"))
 }
 
 /// `serde` says: missing field `x`.
@@ -158,6 +172,6 @@ fn missing_key(text: &str) -> String {
     format!("the key `{key}` is missing: add it")
 }
 
-fn syntax(code: ErrorCode) -> String {
+fn syntax_message(code: ErrorCode) -> String {
     format!("this is not valid JSON5 ({code}): correct the text here")
 }

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::SettingFault;
 use crate::facts::Facts;
 use crate::trust::Trust;
 
@@ -37,13 +38,13 @@ pub struct Exception {
     /// session that read the stranger's words. Only with templates, so that those words do not choose the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_input_trust: Option<Trust>,
-    pub limit: Limit,
+    pub limit: RateLimit,
 }
 
 /// How often within how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Limit {
+pub struct RateLimit {
     pub count: u64,
     pub per_seconds: u64,
 }
@@ -77,28 +78,30 @@ impl Exception {
         }
     }
 
-    /// Each key that is wrong, with the rest of a sentence about it.
-    pub(super) fn faults(&self) -> Vec<(&'static str, String)> {
+    /// The values that are wrong, by their paths in the exception.
+    pub(super) fn faults(&self) -> Vec<SettingFault> {
         let mut faults = Vec::new();
+        let mut add =
+            |path: &str, message: String| faults.push(SettingFault { path: path.to_owned(), message });
         let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
         if !(1..=MAX_ID_BYTES).contains(&self.id.len()) || !self.id.bytes().all(word) {
             let message =
                 format!("cannot name an exception: use letters, digits, `_` and `-`, at most {MAX_ID_BYTES}");
-            faults.push(("id", message));
+            add("id", message);
         }
         let bounded = [
             ("limit.count", self.limit.count, MAX_COUNT),
             ("limit.perSeconds", self.limit.per_seconds, MAX_PER_SECONDS),
         ];
-        for (key, value, most) in bounded {
+        for (path, value, most) in bounded {
             if !(1..=most).contains(&value) {
-                faults.push((key, format!("is {value}: use a whole number from 1 to {most}")));
+                add(path, format!("is {value}: use a whole number from 1 to {most}"));
             }
         }
         if self.min_input_trust.is_some() && self.templates.is_empty() {
             let message =
                 "lets less trusted words choose the text: list the `templates` it is for, or remove it";
-            faults.push(("minInputTrust", message.to_owned()));
+            add("minInputTrust", message.to_owned());
         }
         faults
     }

@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use exception::{Exception, Limit};
+pub use exception::{Exception, RateLimit};
 
-use crate::json5::{self, MAX_MISTAKES, Mends, Refused, TextError, suggestion};
-use crate::mandate::shown;
+use crate::json5::{self, MAX_ERRORS, ReadFailure, Repairs, TextError};
 use crate::manifest::Risk;
+use crate::suggest_name::suggestion;
+use crate::text::sanitize;
 
 /// Where the settings lie in a home; what messages call them.
 pub const SETTINGS_FILE: &str = "policy/law.json5";
@@ -73,17 +74,17 @@ pub struct Settings {
     /// Whether tools without a manifest may be called.
     pub default_allow: bool,
     pub below_trust: BelowTrust,
-    pub channels: Channels,
+    pub channels: ChannelSettings,
     /// For each class of channels, the worst risk its sessions may take. Empty: any.
     pub risk_allow: BTreeMap<String, Risk>,
     pub exceptions: Vec<Exception>,
-    pub approvals: Approvals,
+    pub approvals: ApprovalSettings,
 }
 
 /// Kinds of channels, and what may be called from each.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Channels {
+pub struct ChannelSettings {
     /// The class of each channel, such as `telegram: "external"`.
     pub classes: BTreeMap<String, String>,
     /// For each class, the tools its sessions may call; absent: every class may call every tool.
@@ -94,7 +95,7 @@ pub struct Channels {
 /// Who approves, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Approvals {
+pub struct ApprovalSettings {
     /// After which an undecided request is denied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_minutes: Option<u64>,
@@ -104,7 +105,16 @@ pub struct Approvals {
     pub two_person: BTreeSet<String>,
 }
 
-impl Approvals {
+/// A value of the settings that is wrong.
+#[derive(Debug)]
+struct SettingFault {
+    /// The path of the value. The faults of an exception begin without the path of the exception.
+    path: String,
+    /// The rest of a sentence that begins with the path.
+    message: String,
+}
+
+impl ApprovalSettings {
     /// The longest that a request may wait: a month.
     const MAX_EXPIRES_MINUTES: u64 = 43_200;
 
@@ -116,19 +126,20 @@ impl Approvals {
 }
 
 impl Settings {
-    /// Reads the settings; `tools` are the tools there are. The error holds everything that is wrong, in the order of the
+    /// Reads the settings; `tools` are the tools that exist. The error holds everything that is wrong, in the order of the
     /// text.
     pub fn parse(text: &str, tools: &BTreeSet<&str>) -> Result<Self, Vec<TextError>> {
         let read: Result<Self, _> = json5::read(SETTINGS_FILE, text, MAX_SETTINGS_BYTES);
         let (faults, mut errors) = match &read {
-            Ok(settings) => (settings.faults(tools, &Mends::default()), Vec::new()),
-            Err(Refused { errors, mended }) => {
-                let faults = mended.as_ref().map(|(settings, mends)| settings.faults(tools, mends));
+            Ok(settings) => (settings.faults(tools, &Repairs::default()), Vec::new()),
+            Err(ReadFailure { errors, repaired }) => {
+                let faults = repaired.as_ref().map(|(settings, repairs)| settings.faults(tools, repairs));
                 (faults.unwrap_or_default(), errors.clone())
             }
         };
-        let refused = |(path, message): (String, String)| json5::refusal(SETTINGS_FILE, text, &path, message);
-        errors.extend(faults.into_iter().take(MAX_MISTAKES).map(refused));
+        let error =
+            |fault: SettingFault| json5::error_at_path(SETTINGS_FILE, text, &fault.path, fault.message);
+        errors.extend(faults.into_iter().take(MAX_ERRORS).map(error));
         errors.sort_by_key(|error| (error.line, error.column));
         match read {
             Ok(settings) if errors.is_empty() => Ok(settings),
@@ -151,14 +162,14 @@ impl Settings {
         self.exceptions.iter().filter(move |exception| exception.tool == tool)
     }
 
-    /// Every name that means nothing, and what else is wrong, with the path to it. Nothing is said of what was mended.
-    fn faults(&self, tools: &BTreeSet<&str>, mends: &Mends) -> Vec<(String, String)> {
+    /// Every name that nothing has, and every value out of its bounds. A value that a repair affects has none.
+    fn faults(&self, tools: &BTreeSet<&str>, repairs: &Repairs) -> Vec<SettingFault> {
         let tool = |path: String, name: &str| {
-            let is_mended = name.is_empty() && mends.touch(&path);
+            let is_repaired = name.is_empty() && repairs.affect(&path);
             let names: Vec<&str> = tools.iter().copied().collect();
             let message =
-                || format!("names no tool (`{}`): {}", shown(name), suggestion(name, &names, "tools"));
-            (!tools.contains(name) && !is_mended).then(|| (path, message()))
+                || format!("names no tool (`{}`): {}", sanitize(name), suggestion(name, &names, "tools"));
+            (!tools.contains(name) && !is_repaired).then(|| SettingFault { path, message: message() })
         };
         let mut classes: BTreeSet<&str> = self.channels.classes.values().map(String::as_str).collect();
         classes.insert(UNCLASSIFIED);
@@ -166,7 +177,8 @@ impl Settings {
             let names: Vec<&str> = classes.iter().copied().collect();
             let message =
                 || format!("names no class of `channels.classes`: {}", suggestion(name, &names, "classes"));
-            (!classes.contains(name) && !mends.touch("channels.classes")).then(|| (path, message()))
+            let are_known = !repairs.affect("channels.classes");
+            (!classes.contains(name) && are_known).then(|| SettingFault { path, message: message() })
         };
         let mut faults = Vec::new();
         faults.extend(self.overrides.keys().filter_map(|name| tool(format!("overrides.{name}"), name)));
@@ -176,13 +188,15 @@ impl Settings {
             faults.extend(listed.iter().filter(|own| *own != ANY_TOOL).filter_map(|own| tool(path(), own)));
         }
         faults.extend(self.risk_allow.keys().filter_map(|name| class(format!("riskAllow.{name}"), name)));
-        faults.extend(self.exception_faults(tool, mends));
+        faults.extend(self.exception_faults(tool, repairs));
         if let Some(minutes) = self.approvals.expires_minutes
-            && !(1..=Approvals::MAX_EXPIRES_MINUTES).contains(&minutes)
+            && !(1..=ApprovalSettings::MAX_EXPIRES_MINUTES).contains(&minutes)
         {
-            let message =
-                format!("is {minutes}: use a whole number from 1 to {}", Approvals::MAX_EXPIRES_MINUTES);
-            faults.push(("approvals.expiresMinutes".to_owned(), message));
+            let message = format!(
+                "is {minutes}: use a whole number from 1 to {}",
+                ApprovalSettings::MAX_EXPIRES_MINUTES
+            );
+            faults.push(SettingFault { path: "approvals.expiresMinutes".to_owned(), message });
         }
         let roles = self.approvals.roles.keys().filter(|name| *name != ANY_TOOL);
         faults.extend(roles.filter_map(|name| tool(format!("approvals.roles.{name}"), name)));
@@ -193,13 +207,13 @@ impl Settings {
 
     fn exception_faults(
         &self,
-        tool: impl Fn(String, &str) -> Option<(String, String)>,
-        mends: &Mends,
-    ) -> Vec<(String, String)> {
+        tool: impl Fn(String, &str) -> Option<SettingFault>,
+        repairs: &Repairs,
+    ) -> Vec<SettingFault> {
         let mut faults = Vec::new();
         if self.exceptions.len() > MAX_EXCEPTIONS {
             let message = format!("has more than {MAX_EXCEPTIONS} entries: remove some");
-            faults.push(("exceptions".to_owned(), message));
+            faults.push(SettingFault { path: "exceptions".to_owned(), message });
         }
         let mut ids = BTreeSet::new();
         for (index, exception) in self.exceptions.iter().enumerate().take(MAX_EXCEPTIONS) {
@@ -207,14 +221,16 @@ impl Settings {
             faults.extend(tool(at("tool"), &exception.tool));
             let mut own = exception.faults();
             if !ids.insert(exception.id.as_str()) {
-                own.push(("id", format!("is given twice (`{}`): rename one of them", exception.id)));
+                let message = format!("is given twice (`{}`): rename one of them", exception.id);
+                own.push(SettingFault { path: "id".to_owned(), message });
             }
-            own.retain(|(key, _)| {
-                // Whether there are templates is not known where those were mended.
-                let depends_on = if *key == "minInputTrust" { "templates" } else { key };
-                !mends.touch(&at(key)) && !mends.touch(&at(depends_on))
+            own.retain(|fault| {
+                // If the templates were repaired, it is not known whether the text has any.
+                let depends_on = if fault.path == "minInputTrust" { "templates" } else { &fault.path };
+                !repairs.affect(&at(&fault.path)) && !repairs.affect(&at(depends_on))
             });
-            faults.extend(own.into_iter().map(|(key, message)| (at(key), message)));
+            let placed = |fault: SettingFault| SettingFault { path: at(&fault.path), ..fault };
+            faults.extend(own.into_iter().map(placed));
         }
         faults
     }

@@ -157,8 +157,8 @@ fn what_depends_on_something_that_cannot_be_read_is_not_told() {
 fn mistakes_beyond_count_are_not_all_told() {
     let many: String = (0..5_000).map(|n| format!("k{n}: 1,\n")).collect();
     let said = parse(&format!("{{\n{many}}}")).unwrap_err();
-    assert_eq!(said.lines().count(), MAX_MISTAKES);
+    assert_eq!(said.lines().count(), MAX_ERRORS);
     let twice: String = (0..5_000).map(|n| format!("k{n}: \"off\", k{n}: \"off\",\n")).collect();
     let said = parse(&format!("{{ overrides: {{\n{twice}}} }}")).unwrap_err();
-    assert_eq!(said.lines().count(), 2 * MAX_MISTAKES, "given twice, and unknown");
+    assert_eq!(said.lines().count(), 2 * MAX_ERRORS, "given twice, and unknown");
 }
