@@ -7,16 +7,16 @@ const MAX_HOST_BYTES: usize = 253;
 
 /// Where a URL leads. Its path and query are not kept: they hold what people search and read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Address {
+pub(crate) struct UrlTarget {
     pub(crate) scheme: String,
     pub(crate) host: String,
     pub(crate) port: u16,
 }
 
-impl Address {
+impl UrlTarget {
     /// Reads `scheme://host[:port]…`. Whatever readers of URLs disagree about is no address: credentials, backslashes,
     /// spaces, control characters, hosts outside ASCII, and numbers that only some read as an IP address.
-    pub(crate) fn of(url: &str) -> Option<Self> {
+    pub(crate) fn parse(url: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
         let scheme = scheme.to_ascii_lowercase();
         let default_port = match scheme.as_str() {
@@ -82,7 +82,7 @@ impl Address {
 
 /// Whether some reader would make a link of a piece of `text`. Finds too many rather than too few: only texts without
 /// any are let through on this word.
-pub(crate) fn holds_link(text: &str) -> bool {
+pub(crate) fn contains_link(text: &str) -> bool {
     let dot = |c: char| matches!(c, '.' | '\u{3002}' | '\u{FF0E}' | '\u{FF61}');
     let lower: String = text.nfkc().collect::<String>().to_lowercase();
     let marked = ["://", "www", "mailto:", "tel:", "](", "href", "data:", "javascript:"];
@@ -121,7 +121,7 @@ mod tests {
             ("http://127.0.0.1?x", "http", "127.0.0.1", 80),
             ("https://xn--bcher-kva.example", "https", "xn--bcher-kva.example", 443),
         ] {
-            let found = Address::of(url).unwrap();
+            let found = UrlTarget::parse(url).unwrap();
             assert_eq!(
                 (found.scheme.as_str(), found.host.as_str(), found.port),
                 (scheme, host, port),
@@ -162,7 +162,7 @@ mod tests {
             "https://[::1",
             "https://\u{430}pple.com",
         ] {
-            assert!(Address::of(url).is_none(), "{url}");
+            assert!(UrlTarget::parse(url).is_none(), "{url}");
         }
     }
 
@@ -180,12 +180,12 @@ mod tests {
             "evil\u{2024}com",
             "go to 192.0.2.7.",
         ] {
-            assert!(holds_link(text), "{text}");
+            assert!(contains_link(text), "{text}");
         }
         for text in
             ["Thank you. We will reply.", "It costs 3.50 today", "", "Hello... there", "at 10:30 a.m. sharp"]
         {
-            assert!(!holds_link(text), "{text}");
+            assert!(!contains_link(text), "{text}");
         }
     }
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::address::{Address, holds_link};
-use crate::manifest::builtin_manifests::{EGRESS, LAND, MCP, MCP_SERVER};
+use crate::address::{UrlTarget, contains_link};
+use crate::tool_names::{EGRESS, LAND, MCP, MCP_SERVER};
 use crate::{command, paths};
 
 /// Bytes of a path, as the kernel bounds one.
@@ -148,35 +148,35 @@ impl Args {
     /// Derives the attributes of a call of `tool`. `command` is what is known of the command that `exec` runs; without
     /// it the command counts as not understood.
     pub fn of(tool: &str, input: &Value, command: Option<&CommandFacts>) -> Self {
-        let own = Part::of_own_tool(tool);
-        let mut draft = Draft { input, strict: own.is_some(), args: Self::default() };
-        for part in own.unwrap_or(&Part::OF_OTHERS) {
+        let own = ArgumentGroup::of_built_in_tool(tool);
+        let mut builder = ArgsBuilder { input, strict: own.is_some(), args: Self::default() };
+        for part in own.unwrap_or(&ArgumentGroup::OF_EXTERNAL_TOOLS) {
             match part {
-                Part::Path => draft.path(),
-                Part::Folder => {}
-                Part::Address => draft.address(),
-                Part::Method(default) => draft.method(*default),
-                Part::Command => draft.command(command),
-                Part::Program => draft.program(),
-                Part::Recipient => draft.recipient(),
-                Part::Message => draft.message(),
-                Part::Verb => draft.verb(),
-                Part::Size(keys) => draft.size(keys),
+                ArgumentGroup::Path => builder.path(),
+                ArgumentGroup::Folder => {}
+                ArgumentGroup::Address => builder.address(),
+                ArgumentGroup::Method(default) => builder.method(*default),
+                ArgumentGroup::Command => builder.command(command),
+                ArgumentGroup::Program => builder.program(),
+                ArgumentGroup::Recipient => builder.recipient(),
+                ArgumentGroup::Message => builder.message(),
+                ArgumentGroup::Verb => builder.verb(),
+                ArgumentGroup::Size(keys) => builder.size(keys),
             }
         }
-        draft.args
+        builder.args
     }
 
     /// The attributes that a call of `tool` can have at all, by their names in rules.
     pub(crate) fn attributes(tool: &str) -> BTreeSet<&'static str> {
-        let parts = Part::of_own_tool(tool).unwrap_or(&Part::OF_OTHERS);
+        let parts = ArgumentGroup::of_built_in_tool(tool).unwrap_or(&ArgumentGroup::OF_EXTERNAL_TOOLS);
         parts.iter().flat_map(|part| part.attributes()).copied().collect()
     }
 }
 
 /// Attributes that are derived together.
 #[derive(Debug)]
-enum Part {
+enum ArgumentGroup {
     Path,
     /// Told by whoever knows which folders the session has.
     Folder,
@@ -193,12 +193,13 @@ enum Part {
     Size(&'static [&'static str]),
 }
 
-impl Part {
+impl ArgumentGroup {
     /// Of tools that we do not know.
-    const OF_OTHERS: [Self; 5] = [Self::Path, Self::Address, Self::Method(None), Self::Recipient, Self::Verb];
+    const OF_EXTERNAL_TOOLS: [Self; 5] =
+        [Self::Path, Self::Address, Self::Method(None), Self::Recipient, Self::Verb];
 
     /// The parts of a tool of ours; `None` if it is none.
-    fn of_own_tool(tool: &str) -> Option<&'static [Self]> {
+    fn of_built_in_tool(tool: &str) -> Option<&'static [Self]> {
         Some(match tool {
             "read" | "search" => &[Self::Path, Self::Folder],
             "write" | "edit" => &[Self::Path, Self::Folder, Self::Size(&["content", "new", "text"])],
@@ -234,14 +235,14 @@ impl Part {
 }
 
 /// Attributes in the making.
-struct Draft<'a> {
+struct ArgsBuilder<'a> {
     input: &'a Value,
     /// Whether the tool is ours, so that a value of another type is a mistake and not another meaning of the key.
     strict: bool,
     args: Args,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> ArgsBuilder<'a> {
     /// The values of `keys`, in their order. `null` is none.
     fn values(&self, keys: &[&str]) -> impl Iterator<Item = &'a Value> {
         let input = self.input;
@@ -249,7 +250,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The attributes cannot be told. A tool of ours takes no such arguments; in another's they may mean something else.
-    fn hidden(&mut self, attributes: &[&str]) {
+    fn mark_unseen(&mut self, attributes: &[&str]) {
         if self.strict {
             self.args.malformed = true;
         } else {
@@ -264,7 +265,7 @@ impl<'a> Draft<'a> {
         match value.as_str() {
             Some(text) if text.len() <= max_bytes && alone => return Some(text),
             Some(text) if text.len() > max_bytes => self.args.malformed = true,
-            Some(_) | None => self.hidden(attributes),
+            Some(_) | None => self.mark_unseen(attributes),
         }
         None
     }
@@ -289,7 +290,7 @@ impl<'a> Draft<'a> {
     fn address(&mut self) {
         const PARTS: [&str; 3] = ["host", "port", "scheme"];
         let Some(url) = self.text(&PARTS, &["url"], usize::MAX) else { return };
-        let Some(address) = Address::of(url) else { return self.hidden(&PARTS) };
+        let Some(address) = UrlTarget::parse(url) else { return self.mark_unseen(&PARTS) };
         self.args.host = Some(address.host);
         self.args.port = Some(address.port);
         self.args.scheme = Some(address.scheme);
@@ -340,7 +341,7 @@ impl<'a> Draft<'a> {
             Some(mail) if mail.contains('@') => {
                 let several = mail.contains(|c: char| c.is_whitespace() || ",;<>\"()".contains(c));
                 if several {
-                    self.hidden(&["recipient"]);
+                    self.mark_unseen(&["recipient"]);
                 }
                 (!several).then(|| mail.to_lowercase())
             }
@@ -353,7 +354,7 @@ impl<'a> Draft<'a> {
         const BODY: [&str; 4] = ["text", "body", "message", "content"];
         self.args.template = self.word("template", &["template"]);
         // A body that is no text may hold anything.
-        let linked = |body: &Value| body.as_str().is_none_or(holds_link);
+        let linked = |body: &Value| body.as_str().is_none_or(contains_link);
         let links = self.values(&BODY).any(linked);
         let attached = |value: &Value| value.as_array().is_none_or(|list| !list.is_empty());
         let attachments = self.values(&["attachments", "attachment", "media", "files"]).any(attached);

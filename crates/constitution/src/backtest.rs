@@ -36,13 +36,13 @@ pub struct Changes {
     pub by_tool: BTreeMap<String, u64>,
     pub by_agent: BTreeMap<String, u64>,
     /// The first ones.
-    pub examples: Vec<Changed>,
+    pub examples: Vec<ChangedCall>,
 }
 
 /// One call, decided twice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Changed {
+pub struct ChangedCall {
     pub facts: Facts,
     pub before: Verdict,
     pub after: Verdict,
@@ -85,7 +85,7 @@ impl Changes {
         *self.by_tool.entry(facts.tool.clone()).or_default() += 1;
         *self.by_agent.entry(facts.agent.clone()).or_default() += 1;
         if self.examples.len() < MAX_EXAMPLES {
-            self.examples.push(Changed { facts: facts.clone(), before: before.clone(), after });
+            self.examples.push(ChangedCall { facts: facts.clone(), before: before.clone(), after });
         }
     }
 }

@@ -4,54 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tribune_ledger::jcs::JcsError;
 
+use crate::footer::{FOOTER, line_like_footer};
 use crate::hash::{self, ConstitutionHash};
 use crate::json5::TextError;
-use crate::mandate::{
-    DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, RUN_MANDATE, RUN_MANDATE_TEXT, shown,
-};
+use crate::mandate::{Mandate, MandateError};
 use crate::manifest::{MAX_MANIFESTS, Manifest};
-use crate::prompt;
-use crate::rules::Rules;
+use crate::rules::RuleSet;
 use crate::settings::Settings;
+use crate::text::sanitize;
+use crate::texts::Texts;
 
 /// Bytes of the constitution: it is read in every session's prompt.
 pub const MAX_CONSTITUTION_BYTES: usize = 64 * 1024;
 
 /// Mandates of one house: a folder someone can still read through.
 pub const MAX_MANDATES: usize = 64;
-
-/// The constitution as it is first written to a home.
-pub const DEFAULT_CONSTITUTION: &str = include_str!("default_constitution.md");
-
-/// The texts of a house, as they lie in its home.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Texts {
-    /// `constitution.md`.
-    pub constitution: String,
-    /// `mandates/<name>.md`, by name.
-    pub mandates: BTreeMap<String, String>,
-    /// `manifests/<tool>.json`, by tool.
-    pub manifests: BTreeMap<String, String>,
-    /// `policy/<file>`, by the file's name with its ending `.cedar`.
-    pub policies: BTreeMap<String, String>,
-    /// `policy/law.json5`.
-    pub law: Option<String>,
-}
-
-impl Texts {
-    /// The texts of a home where nobody wrote any.
-    pub fn built_in() -> Self {
-        Self {
-            constitution: DEFAULT_CONSTITUTION.to_owned(),
-            mandates: [(DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT), (RUN_MANDATE, RUN_MANDATE_TEXT)]
-                .map(|(name, text)| (name.to_owned(), text.to_owned()))
-                .into(),
-            manifests: BTreeMap::new(),
-            policies: BTreeMap::new(),
-            law: None,
-        }
-    }
-}
 
 /// The law in force.
 #[derive(Debug, Clone)]
@@ -62,7 +29,7 @@ pub struct Constitution {
     mandates: BTreeMap<String, Mandate>,
     manifests: BTreeMap<String, Manifest>,
     settings: Settings,
-    rules: Rules,
+    rules: RuleSet,
     /// Every tool that a manifest or a mandate names.
     tools: BTreeSet<String>,
 }
@@ -95,7 +62,7 @@ pub enum ConstitutionError {
     Empty,
     #[error(
         "the constitution, line {line}: a line beginning with `{}` would pass for the end of the prompt: word it differently",
-        prompt::FOOTER
+        FOOTER
     )]
     Footer { line: usize },
     #[error("there are more than {MAX_MANDATES} mandates: merge or remove some")]
@@ -144,7 +111,7 @@ impl Constitution {
             }),
             None => Settings::default(),
         };
-        match Rules::load(&texts.policies, &tools, &manifests) {
+        match RuleSet::load(&texts.policies, &tools, &manifests) {
             Ok(rules) if faults.is_empty() => {
                 let hash = ConstitutionHash::of(&texts)?;
                 Ok(Self { texts, hash, mandates, manifests, settings, rules, tools })
@@ -230,7 +197,7 @@ impl Constitution {
         })
     }
 
-    pub(crate) const fn rules(&self) -> &Rules {
+    pub(crate) const fn rules(&self) -> &RuleSet {
         &self.rules
     }
 
@@ -251,7 +218,7 @@ fn check_prose(text: &str) -> Result<(), ConstitutionError> {
     if text.trim().is_empty() {
         return Err(ConstitutionError::Empty);
     }
-    match prompt::line_like_footer(text) {
+    match line_like_footer(text) {
         Some(line) => Err(ConstitutionError::Footer { line }),
         None => Ok(()),
     }
@@ -294,7 +261,7 @@ fn mandates(
             Ok(mandate) => {
                 mandates.insert(name.clone(), mandate);
             }
-            Err(error) => faults.push(ConstitutionError::Mandate { name: shown(name), error }),
+            Err(error) => faults.push(ConstitutionError::Mandate { name: sanitize(name), error }),
         }
     }
     mandates

@@ -1,7 +1,9 @@
 use tribune_ledger::cid::Domain;
 
 use super::*;
-use crate::hash::NotAConstitutionHash;
+use crate::hash::InvalidConstitutionHash;
+use crate::mandate::DEFAULT_MANDATE_TEXT;
+use crate::texts::DEFAULT_CONSTITUTION;
 
 const TOOLS: [&str; 2] = ["read", "teleport"];
 const CLERK: &str = "---\ntools: read\n---\nFile things.\n";
@@ -35,7 +37,7 @@ fn the_hash_is_what_the_format_says() {
     let text = own.to_string();
     assert!(text.starts_with("b3:") && text.len() == 67);
     assert_eq!(text.parse(), Ok(own));
-    assert_eq!(text.to_uppercase().parse::<ConstitutionHash>(), Err(NotAConstitutionHash));
+    assert_eq!(text.to_uppercase().parse::<ConstitutionHash>(), Err(InvalidConstitutionHash));
     assert_eq!(serde_json::to_string(&own).unwrap(), format!("\"{text}\""));
     assert_eq!(serde_json::from_str::<ConstitutionHash>(&format!("\"{text}\"")).unwrap(), own);
 }

@@ -1,9 +1,9 @@
 use super::*;
-use crate::bundle::Texts;
 use crate::facts::Veto;
 use crate::fixtures::{call, law, texts};
 use crate::labels::Labels;
-use crate::manifest::builtin_manifests::MCP;
+use crate::texts::Texts;
+use crate::tool_names::MCP;
 
 /// Decision and rules, in one line.
 fn said(verdict: &Verdict) -> String {

@@ -17,9 +17,10 @@ use serde_json::Value;
 
 use crate::bundle::Constitution;
 use crate::facts::Facts;
-use crate::json5::{self, suggestion};
-use crate::mandate::shown;
+use crate::json5;
 use crate::rules::Rule;
+use crate::suggest_name::suggestion;
+use crate::text::sanitize;
 use crate::verdict::{Decision, Verdict};
 
 /// The kinds of examples, by the beginning of their annotation.
@@ -27,7 +28,7 @@ const KINDS: [(&str, Decision); 3] =
     [("example_allow", Decision::Allow), ("example_ask", Decision::Ask), ("example_deny", Decision::Deny)];
 
 /// What an annotation gives an example of: `example_deny`, and `example_deny_2` and so on.
-pub(crate) fn kind(annotation: &str) -> Option<Decision> {
+pub(crate) fn expected_decision(annotation: &str) -> Option<Decision> {
     let of = |(kind, decision): &(&str, Decision)| {
         let rest = annotation.strip_prefix(kind)?;
         (rest.is_empty() || rest.len() > 1 && rest.starts_with('_')).then_some(*decision)
@@ -71,7 +72,7 @@ impl Constitution {
         let mut examples: Vec<(&str, &str)> = rule.policy.annotations().collect();
         examples.sort_unstable();
         let tested = |(name, patch): (&str, &str)| {
-            let wanted = kind(name)?;
+            let wanted = expected_decision(name)?;
             let got = self.example(rule, patch).map(|facts| self.decide(&facts));
             let line = rule.annotations.get(name).map_or(rule.line, |(line, _)| *line);
             let (rule, file) = (rule.id.clone(), rule.file.clone());
@@ -97,7 +98,11 @@ impl Constitution {
         };
         if !self.knows_tool(tool) {
             let names: Vec<&str> = self.tools().iter().map(String::as_str).collect();
-            return Err(format!("there is no tool `{}`: {}", shown(tool), suggestion(tool, &names, "tools")));
+            return Err(format!(
+                "there is no tool `{}`: {}",
+                sanitize(tool),
+                suggestion(tool, &names, "tools")
+            ));
         }
         let mandate = self.mandates().values().find(|mandate| mandate.allows(tool));
         let mandate = mandate.map_or("", |mandate| mandate.name.as_str());

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::bundle::Constitution;
-use crate::decision_trace::{Inquiry, Step};
+use crate::decision_trace::{DecisionTrace, TraceStep};
 use crate::facts::Facts;
 use crate::verdict::Verdict;
 
@@ -11,7 +11,7 @@ use crate::verdict::Verdict;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    pub steps: Vec<Step>,
+    pub steps: Vec<TraceStep>,
     pub verdict: Verdict,
 }
 
@@ -19,7 +19,7 @@ impl Constitution {
     /// Decides a call and keeps every step. The verdict is the one that [`Constitution::decide`] gives.
     pub fn explain(&self, facts: &Facts) -> Explanation {
         let mut steps = Vec::new();
-        let verdict = self.inquire(facts, &mut Inquiry::told(&mut steps));
+        let verdict = self.decide_traced(facts, &mut DecisionTrace::with_steps(&mut steps));
         Explanation { steps, verdict }
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::bundle::{Constitution, Texts};
+use crate::bundle::Constitution;
 use crate::facts::Facts;
+use crate::texts::Texts;
 
 /// A mandate for everything there is a manifest for.
 const ALL: &str = "---\ntools: browser, cron, edit, egress, exec, gateway, mcp, memory, message, nodes, read, search, send_message, \

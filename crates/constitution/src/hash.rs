@@ -9,8 +9,11 @@ use tribune_ledger::Cid;
 use tribune_ledger::cid::Domain;
 use tribune_ledger::jcs::{self, JcsError};
 
-use crate::bundle::Texts;
-use crate::manifest::builtin_manifests::KERNEL_VERSION;
+use crate::texts::Texts;
+
+/// The version of the kernel. It counts up whenever a built-in manifest, the order of decisions or a kernel rule changes,
+/// so that a verdict of one kernel is never taken for a verdict of another.
+pub const KERNEL_VERSION: u32 = 5;
 
 /// Names a constitution to the byte: `b3:` and 64 lowercase hex digits, the text form of a CID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -20,7 +23,7 @@ pub struct ConstitutionHash(Cid);
 /// A text that is no constitution hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a constitution hash is `b3:` followed by 64 lowercase hex digits")]
-pub struct NotAConstitutionHash;
+pub struct InvalidConstitutionHash;
 
 impl ConstitutionHash {
     /// BLAKE3 over the canonical form of all texts and the kernel's version.
@@ -58,9 +61,9 @@ impl fmt::Debug for ConstitutionHash {
 }
 
 impl FromStr for ConstitutionHash {
-    type Err = NotAConstitutionHash;
+    type Err = InvalidConstitutionHash;
 
-    fn from_str(text: &str) -> Result<Self, NotAConstitutionHash> {
-        text.parse().map(Self).map_err(|_| NotAConstitutionHash)
+    fn from_str(text: &str) -> Result<Self, InvalidConstitutionHash> {
+        text.parse().map(Self).map_err(|_| InvalidConstitutionHash)
     }
 }

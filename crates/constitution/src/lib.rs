@@ -24,6 +24,7 @@ pub mod explain;
 pub mod facts;
 #[cfg(test)]
 mod fixtures;
+mod footer;
 pub mod hash;
 pub mod json5;
 pub mod labels;
@@ -36,29 +37,31 @@ pub mod rules;
 pub mod settings;
 pub mod suggest;
 pub mod suggest_name;
+mod text;
+pub mod texts;
+pub mod tool_names;
 pub mod trust;
 pub mod verdict;
 
 pub use self::json5::TextError;
 pub use args::{Args, CommandFacts};
 pub use backtest::{Backtest, backtest};
-pub use bundle::{Constitution, ConstitutionError, DEFAULT_CONSTITUTION, RuleHead, Texts};
+pub use bundle::{Constitution, ConstitutionError, RuleHead};
 pub use check::{Finding, Severity, check, check_agents};
-pub use decision_trace::{Outcome, Step};
+pub use decision_trace::{Outcome, TraceStep};
 pub use examples::Tested;
 pub use explain::Explanation;
 pub use facts::{AsAsked, Asking, Facts, FactsError, Provenance, SessionKind, Stage, Veto};
-pub use hash::ConstitutionHash;
+pub use hash::{ConstitutionHash, KERNEL_VERSION};
 pub use labels::Labels;
 pub use mandate::{
     DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, RUN_MANDATE, RUN_MANDATE_TEXT,
     STRANGER_TOOLS,
 };
-pub use manifest::builtin_manifests::{
-    BY_OPERATOR, EGRESS, KERNEL_VERSION, LAND, LISTED, MCP, MCP_SERVER, SPEND,
-};
 pub use manifest::{Capability, Effect, Manifest, Risk};
 pub use prompt::{AgentPrompt, ChannelClass, Disclosure, Stack};
+pub use texts::{DEFAULT_CONSTITUTION, Texts};
+pub use tool_names::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP, MCP_SERVER, SPEND};
 // The former path of `suggest_name`, which other crates still import.
 pub use settings::{Mode, Settings};
 pub use suggest::{Recorded, Suggestion, suggest};

@@ -13,9 +13,10 @@
 
 use serde::Serialize;
 
-use crate::manifest::builtin_manifests::{MCP, MCP_SERVER};
-use crate::prompt;
+use crate::footer::{FOOTER, line_like_footer};
 use crate::suggest_name::nearest;
+use crate::text::sanitize;
+use crate::tool_names::{MCP, MCP_SERVER};
 
 /// Bytes of a mandate file: it is read in every session's prompt.
 pub const MAX_MANDATE_BYTES: usize = 64 * 1024;
@@ -81,7 +82,7 @@ pub enum MandateError {
     UnknownTool { line: usize, column: usize, tool: String, nearest: Option<String>, known: Vec<String> },
     #[error(
         "line {line}: a line beginning with `{}` would pass for the end of the prompt: word it differently",
-        prompt::FOOTER
+        FOOTER
     )]
     Footer { line: usize },
     #[error(
@@ -133,7 +134,7 @@ impl Mandate {
     /// would otherwise be found out in the middle of a turn.
     pub fn parse(name: &str, text: &str, known_tools: &[&str]) -> Result<Self, MandateError> {
         if !is_name(name) {
-            return Err(MandateError::Name(shown(name)));
+            return Err(MandateError::Name(sanitize(name)));
         }
         if text.len() > MAX_MANDATE_BYTES {
             return Err(MandateError::TooLarge { bytes: text.len() });
@@ -152,7 +153,7 @@ impl Mandate {
             }
         }
         let tools = tools.ok_or(MandateError::NoTools)?;
-        if let Some(line) = prompt::line_like_footer(text) {
+        if let Some(line) = line_like_footer(text) {
             return Err(MandateError::Footer { line });
         }
         let prose: Vec<&str> = lines.map(|(_, line)| line).collect();
@@ -193,15 +194,15 @@ fn front_matter_line(
     tools: &mut Option<Vec<String>>,
 ) -> Result<(), MandateError> {
     let Some((key, value)) = text.split_once(':') else {
-        return Err(MandateError::NotAKey { line, text: shown(text.trim()) });
+        return Err(MandateError::NotAKey { line, text: sanitize(text.trim()) });
     };
     let (before, key) = (key.chars().count() + 1, key.trim());
     if key != "tools" {
         let nearest = nearest(key, &KEYS).map(str::to_owned);
-        return Err(MandateError::UnknownKey { line, key: shown(key), nearest });
+        return Err(MandateError::UnknownKey { line, key: sanitize(key), nearest });
     }
     if tools.is_some() {
-        return Err(MandateError::DuplicateKey { line, key: shown(key) });
+        return Err(MandateError::DuplicateKey { line, key: sanitize(key) });
     }
     *tools = Some(tool_list((line, before), value, known_tools)?);
     Ok(())
@@ -228,7 +229,7 @@ fn tool_list(
             return Err(MandateError::UnknownTool {
                 line,
                 column,
-                tool: shown(tool),
+                tool: sanitize(tool),
                 nearest: nearest(tool, known_tools).map(str::to_owned),
                 known: known_tools.iter().map(|&known| known.to_owned()).collect(),
             });
@@ -244,21 +245,6 @@ fn is_name(name: &str) -> bool {
     let first = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let word = |byte: u8| first(byte) || byte == b'-' || byte == b'_';
     name.len() <= MAX_NAME_BYTES && name.bytes().next().is_some_and(first) && name.bytes().all(word)
-}
-
-/// A text from outside in a message: short, and on one line.
-pub(crate) fn shown(text: &str) -> String {
-    const MAX_SHOWN_CHARS: usize = 64;
-    let mut chars = text.chars();
-    let mut short: String = chars
-        .by_ref()
-        .take(MAX_SHOWN_CHARS)
-        .map(|c| if prompt::breaks_line(c) { '\u{FFFD}' } else { c })
-        .collect();
-    if chars.next().is_some() {
-        short.push('…');
-    }
-    short
 }
 
 /// The guess, and the article that the sentence goes on with.

@@ -44,7 +44,7 @@ pub struct Suggestion {
 }
 
 /// Calls that a rule cannot tell apart.
-struct Group<'a> {
+struct CallGroup<'a> {
     example: &'a Facts,
     trust: Trust,
     private: bool,
@@ -54,14 +54,14 @@ struct Group<'a> {
 
 /// Suggests rules that would each have saved at least `least` questions, the most useful first.
 pub fn suggest(law: &Constitution, history: &[Recorded], least: u64) -> Vec<Suggestion> {
-    let mut groups: BTreeMap<Vec<u8>, Group<'_>> = BTreeMap::new();
+    let mut groups: BTreeMap<Vec<u8>, CallGroup<'_>> = BTreeMap::new();
     for recorded in history {
         let (facts, verdict) = (&recorded.facts, &recorded.verdict);
         let waivable = verdict.decision == Decision::Ask && verdict.rules == ["effect.side_effect"];
         let (Some(allowed), true, Stage::Call) = (recorded.answer, waivable, facts.stage) else { continue };
         // What a rule cannot look at it cannot tell apart.
-        let Some(key) = key(facts).filter(|_| facts.args.unseen.is_empty()) else { continue };
-        let group = groups.entry(key).or_insert(Group {
+        let Some(key) = grouping_key(facts).filter(|_| facts.args.unseen.is_empty()) else { continue };
+        let group = groups.entry(key).or_insert(CallGroup {
             example: facts,
             trust: facts.labels.trust,
             private: false,
@@ -77,14 +77,14 @@ pub fn suggest(law: &Constitution, history: &[Recorded], least: u64) -> Vec<Sugg
         }
     }
     // What someone once refused is not for a rule to allow.
-    let mut groups: Vec<Group<'_>> =
+    let mut groups: Vec<CallGroup<'_>> =
         groups.into_values().filter(|group| group.refused == 0 && group.allowed >= least.max(1)).collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.allowed));
     groups.iter().take(MAX_SUGGESTIONS).filter_map(|group| group.suggestion(law, history)).collect()
 }
 
 /// What a rule can tell calls apart by.
-fn key(facts: &Facts) -> Option<Vec<u8>> {
+fn grouping_key(facts: &Facts) -> Option<Vec<u8>> {
     let mut same = Facts::of_call(&facts.agent, "", facts.mandates.first()?, &facts.tool);
     same.channel.clone_from(&facts.channel);
     same.kind = facts.kind;
@@ -92,7 +92,7 @@ fn key(facts: &Facts) -> Option<Vec<u8>> {
     same.canonical().ok()
 }
 
-impl Group<'_> {
+impl CallGroup<'_> {
     fn suggestion(&self, law: &Constitution, history: &[Recorded]) -> Option<Suggestion> {
         let rule = self.rule(law);
         let mut texts = law.texts().clone();

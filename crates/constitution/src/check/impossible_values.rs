@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use crate::args::Args;
 use crate::bundle::Constitution;
-use crate::mandate::shown;
-use crate::manifest::builtin_manifests::SPEND;
 use crate::paths::normalised;
 use crate::rules::Rule;
-use crate::rules::condition::{Condition, Subject};
+use crate::rules::condition::{AttributeRef, Condition};
 use crate::rules::schema::OF_ARGS;
+use crate::text::sanitize;
+use crate::tool_names::SPEND;
 
 /// Nesting that is looked into: as deep as conditions are understood.
 const MAX_DEPTH: usize = 64;
@@ -20,27 +20,27 @@ const MAX_NAMED: usize = 4;
 
 /// What is strange about the constants and attributes of a rule, each in a sentence.
 pub(super) fn of_rule(law: &Constitution, rule: &Rule) -> Vec<String> {
-    let calls = Calls::of(law, rule);
+    let calls = RuleCalls::of(law, rule);
     let mut found = Vec::new();
-    for condition in rule.guard.conditions() {
-        look(condition, &calls, MAX_DEPTH, &mut found);
+    for condition in rule.prefilter.conditions() {
+        collect(condition, &calls, MAX_DEPTH, &mut found);
     }
     found.sort_unstable();
     found.dedup();
     found
 }
 
-fn look(condition: &Condition, calls: &Calls<'_>, depth: usize, found: &mut Vec<String>) {
+fn collect(condition: &Condition, calls: &RuleCalls<'_>, depth: usize, found: &mut Vec<String>) {
     let Some(depth) = depth.checked_sub(1) else { return };
     match condition {
         Condition::And(left, right) | Condition::Or(left, right) => {
-            look(left, calls, depth, found);
-            look(right, calls, depth, found);
+            collect(left, calls, depth, found);
+            collect(right, calls, depth, found);
         }
-        Condition::Not(inner) => look(inner, calls, depth, found),
-        Condition::Has(Subject::Context(name)) => found.extend(calls.never_have(name)),
-        Condition::Text(Subject::Context(name), text) => found.extend(of_text(name, text)),
-        Condition::Like(Subject::Context(name), pattern) => {
+        Condition::Not(inner) => collect(inner, calls, depth, found),
+        Condition::Has(AttributeRef::Context(name)) => found.extend(calls.never_have(name)),
+        Condition::Text(AttributeRef::Context(name), text) => found.extend(of_text(name, text)),
+        Condition::Like(AttributeRef::Context(name), pattern) => {
             found.extend(pattern.literals().enumerate().find_map(|(at, part)| of_part(name, part, at == 0)));
         }
         Condition::Text(..)
@@ -48,7 +48,7 @@ fn look(condition: &Condition, calls: &Calls<'_>, depth: usize, found: &mut Vec<
         | Condition::Unknown
         | Condition::Opaque
         | Condition::Always(_)
-        | Condition::Has(Subject::Agent(_) | Subject::Session(_))
+        | Condition::Has(AttributeRef::Agent(_) | AttributeRef::Session(_))
         | Condition::Flag(..)
         | Condition::Less(..)
         | Condition::AtMost(..)
@@ -58,14 +58,14 @@ fn look(condition: &Condition, calls: &Calls<'_>, depth: usize, found: &mut Vec<
 }
 
 /// The calls that a rule is for.
-struct Calls<'a> {
+struct RuleCalls<'a> {
     law: &'a Constitution,
     tools: &'a [String],
     /// What any of them can have of its arguments.
     attributes: BTreeSet<&'static str>,
 }
 
-impl<'a> Calls<'a> {
+impl<'a> RuleCalls<'a> {
     fn of(law: &'a Constitution, rule: &Rule) -> Self {
         let tools = law.rules().tools_of(rule);
         Self { law, tools, attributes: tools.iter().flat_map(|tool| Args::attributes(tool)).collect() }
@@ -133,7 +133,7 @@ fn of_part(name: &str, part: &str, is_first: bool) -> Option<String> {
 }
 
 fn sentence(name: &str, text: &str, right: &str) -> String {
-    let (text, right) = (shown(text), shown(right));
+    let (text, right) = (sanitize(text), sanitize(right));
     let form = match name {
         "path" => "paths are told without `.`, `..` inside them and doubled slashes",
         _ => "it is told in lowercase",

@@ -8,12 +8,13 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::bundle::{Constitution, ConstitutionError, Texts};
+use crate::bundle::{Constitution, ConstitutionError};
 use crate::json5::{self, TextError};
 use crate::manifest::{Effect, Manifest};
 use crate::prompt::ChannelClass;
 use crate::settings::SETTINGS_FILE;
 use crate::suggest_name::nearest;
+use crate::texts::Texts;
 
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -140,7 +141,7 @@ fn of_exceptions(law: &Constitution) -> Vec<Finding> {
             "is for `{}`, whose calls need no approval, so the exception `{}` covers nothing: remove it, or name a tool with side effects",
             own.tool, own.id
         );
-        let place = json5::refusal(SETTINGS_FILE, text, &format!("exceptions[{index}].tool"), message);
+        let place = json5::error_at_path(SETTINGS_FILE, text, &format!("exceptions[{index}].tool"), message);
         Finding::of_text(place, Severity::Warning)
     })
     .collect()
@@ -156,7 +157,7 @@ fn of_channels(law: &Constitution) -> Vec<Finding> {
             "gives up what `{kept}` insists on, so the channel stays `{kept}`: name that class, or one of your own"
         );
         let place =
-            || json5::refusal(SETTINGS_FILE, text, &format!("channels.classes.{channel}"), message);
+            || json5::error_at_path(SETTINGS_FILE, text, &format!("channels.classes.{channel}"), message);
         (wanted != kept).then(|| Finding::of_text(place(), Severity::Warning))
     });
     found.collect()

@@ -1,96 +1,98 @@
-//! Rules that can be taken away without any call being decided otherwise: their conditions never hold, or others do what
+//! RuleComparison that can be taken away without any call being decided otherwise: their conditions never hold, or others do what
 //! they do. And the opposite, a permit that holds for everything.
 //!
-//! Only what is certain is told. A rule that could fail is never needless, because a rule that fails denies.
+//! Only what is certain is told. A rule that could fail is never redundant, because a rule that fails denies.
 
 use std::sync::Arc;
 
 use crate::bundle::Constitution;
 use crate::facts::SessionKind;
 use crate::rules::Rule;
-use crate::rules::condition::Subject;
-use crate::rules::satisfiability::{Case, World};
+use crate::rules::condition::AttributeRef;
+use crate::rules::satisfiability::{Branch, InitialDomains};
 use crate::settings::UNCLASSIFIED;
 use crate::trust::Trust;
 
-/// Why a rule is needless.
+/// Why a rule is redundant.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Needless {
+pub(super) enum Redundancy {
     NeverHolds,
     /// By the rule at this place in the order of the files.
     CoveredBy(usize),
 }
 
 /// What calls can be like in a house.
-pub(super) struct Worlds {
-    any: World,
+pub(super) struct RuleDomains {
+    any: InitialDomains,
     /// A permit is for calls that nobody approved.
-    unapproved: World,
+    unapproved: InitialDomains,
 }
 
 /// The rules of a house, ready to be held against each other.
-pub(super) struct Rules<'w> {
-    worlds: &'w Worlds,
+pub(super) struct RuleComparison<'w> {
+    domains: &'w RuleDomains,
     all: &'w [Arc<Rule>],
-    examined: Vec<Examined<'w>>,
+    analyses: Vec<RuleAnalysis<'w>>,
 }
 
-struct Examined<'w> {
+struct RuleAnalysis<'w> {
     can_fail: bool,
-    /// The ways in which the rule matches; `None` if there are too many.
-    cases: Option<Vec<Case<'w>>>,
+    /// The budget in which the rule matches; `None` if there are too many.
+    branches: Option<Vec<Branch<'w>>>,
 }
 
-impl Worlds {
+impl RuleDomains {
     pub(super) fn of(law: &Constitution) -> Self {
         let highest = Trust::ALL.map(|trust| i64::from(trust.level())).into_iter().max().unwrap_or_default();
         let classes = law.settings().channels.classes.values().map(String::as_str);
-        let any = World::default()
-            .between(Subject::Context("trust"), 0, highest)
-            .between(Subject::Context("bytes"), 0, i64::MAX)
-            .between(Subject::Context("port"), 0, i64::from(u16::MAX))
-            .one_of(Subject::Context("mandate"), law.mandates().keys().map(String::as_str))
-            .one_of(Subject::Agent("kind"), SessionKind::ALL.map(SessionKind::as_str))
-            .one_of(Subject::Session("class"), classes.chain([UNCLASSIFIED]));
-        Self { unapproved: any.clone().flag(Subject::Context("approved"), false), any }
+        let any = InitialDomains::default()
+            .int_range(AttributeRef::Context("trust"), 0, highest)
+            .int_range(AttributeRef::Context("bytes"), 0, i64::MAX)
+            .int_range(AttributeRef::Context("port"), 0, i64::from(u16::MAX))
+            .one_of(AttributeRef::Context("mandate"), law.mandates().keys().map(String::as_str))
+            .one_of(AttributeRef::Agent("kind"), SessionKind::ALL.map(SessionKind::as_str))
+            .one_of(AttributeRef::Session("class"), classes.chain([UNCLASSIFIED]));
+        Self { unapproved: any.clone().flag(AttributeRef::Context("approved"), false), any }
     }
 
-    fn of_rule(&self, rule: &Rule) -> &World {
+    fn of_rule(&self, rule: &Rule) -> &InitialDomains {
         if rule.forbids { &self.any } else { &self.unapproved }
     }
 }
 
-impl<'w> Rules<'w> {
-    pub(super) fn new(all: &'w [Arc<Rule>], worlds: &'w Worlds) -> Self {
+impl<'w> RuleComparison<'w> {
+    pub(super) fn new(all: &'w [Arc<Rule>], domains: &'w RuleDomains) -> Self {
         let examine = |rule: &'w Arc<Rule>| {
-            let (world, conditions) = (worlds.of_rule(rule), rule.guard.conditions());
-            Examined { can_fail: world.can_fail(conditions), cases: world.cases(conditions) }
+            let (initial, conditions) = (domains.of_rule(rule), rule.prefilter.conditions());
+            RuleAnalysis { can_fail: initial.can_fail(conditions), branches: initial.branches(conditions) }
         };
-        Self { worlds, all, examined: all.iter().map(examine).collect() }
+        Self { domains, all, analyses: all.iter().map(examine).collect() }
     }
 
     /// Whether the rule at this place could fail, and so deny.
     pub(super) fn can_fail(&self, at: usize) -> bool {
-        self.examined.get(at).is_none_or(|own| own.can_fail)
+        self.analyses.get(at).is_none_or(|own| own.can_fail)
     }
 
     /// Whether the rule holds for every call of its tools.
     pub(super) fn always_holds(&self, at: usize) -> bool {
         self.all.get(at).is_some_and(|rule| {
-            let world = self.worlds.of_rule(rule);
-            rule.scope.is_for_everyone() && !self.can_fail(at) && !world.can_refute(rule.guard.conditions())
+            let initial = self.domains.of_rule(rule);
+            rule.scope.is_for_everyone()
+                && !self.can_fail(at)
+                && !initial.can_be_false(rule.prefilter.conditions())
         })
     }
 
-    /// Why each rule is needless, where one is. All of those can be taken away together.
-    pub(super) fn needless(&self) -> Vec<Option<Needless>> {
-        let mut found: Vec<Option<Needless>> = Vec::new();
+    /// Why each rule is redundant, where one is. All of those can be taken away together.
+    pub(super) fn redundant(&self) -> Vec<Option<Redundancy>> {
+        let mut found: Vec<Option<Redundancy>> = Vec::new();
         for at in 0..self.all.len() {
             let own = if self.never_holds(at) {
-                Some(Needless::NeverHolds)
+                Some(Redundancy::NeverHolds)
             } else {
                 let cover = (0..self.all.len()).find(|other| self.is_kept_for(*other, at, &found));
-                cover.map(Needless::CoveredBy)
+                cover.map(Redundancy::CoveredBy)
             };
             found.push(own);
         }
@@ -98,19 +100,19 @@ impl<'w> Rules<'w> {
     }
 
     fn never_holds(&self, at: usize) -> bool {
-        let impossible = self.all.get(at).is_some_and(|rule| rule.impossible);
-        let no_case = self.examined.get(at).and_then(|own| own.cases.as_ref()).is_some_and(Vec::is_empty);
-        !self.can_fail(at) && (impossible || no_case)
+        let is_impossible = self.all.get(at).is_some_and(|rule| rule.is_impossible);
+        let no_case = self.analyses.get(at).and_then(|own| own.branches.as_ref()).is_some_and(Vec::is_empty);
+        !self.can_fail(at) && (is_impossible || no_case)
     }
 
     /// Whether the rule at `other` covers the one at `at`, and is not itself covered by it, nor by one that it covers. Of
     /// two that cover each other, the first is kept.
-    fn is_kept_for(&self, other: usize, at: usize, found: &[Option<Needless>]) -> bool {
+    fn is_kept_for(&self, other: usize, at: usize, found: &[Option<Redundancy>]) -> bool {
         if other == at || !self.covers(other, at) || other > at && self.covers(at, other) {
             return false;
         }
         let mut last = other;
-        while let Some(Some(Needless::CoveredBy(next))) = found.get(last) {
+        while let Some(Some(Redundancy::CoveredBy(next))) = found.get(last) {
             last = *next;
             if last == at {
                 return false;
@@ -119,20 +121,20 @@ impl<'w> Rules<'w> {
         true
     }
 
-    /// Whether the rule at `other` says of every call that the one at `at` matches what makes that one needless.
+    /// Whether the rule at `other` says of every call that the one at `at` matches what makes that one redundant.
     fn covers(&self, other: usize, at: usize) -> bool {
-        let (Some(cover), Some(own), Some(examined)) =
-            (self.all.get(other), self.all.get(at), self.examined.get(at))
+        let (Some(cover), Some(own), Some(analyses)) =
+            (self.all.get(other), self.all.get(at), self.analyses.get(at))
         else {
             return false;
         };
         // An offer is held only to rules that do not look at arguments.
         let speaks = cover.forbids || !own.forbids;
-        let as_early = own.reads.args || !cover.reads.args;
-        if !speaks || !as_early || examined.can_fail || !cover.scope.contains(&own.scope) {
+        let as_early = own.usage.args || !cover.usage.args;
+        if !speaks || !as_early || analyses.can_fail || !cover.scope.contains(&own.scope) {
             return false;
         }
-        let Some(cases) = &examined.cases else { return false };
-        !cases.iter().any(|case| case.can_refute(cover.guard.conditions()))
+        let Some(branches) = &analyses.branches else { return false };
+        !branches.iter().any(|branch| branch.can_be_false(cover.prefilter.conditions()))
     }
 }

@@ -3,19 +3,19 @@
 
 use std::collections::BTreeSet;
 
-use super::redundant_rules::{Needless, Rules, Worlds};
+use super::redundant_rules::{Redundancy, RuleComparison, RuleDomains};
 use super::{Finding, Severity, asks, impossible_values};
 use crate::bundle::Constitution;
 use crate::examples;
-use crate::json5::suggestion;
-use crate::mandate::shown;
-use crate::manifest::builtin_manifests::{LAND, MCP, MCP_SERVER, SPEND};
 use crate::rules::Rule;
+use crate::suggest_name::suggestion;
+use crate::text::sanitize;
+use crate::tool_names::{LAND, MCP, MCP_SERVER, SPEND};
 
 pub(super) fn of_rules(law: &Constitution) -> Vec<Finding> {
-    let worlds = Worlds::of(law);
-    let rules = Rules::new(law.rules().all(), &worlds);
-    let needless = rules.needless();
+    let domains = RuleDomains::of(law);
+    let rules = RuleComparison::new(law.rules().all(), &domains);
+    let redundant = rules.redundant();
     let of_mandates = law.mandates().values().flat_map(|mandate| mandate.tools().iter().map(String::as_str));
     // These are the house's own calls, which no mandate has to name.
     let mut mandated: BTreeSet<&str> = of_mandates.chain([SPEND, LAND]).collect();
@@ -23,8 +23,8 @@ pub(super) fn of_rules(law: &Constitution) -> Vec<Finding> {
         mandated.insert(MCP_SERVER);
     }
     let mut findings = Vec::new();
-    for (at, (rule, needless)) in law.rules().all().iter().zip(needless).enumerate() {
-        findings.extend(rule.noticed.iter().map(|error| Finding::of_text(error.clone(), Severity::Warning)));
+    for (at, (rule, redundant)) in law.rules().all().iter().zip(redundant).enumerate() {
+        findings.extend(rule.warnings.iter().map(|error| Finding::of_text(error.clone(), Severity::Warning)));
         findings.extend(of_annotations(law, rule));
         findings.extend(
             impossible_values::of_rule(law, rule).into_iter().map(|message| finding(rule, None, message)),
@@ -33,7 +33,7 @@ pub(super) fn of_rules(law: &Constitution) -> Vec<Finding> {
             no_id(rule),
             for_nobody(law, rule, &mandated, &rules, at),
             looks_at_approval(rule)
-                .or_else(|| needless.and_then(|why| does_nothing(law, rule, why)))
+                .or_else(|| redundant.and_then(|why| does_nothing(law, rule, why)))
                 .or_else(|| blanket(law, rule, &rules, at)),
         ];
         findings.extend(messages.into_iter().flatten().map(|message| finding(rule, None, message)));
@@ -45,11 +45,11 @@ pub(super) fn of_rules(law: &Constitution) -> Vec<Finding> {
 pub(super) fn of_agents(law: &Constitution, agents: &[&str]) -> Vec<Finding> {
     let rules = law.rules().all().iter();
     let strange = rules.filter_map(|rule| {
-        let agent = rule.guard.agent().filter(|agent| !agents.contains(agent))?;
+        let agent = rule.prefilter.agent().filter(|agent| !agents.contains(agent))?;
         let message = format!(
             "the rule `{}` is for the agent `{}`, which is not in the roster: {}",
             rule.id,
-            shown(agent),
+            sanitize(agent),
             suggestion(agent, agents, "agents")
         );
         Some(finding(rule, None, message))
@@ -66,7 +66,7 @@ fn finding(rule: &Rule, annotation: Option<&str>, message: String) -> Finding {
 
 fn no_id(rule: &Rule) -> Option<String> {
     let id = &rule.id;
-    rule.unnamed.then(|| {
+    rule.is_unnamed.then(|| {
         format!(
             "the rule has no id and is called `{id}` after its place, which changes when rules move: put `@id(\"…\")` before it"
         )
@@ -77,7 +77,7 @@ fn for_nobody(
     law: &Constitution,
     rule: &Rule,
     mandated: &BTreeSet<&str>,
-    rules: &Rules<'_>,
+    rules: &RuleComparison<'_>,
     at: usize,
 ) -> Option<String> {
     let id = &rule.id;
@@ -96,7 +96,7 @@ fn for_nobody(
 }
 
 fn looks_at_approval(rule: &Rule) -> Option<String> {
-    (!rule.forbids && rule.reads.approved).then(|| {
+    (!rule.forbids && rule.usage.approved).then(|| {
         format!(
             "the rule `{}` looks at `context.approved`: a `permit` is there for calls nobody approves; leave that out",
             rule.id
@@ -104,16 +104,16 @@ fn looks_at_approval(rule: &Rule) -> Option<String> {
     })
 }
 
-fn does_nothing(law: &Constitution, rule: &Rule, why: Needless) -> Option<String> {
+fn does_nothing(law: &Constitution, rule: &Rule, why: Redundancy) -> Option<String> {
     let (id, forbids) = (&rule.id, rule.forbids);
     match why {
-        Needless::NeverHolds => {
+        Redundancy::NeverHolds => {
             let doing = if forbids { "forbids" } else { "permits" };
             Some(format!(
                 "the rule `{id}` {doing} nothing: its conditions never hold together; mend them, or remove the rule"
             ))
         }
-        Needless::CoveredBy(cover) => {
+        Redundancy::CoveredBy(cover) => {
             let cover = law.rules().all().get(cover)?;
             let doing = match (forbids, cover.forbids) {
                 (true, _) => "forbids nothing more",
@@ -130,7 +130,7 @@ fn does_nothing(law: &Constitution, rule: &Rule, why: Needless) -> Option<String
 }
 
 /// A permit for every tool and every call.
-fn blanket(law: &Constitution, rule: &Rule, rules: &Rules<'_>, at: usize) -> Option<String> {
+fn blanket(law: &Constitution, rule: &Rule, rules: &RuleComparison<'_>, at: usize) -> Option<String> {
     let every_tool = law.rules().tools_of(rule).len() == law.tools().len();
     (!rule.forbids && every_tool && rules.always_holds(at)).then(|| {
         format!(
@@ -144,13 +144,13 @@ fn blanket(law: &Constitution, rule: &Rule, rules: &Rules<'_>, at: usize) -> Opt
 fn of_annotations(law: &Constitution, rule: &Rule) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, _) in rule.policy.annotations() {
-        if matches!(name, "id" | "reason") || examples::kind(name).is_some() {
+        if matches!(name, "id" | "reason") || examples::expected_decision(name).is_some() {
             continue;
         }
         let names = ["id", "reason", "example_allow", "example_ask", "example_deny"];
         let message = format!(
             "`@{}` means nothing here: {}; further examples have names such as `@example_deny_2`",
-            shown(name),
+            sanitize(name),
             suggestion(name, &names, "annotations")
         );
         findings.push(finding(rule, Some(name), message));
@@ -167,8 +167,8 @@ fn of_annotations(law: &Constitution, rule: &Rule) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::check;
-    use crate::bundle::Texts;
     use crate::fixtures::texts;
+    use crate::texts::Texts;
 
     fn findings(rules: &str) -> Vec<String> {
         let policies = [("house.cedar".to_owned(), rules.to_owned())].into();

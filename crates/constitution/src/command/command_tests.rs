@@ -402,17 +402,20 @@ fn structures_are_named() {
 
 #[test]
 fn bounds_hold() {
-    assert_eq!(parse(&"a".repeat(1 << 20)), Err(Unparsed::TooLong { bytes: 1 << 20 }));
+    assert_eq!(parse(&"a".repeat(1 << 20)), Err(CommandSyntaxError::TooLong { bytes: 1 << 20 }));
     for (open, close) in
         [("$(a ", ")"), ("(", ")"), ("( ", ")"), ("${x:-", "}"), ("{ ", ";}"), ("\"$(", ")\""), ("<(", ")")]
     {
         let deep = format!("a {}b{}", open.repeat(2000), close.repeat(2000));
         assert!(parse(&deep).is_err(), "{open}");
     }
-    assert_eq!(parse(&format!("{}a{}", "( ".repeat(2000), " )".repeat(2000))), Err(Unparsed::TooDeep));
+    assert_eq!(
+        parse(&format!("{}a{}", "( ".repeat(2000), " )".repeat(2000))),
+        Err(CommandSyntaxError::TooDeep)
+    );
     let wrapped = format!("{}rm x", "env ".repeat(3000));
     assert!(ran(&wrapped).contains(&UNKNOWN.to_owned()));
-    assert_eq!(parse(" \n\t# nothing"), Err(Unparsed::Empty));
+    assert_eq!(parse(" \n\t# nothing"), Err(CommandSyntaxError::Empty));
 }
 
 #[test]
@@ -427,10 +430,10 @@ fn what_is_not_understood_is_left_to_a_human() {
         "echo '\u{1b}[2K'",
         "ls \u{2028}x",
     ] {
-        assert!(matches!(parse(hidden), Err(Unparsed::Invisible { .. })), "{hidden:?}");
+        assert!(matches!(parse(hidden), Err(CommandSyntaxError::Invisible { .. })), "{hidden:?}");
     }
     for alike in ["l\u{455} x", "ls \u{2013}la", "ls -\u{430}", "ls \u{2212}a", "echo $(l\u{455})"] {
-        assert!(matches!(parse(alike), Err(Unparsed::LookAlike { .. })), "{alike:?}");
+        assert!(matches!(parse(alike), Err(CommandSyntaxError::LookAlike { .. })), "{alike:?}");
     }
     for odd in [
         "l\\\ns",
@@ -468,7 +471,7 @@ fn what_is_not_understood_is_left_to_a_human() {
         "99999999999>x",
         "ls \\",
     ] {
-        assert!(matches!(parse(odd), Err(Unparsed::Syntax { .. })), "{odd:?}");
+        assert!(matches!(parse(odd), Err(CommandSyntaxError::Syntax { .. })), "{odd:?}");
     }
     // Words after the program may be in any script.
     assert_eq!(ran("git commit -m 'Größe, \u{6f22}\u{5b57}'"), ["git"]);

@@ -1,13 +1,13 @@
 //! Whether grants cover a line.
 
-use super::grant::Form;
-use super::{Grant, Parsed, Simple, pattern};
+use super::grant::GrantForm;
+use super::{Grant, Parsed, SimpleCommand, pattern};
 
 /// Whether the grants cover the line: one grants exactly this line, or the line is plain and each of its commands is
 /// covered by a pattern. Grants never add up to more than their parts: a pattern covers one simple command, and an exact
 /// grant covers no part of a longer line.
 pub fn covers_all(grants: &[Grant], parsed: &Parsed) -> bool {
-    let exactly = |grant: &Grant| matches!(&grant.form, Form::Line(line) if line == parsed.line());
+    let exactly = |grant: &Grant| matches!(&grant.form, GrantForm::Line(line) if line == parsed.line());
     if grants.iter().any(exactly) {
         return true;
     }
@@ -16,11 +16,11 @@ pub fn covers_all(grants: &[Grant], parsed: &Parsed) -> bool {
 }
 
 /// The program has to be written as it is called: quotes in its name serve no one but those who hide it.
-fn covers_command(grant: &Grant, simple: &Simple) -> bool {
+fn covers_command(grant: &Grant, simple: &SimpleCommand) -> bool {
     let words: Vec<&str> = simple.words.iter().map(|word| word.text.as_str()).collect();
     match &grant.form {
-        Form::Line(_) => false,
-        Form::Pattern(slots) => {
+        GrantForm::Line(_) => false,
+        GrantForm::Pattern(slots) => {
             simple.words.first().is_some_and(|program| program.bare) && pattern::matches(slots, &words)
         }
     }

@@ -103,7 +103,7 @@ pub enum Structure {
 
 /// One word of a simple command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word {
+pub struct ShellWord {
     /// The word without its quotes; as far as it is not literal, as it was written.
     pub text: String,
     /// Whether the shell hands over exactly `text`.
@@ -116,7 +116,7 @@ pub struct Word {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
     pub name: String,
-    pub value: Word,
+    pub value: ShellWord,
 }
 
 /// A redirection, such as `2> errors.txt`.
@@ -126,14 +126,14 @@ pub struct Redirection {
     /// `<`, `>`, `>>`, `>|`, `<>`, `>&`, `<&`, `&>`, `&>>`, `<<`, `<<-` or `<<<`.
     pub operator: &'static str,
     /// The file, the descriptor, or the delimiter of a here-document.
-    pub target: Word,
+    pub target: ShellWord,
 }
 
 /// A program with its words, or assignments and redirections alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Simple {
+pub struct SimpleCommand {
     pub assignments: Vec<Assignment>,
-    pub words: Vec<Word>,
+    pub words: Vec<ShellWord>,
     pub redirections: Vec<Redirection>,
     /// What stands between this command and the one before it.
     pub joined: Option<Structure>,
@@ -144,13 +144,13 @@ pub struct Simple {
 pub struct Parsed {
     // INVARIANT: `line` is derived from the rest, so equal lines mean the same.
     line: String,
-    commands: Vec<Simple>,
+    commands: Vec<SimpleCommand>,
     structures: BTreeSet<Structure>,
 }
 
 /// Why a line was not understood. Each sentence ends with what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unparsed {
+pub enum CommandSyntaxError {
     #[error("the command is empty: name a program")]
     Empty,
     #[error(
@@ -170,17 +170,17 @@ pub enum Unparsed {
 }
 
 /// Reads a command line as `sh -c` would get it.
-pub fn parse(text: &str) -> Result<Parsed, Unparsed> {
+pub fn parse(text: &str) -> Result<Parsed, CommandSyntaxError> {
     if text.len() > MAX_COMMAND_BYTES {
-        return Err(Unparsed::TooLong { bytes: text.len() });
+        return Err(CommandSyntaxError::TooLong { bytes: text.len() });
     }
     // Blanks at the end of a here-document belong to its last line.
     let around: &[char] = if text.contains("<<") { &['\n'] } else { &[' ', '\t', '\n'] };
     let text = text.trim_start_matches([' ', '\t', '\n']).trim_end_matches(around);
     unsafe_chars::check_visible(text)?;
-    let (commands, structures) = reader::Reader::new(text, 0).line()?;
+    let (commands, structures) = reader::ShellReader::new(text, 0).line()?;
     if commands.is_empty() {
-        return Err(Unparsed::Empty);
+        return Err(CommandSyntaxError::Empty);
     }
     unsafe_chars::check_ascii(&commands)?;
     let mut parsed = Parsed { line: text.to_owned(), commands, structures };
@@ -198,7 +198,7 @@ impl Parsed {
     }
 
     /// Every simple command, also those inside substitutions, loops and functions.
-    pub fn commands(&self) -> &[Simple] {
+    pub fn commands(&self) -> &[SimpleCommand] {
         &self.commands
     }
 

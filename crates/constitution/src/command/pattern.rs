@@ -1,10 +1,10 @@
 //! One word of a pattern, and the words a wildcard stands for.
 
-use super::{Redirection, Simple, Structure, Word, program_class};
+use super::{Redirection, ShellWord, SimpleCommand, Structure, program_class};
 
 /// What a word of a command has to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(super) enum PatternWord {
     /// Exactly this.
     Literal(String),
     /// `*`: one operand.
@@ -25,15 +25,15 @@ pub(super) enum Colon {
 }
 
 /// Whether the words, the program first, are what the slots ask for.
-pub(super) fn matches(slots: &[Slot], words: &[&str]) -> bool {
+pub(super) fn matches(slots: &[PatternWord], words: &[&str]) -> bool {
     let Some((program, rest)) = words.split_first() else { return false };
     each_matches(slots, words, program_class::colon(program, rest))
 }
 
-fn each_matches(slots: &[Slot], words: &[&str], colon: Colon) -> bool {
+fn each_matches(slots: &[PatternWord], words: &[&str], colon: Colon) -> bool {
     match (slots.split_first(), words.split_first()) {
         (None, None) => true,
-        (Some((Slot::Rest, _)), _) => words.iter().all(|word| is_operand(word, colon)),
+        (Some((PatternWord::Rest, _)), _) => words.iter().all(|word| is_operand(word, colon)),
         (Some((slot, slots)), Some((word, words))) => {
             slot.allows(word, colon) && each_matches(slots, words, colon)
         }
@@ -41,7 +41,7 @@ fn each_matches(slots: &[Slot], words: &[&str], colon: Colon) -> bool {
     }
 }
 
-impl Slot {
+impl PatternWord {
     /// The word, if it is named.
     pub(super) fn literal(&self) -> Option<&str> {
         match self {
@@ -77,7 +77,7 @@ pub(super) fn is_operand(word: &str, colon: Colon) -> bool {
 }
 
 /// A plain line in its one form: single spaces, and quotes only where they are needed.
-pub(super) fn rendered_line(commands: &[Simple]) -> String {
+pub(super) fn rendered_line(commands: &[SimpleCommand]) -> String {
     let mut line = String::new();
     for (index, simple) in commands.iter().enumerate() {
         if index > 0 {
@@ -96,8 +96,8 @@ pub(super) fn rendered_line(commands: &[Simple]) -> String {
     line
 }
 
-pub(super) fn rendered_words(words: &[Word]) -> String {
-    let rendered = |(index, word): (usize, &Word)| rendered_word(&word.text, index == 0);
+pub(super) fn rendered_words(words: &[ShellWord]) -> String {
+    let rendered = |(index, word): (usize, &ShellWord)| rendered_word(&word.text, index == 0);
     words.iter().enumerate().map(rendered).collect::<Vec<_>>().join(" ")
 }
 

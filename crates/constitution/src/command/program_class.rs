@@ -9,7 +9,7 @@ use super::{programs, subcommands, wrappers};
 
 /// What the words of a program may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum ProgramClass {
     /// Files and values.
     Plain,
     /// Nobody here knows it.
@@ -52,20 +52,20 @@ pub(super) fn wrapper(program: &str) -> Option<&'static wrappers::Wrapper> {
     wrappers::find(basename(program)).or_else(|| wrappers::find(family(program)))
 }
 
-pub(super) fn class(program: &str) -> Class {
+pub(super) fn class(program: &str) -> ProgramClass {
     // The loader runs any file it is given: `ld-linux-x86-64.so.2 ./x`.
     let loader = ["ld-linux", "ld-musl", "ld64"].iter().any(|start| basename(program).starts_with(start));
     let launcher = loader || wrapper(program).is_some() || among(LAUNCHERS, program);
     if among(SHELL_STATE, program) {
-        Class::ShellState
+        ProgramClass::ShellState
     } else if launcher || is_shell(program) || is_interpreter(program) {
-        Class::Launcher
+        ProgramClass::Launcher
     } else if among(REMOTE, program) {
-        Class::Remote
+        ProgramClass::Remote
     } else if is_of_the_machine(program) && among(PLAIN, program) | among(WITH_SUBCOMMAND, program) {
-        Class::Plain
+        ProgramClass::Plain
     } else {
-        Class::Unknown
+        ProgramClass::Unknown
     }
 }
 
@@ -76,7 +76,7 @@ fn is_of_the_machine(program: &str) -> bool {
 
 /// Whether further words can make the program start another one.
 pub(super) fn obeys_words(program: &str) -> bool {
-    let plain = matches!(class(program), Class::Plain | Class::Unknown | Class::Remote);
+    let plain = matches!(class(program), ProgramClass::Plain | ProgramClass::Unknown | ProgramClass::Remote);
     !plain || among(WITH_SUBCOMMAND, program) || !words_of(&CODE_OPTIONS, program).is_empty()
 }
 

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::program_class::{self, Class, CodeOption, basename};
-use super::wrappers::{Runs, Wrapper};
-use super::{Parsed, Simple};
+use super::program_class::{self, CodeOption, ProgramClass, basename};
+use super::wrappers::{Wrapper, WrapperMode};
+use super::{Parsed, SimpleCommand};
 
 /// Stands for a program that the text does not tell: `$X`, code for an interpreter, a shell that reads its input.
 pub const UNKNOWN: &str = "?";
@@ -15,18 +15,18 @@ const MAX_LEVELS: usize = 8;
 /// The names, without directories, of every program the line would run: wrappers, and what they wrap. Sorted, each
 /// once. For facts and rules; a grant is never decided by it.
 pub fn programs(parsed: &Parsed) -> Vec<String> {
-    let mut found = Found { names: Vec::new() };
+    let mut found = ProgramCollector { names: Vec::new() };
     found.line(parsed, 0);
     found.names.sort_unstable();
     found.names.dedup();
     found.names
 }
 
-struct Found {
+struct ProgramCollector {
     names: Vec<String>,
 }
 
-impl Found {
+impl ProgramCollector {
     fn add(&mut self, name: &str) {
         self.names.push(name.to_owned());
     }
@@ -45,7 +45,7 @@ impl Found {
         }
     }
 
-    fn simple(&mut self, simple: &Simple, level: usize) {
+    fn simple(&mut self, simple: &SimpleCommand, level: usize) {
         for assignment in &simple.assignments {
             if names_a_program(&assignment.name) {
                 if assignment.value.literal {
@@ -151,8 +151,8 @@ impl Found {
         match (inside.command, wrapper.runs) {
             ([], _) if inside.code.is_empty() && wrapper.opens_shell() => self.add(UNKNOWN),
             ([], _) => {}
-            (command, Runs::Line) => self.text(&command.join(" "), level),
-            (command, Runs::Program) => self.words(command, level + 1),
+            (command, WrapperMode::Line) => self.text(&command.join(" "), level),
+            (command, WrapperMode::Program) => self.words(command, level + 1),
         }
         let own = rest.get(..rest.len() - inside.command.len()).unwrap_or_default();
         if wrapper.feeds(own, inside.command) {
@@ -226,7 +226,7 @@ impl Found {
             }
         }
         let launched = rest.first().is_some_and(|subcommand| program_class::launches(program, subcommand));
-        if launched || program_class::class(program) == Class::Launcher {
+        if launched || program_class::class(program) == ProgramClass::Launcher {
             self.add(UNKNOWN);
         }
     }

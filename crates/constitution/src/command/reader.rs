@@ -6,14 +6,14 @@
 use std::collections::BTreeSet;
 
 use super::redirect::HereDocument;
-use super::{MAX_DEPTH, Simple, Structure, Unparsed, Word};
+use super::{CommandSyntaxError, MAX_DEPTH, ShellWord, SimpleCommand, Structure};
 
 /// A position in the text, and what was found up to there.
-pub(super) struct Reader<'a> {
+pub(super) struct ShellReader<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
     pub(super) depth: usize,
-    pub(super) commands: Vec<Simple>,
+    pub(super) commands: Vec<SimpleCommand>,
     pub(super) structures: BTreeSet<Structure>,
     /// Here-documents whose bodies begin after the present line.
     pub(super) pending: Vec<HereDocument>,
@@ -22,13 +22,13 @@ pub(super) struct Reader<'a> {
 }
 
 /// A word while it is being read.
-struct Draft {
-    word: Word,
+struct WordDraft {
+    word: ShellWord,
     /// Where it began.
     start: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ShellReader<'a> {
     pub(super) fn new(text: &'a str, depth: usize) -> Self {
         let (commands, structures, pending) = (Vec::new(), BTreeSet::new(), Vec::new());
         Self { text, at: 0, depth, commands, structures, pending, join: None }
@@ -64,17 +64,17 @@ impl<'a> Reader<'a> {
         self.structures.insert(structure);
     }
 
-    pub(super) fn fail<T>(&self, what: &'static str) -> Result<T, Unparsed> {
-        Err(Unparsed::Syntax { at: self.at, what })
+    pub(super) fn fail<T>(&self, what: &'static str) -> Result<T, CommandSyntaxError> {
+        Err(CommandSyntaxError::Syntax { at: self.at, what })
     }
 
-    /// Runs `inner` one level deeper.
+    /// WrapperMode `inner` one level deeper.
     pub(super) fn deeper<T>(
         &mut self,
-        inner: impl FnOnce(&mut Self) -> Result<T, Unparsed>,
-    ) -> Result<T, Unparsed> {
+        inner: impl FnOnce(&mut Self) -> Result<T, CommandSyntaxError>,
+    ) -> Result<T, CommandSyntaxError> {
         if self.depth >= MAX_DEPTH {
-            return Err(Unparsed::TooDeep);
+            return Err(CommandSyntaxError::TooDeep);
         }
         self.depth += 1;
         let result = inner(self);
@@ -118,9 +118,9 @@ impl<'a> Reader<'a> {
     }
 
     /// The word that begins here.
-    pub(super) fn word(&mut self) -> Result<Word, Unparsed> {
-        let word = Word { text: String::new(), literal: true, bare: true };
-        let mut draft = Draft { word, start: self.at };
+    pub(super) fn word(&mut self) -> Result<ShellWord, CommandSyntaxError> {
+        let word = ShellWord { text: String::new(), literal: true, bare: true };
+        let mut draft = WordDraft { word, start: self.at };
         while let Some(c) = self.peek() {
             if matches!(c, '<' | '>') && self.rest().chars().nth(1) == Some('(') {
                 self.process_substitution()?;
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         Ok(draft.word)
     }
 
-    fn piece(&mut self, c: char, draft: &mut Draft) -> Result<(), Unparsed> {
+    fn piece(&mut self, c: char, draft: &mut WordDraft) -> Result<(), CommandSyntaxError> {
         match c {
             '\'' => {
                 draft.word.bare = false;
@@ -189,7 +189,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn escaped(&mut self, text: &mut String) -> Result<(), Unparsed> {
+    fn escaped(&mut self, text: &mut String) -> Result<(), CommandSyntaxError> {
         self.bump();
         match self.peek() {
             None => self.fail("the command ends with a backslash"),
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn single_quoted(&mut self, text: &mut String) -> Result<(), Unparsed> {
+    fn single_quoted(&mut self, text: &mut String) -> Result<(), CommandSyntaxError> {
         self.bump();
         let Some(length) = self.rest().find('\'') else {
             return self.fail("a single quote is not closed");
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    pub(super) fn double_quoted(&mut self, word: &mut Word) -> Result<(), Unparsed> {
+    pub(super) fn double_quoted(&mut self, word: &mut ShellWord) -> Result<(), CommandSyntaxError> {
         self.bump();
         loop {
             match self.peek() {
@@ -235,7 +235,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One character inside double quotes or a here-document.
-    pub(super) fn quoted_piece(&mut self, c: char, word: &mut Word) -> Result<(), Unparsed> {
+    pub(super) fn quoted_piece(&mut self, c: char, word: &mut ShellWord) -> Result<(), CommandSyntaxError> {
         match c {
             '$' if self.looking_at("$\\\n") => self.fail("a `$` goes on after the end of the line"),
             '$' | '`' => self.expansion(word, Quotes::Double),

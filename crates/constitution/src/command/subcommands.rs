@@ -6,7 +6,7 @@ use super::names::lists;
 use super::program_class::among;
 
 /// What may be left open behind the subcommands of a program. `a/b` is the subcommand `b` of `a`.
-struct Open {
+struct DataSubcommands {
     programs: &'static str,
     /// Every word behind them is data.
     any: &'static str,
@@ -18,8 +18,8 @@ struct Open {
     colons: &'static str,
 }
 
-const OPEN: [Open; 21] = [
-    Open {
+const OPEN: [DataSubcommands; 21] = [
+    DataSubcommands {
         programs: "git",
         any: "add apply blame branch cat-file checkout check-ignore cherry-pick commit describe diff grep log ls-files
             ls-tree merge merge-base mv name-rev range-diff rebase reset restore revert rev-list rev-parse rm shortlog
@@ -28,15 +28,15 @@ const OPEN: [Open; 21] = [
         one: "",
         colons: "cat-file diff grep log ls-tree rev-parse show",
     },
-    Open {
+    DataSubcommands {
         programs: "cargo",
         any: "b bench build c check clean clippy d doc fmt metadata nextest/list nextest/run pkgid t test tree",
         colons: "bench nextest/list nextest/run t test",
         named: "",
         one: "",
     },
-    Open { programs: "npm", any: "explain list ls why", one: "run run-script", named: "", colons: "" },
-    Open { programs: "pnpm", any: "list ls why", one: "run", named: "", colons: "" },
+    DataSubcommands { programs: "npm", any: "explain list ls why", one: "run run-script", named: "", colons: "" },
+    DataSubcommands { programs: "pnpm", any: "list ls why", one: "run", named: "", colons: "" },
     any("yarn", "list why"),
     any("go", "build doc fmt list vet version"),
     any("pip", "check freeze list show"),
@@ -56,8 +56,8 @@ const OPEN: [Open; 21] = [
     any("openssl", "asn1parse base64 dgst verify x509"),
 ];
 
-const fn any(programs: &'static str, any: &'static str) -> Open {
-    Open { programs, any, named: "", one: "", colons: "" }
+const fn any(programs: &'static str, any: &'static str) -> DataSubcommands {
+    DataSubcommands { programs, any, named: "", one: "", colons: "" }
 }
 
 /// How many words behind the program have to be named before others are left open; none, if nothing may be. `words` are

@@ -1,7 +1,7 @@
 //! The grants a human can be offered for a command.
 
 use super::pattern::{Colon, is_operand, rendered_words};
-use super::{Grant, Parsed, Word};
+use super::{Grant, Parsed, ShellWord};
 
 /// Grants that cover the line, narrowest first: exactly this command, then with a wildcard for its last word. The first
 /// is always there; patterns are only offered for a single plain command whose program allows them.
@@ -22,7 +22,7 @@ pub fn suggest(parsed: &Parsed) -> Vec<String> {
 }
 
 /// The last word becomes `*`, or `dir/*` where it lies in a directory.
-fn wildcard(words: &[Word]) -> Option<String> {
+fn wildcard(words: &[ShellWord]) -> Option<String> {
     let (last, before) = words.split_last()?;
     if before.is_empty() {
         return None;

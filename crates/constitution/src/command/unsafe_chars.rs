@@ -1,26 +1,26 @@
 //! Characters that make a command look different from what it is.
 
-use super::{Simple, Unparsed};
-use crate::mandate::shown;
+use super::{CommandSyntaxError, SimpleCommand};
+use crate::text::sanitize;
 
 /// Refuses control characters other than tab and newline, blanks other than the ASCII ones, and everything that has no
 /// shape of its own or turns the direction of the text.
-pub(super) fn check_visible(text: &str) -> Result<(), Unparsed> {
+pub(super) fn check_visible(text: &str) -> Result<(), CommandSyntaxError> {
     match text.char_indices().find(|&(_, c)| is_hidden(c)) {
-        Some((at, c)) => Err(Unparsed::Invisible { at, code: u32::from(c) }),
+        Some((at, c)) => Err(CommandSyntaxError::Invisible { at, code: u32::from(c) }),
         None => Ok(()),
     }
 }
 
 /// Programs, options and the names of variables are ASCII; words after them may be in any script.
-pub(super) fn check_ascii(commands: &[Simple]) -> Result<(), Unparsed> {
+pub(super) fn check_ascii(commands: &[SimpleCommand]) -> Result<(), CommandSyntaxError> {
     for simple in commands {
         let options = simple.words.iter().skip(1).filter(|word| word.text.starts_with(is_dash));
         let names = simple.assignments.iter().map(|assignment| assignment.name.as_str());
         let program = simple.words.first();
         let mut checked = program.into_iter().chain(options).map(|word| word.text.as_str()).chain(names);
         if let Some(word) = checked.find(|word| !word.is_ascii()) {
-            return Err(Unparsed::LookAlike { word: shown(word) });
+            return Err(CommandSyntaxError::LookAlike { word: sanitize(word) });
         }
     }
     Ok(())

@@ -15,12 +15,12 @@ pub(super) struct Wrapper {
     /// Whether `X=1` may stand before the program.
     assignments: bool,
     /// How the words after that are run.
-    pub(super) runs: Runs,
+    pub(super) runs: WrapperMode,
 }
 
 /// What a wrapper does with the words after its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Runs {
+pub(super) enum WrapperMode {
     /// A program and its words.
     Program,
     /// They are joined and given to a shell.
@@ -28,7 +28,7 @@ pub(super) enum Runs {
 }
 
 /// What follows the wrapper's own words.
-pub(super) struct Inside<'a> {
+pub(super) struct WrappedCommand<'a> {
     pub(super) command: &'a [String],
     /// Values that are command lines.
     pub(super) code: Vec<&'a str>,
@@ -39,7 +39,7 @@ pub(super) struct Inside<'a> {
 }
 
 const fn plain(name: &'static str, valued: &'static [&'static str]) -> Wrapper {
-    Wrapper { name, valued, code: &[], operands: 0, assignments: false, runs: Runs::Program }
+    Wrapper { name, valued, code: &[], operands: 0, assignments: false, runs: WrapperMode::Program }
 }
 
 const fn after(operands: usize, name: &'static str, valued: &'static [&'static str]) -> Wrapper {
@@ -47,7 +47,7 @@ const fn after(operands: usize, name: &'static str, valued: &'static [&'static s
 }
 
 const fn line(name: &'static str, operands: usize, valued: &'static [&'static str]) -> Wrapper {
-    Wrapper { runs: Runs::Line, ..after(operands, name, valued) }
+    Wrapper { runs: WrapperMode::Line, ..after(operands, name, valued) }
 }
 
 const SUDO: &[&str] = &[
@@ -194,8 +194,9 @@ impl Wrapper {
     }
 
     /// Gets past the wrapper's own words.
-    pub(super) fn inside<'a>(&self, words: &'a [String]) -> Inside<'a> {
-        let mut inside = Inside { command: &[], code: Vec::new(), assignments: Vec::new(), unclear: false };
+    pub(super) fn inside<'a>(&self, words: &'a [String]) -> WrappedCommand<'a> {
+        let mut inside =
+            WrappedCommand { command: &[], code: Vec::new(), assignments: Vec::new(), unclear: false };
         let mut at = self.options(words, 0, &mut inside);
         if self.operands > 0 {
             // `su root -c x`, `ssh host -p 22 x`: options may follow.
@@ -206,7 +207,7 @@ impl Wrapper {
     }
 
     /// The index after the options and assignments that begin at `at`.
-    fn options<'a>(&self, words: &'a [String], mut at: usize, inside: &mut Inside<'a>) -> usize {
+    fn options<'a>(&self, words: &'a [String], mut at: usize, inside: &mut WrappedCommand<'a>) -> usize {
         while let Some(word) = words.get(at) {
             let assignment = self.assignments && word.contains('=');
             if !assignment && !word.starts_with('-') {

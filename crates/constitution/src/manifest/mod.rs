@@ -3,14 +3,14 @@
 //! The built-in manifests are part of the kernel. A house may add manifests for its own tools, and may make a built-in
 //! one stricter; it cannot make one looser.
 
-pub(crate) mod builtin_manifests;
+mod builtin_manifests;
+pub(crate) mod tool_groups;
 
 use serde::{Deserialize, Serialize};
 
 use crate::json5::{self, TextError};
-use crate::mandate::shown;
 use crate::provenance::TakenAs;
-use crate::rules::schema;
+use crate::text::sanitize;
 use crate::trust::Trust;
 
 /// Bytes of a manifest file: seven short keys and room for comments.
@@ -180,18 +180,19 @@ impl Manifest {
     /// or the first that says what it must not.
     pub fn parse(file: &str, id: &str, text: &str) -> Result<Self, Vec<TextError>> {
         let read: Result<Self, _> = json5::read(file, text, MAX_MANIFEST_BYTES);
-        let manifest = read.map_err(|refused| refused.errors)?;
-        let refused = |path: &str, message: String| Err(vec![json5::refusal(file, text, path, message)]);
+        let manifest = read.map_err(|failure| failure.errors)?;
+        let refused =
+            |path: &str, message: String| Err(vec![json5::error_at_path(file, text, path, message)]);
         if !is_tool_name(&manifest.id) {
             return refused(
                 "id",
                 format!(
                     "is `{}`, which cannot name a tool: use letters, digits, `_` and `-`, at most {MAX_ID_BYTES}",
-                    shown(&manifest.id)
+                    sanitize(&manifest.id)
                 ),
             );
         }
-        if schema::is_group(&manifest.id) {
+        if tool_groups::is_group(&manifest.id) {
             return refused("id", "is the name of a group of tools in rules: choose another".to_owned());
         }
         if manifest.id != id {
@@ -200,7 +201,7 @@ impl Manifest {
                 format!(
                     "is `{}`, but the file is named for `{}`: rename one of them",
                     manifest.id,
-                    shown(id)
+                    sanitize(id)
                 ),
             );
         }

@@ -1,6 +1,7 @@
 //! What a house tells one of its agents beyond the law: its own prompt, checked.
 
-use super::{FOOTER, breaks_line, line_like_footer};
+use crate::footer::{FOOTER, line_like_footer};
+use crate::text::breaks_line;
 
 /// Bytes of an agent's prompt: as much as a constitution or a mandate, which are read in every turn too.
 pub const MAX_AGENT_PROMPT_BYTES: usize = 64 * 1024;

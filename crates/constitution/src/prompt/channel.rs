@@ -27,7 +27,7 @@ pub enum ChannelClass {
 /// What of a session's answers is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stored {
+pub enum AnswerRetention {
     /// Pieces too, where the house turned that on.
     All,
     FinalOnly,
@@ -42,7 +42,7 @@ pub struct ChannelPolicy {
     pub streaming: bool,
     /// Whether whatever is sent out for this session waits for a person's yes.
     pub sends_need_approval: bool,
-    pub stores: Stored,
+    pub retention: AnswerRetention,
     /// Whether a transcript may hold secrets: on no channel.
     pub may_hold_secrets: bool,
     /// What the agent is told. Confidential, see [`super::Disclosure`].
@@ -91,7 +91,7 @@ impl ChannelClass {
         let (own, other) = (self.policy(), other.policy());
         own.streaming && !other.streaming
             || !own.sends_need_approval && other.sends_need_approval
-            || own.stores == Stored::All && other.stores == Stored::FinalOnly
+            || own.retention == AnswerRetention::All && other.retention == AnswerRetention::FinalOnly
             || own.may_hold_secrets && !other.may_hold_secrets
     }
 
@@ -100,7 +100,7 @@ impl ChannelClass {
             id: "cli_local.v1",
             streaming: true,
             sends_need_approval: false,
-            stores: Stored::All,
+            retention: AnswerRetention::All,
             may_hold_secrets: false,
             prompt: CLI_LOCAL,
         };
@@ -108,7 +108,7 @@ impl ChannelClass {
             id: "external_message.v1",
             streaming: false,
             sends_need_approval: true,
-            stores: Stored::FinalOnly,
+            retention: AnswerRetention::FinalOnly,
             may_hold_secrets: false,
             prompt: EXTERNAL_MESSAGE,
         };
@@ -216,19 +216,19 @@ mod tests {
     #[test]
     fn classes_have_these_policies() {
         let policies = ChannelClass::ALL.map(|class| {
-            let ChannelPolicy { id, streaming, sends_need_approval, stores, may_hold_secrets, .. } =
+            let ChannelPolicy { id, streaming, sends_need_approval, retention, may_hold_secrets, .. } =
                 class.policy();
             assert!(!may_hold_secrets);
-            (id, streaming, sends_need_approval, stores)
+            (id, streaming, sends_need_approval, retention)
         });
         assert_eq!(
             policies,
             [
-                ("cli_local.v1", true, false, Stored::All),
-                ("rpc_local.v1", true, false, Stored::All),
-                ("internal.v1", false, true, Stored::All),
-                ("external_email.v1", false, true, Stored::FinalOnly),
-                ("external_message.v1", false, true, Stored::FinalOnly),
+                ("cli_local.v1", true, false, AnswerRetention::All),
+                ("rpc_local.v1", true, false, AnswerRetention::All),
+                ("internal.v1", false, true, AnswerRetention::All),
+                ("external_email.v1", false, true, AnswerRetention::FinalOnly),
+                ("external_message.v1", false, true, AnswerRetention::FinalOnly),
             ]
         );
         for class in ChannelClass::ALL {

@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::Layer;
+use super::PromptLayer;
 use crate::hash::ConstitutionHash;
 
 /// The prompt of one model call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
-    pub base: BaseId,
+pub struct PromptManifest {
+    pub base: BasePromptId,
     pub constitution_hash: ConstitutionHash,
     /// The mandate's name; its words are among those that the constitution's hash is made of.
     pub mandate: String,
@@ -19,12 +19,12 @@ pub struct Manifest {
     pub channel_policy: String,
     pub user_message_sha256: String,
     /// The layers that were there, first to last.
-    pub order: Vec<Layer>,
+    pub order: Vec<PromptLayer>,
 }
 
 /// The base prompt, by name and hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BaseId {
+pub struct BasePromptId {
     pub version_id: String,
     pub sha256: String,
 }

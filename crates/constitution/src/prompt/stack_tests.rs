@@ -2,8 +2,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::bundle::Texts;
 use crate::prompt::{BOARD_HEADING, FOOTER, assemble, board_note};
+use crate::texts::Texts;
 
 const CLERK: &str = "---\ntools: read\n---\nFile things.\n";
 
@@ -47,10 +47,10 @@ fn the_order_holds_for_every_channel_with_and_without_an_agent_prompt() {
     for channel in ChannelClass::ALL {
         for agent in [None, Some("You sort letters.")] {
             let stack = stack(agent, channel);
-            let layers: Vec<Layer> = stack.layers().collect();
-            assert!(layers.is_sorted() && layers.first() == Some(&Layer::Base), "{layers:?}");
-            assert_eq!(layers.last(), Some(&Layer::Channel));
-            assert_eq!(layers.contains(&Layer::Agent), agent.is_some());
+            let layers: Vec<PromptLayer> = stack.layers().collect();
+            assert!(layers.is_sorted() && layers.first() == Some(&PromptLayer::Base), "{layers:?}");
+            assert_eq!(layers.last(), Some(&PromptLayer::Channel));
+            assert_eq!(layers.contains(&PromptLayer::Agent), agent.is_some());
             assert_eq!(layers.len(), stack.parts().len());
             // Nothing in it depends on when it is made.
             assert_eq!(stack, self::stack(agent, channel));
@@ -114,14 +114,17 @@ fn the_manifest_proves_the_ordering() {
         })
     );
     let without = stack(None, ChannelClass::CliLocal).manifest("hello");
-    assert_eq!(without.order, [Layer::Base, Layer::Constitution, Layer::Channel, Layer::User]);
+    assert_eq!(
+        without.order,
+        [PromptLayer::Base, PromptLayer::Constitution, PromptLayer::Channel, PromptLayer::User]
+    );
     assert_eq!(without.agent_prompt_sha256, None);
     let text = serde_json::to_string(&manifest).unwrap();
-    assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), manifest);
+    assert_eq!(serde_json::from_str::<PromptManifest>(&text).unwrap(), manifest);
 }
 
 /// Every text in a manifest that is not an id.
-fn values(manifest: &Manifest) -> String {
+fn values(manifest: &PromptManifest) -> String {
     let mut value = serde_json::to_value(manifest).unwrap();
     for id in ["mandate", "channel_policy", "order"] {
         value.as_object_mut().unwrap().remove(id);

@@ -1,6 +1,7 @@
 use super::*;
-use crate::bundle::Texts;
 use crate::mandate::DEFAULT_MANDATE_TEXT;
+use crate::text::breaks_line;
+use crate::texts::Texts;
 
 const TOOLS: [&str; 3] = ["read", "search", "send_message"];
 

@@ -5,7 +5,7 @@ use super::glob::Glob;
 
 /// What is known of one attribute.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known<'c> {
+pub(super) struct AttributeDomain<'c> {
     present: Option<bool>,
     pub(super) flag: Option<bool>,
     text: Option<&'c str>,
@@ -22,13 +22,13 @@ pub(super) struct Known<'c> {
     is_set: Option<&'c [String]>,
 }
 
-impl<'c> Known<'c> {
-    pub(super) fn is_present(&mut self, present: bool) -> bool {
+impl<'c> AttributeDomain<'c> {
+    pub(super) fn set_presence(&mut self, present: bool) -> bool {
         *self.present.get_or_insert(present) == present
     }
 
-    /// Takes in a comparison; says whether it agrees with what was known.
-    pub(super) fn learn(&mut self, comparison: &'c Condition, want: bool) -> bool {
+    /// Takes in a comparison; says whether it is_satisfiable with what was known.
+    pub(super) fn restrict(&mut self, comparison: &'c Condition, want: bool) -> bool {
         match (comparison, want) {
             (Condition::Flag(_, flag), want) => {
                 let flag = *flag == want;
@@ -70,7 +70,7 @@ impl<'c> Known<'c> {
                 _,
             ) => {}
         }
-        self.agrees()
+        self.is_satisfiable()
     }
 
     fn at_least(&mut self, bound: Option<i64>) {
@@ -85,7 +85,7 @@ impl<'c> Known<'c> {
     }
 
     /// Whether some value is all that is known of it.
-    fn agrees(&self) -> bool {
+    fn is_satisfiable(&self) -> bool {
         if let (Some(least), Some(most)) = (self.least, self.most)
             && least > most
         {

@@ -9,8 +9,8 @@ use super::schema::{ALWAYS, OF_ARGS};
 
 /// What rules look at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Reads {
-    /// Names of the context's attributes.
+pub(crate) struct AttributeUsage {
+    /// EntityTypes of the context's attributes.
     pub(crate) context: BTreeSet<String>,
     /// Whether attributes of the agent or the session are read.
     pub(crate) entities: bool,
@@ -23,22 +23,22 @@ pub(crate) struct Reads {
     pub(crate) who: bool,
 }
 
-impl Reads {
-    /// Of one rule. Where its tree cannot be had, it reads everything.
+impl AttributeUsage {
+    /// Of one rule. Where its tree cannot be had, it usage everything.
     pub(crate) fn of(policy: &Policy) -> Self {
-        let mut reads = Self::default();
+        let mut usage = Self::default();
         match policy.to_json() {
-            Ok(tree) => reads.walk(tree.get("conditions").unwrap_or(&Value::Null)),
-            Err(_) => reads.everything(),
+            Ok(tree) => usage.walk(tree.get("conditions").unwrap_or(&Value::Null)),
+            Err(_) => usage.everything(),
         }
-        let has = |name: &str| reads.context.contains(name);
+        let has = |name: &str| usage.context.contains(name);
         Self {
             args: OF_ARGS.iter().any(|(name, _)| has(name)),
             approved: has("approved"),
             trust: has("trust"),
             private: has("private"),
-            who: reads.entities || has("mandate") || has("owner_args"),
-            ..reads
+            who: usage.entities || has("mandate") || has("owner_args"),
+            ..usage
         }
     }
 
@@ -82,24 +82,24 @@ fn of_context(operand: &Value) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn reads(condition: &str) -> (String, bool) {
+    fn usage(condition: &str) -> (String, bool) {
         let text = format!("forbid(principal, action, resource) when {{ {condition} }};");
-        let reads = Reads::of(&Policy::parse(None, text).unwrap());
-        (reads.context.into_iter().collect::<Vec<_>>().join(" "), reads.entities)
+        let usage = AttributeUsage::of(&Policy::parse(None, text).unwrap());
+        (usage.context.into_iter().collect::<Vec<_>>().join(" "), usage.entities)
     }
 
     #[test]
     fn every_attribute_is_found() {
-        assert_eq!(reads("context.trust < 2 && !context.approved"), ("approved trust".to_owned(), false));
-        assert_eq!(reads("context has host && [context.host].contains(\"a\")"), ("host".to_owned(), false));
+        assert_eq!(usage("context.trust < 2 && !context.approved"), ("approved trust".to_owned(), false));
+        assert_eq!(usage("context has host && [context.host].contains(\"a\")"), ("host".to_owned(), false));
         assert_eq!(
-            reads("if context.private then context has path && context.path like \"a*\" else false"),
+            usage("if context.private then context has path && context.path like \"a*\" else false"),
             ("path private".to_owned(), false)
         );
-        assert_eq!(reads("context[\"trust\"] == 1"), ("trust".to_owned(), false));
-        assert_eq!(reads("principal.kind == \"main\""), (String::new(), true));
-        assert_eq!(reads("resource has class"), (String::new(), true));
-        assert_eq!(reads("context == {}").0.split(' ').count(), ALWAYS.len() + OF_ARGS.len());
-        assert_eq!(reads("true"), (String::new(), false));
+        assert_eq!(usage("context[\"trust\"] == 1"), ("trust".to_owned(), false));
+        assert_eq!(usage("principal.kind == \"main\""), (String::new(), true));
+        assert_eq!(usage("resource has class"), (String::new(), true));
+        assert_eq!(usage("context == {}").0.split(' ').count(), ALWAYS.len() + OF_ARGS.len());
+        assert_eq!(usage("true"), (String::new(), false));
     }
 }

@@ -4,7 +4,7 @@
 //! `forbid` denies, unless it lets approved calls pass (`unless { context.approved }`): then it asks. `permit` waives
 //! the approval that a side effect needs, and nothing else. A call that no rule matches is left as it was.
 //!
-//! Rules are sorted by tool when they are loaded, so that a call meets only those whose scope can match it; of those,
+//! RuleSet are sorted by tool when they are loaded, so that a call meets only those whose scope can match it; of those,
 //! most are passed by on the first words of their condition. A rule that fails while it is evaluated denies the call.
 
 mod attribute_domain;
@@ -30,13 +30,13 @@ use cedar_policy::{
 pub(crate) use load::Rule;
 pub use load::{MAX_RULE_BYTES, MAX_RULES};
 
-use self::call_view::{View, views};
-use self::request::{Action, Names, NoRequest};
-use crate::bundle::Constitution;
-use crate::decision_trace::Inquiry;
+use self::call_view::{CallView, call_views};
+use self::request::{CedarAction, CedarRequestError, EntityTypes};
+use crate::decision_trace::DecisionTrace;
 use crate::facts::{Facts, Stage};
 use crate::json5::TextError;
 use crate::manifest::Manifest;
+use crate::manifest::tool_groups::groups;
 use crate::verdict::Decision;
 
 /// Agents that may stand behind one another. Each must be allowed what the last one does.
@@ -44,26 +44,26 @@ const MAX_CHAIN: usize = 16;
 
 /// All rules of a house.
 #[derive(Debug, Clone)]
-pub(crate) struct Rules {
+pub(crate) struct RuleSet {
     all: Vec<Arc<Rule>>,
     /// Where each id stands in `all`.
     places: BTreeMap<String, usize>,
     /// For each of `all`, the tools that its scope can match, sorted.
     tools: Vec<Vec<String>>,
-    slices: BTreeMap<String, Slice>,
-    names: Names,
+    slices: BTreeMap<String, ToolRules>,
+    names: EntityTypes,
 }
 
 /// The rules whose scope can match one tool.
 #[derive(Debug, Clone)]
-struct Slice {
-    action: Action,
+struct ToolRules {
+    action: CedarAction,
     rules: Vec<Arc<Rule>>,
 }
 
 /// What the rules say of a call: their ids.
 #[derive(Debug, Default)]
-struct Answers<'a> {
+struct MatchedRules<'a> {
     denied: Vec<&'a str>,
     asked: Vec<&'a str>,
     permitted: Option<&'a str>,
@@ -71,15 +71,15 @@ struct Answers<'a> {
 
 /// What one rule says of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum RuleAnswer {
     Silent,
     Permits,
     Asks,
     Denies,
 }
 
-impl Rules {
-    /// Reads all files of rules, by name.
+impl RuleSet {
+    /// AttributeUsage all files of rules, by name.
     pub(crate) fn load(
         files: &BTreeMap<String, String>,
         tools: &BTreeSet<String>,
@@ -88,7 +88,7 @@ impl Rules {
         let broken =
             |message: String| vec![TextError { file: "policy".to_owned(), line: 1, column: 1, message }];
         let no_schema = || broken("the schema of the rules cannot be made: report this as a bug".to_owned());
-        let names = Names::new().ok_or_else(no_schema)?;
+        let names = EntityTypes::new().ok_or_else(no_schema)?;
         if files.is_empty() {
             let (all, places, tools) = (Vec::new(), BTreeMap::new(), Vec::new());
             return Ok(Self { all, places, tools, slices: BTreeMap::new(), names });
@@ -97,18 +97,18 @@ impl Rules {
             broken(format!("the schema of the rules cannot be made ({error}): report this as a bug"))
         })?;
         let all: Vec<Arc<Rule>> = load::load(files, &schema)?.into_iter().map(Arc::new).collect();
-        let mut slices: BTreeMap<String, Slice> = BTreeMap::new();
+        let mut slices: BTreeMap<String, ToolRules> = BTreeMap::new();
         for tool in tools {
-            let slice = Slice::new(&all, tool, manifests.get(tool)).ok_or_else(no_schema)?;
-            if !slice.rules.is_empty() {
-                slices.insert(tool.clone(), slice);
+            let tool_rules = ToolRules::new(&all, tool, manifests.get(tool)).ok_or_else(no_schema)?;
+            if !tool_rules.rules.is_empty() {
+                slices.insert(tool.clone(), tool_rules);
             }
         }
         let places: BTreeMap<String, usize> =
             all.iter().enumerate().map(|(at, rule)| (rule.id.clone(), at)).collect();
         let mut own = vec![Vec::new(); all.len()];
-        for (tool, slice) in &slices {
-            for at in slice.rules.iter().filter_map(|rule| places.get(&rule.id)) {
+        for (tool, tool_rules) in &slices {
+            for at in tool_rules.rules.iter().filter_map(|rule| places.get(&rule.id)) {
                 own[*at].push(tool.clone());
             }
         }
@@ -128,35 +128,30 @@ impl Rules {
         self.places.get(id).and_then(|at| self.all.get(*at)).map(AsRef::as_ref)
     }
 
-    /// Tells `inquiry` what the rules say of a call, and names the permit that waives its approval.
-    pub(crate) fn decide(
-        &self,
-        law: &Constitution,
-        facts: &Facts,
-        inquiry: &mut Inquiry<'_>,
-    ) -> Option<String> {
-        let slice = self.slices.get(&facts.tool)?;
-        let answers = match self.answers(slice, law, facts) {
+    /// Tells `inquiry` what the rules say of a call on a channel of this class, and names the permit that waives its approval.
+    pub(crate) fn decide(&self, class: &str, facts: &Facts, trace: &mut DecisionTrace<'_>) -> Option<String> {
+        let tool_rules = self.slices.get(&facts.tool)?;
+        let answers = match self.answers(tool_rules, class, facts) {
             Ok(answers) => answers,
             Err(reason) => {
                 let would_allow = Some("an operator can mend the rule, or the call its arguments".to_owned());
-                inquiry.spoke(Decision::Deny, "policy.error", reason, would_allow);
+                trace.object(Decision::Deny, "policy.error", reason, would_allow);
                 return None;
             }
         };
         for id in &answers.denied {
-            inquiry.spoke(Decision::Deny, format!("policy.{id}"), self.reason(id, "forbids it"), None);
+            trace.object(Decision::Deny, format!("policy.{id}"), self.reason(id, "forbids it"), None);
         }
         for id in &answers.asked {
             let (reason, would_allow) =
                 (self.reason(id, "wants a person to see it"), "a person can approve it");
-            inquiry.spoke(Decision::Ask, format!("policy.{id}"), reason, Some(would_allow.to_owned()));
+            trace.object(Decision::Ask, format!("policy.{id}"), reason, Some(would_allow.to_owned()));
         }
         if answers.denied.is_empty() && answers.asked.is_empty() {
-            inquiry.passed("policy", || "no rule of the operator objects".to_owned());
+            trace.record_pass("policy", || "no rule of the operator objects".to_owned());
         }
         answers.permitted.map(|id| {
-            inquiry.noted(&format!("policy.{id}"), "it permits the call without a person");
+            trace.record_note(&format!("policy.{id}"), "it permits the call without a person");
             format!("permit.{id}")
         })
     }
@@ -170,21 +165,20 @@ impl Rules {
     /// What all rules of the tool say; an error is the sentence that says which of them failed.
     fn answers<'a>(
         &self,
-        slice: &'a Slice,
-        law: &Constitution,
+        tool_rules: &'a ToolRules,
+        class: &str,
         facts: &Facts,
-    ) -> Result<Answers<'a>, String> {
+    ) -> Result<MatchedRules<'a>, String> {
         if facts.mandates.len() > MAX_CHAIN {
             return Err(format!("more than {MAX_CHAIN} agents stand behind this call"));
         }
-        let class = law.settings().class_of(&facts.channel);
-        let mut answers = Answers::default();
-        for rule in &slice.rules {
+        let mut answers = MatchedRules::default();
+        for rule in &tool_rules.rules {
             // An offer has no arguments yet; rules about them speak when there are some.
-            if facts.stage == Stage::Offer && rule.reads.args {
+            if facts.stage == Stage::Offer && rule.usage.args {
                 continue;
             }
-            if let Some(unseen) = facts.args.unseen.iter().find(|name| rule.reads.context.contains(*name)) {
+            if let Some(unseen) = facts.args.unseen.iter().find(|name| rule.usage.context.contains(*name)) {
                 // A permit that cannot see does not hold; a rule that cannot see must not be passed.
                 if rule.forbids {
                     let form = "which this call has in a form that no rule can look at";
@@ -192,15 +186,15 @@ impl Rules {
                 }
                 continue;
             }
-            let views = views(&rule.reads, facts, class);
-            let answer = self.answer(&slice.action, rule, views);
+            let call_views = call_views(&rule.usage, facts, class);
+            let answer = self.answer(&tool_rules.action, rule, call_views);
             match answer
                 .map_err(|_| format!("the rule `{}` could not be evaluated for this call", rule.id))?
             {
-                Answer::Silent => {}
-                Answer::Denies => answers.denied.push(&rule.id),
-                Answer::Asks => answers.asked.push(&rule.id),
-                Answer::Permits => answers.permitted = answers.permitted.or(Some(&rule.id)),
+                RuleAnswer::Silent => {}
+                RuleAnswer::Denies => answers.denied.push(&rule.id),
+                RuleAnswer::Asks => answers.asked.push(&rule.id),
+                RuleAnswer::Permits => answers.permitted = answers.permitted.or(Some(&rule.id)),
             }
         }
         Ok(answers)
@@ -209,54 +203,59 @@ impl Rules {
     /// A rule forbids what it forbids in any view, and permits what it permits in every view.
     fn answer<'v>(
         &self,
-        action: &Action,
+        action: &CedarAction,
         rule: &Rule,
-        mut views: impl Iterator<Item = View<'v>>,
-    ) -> Result<Answer, NoRequest> {
+        mut call_views: impl Iterator<Item = CallView<'v>>,
+    ) -> Result<RuleAnswer, CedarRequestError> {
         if !rule.forbids {
-            let all = views.try_fold(true, |all, view| Ok(all && self.matches(action, rule, &view)?))?;
-            return Ok(if all { Answer::Permits } else { Answer::Silent });
+            let all = call_views.try_fold(true, |all, view| Ok(all && self.matches(action, rule, &view)?))?;
+            return Ok(if all { RuleAnswer::Permits } else { RuleAnswer::Silent });
         }
-        let mut answer = Answer::Silent;
-        for view in views {
+        let mut answer = RuleAnswer::Silent;
+        for view in call_views {
             let before = self.matches(action, rule, &view)?;
             let after =
-                if rule.reads.approved { self.matches(action, rule, &view.once_approved())? } else { before };
+                if rule.usage.approved { self.matches(action, rule, &view.with_approval())? } else { before };
             match (before, after) {
-                (_, true) => return Ok(Answer::Denies),
-                (true, false) => answer = Answer::Asks,
+                (_, true) => return Ok(RuleAnswer::Denies),
+                (true, false) => answer = RuleAnswer::Asks,
                 (false, false) => {}
             }
         }
         Ok(answer)
     }
 
-    fn matches(&self, action: &Action, rule: &Rule, view: &View<'_>) -> Result<bool, NoRequest> {
-        if !rule.guard.passes(view) {
+    fn matches(
+        &self,
+        action: &CedarAction,
+        rule: &Rule,
+        view: &CallView<'_>,
+    ) -> Result<bool, CedarRequestError> {
+        if !rule.prefilter.passes(view) {
             return Ok(false);
         }
         let own;
-        let entities = if rule.reads.entities {
+        let entities = if rule.usage.entities {
             own = self.names.entities(action, view)?;
             &own
         } else {
             &action.alone
         };
-        let request = self.names.request(action, &rule.reads, view)?;
+        let request = self.names.request(action, &rule.usage, view)?;
         let response = Authorizer::new().is_authorized(&request, &rule.set, entities);
         if response.diagnostics().errors().next().is_some() {
-            return Err(NoRequest);
+            return Err(CedarRequestError);
         }
         Ok(response.diagnostics().reason().next().is_some())
     }
 }
 
-impl Slice {
+impl ToolRules {
     fn new(all: &[Arc<Rule>], tool: &str, manifest: Option<&Manifest>) -> Option<Self> {
         let kind: EntityTypeName = format!("{}::Action", schema::NAMESPACE).parse().ok()?;
         let name = |name: &str| EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(name));
         let uid = name(tool);
-        let groups: Vec<EntityUid> = schema::groups(manifest).into_iter().map(name).collect();
+        let groups: Vec<EntityUid> = groups(manifest).into_iter().map(name).collect();
         let matching = |rule: &&Arc<Rule>| match &rule.scope.action {
             ActionConstraint::Any => true,
             ActionConstraint::Eq(own) => *own == uid,
@@ -265,7 +264,7 @@ impl Slice {
         let rules: Vec<Arc<Rule>> = all.iter().filter(matching).cloned().collect();
         let entity = Entity::new_no_attrs(uid.clone(), groups.into_iter().collect());
         let alone = Entities::from_entities([entity.clone()], None).ok()?;
-        Some(Self { action: Action { uid, entity, alone }, rules })
+        Some(Self { action: CedarAction { uid, entity, alone }, rules })
     }
 }
 

@@ -3,32 +3,32 @@
 //! Most rules are simple comparisons (`context has path && context.path like "secrets/*"`), and most calls fail them.
 //! What is understood of a rule's condition is kept in a form that is compared in nanoseconds, in the order in which
 //! Cedar looks at it; if that is false, so is the rule. Whatever is not understood may be anything, and what passes is
-//! for Cedar alone to decide: a guard never makes a rule match.
+//! for Cedar alone to decide: a prefilter never makes a rule match.
 
 use cedar_policy::{EntityId, EntityTypeName, EntityUid, Policy, PrincipalConstraint};
 
-use super::call_view::View;
+use super::call_view::CallView;
 use super::condition::Condition;
 
 /// What must hold for a rule to match, as far as it is understood.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Guard {
+pub(crate) struct Prefilter {
     agent: Option<String>,
     conditions: Vec<Condition>,
 }
 
-impl Guard {
+impl Prefilter {
     pub(crate) fn of(policy: &Policy) -> Self {
-        let mut guard = Self::default();
+        let mut prefilter = Self::default();
         if let PrincipalConstraint::Eq(agent) = policy.principal_constraint()
             && let Ok(kind) = "Tribune::Agent".parse::<EntityTypeName>()
         {
             let id = agent.id().unescaped().to_owned();
             let same = agent == EntityUid::from_type_name_and_id(kind, EntityId::new(&id));
-            guard.agent = same.then_some(id);
+            prefilter.agent = same.then_some(id);
         }
-        guard.conditions = Condition::all_of(&policy.to_json().unwrap_or_default());
-        guard
+        prefilter.conditions = Condition::all_of(&policy.to_json().unwrap_or_default());
+        prefilter
     }
 
     /// The one agent that the rule is for.
@@ -42,7 +42,7 @@ impl Guard {
     }
 
     /// Whether the rule may match.
-    pub(crate) fn passes(&self, view: &View<'_>) -> bool {
+    pub(crate) fn passes(&self, view: &CallView<'_>) -> bool {
         if self.agent.as_ref().is_some_and(|agent| *agent != view.facts.agent) {
             return false;
         }
@@ -60,17 +60,20 @@ impl Guard {
 
 #[cfg(test)]
 mod tests {
-    use super::super::attribute_usage::Reads;
-    use super::super::call_view::views;
+    use super::super::attribute_usage::AttributeUsage;
+    use super::super::call_view::call_views;
     use super::*;
     use crate::facts::Facts;
 
-    fn guard(condition: &str) -> Guard {
-        Guard::of(&Policy::parse(None, format!("forbid(principal, action, resource) {condition};")).unwrap())
+    fn prefilter(condition: &str) -> Prefilter {
+        Prefilter::of(
+            &Policy::parse(None, format!("forbid(principal, action, resource) {condition};")).unwrap(),
+        )
     }
 
     fn passes(condition: &str, facts: &Facts) -> bool {
-        guard(condition).passes(&views(&Reads::default(), facts, "internal").next().unwrap())
+        prefilter(condition)
+            .passes(&call_views(&AttributeUsage::default(), facts, "internal").next().unwrap())
     }
 
     #[test]

@@ -3,22 +3,22 @@
 //! Every way in which the conditions could come true is followed until what they say of one attribute contradicts itself.
 //! What is not understood could be anything. So "cannot hold" is certain, and "can hold" is not.
 
-use super::attribute_domain::Known;
-use super::condition::{Condition, Subject};
+use super::attribute_domain::AttributeDomain;
+use super::condition::{AttributeRef, Condition};
 
 /// Ways that are followed before it is given up and the conditions are taken to be possible.
-const MAX_WAYS: usize = 512;
+const MAX_EXPANSIONS: usize = 512;
 
 /// Ways in which one rule can match that are told apart; each is held against every other rule.
-const MAX_CASES: usize = 16;
+const MAX_BRANCHES: usize = 16;
 
 /// What is known of the attributes before any condition speaks.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct World(Vec<(Subject, Domain)>);
+pub(crate) struct InitialDomains(Vec<(AttributeRef, ValueSet)>);
 
 /// The values that an attribute can have.
 #[derive(Debug, Clone)]
-enum Domain {
+enum ValueSet {
     Between(i64, i64),
     OneOf(Vec<String>),
     Flag(bool),
@@ -26,14 +26,14 @@ enum Domain {
 
 /// One way in which conditions hold: what it says of each attribute.
 #[derive(Debug, Clone)]
-pub(crate) struct Case<'c> {
-    world: &'c World,
-    known: Vec<(Subject, Known<'c>)>,
+pub(crate) struct Branch<'c> {
+    initial: &'c InitialDomains,
+    known: Vec<(AttributeRef, AttributeDomain<'c>)>,
 }
 
 /// What becomes of a condition when it is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum Evaluation {
     Holds,
     Refuted,
     /// It has no value, because something in it overflows.
@@ -41,143 +41,151 @@ enum End {
 }
 
 /// Conditions, and how each is to end.
-type Wanted<'c> = Vec<(&'c Condition, End)>;
+type Goals<'c> = Vec<(&'c Condition, Evaluation)>;
 
-/// There are more ways than are followed.
+/// There are more budget than are followed.
 #[derive(Debug)]
-struct TooMany;
+struct BranchLimit;
 
-impl World {
-    /// A number between two bounds.
-    pub(crate) fn between(mut self, subject: Subject, least: i64, most: i64) -> Self {
-        self.0.push((subject, Domain::Between(least, most)));
+impl InitialDomains {
+    /// A number int_range two bounds.
+    pub(crate) fn int_range(mut self, attribute: AttributeRef, least: i64, most: i64) -> Self {
+        self.0.push((attribute, ValueSet::Between(least, most)));
         self
     }
 
     /// One of these texts.
-    pub(crate) fn one_of<'w>(mut self, subject: Subject, words: impl IntoIterator<Item = &'w str>) -> Self {
-        self.0.push((subject, Domain::OneOf(words.into_iter().map(str::to_owned).collect())));
+    pub(crate) fn one_of<'w>(
+        mut self,
+        attribute: AttributeRef,
+        words: impl IntoIterator<Item = &'w str>,
+    ) -> Self {
+        self.0.push((attribute, ValueSet::OneOf(words.into_iter().map(str::to_owned).collect())));
         self
     }
 
-    pub(crate) fn flag(mut self, subject: Subject, flag: bool) -> Self {
-        self.0.push((subject, Domain::Flag(flag)));
+    pub(crate) fn flag(mut self, attribute: AttributeRef, flag: bool) -> Self {
+        self.0.push((attribute, ValueSet::Flag(flag)));
         self
     }
 
-    /// The ways in which all conditions hold: none if they cannot, `None` if there are too many to tell apart.
-    pub(crate) fn cases<'c>(&'c self, conditions: &'c [Condition]) -> Option<Vec<Case<'c>>> {
-        let (mut cases, mut ways) = (Vec::new(), MAX_WAYS);
-        let wanted = conditions.iter().map(|condition| (condition, End::Holds)).collect();
-        let followed = self.anything().follow(wanted, &mut ways, &mut |case| {
-            cases.push(case);
-            if cases.len() > MAX_CASES { Err(TooMany) } else { Ok(()) }
+    /// The budget in which all conditions hold: none if they cannot, `None` if there are too many to tell apart.
+    pub(crate) fn branches<'c>(&'c self, conditions: &'c [Condition]) -> Option<Vec<Branch<'c>>> {
+        let (mut branches, mut budget) = (Vec::new(), MAX_EXPANSIONS);
+        let goals = conditions.iter().map(|condition| (condition, Evaluation::Holds)).collect();
+        let followed = self.anything().expand(goals, &mut budget, &mut |branch| {
+            branches.push(branch);
+            if branches.len() > MAX_BRANCHES { Err(BranchLimit) } else { Ok(()) }
         });
-        followed.is_ok().then_some(cases)
+        followed.is_ok().then_some(branches)
     }
 
     /// Whether evaluating the conditions one after the other can fail.
     pub(crate) fn can_fail(&self, conditions: &[Condition]) -> bool {
-        self.anything().can_end(conditions, End::Fails)
+        self.anything().can_evaluate_to(conditions, Evaluation::Fails)
     }
 
     /// Whether the conditions can come out as not holding.
-    pub(crate) fn can_refute(&self, conditions: &[Condition]) -> bool {
-        self.anything().can_refute(conditions)
+    pub(crate) fn can_be_false(&self, conditions: &[Condition]) -> bool {
+        self.anything().can_be_false(conditions)
     }
 
-    fn anything(&self) -> Case<'_> {
-        Case { world: self, known: Vec::new() }
+    fn anything(&self) -> Branch<'_> {
+        Branch { initial: self, known: Vec::new() }
     }
 
-    fn known(&self, subject: Subject) -> Known<'_> {
-        let mut known = Known::default();
-        for (_, domain) in self.0.iter().filter(|(own, _)| *own == subject) {
+    fn known(&self, attribute: AttributeRef) -> AttributeDomain<'_> {
+        let mut known = AttributeDomain::default();
+        for (_, domain) in self.0.iter().filter(|(own, _)| *own == attribute) {
             match domain {
-                Domain::Between(least, most) => (known.least, known.most) = (Some(*least), Some(*most)),
-                Domain::OneOf(words) => known.words = Some(words),
-                Domain::Flag(flag) => known.flag = Some(*flag),
+                ValueSet::Between(least, most) => (known.least, known.most) = (Some(*least), Some(*most)),
+                ValueSet::OneOf(words) => known.words = Some(words),
+                ValueSet::Flag(flag) => known.flag = Some(*flag),
             }
         }
         known
     }
 }
 
-impl<'c> Case<'c> {
-    /// Whether the conditions can come out as not holding in this case.
-    pub(crate) fn can_refute(&self, conditions: &'c [Condition]) -> bool {
-        self.can_end(conditions, End::Refuted)
+impl<'c> Branch<'c> {
+    /// Whether the conditions can come out as not holding in this branch.
+    pub(crate) fn can_be_false(&self, conditions: &'c [Condition]) -> bool {
+        self.can_evaluate_to(conditions, Evaluation::Refuted)
     }
 
     /// Whether conditions that are evaluated one after the other can end like this at one of them.
-    fn can_end(&self, conditions: &'c [Condition], end: End) -> bool {
-        let mut ways = MAX_WAYS;
+    fn can_evaluate_to(&self, conditions: &'c [Condition], end: Evaluation) -> bool {
+        let mut budget = MAX_EXPANSIONS;
         (0..conditions.len()).any(|at| {
-            let held = conditions.iter().take(at).map(|condition| (condition, End::Holds));
+            let held = conditions.iter().take(at).map(|condition| (condition, Evaluation::Holds));
             let last = conditions.iter().skip(at).take(1).map(|condition| (condition, end));
             // The first way that is found ends the search, like giving it up.
-            self.clone().follow(held.chain(last).collect(), &mut ways, &mut |_| Err(TooMany)).is_err()
+            self.clone().expand(held.chain(last).collect(), &mut budget, &mut |_| Err(BranchLimit)).is_err()
         })
     }
 
-    /// Hands every way in which the conditions end as wanted to `found`.
-    fn follow(
+    /// Hands every way in which the conditions end as goals to `found`.
+    fn expand(
         mut self,
-        mut wanted: Wanted<'c>,
-        ways: &mut usize,
-        found: &mut dyn FnMut(Self) -> Result<(), TooMany>,
-    ) -> Result<(), TooMany> {
-        while let Some((condition, end)) = wanted.pop() {
+        mut goals: Goals<'c>,
+        budget: &mut usize,
+        found: &mut dyn FnMut(Self) -> Result<(), BranchLimit>,
+    ) -> Result<(), BranchLimit> {
+        while let Some((condition, end)) = goals.pop() {
             let (left, right, passing) = match (condition, end) {
-                (Condition::Unknown, _) | (Condition::Opaque, End::Holds | End::Refuted) => continue,
-                (Condition::Always(true), End::Holds) | (Condition::Always(false), End::Refuted) => continue,
+                (Condition::Unknown, _) | (Condition::Opaque, Evaluation::Holds | Evaluation::Refuted) => {
+                    continue;
+                }
+                (Condition::Always(true), Evaluation::Holds)
+                | (Condition::Always(false), Evaluation::Refuted) => continue,
                 (Condition::Opaque | Condition::Always(_), _) => return Ok(()),
                 (Condition::Not(inner), end) => {
-                    wanted.push((inner, end.negated()));
+                    goals.push((inner, end.negated()));
                     continue;
                 }
-                (Condition::And(left, right), End::Holds) | (Condition::Or(left, right), End::Refuted) => {
-                    wanted.extend([(&**left, end), (&**right, end)]);
+                (Condition::And(left, right), Evaluation::Holds)
+                | (Condition::Or(left, right), Evaluation::Refuted) => {
+                    goals.extend([(&**left, end), (&**right, end)]);
                     continue;
                 }
-                (Condition::And(left, right), _) => (left, right, End::Holds),
-                (Condition::Or(left, right), _) => (left, right, End::Refuted),
+                (Condition::And(left, right), _) => (left, right, Evaluation::Holds),
+                (Condition::Or(left, right), _) => (left, right, Evaluation::Refuted),
                 (comparison, end) => {
-                    if !self.takes_in(comparison, end) {
+                    if !self.assume(comparison, end) {
                         return Ok(());
                     }
                     continue;
                 }
             };
             // It ends so at its left side, or gets past that and ends so at its right.
-            *ways = ways.checked_sub(1).ok_or(TooMany)?;
-            let mut at_left = wanted.clone();
+            *budget = budget.checked_sub(1).ok_or(BranchLimit)?;
+            let mut at_left = goals.clone();
             at_left.push((left, end));
-            wanted.extend([(&**left, passing), (&**right, end)]);
-            self.clone().follow(at_left, ways, found)?;
+            goals.extend([(&**left, passing), (&**right, end)]);
+            self.clone().expand(at_left, budget, found)?;
         }
         found(self)
     }
 
-    /// Takes in a comparison; says whether it agrees with what was known. One that passed the schema never fails.
-    fn takes_in(&mut self, comparison: &'c Condition, end: End) -> bool {
+    /// Takes in a comparison; says whether it is_satisfiable with what was known. One that passed the schema never fails.
+    fn assume(&mut self, comparison: &'c Condition, end: Evaluation) -> bool {
         let want = match end {
-            End::Holds => true,
-            End::Refuted => false,
-            End::Fails => return false,
+            Evaluation::Holds => true,
+            Evaluation::Refuted => false,
+            Evaluation::Fails => return false,
         };
         match comparison {
-            Condition::Has(subject) => self.known(*subject).is_present(want),
-            Condition::Text(subject, _)
-            | Condition::Flag(subject, _)
-            | Condition::Less(subject, _)
-            | Condition::AtMost(subject, _)
-            | Condition::Like(subject, _)
-            | Condition::Contains(subject, _)
-            | Condition::Set(subject, _) => {
-                let known = self.known(*subject);
+            Condition::Has(attribute) => self.known(*attribute).set_presence(want),
+            Condition::Text(attribute, _)
+            | Condition::Flag(attribute, _)
+            | Condition::Less(attribute, _)
+            | Condition::AtMost(attribute, _)
+            | Condition::Like(attribute, _)
+            | Condition::Contains(attribute, _)
+            | Condition::Set(attribute, _) => {
+                let known = self.known(*attribute);
                 // Only what is there can be compared.
-                known.is_present(true) && known.learn(comparison, want)
+                known.set_presence(true) && known.restrict(comparison, want)
             }
             Condition::Unknown
             | Condition::Opaque
@@ -188,16 +196,16 @@ impl<'c> Case<'c> {
         }
     }
 
-    fn known(&mut self, subject: Subject) -> &mut Known<'c> {
-        let at = self.known.iter().position(|(own, _)| *own == subject).unwrap_or_else(|| {
-            self.known.push((subject, self.world.known(subject)));
+    fn known(&mut self, attribute: AttributeRef) -> &mut AttributeDomain<'c> {
+        let at = self.known.iter().position(|(own, _)| *own == attribute).unwrap_or_else(|| {
+            self.known.push((attribute, self.initial.known(attribute)));
             self.known.len() - 1
         });
         &mut self.known[at].1
     }
 }
 
-impl End {
+impl Evaluation {
     const fn negated(self) -> Self {
         match self {
             Self::Holds => Self::Refuted,
@@ -218,14 +226,14 @@ mod tests {
         Condition::all_of(&Policy::parse(None, text).unwrap().to_json().unwrap())
     }
 
-    fn world() -> World {
-        World::default()
-            .between(Subject::Context("trust"), 0, 3)
-            .one_of(Subject::Agent("kind"), ["main", "subagent"])
+    fn initial() -> InitialDomains {
+        InitialDomains::default()
+            .int_range(AttributeRef::Context("trust"), 0, 3)
+            .one_of(AttributeRef::Agent("kind"), ["main", "subagent"])
     }
 
     fn is_possible(condition: &str) -> bool {
-        world().cases(&conditions(condition)).is_none_or(|cases| !cases.is_empty())
+        initial().branches(&conditions(condition)).is_none_or(|branches| !branches.is_empty())
     }
 
     #[test]
@@ -284,12 +292,13 @@ mod tests {
             ("context has path && !(context has host)", "!(context has host && context.host == \"a\")", true),
             ("context.path like \"a*\"", "context.path like \"a\\u{10ffff}*\"", false),
         ] {
-            let (world, narrow, wide) = (world(), conditions(narrow), conditions(wide));
-            let covers =
-                world.cases(&narrow).is_some_and(|cases| !cases.iter().any(|case| case.can_refute(&wide)));
+            let (initial, narrow, wide) = (initial(), conditions(narrow), conditions(wide));
+            let covers = initial
+                .branches(&narrow)
+                .is_some_and(|branches| !branches.iter().any(|branch| branch.can_be_false(&wide)));
             assert_eq!(covers, covered, "{narrow:?} within {wide:?}");
         }
-        assert!(!world().can_refute(&[]));
+        assert!(!initial().can_be_false(&[]));
     }
 
     #[test]
@@ -313,7 +322,7 @@ mod tests {
             ("action in Tribune::Action::\"side_effect\" && principal == Tribune::Agent::\"main\"", false),
             ("ip(\"10.0.0.1\").isLoopback()", true),
         ] {
-            assert_eq!(world().can_fail(&conditions(condition)), fails, "{condition}");
+            assert_eq!(initial().can_fail(&conditions(condition)), fails, "{condition}");
         }
     }
 }

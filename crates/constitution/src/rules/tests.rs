@@ -1,7 +1,8 @@
-use crate::bundle::{Constitution, Texts};
+use crate::bundle::Constitution;
 use crate::facts::{Facts, SessionKind, Stage};
 use crate::fixtures::{call, law, texts};
 use crate::labels::Labels;
+use crate::texts::Texts;
 use crate::trust::Trust;
 use crate::verdict::{Decision, Verdict};
 
@@ -271,11 +272,10 @@ fn l4_a_guard_never_changes_an_answer() {
     let law = law("", &rules);
     let guarded = law.rules();
     let mut unguarded = guarded.clone();
-    for slice in unguarded.slices.values_mut() {
-        slice
-            .rules
-            .iter_mut()
-            .for_each(|rule| std::sync::Arc::make_mut(rule).guard = super::prefilter::Guard::default());
+    for tool_rules in unguarded.slices.values_mut() {
+        tool_rules.rules.iter_mut().for_each(|rule| {
+            std::sync::Arc::make_mut(rule).prefilter = super::prefilter::Prefilter::default()
+        });
     }
     let mut matched = 0;
     for n in 0..4_usize.pow(4) {
@@ -290,8 +290,8 @@ fn l4_a_guard_never_changes_an_answer() {
         facts.kind = [SessionKind::Main, SessionKind::Subagent][pick(2) % 2];
         for rule in &guarded.slices[&facts.tool].rules {
             let plain = unguarded.slices[&facts.tool].rules.iter().find(|own| own.id == rule.id).unwrap();
-            for view in super::views(&rule.reads, &facts, "unclassified") {
-                for view in [view, view.once_approved()] {
+            for view in super::call_views(&rule.usage, &facts, "unclassified") {
+                for view in [view, view.with_approval()] {
                     let action = &guarded.slices[&facts.tool].action;
                     let own = guarded.matches(action, rule, &view).ok();
                     assert_eq!(own, unguarded.matches(action, plain, &view).ok(), "{} {facts:?}", rule.id);

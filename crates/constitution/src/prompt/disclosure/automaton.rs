@@ -16,11 +16,11 @@ const BORDER: usize = LETTERS;
 const ROOT: u32 = 0;
 
 pub(super) struct Automaton {
-    states: Vec<State>,
+    states: Vec<AutomatonState>,
 }
 
 #[derive(Clone)]
-struct State {
+struct AutomatonState {
     /// The state after each letter; the root stands for none.
     next: [u32; LETTERS + 1],
     /// The state of the longest ending that stands in other places too.
@@ -56,7 +56,7 @@ impl Automaton {
     }
 
     fn of(texts: impl Iterator<Item = Vec<Letter>>) -> Self {
-        let root = State { next: [ROOT; LETTERS + 1], link: ROOT, length: 0, end: 0 };
+        let root = AutomatonState { next: [ROOT; LETTERS + 1], link: ROOT, length: 0, end: 0 };
         let mut automaton = Self { states: vec![root] };
         let mut last = ROOT;
         for text in texts {
@@ -92,7 +92,7 @@ impl Automaton {
     /// Adds a symbol behind the text that leads to `last` (Blumer et al., 1985); returns the state it leads to.
     fn extend(&mut self, last: u32, symbol: usize) -> u32 {
         let length = self.states[last as usize].length + 1;
-        let new = self.add(State { next: [ROOT; LETTERS + 1], link: ROOT, length, end: length });
+        let new = self.add(AutomatonState { next: [ROOT; LETTERS + 1], link: ROOT, length, end: length });
         let mut at = last;
         while self.states[at as usize].next[symbol] == ROOT {
             self.states[at as usize].next[symbol] = new;
@@ -112,7 +112,7 @@ impl Automaton {
         if self.states[next as usize].length == length {
             return next;
         }
-        let shorter = self.add(State { length, ..self.states[next as usize].clone() });
+        let shorter = self.add(AutomatonState { length, ..self.states[next as usize].clone() });
         self.states[next as usize].link = shorter;
         while self.states[at as usize].next[symbol] == next {
             self.states[at as usize].next[symbol] = shorter;
@@ -124,7 +124,7 @@ impl Automaton {
         shorter
     }
 
-    fn add(&mut self, state: State) -> u32 {
+    fn add(&mut self, state: AutomatonState) -> u32 {
         self.states.push(state);
         (self.states.len() - 1) as u32
     }

@@ -7,7 +7,7 @@ use super::automaton::Letter;
 
 /// The letters of a character: mostly one or none, a few for a ligature.
 pub(super) fn letters(c: char) -> impl Iterator<Item = Letter> {
-    let mut found = Found::default();
+    let mut found = LetterBuffer::default();
     if c.is_ascii() {
         found.extend(latin(c));
     } else if let Some(letter) = styled(c) {
@@ -20,12 +20,12 @@ pub(super) fn letters(c: char) -> impl Iterator<Item = Letter> {
 
 /// More letters than any one character stands for, but for some words in circles and squares.
 #[derive(Default)]
-struct Found {
+struct LetterBuffer {
     letters: [Letter; 8],
     count: usize,
 }
 
-impl Found {
+impl LetterBuffer {
     fn extend(&mut self, letter: Option<Letter>) {
         if let (Some(letter), Some(place)) = (letter, self.letters.get_mut(self.count)) {
             *place = letter;

@@ -3,24 +3,24 @@
 use super::Secrets;
 use super::automaton::{Automaton, Letter, step_between};
 use super::confusables;
-use super::match_run::Run;
-use super::separators::Marks;
+use super::match_run::MatchRun;
+use super::separators::SeparatorFilter;
 
 /// Letters of a run that an encoding must have told before output is held back for it. Ordinary text, decoded, is
 /// noise in which a few letters match by chance; without this it would be held up by them.
 const HELD_WHEN_ENCODED: usize = 8;
 
-/// Takes marks away, decodes, and compares.
+/// Takes separators away, decodes, and compares.
 #[derive(Clone)]
-pub(super) struct Reading {
-    marks: Marks,
-    code: Code,
-    run: Run,
+pub(super) struct DecodedStream {
+    separators: SeparatorFilter,
+    code: Encoding,
+    run: MatchRun,
 }
 
 /// How characters tell letters.
 #[derive(Clone)]
-enum Code {
+enum Encoding {
     Plain(Alphabet),
     Rot13(Alphabet),
     /// Letters that are shifted by any number, told by the steps between them; the letter before this one.
@@ -30,7 +30,7 @@ enum Code {
     Base64(Sextets),
     Base32(Quintets),
     Hex(Nibbles),
-    Numbers(Numbers),
+    Numbers(DecimalNumbers),
 }
 
 /// What counts as a letter. One of another script or style is read as the Latin one it resembles, or stands between
@@ -51,57 +51,59 @@ impl Alphabet {
     }
 }
 
-impl Reading {
+impl DecodedStream {
     /// All ways to read.
     pub(super) fn all() -> Vec<Self> {
-        let kept = || Marks::Kept;
-        let unescaped = || Marks::Unescaped(Default::default());
-        let unnumbered = || Marks::Unnumbered(Default::default());
+        let kept = || SeparatorFilter::Kept;
+        let unescaped = || SeparatorFilter::Unescaped(Default::default());
+        let unnumbered = || SeparatorFilter::Unnumbered(Default::default());
         let mut ways = vec![
-            (kept(), Code::Plain(Alphabet::Lookalikes)),
-            (kept(), Code::Plain(Alphabet::Ascii)),
-            (kept(), Code::Rot13(Alphabet::Lookalikes)),
-            (kept(), Code::Rot13(Alphabet::Ascii)),
-            (kept(), Code::Leet),
-            (kept(), Code::Shifted(None)),
-            (unescaped(), Code::Plain(Alphabet::Lookalikes)),
-            (unescaped(), Code::Plain(Alphabet::Ascii)),
-            (unescaped(), Code::Rot13(Alphabet::Lookalikes)),
-            (unescaped(), Code::Rot13(Alphabet::Ascii)),
+            (kept(), Encoding::Plain(Alphabet::Lookalikes)),
+            (kept(), Encoding::Plain(Alphabet::Ascii)),
+            (kept(), Encoding::Rot13(Alphabet::Lookalikes)),
+            (kept(), Encoding::Rot13(Alphabet::Ascii)),
+            (kept(), Encoding::Leet),
+            (kept(), Encoding::Shifted(None)),
+            (unescaped(), Encoding::Plain(Alphabet::Lookalikes)),
+            (unescaped(), Encoding::Plain(Alphabet::Ascii)),
+            (unescaped(), Encoding::Rot13(Alphabet::Lookalikes)),
+            (unescaped(), Encoding::Rot13(Alphabet::Ascii)),
         ];
-        for marks in [kept, unnumbered] {
+        for separators in [kept, unnumbered] {
             for place in 0..4 {
-                for signs in [Signs::Symbols, Signs::Separators] {
-                    ways.push((marks(), Code::Base64(Sextets { bits: 0, place, signs, before: 0 })));
+                for signs in [Base64Signs::Symbols, Base64Signs::Separators] {
+                    ways.push((separators(), Encoding::Base64(Sextets { bits: 0, place, signs, before: 0 })));
                 }
             }
             for high in [None, Some((0, 0))] {
-                ways.push((marks(), Code::Hex(Nibbles { high, zero: None })));
+                ways.push((separators(), Encoding::Hex(Nibbles { high, zero: None })));
             }
         }
         for place in 0..8 {
-            ways.push((kept(), Code::Base32(Quintets { bits: 0, place, before: 0 })));
+            ways.push((kept(), Encoding::Base32(Quintets { bits: 0, place, before: 0 })));
         }
-        for counts in [Counts::Codes, Counts::Places] {
-            ways.push((kept(), Code::Numbers(Numbers { counts, under_way: None })));
+        for counts in [NumberMeaning::Codes, NumberMeaning::Places] {
+            ways.push((kept(), Encoding::Numbers(DecimalNumbers { counts, under_way: None })));
         }
-        ways.into_iter().map(|(marks, code)| Self { marks, code, run: Run::default() }).collect()
+        ways.into_iter()
+            .map(|(separators, code)| Self { separators, code, run: MatchRun::default() })
+            .collect()
     }
 
     /// Reads a character that began at `at`. If it completes a run, tells where that began.
     pub(super) fn push(&mut self, secrets: &Secrets, c: char, at: u64) -> Option<u64> {
-        let Self { marks, code, run } = self;
+        let Self { separators, code, run } = self;
         let secrets = code.compared_with(secrets);
-        marks.push(c, at, |(c, at)| code.push(c, at, |letter, at| run.push(secrets, letter, at)));
+        separators.push(c, at, |(c, at)| code.push(c, at, |letter, at| run.push(secrets, letter, at)));
         run.disclosed()
     }
 
     /// Reads what waited for more.
     pub(super) fn finish(&mut self, secrets: &Secrets) -> Option<u64> {
-        let Self { marks, code, run } = self;
+        let Self { separators, code, run } = self;
         let secrets = code.compared_with(secrets);
         let mut told = |letter, at| run.push(secrets, letter, at);
-        for (c, at) in marks.finish() {
+        for (c, at) in separators.finish() {
             code.push(c, at, &mut told);
         }
         code.finish(&mut told);
@@ -111,17 +113,19 @@ impl Reading {
     /// Where the run under way began and how many letters it has, if output is held back for it.
     pub(super) fn held(&self) -> Option<(u64, usize)> {
         let least = match self.code {
-            Code::Plain(_) | Code::Rot13(_) | Code::Leet => 1,
-            Code::Shifted(_) | Code::Base64(_) | Code::Base32(_) | Code::Hex(_) | Code::Numbers(_) => {
-                HELD_WHEN_ENCODED
-            }
+            Encoding::Plain(_) | Encoding::Rot13(_) | Encoding::Leet => 1,
+            Encoding::Shifted(_)
+            | Encoding::Base64(_)
+            | Encoding::Base32(_)
+            | Encoding::Hex(_)
+            | Encoding::Numbers(_) => HELD_WHEN_ENCODED,
         };
         let letters = self.run.letters();
         (letters >= least).then(|| (self.run.start(), letters))
     }
 }
 
-impl Code {
+impl Encoding {
     const fn compared_with<'s>(&self, secrets: &'s Secrets) -> &'s Automaton {
         match self {
             Self::Shifted(_) => &secrets.steps,
@@ -180,7 +184,7 @@ const fn unleet(c: char) -> char {
 
 /// What the signs of base64 are taken for: a dash is a digit of one alphabet, and what people put between letters.
 #[derive(Clone, Copy, PartialEq)]
-enum Signs {
+enum Base64Signs {
     Symbols,
     Separators,
 }
@@ -191,7 +195,7 @@ struct Sextets {
     bits: u32,
     /// Of the next digit in its group of four.
     place: u8,
-    signs: Signs,
+    signs: Base64Signs,
     /// Where the digit before this one stood.
     before: u64,
 }
@@ -202,10 +206,10 @@ impl Sextets {
             'A'..='Z' => c as u32 - 'A' as u32,
             'a'..='z' => c as u32 - 'a' as u32 + 26,
             '0'..='9' => c as u32 - '0' as u32 + 52,
-            '+' | '-' if self.signs == Signs::Symbols => 62,
-            '/' | '_' if self.signs == Signs::Symbols => 63,
+            '+' | '-' if self.signs == Base64Signs::Symbols => 62,
+            '/' | '_' if self.signs == Base64Signs::Symbols => 63,
             // Fills a group, so that the next one begins where it should.
-            '=' if self.signs == Signs::Symbols => 0,
+            '=' if self.signs == Base64Signs::Symbols => 0,
             _ => return,
         };
         self.bits = self.bits << 6 | digit;
@@ -262,22 +266,22 @@ impl Quintets {
 
 /// A decimal number for each letter, with anything between two of them.
 #[derive(Clone)]
-struct Numbers {
-    counts: Counts,
+struct DecimalNumbers {
+    counts: NumberMeaning,
     /// The number whose digits are being read, and where it began.
     under_way: Option<(u32, u64)>,
 }
 
 /// What a number says of a letter.
 #[derive(Clone, Copy)]
-enum Counts {
+enum NumberMeaning {
     /// Its code: 97 is `a`.
     Codes,
     /// Its place in the alphabet: 1 is `a`.
     Places,
 }
 
-impl Numbers {
+impl DecimalNumbers {
     fn push(&mut self, c: char, at: u64, told: impl FnMut(Letter, u64)) {
         let Some(digit) = c.to_digit(10) else { return self.finish(told) };
         let (number, start) = self.under_way.unwrap_or((0, at));
@@ -287,8 +291,10 @@ impl Numbers {
     fn finish(&mut self, told: impl FnMut(Letter, u64)) {
         let Some((number, start)) = self.under_way.take() else { return };
         let code = match self.counts {
-            Counts::Codes => Some(number),
-            Counts::Places => number.checked_add(u32::from(b'a') - 1).filter(|_| (1..=26).contains(&number)),
+            NumberMeaning::Codes => Some(number),
+            NumberMeaning::Places => {
+                number.checked_add(u32::from(b'a') - 1).filter(|_| (1..=26).contains(&number))
+            }
         };
         if let Some(code) = code.and_then(|code| u8::try_from(code).ok()) {
             tell(code, start, told);

@@ -21,8 +21,8 @@ fn discloses(output: &str) -> bool {
         policies.iter().chain([&base_prompt().content]).flat_map(runs).collect()
     });
     let tells = |letters: Vec<u8>| letters.windows(RUN).any(|run| RUNS.contains(run));
-    let mut readings = vec![letters(output), letters(&rot13(output))];
-    readings.push(letters(output).into_iter().rev().collect());
+    let mut streams = vec![letters(output), letters(&rot13(output))];
+    streams.push(letters(output).into_iter().rev().collect());
     for signs in ["", "+/", "-_"] {
         let alphabet = |byte: &u8| byte.is_ascii_alphanumeric() || signs.as_bytes().contains(byte);
         let digits: Vec<u8> = output
@@ -36,15 +36,15 @@ fn discloses(output: &str) -> bool {
             .collect();
         for start in 0..digits.len().min(4) {
             let whole = &digits[start..start + (digits.len() - start) / 4 * 4];
-            readings.push(letters(&String::from_utf8_lossy(&STANDARD.decode(whole).unwrap())));
+            streams.push(letters(&String::from_utf8_lossy(&STANDARD.decode(whole).unwrap())));
         }
     }
     let digits: Vec<u8> = output.chars().filter_map(|c| c.to_digit(16)).map(|digit| digit as u8).collect();
     for start in 0..digits.len().min(2) {
         let bytes: Vec<u8> = digits[start..].chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-        readings.push(letters(&String::from_utf8_lossy(&bytes)));
+        streams.push(letters(&String::from_utf8_lossy(&bytes)));
     }
-    readings.into_iter().any(tells)
+    streams.into_iter().any(tells)
 }
 
 /// A piece of a secret text: a run or not, from anywhere.
@@ -115,12 +115,12 @@ proptest! {
             prop_assert!(filter.held.len() <= RUN * HELD_PER_LETTER + 4);
         }
         let end = filter.finish();
-        prop_assert_eq!(Passed { text: text + &end.text, withheld: end.withheld }, whole);
+        prop_assert_eq!(FilteredText { text: text + &end.text, withheld: end.withheld }, whole);
     }
 
     #[test]
     fn text_that_shares_nothing_passes(output in "(\\PC|[a-zA-Z0-9+/= \\n\\\\<&-]){0,400}") {
         let passed = shown(&output, 3);
-        prop_assert_eq!(passed, Passed { text: output, withheld: false });
+        prop_assert_eq!(passed, FilteredText { text: output, withheld: false });
     }
 }

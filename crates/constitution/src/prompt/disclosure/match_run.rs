@@ -7,7 +7,7 @@ use super::{PIECE, PIECES, RUN};
 
 /// The letters that are in a secret text in a row, up to the last one read.
 #[derive(Clone)]
-pub(super) struct Run {
+pub(super) struct MatchRun {
     matched: Match,
     /// Where in the output each of the last letters began; `read` modulo its length is the oldest.
     starts: [u64; RUN],
@@ -19,13 +19,13 @@ pub(super) struct Run {
     disclosed: Option<u64>,
 }
 
-impl Default for Run {
+impl Default for MatchRun {
     fn default() -> Self {
         Self { matched: Match::default(), starts: [0; RUN], read: 0, told: BTreeSet::new(), disclosed: None }
     }
 }
 
-impl Run {
+impl MatchRun {
     /// Reads a letter that began at `at`.
     pub(super) fn push(&mut self, secrets: &Automaton, letter: Letter, at: u64) {
         if self.disclosed.is_some() {

@@ -1,6 +1,6 @@
 //! Keeps confidential texts out of what an agent says, whatever talked it into saying them.
 //!
-//! The output is read in many ways at once: as letters, as letters shifted by any number, as base64, base32, hex and numbers, with and without the marks that
+//! The output is read in many ways at once: as letters, as letters shifted by any number, as base64, base32, hex and numbers, with and without the separators that
 //! lists, quotations and JSON put between the words (`reading`). Each reading is a stream of the letters a–z that is
 //! compared with the secret texts, forwards and backwards (`automaton`, `run`). Once [`RUN`] letters in a row are theirs,
 //! everything from the first of them on is withheld and the rest of the answer with it; likewise once pieces of at least
@@ -11,7 +11,7 @@
 //! [`HELD_PER_LETTER`] bytes.
 //!
 //! It deliberately does not judge meaning: a paraphrase, a translation and a few short pieces pass, and so does an
-//! encoding that is not among the readings. It knows one answer; what is spread over several is not seen unless the
+//! encoding that is not among the streams. It knows one answer; what is spread over several is not seen unless the
 //! caller keeps the filter for all of them.
 
 mod automaton;
@@ -24,7 +24,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use automaton::Automaton;
-use decoders::Reading;
+use decoders::DecodedStream;
 
 use super::{ChannelClass, base_prompt};
 
@@ -47,7 +47,7 @@ const HELD_PER_LETTER: usize = 64;
 
 /// What may be shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Passed {
+pub struct FilteredText {
     /// What of the output may be shown now, perhaps nothing, and the notice where it ends.
     pub text: String,
     /// Whether something was withheld, now or earlier: nothing will follow.
@@ -58,7 +58,7 @@ pub struct Passed {
 #[derive(Clone)]
 pub struct Disclosure {
     secrets: Arc<Secrets>,
-    readings: Vec<Reading>,
+    streams: Vec<DecodedStream>,
     /// What came and is not let out yet.
     held: String,
     /// Bytes that came before what is held.
@@ -66,7 +66,7 @@ pub struct Disclosure {
     is_closed: bool,
 }
 
-/// The secret texts, as readings are compared with them.
+/// The secret texts, as streams are compared with them.
 struct Secrets {
     letters: Automaton,
     /// The same by the steps from letter to letter.
@@ -81,7 +81,7 @@ impl Disclosure {
                 letters: Automaton::new(secrets),
                 steps: Automaton::of_steps(secrets),
             }),
-            readings: Reading::all(),
+            streams: DecodedStream::all(),
             held: String::new(),
             before: 0,
             is_closed: false,
@@ -101,7 +101,7 @@ impl Disclosure {
     }
 
     /// Takes the next piece of the output. However it is cut into pieces, the same is let out in the end.
-    pub fn push(&mut self, delta: &str) -> Passed {
+    pub fn push(&mut self, delta: &str) -> FilteredText {
         if self.is_closed {
             return self.passed(String::new());
         }
@@ -112,7 +112,7 @@ impl Disclosure {
         for (index, c) in text[unread..].char_indices() {
             let index = unread + index;
             let at = self.before + index as u64;
-            let disclosed = self.readings.iter_mut().filter_map(|reading| reading.push(&self.secrets, c, at));
+            let disclosed = self.streams.iter_mut().filter_map(|stream| stream.push(&self.secrets, c, at));
             if let Some(start) = disclosed.min() {
                 return self.close(&text, open, start);
             }
@@ -125,19 +125,19 @@ impl Disclosure {
 
     /// The output stops for a while: what was held back may be shown, since it is no run yet. What comes later goes on with it all the
     /// same.
-    pub fn pause(&mut self) -> Passed {
+    pub fn pause(&mut self) -> FilteredText {
         let text = std::mem::take(&mut self.held);
         self.before += text.len() as u64;
         self.passed(text)
     }
 
     /// The output is over: what was held back may be shown, since nothing can become of it any more.
-    pub fn finish(&mut self) -> Passed {
+    pub fn finish(&mut self) -> FilteredText {
         if self.is_closed {
             return self.passed(String::new());
         }
         let text = std::mem::take(&mut self.held);
-        let disclosed = self.readings.iter_mut().filter_map(|reading| reading.finish(&self.secrets));
+        let disclosed = self.streams.iter_mut().filter_map(|stream| stream.finish(&self.secrets));
         if let Some(start) = disclosed.min() {
             return self.close(&text, 0, start);
         }
@@ -148,8 +148,8 @@ impl Disclosure {
     /// Where in `text`, which was read up to `end`, the part begins that could become a run.
     fn kept_from(&self, text: &str, end: usize) -> usize {
         let mut from = end;
-        for reading in &self.readings {
-            if let Some((start, letters)) = reading.held() {
+        for stream in &self.streams {
+            if let Some((start, letters)) = stream.held() {
                 let start = usize::try_from(start.saturating_sub(self.before)).unwrap_or(end);
                 from = from.min(start.max(end.saturating_sub(letters * HELD_PER_LETTER)));
             }
@@ -158,7 +158,7 @@ impl Disclosure {
     }
 
     /// Ends the output at `start`; `open` bytes of `text` are let out already.
-    fn close(&mut self, text: &str, open: usize, start: u64) -> Passed {
+    fn close(&mut self, text: &str, open: usize, start: u64) -> FilteredText {
         self.is_closed = true;
         self.held = String::new();
         let start = usize::try_from(start.saturating_sub(self.before)).unwrap_or(open);
@@ -167,8 +167,8 @@ impl Disclosure {
         self.passed(text)
     }
 
-    const fn passed(&self, text: String) -> Passed {
-        Passed { text, withheld: self.is_closed }
+    const fn passed(&self, text: String) -> FilteredText {
+        FilteredText { text, withheld: self.is_closed }
     }
 }
 

@@ -1,13 +1,13 @@
-//! Marks that are put between the words of a text, and carry letters or digits of their own: escapes of programming
+//! SeparatorFilter that are put between the words of a text, and carry letters or digits of their own: escapes of programming
 //! languages, tags and entities of markup, the numbers of lists. A reading takes them away before it looks.
 
-/// Takes marks away. Characters come out with their place, some of them later than they went in.
+/// Takes separators away. Characters come out with their place, some of them later than they went in.
 #[derive(Clone)]
-pub(super) enum Marks {
+pub(super) enum SeparatorFilter {
     /// Takes nothing away.
     Kept,
     Unescaped(Escape),
-    Unnumbered(Number),
+    Unnumbered(LineNumber),
 }
 
 /// A character and where it began in the output.
@@ -35,18 +35,18 @@ pub(super) enum Escape {
 }
 
 #[derive(Clone)]
-pub(super) struct Number {
+pub(super) struct LineNumber {
     is_line_start: bool,
     digits: Vec<Placed>,
 }
 
-impl Default for Number {
+impl Default for LineNumber {
     fn default() -> Self {
         Self { is_line_start: true, digits: Vec::new() }
     }
 }
 
-impl Marks {
+impl SeparatorFilter {
     pub(super) fn push(&mut self, c: char, at: u64, mut out: impl FnMut(Placed)) {
         match self {
             Self::Kept => out((c, at)),
@@ -108,7 +108,7 @@ fn numbered(entity: &str) -> Option<char> {
     code.ok().and_then(char::from_u32)
 }
 
-impl Number {
+impl LineNumber {
     fn push(&mut self, c: char, at: u64, mut out: impl FnMut(Placed)) {
         if self.is_line_start && c.is_ascii_digit() && self.digits.len() < MAX_DIGITS {
             self.digits.push((c, at));
@@ -119,7 +119,7 @@ impl Number {
             self.digits.clear();
         }
         self.digits.drain(..).for_each(&mut out);
-        // What stands before a number: blanks, quotation marks, bullets, brackets.
+        // What stands before a number: blanks, quotation separators, bullets, brackets.
         let is_before = c.is_whitespace() || ">-*#|[(".contains(c);
         self.is_line_start = matches!(c, '\n' | '\r') || self.is_line_start && !had_digits && is_before;
         out((c, at));

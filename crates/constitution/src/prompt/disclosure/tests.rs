@@ -5,7 +5,7 @@ use super::*;
 use crate::{DEFAULT_CONSTITUTION, DEFAULT_MANDATE_TEXT};
 
 /// What is shown of an output that comes in pieces of so many characters.
-pub(super) fn shown(output: &str, piece: usize) -> Passed {
+pub(super) fn shown(output: &str, piece: usize) -> FilteredText {
     let mut filter = Disclosure::of_instructions();
     let chars: Vec<char> = output.chars().collect();
     let mut text = String::new();
@@ -13,7 +13,7 @@ pub(super) fn shown(output: &str, piece: usize) -> Passed {
         text.push_str(&filter.push(&String::from_iter(piece)).text);
     }
     let end = filter.finish();
-    Passed { text: text + &end.text, withheld: end.withheld }
+    FilteredText { text: text + &end.text, withheld: end.withheld }
 }
 
 pub(super) fn rot13(text: &str) -> String {
@@ -295,8 +295,8 @@ fn what_comes_before_a_leak_is_shown_and_nothing_after_it() {
         text.push_str(&filter.push(piece).text);
     }
     assert_eq!(text, format!("42! {NOTICE}"));
-    assert_eq!(filter.push("still there?"), Passed { text: String::new(), withheld: true });
-    assert_eq!(filter.finish(), Passed { text: String::new(), withheld: true });
+    assert_eq!(filter.push("still there?"), FilteredText { text: String::new(), withheld: true });
+    assert_eq!(filter.finish(), FilteredText { text: String::new(), withheld: true });
 }
 
 #[test]
@@ -304,8 +304,8 @@ fn a_run_of_47_letters_passes_and_one_of_48_does_not() {
     let letters: String = base_prompt().content.chars().filter(char::is_ascii_alphabetic).collect();
     for start in (0..letters.len() - RUN).step_by(11) {
         let (short, long) = (&letters[start..start + RUN - 1], &letters[start..start + RUN]);
-        assert_eq!(shown(short, 1), Passed { text: short.to_owned(), withheld: false });
-        assert_eq!(shown(long, 1), Passed { text: NOTICE.to_owned(), withheld: true });
+        assert_eq!(shown(short, 1), FilteredText { text: short.to_owned(), withheld: false });
+        assert_eq!(shown(long, 1), FilteredText { text: NOTICE.to_owned(), withheld: true });
         assert!(shown(&hex(long), 1).withheld && shown(&STANDARD.encode(long), 1).withheld);
         assert!(!shown(&hex(short), 1).withheld && !shown(&STANDARD.encode(short), 1).withheld);
     }
@@ -396,7 +396,7 @@ const ORDINARY: &[&str] = &[
     DEFAULT_CONSTITUTION,
     DEFAULT_MANDATE_TEXT,
     include_str!("mod.rs"),
-    include_str!("reading.rs"),
+    include_str!("decoders.rs"),
     include_str!("../../command/programs.rs"),
     include_str!("../../../../../README.md"),
     include_str!("../../../../../ARCHITECTURE.md"),
@@ -409,10 +409,10 @@ const ORDINARY: &[&str] = &[
 fn ordinary_output_passes_unchanged() {
     assert!(ORDINARY.len() >= 40);
     let all = ORDINARY.concat();
-    assert_eq!(shown(&all, 100), Passed { text: all, withheld: false });
+    assert_eq!(shown(&all, 100), FilteredText { text: all, withheld: false });
     for output in ORDINARY {
         for piece in [3, usize::MAX] {
-            assert_eq!(shown(output, piece), Passed { text: (*output).to_owned(), withheld: false });
+            assert_eq!(shown(output, piece), FilteredText { text: (*output).to_owned(), withheld: false });
         }
     }
 }
