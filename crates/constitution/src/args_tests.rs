@@ -58,7 +58,7 @@ fn attributes_are_derived_per_tool() {
 
 #[test]
 fn a_call_has_no_attribute_that_its_tool_is_not_known_for() {
-    // A value for every key that any tool looks at.
+    // A value for every key that any tool reads.
     let input = json!({
         "path": "a", "url": "https://a.example/", "method": "GET", "command": "ls", "to": "bob",
         "recipientType": "sender", "template": "t", "text": "x", "content": "x", "query": "x", "attachments": [],
@@ -88,7 +88,7 @@ fn a_call_has_no_attribute_that_its_tool_is_not_known_for() {
     ];
     for tool in tools {
         let command = CommandFacts { programs: vec!["ls".into()], parsed: true };
-        // Which folder it is in is not said by the call alone, and only our own tools have one.
+        // The call alone does not say which folder it is in, and only built-in tools have one.
         let is_placed = ["read", "search", "write", "edit"].contains(&tool);
         let folder = is_placed.then(|| "/srv/lib".to_owned());
         let args = Args { folder, ..Args::of(tool, &input, Some(&command)) };

@@ -1,4 +1,4 @@
-//! The constitution: every text that has a say in a decision, checked together and named by one hash.
+//! The constitution: every text that takes part in a decision, checked together and named by one hash.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,16 @@ use crate::settings::Settings;
 use crate::text::sanitize;
 use crate::texts::Texts;
 
-/// Bytes of the constitution: it is read in every session's prompt.
+/// Bytes of the constitution: every session's prompt contains it.
 pub const MAX_CONSTITUTION_BYTES: usize = 64 * 1024;
 
-/// Mandates of one house: a folder someone can still read through.
+/// Mandates of one law: a directory that a person can still read.
 pub const MAX_MANDATES: usize = 64;
 
 /// The law in force.
 #[derive(Debug, Clone)]
 pub struct Constitution {
-    // INVARIANT: everything below was made from these texts, which nothing changes afterwards.
+    // INVARIANT: everything below is derived from these texts, and nothing changes them afterwards.
     texts: Texts,
     hash: ConstitutionHash,
     mandates: BTreeMap<String, Mandate>,
@@ -34,10 +34,10 @@ pub struct Constitution {
     tools: BTreeSet<String>,
 }
 
-/// A rule of the operator, without what it says.
+/// Id, position and effect of an operator's rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleHead<'a> {
-    /// From `@id("…")`, or made from the file and the rule's place in it.
+    /// From `@id("…")`, or derived from the file and the number of the rule in it.
     pub id: &'a str,
     pub file: &'a str,
     pub line: usize,
@@ -53,7 +53,7 @@ impl PartialEq for Constitution {
 
 impl Eq for Constitution {}
 
-/// Why texts are no constitution. Each sentence ends with what to do.
+/// Why texts are not a constitution. Each sentence ends with the next step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConstitutionError {
     #[error("the constitution has {bytes} bytes: shorten it to at most {MAX_CONSTITUTION_BYTES}")]
@@ -92,12 +92,12 @@ impl ConstitutionError {
 }
 
 impl Constitution {
-    /// Checks the texts. `known_tools` are the tools of the program; a mandate may name those and the ones that have a
-    /// manifest. The error holds everything that is wrong.
+    /// Checks the texts. `known_tools` are the tools of the program; a mandate may name those and the ones that
+    /// have a manifest. The error holds everything that is wrong.
     pub fn new(texts: Texts, known_tools: &[&str]) -> Result<Self, ConstitutionError> {
         let mut faults = Vec::from_iter(check_prose(&texts.constitution).err());
         let manifests = manifests(&texts.manifests, &mut faults);
-        // A tool whose manifest cannot be read is a tool all the same: one mistake is told once.
+        // A tool whose manifest cannot be read still exists: a mandate that names it is not a second error.
         let described = || manifests.keys().chain(texts.manifests.keys());
         let known: BTreeSet<&str> =
             known_tools.iter().copied().chain(described().map(String::as_str)).collect();
@@ -124,7 +124,7 @@ impl Constitution {
         }
     }
 
-    /// The law of a home where nobody wrote another: the default texts.
+    /// The law of a home without texts: the default texts.
     pub fn built_in(known_tools: &[&str]) -> Result<Self, ConstitutionError> {
         Self::new(Texts::built_in(), known_tools)
     }
@@ -134,12 +134,12 @@ impl Constitution {
         &self.texts.constitution
     }
 
-    /// The texts it was made from.
+    /// The texts that the law is made of.
     pub const fn texts(&self) -> &Texts {
         &self.texts
     }
 
-    /// The bytes that its hash is made of: all texts and the kernel's version, in canonical form.
+    /// The bytes that the hash covers: all texts and the kernel's version, in canonical form.
     pub fn canonical(&self) -> Result<Vec<u8>, JcsError> {
         hash::canonical(&self.texts)
     }
@@ -157,8 +157,8 @@ impl Constitution {
         &self.mandates
     }
 
-    /// The tools that all of the named mandates allow, sorted; none if one of the mandates does not exist, or none is
-    /// named.
+    /// The tools that all of the named mandates allow, sorted. Empty if one of the mandates does not exist, or if
+    /// none is named.
     pub fn mandate_tools(&self, names: &[impl AsRef<str>]) -> Vec<&str> {
         let Some((first, rest)) = names.split_first() else { return Vec::new() };
         let own = self.mandate(first.as_ref()).map_or(&[][..], Mandate::tools);
@@ -168,7 +168,7 @@ impl Constitution {
         own.iter().map(String::as_str).filter(all).collect()
     }
 
-    /// What is known of a tool: the house's word for it, or else the kernel's.
+    /// The manifest of a tool: the operator's, or else the built-in one.
     pub fn manifest(&self, tool: &str) -> Option<&Manifest> {
         self.manifests.get(tool)
     }
@@ -224,7 +224,7 @@ fn check_prose(text: &str) -> Result<(), ConstitutionError> {
     }
 }
 
-/// The manifests that can be read; what is wrong with others is added to `faults`.
+/// The manifests that can be read; the errors of the others go to `faults`.
 fn manifests(
     sources: &BTreeMap<String, String>,
     faults: &mut Vec<ConstitutionError>,

@@ -54,12 +54,12 @@ fn every_byte_counts() {
         let changed = format!("{}~{}", &text[..at], &text[at + 1..]);
         assert!(seen.insert(hash(&changed, &mandates)), "{changed}");
     }
-    // Every byte of the mandate, from its prose on: before that a change is a refusal.
+    // Every byte of the mandate's prose; a change before that is an error.
     for at in CLERK.find("File").unwrap()..CLERK.len() {
         let changed = format!("{}~{}", &CLERK[..at], &CLERK[at + 1..]);
         assert!(seen.insert(hash(text, &[("clerk", &changed), mandates[1]])), "{changed}");
     }
-    // What the parser does not tell apart, the hash does.
+    // The parser ignores these differences, the hash does not.
     for same in ["---\ntools:  read\n---\nFile things.\n", "---\ntools: read,read\n---\nFile things.\n"] {
         assert!(seen.insert(hash(text, &[("clerk", same), mandates[1]])));
     }

@@ -1,8 +1,11 @@
-//! How a call is decided: kernel rules first, then what the operator wrote. The strictest word holds.
+//! The decision about a call: kernel rules first, then the operator's texts. The strictest decision wins.
 //!
 //! The floor (stop switch, mandates, hooks) is never relaxed. Above it, operators' texts can only make a decision
-//! stricter, except that they may name which side effects need no person. Deciding is a pure function of the law and
-//! the facts.
+//! stricter, except that they can name the side effects that need no person. The decision is a pure function of the
+//! law and the facts.
+//!
+//! Verdicts are recorded with their reasons and compared to the letter when they are replayed. A changed sentence
+//! here makes old verdicts differ.
 
 use crate::bundle::Constitution;
 use crate::decision_trace::DecisionTrace;
@@ -22,14 +25,14 @@ impl Constitution {
         self.decide_traced(facts, &mut DecisionTrace::without_steps())
     }
 
-    /// Decides a call, telling `inquiry` of every rule on the way. One that a hook narrowed is decided as it was asked for
-    /// as well, so that no hook can take out of a call what a rule holds against it.
+    /// Decides a call and reports every rule to `trace`. If a hook narrowed the call, the original call is decided
+    /// too, so that a hook cannot remove from a call what a rule objects to.
     pub(crate) fn decide_traced(&self, facts: &Facts, trace: &mut DecisionTrace<'_>) -> Verdict {
         let verdict = self.decide_one(facts, trace);
         let Some(asked) = facts.as_asked() else { return verdict };
         let asked = self.decide_one(&asked, &mut DecisionTrace::without_steps());
         let strictness = |verdict: &Verdict| (verdict.decision, verdict.enforced());
-        // Where both say the same, the one that somebody stood in for is told: an exception is used up by it.
+        // Of two equal verdicts the one with a waiver is recorded, because it uses up an exception.
         let rank = |verdict: &Verdict| (strictness(verdict), verdict.waived_by.is_some());
         if rank(&asked) <= rank(&verdict) {
             trace.record_pass("hook.narrowed", || "the call as it was asked for is no worse".to_owned());
@@ -80,7 +83,7 @@ impl Constitution {
                 continue;
             }
             if !self.knows_tool(&facts.tool) {
-                // Only what the mandate allows is suggested: other tools are none of the agent's business.
+                // Only tools of the mandate are suggested, so that an agent learns nothing about other tools.
                 let own: Vec<&str> = mandate.tools().iter().map(String::as_str).collect();
                 let meant = nearest(&facts.tool, &own)
                     .map_or_else(String::new, |name| format!(", did you mean `{name}`?"));
@@ -105,9 +108,9 @@ impl Constitution {
         Some(trace.take_verdict().unwrap_or_else(|| Verdict::deny("hook", "a hook objects", None)))
     }
 
-    /// What an agent's line in the roster does not let it do, whatever its mandate has.
+    /// The approval mode of the agent's roster entry, which holds whatever the mandate allows.
     fn check_approval_mode(&self, facts: &Facts, trace: &mut DecisionTrace<'_>) -> Option<Verdict> {
-        // Paying for a model, and landing what a person lands, are no acts of the agent's.
+        // Paying for a model and landing changes are not acts of the agent.
         if [SPEND, LAND].contains(&facts.tool.as_str()) {
             return None;
         }
@@ -253,17 +256,18 @@ impl Constitution {
     }
 }
 
-/// How far the input of the call may be believed.
+/// The trust of the call's input.
 fn input_trust(facts: &Facts) -> Trust {
     match facts.kind {
-        // The words are another agent's, whoever they came from first.
+        // The words come from another agent, whatever their origin.
         SessionKind::Subagent => facts.labels.trust.min(Trust::Verified),
         SessionKind::Main if are_owners_args(facts) => Trust::Owner,
         SessionKind::Main => facts.labels.trust,
     }
 }
 
-/// Whether the arguments are the owner's own words. An offer has no arguments yet, and those of the call may be.
+/// Whether the arguments are the owner's own words. An offer has no arguments yet, and those of the later call may
+/// be.
 fn are_owners_args(facts: &Facts) -> bool {
     let owners = facts.provenance == Provenance::Owner || facts.stage == Stage::Offer;
     facts.kind == SessionKind::Main && owners
@@ -290,7 +294,8 @@ fn check_trifecta(facts: &Facts, manifest: Option<&Manifest>, trace: &mut Decisi
     trace.object(decision, "trust.trifecta", reason, Some(would_allow.to_owned()));
 }
 
-/// Nobody writes what programs of the host obey without a person: it would run there, outside of every box.
+/// Nothing that host programs execute or load is written without a person: it would run on the host, outside of
+/// every sandbox.
 fn check_autorun_path(facts: &Facts, manifest: Option<&Manifest>, trace: &mut DecisionTrace<'_>) {
     let is_obeyed = facts.args.obeyed || facts.args.unseen.iter().any(|name| name == "path");
     let writes = manifest.is_none_or(|manifest| manifest.capabilities.contains(&Capability::FsWrite));
@@ -311,8 +316,8 @@ fn check_autorun_path(facts: &Facts, manifest: Option<&Manifest>, trace: &mut De
     trace.object(decision, "path.obeyed", reason, Some(would_allow.to_owned()));
 }
 
-/// Where the operator has decided already: a list has the place that a box wants to connect to, or they land changes or bring an
-/// MCP server themselves.
+/// The operator's decision in advance: an allowlist contains the host that a sandbox wants to connect to, or the
+/// operator lands changes or starts an MCP server.
 fn operator_waiver(facts: &Facts) -> Option<String> {
     match (facts.tool.as_str(), facts.args.action.as_deref()) {
         (EGRESS, Some(LISTED)) => Some("egress.listed".to_owned()),
@@ -323,7 +328,7 @@ fn operator_waiver(facts: &Facts) -> Option<String> {
     }
 }
 
-/// Whether a person must approve the effect; says what stood in for one.
+/// Whether a person must approve the effect; returns the waiver that replaces the approval.
 fn check_side_effect(
     facts: &Facts,
     manifest: Option<&Manifest>,
@@ -347,7 +352,7 @@ fn check_side_effect(
     None
 }
 
-/// What becomes of a question: answered already, or nobody there to answer it. A denial stands.
+/// Resolves a verdict that asks: someone has answered, or no one can answer. A denial stays a denial.
 fn resolve_question(facts: &Facts, verdict: Verdict, trace: &mut DecisionTrace<'_>) -> Verdict {
     if verdict.decision != Decision::Ask {
         return verdict;
@@ -367,7 +372,7 @@ fn resolve_question(facts: &Facts, verdict: Verdict, trace: &mut DecisionTrace<'
             ..verdict
         };
     }
-    // What an agent is offered may still be covered by an exception or a rule once there are arguments.
+    // An exception or a rule may still cover an offered tool once there are arguments.
     if facts.approver || facts.stage == Stage::Offer {
         return verdict;
     }

@@ -65,7 +65,7 @@ fn the_operators_list_of_places_stands_in_for_a_person() {
     for other in ["unlisted", "", "Listed"] {
         assert_eq!(said(&law.decide(&connect(other))), "ask effect.side_effect", "{other}");
     }
-    // The word means this in no other tool, and does not keep what it must from leaving.
+    // The action has this meaning for no other tool, and does not weaken other rules.
     let mut message = call("message");
     message.args.action = Some(LISTED.to_owned());
     assert_eq!(said(&law.decide(&message)), "ask effect.side_effect");
@@ -92,7 +92,8 @@ fn changes_of_a_box_land_by_the_operators_hand_or_a_persons_word() {
     for other in ["agent", "", "Operator"] {
         assert_eq!(said(&law.decide(&land(other))), "ask effect.side_effect", "{other}");
     }
-    // Whatever a box has heard is what a person looks at when they land it; the stop and objections hold.
+    // A person reviews the changes when they land them, whatever the sandbox has read; the stop switch and
+    // objections still deny.
     let tainted = Facts { labels: Labels::new(Trust::Untrusted, true), ..land(BY_OPERATOR) };
     assert_eq!(said(&law.decide(&tainted)), "allow mandate.allow");
     assert_eq!(said(&law.decide(&Facts { frozen: true, ..land(BY_OPERATOR) })), "deny kernel.frozen");
@@ -120,7 +121,8 @@ fn a_server_is_started_by_the_operators_hand_where_the_mandate_has_its_tools() {
     assert_eq!(said(&barred), "deny mandate.not_listed");
     assert!(barred.reason.starts_with("`mcp` is not in the mandate `reader`"), "{}", barred.reason);
     assert_eq!(said(&law.decide(&start("agent", "all"))), "ask effect.side_effect");
-    // It takes nothing out of the session, whatever that has read. The stop, objections and modes hold.
+    // To start a server takes nothing out of the session, whatever that has read. The stop switch, objections and
+    // modes still deny.
     let tainted = Facts { labels: Labels::new(Trust::Untrusted, true), ..start(BY_OPERATOR, "all") };
     assert_eq!(said(&law.decide(&tainted)), "allow mandate.allow");
     assert_eq!(said(&law.decide(&Facts { frozen: true, ..start(BY_OPERATOR, "all") })), "deny kernel.frozen");
@@ -163,7 +165,7 @@ fn a_fresh_session_of_the_owner_reads_writes_and_fetches() {
 
 #[test]
 fn l3_what_the_host_obeys_is_written_by_nobody_without_a_person() {
-    // An operator's permit waives the person that a side effect needs, and not this one.
+    // An operator's permit waives the approval of the side effect, and not this one.
     let law = law("", "@id(\"free\") permit(principal, action, resource);");
     let writing = |tool: &str| {
         let mut facts = call(tool);
@@ -290,7 +292,7 @@ fn arguments_no_rule_can_see_are_denied() {
     assert_eq!(said(&law("", "").decide(&facts)), "deny args.malformed");
 }
 
-/// The worked example: a fixed answer to whoever wrote in, without a person, so many an hour.
+/// The documented example: a fixed answer to the sender without a person, limited per hour.
 #[test]
 fn the_honeypot_exception_covers_its_template_and_nothing_else() {
     let law = law(
@@ -368,7 +370,7 @@ fn an_explanation_lists_the_rules_in_order() {
     assert_eq!(said(&explained.verdict), "deny policy.no-mail");
 }
 
-/// A mode is one more word of the law: it lets go of one question, and of nothing that is forbidden.
+/// An approval mode answers one question, and allows nothing that is denied.
 #[test]
 fn l1_a_mode_lets_go_of_one_question_and_of_nothing_else() {
     use crate::facts::Asking;
@@ -378,13 +380,13 @@ fn l1_a_mode_lets_go_of_one_question_and_of_nothing_else() {
     assert_eq!(with(Asking::Ask, call("exec")), law.decide(&call("exec")));
     let free = with(Asking::ApproveAll, call("exec"));
     assert_eq!((free.decision, free.waived_by.as_deref()), (Decision::Allow, Some("asking.approve_all")));
-    // The floor and everything that speaks above it.
+    // The floor and the rules above it.
     let unlisted = Facts { mandates: vec!["reader".into()], ..call("exec") };
     assert_eq!(with(Asking::ApproveAll, unlisted).decision, Decision::Deny);
     let frozen = Facts { frozen: true, ..call("exec") };
     assert_eq!(with(Asking::ApproveAll, frozen).decision, Decision::Deny);
     assert_eq!(with(Asking::ApproveAll, tainted("exec")).decision, law.decide(&tainted("exec")).decision);
-    // Reads are reads.
+    // Read-only tools are allowed.
     assert_eq!(with(Asking::ApproveReads, call("read")).decision, Decision::Allow);
     for tool in ["exec", "write"] {
         assert_eq!(with(Asking::ApproveReads, call(tool)).rules, ["asking.approve_reads"], "{tool}");

@@ -1,4 +1,4 @@
-//! The record of one decision in the making: which rules spoke, and, where someone wants to know, which did not.
+//! The trace of one decision: the objections of its rules, and on request every step.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::verdict::{Decision, Verdict};
 
-/// Rules that one verdict names: what a person still reads.
+/// Rules that one verdict names: as many as a person still reads.
 const MAX_RULES: usize = 16;
 
 /// What a rule said of a call.
@@ -15,19 +15,19 @@ const MAX_RULES: usize = 16;
 pub struct TraceStep {
     pub rule: String,
     pub outcome: Outcome,
-    /// Why, as a sentence.
+    /// The reason, as a sentence.
     pub why: String,
 }
 
-/// How a rule left a call.
+/// The outcome of one rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It had nothing against the call.
+    /// No objection.
     Passed,
     Asked,
     Denied,
-    /// It decides nothing by itself.
+    /// A note, without an effect on the decision.
     Noted,
 }
 
@@ -51,7 +51,7 @@ struct Objection {
     would_allow: Option<String>,
 }
 
-/// Collects what rules say.
+/// Collects the objections of a decision, and its steps if they are wanted.
 #[derive(Debug)]
 pub(crate) struct DecisionTrace<'a> {
     objections: Vec<Objection>,
@@ -59,12 +59,12 @@ pub(crate) struct DecisionTrace<'a> {
 }
 
 impl<'a> DecisionTrace<'a> {
-    /// Only the verdict is wanted.
+    /// Collects only what the verdict needs.
     pub(crate) const fn without_steps() -> Self {
         Self { objections: Vec::new(), steps: None }
     }
 
-    /// Every step is wanted.
+    /// Records every step.
     pub(crate) const fn with_steps(steps: &'a mut Vec<TraceStep>) -> Self {
         Self { objections: Vec::new(), steps: Some(steps) }
     }
@@ -112,7 +112,7 @@ impl<'a> DecisionTrace<'a> {
         Verdict::deny(rule, reason, would_allow.map(str::to_owned))
     }
 
-    /// The strictest of what was said; `None` if there was no objection.
+    /// The strictest of the objections as a verdict; `None` without an objection.
     pub(crate) fn take_verdict(&mut self) -> Option<Verdict> {
         let decision = self.objections.iter().map(|objection| objection.decision).max()?;
         let (mut rules, mut reasons, mut would_allow) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Rules carry their own examples, so that a house can test its law like a program:
+//! Rules with examples, so that an operator can test a law like a program:
 //!
 //! ```text
 //! @id("no-secrets")
@@ -8,9 +8,9 @@
 //! when { context has path && context.path like "secrets/*" };
 //! ```
 //!
-//! An example is a patch over the facts of a plain call: by `main`, in its owner's own session that has read nothing
-//! yet, with an approver at hand, under a mandate that allows the tool. Several examples of a kind have names such as
-//! `@example_deny_2`.
+//! An example is a patch over the facts of a plain call: by `main`, in its owner's own session that has read nothing yet,
+//! with an approver who can be reached, under a mandate that allows the tool. Several examples of a kind have names such
+//! as `@example_deny_2`.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -23,11 +23,11 @@ use crate::suggest_name::suggestion;
 use crate::text::sanitize;
 use crate::verdict::{Decision, Verdict};
 
-/// The kinds of examples, by the beginning of their annotation.
+/// The kinds of examples, by the prefix of their annotation.
 const KINDS: [(&str, Decision); 3] =
     [("example_allow", Decision::Allow), ("example_ask", Decision::Ask), ("example_deny", Decision::Deny)];
 
-/// What an annotation gives an example of: `example_deny`, and `example_deny_2` and so on.
+/// The decision that an annotation such as `example_deny` or `example_deny_2` expects; `None` if it is no example.
 pub(crate) fn expected_decision(annotation: &str) -> Option<Decision> {
     let of = |(kind, decision): &(&str, Decision)| {
         let rest = annotation.strip_prefix(kind)?;
@@ -36,13 +36,13 @@ pub(crate) fn expected_decision(annotation: &str) -> Option<Decision> {
     KINDS.iter().find_map(of)
 }
 
-/// What came of one example.
+/// The result of one example.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tested {
     pub rule: String,
     pub file: String,
-    /// Of the example.
+    /// The line of the example.
     pub line: usize,
     /// The annotation, such as `example_deny`.
     pub example: String,
@@ -51,8 +51,8 @@ pub struct Tested {
 }
 
 impl Tested {
-    /// Whether the law decides as the example says. A rule that denies or asks must itself be among those that spoke:
-    /// otherwise the example shows another rule.
+    /// Whether the law decides as the example says. A rule that denies or asks must be among the rules of the
+    /// verdict: otherwise the example tests another rule.
     pub fn passed(&self) -> bool {
         let own = format!("policy.{}", self.rule);
         self.got.as_ref().is_ok_and(|verdict| {
@@ -114,7 +114,7 @@ impl Constitution {
     }
 }
 
-/// Puts the members of `patch` over those of `value`, object by object.
+/// Merges the members of `patch` into `value`, object by object.
 fn merge(value: &mut Value, patch: Value) {
     match (value, patch) {
         (Value::Object(own), Value::Object(patch)) => {

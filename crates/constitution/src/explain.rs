@@ -1,4 +1,4 @@
-//! Why a call was decided as it was: every rule on the way, in its order, with what it said.
+//! Why a call was decided as it was: every rule in its order, with its outcome.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub struct Explanation {
 }
 
 impl Constitution {
-    /// Decides a call and keeps every step. The verdict is the one that [`Constitution::decide`] gives.
+    /// Decides a call and records every step. The verdict equals that of [`Constitution::decide`].
     pub fn explain(&self, facts: &Facts) -> Explanation {
         let mut steps = Vec::new();
         let verdict = self.decide_traced(facts, &mut DecisionTrace::with_steps(&mut steps));

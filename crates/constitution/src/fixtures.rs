@@ -1,4 +1,4 @@
-//! Laws and calls that tests are made of.
+//! Laws and calls for tests.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::bundle::Constitution;
 use crate::facts::Facts;
 use crate::texts::Texts;
 
-/// A mandate for everything there is a manifest for.
+/// A mandate for every tool that has a manifest.
 const ALL: &str = "---\ntools: browser, cron, edit, egress, exec, gateway, mcp, memory, message, nodes, read, search, send_message, \
                    spawn, web_fetch, web_search, write\n---\n";
 

@@ -1,4 +1,4 @@
-//! The name of a constitution, to the byte.
+//! The hash that names a constitution, and the version of the kernel in it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,12 +15,12 @@ use crate::texts::Texts;
 /// so that a verdict of one kernel is never taken for a verdict of another.
 pub const KERNEL_VERSION: u32 = 5;
 
-/// Names a constitution to the byte: `b3:` and 64 lowercase hex digits, the text form of a CID.
+/// The name of a constitution: `b3:` and 64 lowercase hex digits, the text form of a CID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ConstitutionHash(Cid);
 
-/// A text that is no constitution hash.
+/// The error for a text that is not a constitution hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a constitution hash is `b3:` followed by 64 lowercase hex digits")]
 pub struct InvalidConstitutionHash;
@@ -36,7 +36,7 @@ impl ConstitutionHash {
     }
 }
 
-/// The bytes that a hash names.
+/// The bytes that the hash covers.
 pub(crate) fn canonical(texts: &Texts) -> Result<Vec<u8>, JcsError> {
     jcs::to_vec(&json!({
         "constitution": texts.constitution,

@@ -1,15 +1,15 @@
-//! The law an agent acts under.
+//! The law that an agent acts under.
 //!
-//! A [`Constitution`] is made from a house's texts: prose for everyone, mandates, manifests, settings and rules; its
-//! hash names them to the byte. It turns the [`Facts`] of a call into a [`Verdict`]: allow, ask a person, or deny, with
-//! the rules that spoke, why, and what would allow the call. The same law and the same facts always give the same
-//! verdict, so anyone can decide a recorded call again.
+//! A [`Constitution`] is made from texts: prose for every agent, mandates, manifests, settings and rules; its hash
+//! covers every byte of them. It turns the [`Facts`] of a call into a [`Verdict`]: allow, ask a person, or deny,
+//! with the rules, the reason, and what would allow the call. The same law and the same facts always give the same
+//! verdict, so a recorded call can be decided again.
 //!
-//! This crate is pure: it opens no file, reads no clock and starts nothing. Whoever loads the texts, gathers the facts
-//! and acts on the verdicts lives in `tribune-host`.
+//! This crate is pure: it opens no file, reads no clock and starts no thread or process. `tribune-host` loads the
+//! texts, gathers the facts and acts on the verdicts.
 //!
-//! Where to start reading: [`bundle`] for what is hashed, [`facts`] for what a decision may know, `decide` for the
-//! order of the rules, [`prompt`] for what an agent is told.
+//! Start with [`bundle`] for what is hashed, [`facts`] for what a decision knows, `decide` for the order of the
+//! rules, [`prompt`] for what an agent is told.
 
 mod address;
 pub mod args;

@@ -93,7 +93,7 @@ fn the_default_mandate_stays_narrow() {
     assert_eq!(parse(wide).unwrap().check_default(), Ok(()));
 }
 
-/// Whatever the text, there is a mandate within the known tools or a refusal on one line.
+/// Every text is either a mandate within the known tools or an error of one line.
 #[test]
 fn no_text_breaks_the_parser() {
     let pieces = [

@@ -1,7 +1,7 @@
-//! Paths as words: what a path says before anyone opens it.
+//! Lexical path normalization, without access to the file system.
 
-/// The path without `.`, `..` and doubled slashes, and whether it leaves the workspace it is relative to. A path that
-/// leaves keeps its `..` in front, or is absolute; backslashes are part of a name, as they are to the kernel.
+/// The path without `.`, `..` and repeated slashes, and whether it leaves the workspace that it is relative to. A
+/// path that leaves keeps its leading `..`, or is absolute. A backslash is part of a name, as for the kernel.
 pub(crate) fn normalised(path: &str) -> (String, bool) {
     let absolute = path.starts_with('/');
     let mut kept: Vec<&str> = Vec::new();

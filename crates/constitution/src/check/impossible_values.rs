@@ -1,5 +1,5 @@
-//! What no call can have: facts have one form, and a rule that compares them with another never holds. Neither does one
-//! that asks for an attribute which calls of its tools never have.
+//! Constants and attributes that no call can have. Facts have a canonical form, and a rule that compares them with
+//! another form never holds. Neither does a rule that reads an attribute which calls of its tools never have.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use crate::rules::schema::OF_ARGS;
 use crate::text::sanitize;
 use crate::tool_names::SPEND;
 
-/// Nesting that is looked into: as deep as conditions are understood.
+/// Nesting of conditions that is searched: as deep as conditions are understood.
 const MAX_DEPTH: usize = 64;
 
-/// Tools that a sentence names at most; more are only counted.
+/// Tools that a sentence names; more are only counted.
 const MAX_NAMED: usize = 4;
 
-/// What is strange about the constants and attributes of a rule, each in a sentence.
+/// The impossible constants and attributes of a rule, each as a sentence.
 pub(super) fn of_rule(law: &Constitution, rule: &Rule) -> Vec<String> {
     let calls = RuleCalls::of(law, rule);
     let mut found = Vec::new();
@@ -61,7 +61,7 @@ fn collect(condition: &Condition, calls: &RuleCalls<'_>, depth: usize, found: &m
 struct RuleCalls<'a> {
     law: &'a Constitution,
     tools: &'a [String],
-    /// What any of them can have of its arguments.
+    /// The attributes of the arguments that any of them can have.
     attributes: BTreeSet<&'static str>,
 }
 
@@ -71,14 +71,14 @@ impl<'a> RuleCalls<'a> {
         Self { law, tools, attributes: tools.iter().flat_map(|tool| Args::attributes(tool)).collect() }
     }
 
-    /// That none of the calls has this attribute, if none can.
+    /// A sentence if none of the calls can have this attribute.
     fn never_have(&self, name: &str) -> Option<String> {
         let is_of_args = OF_ARGS.iter().any(|(own, _)| *own == name);
-        // A rule that is for no tool is another matter.
+        // A rule for no tool has another finding.
         if !is_of_args || self.attributes.contains(name) || self.tools.is_empty() {
             return None;
         }
-        // Questions about budgets have arguments that nobody knows, and no rule looks for a host in them.
+        // The daemon makes the calls about budgets, with arguments that no rule should read.
         let others = self.law.tools().iter().filter(|tool| *tool != SPEND);
         let others = others.filter(|tool| Args::attributes(tool).contains(name));
         let others: Vec<&str> = others.map(String::as_str).collect();
@@ -116,7 +116,7 @@ fn of_text(name: &str, text: &str) -> Option<String> {
     (right != text).then(|| sentence(name, text, &right))
 }
 
-/// A part of a pattern, and whether it is the first.
+/// A literal part of a pattern, and whether it is the first.
 fn of_part(name: &str, part: &str, is_first: bool) -> Option<String> {
     match name {
         "host" | "scheme" => {

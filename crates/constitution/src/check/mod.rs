@@ -1,4 +1,4 @@
-//! Looks through a house's texts for what is wrong or does nothing, before they are in force.
+//! Lints for a law: finds what is wrong or has no effect in its texts before they are in force.
 
 mod impossible_values;
 mod redundant_rules;
@@ -16,13 +16,13 @@ use crate::settings::SETTINGS_FILE;
 use crate::suggest_name::nearest;
 use crate::texts::Texts;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The texts are refused.
     Error,
-    /// The texts hold, but a part of them does not do what it seems to.
+    /// The texts are valid, but a part of them has not the effect that it seems to have.
     Warning,
 }
 
@@ -35,14 +35,14 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Something to mend. Line and column count from 1.
+/// Something to fix. Line and column count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Finding {
     pub file: String,
     pub line: usize,
     pub column: usize,
     pub severity: Severity,
-    /// A sentence that ends with what to do.
+    /// A sentence that ends with the next step.
     pub message: String,
 }
 
@@ -59,8 +59,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the texts; `known_tools` are the tools of the program. Without findings there is nothing to mend. Sorted by
-/// file and place.
+/// Checks the texts; `known_tools` are the tools of the program. Sorted by file and position.
 pub fn check(texts: &Texts, known_tools: &[&str]) -> Vec<Finding> {
     let mut findings = match Constitution::new(texts.clone(), known_tools) {
         Ok(law) => {
@@ -76,7 +75,7 @@ pub fn check(texts: &Texts, known_tools: &[&str]) -> Vec<Finding> {
     findings
 }
 
-/// Rules of a law that are for an agent which is not among `agents`: those of the roster, which is no part of the law.
+/// Rules for an agent that is not among `agents`, the agents of the roster. The roster is not part of the law.
 pub fn check_agents(law: &Constitution, agents: &[&str]) -> Vec<Finding> {
     rules::of_agents(law, agents)
 }
@@ -90,7 +89,7 @@ fn errors(error: ConstitutionError) -> Vec<Finding> {
         ConstitutionError::Several(errors) => errors.into_iter().flat_map(self::errors).collect(),
         ConstitutionError::Text(error) => vec![Finding::of_text(error, Severity::Error)],
         ConstitutionError::Mandate { name, error } => {
-            // The place says the line already.
+            // The finding has the line already.
             let (line, message) = (error.line(), error.to_string());
             let message = message.strip_prefix(&format!("line {line}: ")).unwrap_or(&message);
             placed(format!("mandates/{name}.md"), (line, error.column()), message.to_owned())

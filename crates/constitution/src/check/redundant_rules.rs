@@ -1,7 +1,7 @@
-//! RuleComparison that can be taken away without any call being decided otherwise: their conditions never hold, or others do what
-//! they do. And the opposite, a permit that holds for everything.
+//! Redundant rules, which can be removed without a change to any decision: their conditions never hold, or other
+//! rules have the same effect. And the opposite, a permit that holds for everything.
 //!
-//! Only what is certain is told. A rule that could fail is never redundant, because a rule that fails denies.
+//! Only what is certain is reported. A rule that can fail is never redundant, because a rule that fails denies.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use crate::trust::Trust;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Redundancy {
     NeverHolds,
-    /// By the rule at this place in the order of the files.
+    /// By the rule at this index in the order of the files.
     CoveredBy(usize),
 }
 
-/// What calls can be like in a house.
+/// The attribute values that calls under a law can have.
 pub(super) struct RuleDomains {
     any: InitialDomains,
-    /// A permit is for calls that nobody approved.
+    /// For a permit: it only matters for calls that no one approved.
     unapproved: InitialDomains,
 }
 
-/// The rules of a house, ready to be held against each other.
+/// The rules of a law, prepared for comparison with each other.
 pub(super) struct RuleComparison<'w> {
     domains: &'w RuleDomains,
     all: &'w [Arc<Rule>],
@@ -37,7 +37,7 @@ pub(super) struct RuleComparison<'w> {
 
 struct RuleAnalysis<'w> {
     can_fail: bool,
-    /// The budget in which the rule matches; `None` if there are too many.
+    /// The branches in which the rule matches; `None` if there are too many.
     branches: Option<Vec<Branch<'w>>>,
 }
 
@@ -69,7 +69,7 @@ impl<'w> RuleComparison<'w> {
         Self { domains, all, analyses: all.iter().map(examine).collect() }
     }
 
-    /// Whether the rule at this place could fail, and so deny.
+    /// Whether the rule at this index can fail, and so deny.
     pub(super) fn can_fail(&self, at: usize) -> bool {
         self.analyses.get(at).is_none_or(|own| own.can_fail)
     }
@@ -84,7 +84,7 @@ impl<'w> RuleComparison<'w> {
         })
     }
 
-    /// Why each rule is redundant, where one is. All of those can be taken away together.
+    /// Why each rule is redundant, if it is. All redundant rules can be removed together.
     pub(super) fn redundant(&self) -> Vec<Option<Redundancy>> {
         let mut found: Vec<Option<Redundancy>> = Vec::new();
         for at in 0..self.all.len() {
@@ -105,8 +105,8 @@ impl<'w> RuleComparison<'w> {
         !self.can_fail(at) && (is_impossible || no_case)
     }
 
-    /// Whether the rule at `other` covers the one at `at`, and is not itself covered by it, nor by one that it covers. Of
-    /// two that cover each other, the first is kept.
+    /// Whether the rule at `other` covers the one at `at`, and is not itself covered by it, nor by a rule that it
+    /// covers. Of two rules that cover each other, the first is kept.
     fn is_kept_for(&self, other: usize, at: usize, found: &[Option<Redundancy>]) -> bool {
         if other == at || !self.covers(other, at) || other > at && self.covers(at, other) {
             return false;
@@ -121,14 +121,14 @@ impl<'w> RuleComparison<'w> {
         true
     }
 
-    /// Whether the rule at `other` says of every call that the one at `at` matches what makes that one redundant.
+    /// Whether the rule at `other` makes the one at `at` redundant for every call that it matches.
     fn covers(&self, other: usize, at: usize) -> bool {
         let (Some(cover), Some(own), Some(analyses)) =
             (self.all.get(other), self.all.get(at), self.analyses.get(at))
         else {
             return false;
         };
-        // An offer is held only to rules that do not look at arguments.
+        // Rules that read arguments do not decide about offers.
         let speaks = cover.forbids || !own.forbids;
         let as_early = own.usage.args || !cover.usage.args;
         if !speaks || !as_early || analyses.can_fail || !cover.scope.contains(&own.scope) {

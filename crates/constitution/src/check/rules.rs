@@ -1,5 +1,4 @@
-//! What is strange about rules that are valid: those that do nothing, permit everything, or carry annotations that mean
-//! nothing.
+//! Findings about valid rules: rules without an effect, rules that permit everything, and unknown annotations.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +16,7 @@ pub(super) fn of_rules(law: &Constitution) -> Vec<Finding> {
     let rules = RuleComparison::new(law.rules().all(), &domains);
     let redundant = rules.redundant();
     let of_mandates = law.mandates().values().flat_map(|mandate| mandate.tools().iter().map(String::as_str));
-    // These are the house's own calls, which no mandate has to name.
+    // Calls of the daemon, which no mandate has to name.
     let mut mandated: BTreeSet<&str> = of_mandates.chain([SPEND, LAND]).collect();
     if mandated.contains(MCP) {
         mandated.insert(MCP_SERVER);
@@ -140,7 +139,7 @@ fn blanket(law: &Constitution, rule: &Rule, rules: &RuleComparison<'_>, at: usiz
     })
 }
 
-/// Annotations that mean nothing, and examples that cannot be read.
+/// Unknown annotations, and examples that cannot be read.
 fn of_annotations(law: &Constitution, rule: &Rule) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, _) in rule.policy.annotations() {
@@ -222,7 +221,7 @@ mod tests {
         let host = "context has host && context.host == \"a.example\"";
         let said = "policy/house.cedar:1:1: warning: `context has host` never holds: calls of `read` have no `host`, and tools that have one are browser, egress, web_fetch; look at what they can have (folder, outside, path), or leave it out";
         assert_eq!(of(read, host), [said]);
-        // Wherever it stands, and whatever else the rule says.
+        // At any position, and with any other conditions.
         assert_eq!(of(read, &format!("context.private || !({host})")), [said]);
         let group = of("action in Tribune::Action::\"read_only\"", "context has programs");
         assert!(group.len() == 1 && group[0].contains("never holds: calls of "), "{group:?}");
@@ -317,25 +316,25 @@ mod tests {
         }
     }
 
-    /// Each of these rules matters to some call.
+    /// Each of these rules changes the decision about some call.
     #[test]
     fn what_matters_is_not_found() {
         for rules in [
-            // It overflows before it comes to `false`, and what fails denies.
+            // An overflow comes before the `false`, and a rule that fails denies.
             "@id(\"a\") forbid(principal, action, resource) when { context has bytes && context.bytes * 9223372036854775807 > 5 && false };",
             "@id(\"a\") permit(principal, action == Tribune::Action::\"write\", resource) when { context has bytes && context.bytes * 9223372036854775807 > 5 };",
             // For one agent only.
             "@id(\"a\") permit(principal == Tribune::Agent::\"main\", action, resource);",
             // The character is one like any other.
             "@id(\"a\") forbid(principal, action, resource) when { context has path && context.path like \"a\\u{10ffff}*\" };\n@id(\"b\") forbid(principal, action, resource) when { context has path && context.path like \"a*\" && context.path like \"*b\" };",
-            // An offer has no arguments, so `a` has no say about it.
+            // An offer has no arguments, so `a` does not decide about it.
             "@id(\"a\") forbid(principal, action, resource) when { context has path || !(context has path) };\n@id(\"b\") forbid(principal, action == Tribune::Action::\"read\", resource);",
         ] {
             assert_eq!(findings(rules), [""; 0], "{rules}");
         }
     }
 
-    /// Every rule is held against every other, so this is where time would be lost.
+    /// Every rule is compared with every other, so this is the slow part.
     #[test]
     fn a_thousand_rules_are_checked() {
         let rule = |n: usize| {

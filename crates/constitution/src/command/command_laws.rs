@@ -1,4 +1,4 @@
-//! What holds for every line.
+//! Properties of every command line.
 
 use proptest::prelude::*;
 

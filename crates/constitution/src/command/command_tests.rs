@@ -70,7 +70,7 @@ fn everything_harmless_is_covered() {
     for (text, command) in &pairs {
         let grant = grant(text);
         assert!(grant.covers(&parse(command).unwrap()), "{text} ⇥ {command}");
-        // A grant is kept as its text.
+        // A grant is stored as its text.
         assert_eq!(self::grant(&grant.to_string()), grant, "{text}");
     }
 }
@@ -213,7 +213,7 @@ fn wide_patterns_are_refused_with_what_to_write() {
     }
 }
 
-/// A program can start others without anybody here knowing it, so words are left open only of those that are known.
+/// An unknown program may start others, so words are left open only for known programs.
 #[test]
 fn l3_no_word_is_left_open_of_a_program_that_nobody_knows() {
     for program in [
@@ -318,8 +318,8 @@ fn programs_are_seen_through_wrappers() {
     }
 }
 
-/// Whoever forbids `rm`, or permits `ls` alone, is not led past it by how a line is written: either the name is there, or
-/// nobody knows what runs.
+/// A rule that forbids `rm`, or permits `ls` alone, is not evaded by how a line is written: the line names the
+/// program, or `?` for an unknown one.
 #[test]
 fn l3_no_spelling_hides_a_program() {
     for command in [

@@ -1,10 +1,10 @@
-//! Reads what a shell replaces: `$x`, `${…}`, `$(…)`, backticks, `$((…))`, `<(…)` and the quotes that begin with `$`.
+//! Reads expansions: `$x`, `${…}`, `$(…)`, backticks, `$((…))`, `<(…)` and the quotes that begin with `$`.
 
 use super::reader::{Quotes, ShellReader};
 use super::{CommandSyntaxError, ShellWord, Structure};
 
 impl ShellReader<'_> {
-    /// The expansion at a `$` or a backtick; a `$` that begins none is literal.
+    /// The expansion at a `$` or a backtick; a `$` without one is literal.
     pub(super) fn expansion(
         &mut self,
         word: &mut ShellWord,
@@ -156,7 +156,7 @@ impl ShellReader<'_> {
         }
     }
 
-    /// Up to `))`. Only what arithmetic is made of: shells fall back to commands when it is something else.
+    /// Up to `))`. Only characters of arithmetic: shells fall back to commands if it is something else.
     pub(super) fn arithmetic(&mut self, semicolons: Semicolons) -> Result<(), CommandSyntaxError> {
         self.note(Structure::Arithmetic);
         let mut ignored = ShellWord { text: String::new(), literal: true, bare: true };

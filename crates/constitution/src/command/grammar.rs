@@ -6,7 +6,7 @@ use super::expansion::Semicolons;
 use super::reader::{ShellReader, is_meta};
 use super::{Assignment, CommandSyntaxError, ShellWord, SimpleCommand, Structure};
 
-/// Words that end a list; the construct that began it eats them.
+/// Words that end a list; the construct that began it reads them.
 const CLOSERS: [&str; 8] = ["then", "elif", "else", "fi", "do", "done", "esac", "}"];
 
 /// Reads what follows a keyword.

@@ -1,14 +1,15 @@
-//! A grant: the commands a human allowed in advance.
+//! A grant: the commands that a person allowed in advance.
 //!
-//! Two forms, each one line of text:
+//! A grant is one line of text in one of two forms:
 //!
 //! ```text
 //! cargo test *          a pattern: the program, its options letter by letter, `*` for one operand, `**` for the rest
 //! = ls *.rs | wc -l     exactly this line, whatever it contains
 //! ```
 //!
-//! A pattern leaves words open only of programs whose operands are known to be data. Where an operand can be a program,
-//! code, or another machine, only the exact line can be granted; of a program that nobody here knows, only all its words.
+//! A pattern leaves words open only for programs whose operands are known to be data. Where an operand can be a
+//! program, code, or another machine, only the exact line can be granted; for an unknown program, a pattern must
+//! name every word.
 
 use std::fmt;
 
@@ -17,10 +18,10 @@ use super::program_class::{self, ProgramClass};
 use super::{CommandSyntaxError, Parsed, ShellWord, Structure, covers_all};
 use crate::text::sanitize;
 
-/// What stands before a line that is granted to the letter.
+/// The prefix of an exact line.
 const EXACTLY: &str = "=";
 
-/// A human's leave for one command line, or for a narrow set of commands.
+/// The permission of a person for one command line, or for a narrow set of commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     pub(super) form: GrantForm,
@@ -29,13 +30,13 @@ pub struct Grant {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum GrantForm {
-    /// The normalised line.
+    /// The normalized line.
     Line(String),
     /// One simple command.
     Pattern(Vec<PatternWord>),
 }
 
-/// Why a text is no grant. Each sentence ends with what to write instead.
+/// Why a text is not a grant. Each sentence ends with what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
     #[error("the grant is empty: write a command such as `cargo test *`")]
@@ -75,9 +76,9 @@ pub enum GrantError {
 }
 
 impl Grant {
-    /// Reads a grant, and refuses a pattern that allows more than it shows.
+    /// Parses a grant, and refuses a pattern that allows more than it shows.
     pub fn parse(text: &str) -> Result<Self, GrantError> {
-        // The end is left to `parse`: in a here-document it matters.
+        // `parse` trims the end, which has a meaning in a here-document.
         let text = text.trim_start();
         if text.is_empty() {
             return Err(GrantError::Empty);
@@ -116,7 +117,7 @@ impl Grant {
         Self { text: format!("{EXACTLY} {line}"), form: GrantForm::Line(line) }
     }
 
-    /// Whether it stands for more than one command.
+    /// Whether it allows more than one command.
     pub fn has_wildcard(&self) -> bool {
         match &self.form {
             GrantForm::Line(_) => false,

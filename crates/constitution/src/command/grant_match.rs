@@ -1,11 +1,11 @@
-//! Whether grants cover a line.
+//! Matches command lines against grants.
 
 use super::grant::GrantForm;
 use super::{Grant, Parsed, SimpleCommand, pattern};
 
-/// Whether the grants cover the line: one grants exactly this line, or the line is plain and each of its commands is
-/// covered by a pattern. Grants never add up to more than their parts: a pattern covers one simple command, and an exact
-/// grant covers no part of a longer line.
+/// Whether the grants cover the line: one grants exactly this line, or the line is plain and a pattern covers each
+/// of its commands. Grants never combine to more than their parts: a pattern covers one simple command, and an
+/// exact grant covers no part of a longer line.
 pub fn covers_all(grants: &[Grant], parsed: &Parsed) -> bool {
     let exactly = |grant: &Grant| matches!(&grant.form, GrantForm::Line(line) if line == parsed.line());
     if grants.iter().any(exactly) {
@@ -15,7 +15,7 @@ pub fn covers_all(grants: &[Grant], parsed: &Parsed) -> bool {
         && parsed.commands().iter().all(|simple| grants.iter().any(|grant| covers_command(grant, simple)))
 }
 
-/// The program has to be written as it is called: quotes in its name serve no one but those who hide it.
+/// The program must be written without quotes: quotes in its name only serve to hide it.
 fn covers_command(grant: &Grant, simple: &SimpleCommand) -> bool {
     let words: Vec<&str> = simple.words.iter().map(|word| word.text.as_str()).collect();
     match &grant.form {

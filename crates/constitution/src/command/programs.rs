@@ -1,4 +1,4 @@
-//! Which programs a line would run, as far as its text tells.
+//! The programs that a line would run, as far as its text says.
 
 use std::borrow::Cow;
 
@@ -6,14 +6,14 @@ use super::program_class::{self, CodeOption, ProgramClass, basename};
 use super::wrappers::{Wrapper, WrapperMode};
 use super::{Parsed, SimpleCommand};
 
-/// Stands for a program that the text does not tell: `$X`, code for an interpreter, a shell that reads its input.
+/// A program that the text does not name: `$X`, code for an interpreter, a shell that reads its input.
 pub const UNKNOWN: &str = "?";
 
-/// Wrappers inside wrappers, and lines inside words; each level is parsed again.
+/// Nesting of wrappers in wrappers and of lines in words; each level is parsed again.
 const MAX_LEVELS: usize = 8;
 
-/// The names, without directories, of every program the line would run: wrappers, and what they wrap. Sorted, each
-/// once. For facts and rules; a grant is never decided by it.
+/// The names, without directories, of every program that the line would run: wrappers, and what they wrap. Sorted,
+/// without duplicates. For facts and rules; no grant is decided by it.
 pub fn programs(parsed: &Parsed) -> Vec<String> {
     let mut found = ProgramCollector { names: Vec::new() };
     found.line(parsed, 0);
@@ -55,7 +55,7 @@ impl ProgramCollector {
                 }
             }
         }
-        // A word that is not literal stands for what nobody knows yet.
+        // A word that is not literal has an unknown value.
         let words: Vec<String> = simple
             .words
             .iter()
@@ -90,7 +90,7 @@ impl ProgramCollector {
             | "bind" | "complete" | "mapfile" | "readarray" | "fc" | "printf" => self.renaming(program, rest),
             "find" => self.find(rest, level),
             "fd" | "fdfind" => {
-                // `-Hx rm` and `--exec=rm` hold the command, or stand before it.
+                // `-Hx rm` and `--exec=rm` contain the command or precede it.
                 let attached = |word: &String| match word.strip_prefix("--") {
                     Some(long) => long.starts_with("exec") && long.contains('='),
                     None => word.len() > 2 && word.starts_with('-') && word.contains(['x', 'X']),
@@ -104,7 +104,7 @@ impl ProgramCollector {
         }
     }
 
-    /// A program by the name that rules know it by. Where the way to it may lead anywhere, nobody knows it.
+    /// Adds a program by the name that rules use. If its path may lead anywhere, the program is unknown as well.
     fn name(&mut self, program: &str) {
         self.add(&known_as(program));
         let strays = program.split('/').any(|part| part == "..");
@@ -167,8 +167,8 @@ impl ProgramCollector {
         }
     }
 
-    /// The code is the first word behind `-c` that is no option, or else there is a script. Options other than the usual
-    /// letters may take a word, and then it is not clear which one is which.
+    /// The code is the first word after `-c` that is not an option; otherwise there is a script. Options other than
+    /// the usual letters may take a word, and then the code is not certain.
     fn shell(&mut self, rest: &[String], level: usize) {
         let option = |word: &&String| word.starts_with(['-', '+']);
         let code = |word: &String| word.starts_with('-') && !word.starts_with("--") && word.contains('c');
@@ -218,7 +218,7 @@ impl ProgramCollector {
                 None => continue,
             };
             match value.split_once('=') {
-                // Of a compiler's settings some name what links.
+                // Some settings of a compiler name the linker.
                 Some((name, _)) if basename(program) == "rustc" && !name.starts_with("link") => {}
                 // A setting: `core.pager=x`, `alias.y=!x`, `exec=x`.
                 Some((_, value)) => self.text(value.trim_start_matches('!'), level),
@@ -232,7 +232,7 @@ impl ProgramCollector {
     }
 }
 
-/// Variables whose value some program runs, or loads code from.
+/// Variables whose value some program runs or loads code from.
 fn names_a_program(variable: &str) -> bool {
     const RUN: [&str; 14] = [
         "PATH",
@@ -259,11 +259,11 @@ fn names_a_program(variable: &str) -> bool {
             .any(|end| variable.ends_with(end))
 }
 
-/// Where programs of the machine lie; one of these is known by its name alone.
+/// System directories; rules know a program in one of them by its name alone.
 const FOLDERS: [&str; 6] =
     ["/usr/local/sbin/", "/usr/local/bin/", "/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"];
 
-/// A program by its name; one from elsewhere by its whole path, so that `./git` does not pass for `git`.
+/// A program by its name; a program from elsewhere by its whole path, so that `./git` is not taken for `git`.
 pub(super) fn known_as(program: &str) -> Cow<'_, str> {
     // `/bin//rm` and `/bin/./rm` are `/bin/rm`.
     let straight = match program.strip_prefix('/') {

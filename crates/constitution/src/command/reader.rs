@@ -1,27 +1,27 @@
 //! Reads words: quotes, escapes and where expansions begin.
 //!
-//! The reader is strict. It follows POSIX and bash where the two agree or where a [`Structure`] marks the difference;
-//! in the corners where shells disagree it gives up, because a wrong guess would be a bypass.
+//! The reader is strict. It follows POSIX and bash where the two agree or where a [`Structure`] records the
+//! difference. Where shells disagree it returns an error, because a wrong guess would be a bypass.
 
 use std::collections::BTreeSet;
 
 use super::redirect::HereDocument;
 use super::{CommandSyntaxError, MAX_DEPTH, ShellWord, SimpleCommand, Structure};
 
-/// A position in the text, and what was found up to there.
+/// A position in the text, and what was read up to there.
 pub(super) struct ShellReader<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
     pub(super) depth: usize,
     pub(super) commands: Vec<SimpleCommand>,
     pub(super) structures: BTreeSet<Structure>,
-    /// Here-documents whose bodies begin after the present line.
+    /// Here-documents whose bodies begin after the current line.
     pub(super) pending: Vec<HereDocument>,
-    /// What joins the next simple command to the one before it.
+    /// The operator between the previous simple command and the next.
     pub(super) join: Option<Structure>,
 }
 
-/// A word while it is being read.
+/// A partially read word.
 struct WordDraft {
     word: ShellWord,
     /// Where it began.
@@ -68,7 +68,7 @@ impl<'a> ShellReader<'a> {
         Err(CommandSyntaxError::Syntax { at: self.at, what })
     }
 
-    /// WrapperMode `inner` one level deeper.
+    /// Runs `inner` one level deeper.
     pub(super) fn deeper<T>(
         &mut self,
         inner: impl FnOnce(&mut Self) -> Result<T, CommandSyntaxError>,
@@ -100,7 +100,7 @@ impl<'a> ShellReader<'a> {
         }
     }
 
-    /// The unquoted word ahead, if it is made of the letters of keywords only and ends there.
+    /// The unquoted word ahead, if it consists of the characters of keywords only and ends there.
     pub(super) fn keyword(&self) -> Option<&'a str> {
         let rest = self.rest();
         let end = rest.find(is_meta).unwrap_or(rest.len());
@@ -168,7 +168,7 @@ impl<'a> ShellReader<'a> {
         }
     }
 
-    /// What a shell would make of an unquoted character in a word that began at `start`.
+    /// The expansion that a shell would perform at an unquoted character of a word that began at `start`.
     fn expands(&self, c: char, start: usize) -> Option<Structure> {
         let before = self.text.get(start..self.at).unwrap_or_default();
         let after = self.rest().get(c.len_utf8()..).and_then(|rest| rest.chars().next());
@@ -177,7 +177,7 @@ impl<'a> ShellReader<'a> {
             '*' | '?' => Some(Structure::Glob),
             // The program `[`.
             '[' => (!alone).then_some(Structure::Glob),
-            // `{}` is handed over as it is.
+            // A shell passes `{}` on unchanged.
             '{' => {
                 let rest = self.rest().get(1..).unwrap_or_default();
                 let empty =
@@ -258,7 +258,7 @@ impl<'a> ShellReader<'a> {
     }
 }
 
-/// Whether an expansion stands inside double quotes.
+/// Whether an expansion is inside double quotes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quotes {
     None,

@@ -5,20 +5,20 @@ use std::collections::BTreeSet;
 use super::reader::{ShellReader, is_meta};
 use super::{CommandSyntaxError, Redirection, ShellWord, SimpleCommand, Structure};
 
-/// A here-document that was announced.
+/// A here-document whose body is still to come.
 pub(super) struct HereDocument {
     delimiter: String,
-    /// Whether the body is taken as it is: the delimiter was quoted.
+    /// Whether the body is literal: the delimiter was quoted.
     verbatim: bool,
-    /// `<<-` takes leading tabs away.
+    /// `<<-` removes leading tabs.
     tabs: bool,
 }
 
-/// Longer operators before their beginnings.
+/// Longer operators before their prefixes.
 const OPERATORS: [&str; 12] = ["&>>", "&>", "<<<", "<<-", "<<", "<&", "<>", "<", ">>", ">&", ">|", ">"];
 
 impl ShellReader<'_> {
-    /// The redirection that begins here, if one does.
+    /// The redirection that begins here, if any.
     pub(super) fn redirection(&mut self) -> Result<Option<Redirection>, CommandSyntaxError> {
         let rest = self.rest();
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -80,7 +80,8 @@ impl ShellReader<'_> {
         Ok(true)
     }
 
-    /// The body is cut out before anything in it is read, as shells do: an expansion cannot reach past the delimiter.
+    /// The body is cut out before anything in it is read, as in shells: an expansion cannot reach past the
+    /// delimiter.
     fn body(&mut self, document: &HereDocument) -> Result<(), CommandSyntaxError> {
         let start = self.at;
         let body = loop {

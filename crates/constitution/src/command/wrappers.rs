@@ -1,4 +1,4 @@
-//! Programs that start the program named after their own options, and how to get past those.
+//! Wrappers: programs that start the program named after their own options, and how their options are skipped.
 
 use super::program_class;
 
@@ -18,12 +18,12 @@ pub(super) struct Wrapper {
     pub(super) runs: WrapperMode,
 }
 
-/// What a wrapper does with the words after its own.
+/// How a wrapper runs the words after its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WrapperMode {
-    /// A program and its words.
+    /// As a program and its words.
     Program,
-    /// They are joined and given to a shell.
+    /// Joined, by a shell.
     Line,
 }
 
@@ -170,7 +170,7 @@ pub(super) fn find(program: &str) -> Option<&'static Wrapper> {
 }
 
 impl Wrapper {
-    /// Whether the wrapper alone gives a shell.
+    /// Whether the wrapper without a command opens a shell.
     pub(super) fn opens_shell(&self) -> bool {
         matches!(
             self.name,
@@ -178,8 +178,8 @@ impl Wrapper {
         )
     }
 
-    /// Whether words that nobody sees here come to the command: those of the input, which can be options or programs.
-    /// `own` are the wrapper's words before it.
+    /// Whether the command gets words that the line does not contain: words of the input, which can be options or
+    /// programs. `own` are the wrapper's words before the command.
     pub(super) fn feeds(&self, own: &[String], command: &[String]) -> bool {
         let replaces =
             |word: &String| ["-I", "-i", "-J", "--rep"].iter().any(|start| word.starts_with(start));
@@ -193,7 +193,7 @@ impl Wrapper {
         }
     }
 
-    /// Gets past the wrapper's own words.
+    /// Skips the wrapper's own words.
     pub(super) fn inside<'a>(&self, words: &'a [String]) -> WrappedCommand<'a> {
         let mut inside =
             WrappedCommand { command: &[], code: Vec::new(), assignments: Vec::new(), unclear: false };
@@ -229,7 +229,8 @@ impl Wrapper {
         at
     }
 
-    /// Whether an option is known to take no further word: it has its value with it, or is a single letter or a number.
+    /// Whether an option certainly takes no further word: its value is attached, or it is a single letter or a
+    /// number.
     fn is_clear(&self, word: &str) -> bool {
         let attached = |option: &&str| option.len() == 2 && word.starts_with(option);
         let number =
@@ -242,7 +243,7 @@ impl Wrapper {
     }
 }
 
-/// Whether the word is this option, whether its value is attached to it, and that value.
+/// Whether the word is this option, whether its value is attached, and that value.
 fn value_of<'a>(word: &'a str, option: &str) -> Option<(bool, Option<&'a str>)> {
     match word.strip_prefix(option)? {
         "" => Some((false, None)),

@@ -1,4 +1,4 @@
-//! The built-in manifests: a text of the operator can make one stricter, and cannot remove or loosen it.
+//! The built-in manifests. An operator can make one stricter, and can neither remove nor loosen it.
 
 use super::Capability::{
     AgentSpawn, DeviceControl, FsRead, FsWrite, MemoryRead, MemoryWrite, MessageMail, MessageSend, NetHttp,
@@ -50,7 +50,7 @@ const BUILT_IN: [Row; 20] = [
     ),
     row("gateway", "Gateway Control", &[SystemAdmin], Critical, Owner, Verified, SideEffect),
     row(LAND, "Changes of a Box", &[FsWrite], High, Untrusted, Untrusted, SideEffect),
-    // What a server does with a call is not known: everything that a program in a box can.
+    // The effects of such a call are unknown, so it has every capability of a program in a sandbox.
     row(
         MCP,
         "Tool of an MCP Server",
@@ -60,7 +60,7 @@ const BUILT_IN: [Row; 20] = [
         Untrusted,
         SideEffect,
     ),
-    // Starting one takes nothing out of the session; each call does.
+    // To start a server takes nothing out of the session; each call does.
     row(MCP_SERVER, "MCP Server", &[FsRead, FsWrite], High, Untrusted, Untrusted, SideEffect),
     row("memory", "Memory", &[MemoryRead, MemoryWrite], Low, Community, Verified, DraftOnly),
     row("message", "Send Message", &[MessageSend], High, Owner, Verified, SideEffect),
@@ -76,12 +76,12 @@ const BUILT_IN: [Row; 20] = [
 ];
 
 impl Manifest {
-    /// The kernel's manifest of a tool.
+    /// The built-in manifest of a tool.
     pub fn built_in(id: &str) -> Option<Self> {
         BUILT_IN.iter().find(|row| row.id == id).map(Self::from_row)
     }
 
-    /// All the kernel's manifests, by id.
+    /// All built-in manifests, by id.
     pub fn all_built_in() -> impl Iterator<Item = Self> {
         BUILT_IN.iter().map(Self::from_row)
     }

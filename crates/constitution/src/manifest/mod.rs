@@ -1,7 +1,7 @@
-//! A tool's manifest: what the tool can do, how much its input must be trusted, and what its output is worth.
+//! A tool's manifest: what the tool can do, how much trust its input needs, and how much its output has.
 //!
-//! The built-in manifests are part of the kernel. A house may add manifests for its own tools, and may make a built-in
-//! one stricter; it cannot make one looser.
+//! The built-in manifests are part of the kernel. An operator can add manifests for other tools, and can make a
+//! built-in one stricter but not looser.
 
 mod builtin_manifests;
 pub(crate) mod tool_groups;
@@ -16,16 +16,16 @@ use crate::trust::Trust;
 /// Bytes of a manifest file: seven short keys and room for comments.
 pub const MAX_MANIFEST_BYTES: usize = 16 * 1024;
 
-/// Manifests of one house: more tools than a model can be told of.
+/// Manifests of one law: more tools than a model can be told about.
 pub const MAX_MANIFESTS: usize = 512;
 
-/// Bytes of a tool's id, as model providers bound the names of tools.
+/// Bytes of a tool's id: the limit of model providers for the names of tools.
 pub const MAX_ID_BYTES: usize = 64;
 
 /// Bytes of a tool's display name.
 const MAX_NAME_BYTES: usize = 128;
 
-/// Something a tool can do to the world or learn from it.
+/// Something that a tool can do to the world or learn from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Capability {
     #[serde(rename = "fs:read")]
@@ -57,7 +57,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// Whether its arguments say what is to be done.
+    /// Whether its arguments are instructions.
     const fn takes_orders(self) -> bool {
         match self {
             Self::ProcExec
@@ -76,7 +76,8 @@ impl Capability {
         }
     }
 
-    /// Whether data can leave through it. Writing files is one only outside the workspace, which a call decides.
+    /// Whether data can leave through it. A written file is a way out only outside the workspace, which depends on
+    /// the call.
     const fn is_way_out(self) -> bool {
         match self {
             Self::ProcExec
@@ -108,7 +109,7 @@ impl Capability {
     }
 }
 
-/// How bad it is when it goes wrong.
+/// How much damage a wrong call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Risk {
@@ -137,9 +138,9 @@ impl Risk {
 pub enum Effect {
     /// Nothing.
     ReadOnly,
-    /// Something inside the house that can be taken back.
+    /// Something inside of this instance that can be undone.
     DraftOnly,
-    /// Something outside, or something that cannot be taken back: a person approves it.
+    /// Something outside, or something that cannot be undone: a person approves it.
     #[default]
     SideEffect,
 }
@@ -168,16 +169,16 @@ pub struct Manifest {
     pub risk_level: Risk,
     /// The least trust of the input that may call it without a person.
     pub min_input_trust: Trust,
-    /// What its output is worth at most.
+    /// The highest trust of its output.
     pub output_trust: Trust,
-    /// Without a word for it, the strictest.
+    /// If the manifest does not say, the strictest.
     #[serde(default)]
     pub effect: Effect,
 }
 
 impl Manifest {
-    /// Reads the manifest of the tool `id`; `file` is what messages call it. The error holds every key that cannot be read,
-    /// or the first that says what it must not.
+    /// Parses the manifest of the tool `id`; `file` is its name in messages. The error holds every key that cannot
+    /// be read, or else the first value that is not allowed.
     pub fn parse(file: &str, id: &str, text: &str) -> Result<Self, Vec<TextError>> {
         let read: Result<Self, _> = json5::read(file, text, MAX_MANIFEST_BYTES);
         let manifest = read.map_err(|failure| failure.errors)?;
@@ -225,14 +226,14 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Whether data can leave through a call; `outside` says that the call names a path outside the workspace.
+    /// Whether data can leave through a call. `outside`: the call names a path outside the workspace.
     pub fn is_way_out(&self, outside: bool) -> bool {
         self.capabilities
             .iter()
             .any(|capability| capability.is_way_out() || (outside && *capability == Capability::FsWrite))
     }
 
-    /// What the tool does with its arguments.
+    /// How the tool uses its arguments.
     pub fn takes(&self) -> TakenAs {
         if self.capabilities.iter().any(|capability| capability.takes_orders()) {
             TakenAs::Orders
@@ -241,12 +242,12 @@ impl Manifest {
         }
     }
 
-    /// Whether the output may hold private data.
+    /// Whether the output may contain private data.
     pub fn reads_private(&self) -> bool {
         self.capabilities.iter().any(|capability| capability.reads_private())
     }
 
-    /// The first key in which this one is looser than `bound`, with that key's value there.
+    /// The first key in which this manifest is looser than `bound`, with the value that `bound` has.
     fn looser_than(&self, bound: &Self) -> Option<(&'static str, String)> {
         let all = bound.capabilities.iter().all(|capability| self.capabilities.contains(capability));
         let capabilities = || {

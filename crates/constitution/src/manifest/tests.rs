@@ -8,7 +8,7 @@ fn said(errors: &[TextError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// The values that were agreed on for the ten, key by key.
+/// The specified values of the ten tools, key by key.
 #[test]
 fn the_ten_are_as_agreed() {
     let agreed = [

@@ -1,16 +1,17 @@
-//! What a house tells one of its agents beyond the law: its own prompt, checked.
+//! The operator's own prompt for an agent, beyond the law, checked.
 
 use crate::footer::{FOOTER, line_like_footer};
 use crate::text::breaks_line;
 
-/// Bytes of an agent's prompt: as much as a constitution or a mandate, which are read in every turn too.
+/// Bytes of an agent's prompt: as many as of a constitution or a mandate, which every turn contains too.
 pub const MAX_AGENT_PROMPT_BYTES: usize = 64 * 1024;
 
-/// An agent's own prompt. It stands after the law and cannot pass for its end.
+/// An agent's own prompt. It follows the law and cannot be mistaken for its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentPrompt(String);
 
-/// Why a text is no agent's prompt. Each sentence ends with what to do; whoever knows the file puts its name before it.
+/// Why a text is not an agent's prompt. Each sentence ends with the next step; the caller, which knows the file,
+/// puts its name before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AgentPromptError {
     #[error("the agent's prompt has {bytes} bytes: shorten it to at most {MAX_AGENT_PROMPT_BYTES}")]

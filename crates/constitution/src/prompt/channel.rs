@@ -1,34 +1,34 @@
-//! What kind of channel a session speaks on, and what follows from it: streaming, approval, what is kept, what the
-//! agent is told about it.
+//! The class of the channel that a session uses, and what follows from it: streaming, approval, retention, and the
+//! agent's instructions.
 //!
-//! The class is a function of the channel's word and the house's settings. It decides no call: allowlists by the
-//! operator's own class names are the law's, in [`crate::settings`].
+//! The class is a function of the channel's name and the operator's settings. It decides no call: allowlists by the
+//! operator's own class names belong to [`crate::settings`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
 
-/// The kinds of channels there are.
+/// The built-in classes of channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChannelClass {
     /// The operator's terminal.
     CliLocal,
-    /// A program or page of the operator's, over a local connection.
+    /// A program or page of the operator, over a local connection.
     RpcLocal,
     /// No person is on the other side: agents, schedules, standing sessions.
     Internal,
     /// Mail, to and from anywhere.
     ExternalEmail,
-    /// A messenger or anything else that leaves the house; also every channel nobody knows.
+    /// A messenger or any other service outside; also every unknown channel.
     ExternalMessage,
 }
 
-/// What of a session's answers is kept.
+/// The parts of a session's answers that are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerRetention {
-    /// Pieces too, where the house turned that on.
+    /// Partial output too, if the operator turned that on.
     All,
     FinalOnly,
 }
@@ -36,16 +36,16 @@ pub enum AnswerRetention {
 /// What follows from a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelPolicy {
-    /// Names the class and the words of its prompt, for manifests.
+    /// The id of the class and of its prompt text, for manifests.
     pub id: &'static str,
-    /// Whether the peer sees an answer while it is made.
+    /// Whether the peer receives an answer while it is generated.
     pub streaming: bool,
-    /// Whether whatever is sent out for this session waits for a person's yes.
+    /// Whether messages that the session sends need a person's approval.
     pub sends_need_approval: bool,
     pub retention: AnswerRetention,
-    /// Whether a transcript may hold secrets: on no channel.
+    /// Whether a transcript may contain secrets: on no channel.
     pub may_hold_secrets: bool,
-    /// What the agent is told. Confidential, see [`super::Disclosure`].
+    /// The agent's instructions. Confidential, see [`super::Disclosure`].
     pub prompt: &'static str,
 }
 
@@ -53,15 +53,15 @@ impl ChannelClass {
     pub const ALL: [Self; 5] =
         [Self::CliLocal, Self::RpcLocal, Self::Internal, Self::ExternalEmail, Self::ExternalMessage];
 
-    /// The built-in class of a channel, by the word in the session's key; a sub-agent's key has none.
+    /// The built-in class of a channel, by its name in the session's key; a sub-agent's key has none.
     pub fn of(channel: Option<&str>) -> Self {
-        // What nobody knows is held to the strictest class.
+        // An unknown channel has the strictest class.
         known(channel).unwrap_or(Self::ExternalMessage)
     }
 
-    /// The class of a channel in a house. Its `channels.classes` may name one of ours for a channel: always for one
-    /// that is not built in, and for the others if that gives up nothing. Every other name there is the operator's own
-    /// and has no meaning here.
+    /// The class of a channel under these settings. `channels.classes` may assign a built-in class: to any channel
+    /// that is not built in, and to a built-in channel if that is not laxer. Every other class name there is the
+    /// operator's own and has no meaning here.
     pub fn in_house(channel: Option<&str>, settings: &Settings) -> Self {
         let named = channel.and_then(|channel| Self::named(settings.class_of(channel)));
         match (known(channel), named) {
@@ -86,7 +86,7 @@ impl ChannelClass {
         }
     }
 
-    /// Whether it gives up something that the other insists on.
+    /// Whether it lacks a restriction that the other has.
     pub fn is_laxer_than(self, other: Self) -> bool {
         let (own, other) = (self.policy(), other.policy());
         own.streaming && !other.streaming
@@ -130,7 +130,7 @@ impl ChannelClass {
     }
 }
 
-/// The class of a channel that is built in. Words are taken as they are written: a spelling nobody knows is external.
+/// The class of a built-in channel. Names are compared to the letter: an unknown spelling is an unknown channel.
 fn known(channel: Option<&str>) -> Option<ChannelClass> {
     Some(match channel {
         Some("cli") => ChannelClass::CliLocal,

@@ -1,12 +1,11 @@
-//! What an agent is told.
+//! The prompts of agents.
 //!
-//! Tribune's own loop is given a [`Stack`]: base prompt, the law, the agent's own prompt, the channel's policy, always in
-//! this order and the same in every turn of a session. Other backends bring a base prompt of their own and are given
-//! one text by [`assemble`]. The board is text that others wrote: it stands behind quotation marks, and in no part that
-//! should stay the same.
+//! Tribune's own loop gets a [`Stack`]: base prompt, law, the agent's own prompt and the channel's policy, always
+//! in this order and the same in every turn of a session. CLI agents have a base prompt of their own and get one
+//! text from [`assemble`]. The board is text of others: it is quoted, and in no part that must stay the same.
 //!
-//! A [`Manifest`] tells which words were used without telling them, and a [`Disclosure`] keeps the confidential ones
-//! from being repeated. Nothing here talks to a model.
+//! A [`PromptManifest`] records which texts a prompt consists of without containing them, and a [`Disclosure`]
+//! keeps the confidential ones out of the agent's output. Nothing here talks to a model.
 
 mod agent;
 mod base;
@@ -29,8 +28,8 @@ pub use crate::footer::FOOTER;
 use crate::mandate::Mandate;
 use crate::text::sanitize;
 
-/// Everything that a backend with a base prompt of its own is told, in one text: constitution, mandate, board, and the
-/// hash of the law on the last line. The size of the excerpt is the caller's to bound.
+/// The prompt of a backend with a base prompt of its own: constitution, mandate, board, and the hash of the law on
+/// the last line. The caller bounds the size of the excerpt.
 pub fn assemble(
     constitution: &Constitution,
     mandate: &Mandate,

@@ -1,6 +1,6 @@
-//! The prompt stack of Tribune's own loop: the same parts in the same order for every provider, and the same bytes in
-//! every turn of a session, so that providers can keep them cached. What changes from turn to turn (the board, letters,
-//! the user's words) is therefore not in it.
+//! The prompt stack of Tribune's own loop: the same layers in the same order for every provider, and the same bytes
+//! in every turn of a session, so that providers can cache them. What changes from turn to turn (the board, mailbox
+//! messages, the user's words) is therefore not in it.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,22 +10,22 @@ use crate::bundle::Constitution;
 use crate::hash::ConstitutionHash;
 use crate::mandate::Mandate;
 
-/// The layers of a prompt, in the order in which they stand.
+/// The layers of a prompt, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PromptLayer {
     Base,
-    /// With the mandate, and the hash of the law on its last line.
+    /// With the mandate, and the hash of the law on the last line.
     Constitution,
     Agent,
     Channel,
     User,
 }
 
-/// Everything that stands before the user's messages.
+/// Everything before the user's messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stack {
-    // INVARIANT: in the order of their layers, each at most once, and none of them the user's.
+    // INVARIANT: in the order of their layers, each at most once, and no user layer.
     parts: Vec<(PromptLayer, String)>,
     constitution_hash: ConstitutionHash,
     mandate: String,
@@ -61,12 +61,12 @@ impl Stack {
         self.parts.iter().map(|(_, text)| text.clone()).collect()
     }
 
-    /// The layers that these parts are, in the same order.
+    /// The layers of these parts, in the same order.
     pub fn layers(&self) -> impl Iterator<Item = PromptLayer> {
         self.parts.iter().map(|(layer, _)| *layer)
     }
 
-    /// Which words are used for this message of the user's, without the words.
+    /// The manifest of the prompt with this message of the user.
     pub fn manifest(&self, user_message: &str) -> PromptManifest {
         let base = base_prompt();
         PromptManifest {

@@ -52,7 +52,7 @@ fn the_order_holds_for_every_channel_with_and_without_an_agent_prompt() {
             assert_eq!(layers.last(), Some(&PromptLayer::Channel));
             assert_eq!(layers.contains(&PromptLayer::Agent), agent.is_some());
             assert_eq!(layers.len(), stack.parts().len());
-            // Nothing in it depends on when it is made.
+            // Nothing in it depends on the time.
             assert_eq!(stack, self::stack(agent, channel));
             assert!(!stack.parts().concat().contains(BOARD_HEADING));
         }
@@ -147,7 +147,7 @@ proptest! {
         let stack = stack(Some(&agent), ChannelClass::ALL[channel]);
         let told = values(&stack.manifest(&user));
         for text in stack.parts().iter().chain([&user]) {
-            // The law's last line is the hash that the manifest is meant to tell.
+            // The last line of the law is the hash, which the manifest contains by design.
             let text = text.split(FOOTER).next().unwrap_or_default();
             for window in text.as_bytes().windows(12) {
                 prop_assert!(!told.as_bytes().windows(12).any(|own| own == window), "{:?}", window);

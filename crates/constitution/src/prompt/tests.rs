@@ -20,7 +20,7 @@ fn prompt(board: &str) -> String {
     assemble(&law, law.mandate("default").unwrap(), board, "main")
 }
 
-/// Wherever any reader could see a line begin.
+/// The text, split wherever any reader could see a line begin.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| breaks_line(c) && c != '\t')
 }

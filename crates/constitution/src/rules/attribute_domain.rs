@@ -1,9 +1,9 @@
-//! What conditions say of one attribute, until they contradict each other.
+//! The possible values of one attribute under a set of comparisons.
 
 use super::condition::Condition;
 use super::glob::Glob;
 
-/// What is known of one attribute.
+/// The constraints on one attribute.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AttributeDomain<'c> {
     present: Option<bool>,
@@ -11,7 +11,7 @@ pub(super) struct AttributeDomain<'c> {
     text: Option<&'c str>,
     /// Texts that it is not.
     other_than: Vec<&'c str>,
-    /// The only texts there are, if they can be told.
+    /// The only possible texts, if they are known.
     pub(super) words: Option<&'c [String]>,
     pub(super) least: Option<i64>,
     pub(super) most: Option<i64>,
@@ -27,7 +27,7 @@ impl<'c> AttributeDomain<'c> {
         *self.present.get_or_insert(present) == present
     }
 
-    /// Takes in a comparison; says whether it is_satisfiable with what was known.
+    /// Adds a comparison or its negation; returns whether a value can still satisfy all constraints.
     pub(super) fn restrict(&mut self, comparison: &'c Condition, want: bool) -> bool {
         match (comparison, want) {
             (Condition::Flag(_, flag), want) => {
@@ -57,7 +57,7 @@ impl<'c> AttributeDomain<'c> {
                 }
                 self.is_set = Some(texts);
             }
-            // That a set is another one says little, and nothing is made of it.
+            // The negation of a set comparison excludes too little to be tracked.
             (Condition::Set(_, _), false) => {}
             (
                 Condition::Unknown
@@ -74,7 +74,7 @@ impl<'c> AttributeDomain<'c> {
     }
 
     fn at_least(&mut self, bound: Option<i64>) {
-        // No number is beyond the largest.
+        // No number is larger than the maximum.
         let bound = bound.unwrap_or(i64::MAX);
         self.least = Some(self.least.map_or(bound, |own| own.max(bound)));
     }
@@ -84,7 +84,7 @@ impl<'c> AttributeDomain<'c> {
         self.most = Some(self.most.map_or(bound, |own| own.min(bound)));
     }
 
-    /// Whether some value is all that is known of it.
+    /// Whether some value may satisfy all constraints. False only if there is certainly none.
     fn is_satisfiable(&self) -> bool {
         if let (Some(least), Some(most)) = (self.least, self.most)
             && least > most

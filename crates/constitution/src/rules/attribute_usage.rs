@@ -1,4 +1,5 @@
-//! What a rule looks at, found in its own tree: so that a request holds only what some rule will read.
+//! The attributes that a rule reads, found in its syntax tree, so that a Cedar request contains only what the rule
+//! will read.
 
 use std::collections::BTreeSet;
 
@@ -7,24 +8,24 @@ use serde_json::Value;
 
 use super::schema::{ALWAYS, OF_ARGS};
 
-/// What rules look at.
+/// What a rule reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AttributeUsage {
-    /// EntityTypes of the context's attributes.
+    /// Names of the attributes of the context.
     pub(crate) context: BTreeSet<String>,
-    /// Whether attributes of the agent or the session are read.
+    /// Whether it reads attributes of the agent or the session.
     pub(crate) entities: bool,
     /// Whether an attribute of the arguments is among them.
     pub(crate) args: bool,
     pub(crate) approved: bool,
     pub(crate) trust: bool,
     pub(crate) private: bool,
-    /// Whether it matters which agent asks: this one, or one that stands behind it.
+    /// Whether the result depends on the agent: this one, or one of the chain that started it.
     pub(crate) who: bool,
 }
 
 impl AttributeUsage {
-    /// Of one rule. Where its tree cannot be had, it usage everything.
+    /// The usage of one rule. Without a syntax tree, every attribute counts as read.
     pub(crate) fn of(policy: &Policy) -> Self {
         let mut usage = Self::default();
         match policy.to_json() {

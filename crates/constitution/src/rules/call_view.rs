@@ -1,4 +1,4 @@
-//! A call as rules see it: who asks, with which labels, and the value of every attribute in the schema.
+//! A call as rules see it: the agent, the labels, and the value of every attribute in the schema.
 
 use cedar_policy::RestrictedExpression;
 
@@ -6,7 +6,7 @@ use super::attribute_usage::AttributeUsage;
 use crate::facts::{Facts, Provenance, SessionKind};
 use crate::trust::Trust;
 
-/// One way to look at a call: as it is, or as it would be for an agent that stands behind it, or in a cleaner session.
+/// One view of a call: as it is, as if an agent of its chain made it, or as if its session were cleaner.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallView<'a> {
     pub(crate) facts: &'a Facts,
@@ -40,9 +40,9 @@ impl AttributeValue<'_> {
     }
 }
 
-/// The call_views in which a call must be allowed. Beside its own there are those of the agents that started this one, each
-/// under its own mandate, and those of cleaner sessions: so neither starting a sub-agent nor reading something can get
-/// an agent past a rule, however the rule is written. A rule that does not look at what differs has one view.
+/// The views in which a call must be allowed. Besides its own these are the views of the agents that started this
+/// one, each under its own mandate, and of cleaner sessions: so neither a sub-agent nor something that was read
+/// gets an agent past a rule, however the rule is written. A rule that does not read what differs has one view.
 pub(crate) fn call_views<'a>(
     usage: &AttributeUsage,
     facts: &'a Facts,
@@ -64,12 +64,12 @@ pub(crate) fn call_views<'a>(
 }
 
 impl<'a> CallView<'a> {
-    /// The same call, had a person approved it.
+    /// The same call, approved by a person.
     pub(crate) const fn with_approval(self) -> Self {
         Self { approved: true, ..self }
     }
 
-    /// The value of an attribute of the context; `None` where the call has none.
+    /// The value of an attribute of the context; `None` if the call has none.
     pub(crate) fn attribute(&self, name: &str) -> Option<AttributeValue<'a>> {
         let args = &self.facts.args;
         let text = |text: &'a Option<String>| text.as_deref().map(AttributeValue::Text);

@@ -1,5 +1,6 @@
-//! What a rule's condition says, as far as it is understood: comparisons of the call's attributes with constants, joined by
-//! `&&`, `||` and `!`. Whatever else Cedar can say is `Opaque`, or `Unknown` where it could fail as well.
+//! The part of a rule's condition that is understood here: comparisons of the call's attributes with constants,
+//! joined by `&&`, `||` and `!`. Every other expression of Cedar is `Opaque`, or `Unknown` if its evaluation can
+//! fail.
 
 use serde_json::Value as Tree;
 
@@ -7,10 +8,10 @@ use super::call_view::{AttributeValue, CallView};
 use super::glob::Glob;
 use super::schema::{ALWAYS, OF_AGENT, OF_ARGS, OF_SESSION};
 
-/// Nesting that is looked into; each level costs stack.
+/// Nesting that is parsed; each level costs stack.
 const MAX_DEPTH: usize = 64;
 
-/// Something of the call, by its name in the schema.
+/// An attribute of the call, by its name in the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AttributeRef {
     Context(&'static str),
@@ -18,10 +19,10 @@ pub(crate) enum AttributeRef {
     Session(&'static str),
 }
 
-/// A condition. A comparison has no value where the call has no such attribute, which only `Has` may ask.
+/// A condition. A comparison has no value if the call does not have the attribute; only `Has` may ask for it then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// Anything: it may hold or not, or fail.
+    /// It can hold or not, or fail.
     Unknown,
     /// It holds or not, and never fails.
     Opaque,
@@ -63,7 +64,7 @@ impl AttributeRef {
 }
 
 impl Condition {
-    /// `None` where it cannot be told.
+    /// Whether the condition holds; `None` if that is unknown.
     pub(crate) fn holds(&self, view: &CallView<'_>) -> Option<bool> {
         match self {
             Self::Unknown | Self::Opaque => None,
@@ -117,7 +118,7 @@ impl Condition {
         }
     }
 
-    /// All conditions of a rule, which must hold together.
+    /// All conditions of a rule. The rule matches if all of them hold.
     pub(crate) fn all_of(tree: &Tree) -> Vec<Self> {
         let conditions = tree.get("conditions").and_then(Tree::as_array).map_or(&[][..], Vec::as_slice);
         let of = |condition: &Tree| {
@@ -131,7 +132,7 @@ impl Condition {
         conditions.iter().map(of).collect()
     }
 
-    /// What is understood of a tree.
+    /// Parses a node of Cedar's JSON syntax tree.
     fn of(tree: &Tree, depth: usize) -> Self {
         let opaque = || if is_total(tree, MAX_DEPTH) { Self::Opaque } else { Self::Unknown };
         let (Some((operator, operand)), Some(depth)) = (parts(tree), depth.checked_sub(1)) else {
@@ -209,7 +210,7 @@ fn number(tree: &Tree) -> Option<i64> {
     tree.get("Value")?.as_i64()
 }
 
-/// What `context.name`, `principal.name` and `resource.name` stand for.
+/// The attribute that `context.name`, `principal.name` or `resource.name` refers to.
 fn attribute_of(tree: &Tree) -> Option<AttributeRef> {
     attribute(tree.get(".")?)
 }
@@ -230,14 +231,14 @@ fn pattern(tree: &Tree) -> Option<Glob> {
     Some(Glob::of(literals))
 }
 
-/// The operator of an expression, and what it is applied to.
+/// The operator of an expression and its operand.
 fn parts(tree: &Tree) -> Option<(&str, &Tree)> {
     let members = tree.as_object().filter(|members| members.len() == 1)?;
     members.iter().next().map(|(operator, operand)| (operator.as_str(), operand))
 }
 
-/// Whether an expression that passed the schema cannot fail. What can is arithmetic, which overflows, and what is not
-/// listed here.
+/// Whether an expression that passed the schema cannot fail. Arithmetic can, because it overflows, and so can every
+/// expression that is not listed here.
 fn is_total(tree: &Tree, depth: usize) -> bool {
     let (Some((operator, operand)), Some(depth)) = (parts(tree), depth.checked_sub(1)) else { return false };
     let side = |name: &str| operand.get(name).is_some_and(|side| is_total(side, depth));

@@ -1,4 +1,4 @@
-//! AttributeUsage the files of rules: every rule gets its id and its place, and is checked against the schema, strictly.
+//! Parses rule files: gives every rule its id and position, and validates it against the schema in strict mode.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr as _;
@@ -20,13 +20,13 @@ use crate::text::sanitize;
 /// Bytes of all rules together: a megabyte is more than anyone reviews.
 pub const MAX_RULE_BYTES: usize = 1024 * 1024;
 
-/// RuleSet of one house.
+/// Rules of one law.
 pub const MAX_RULES: usize = 4096;
 
 /// Bytes of a rule's id: a word in verdicts.
 const MAX_ID_BYTES: usize = 96;
 
-/// Complaints about one set of files: what a person mends before looking again.
+/// Errors of one set of files: as many as a person fixes before the next run.
 const MAX_ERRORS: usize = 100;
 
 /// One rule of the operator.
@@ -36,7 +36,7 @@ pub(crate) struct Rule {
     pub(crate) file: String,
     pub(crate) line: usize,
     pub(crate) column: usize,
-    /// Whether the id was made up from the file's name.
+    /// Whether the id is derived from the file's name.
     pub(crate) is_unnamed: bool,
     pub(crate) forbids: bool,
     pub(crate) scope: Scope,
@@ -45,15 +45,15 @@ pub(crate) struct Rule {
     pub(crate) set: PolicySet,
     pub(crate) usage: AttributeUsage,
     pub(crate) prefilter: Prefilter,
-    /// Where each annotation stands, by name.
+    /// The position of each annotation, by name.
     pub(crate) annotations: BTreeMap<String, (usize, usize)>,
-    /// What Cedar warnings although the rule is valid.
+    /// Cedar's warnings about the valid rule.
     pub(crate) warnings: Vec<TextError>,
-    /// Whether Cedar saw that it matches nothing.
+    /// Whether Cedar knows that it matches nothing.
     pub(crate) is_impossible: bool,
 }
 
-/// AttributeUsage all files, by name. Either every rule is valid, or the errors say what is not.
+/// Parses all files, by name. Either every rule is valid, or the errors say what is not.
 pub(crate) fn load(files: &BTreeMap<String, String>, schema: &Schema) -> Result<Vec<Rule>, Vec<TextError>> {
     let bytes: usize = files.values().map(String::len).sum();
     if bytes > MAX_RULE_BYTES {
@@ -86,8 +86,7 @@ pub(crate) fn load(files: &BTreeMap<String, String>, schema: &Schema) -> Result<
     if errors.is_empty() { Ok(rules) } else { Err(errors) }
 }
 
-/// The rules of a file, as far as they can be told apart. What is wrong with them is added to `complaints`, and keeps none
-/// of them from being looked at further.
+/// The rules of a file. Their errors go to `errors`; a rule with an error is still checked for further ones.
 fn parse_file(file: &str, name: &str, text: &str, errors: &mut Vec<TextError>) -> Vec<Rule> {
     let set = match PolicySet::from_str(text) {
         Ok(set) => set,
@@ -158,7 +157,7 @@ fn parse_file(file: &str, name: &str, text: &str, errors: &mut Vec<TextError>) -
     rules
 }
 
-/// What is wrong with a rule; what is only strange is noted in it.
+/// The errors of a rule. Its warnings are stored in it.
 fn validate(text: &str, rule: &mut Rule, validator: &Validator) -> Vec<TextError> {
     let result = validator.validate(&rule.set, ValidationMode::Strict);
     let own = |diagnostic: &dyn Diagnostic| {
@@ -176,7 +175,7 @@ fn validate(text: &str, rule: &mut Rule, validator: &Validator) -> Vec<TextError
             }
             other => own(other),
         };
-        // Cedar says it again for every tool in the scope.
+        // Cedar repeats the error for every tool in the scope.
         if !errors.contains(&own) {
             errors.push(own);
         }
@@ -189,7 +188,7 @@ fn validate(text: &str, rule: &mut Rule, validator: &Validator) -> Vec<TextError
     errors
 }
 
-/// Cedar's own suggestion is any of the nearest names; ours is always the same.
+/// Cedar suggests any of the nearest names; this suggestion is always the same.
 fn explain_unknown_action(text_error: &TextError, rule: &Rule, schema: &Schema) -> TextError {
     let mut names: Vec<String> = schema.actions().map(|action| action.id().unescaped().to_owned()).collect();
     names.sort_unstable();
@@ -210,7 +209,7 @@ fn explain_unknown_action(text_error: &TextError, rule: &Rule, schema: &Schema) 
     TextError { message, ..text_error.clone() }
 }
 
-/// A text_error of Cedar's, with its place and its own advice.
+/// An error of Cedar with its position and its help text.
 fn text_error(file: &str, text: &str, error: &dyn Diagnostic) -> TextError {
     let offset = error.labels().and_then(|mut labels| labels.next()).map_or(0, |label| label.offset());
     let (line, column) = place(text, offset);

@@ -1,11 +1,12 @@
-//! Operators' rules, in Cedar: what is forbidden beyond the kernel's rules, what a person must see, and which side
-//! effects need nobody.
+//! Operators' rules, in Cedar: what is denied beyond the kernel's rules, what a person must approve, and which side
+//! effects need no approval.
 //!
-//! `forbid` denies, unless it lets approved calls pass (`unless { context.approved }`): then it asks. `permit` waives
-//! the approval that a side effect needs, and nothing else. A call that no rule matches is left as it was.
+//! `forbid` denies, unless it lets approved calls pass (`unless { context.approved }`): then it asks. `permit`
+//! waives the approval that a side effect needs, and nothing else. A call that no rule matches is not affected.
 //!
-//! RuleSet are sorted by tool when they are loaded, so that a call meets only those whose scope can match it; of those,
-//! most are passed by on the first words of their condition. A rule that fails while it is evaluated denies the call.
+//! Rules are grouped by tool when they are loaded, so that a call only meets the rules whose scope can match it.
+//! The prefilter then excludes most of these by the first comparisons of their condition. A rule that fails during
+//! evaluation denies the call.
 
 mod attribute_domain;
 mod attribute_usage;
@@ -39,16 +40,16 @@ use crate::manifest::Manifest;
 use crate::manifest::tool_groups::groups;
 use crate::verdict::Decision;
 
-/// Agents that may stand behind one another. Each must be allowed what the last one does.
+/// Agents in a chain of agents that started each other. Each of them must be allowed the call.
 const MAX_CHAIN: usize = 16;
 
-/// All rules of a house.
+/// All rules of a law.
 #[derive(Debug, Clone)]
 pub(crate) struct RuleSet {
     all: Vec<Arc<Rule>>,
-    /// Where each id stands in `all`.
+    /// The index in `all` of each id.
     places: BTreeMap<String, usize>,
-    /// For each of `all`, the tools that its scope can match, sorted.
+    /// For each rule in `all`, the tools that its scope can match, sorted.
     tools: Vec<Vec<String>>,
     slices: BTreeMap<String, ToolRules>,
     names: EntityTypes,
@@ -61,7 +62,7 @@ struct ToolRules {
     rules: Vec<Arc<Rule>>,
 }
 
-/// What the rules say of a call: their ids.
+/// The ids of the rules that match a call, by their effect.
 #[derive(Debug, Default)]
 struct MatchedRules<'a> {
     denied: Vec<&'a str>,
@@ -69,7 +70,7 @@ struct MatchedRules<'a> {
     permitted: Option<&'a str>,
 }
 
-/// What one rule says of a call.
+/// The effect of one rule on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RuleAnswer {
     Silent,
@@ -79,7 +80,7 @@ enum RuleAnswer {
 }
 
 impl RuleSet {
-    /// AttributeUsage all files of rules, by name.
+    /// Parses and checks all rule files, by name.
     pub(crate) fn load(
         files: &BTreeMap<String, String>,
         tools: &BTreeSet<String>,
@@ -128,7 +129,8 @@ impl RuleSet {
         self.places.get(id).and_then(|at| self.all.get(*at)).map(AsRef::as_ref)
     }
 
-    /// Tells `inquiry` what the rules say of a call on a channel of this class, and names the permit that waives its approval.
+    /// Reports to `trace` what the rules decide about a call on a channel of this class, and returns the permit
+    /// that waives its approval.
     pub(crate) fn decide(&self, class: &str, facts: &Facts, trace: &mut DecisionTrace<'_>) -> Option<String> {
         let tool_rules = self.slices.get(&facts.tool)?;
         let answers = match self.answers(tool_rules, class, facts) {
@@ -156,13 +158,13 @@ impl RuleSet {
         })
     }
 
-    /// The rule's own words for it, or `otherwise`.
+    /// The rule's own reason, or `otherwise`.
     fn reason(&self, id: &str, otherwise: &str) -> String {
         let own = self.rule(id).and_then(|rule| rule.policy.annotation("reason"));
         own.map_or_else(|| format!("the rule `{id}` {otherwise}"), str::to_owned)
     }
 
-    /// What all rules of the tool say; an error is the sentence that says which of them failed.
+    /// What all rules of the tool decide. The error is a sentence that names the rule that failed.
     fn answers<'a>(
         &self,
         tool_rules: &'a ToolRules,
@@ -174,12 +176,12 @@ impl RuleSet {
         }
         let mut answers = MatchedRules::default();
         for rule in &tool_rules.rules {
-            // An offer has no arguments yet; rules about them speak when there are some.
+            // An offer has no arguments yet; rules about arguments decide when there are some.
             if facts.stage == Stage::Offer && rule.usage.args {
                 continue;
             }
             if let Some(unseen) = facts.args.unseen.iter().find(|name| rule.usage.context.contains(*name)) {
-                // A permit that cannot see does not hold; a rule that cannot see must not be passed.
+                // A permit that cannot read an attribute does not hold, but such a `forbid` must not be passed.
                 if rule.forbids {
                     let form = "which this call has in a form that no rule can look at";
                     return Err(format!("the rule `{}` looks at `{unseen}`, {form}", rule.id));

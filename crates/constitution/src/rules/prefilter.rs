@@ -1,16 +1,16 @@
-//! A quick look whether a rule can match at all, before Cedar is asked.
+//! A fast check whether a rule can match, before Cedar evaluates it.
 //!
-//! Most rules are simple comparisons (`context has path && context.path like "secrets/*"`), and most calls fail them.
-//! What is understood of a rule's condition is kept in a form that is compared in nanoseconds, in the order in which
-//! Cedar looks at it; if that is false, so is the rule. Whatever is not understood may be anything, and what passes is
-//! for Cedar alone to decide: a prefilter never makes a rule match.
+//! Most rules are simple comparisons (`context has path && context.path like "secrets/*"`), and most calls fail
+//! them. The part of a rule's condition that is understood is stored in a form that is evaluated in nanoseconds, in
+//! the order in which Cedar evaluates it. If it is false, so is the rule. The rest can have any value, and only
+//! Cedar decides about what passes: the prefilter never makes a rule match.
 
 use cedar_policy::{EntityId, EntityTypeName, EntityUid, Policy, PrincipalConstraint};
 
 use super::call_view::CallView;
 use super::condition::Condition;
 
-/// What must hold for a rule to match, as far as it is understood.
+/// The understood part of what must hold for a rule to match.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Prefilter {
     agent: Option<String>,
@@ -36,7 +36,7 @@ impl Prefilter {
         self.agent.as_deref()
     }
 
-    /// What must hold, as far as it is understood.
+    /// The understood part of what must hold.
     pub(crate) fn conditions(&self) -> &[Condition] {
         &self.conditions
     }
@@ -50,7 +50,7 @@ impl Prefilter {
             match condition.holds(view) {
                 Some(true) => {}
                 Some(false) => return false,
-                // What comes behind may be false, but this may fail before it, which is for Cedar to find out.
+                // A later condition may be false, but this one may fail before it, which only Cedar can tell.
                 None => return true,
             }
         }
@@ -108,7 +108,7 @@ mod tests {
             ("context.bytes < 5 || context has host", false),
             ("context.bytes < 5 || context has path", true),
             ("!(context has path && context.approved)", true),
-            // What is not understood may be anything, and so may all that Cedar would look at after it.
+            // What is not understood can have any value, and so can everything that Cedar evaluates after it.
             ("1 + 1 == 3", true),
             ("1 + 1 == 3 && context has host", true),
             ("context has host && 1 + 1 == 2", false),

@@ -1,5 +1,5 @@
-//! A view of a call in Cedar's own types. Only what the rule at hand usage is put in, since making a value costs more
-//! than comparing it.
+//! A view of a call in Cedar's own types. It contains only what the rule reads, because to create a value costs
+//! more than to compare it.
 
 use cedar_policy::{Context, Entities, Entity, EntityId, EntityTypeName, EntityUid, Request};
 
@@ -7,24 +7,24 @@ use super::attribute_usage::AttributeUsage;
 use super::call_view::{AttributeValue, CallView};
 use super::schema::{OF_AGENT, OF_SESSION};
 
-/// Something in the facts has no form in Cedar. It cannot be left out either, so the call is denied.
+/// A part of the facts has no form in Cedar. It must not be left out, so the call is denied.
 #[derive(Debug)]
 pub(crate) struct CedarRequestError;
 
-/// EntityTypes that every request needs.
+/// The entity types that every request needs.
 #[derive(Debug, Clone)]
 pub(crate) struct EntityTypes {
     agent: EntityTypeName,
     session: EntityTypeName,
 }
 
-/// A tool as Cedar knows it.
+/// A tool as an action of Cedar.
 #[derive(Debug, Clone)]
 pub(crate) struct CedarAction {
     pub(crate) uid: EntityUid,
-    /// With the groups it is in.
+    /// With the groups that it is in.
     pub(crate) entity: Entity,
-    /// Of the action alone, for rules that read nobody's attributes.
+    /// The entities of rules that read no attributes of agent or session: the action alone.
     pub(crate) alone: Entities,
 }
 

@@ -1,18 +1,19 @@
-//! Whether conditions can hold together: finds rules that never match, and rules whose work others do already.
+//! Whether conditions can hold together: finds rules that never match, and rules that others make redundant.
 //!
-//! Every way in which the conditions could come true is followed until what they say of one attribute contradicts itself.
-//! What is not understood could be anything. So "cannot hold" is certain, and "can hold" is not.
+//! This is a tableau: each way in which the conditions can become true is a branch, expanded until its constraints
+//! on one attribute contradict each other. A condition that is not understood can have any value. So "cannot hold"
+//! is certain, and "can hold" is not.
 
 use super::attribute_domain::AttributeDomain;
 use super::condition::{AttributeRef, Condition};
 
-/// Ways that are followed before it is given up and the conditions are taken to be possible.
+/// Expansions before the search gives up and takes the conditions to be satisfiable.
 const MAX_EXPANSIONS: usize = 512;
 
-/// Ways in which one rule can match that are told apart; each is held against every other rule.
+/// Branches of one rule that are distinguished; each is compared with every other rule.
 const MAX_BRANCHES: usize = 16;
 
-/// What is known of the attributes before any condition speaks.
+/// The possible values of the attributes before any condition constrains them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct InitialDomains(Vec<(AttributeRef, ValueSet)>);
 
@@ -24,31 +25,31 @@ enum ValueSet {
     Flag(bool),
 }
 
-/// One way in which conditions hold: what it says of each attribute.
+/// One way in which conditions hold: its constraints on each attribute.
 #[derive(Debug, Clone)]
 pub(crate) struct Branch<'c> {
     initial: &'c InitialDomains,
     known: Vec<(AttributeRef, AttributeDomain<'c>)>,
 }
 
-/// What becomes of a condition when it is evaluated.
+/// The result of the evaluation of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Evaluation {
     Holds,
     Refuted,
-    /// It has no value, because something in it overflows.
+    /// It has no value, because a part of it overflows.
     Fails,
 }
 
-/// Conditions, and how each is to end.
+/// Conditions, each with the result that it is to have.
 type Goals<'c> = Vec<(&'c Condition, Evaluation)>;
 
-/// There are more budget than are followed.
+/// The number of branches or expansions exceeds its limit.
 #[derive(Debug)]
 struct BranchLimit;
 
 impl InitialDomains {
-    /// A number int_range two bounds.
+    /// A number between two bounds.
     pub(crate) fn int_range(mut self, attribute: AttributeRef, least: i64, most: i64) -> Self {
         self.0.push((attribute, ValueSet::Between(least, most)));
         self
@@ -69,7 +70,7 @@ impl InitialDomains {
         self
     }
 
-    /// The budget in which all conditions hold: none if they cannot, `None` if there are too many to tell apart.
+    /// The branches in which all conditions hold: none if they cannot, `None` if there are too many.
     pub(crate) fn branches<'c>(&'c self, conditions: &'c [Condition]) -> Option<Vec<Branch<'c>>> {
         let (mut branches, mut budget) = (Vec::new(), MAX_EXPANSIONS);
         let goals = conditions.iter().map(|condition| (condition, Evaluation::Holds)).collect();
@@ -85,7 +86,7 @@ impl InitialDomains {
         self.anything().can_evaluate_to(conditions, Evaluation::Fails)
     }
 
-    /// Whether the conditions can come out as not holding.
+    /// Whether the conditions can be false.
     pub(crate) fn can_be_false(&self, conditions: &[Condition]) -> bool {
         self.anything().can_be_false(conditions)
     }
@@ -108,23 +109,23 @@ impl InitialDomains {
 }
 
 impl<'c> Branch<'c> {
-    /// Whether the conditions can come out as not holding in this branch.
+    /// Whether the conditions can be false in this branch.
     pub(crate) fn can_be_false(&self, conditions: &'c [Condition]) -> bool {
         self.can_evaluate_to(conditions, Evaluation::Refuted)
     }
 
-    /// Whether conditions that are evaluated one after the other can end like this at one of them.
+    /// Whether conditions that are evaluated one after the other can end with this result at one of them.
     fn can_evaluate_to(&self, conditions: &'c [Condition], end: Evaluation) -> bool {
         let mut budget = MAX_EXPANSIONS;
         (0..conditions.len()).any(|at| {
             let held = conditions.iter().take(at).map(|condition| (condition, Evaluation::Holds));
             let last = conditions.iter().skip(at).take(1).map(|condition| (condition, end));
-            // The first way that is found ends the search, like giving it up.
+            // The first branch ends the search with an error, as does the limit.
             self.clone().expand(held.chain(last).collect(), &mut budget, &mut |_| Err(BranchLimit)).is_err()
         })
     }
 
-    /// Hands every way in which the conditions end as goals to `found`.
+    /// Passes every branch in which the conditions have the wanted results to `found`.
     fn expand(
         mut self,
         mut goals: Goals<'c>,
@@ -157,7 +158,7 @@ impl<'c> Branch<'c> {
                     continue;
                 }
             };
-            // It ends so at its left side, or gets past that and ends so at its right.
+            // It ends so at its left side, or the evaluation continues and ends so at its right side.
             *budget = budget.checked_sub(1).ok_or(BranchLimit)?;
             let mut at_left = goals.clone();
             at_left.push((left, end));
@@ -167,7 +168,8 @@ impl<'c> Branch<'c> {
         found(self)
     }
 
-    /// Takes in a comparison; says whether it is_satisfiable with what was known. One that passed the schema never fails.
+    /// Adds a comparison; returns whether the branch is still satisfiable. A comparison that passed the schema
+    /// never fails.
     fn assume(&mut self, comparison: &'c Condition, end: Evaluation) -> bool {
         let want = match end {
             Evaluation::Holds => true,
@@ -184,7 +186,7 @@ impl<'c> Branch<'c> {
             | Condition::Contains(attribute, _)
             | Condition::Set(attribute, _) => {
                 let known = self.known(*attribute);
-                // Only what is there can be compared.
+                // Only an attribute that is present can be compared.
                 known.set_presence(true) && known.restrict(comparison, want)
             }
             Condition::Unknown
@@ -268,7 +270,7 @@ mod tests {
             ("context.programs == [\"ls\"] && !context.programs.contains(\"ls\")", false),
             ("context.programs == [\"ls\", \"rm\"] && context.programs == [\"rm\", \"ls\"]", true),
             ("context.programs == [\"ls\"] && context.programs == [\"rm\"]", false),
-            // What is not understood may be anything.
+            // A condition that is not understood can have any value.
             ("context.bytes + 1 < context.bytes", true),
             ("false && context.bytes + 1 == 2", false),
         ] {

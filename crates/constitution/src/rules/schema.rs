@@ -1,4 +1,4 @@
-//! The Cedar schema that operators' rules are checked against, made from the manifests.
+//! The Cedar schema that operators' rules are validated against, generated from the manifests.
 //!
 //! ```text
 //! principal  Tribune::Agent    id, kind ("main" | "subagent")
@@ -46,10 +46,10 @@ pub(crate) const OF_ARGS: [(&str, &str); 17] = [
     ("template", "String"),
 ];
 
-/// Attributes of the agent, all of them texts.
+/// Attributes of the agent, all of them strings.
 pub(crate) const OF_AGENT: [&str; 2] = ["id", "kind"];
 
-/// Attributes of the session, all of them texts.
+/// Attributes of the session, all of them strings.
 pub(crate) const OF_SESSION: [&str; 2] = ["channel", "class"];
 
 /// The schema in Cedar's own syntax.

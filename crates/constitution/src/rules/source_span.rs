@@ -1,8 +1,8 @@
-//! Where things stand in a file of rules, for messages.
+//! Positions in a rule file, for messages.
 
 use std::collections::BTreeMap;
 
-/// Line and column, from 1, the column in characters.
+/// Line and column of a byte offset, from 1, the column in characters.
 pub(super) fn place(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
@@ -10,8 +10,8 @@ pub(super) fn place(text: &str, offset: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// Where the annotations of a rule stand in it, by name: each `@name` before the rule's effect that is in no string or
-/// comment.
+/// The offset of each annotation of a rule, by name: each `@name` before the rule's effect that is not inside a
+/// string or comment.
 pub(super) fn annotations(rule: &str) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     let mut at = 0;
@@ -26,7 +26,7 @@ pub(super) fn annotations(rule: &str) -> BTreeMap<String, usize> {
                 found.insert(name, at);
                 1
             }
-            // The parenthesis of an annotation follows its name; one after another word opens the scope.
+            // The parenthesis of an annotation follows its name; a parenthesis after another word opens the scope.
             '{' | ';' => break,
             c => c.len_utf8(),
         };
@@ -38,7 +38,7 @@ fn rest_of(text: &str, at: usize) -> &str {
     text.get(at..).unwrap_or_default()
 }
 
-/// Bytes of the string that begins here, with both its quotes.
+/// The length in bytes of the string at the beginning of `text`, with both quotes.
 fn string_end(text: &str) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {

@@ -89,7 +89,8 @@ fn groups_of_tools_can_be_named() {
     assert_eq!(said(&law.decide(&call("cron"))), "ask effect.side_effect");
 }
 
-/// However the rule is written, a sub-agent and a tainted session get no further than their parent and a clean one.
+/// However the rule is written, a sub-agent and a tainted session are allowed no more than their parent and a clean
+/// one.
 #[test]
 fn rules_hold_in_every_view() {
     let law = law(
@@ -236,7 +237,7 @@ fn l9_an_attribute_beyond_its_bounds_is_not_looked_at() {
     assert_eq!(said(&law.decide(&facts)), "deny args.malformed");
 }
 
-/// The quick look never changes an answer: with and without it, every rule says the same of every call.
+/// The prefilter never changes a result: with and without it, every rule decides the same about every call.
 #[test]
 fn l4_a_guard_never_changes_an_answer() {
     let conditions = [

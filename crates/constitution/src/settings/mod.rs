@@ -1,7 +1,7 @@
-//! The operator's settings of the law: `policy/law.json5`. Without the file everything has its default.
+//! The operator's settings of the law: `policy/law.json5`. Without the file every setting has its default.
 //!
-//! No key is ignored, and every name of a tool or class in it must exist: a word that means nothing is a mistake
-//! someone should hear about before it is needed.
+//! No key is ignored, and every name of a tool or class must exist: an unknown word is an error that the operator
+//! should see before the setting is needed.
 
 mod exception;
 
@@ -16,31 +16,31 @@ use crate::manifest::Risk;
 use crate::suggest_name::suggestion;
 use crate::text::sanitize;
 
-/// Where the settings lie in a home; what messages call them.
+/// The file of the settings in a home, also in messages.
 pub const SETTINGS_FILE: &str = "policy/law.json5";
 
-/// Bytes of the settings: every key with a comment takes a hundredth of this.
+/// Bytes of the settings. All keys, each with a comment, take a hundredth of this.
 pub const MAX_SETTINGS_BYTES: usize = 256 * 1024;
 
-/// Exceptions of one house: each is looked at in every call of its tool.
+/// Exceptions of one law: every call of a tool checks all of its exceptions.
 pub const MAX_EXCEPTIONS: usize = 64;
 
 /// The class of a channel that `channels.classes` does not name.
 pub const UNCLASSIFIED: &str = "unclassified";
 
-/// Stands for every tool in an allowlist.
+/// Every tool, in an allowlist.
 pub const ANY_TOOL: &str = "*";
 
-/// What the law does with its decisions.
+/// How the law enforces its decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// They hold.
+    /// Decisions are enforced.
     #[default]
     Enforce,
-    /// They are recorded, and the call is allowed.
+    /// Decisions are recorded, and the call is allowed.
     Audit,
-    /// None is made beyond the floor: the mandate, the hooks and the stop switch.
+    /// Only the floor decides: the mandate, the hooks and the stop switch.
     Off,
 }
 
@@ -54,7 +54,7 @@ impl Mode {
     }
 }
 
-/// What becomes of a call whose input is not trusted enough, in a main session.
+/// The decision about a call of a main session whose input has too little trust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BelowTrust {
@@ -64,30 +64,30 @@ pub enum BelowTrust {
     Deny,
 }
 
-/// The settings, checked.
+/// The checked settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
     pub mode: Mode,
-    /// Modes of single tools.
+    /// The modes of single tools.
     pub overrides: BTreeMap<String, Mode>,
     /// Whether tools without a manifest may be called.
     pub default_allow: bool,
     pub below_trust: BelowTrust,
     pub channels: ChannelSettings,
-    /// For each class of channels, the worst risk its sessions may take. Empty: any.
+    /// For each class of channels, the highest risk that its sessions may take. Empty: any.
     pub risk_allow: BTreeMap<String, Risk>,
     pub exceptions: Vec<Exception>,
     pub approvals: ApprovalSettings,
 }
 
-/// Kinds of channels, and what may be called from each.
+/// The classes of channels, and the tools that each may call.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct ChannelSettings {
     /// The class of each channel, such as `telegram: "external"`.
     pub classes: BTreeMap<String, String>,
-    /// For each class, the tools its sessions may call; absent: every class may call every tool.
+    /// For each class, the tools that its sessions may call; absent: every class may call every tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow: Option<BTreeMap<String, BTreeSet<String>>>,
 }
@@ -96,12 +96,12 @@ pub struct ChannelSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct ApprovalSettings {
-    /// After which an undecided request is denied.
+    /// The time after which a pending request is denied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_minutes: Option<u64>,
     /// For each tool, or `*` for all others, the roles that may approve it.
     pub roles: BTreeMap<String, BTreeSet<String>>,
-    /// Tools whose calls two people must approve.
+    /// The tools whose calls two people must approve.
     pub two_person: BTreeSet<String>,
 }
 
@@ -115,10 +115,10 @@ struct SettingFault {
 }
 
 impl ApprovalSettings {
-    /// The longest that a request may wait: a month.
+    /// The longest that a request may be pending: a month.
     const MAX_EXPIRES_MINUTES: u64 = 43_200;
 
-    /// The roles that may approve a call of `tool`; empty: anyone who may approve at all.
+    /// The roles that may approve a call of `tool`; empty: every approver.
     pub fn roles_for(&self, tool: &str) -> BTreeSet<&str> {
         let roles = self.roles.get(tool).or_else(|| self.roles.get(ANY_TOOL));
         roles.into_iter().flatten().map(String::as_str).collect()
@@ -147,7 +147,7 @@ impl Settings {
         }
     }
 
-    /// The mode that holds for a tool.
+    /// The mode of a tool.
     pub fn mode_of(&self, tool: &str) -> Mode {
         self.overrides.get(tool).copied().unwrap_or(self.mode)
     }
@@ -157,12 +157,12 @@ impl Settings {
         self.channels.classes.get(channel).map_or(UNCLASSIFIED, String::as_str)
     }
 
-    /// The exceptions for a tool, whose uses the facts must count.
+    /// The exceptions for a tool. The facts must count their uses.
     pub fn exceptions_for(&self, tool: &str) -> impl Iterator<Item = &Exception> {
         self.exceptions.iter().filter(move |exception| exception.tool == tool)
     }
 
-    /// Every name that nothing has, and every value out of its bounds. A value that a repair affects has none.
+    /// Names that do not exist and values out of their bounds. Values that a repair affects are not reported.
     fn faults(&self, tools: &BTreeSet<&str>, repairs: &Repairs) -> Vec<SettingFault> {
         let tool = |path: String, name: &str| {
             let is_repaired = name.is_empty() && repairs.affect(&path);
@@ -225,7 +225,7 @@ impl Settings {
                 own.push(SettingFault { path: "id".to_owned(), message });
             }
             own.retain(|fault| {
-                // If the templates were repaired, it is not known whether the text has any.
+                // If the templates were repaired, it is unknown whether the text has any.
                 let depends_on = if fault.path == "minInputTrust" { "templates" } else { &fault.path };
                 !repairs.affect(&at(&fault.path)) && !repairs.affect(&at(depends_on))
             });

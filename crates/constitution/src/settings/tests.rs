@@ -140,10 +140,10 @@ fn all_mistakes_are_told_at_once_each_with_its_place() {
 #[test]
 fn what_depends_on_something_that_cannot_be_read_is_not_told() {
     for (text, said) in [
-        // The classes are not known.
+        // The classes are unknown.
         ("{ channels: { classes: 1, allow: { internal: [] } }, riskAllow: { internal: \"low\" } }", "1:24: "),
         ("{ channels: { classes: { mail: 1 } }, riskAllow: { internal: \"low\" } }", "1:32: "),
-        // Neither is the exception, nor any other setting.
+        // So is the exception, and every other setting.
         ("{ exceptions: [1] }", "1:16: "),
         ("[]", "1:1: "),
     ] {

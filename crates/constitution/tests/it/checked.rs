@@ -1,11 +1,11 @@
-//! What `check` says of rules is true.
+//! The findings of `check` about rules are true.
 
 use proptest::prelude::*;
 use tribune_constitution::{Stage, check};
 
 use crate::arbitrary::{house_of_rules, law, many_calls};
 
-/// What is said of rules that make no difference.
+/// Findings about rules that make no difference.
 const NEEDLESS: [&str; 3] = ["forbids nothing", "permits nothing", "is never reached"];
 
 const BLANKET: &str = "waives the approval of every side effect of every tool";
@@ -54,7 +54,7 @@ proptest! {
     }
 }
 
-/// No mandate has to name them, so a rule about them is for somebody.
+/// No mandate has to name these tools, so a rule about them is still reached.
 #[test]
 fn rules_about_the_houses_own_calls_are_reached() {
     for tool in ["landing", "spend"] {

@@ -4,12 +4,12 @@ use tribune_constitution::{AsAsked, Constitution, Decision, Facts, Texts, Trust,
 
 use crate::arbitrary::{by_sub_agent, calls, forbid, house, house_of_rules, labels, law, stricter};
 
-/// Whether `after` lets through something that `before` held back.
+/// Whether `after` allows something that `before` did not.
 fn allows_more(before: &Verdict, after: &Verdict) -> bool {
     after.decision < before.decision || after.enforced() < before.enforced()
 }
 
-/// Every call is held back at least as much after the change.
+/// After the change, no call is allowed more than before.
 fn assert_never_more(
     before: &Constitution,
     after: &Constitution,
@@ -58,7 +58,7 @@ proptest! {
     fn l3_a_hook_that_narrows_never_allows_more(texts in house_of_rules(), calls in calls(), less in calls()) {
         let law = law(texts);
         for (facts, less) in calls.into_iter().zip(less) {
-            // Whatever a hook leaves of a call: other arguments, other words, another grant.
+            // What a hook leaves of a call: other arguments, other provenance, another grant.
             let asked = AsAsked { provenance: facts.provenance, args: facts.args.clone(), grant: facts.grant.clone() };
             let (provenance, args, grant) = (less.provenance, less.args, less.grant);
             let only = Facts { provenance, args, grant, ..facts.clone() };
@@ -121,7 +121,7 @@ proptest! {
     #[test]
     fn l4_a_verdict_depends_on_the_hash_and_the_facts_alone(texts in house(), calls in calls()) {
         let first = law(texts.clone());
-        // The same texts, put together the other way round, by a program with other tools.
+        // The same texts, inserted in reverse order, by a program with other tools.
         let mut again = Texts { law: texts.law.clone(), ..Texts::built_in() };
         again.constitution.clone_from(&texts.constitution);
         again.mandates = texts.mandates.iter().rev().map(|(name, text)| (name.clone(), text.clone())).collect();

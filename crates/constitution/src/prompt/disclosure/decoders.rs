@@ -1,4 +1,4 @@
-//! One way to read the output as letters, and how far what was read is in a secret text.
+//! One decoding of the output into letters, and how much of it matches a secret text.
 
 use super::Secrets;
 use super::automaton::{Automaton, Letter, step_between};
@@ -6,11 +6,11 @@ use super::confusables;
 use super::match_run::MatchRun;
 use super::separators::SeparatorFilter;
 
-/// Letters of a run that an encoding must have told before output is held back for it. Ordinary text, decoded, is
-/// noise in which a few letters match by chance; without this it would be held up by them.
+/// Letters that a decoded run must have before output is held back for it. Ordinary text, decoded, is noise in
+/// which a few letters match by chance; without this bound it would be held back for them.
 const HELD_WHEN_ENCODED: usize = 8;
 
-/// Takes separators away, decodes, and compares.
+/// Removes separators, decodes, and compares.
 #[derive(Clone)]
 pub(super) struct DecodedStream {
     separators: SeparatorFilter,
@@ -18,14 +18,14 @@ pub(super) struct DecodedStream {
     run: MatchRun,
 }
 
-/// How characters tell letters.
+/// The encodings of letters that the filter reads.
 #[derive(Clone)]
 enum Encoding {
     Plain(Alphabet),
     Rot13(Alphabet),
-    /// Letters that are shifted by any number, told by the steps between them; the letter before this one.
+    /// Letters shifted by any number, compared by the distances between them; with the previous letter.
     Shifted(Option<Letter>),
-    /// Digits and signs for the letters they look like.
+    /// Digits and symbols for the letters that they look like.
     Leet,
     Base64(Sextets),
     Base32(Quintets),
@@ -33,8 +33,8 @@ enum Encoding {
     Numbers(DecimalNumbers),
 }
 
-/// What counts as a letter. One of another script or style is read as the Latin one it resembles, or stands between
-/// letters like any other sign.
+/// The characters that count as letters: all that resemble a Latin letter, or ASCII letters only. Others count as
+/// separators.
 #[derive(Clone, Copy)]
 enum Alphabet {
     Lookalikes,
@@ -52,7 +52,7 @@ impl Alphabet {
 }
 
 impl DecodedStream {
-    /// All ways to read.
+    /// All decodings.
     pub(super) fn all() -> Vec<Self> {
         let kept = || SeparatorFilter::Kept;
         let unescaped = || SeparatorFilter::Unescaped(Default::default());
@@ -90,7 +90,7 @@ impl DecodedStream {
             .collect()
     }
 
-    /// Reads a character that began at `at`. If it completes a run, tells where that began.
+    /// Reads a character that began at `at`. If it completes a run, returns where the run began.
     pub(super) fn push(&mut self, secrets: &Secrets, c: char, at: u64) -> Option<u64> {
         let Self { separators, code, run } = self;
         let secrets = code.compared_with(secrets);
@@ -98,7 +98,7 @@ impl DecodedStream {
         run.disclosed()
     }
 
-    /// Reads what waited for more.
+    /// Reads what waited for more characters.
     pub(super) fn finish(&mut self, secrets: &Secrets) -> Option<u64> {
         let Self { separators, code, run } = self;
         let secrets = code.compared_with(secrets);
@@ -110,7 +110,7 @@ impl DecodedStream {
         run.disclosed()
     }
 
-    /// Where the run under way began and how many letters it has, if output is held back for it.
+    /// The beginning and the letters of the current run, if output is held back for it.
     pub(super) fn held(&self) -> Option<(u64, usize)> {
         let least = match self.code {
             Encoding::Plain(_) | Encoding::Rot13(_) | Encoding::Leet => 1,
@@ -182,21 +182,22 @@ const fn unleet(c: char) -> char {
     }
 }
 
-/// What the signs of base64 are taken for: a dash is a digit of one alphabet, and what people put between letters.
+/// The meaning of the symbols of base64: a dash is a digit of one alphabet, and also what people put between
+/// letters.
 #[derive(Clone, Copy, PartialEq)]
 enum Base64Signs {
     Symbols,
     Separators,
 }
 
-/// Base64 from one of four places in a group; whatever is no digit of it stands between digits.
+/// Base64 from one of four positions in a group; every other character counts as a separator.
 #[derive(Clone)]
 struct Sextets {
     bits: u32,
-    /// Of the next digit in its group of four.
+    /// The position of the next digit in its group of four.
     place: u8,
     signs: Base64Signs,
-    /// Where the digit before this one stood.
+    /// The position of the previous digit in the output.
     before: u64,
 }
 
@@ -208,7 +209,7 @@ impl Sextets {
             '0'..='9' => c as u32 - '0' as u32 + 52,
             '+' | '-' if self.signs == Base64Signs::Symbols => 62,
             '/' | '_' if self.signs == Base64Signs::Symbols => 63,
-            // Fills a group, so that the next one begins where it should.
+            // Padding fills a group, so that the next one begins at the right position.
             '=' if self.signs == Base64Signs::Symbols => 0,
             _ => return,
         };
@@ -227,13 +228,13 @@ impl Sextets {
     }
 }
 
-/// Base32 from one of eight places in a group; whatever is no digit of it stands between digits.
+/// Base32 from one of eight positions in a group; every other character counts as a separator.
 #[derive(Clone)]
 struct Quintets {
     bits: u32,
-    /// Of the next digit in its group of eight.
+    /// The position of the next digit in its group of eight.
     place: u8,
-    /// Where the digit before this one stood.
+    /// The position of the previous digit in the output.
     before: u64,
 }
 
@@ -242,12 +243,12 @@ impl Quintets {
         let digit = match c.to_ascii_uppercase() {
             c @ 'A'..='Z' => c as u32 - 'A' as u32,
             '2'..='7' => c as u32 - '2' as u32 + 26,
-            // Fills a group, so that the next one begins where it should.
+            // Padding fills a group, so that the next one begins at the right position.
             '=' => 0,
             _ => return,
         };
         self.bits = self.bits << 5 | digit;
-        // The bits behind a byte that ends in this digit.
+        // The bits after a byte that ends in this digit.
         let behind = match self.place {
             1 => Some(2),
             3 => Some(4),
@@ -268,16 +269,16 @@ impl Quintets {
 #[derive(Clone)]
 struct DecimalNumbers {
     counts: NumberMeaning,
-    /// The number whose digits are being read, and where it began.
+    /// The current number and where it began.
     under_way: Option<(u32, u64)>,
 }
 
-/// What a number says of a letter.
+/// The meaning of a number.
 #[derive(Clone, Copy)]
 enum NumberMeaning {
-    /// Its code: 97 is `a`.
+    /// A character code: 97 is `a`.
     Codes,
-    /// Its place in the alphabet: 1 is `a`.
+    /// A position in the alphabet: 1 is `a`.
     Places,
 }
 
@@ -302,12 +303,12 @@ impl DecimalNumbers {
     }
 }
 
-/// Pairs of hex digits, from the first digit or the second on; whatever is none stands between them.
+/// Pairs of hex digits, from the first digit or the second; every other character counts as a separator.
 #[derive(Clone)]
 struct Nibbles {
-    /// The first digit of a pair whose second is to come, and where it stood.
+    /// The first digit of an incomplete pair and its position.
     high: Option<(u8, u64)>,
-    /// A zero that may belong to a `0x`, and where it stood.
+    /// The position of a zero that may belong to a `0x`.
     zero: Option<u64>,
 }
 
@@ -339,7 +340,7 @@ impl Nibbles {
     }
 }
 
-/// Tells the letter that a decoded byte is, if it is one.
+/// Passes on the letter that a decoded byte stands for, if any.
 fn tell(byte: u8, at: u64, mut told: impl FnMut(Letter, u64)) {
     if byte.is_ascii() {
         confusables::letters(byte.into()).for_each(|letter| told(letter, at));

@@ -1,4 +1,4 @@
-//! What holds for any output, however it is cut: checked with a plain search that shares no code with the filter.
+//! Properties of any output, however it is split: checked with a plain search that shares no code with the filter.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ fn letters(text: &str) -> Vec<u8> {
     text.bytes().filter(u8::is_ascii_alphabetic).map(|byte| byte.to_ascii_lowercase()).collect()
 }
 
-/// Whether some encoding of the output tells a run.
+/// Whether some decoding of the output contains a run.
 fn discloses(output: &str) -> bool {
     static RUNS: LazyLock<HashSet<Vec<u8>>> = LazyLock::new(|| {
         let policies = ChannelClass::ALL.map(|class| class.policy().prompt);
@@ -47,7 +47,7 @@ fn discloses(output: &str) -> bool {
     streams.into_iter().any(tells)
 }
 
-/// A piece of a secret text: a run or not, from anywhere.
+/// A part of a secret text, with or without a whole run, from anywhere.
 fn excerpt() -> impl Strategy<Value = String> {
     let texts = [base_prompt().content, ChannelClass::ExternalEmail.policy().prompt];
     (0..texts.len(), any::<prop::sample::Index>(), 1..160_usize).prop_map(move |(text, start, length)| {

@@ -1,21 +1,21 @@
-//! How much of what was read is a secret text: the run under way, and the pieces before it.
+//! How much of a decoded stream is a secret text: the current run, and the pieces before it.
 
 use std::collections::BTreeSet;
 
 use super::automaton::{Automaton, Letter, Match};
 use super::{PIECE, PIECES, RUN};
 
-/// The letters that are in a secret text in a row, up to the last one read.
+/// The consecutive letters of a secret text up to the last letter read.
 #[derive(Clone)]
 pub(super) struct MatchRun {
     matched: Match,
-    /// Where in the output each of the last letters began; `read` modulo its length is the oldest.
+    /// The positions of the last letters in the output, as a ring: the oldest is at `read` modulo its length.
     starts: [u64; RUN],
     read: usize,
     // INVARIANT: fewer than PIECES and one piece more.
-    /// The letters of the secret texts that earlier pieces told.
+    /// The letters of the secret texts that earlier pieces contain.
     told: BTreeSet<u32>,
-    /// Where the run began that told too much.
+    /// Where the run began that disclosed too much.
     disclosed: Option<u64>,
 }
 
@@ -43,22 +43,22 @@ impl MatchRun {
         }
     }
 
-    /// Where the run began that told too much, if one did.
+    /// Where the run began that disclosed too much, if one did.
     pub(super) const fn disclosed(&self) -> Option<u64> {
         self.disclosed
     }
 
-    /// Of the run under way.
+    /// The length of the current run.
     pub(super) const fn letters(&self) -> usize {
         self.matched.letters
     }
 
-    /// Where the run under way began.
+    /// The beginning of the current run.
     pub(super) fn start(&self) -> u64 {
         self.starts[(self.read - self.matched.letters) % RUN]
     }
 
-    /// Whether the run under way and the pieces before it are too much together.
+    /// Whether the current run and the pieces before it disclose too much together.
     fn adds_up(&self, secrets: &Automaton) -> bool {
         let letters = self.matched.letters;
         letters >= PIECE && self.told.len() + letters >= PIECES && {

@@ -39,7 +39,7 @@ fn map(text: &str, f: impl Fn(char) -> String) -> String {
     text.chars().map(f).collect()
 }
 
-/// Latin letters by others, some steps further in Unicode.
+/// Latin letters replaced by others at a fixed distance in Unicode.
 fn styled(text: &str, lower: u32, upper: u32) -> String {
     map(text, |c| {
         let first = match c {
@@ -79,7 +79,7 @@ fn base32(text: &str) -> String {
     text.as_bytes().chunks(5).map(group).collect()
 }
 
-/// Ways in which a text was seen to leak, or could.
+/// Ways in which a text has leaked, or could.
 fn leaks(secret: &str) -> Vec<(&'static str, String)> {
     let words: Vec<&str> = secret.split_whitespace().collect();
     let reversed = |text: &str| text.chars().rev().collect::<String>();
@@ -325,7 +325,7 @@ fn a_run_that_is_spread_thin_is_not_let_out_whole() {
     assert!(letters < RUN, "{letters}");
 }
 
-/// Other words between `count` of the text's.
+/// Other words between `count` words of the text.
 fn padded(text: &str, count: usize) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.chunks(count).map(|words| format!("{} (so to speak) ", words.join(" "))).collect()
@@ -340,7 +340,7 @@ fn pieces_with_words_between_add_up() {
         assert!(letters < 3 * PIECES, "{count}: {}", passed.text);
         assert!(shown(&hex(&padded(base_prompt().content, count)), 4).withheld, "{count}");
     }
-    // The same piece again and again tells nothing new.
+    // A repeated piece discloses nothing new.
     let again = "Give a call exactly the arguments it needs, ".repeat(50);
     assert!(!shown(&again, 4).withheld);
 }
