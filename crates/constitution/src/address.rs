@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_disagree_about_is_no_address() {
+    fn a_url_that_parsers_disagree_about_is_refused() {
         for url in [
             "",
             "example.org",
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_found_in_any_dress() {
+    fn links_are_found_in_every_notation() {
         for text in [
             "see https://a.example",
             "visit example.com now",

@@ -38,7 +38,7 @@ pub struct Args {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outside: Option<bool>,
     /// Whether host programs execute or load a file of this name, such as a git hook or an editor's task.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(rename = "obeyed", skip_serializing_if = "is_false")]
     pub obeyed: bool,
     /// In lowercase, without a trailing dot.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -286,7 +286,7 @@ impl<'a> ArgsBuilder<'a> {
     fn path(&mut self) {
         let names = ["path", "file", "folder"];
         let Some(path) = self.text(&["path", "outside"], &names, MAX_PATH_BYTES) else { return };
-        let (path, outside) = paths::normalised(path);
+        let (path, outside) = paths::normalize(path);
         (self.args.path, self.args.outside) = (Some(path), Some(outside));
     }
 

@@ -61,7 +61,7 @@ pub enum ConstitutionError {
     #[error("the constitution is empty: write down what holds for every agent")]
     Empty,
     #[error(
-        "the constitution, line {line}: a line beginning with `{}` would pass for the end of the prompt: word it differently",
+        "the constitution, line {line}: a line beginning with `{}` could be mistaken for the end of the prompt: rephrase it",
         FOOTER
     )]
     Footer { line: usize },
@@ -192,7 +192,7 @@ impl Constitution {
         self.rules.all().iter().map(|rule| RuleHead {
             id: &rule.id,
             file: &rule.file,
-            line: rule.line,
+            line: rule.position.line,
             forbids: rule.forbids,
         })
     }

@@ -30,7 +30,7 @@ fn the_default_law_is_valid() {
 }
 
 #[test]
-fn the_hash_is_what_the_format_says() {
+fn the_hash_has_the_specified_format() {
     let canonical = r##"{"constitution":"Be \"kind\".\n","kernel":5,"law":null,"mandates":{"clerk":"---\ntools: read\n---\nFile things.\n"},"manifests":{},"policies":{}}"##;
     let own = hash("Be \"kind\".\n", &[("clerk", CLERK)]);
     assert_eq!(own.as_bytes(), &Domain::Constitution.hash(&[canonical.as_bytes()]));
@@ -93,7 +93,7 @@ fn rights_are_the_intersection_of_mandates() {
     assert_eq!(law.mandate_tools(&["a"]), ["exec", "read", "write"]);
     assert_eq!(law.mandate_tools(&["a", "b"]), ["exec", "read"]);
     assert_eq!(law.mandate_tools(&["a", "b", "c"]), ["read"]);
-    assert_eq!((law.mandate_tools(&["a", "nobody"]), law.mandate_tools(&[""; 0])), (vec![], vec![]));
+    assert_eq!((law.mandate_tools(&["a", "missing"]), law.mandate_tools(&[""; 0])), (vec![], vec![]));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn bounds_are_held() {
     );
     assert_eq!(
         refusal(texts("Law\nconstitution_hash: b3:0\n", &[])),
-        "the constitution, line 2: a line beginning with `constitution_hash:` would pass for the end of the prompt: word it differently"
+        "the constitution, line 2: a line beginning with `constitution_hash:` could be mistaken for the end of the prompt: rephrase it"
     );
     let many = |count: usize| {
         let mandates = (0..count).map(|i| (format!("m{i}"), CLERK.to_owned())).collect();
@@ -126,7 +126,10 @@ fn bounds_are_held() {
     );
     assert!(raed.contains("teleport"), "the program's own tools are known: {raed}");
     let wide = refusal(texts("Law", &[("default", "---\ntools: exec\n---\n")]));
-    assert!(wide.starts_with("the mandate `default`: the mandate `default` is for strangers"), "{wide}");
+    assert!(
+        wide.starts_with("the mandate `default`: the mandate `default` is for anonymous callers"),
+        "{wide}"
+    );
     let law = refusal(Texts { law: Some("{ mdoe: 1 }".to_owned()), ..Texts::built_in() });
     assert!(law.starts_with("policy/law.json5:1:3: unknown key `mdoe`: did you mean `mode`?"), "{law}");
 }

@@ -29,17 +29,17 @@ impl Constitution {
     /// too, so that a hook cannot remove from a call what a rule objects to.
     pub(crate) fn decide_traced(&self, facts: &Facts, trace: &mut DecisionTrace<'_>) -> Verdict {
         let verdict = self.decide_one(facts, trace);
-        let Some(asked) = facts.as_asked() else { return verdict };
-        let asked = self.decide_one(&asked, &mut DecisionTrace::without_steps());
+        let Some(original) = facts.original() else { return verdict };
+        let original = self.decide_one(&original, &mut DecisionTrace::without_steps());
         let strictness = |verdict: &Verdict| (verdict.decision, verdict.enforced());
         // Of two equal verdicts the one with a waiver is recorded, because it uses up an exception.
         let rank = |verdict: &Verdict| (strictness(verdict), verdict.waived_by.is_some());
-        if rank(&asked) <= rank(&verdict) {
-            trace.record_pass("hook.narrowed", || "the call as it was asked for is no worse".to_owned());
+        if rank(&original) <= rank(&verdict) {
+            trace.record_pass("hook.narrowed", || "the original call gets no stricter verdict".to_owned());
             return verdict;
         }
-        trace.record_note("hook.narrowed", "the call as it was asked for is looked at more strictly");
-        asked
+        trace.record_note("hook.narrowed", "the original call gets the stricter verdict");
+        original
     }
 
     fn decide_one(&self, facts: &Facts, trace: &mut DecisionTrace<'_>) -> Verdict {
@@ -297,12 +297,12 @@ fn check_trifecta(facts: &Facts, manifest: Option<&Manifest>, trace: &mut Decisi
 /// Nothing that host programs execute or load is written without a person: it would run on the host, outside of
 /// every sandbox.
 fn check_autorun_path(facts: &Facts, manifest: Option<&Manifest>, trace: &mut DecisionTrace<'_>) {
-    let is_obeyed = facts.args.obeyed || facts.args.unseen.iter().any(|name| name == "path");
+    let is_autorun = facts.args.obeyed || facts.args.unseen.iter().any(|name| name == "path");
     let writes = manifest.is_none_or(|manifest| manifest.capabilities.contains(&Capability::FsWrite));
-    if !(is_obeyed && writes) || are_owners_args(facts) {
-        return trace.record_pass("path.obeyed", || match is_obeyed && writes {
-            true => "programs of this machine obey the name, and the owner wrote it".to_owned(),
-            false => "it writes nothing that programs of this machine obey".to_owned(),
+    if !(is_autorun && writes) || are_owners_args(facts) {
+        return trace.record_pass("path.obeyed", || match is_autorun && writes {
+            true => "host programs execute or load files of this name, and the owner named it".to_owned(),
+            false => "it writes no file that host programs execute or load".to_owned(),
         });
     }
     let (decision, would_allow) = match facts.kind {
@@ -338,12 +338,12 @@ fn check_side_effect(
     match manifest.map(|manifest| manifest.effect) {
         Some(Effect::SideEffect) => {}
         Some(Effect::ReadOnly | Effect::DraftOnly) | None => {
-            trace.record_pass("effect.side_effect", || "it can be taken back".to_owned());
+            trace.record_pass("effect.side_effect", || "it can be undone".to_owned());
             return None;
         }
     }
     if let Some(waiver) = waiver {
-        trace.record_pass("effect.side_effect", || format!("{waiver} needs no person for it"));
+        trace.record_pass("effect.side_effect", || format!("{waiver} replaces the approval"));
         return Some(waiver);
     }
     let reason = format!("`{}` has effects that cannot be taken back", sanitize(&facts.tool));
@@ -379,7 +379,7 @@ fn resolve_question(facts: &Facts, verdict: Verdict, trace: &mut DecisionTrace<'
     let mut rules = vec!["ask.no_approver".to_owned()];
     rules.extend(verdict.rules);
     let reason = format!("{}; a person would have to decide, and none can be reached", verdict.reason);
-    trace.record_note("ask.no_approver", "nobody can be asked");
+    trace.record_note("ask.no_approver", "no approver can be reached");
     let would_allow = Some("name an approver, and see that they can be reached".to_owned());
     Verdict { decision: Decision::Deny, rules, reason, would_allow, ..verdict }
 }

@@ -15,13 +15,13 @@ fn tainted(tool: &str) -> Facts {
 }
 
 #[test]
-fn the_floor_is_looked_at_first() {
+fn the_floor_is_checked_first() {
     let law = law("{ mode: \"off\" }", "");
     assert_eq!(said(&law.decide(&call("exec"))), "allow mode.off");
     let frozen = Facts { frozen: true, ..call("read") };
     assert_eq!(said(&law.decide(&frozen)), "deny kernel.frozen");
-    let nobody = Facts { mandates: vec![], ..call("read") };
-    assert_eq!(said(&law.decide(&nobody)), "deny mandate.unknown");
+    let without_mandate = Facts { mandates: vec![], ..call("read") };
+    assert_eq!(said(&law.decide(&without_mandate)), "deny mandate.unknown");
     let unknown = Facts { mandates: vec!["all".into(), "ghost".into()], ..call("read") };
     assert_eq!(law.decide(&unknown).reason, "there is no mandate `ghost`");
     let vetoed = Facts { vetoes: vec![Veto::new("scan", "it smells"), Veto::new("b", "no")], ..call("read") };
@@ -50,7 +50,7 @@ fn the_floor_is_looked_at_first() {
 }
 
 #[test]
-fn the_operators_list_of_places_stands_in_for_a_person() {
+fn an_allowlisted_host_needs_no_approval() {
     let law = law("", "");
     let connect = |action: &str| {
         let mut facts = call(EGRESS);
@@ -76,7 +76,7 @@ fn the_operators_list_of_places_stands_in_for_a_person() {
 }
 
 #[test]
-fn changes_of_a_box_land_by_the_operators_hand_or_a_persons_word() {
+fn landing_needs_the_operator_or_an_approval() {
     let law = law("", "");
     let land = |action: &str| {
         let mut facts = Facts { mandates: vec!["reader".into()], ..call(LAND) };
@@ -105,7 +105,7 @@ fn changes_of_a_box_land_by_the_operators_hand_or_a_persons_word() {
 }
 
 #[test]
-fn a_server_is_started_by_the_operators_hand_where_the_mandate_has_its_tools() {
+fn an_mcp_server_start_needs_the_mandate_and_an_operator_or_approval() {
     let law = law("", "");
     let start = |action: &str, mandate: &str| {
         let mut facts = Facts { mandates: vec![mandate.into()], ..call(MCP_SERVER) };
@@ -133,7 +133,7 @@ fn a_server_is_started_by_the_operators_hand_where_the_mandate_has_its_tools() {
 }
 
 #[test]
-fn what_a_servers_tool_does_is_not_known_so_a_person_is_asked() {
+fn an_mcp_call_needs_an_approval() {
     let law = law("", "");
     assert_eq!(said(&law.decide(&call(MCP))), "ask effect.side_effect");
     let tainted = Facts { labels: Labels::new(Trust::Untrusted, true), ..call(MCP) };
@@ -164,7 +164,7 @@ fn a_fresh_session_of_the_owner_reads_writes_and_fetches() {
 }
 
 #[test]
-fn l3_what_the_host_obeys_is_written_by_nobody_without_a_person() {
+fn l3_autorun_files_are_not_written_without_an_approval() {
     // An operator's permit waives the approval of the side effect, and not this one.
     let law = law("", "@id(\"free\") permit(principal, action, resource);");
     let writing = |tool: &str| {
@@ -178,8 +178,8 @@ fn l3_what_the_host_obeys_is_written_by_nobody_without_a_person() {
         assert_eq!(asked.reason, "programs of this machine obey `.envrc`, outside of every sandbox");
         let sub = Facts { kind: SessionKind::Subagent, ..writing(tool) };
         assert!(said(&law.decide(&sub)).starts_with("deny path.obeyed"), "{tool}");
-        let nobody = Facts { approver: false, ..writing(tool) };
-        assert_eq!(said(&law.decide(&nobody)), "deny ask.no_approver, path.obeyed", "{tool}");
+        let without_approver = Facts { approver: false, ..writing(tool) };
+        assert_eq!(said(&law.decide(&without_approver)), "deny ask.no_approver, path.obeyed", "{tool}");
         let approved = Facts { approval: Some("a1".to_owned()), ..writing(tool) };
         assert_eq!(law.decide(&approved).waived_by.as_deref(), Some("approval.a1"), "{tool}");
     }
@@ -202,7 +202,7 @@ fn l3_a_tool_without_a_manifest_is_denied() {
     assert_eq!(
         said(&open.decide(&tainted("unmanifested"))),
         "ask trust.trifecta",
-        "nobody knows it is no way out"
+        "an unknown tool may be a way out"
     );
 }
 
@@ -282,11 +282,11 @@ fn channels_and_risks_are_allowlists() {
     assert_eq!(on("telegram", "write"), "deny channel.not_allowed, risk.not_allowed");
     assert_eq!(on("cli", "write"), "allow mandate.allow");
     assert_eq!(on("cli", "exec"), "deny risk.not_allowed");
-    assert_eq!(on("mail", "read"), "deny channel.not_allowed, risk.not_allowed", "nobody classified it");
+    assert_eq!(on("mail", "read"), "deny channel.not_allowed, risk.not_allowed", "it has no class");
 }
 
 #[test]
-fn arguments_no_rule_can_see_are_denied() {
+fn malformed_arguments_are_denied() {
     let mut facts = call("read");
     facts.args.malformed = true;
     assert_eq!(said(&law("", "").decide(&facts)), "deny args.malformed");
@@ -322,7 +322,7 @@ fn the_honeypot_exception_covers_its_template_and_nothing_else() {
         ("uncounted", |facts| facts.exception_uses.clear()),
         ("template", |facts| facts.args.template = Some("free".into())),
         ("no template", |facts| facts.args.template = None),
-        ("recipient", |facts| facts.args.recipient_type = Some("stranger".into())),
+        ("recipient", |facts| facts.args.recipient_type = Some("customer".into())),
         ("link", |facts| facts.args.links = Some(true)),
         ("unknown links", |facts| facts.args.links = None),
         ("attachment", |facts| facts.args.attachments = Some(true)),
@@ -372,7 +372,7 @@ fn an_explanation_lists_the_rules_in_order() {
 
 /// An approval mode answers one question, and allows nothing that is denied.
 #[test]
-fn l1_a_mode_lets_go_of_one_question_and_of_nothing_else() {
+fn l1_an_approval_mode_answers_one_question_and_nothing_else() {
     use crate::facts::Asking;
     let law = law("", "");
     let with = |asking: Asking, facts: Facts| law.decide(&Facts { asking: Some(asking), ..facts });

@@ -74,7 +74,7 @@ impl Constitution {
         let tested = |(name, patch): (&str, &str)| {
             let wanted = expected_decision(name)?;
             let got = self.example(rule, patch).map(|facts| self.decide(&facts));
-            let line = rule.annotations.get(name).map_or(rule.line, |(line, _)| *line);
+            let line = rule.annotations.get(name).map_or(rule.position.line, |position| position.line);
             let (rule, file) = (rule.id.clone(), rule.file.clone());
             Some(Tested { rule, file, line, example: name.to_owned(), wanted, got })
         };
@@ -110,7 +110,7 @@ impl Constitution {
         let mut facts = serde_json::to_value(plain).map_err(|error| error.to_string())?;
         merge(&mut facts, patch);
         let facts: Facts = json5::read_value("the example", facts)?;
-        facts.checked().map_err(|error| error.to_string())
+        facts.check_version().map_err(|error| error.to_string())
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_example_says_which_key_and_what_was_meant() {
+    fn a_misspelt_example_names_the_key_and_a_suggestion() {
         for (example, said) in [
             (
                 r#"{"args": {"paht": "a"}}"#,

@@ -150,10 +150,10 @@ pub struct Facts {
     pub vetoes: Vec<Veto>,
     /// The call before a hook narrowed it, if one did. Both calls are decided, because a rule may read what the
     /// hook removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "asked", default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Box<AsAsked>>,
     /// The approval mode of the agent's roster entry, if it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "asking", default, skip_serializing_if = "Option::is_none")]
     pub asking: Option<Asking>,
 }
 
@@ -198,7 +198,7 @@ impl Facts {
     }
 
     /// The facts of the original call, if a hook narrowed it.
-    pub(crate) fn as_asked(&self) -> Option<Self> {
+    pub(crate) fn original(&self) -> Option<Self> {
         let AsAsked { provenance, args, grant } = (**self.asked.as_ref()?).clone();
         Some(Self { provenance, args, grant, asked: None, ..self.clone() })
     }
@@ -218,11 +218,11 @@ impl Facts {
     pub fn from_value(value: serde_json::Value) -> Result<Self, FactsError> {
         let facts: Self =
             serde_json::from_value(value).map_err(|error| FactsError::NotFacts(error.to_string()))?;
-        facts.checked()
+        facts.check_version()
     }
 
     /// The same facts, if this kernel can decide them.
-    pub(crate) fn checked(self) -> Result<Self, FactsError> {
+    pub(crate) fn check_version(self) -> Result<Self, FactsError> {
         if self.v == FACTS_VERSION { Ok(self) } else { Err(FactsError::Version(self.v)) }
     }
 }
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_have_one_form() {
+    fn facts_have_one_canonical_form() {
         let mut facts = Facts::of_call("main", "agent:main:cli:local:dm:op", "default", "read");
         facts.vetoes.push(Veto::new("scanner", &format!("a\nb{}", "x".repeat(500))));
         facts.exception_uses.insert("honeypot".to_owned(), 3);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn l3_facts_of_another_form_are_refused() {
+    fn l3_facts_with_other_keys_or_versions_are_refused() {
         let text = String::from_utf8(Facts::of_call("a", "s", "m", "t").canonical().unwrap()).unwrap();
         for (from, to) in [
             ("\"v\":1", "\"v\":2"),

@@ -21,7 +21,7 @@ pub(crate) fn law(settings: &str, rules: &str) -> Constitution {
     let policies = if rules.is_empty() {
         BTreeMap::new()
     } else {
-        [("house.cedar".to_owned(), rules.to_owned())].into()
+        [("rules.cedar".to_owned(), rules.to_owned())].into()
     };
     let law = (!settings.is_empty()).then(|| settings.to_owned());
     Constitution::new(Texts { law, policies, ..texts() }, &["unmanifested"]).unwrap()

@@ -83,12 +83,12 @@ pub enum MandateError {
     #[error("line {line}: unknown tool `{tool}`: {} tools are {}", meant(.nearest), .known.join(", "))]
     UnknownTool { line: usize, column: usize, tool: String, nearest: Option<String>, known: Vec<String> },
     #[error(
-        "line {line}: a line beginning with `{}` would pass for the end of the prompt: word it differently",
+        "line {line}: a line beginning with `{}` could be mistaken for the end of the prompt: rephrase it",
         FOOTER
     )]
     Footer { line: usize },
     #[error(
-        "the mandate `default` is for strangers and may allow {} only, not {}: make another mandate for agents that need more",
+        "the mandate `default` is for anonymous callers and may allow {} only, not {}: make another mandate for agents that need more",
         listed_plain(&STRANGER_TOOLS), .beyond.join(", ")
     )]
     DefaultTooWide { beyond: Vec<String> },
@@ -206,13 +206,20 @@ fn front_matter_line(
     if tools.is_some() {
         return Err(MandateError::DuplicateKey { line, key: sanitize(key) });
     }
-    *tools = Some(tool_list((line, before), value, known_tools)?);
+    *tools = Some(tool_list(ListPosition { line, before }, value, known_tools)?);
     Ok(())
 }
 
-/// An empty list is a mandate without tools. `before` counts the characters of the line before the list.
+/// Where a list of tools begins.
+struct ListPosition {
+    line: usize,
+    /// The characters of the line before the list.
+    before: usize,
+}
+
+/// Parses a list of tools. An empty list is a mandate without tools.
 fn tool_list(
-    (line, before): (usize, usize),
+    ListPosition { line, before }: ListPosition,
     value: &str,
     known_tools: &[&str],
 ) -> Result<Vec<String>, MandateError> {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_the_owners_only_if_it_is_set_apart() {
+    fn an_instruction_is_the_owners_only_if_it_is_set_apart() {
         let orders =
             |text: &str, command: &str| is_owners(&json!({"command": command}), TakenAs::Orders, &[text]);
         for text in ["run `make`", "make", "do this:\n  make\nthanks", "```\nmake\n```", "run \"make\" now"] {

@@ -179,7 +179,7 @@ mod tests {
     use crate::fixtures::{call, law};
 
     #[test]
-    fn what_was_always_allowed_is_suggested_narrowly() {
+    fn always_approved_calls_become_narrow_suggestions() {
         let law = law("", "@id(\"keep\") forbid(principal, action == Tribune::Action::\"nodes\", resource);");
         let recorded = |programs: &[&str], answer: Option<bool>| {
             let mut facts = call("exec");

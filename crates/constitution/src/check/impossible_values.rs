@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::args::Args;
 use crate::bundle::Constitution;
-use crate::paths::normalised;
+use crate::paths::normalize;
 use crate::rules::Rule;
 use crate::rules::condition::{AttributeRef, Condition};
 use crate::rules::schema::OF_ARGS;
@@ -19,8 +19,8 @@ const MAX_DEPTH: usize = 64;
 const MAX_NAMED: usize = 4;
 
 /// The impossible constants and attributes of a rule, each as a sentence.
-pub(super) fn of_rule(law: &Constitution, rule: &Rule) -> Vec<String> {
-    let calls = RuleCalls::of(law, rule);
+pub(super) fn find_impossible_values(law: &Constitution, rule: &Rule) -> Vec<String> {
+    let calls = RuleCalls::new(law, rule);
     let mut found = Vec::new();
     for condition in rule.prefilter.conditions() {
         collect(condition, &calls, MAX_DEPTH, &mut found);
@@ -39,9 +39,11 @@ fn collect(condition: &Condition, calls: &RuleCalls<'_>, depth: usize, found: &m
         }
         Condition::Not(inner) => collect(inner, calls, depth, found),
         Condition::Has(AttributeRef::Context(name)) => found.extend(calls.never_have(name)),
-        Condition::Text(AttributeRef::Context(name), text) => found.extend(of_text(name, text)),
+        Condition::Text(AttributeRef::Context(name), text) => found.extend(impossible_text(name, text)),
         Condition::Like(AttributeRef::Context(name), pattern) => {
-            found.extend(pattern.literals().enumerate().find_map(|(at, part)| of_part(name, part, at == 0)));
+            found.extend(
+                pattern.literals().enumerate().find_map(|(at, part)| impossible_literal(name, part, at == 0)),
+            );
         }
         Condition::Text(..)
         | Condition::Like(..)
@@ -66,7 +68,7 @@ struct RuleCalls<'a> {
 }
 
 impl<'a> RuleCalls<'a> {
-    fn of(law: &'a Constitution, rule: &Rule) -> Self {
+    fn new(law: &'a Constitution, rule: &Rule) -> Self {
         let tools = law.rules().tools_of(rule);
         Self { law, tools, attributes: tools.iter().flat_map(|tool| Args::attributes(tool)).collect() }
     }
@@ -93,11 +95,11 @@ impl<'a> RuleCalls<'a> {
         };
         Some(format!(
             "`context has {name}` never holds: calls of {} have no `{name}`, and {elsewhere}; {instead}",
-            self.named()
+            self.tool_list()
         ))
     }
 
-    fn named(&self) -> String {
+    fn tool_list(&self) -> String {
         if self.tools.len() > MAX_NAMED {
             return format!("these {} tools", self.tools.len());
         }
@@ -107,17 +109,17 @@ impl<'a> RuleCalls<'a> {
 }
 
 /// A text that the attribute is compared with.
-fn of_text(name: &str, text: &str) -> Option<String> {
+fn impossible_text(name: &str, text: &str) -> Option<String> {
     let right = match name {
         "host" | "scheme" => text.to_ascii_lowercase(),
-        "path" => normalised(text).0,
+        "path" => normalize(text).0,
         _ => return None,
     };
     (right != text).then(|| sentence(name, text, &right))
 }
 
 /// A literal part of a pattern, and whether it is the first.
-fn of_part(name: &str, part: &str, is_first: bool) -> Option<String> {
+fn impossible_literal(name: &str, part: &str, is_first: bool) -> Option<String> {
     match name {
         "host" | "scheme" => {
             let right = part.to_ascii_lowercase();
@@ -135,8 +137,8 @@ fn of_part(name: &str, part: &str, is_first: bool) -> Option<String> {
 fn sentence(name: &str, text: &str, right: &str) -> String {
     let (text, right) = (sanitize(text), sanitize(right));
     let form = match name {
-        "path" => "paths are told without `.`, `..` inside them and doubled slashes",
-        _ => "it is told in lowercase",
+        "path" => "paths have no `.`, no `..` inside them and no repeated slashes",
+        _ => "its value is in lowercase",
     };
     format!("`context.{name}` is never like `{text}`: {form}; write `{right}`")
 }

@@ -62,11 +62,11 @@ impl RuleDomains {
 
 impl<'w> RuleComparison<'w> {
     pub(super) fn new(all: &'w [Arc<Rule>], domains: &'w RuleDomains) -> Self {
-        let examine = |rule: &'w Arc<Rule>| {
+        let analyze = |rule: &'w Arc<Rule>| {
             let (initial, conditions) = (domains.of_rule(rule), rule.prefilter.conditions());
             RuleAnalysis { can_fail: initial.can_fail(conditions), branches: initial.branches(conditions) }
         };
-        Self { domains, all, analyses: all.iter().map(examine).collect() }
+        Self { domains, all, analyses: all.iter().map(analyze).collect() }
     }
 
     /// Whether the rule at this index can fail, and so deny.
@@ -85,7 +85,7 @@ impl<'w> RuleComparison<'w> {
     }
 
     /// Why each rule is redundant, if it is. All redundant rules can be removed together.
-    pub(super) fn redundant(&self) -> Vec<Option<Redundancy>> {
+    pub(super) fn find_redundant(&self) -> Vec<Option<Redundancy>> {
         let mut found: Vec<Option<Redundancy>> = Vec::new();
         for at in 0..self.all.len() {
             let own = if self.never_holds(at) {
@@ -101,8 +101,9 @@ impl<'w> RuleComparison<'w> {
 
     fn never_holds(&self, at: usize) -> bool {
         let is_impossible = self.all.get(at).is_some_and(|rule| rule.is_impossible);
-        let no_case = self.analyses.get(at).and_then(|own| own.branches.as_ref()).is_some_and(Vec::is_empty);
-        !self.can_fail(at) && (is_impossible || no_case)
+        let has_no_branch =
+            self.analyses.get(at).and_then(|own| own.branches.as_ref()).is_some_and(Vec::is_empty);
+        !self.can_fail(at) && (is_impossible || has_no_branch)
     }
 
     /// Whether the rule at `other` covers the one at `at`, and is not itself covered by it, nor by a rule that it
@@ -123,7 +124,7 @@ impl<'w> RuleComparison<'w> {
 
     /// Whether the rule at `other` makes the one at `at` redundant for every call that it matches.
     fn covers(&self, other: usize, at: usize) -> bool {
-        let (Some(cover), Some(own), Some(analyses)) =
+        let (Some(cover), Some(own), Some(analysis)) =
             (self.all.get(other), self.all.get(at), self.analyses.get(at))
         else {
             return false;
@@ -131,10 +132,10 @@ impl<'w> RuleComparison<'w> {
         // Rules that read arguments do not decide about offers.
         let speaks = cover.forbids || !own.forbids;
         let as_early = own.usage.args || !cover.usage.args;
-        if !speaks || !as_early || analyses.can_fail || !cover.scope.contains(&own.scope) {
+        if !speaks || !as_early || analysis.can_fail || !cover.scope.contains(&own.scope) {
             return false;
         }
-        let Some(branches) = &analyses.branches else { return false };
+        let Some(branches) = &analysis.branches else { return false };
         !branches.iter().any(|branch| branch.can_be_false(cover.prefilter.conditions()))
     }
 }

@@ -76,7 +76,7 @@ fn everything_harmless_is_covered() {
 }
 
 #[test]
-fn no_pattern_leaves_open_what_is_started() {
+fn no_wildcard_stands_for_a_started_program() {
     let patterns = REFUSED.lines().filter(|line| !line.starts_with("# ") && !line.is_empty());
     let accepted: Vec<_> = patterns.filter(|text| Grant::parse(text).is_ok()).collect();
     assert_eq!(accepted, Vec::<&str>::new());
@@ -215,7 +215,7 @@ fn wide_patterns_are_refused_with_what_to_write() {
 
 /// An unknown program may start others, so words are left open only for known programs.
 #[test]
-fn l3_no_word_is_left_open_of_a_program_that_nobody_knows() {
+fn l3_an_unknown_program_gets_no_wildcard() {
     for program in [
         "eatmydata",
         "torify",
@@ -419,7 +419,7 @@ fn bounds_hold() {
 }
 
 #[test]
-fn what_is_not_understood_is_left_to_a_human() {
+fn unknown_syntax_is_an_error() {
     for hidden in [
         "ls\u{a0}x",
         "ls \u{3000}x",

@@ -18,12 +18,12 @@ use ::json5::{ErrorCode, Position};
 use serde::de::DeserializeOwned;
 
 use self::lenient::ReadError;
-use self::tree::{Target, locate};
+use self::tree::{LocateTarget, locate};
 use crate::suggest_name::suggestion;
 use crate::text::sanitize;
 
 pub(crate) use self::lenient::Repairs;
-pub use self::tree::{Event, Json5Value, Observer, walk};
+pub use self::tree::{Json5Value, Observer, WalkEvent, walk};
 
 /// Errors of one kind that are reported at once: more than anyone fixes in one go, and each is located in the text.
 pub(crate) const MAX_ERRORS: usize = 100;
@@ -67,8 +67,8 @@ pub(crate) fn read<T: DeserializeOwned>(
         return Err(ReadFailure::whole(error_at(file, None, message)));
     }
     let duplicates = RefCell::new(BTreeSet::new());
-    let note_duplicate = |path: &str, event: Event<'_>| {
-        if let Event::Key { is_duplicate: true, .. } = event {
+    let note_duplicate = |path: &str, event: WalkEvent<'_>| {
+        if let WalkEvent::Key { is_duplicate: true, .. } = event {
             duplicates.borrow_mut().insert(path.to_owned());
         }
         Ok(())
@@ -84,10 +84,10 @@ pub(crate) fn read<T: DeserializeOwned>(
     let duplicates = duplicates.borrow();
     let duplicates = duplicates.iter().take(MAX_ERRORS).map(|path| {
         let message = format!("`{}` is given twice: remove one of them", sanitize(path));
-        error_at(file, locate(text, path, Target::DuplicateKey), message)
+        error_at(file, locate(text, path, LocateTarget::DuplicateKey), message)
     });
     let unreadable = errors.iter().map(|ReadError { path, text: said }| {
-        let target = if said.starts_with("unknown field") { Target::Key } else { Target::Value };
+        let target = if said.starts_with("unknown field") { LocateTarget::Key } else { LocateTarget::Value };
         error_at(file, locate(text, path, target), message_of(path, "the file", said))
     });
     let errors: Vec<TextError> = duplicates.chain(unreadable).collect();
@@ -126,7 +126,7 @@ fn message_of(path: &str, whole: &str, text: &str) -> String {
 
 /// The error about the value at `path` (such as `exceptions[0].tool`) in a text that was already read.
 pub(crate) fn error_at_path(file: &str, text: &str, path: &str, message: impl fmt::Display) -> TextError {
-    error_at(file, locate(text, path, Target::Key), format!("`{}` {message}", sanitize(path)))
+    error_at(file, locate(text, path, LocateTarget::Key), format!("`{}` {message}", sanitize(path)))
 }
 
 fn error_at(file: &str, position: Option<Position>, message: String) -> TextError {

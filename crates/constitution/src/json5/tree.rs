@@ -28,7 +28,7 @@ pub enum Json5Value {
 
 /// What a walk meets at a path such as `exceptions[0].tool`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum WalkEvent<'a> {
     Key {
         key: &'a str,
         /// Whether the object has this key already.
@@ -40,13 +40,13 @@ pub enum Event<'a> {
 }
 
 /// What a walk reports to: the path and the event. An error is the message of the walk's error.
-pub type Observer<'o> = dyn Fn(&str, Event<'_>) -> Result<(), String> + 'o;
+pub type Observer<'o> = dyn Fn(&str, WalkEvent<'_>) -> Result<(), String> + 'o;
 
 /// Reads a text whose lists and objects nest at most `max_depth` levels deep. Keys have no meaning here.
 ///
 /// The error is a syntax error, a message about nesting, or the message of the observer, each with its position.
 pub fn walk(text: &str, max_depth: usize, observer: &Observer<'_>) -> Result<Json5Value, ::json5::Error> {
-    let walk = Walk { max_depth, observer };
+    let walk = TreeWalk { max_depth, observer };
     let mut deserializer = ::json5::Deserializer::from_str(text);
     let tree = ValueSeed { path: "", depth: 0, walk: &walk }.deserialize(&mut deserializer)?;
     // A deserializer stops behind the value; only `from_str` refuses what follows it.
@@ -56,7 +56,7 @@ pub fn walk(text: &str, max_depth: usize, observer: &Observer<'_>) -> Result<Jso
 
 /// Which part of the member at a path to locate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum LocateTarget {
     /// Its key, or its value if it is an item of a list or the whole text.
     Key,
     Value,
@@ -65,17 +65,16 @@ pub(super) enum Target {
 }
 
 /// The position of the member at `path` in a text that was read before.
-pub(super) fn locate(text: &str, path: &str, target: Target) -> Option<Position> {
+pub(super) fn locate(text: &str, path: &str, target: LocateTarget) -> Option<Position> {
     let has_key = !path.is_empty() && !path.ends_with(']');
-    let stop = |at: &str, event: Event<'_>| {
+    let stop = |at: &str, event: WalkEvent<'_>| {
         let is_target = match (target, event) {
-            (Target::Key, Event::Key { is_duplicate, .. }) => !is_duplicate,
-            (Target::DuplicateKey, Event::Key { is_duplicate, .. }) => is_duplicate,
-            (Target::Key, Event::Value | Event::String(_)) => !has_key,
-            (Target::Value, Event::Value | Event::String(_)) => true,
-            (Target::Value, Event::Key { .. }) | (Target::DuplicateKey, Event::Value | Event::String(_)) => {
-                false
-            }
+            (LocateTarget::Key, WalkEvent::Key { is_duplicate, .. }) => !is_duplicate,
+            (LocateTarget::DuplicateKey, WalkEvent::Key { is_duplicate, .. }) => is_duplicate,
+            (LocateTarget::Key, WalkEvent::Value | WalkEvent::String(_)) => !has_key,
+            (LocateTarget::Value, WalkEvent::Value | WalkEvent::String(_)) => true,
+            (LocateTarget::Value, WalkEvent::Key { .. })
+            | (LocateTarget::DuplicateKey, WalkEvent::Value | WalkEvent::String(_)) => false,
         };
         // An error has a position, so an error ends the walk here.
         if is_target && at == path { Err("found".to_owned()) } else { Ok(()) }
@@ -84,13 +83,13 @@ pub(super) fn locate(text: &str, path: &str, target: Target) -> Option<Position>
 }
 
 /// What is the same for all values of a text.
-struct Walk<'w> {
+struct TreeWalk<'w> {
     max_depth: usize,
     observer: &'w Observer<'w>,
 }
 
-impl Walk<'_> {
-    fn report<E: Error>(&self, path: &str, event: Event<'_>) -> Result<(), E> {
+impl TreeWalk<'_> {
+    fn report<E: Error>(&self, path: &str, event: WalkEvent<'_>) -> Result<(), E> {
         (self.observer)(path, event).map_err(E::custom)
     }
 }
@@ -100,7 +99,7 @@ impl Walk<'_> {
 struct ValueSeed<'p> {
     path: &'p str,
     depth: usize,
-    walk: &'p Walk<'p>,
+    walk: &'p TreeWalk<'p>,
 }
 
 impl ValueSeed<'_> {
@@ -113,7 +112,7 @@ impl ValueSeed<'_> {
     }
 
     fn report_value<E: Error>(self) -> Result<(), E> {
-        self.walk.report(self.path, Event::Value)
+        self.walk.report(self.path, WalkEvent::Value)
     }
 }
 
@@ -153,7 +152,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Json5Value, E> {
-        self.walk.report(self.path, Event::String(text))?;
+        self.walk.report(self.path, WalkEvent::String(text))?;
         Ok(Json5Value::String(text.to_owned()))
     }
 
@@ -208,7 +207,7 @@ impl Visitor<'_> for KeySeed<'_> {
 
     fn visit_str<E: Error>(self, key: &str) -> Result<String, E> {
         let path = member_path(self.parent.path, key);
-        self.parent.walk.report(&path, Event::Key { key, is_duplicate: self.seen.contains(key) })?;
+        self.parent.walk.report(&path, WalkEvent::Key { key, is_duplicate: self.seen.contains(key) })?;
         Ok(key.to_owned())
     }
 }
@@ -232,11 +231,11 @@ mod tests {
     #[test]
     fn a_walk_reports_keys_and_values_in_order() {
         let seen = RefCell::new(Vec::new());
-        let note = |path: &str, event: Event<'_>| {
+        let note = |path: &str, event: WalkEvent<'_>| {
             let what = match event {
-                Event::Key { key, is_duplicate } => format!("{path}: key {key} {is_duplicate}"),
-                Event::Value => format!("{path}: value"),
-                Event::String(text) => format!("{path}: string {text}"),
+                WalkEvent::Key { key, is_duplicate } => format!("{path}: key {key} {is_duplicate}"),
+                WalkEvent::Value => format!("{path}: value"),
+                WalkEvent::String(text) => format!("{path}: string {text}"),
             };
             seen.borrow_mut().push(what);
             Ok(())
@@ -256,9 +255,9 @@ mod tests {
 
     #[test]
     fn an_error_of_the_observer_has_its_position() {
-        let refuse = |_: &str, event: Event<'_>| match event {
-            Event::String("secret") => Err("no".to_owned()),
-            Event::Key { .. } | Event::Value | Event::String(_) => Ok(()),
+        let refuse = |_: &str, event: WalkEvent<'_>| match event {
+            WalkEvent::String("secret") => Err("no".to_owned()),
+            WalkEvent::Key { .. } | WalkEvent::Value | WalkEvent::String(_) => Ok(()),
         };
         let error = walk("{\n  a: ['x', 'secret'] }", 2, &refuse).unwrap_err();
         assert_eq!(error.position(), Some(Position { line: 1, column: 11 }));
@@ -267,7 +266,7 @@ mod tests {
 
     #[test]
     fn deep_nesting_is_an_error() {
-        let accept = |_: &str, _: Event<'_>| Ok(());
+        let accept = |_: &str, _: WalkEvent<'_>| Ok(());
         assert!(walk("[[1]]", 2, &accept).is_ok());
         assert!(walk("[[[1]]]", 2, &accept).unwrap_err().to_string().contains("nested deeper than 2 levels"));
     }

@@ -210,7 +210,7 @@ impl Manifest {
         if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
             return refused(
                 "name",
-                format!("is no name to show: write one line of at most {MAX_NAME_BYTES} bytes"),
+                format!("is not a display name: write one line of at most {MAX_NAME_BYTES} bytes"),
             );
         }
         if let Some(own) = Self::built_in(id)

@@ -21,7 +21,7 @@ pub enum AgentPromptError {
     #[error("line {line}: the character U+{code:04X} cannot be seen and may hide something: remove it")]
     Control { line: usize, code: u32 },
     #[error(
-        "line {line}: a line beginning with `{FOOTER}` would pass for the end of the law: word it differently"
+        "line {line}: a line beginning with `{FOOTER}` could be mistaken for the end of the law: rephrase it"
     )]
     Footer { line: usize },
 }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prompts_are_taken_as_they_are_written() {
+    fn valid_prompts_are_unchanged() {
         let text = "# Clerk\r\n\r\n\tYou file things. Ärger? Nein.";
         assert_eq!(AgentPrompt::new(&format!("{text}\n\n")).unwrap().as_str(), text);
         AgentPrompt::new(&"a".repeat(MAX_AGENT_PROMPT_BYTES)).unwrap();
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prompt_is_refused() {
+    fn invalid_prompts_are_refused() {
         let refused = |text: &str| AgentPrompt::new(text).unwrap_err();
         assert_eq!(refused(" \n\t"), AgentPromptError::Empty);
         let bytes = MAX_AGENT_PROMPT_BYTES + 1;

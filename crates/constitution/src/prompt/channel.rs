@@ -240,14 +240,14 @@ mod tests {
 
     #[test]
     fn an_operator_may_classify_but_not_relax() {
-        let house = settings(&[
+        let settings = settings(&[
             ("intercom", "cli_local"),
             ("pager", "external_email"),
             ("telegram", "cli_local"),
             ("mail", "internal"),
             ("slack", "external_email"),
             ("cli", "external_message"),
-            ("rpc", "house"),
+            ("rpc", "local"),
             ("discord", "outside"),
         ]);
         for (channel, class) in [
@@ -260,16 +260,16 @@ mod tests {
             ("rpc", ChannelClass::RpcLocal),
             ("discord", ChannelClass::ExternalMessage),
         ] {
-            assert_eq!(ChannelClass::in_house(Some(channel), &house), class, "{channel}");
+            assert_eq!(ChannelClass::in_house(Some(channel), &settings), class, "{channel}");
         }
     }
 
     #[test]
-    fn nobody_makes_a_known_channel_laxer() {
+    fn settings_never_relax_a_built_in_channel() {
         let words = ["cli", "rpc", "web", "schedule", "mail", "telegram", "sms"];
         for (word, class) in words.iter().flat_map(|word| ChannelClass::ALL.map(|class| (word, class))) {
-            let house = settings(&[(word, class.as_str())]);
-            let taken = ChannelClass::in_house(Some(word), &house);
+            let settings = settings(&[(word, class.as_str())]);
+            let taken = ChannelClass::in_house(Some(word), &settings);
             assert!(!taken.is_laxer_than(ChannelClass::of(Some(word))), "{word}: {class:?}");
         }
     }

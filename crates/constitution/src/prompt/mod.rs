@@ -19,7 +19,7 @@ pub use agent::{AgentPrompt, AgentPromptError, MAX_AGENT_PROMPT_BYTES};
 pub use base::{BasePrompt, base_prompt};
 pub use board::{BOARD_HEADING, board_note};
 pub use channel::{AnswerRetention, ChannelClass, ChannelPolicy};
-pub use disclosure::{Disclosure, FilteredText, NOTICE, RUN};
+pub use disclosure::{Disclosure, FilteredText, NOTICE, RUN_LETTERS};
 pub use manifest::{BasePromptId, PromptManifest};
 pub use stack::{PromptLayer, Stack};
 

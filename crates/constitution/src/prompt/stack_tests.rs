@@ -69,7 +69,7 @@ fn only_the_law_ends_with_the_footer() {
 }
 
 #[test]
-fn other_backends_are_told_the_law_and_nothing_of_the_base_prompt() {
+fn cli_agents_get_the_law_and_not_the_base_prompt() {
     let law = law();
     let told = assemble(&law, law.mandate("clerk").unwrap(), "all quiet", "main");
     let constitution = &stack(None, ChannelClass::CliLocal).parts()[1];
@@ -142,7 +142,7 @@ fn values(manifest: &PromptManifest) -> String {
 
 proptest! {
     #[test]
-    fn a_manifest_tells_no_words(agent in "[ -~]{1,200}", user in "\\PC{0,200}", channel in 0..ChannelClass::ALL.len()) {
+    fn a_manifest_contains_no_text(agent in "[ -~]{1,200}", user in "\\PC{0,200}", channel in 0..ChannelClass::ALL.len()) {
         prop_assume!(AgentPrompt::new(&agent).is_ok());
         let stack = stack(Some(&agent), ChannelClass::ALL[channel]);
         let told = values(&stack.manifest(&user));

@@ -33,7 +33,7 @@ fn assert_only_the_footer_ends(prompt: &str) {
 }
 
 #[test]
-fn the_prompt_reads_like_this() {
+fn the_prompt_has_this_text() {
     let law = law_with("clerk", "---\ntools: read\n---\nFile things.\n");
     let prompt = assemble(&law, law.mandate("clerk").unwrap(), "build: green\r\n\r\ntests: red\n", "main");
     assert_eq!(

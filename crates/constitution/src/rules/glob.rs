@@ -97,7 +97,7 @@ mod tests {
 
     /// Backtracking over every way to place the wildcards would take too long to finish.
     #[test]
-    fn l9_a_hostile_text_is_walked_through_once() {
+    fn l9_a_hostile_text_is_matched_in_linear_time() {
         let text = "a".repeat(1024 * 1024);
         assert!(!glob("*a*a*a*a*b").matches(&text));
         assert!(!glob(&format!("{}b", "*a".repeat(1000))).matches(&text));
@@ -116,12 +116,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pattern_means_what_it_says(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {
+        fn a_pattern_matches_by_its_definition(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {
             prop_assert_eq!(glob(&pattern).matches(&text), fits(pattern.as_bytes(), text.as_bytes()));
         }
 
         #[test]
-        fn what_fits_the_narrow_fits_the_wide(narrow in "[ab*]{0,5}", wide in "[ab*]{0,5}", text in "[ab]{0,6}") {
+        fn a_match_of_the_narrow_pattern_matches_the_wide(narrow in "[ab*]{0,5}", wide in "[ab*]{0,5}", text in "[ab]{0,6}") {
             if glob(&narrow).is_within(&glob(&wide)) && glob(&narrow).matches(&text) {
                 prop_assert!(glob(&wide).matches(&text), "{} within {}", narrow, wide);
             }

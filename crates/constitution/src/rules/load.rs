@@ -12,7 +12,7 @@ use miette::Diagnostic;
 use super::attribute_usage::AttributeUsage;
 use super::prefilter::Prefilter;
 use super::scope::Scope;
-use super::source_span::{annotations, place};
+use super::source_span::{SourcePosition, annotations, position};
 use crate::json5::TextError;
 use crate::suggest_name::suggestion;
 use crate::text::sanitize;
@@ -34,8 +34,7 @@ const MAX_ERRORS: usize = 100;
 pub(crate) struct Rule {
     pub(crate) id: String,
     pub(crate) file: String,
-    pub(crate) line: usize,
-    pub(crate) column: usize,
+    pub(crate) position: SourcePosition,
     /// Whether the id is derived from the file's name.
     pub(crate) is_unnamed: bool,
     pub(crate) forbids: bool,
@@ -46,7 +45,7 @@ pub(crate) struct Rule {
     pub(crate) usage: AttributeUsage,
     pub(crate) prefilter: Prefilter,
     /// The position of each annotation, by name.
-    pub(crate) annotations: BTreeMap<String, (usize, usize)>,
+    pub(crate) annotations: BTreeMap<String, SourcePosition>,
     /// Cedar's warnings about the valid rule.
     pub(crate) warnings: Vec<TextError>,
     /// Whether Cedar knows that it matches nothing.
@@ -71,7 +70,8 @@ pub(crate) fn load(files: &BTreeMap<String, String>, schema: &Schema) -> Result<
             if !ids.insert(rule.id.clone()) {
                 let message =
                     format!("the id `{}` is given twice: rename one of the rules", sanitize(&rule.id));
-                let (file, line, column) = (file.clone(), rule.line, rule.column);
+                let SourcePosition { line, column } = rule.position;
+                let file = file.clone();
                 errors.push(TextError { file, line, column, message });
             }
             rules.push(rule);
@@ -97,7 +97,7 @@ fn parse_file(file: &str, name: &str, text: &str, errors: &mut Vec<TextError>) -
     };
     for template in set.templates() {
         let start = text.find(&template.to_cedar()).unwrap_or(0);
-        let (line, column) = place(text, start);
+        let SourcePosition { line, column } = position(text, start);
         let message =
             "templates (`?principal`, `?resource`) are not used here: write the rule out".to_owned();
         errors.push(TextError { file: file.to_owned(), line, column, message });
@@ -117,9 +117,10 @@ fn parse_file(file: &str, name: &str, text: &str, errors: &mut Vec<TextError>) -
         let own = policy.to_cedar().unwrap_or_default();
         let start = text.get(from..).and_then(|rest| rest.find(&own)).map_or(from, |at| from + at);
         from = start + own.len();
-        let (line, column) = place(text, start);
+        let own_position = position(text, start);
+        let SourcePosition { line, column } = own_position;
         let annotations =
-            annotations(&own).into_iter().map(|(name, at)| (name, place(text, start + at))).collect();
+            annotations(&own).into_iter().map(|(name, at)| (name, position(text, start + at))).collect();
         let is_unnamed = policy.annotation("id").is_none();
         let id = policy.annotation("id").map_or_else(|| format!("{stem}.{}", ordinal + 1), str::to_owned);
         let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
@@ -142,8 +143,7 @@ fn parse_file(file: &str, name: &str, text: &str, errors: &mut Vec<TextError>) -
             set,
             id,
             file: file.to_owned(),
-            line,
-            column,
+            position: own_position,
             is_unnamed,
             forbids: policy.effect() == Effect::Forbid,
             scope: Scope::of(policy),
@@ -163,7 +163,7 @@ fn validate(text: &str, rule: &mut Rule, validator: &Validator) -> Vec<TextError
     let own = |diagnostic: &dyn Diagnostic| {
         let mut own = text_error(&rule.file, text, diagnostic);
         if diagnostic.labels().is_none() {
-            (own.line, own.column) = (rule.line, rule.column);
+            (own.line, own.column) = (rule.position.line, rule.position.column);
         }
         own
     };
@@ -212,7 +212,7 @@ fn explain_unknown_action(text_error: &TextError, rule: &Rule, schema: &Schema) 
 /// An error of Cedar with its position and its help text.
 fn text_error(file: &str, text: &str, error: &dyn Diagnostic) -> TextError {
     let offset = error.labels().and_then(|mut labels| labels.next()).map_or(0, |label| label.offset());
-    let (line, column) = place(text, offset);
+    let SourcePosition { line, column } = position(text, offset);
     let mut message = error.to_string();
     // The first words name the rule by a number that means nothing to its author.
     if let Some((head, rest)) = message.split_once(", ")

@@ -30,6 +30,7 @@ use cedar_policy::{
 
 pub(crate) use load::Rule;
 pub use load::{MAX_RULE_BYTES, MAX_RULES};
+pub(crate) use source_span::SourcePosition;
 
 use self::call_view::{CallView, call_views};
 use self::request::{CedarAction, CedarRequestError, EntityTypes};
@@ -48,11 +49,11 @@ const MAX_CHAIN: usize = 16;
 pub(crate) struct RuleSet {
     all: Vec<Arc<Rule>>,
     /// The index in `all` of each id.
-    places: BTreeMap<String, usize>,
+    indexes: BTreeMap<String, usize>,
     /// For each rule in `all`, the tools that its scope can match, sorted.
     tools: Vec<Vec<String>>,
-    slices: BTreeMap<String, ToolRules>,
-    names: EntityTypes,
+    by_tool: BTreeMap<String, ToolRules>,
+    entity_types: EntityTypes,
 }
 
 /// The rules whose scope can match one tool.
@@ -65,18 +66,18 @@ struct ToolRules {
 /// The ids of the rules that match a call, by their effect.
 #[derive(Debug, Default)]
 struct MatchedRules<'a> {
-    denied: Vec<&'a str>,
-    asked: Vec<&'a str>,
-    permitted: Option<&'a str>,
+    denying: Vec<&'a str>,
+    asking: Vec<&'a str>,
+    permitting: Option<&'a str>,
 }
 
 /// The effect of one rule on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RuleAnswer {
-    Silent,
-    Permits,
-    Asks,
-    Denies,
+enum RuleEffect {
+    None,
+    Permit,
+    Ask,
+    Deny,
 }
 
 impl RuleSet {
@@ -88,32 +89,33 @@ impl RuleSet {
     ) -> Result<Self, Vec<TextError>> {
         let broken =
             |message: String| vec![TextError { file: "policy".to_owned(), line: 1, column: 1, message }];
-        let no_schema = || broken("the schema of the rules cannot be made: report this as a bug".to_owned());
-        let names = EntityTypes::new().ok_or_else(no_schema)?;
+        let no_schema =
+            || broken("the schema of the rules cannot be generated: report this as a bug".to_owned());
+        let entity_types = EntityTypes::new().ok_or_else(no_schema)?;
         if files.is_empty() {
-            let (all, places, tools) = (Vec::new(), BTreeMap::new(), Vec::new());
-            return Ok(Self { all, places, tools, slices: BTreeMap::new(), names });
+            let (all, indexes, tools) = (Vec::new(), BTreeMap::new(), Vec::new());
+            return Ok(Self { all, indexes, tools, by_tool: BTreeMap::new(), entity_types });
         }
         let (schema, _) = Schema::from_cedarschema_str(&schema::text(tools, manifests)).map_err(|error| {
-            broken(format!("the schema of the rules cannot be made ({error}): report this as a bug"))
+            broken(format!("the schema of the rules cannot be generated ({error}): report this as a bug"))
         })?;
         let all: Vec<Arc<Rule>> = load::load(files, &schema)?.into_iter().map(Arc::new).collect();
-        let mut slices: BTreeMap<String, ToolRules> = BTreeMap::new();
+        let mut by_tool: BTreeMap<String, ToolRules> = BTreeMap::new();
         for tool in tools {
             let tool_rules = ToolRules::new(&all, tool, manifests.get(tool)).ok_or_else(no_schema)?;
             if !tool_rules.rules.is_empty() {
-                slices.insert(tool.clone(), tool_rules);
+                by_tool.insert(tool.clone(), tool_rules);
             }
         }
-        let places: BTreeMap<String, usize> =
+        let indexes: BTreeMap<String, usize> =
             all.iter().enumerate().map(|(at, rule)| (rule.id.clone(), at)).collect();
         let mut own = vec![Vec::new(); all.len()];
-        for (tool, tool_rules) in &slices {
-            for at in tool_rules.rules.iter().filter_map(|rule| places.get(&rule.id)) {
+        for (tool, tool_rules) in &by_tool {
+            for at in tool_rules.rules.iter().filter_map(|rule| indexes.get(&rule.id)) {
                 own[*at].push(tool.clone());
             }
         }
-        Ok(Self { all, places, tools: own, slices, names })
+        Ok(Self { all, indexes, tools: own, by_tool, entity_types })
     }
 
     pub(crate) fn all(&self) -> &[Arc<Rule>] {
@@ -122,38 +124,38 @@ impl RuleSet {
 
     /// The tools that a rule's scope can match, sorted.
     pub(crate) fn tools_of(&self, rule: &Rule) -> &[String] {
-        self.places.get(&rule.id).and_then(|at| self.tools.get(*at)).map_or(&[], Vec::as_slice)
+        self.indexes.get(&rule.id).and_then(|at| self.tools.get(*at)).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn rule(&self, id: &str) -> Option<&Rule> {
-        self.places.get(id).and_then(|at| self.all.get(*at)).map(AsRef::as_ref)
+        self.indexes.get(id).and_then(|at| self.all.get(*at)).map(AsRef::as_ref)
     }
 
     /// Reports to `trace` what the rules decide about a call on a channel of this class, and returns the permit
     /// that waives its approval.
     pub(crate) fn decide(&self, class: &str, facts: &Facts, trace: &mut DecisionTrace<'_>) -> Option<String> {
-        let tool_rules = self.slices.get(&facts.tool)?;
-        let answers = match self.answers(tool_rules, class, facts) {
-            Ok(answers) => answers,
+        let tool_rules = self.by_tool.get(&facts.tool)?;
+        let matched = match self.matched_rules(tool_rules, class, facts) {
+            Ok(matched) => matched,
             Err(reason) => {
                 let would_allow = Some("an operator can mend the rule, or the call its arguments".to_owned());
                 trace.object(Decision::Deny, "policy.error", reason, would_allow);
                 return None;
             }
         };
-        for id in &answers.denied {
+        for id in &matched.denying {
             trace.object(Decision::Deny, format!("policy.{id}"), self.reason(id, "forbids it"), None);
         }
-        for id in &answers.asked {
+        for id in &matched.asking {
             let (reason, would_allow) =
                 (self.reason(id, "wants a person to see it"), "a person can approve it");
             trace.object(Decision::Ask, format!("policy.{id}"), reason, Some(would_allow.to_owned()));
         }
-        if answers.denied.is_empty() && answers.asked.is_empty() {
+        if matched.denying.is_empty() && matched.asking.is_empty() {
             trace.record_pass("policy", || "no rule of the operator objects".to_owned());
         }
-        answers.permitted.map(|id| {
-            trace.record_note(&format!("policy.{id}"), "it permits the call without a person");
+        matched.permitting.map(|id| {
+            trace.record_note(&format!("policy.{id}"), "it permits the call without an approval");
             format!("permit.{id}")
         })
     }
@@ -165,7 +167,7 @@ impl RuleSet {
     }
 
     /// What all rules of the tool decide. The error is a sentence that names the rule that failed.
-    fn answers<'a>(
+    fn matched_rules<'a>(
         &self,
         tool_rules: &'a ToolRules,
         class: &str,
@@ -174,7 +176,7 @@ impl RuleSet {
         if facts.mandates.len() > MAX_CHAIN {
             return Err(format!("more than {MAX_CHAIN} agents stand behind this call"));
         }
-        let mut answers = MatchedRules::default();
+        let mut matched = MatchedRules::default();
         for rule in &tool_rules.rules {
             // An offer has no arguments yet; rules about arguments decide when there are some.
             if facts.stage == Stage::Offer && rule.usage.args {
@@ -189,42 +191,42 @@ impl RuleSet {
                 continue;
             }
             let call_views = call_views(&rule.usage, facts, class);
-            let answer = self.answer(&tool_rules.action, rule, call_views);
-            match answer
+            let effect = self.effect_of(&tool_rules.action, rule, call_views);
+            match effect
                 .map_err(|_| format!("the rule `{}` could not be evaluated for this call", rule.id))?
             {
-                RuleAnswer::Silent => {}
-                RuleAnswer::Denies => answers.denied.push(&rule.id),
-                RuleAnswer::Asks => answers.asked.push(&rule.id),
-                RuleAnswer::Permits => answers.permitted = answers.permitted.or(Some(&rule.id)),
+                RuleEffect::None => {}
+                RuleEffect::Deny => matched.denying.push(&rule.id),
+                RuleEffect::Ask => matched.asking.push(&rule.id),
+                RuleEffect::Permit => matched.permitting = matched.permitting.or(Some(&rule.id)),
             }
         }
-        Ok(answers)
+        Ok(matched)
     }
 
     /// A rule forbids what it forbids in any view, and permits what it permits in every view.
-    fn answer<'v>(
+    fn effect_of<'v>(
         &self,
         action: &CedarAction,
         rule: &Rule,
         mut call_views: impl Iterator<Item = CallView<'v>>,
-    ) -> Result<RuleAnswer, CedarRequestError> {
+    ) -> Result<RuleEffect, CedarRequestError> {
         if !rule.forbids {
             let all = call_views.try_fold(true, |all, view| Ok(all && self.matches(action, rule, &view)?))?;
-            return Ok(if all { RuleAnswer::Permits } else { RuleAnswer::Silent });
+            return Ok(if all { RuleEffect::Permit } else { RuleEffect::None });
         }
-        let mut answer = RuleAnswer::Silent;
+        let mut effect = RuleEffect::None;
         for view in call_views {
             let before = self.matches(action, rule, &view)?;
             let after =
                 if rule.usage.approved { self.matches(action, rule, &view.with_approval())? } else { before };
             match (before, after) {
-                (_, true) => return Ok(RuleAnswer::Denies),
-                (true, false) => answer = RuleAnswer::Asks,
+                (_, true) => return Ok(RuleEffect::Deny),
+                (true, false) => effect = RuleEffect::Ask,
                 (false, false) => {}
             }
         }
-        Ok(answer)
+        Ok(effect)
     }
 
     fn matches(
@@ -238,12 +240,12 @@ impl RuleSet {
         }
         let own;
         let entities = if rule.usage.entities {
-            own = self.names.entities(action, view)?;
+            own = self.entity_types.entities(action, view)?;
             &own
         } else {
             &action.alone
         };
-        let request = self.names.request(action, &rule.usage, view)?;
+        let request = self.entity_types.request(action, &rule.usage, view)?;
         let response = Authorizer::new().is_authorized(&request, &rule.set, entities);
         if response.diagnostics().errors().next().is_some() {
             return Err(CedarRequestError);

@@ -29,7 +29,7 @@ enum ValueSet {
 #[derive(Debug, Clone)]
 pub(crate) struct Branch<'c> {
     initial: &'c InitialDomains,
-    known: Vec<(AttributeRef, AttributeDomain<'c>)>,
+    domains: Vec<(AttributeRef, AttributeDomain<'c>)>,
 }
 
 /// The result of the evaluation of a condition.
@@ -74,37 +74,37 @@ impl InitialDomains {
     pub(crate) fn branches<'c>(&'c self, conditions: &'c [Condition]) -> Option<Vec<Branch<'c>>> {
         let (mut branches, mut budget) = (Vec::new(), MAX_EXPANSIONS);
         let goals = conditions.iter().map(|condition| (condition, Evaluation::Holds)).collect();
-        let followed = self.anything().expand(goals, &mut budget, &mut |branch| {
+        let expanded = self.root().expand(goals, &mut budget, &mut |branch| {
             branches.push(branch);
             if branches.len() > MAX_BRANCHES { Err(BranchLimit) } else { Ok(()) }
         });
-        followed.is_ok().then_some(branches)
+        expanded.is_ok().then_some(branches)
     }
 
     /// Whether evaluating the conditions one after the other can fail.
     pub(crate) fn can_fail(&self, conditions: &[Condition]) -> bool {
-        self.anything().can_evaluate_to(conditions, Evaluation::Fails)
+        self.root().can_evaluate_to(conditions, Evaluation::Fails)
     }
 
     /// Whether the conditions can be false.
     pub(crate) fn can_be_false(&self, conditions: &[Condition]) -> bool {
-        self.anything().can_be_false(conditions)
+        self.root().can_be_false(conditions)
     }
 
-    fn anything(&self) -> Branch<'_> {
-        Branch { initial: self, known: Vec::new() }
+    fn root(&self) -> Branch<'_> {
+        Branch { initial: self, domains: Vec::new() }
     }
 
-    fn known(&self, attribute: AttributeRef) -> AttributeDomain<'_> {
-        let mut known = AttributeDomain::default();
-        for (_, domain) in self.0.iter().filter(|(own, _)| *own == attribute) {
-            match domain {
-                ValueSet::Between(least, most) => (known.least, known.most) = (Some(*least), Some(*most)),
-                ValueSet::OneOf(words) => known.words = Some(words),
-                ValueSet::Flag(flag) => known.flag = Some(*flag),
+    fn initial_domain(&self, attribute: AttributeRef) -> AttributeDomain<'_> {
+        let mut domain = AttributeDomain::default();
+        for (_, values) in self.0.iter().filter(|(own, _)| *own == attribute) {
+            match values {
+                ValueSet::Between(least, most) => (domain.least, domain.most) = (Some(*least), Some(*most)),
+                ValueSet::OneOf(words) => domain.words = Some(words),
+                ValueSet::Flag(flag) => domain.flag = Some(*flag),
             }
         }
-        known
+        domain
     }
 }
 
@@ -133,7 +133,7 @@ impl<'c> Branch<'c> {
         found: &mut dyn FnMut(Self) -> Result<(), BranchLimit>,
     ) -> Result<(), BranchLimit> {
         while let Some((condition, end)) = goals.pop() {
-            let (left, right, passing) = match (condition, end) {
+            let (left, right, continues) = match (condition, end) {
                 (Condition::Unknown, _) | (Condition::Opaque, Evaluation::Holds | Evaluation::Refuted) => {
                     continue;
                 }
@@ -160,10 +160,10 @@ impl<'c> Branch<'c> {
             };
             // It ends so at its left side, or the evaluation continues and ends so at its right side.
             *budget = budget.checked_sub(1).ok_or(BranchLimit)?;
-            let mut at_left = goals.clone();
-            at_left.push((left, end));
-            goals.extend([(&**left, passing), (&**right, end)]);
-            self.clone().expand(at_left, budget, found)?;
+            let mut left_goals = goals.clone();
+            left_goals.push((left, end));
+            goals.extend([(&**left, continues), (&**right, end)]);
+            self.clone().expand(left_goals, budget, found)?;
         }
         found(self)
     }
@@ -177,7 +177,7 @@ impl<'c> Branch<'c> {
             Evaluation::Fails => return false,
         };
         match comparison {
-            Condition::Has(attribute) => self.known(*attribute).set_presence(want),
+            Condition::Has(attribute) => self.domain_mut(*attribute).set_presence(want),
             Condition::Text(attribute, _)
             | Condition::Flag(attribute, _)
             | Condition::Less(attribute, _)
@@ -185,9 +185,9 @@ impl<'c> Branch<'c> {
             | Condition::Like(attribute, _)
             | Condition::Contains(attribute, _)
             | Condition::Set(attribute, _) => {
-                let known = self.known(*attribute);
+                let domain = self.domain_mut(*attribute);
                 // Only an attribute that is present can be compared.
-                known.set_presence(true) && known.restrict(comparison, want)
+                domain.set_presence(true) && domain.restrict(comparison, want)
             }
             Condition::Unknown
             | Condition::Opaque
@@ -198,12 +198,12 @@ impl<'c> Branch<'c> {
         }
     }
 
-    fn known(&mut self, attribute: AttributeRef) -> &mut AttributeDomain<'c> {
-        let at = self.known.iter().position(|(own, _)| *own == attribute).unwrap_or_else(|| {
-            self.known.push((attribute, self.initial.known(attribute)));
-            self.known.len() - 1
+    fn domain_mut(&mut self, attribute: AttributeRef) -> &mut AttributeDomain<'c> {
+        let at = self.domains.iter().position(|(own, _)| *own == attribute).unwrap_or_else(|| {
+            self.domains.push((attribute, self.initial.initial_domain(attribute)));
+            self.domains.len() - 1
         });
-        &mut self.known[at].1
+        &mut self.domains[at].1
     }
 }
 
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_found() {
+    fn contradictions_are_found() {
         for (condition, possible) in [
             ("true", true),
             ("false", false),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_already_is_found() {
+    fn implied_conditions_are_found() {
         for (narrow, wide, covered) in [
             ("context.trust < 1", "context.trust < 2", true),
             ("context.trust < 2", "context.trust < 1", false),
@@ -304,14 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn many_ways_end() {
+    fn many_branches_terminate() {
         let choices: Vec<String> =
             (0..600).map(|n| format!("(context.bytes == {n} || context.trust < {})", n % 3 + 1)).collect();
         assert!(is_possible(&choices.join(" && ")));
     }
 
     #[test]
-    fn what_can_fail_is_found_where_it_is_reached() {
+    fn reachable_failures_are_found() {
         for (condition, fails) in [
             ("context.bytes + 1 < 5", true),
             ("context.bytes * 2 < 5 && false", true),

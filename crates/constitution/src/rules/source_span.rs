@@ -2,12 +2,19 @@
 
 use std::collections::BTreeMap;
 
-/// Line and column of a byte offset, from 1, the column in characters.
-pub(super) fn place(text: &str, offset: usize) -> (usize, usize) {
+/// A position in a text. Line and column count from 1, the column in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SourcePosition {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+/// The position of a byte offset.
+pub(super) fn position(text: &str, offset: usize) -> SourcePosition {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    (line, column)
+    SourcePosition { line, column }
 }
 
 /// The offset of each annotation of a rule, by name: each `@name` before the rule's effect that is not inside a
@@ -57,12 +64,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn annotations_are_found_and_nothing_else_is_taken_for_one() {
+    fn only_annotations_are_found() {
         let rule = "@id(\"a @b\") // @c\n@ reason (\"\\\"@d\")\nforbid(principal, action, resource)\nwhen { context.name == \"@e\" };";
         let found = annotations(rule);
         assert_eq!(found.keys().collect::<Vec<_>>(), ["id", "reason"]);
-        assert_eq!(place(rule, found["reason"]), (2, 1));
-        assert_eq!(place("ü@", 2), (1, 2));
+        assert_eq!(position(rule, found["reason"]), SourcePosition { line: 2, column: 1 });
+        assert_eq!(position("ü@", 2), SourcePosition { line: 1, column: 2 });
         assert!(annotations("\"open").is_empty());
     }
 }

@@ -85,7 +85,7 @@ fn refusals_say_where_and_what() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_each_with_its_place() {
+fn all_errors_are_reported_with_their_positions() {
     let text = r#"{
   mode: "enfroce",
   mod: 1,
@@ -138,7 +138,7 @@ fn all_mistakes_are_told_at_once_each_with_its_place() {
 }
 
 #[test]
-fn what_depends_on_something_that_cannot_be_read_is_not_told() {
+fn errors_that_depend_on_unreadable_values_are_not_reported() {
     for (text, said) in [
         // The classes are unknown.
         ("{ channels: { classes: 1, allow: { internal: [] } }, riskAllow: { internal: \"low\" } }", "1:24: "),
@@ -154,7 +154,7 @@ fn what_depends_on_something_that_cannot_be_read_is_not_told() {
 }
 
 #[test]
-fn mistakes_beyond_count_are_not_all_told() {
+fn the_number_of_reported_errors_is_bounded() {
     let many: String = (0..5_000).map(|n| format!("k{n}: 1,\n")).collect();
     let said = parse(&format!("{{\n{many}}}")).unwrap_err();
     assert_eq!(said.lines().count(), MAX_ERRORS);

@@ -62,7 +62,7 @@ const CONDITIONS: [&str; 26] = [
     "context.approved",
     "context.owner_args",
     "context.mandate == \"some\"",
-    "context.mandate == \"nobodys\"",
+    "context.mandate == \"missing\"",
     "principal.kind == \"main\"",
     "resource.class == \"internal\"",
     "resource.channel like \"*l*\"",
@@ -117,8 +117,8 @@ fn rule_with(effects: &'static [&'static str]) -> impl Strategy<Value = String> 
 }
 
 /// A law with random rules, each in a file of its own.
-pub(crate) fn house_of_rules() -> impl Strategy<Value = Texts> {
-    (house(), vec(rule(), 1..7)).prop_map(|(mut texts, rules)| {
+pub(crate) fn texts_with_random_rules() -> impl Strategy<Value = Texts> {
+    (texts(), vec(rule(), 1..7)).prop_map(|(mut texts, rules)| {
         texts.policies =
             rules.into_iter().enumerate().map(|(n, rule)| (format!("r{n}.cedar"), rule)).collect();
         texts
@@ -136,7 +136,7 @@ const SETTINGS: [&str; 7] = [
 ];
 
 /// A law with settings, rules, and mandates for all tools and for some.
-pub(crate) fn house() -> impl Strategy<Value = Texts> {
+pub(crate) fn texts() -> impl Strategy<Value = Texts> {
     (select(&SETTINGS[..]), subsequence(RULES.to_vec(), 0..5)).prop_map(|(settings, rules)| {
         let mut texts = Texts::built_in();
         let all = TOOLS[..16].join(", ");

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_read_as_what_it_looks_like() {
+    fn characters_are_read_as_what_they_look_like() {
         for (text, wanted) in [
             ("Hello, World! 42", "helloworld"),
             ("Ｈｅｌｌｏ", "hello"),

@@ -8,7 +8,7 @@ use super::separators::SeparatorFilter;
 
 /// Letters that a decoded run must have before output is held back for it. Ordinary text, decoded, is noise in
 /// which a few letters match by chance; without this bound it would be held back for them.
-const HELD_WHEN_ENCODED: usize = 8;
+const MIN_HELD_LETTERS: usize = 8;
 
 /// Removes separators, decodes, and compares.
 #[derive(Clone)]
@@ -95,19 +95,19 @@ impl DecodedStream {
         let Self { separators, code, run } = self;
         let secrets = code.compared_with(secrets);
         separators.push(c, at, |(c, at)| code.push(c, at, |letter, at| run.push(secrets, letter, at)));
-        run.disclosed()
+        run.disclosed_at()
     }
 
     /// Reads what waited for more characters.
     pub(super) fn finish(&mut self, secrets: &Secrets) -> Option<u64> {
         let Self { separators, code, run } = self;
         let secrets = code.compared_with(secrets);
-        let mut told = |letter, at| run.push(secrets, letter, at);
+        let mut emit = |letter, at| run.push(secrets, letter, at);
         for (c, at) in separators.finish() {
-            code.push(c, at, &mut told);
+            code.push(c, at, &mut emit);
         }
-        code.finish(&mut told);
-        run.disclosed()
+        code.finish(&mut emit);
+        run.disclosed_at()
     }
 
     /// The beginning and the letters of the current run, if output is held back for it.
@@ -118,7 +118,7 @@ impl DecodedStream {
             | Encoding::Base64(_)
             | Encoding::Base32(_)
             | Encoding::Hex(_)
-            | Encoding::Numbers(_) => HELD_WHEN_ENCODED,
+            | Encoding::Numbers(_) => MIN_HELD_LETTERS,
         };
         let letters = self.run.letters();
         (letters >= least).then(|| (self.run.start(), letters))
@@ -139,27 +139,27 @@ impl Encoding {
         }
     }
 
-    fn push(&mut self, c: char, at: u64, mut told: impl FnMut(Letter, u64)) {
+    fn push(&mut self, c: char, at: u64, mut emit: impl FnMut(Letter, u64)) {
         match self {
-            Self::Plain(alphabet) => alphabet.letters(c).for_each(|letter| told(letter, at)),
-            Self::Rot13(alphabet) => alphabet.letters(c).for_each(|letter| told((letter + 13) % 26, at)),
-            Self::Shifted(before) => Alphabet::Ascii.letters(c).for_each(|letter| {
-                if let Some(before) = before.replace(letter) {
-                    told(step_between(before, letter), at);
+            Self::Plain(alphabet) => alphabet.letters(c).for_each(|letter| emit(letter, at)),
+            Self::Rot13(alphabet) => alphabet.letters(c).for_each(|letter| emit((letter + 13) % 26, at)),
+            Self::Shifted(previous) => Alphabet::Ascii.letters(c).for_each(|letter| {
+                if let Some(before) = previous.replace(letter) {
+                    emit(step_between(before, letter), at);
                 }
             }),
-            Self::Leet => confusables::letters(unleet(c)).for_each(|letter| told(letter, at)),
-            Self::Base64(sextets) => sextets.push(c, at, told),
-            Self::Base32(quintets) => quintets.push(c, at, told),
-            Self::Hex(nibbles) => nibbles.push(c, at, &mut told),
-            Self::Numbers(numbers) => numbers.push(c, at, told),
+            Self::Leet => confusables::letters(unleet(c)).for_each(|letter| emit(letter, at)),
+            Self::Base64(sextets) => sextets.push(c, at, emit),
+            Self::Base32(quintets) => quintets.push(c, at, emit),
+            Self::Hex(nibbles) => nibbles.push(c, at, &mut emit),
+            Self::Numbers(numbers) => numbers.push(c, at, emit),
         }
     }
 
-    fn finish(&mut self, mut told: impl FnMut(Letter, u64)) {
+    fn finish(&mut self, mut emit: impl FnMut(Letter, u64)) {
         match self {
-            Self::Hex(nibbles) => nibbles.finish(&mut told),
-            Self::Numbers(numbers) => numbers.finish(told),
+            Self::Hex(nibbles) => nibbles.finish(&mut emit),
+            Self::Numbers(numbers) => numbers.finish(emit),
             Self::Plain(_)
             | Self::Rot13(_)
             | Self::Shifted(_)
@@ -202,7 +202,7 @@ struct Sextets {
 }
 
 impl Sextets {
-    fn push(&mut self, c: char, at: u64, told: impl FnMut(Letter, u64)) {
+    fn push(&mut self, c: char, at: u64, emit: impl FnMut(Letter, u64)) {
         let digit = match c {
             'A'..='Z' => c as u32 - 'A' as u32,
             'a'..='z' => c as u32 - 'a' as u32 + 26,
@@ -221,7 +221,7 @@ impl Sextets {
             _ => None,
         };
         if let Some(byte) = byte {
-            tell(byte as u8, self.before, told);
+            emit_byte(byte as u8, self.before, emit);
         }
         self.place = (self.place + 1) % 4;
         self.before = at;
@@ -239,7 +239,7 @@ struct Quintets {
 }
 
 impl Quintets {
-    fn push(&mut self, c: char, at: u64, told: impl FnMut(Letter, u64)) {
+    fn push(&mut self, c: char, at: u64, emit: impl FnMut(Letter, u64)) {
         let digit = match c.to_ascii_uppercase() {
             c @ 'A'..='Z' => c as u32 - 'A' as u32,
             '2'..='7' => c as u32 - '2' as u32 + 26,
@@ -258,7 +258,7 @@ impl Quintets {
             _ => None,
         };
         if let Some(behind) = behind {
-            tell((self.bits >> behind) as u8, self.before, told);
+            emit_byte((self.bits >> behind) as u8, self.before, emit);
         }
         self.place = (self.place + 1) % 8;
         self.before = at;
@@ -283,13 +283,13 @@ enum NumberMeaning {
 }
 
 impl DecimalNumbers {
-    fn push(&mut self, c: char, at: u64, told: impl FnMut(Letter, u64)) {
-        let Some(digit) = c.to_digit(10) else { return self.finish(told) };
+    fn push(&mut self, c: char, at: u64, emit: impl FnMut(Letter, u64)) {
+        let Some(digit) = c.to_digit(10) else { return self.finish(emit) };
         let (number, start) = self.under_way.unwrap_or((0, at));
         self.under_way = Some((number.saturating_mul(10).saturating_add(digit), start));
     }
 
-    fn finish(&mut self, told: impl FnMut(Letter, u64)) {
+    fn finish(&mut self, emit: impl FnMut(Letter, u64)) {
         let Some((number, start)) = self.under_way.take() else { return };
         let code = match self.counts {
             NumberMeaning::Codes => Some(number),
@@ -298,7 +298,7 @@ impl DecimalNumbers {
             }
         };
         if let Some(code) = code.and_then(|code| u8::try_from(code).ok()) {
-            tell(code, start, told);
+            emit_byte(code, start, emit);
         }
     }
 }
@@ -313,36 +313,36 @@ struct Nibbles {
 }
 
 impl Nibbles {
-    fn push(&mut self, c: char, at: u64, told: &mut impl FnMut(Letter, u64)) {
+    fn push(&mut self, c: char, at: u64, emit: &mut impl FnMut(Letter, u64)) {
         if matches!(c, 'x' | 'X') {
             self.zero = None;
             return;
         }
-        self.finish(told);
+        self.finish(emit);
         match c.to_digit(16) {
             Some(0) => self.zero = Some(at),
-            Some(digit) => self.digit(digit as u8, at, told),
+            Some(digit) => self.digit(digit as u8, at, emit),
             None => {}
         }
     }
 
-    fn finish(&mut self, told: &mut impl FnMut(Letter, u64)) {
+    fn finish(&mut self, emit: &mut impl FnMut(Letter, u64)) {
         if let Some(at) = self.zero.take() {
-            self.digit(0, at, told);
+            self.digit(0, at, emit);
         }
     }
 
-    fn digit(&mut self, digit: u8, at: u64, told: &mut impl FnMut(Letter, u64)) {
+    fn digit(&mut self, digit: u8, at: u64, emit: &mut impl FnMut(Letter, u64)) {
         match self.high.take() {
-            Some((high, start)) => tell(high << 4 | digit, start, told),
+            Some((high, start)) => emit_byte(high << 4 | digit, start, emit),
             None => self.high = Some((digit, at)),
         }
     }
 }
 
 /// Passes on the letter that a decoded byte stands for, if any.
-fn tell(byte: u8, at: u64, mut told: impl FnMut(Letter, u64)) {
+fn emit_byte(byte: u8, at: u64, mut emit: impl FnMut(Letter, u64)) {
     if byte.is_ascii() {
-        confusables::letters(byte.into()).for_each(|letter| told(letter, at));
+        confusables::letters(byte.into()).for_each(|letter| emit(letter, at));
     }
 }

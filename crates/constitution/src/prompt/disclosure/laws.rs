@@ -17,10 +17,10 @@ fn letters(text: &str) -> Vec<u8> {
 fn discloses(output: &str) -> bool {
     static RUNS: LazyLock<HashSet<Vec<u8>>> = LazyLock::new(|| {
         let policies = ChannelClass::ALL.map(|class| class.policy().prompt);
-        let runs = |text: &&str| letters(text).windows(RUN).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        let runs = |text: &&str| letters(text).windows(RUN_LETTERS).map(<[u8]>::to_vec).collect::<Vec<_>>();
         policies.iter().chain([&base_prompt().content]).flat_map(runs).collect()
     });
-    let tells = |letters: Vec<u8>| letters.windows(RUN).any(|run| RUNS.contains(run));
+    let tells = |letters: Vec<u8>| letters.windows(RUN_LETTERS).any(|run| RUNS.contains(run));
     let mut streams = vec![letters(output), letters(&rot13(output))];
     streams.push(letters(output).into_iter().rev().collect());
     for signs in ["", "+/", "-_"] {
@@ -88,7 +88,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn nothing_that_is_shown_discloses(output in output()) {
+    fn shown_output_never_discloses(output in output()) {
         let passed = shown(&output, usize::MAX);
         prop_assert!(!discloses(passed.text.trim_end_matches(NOTICE)), "{}", passed.text);
         if discloses(&output) {
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn pieces_change_nothing(output in output(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20)) {
+    fn splitting_the_output_changes_nothing(output in output(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20)) {
         let whole = shown(&output, usize::MAX);
         prop_assert_eq!(&shown(&output, 1), &whole);
         let chars: Vec<char> = output.chars().collect();
@@ -112,14 +112,14 @@ proptest! {
         let mut text = String::new();
         for cut in cuts.windows(2) {
             text.push_str(&filter.push(&String::from_iter(&chars[cut[0]..cut[1]])).text);
-            prop_assert!(filter.held.len() <= RUN * HELD_PER_LETTER + 4);
+            prop_assert!(filter.held.len() <= RUN_LETTERS * HELD_PER_LETTER + 4);
         }
         let end = filter.finish();
         prop_assert_eq!(FilteredText { text: text + &end.text, withheld: end.withheld }, whole);
     }
 
     #[test]
-    fn text_that_shares_nothing_passes(output in "(\\PC|[a-zA-Z0-9+/= \\n\\\\<&-]){0,400}") {
+    fn unrelated_text_passes(output in "(\\PC|[a-zA-Z0-9+/= \\n\\\\<&-]){0,400}") {
         let passed = shown(&output, 3);
         prop_assert_eq!(passed, FilteredText { text: output, withheld: false });
     }

@@ -3,12 +3,12 @@
 //! The output is decoded in many ways at once: as letters, as shifted letters, as base64, base32, hex and numbers,
 //! with and without the separators that lists, quotations and JSON put between the words (`decoders`). Each decoder
 //! yields a stream of the letters a–z that is compared with the secret texts, forwards and backwards (`automaton`,
-//! `match_run`). After [`RUN`] consecutive letters of a secret text, everything from the first of them on is
-//! withheld, including the rest of the answer; likewise once pieces of at least [`PIECE`] letters add up to
-//! [`PIECES`], so that other words between sentences do not help.
+//! `match_run`). After [`RUN_LETTERS`] consecutive letters of a secret text, everything from the first of them on is
+//! withheld, including the rest of the answer; likewise once pieces of at least [`PIECE_LETTERS`] letters add up to
+//! [`TOTAL_PIECE_LETTERS`], so that other words between sentences do not help.
 //!
 //! Until then the output passes, except for the end of it that could still become such a run. In prose these are a
-//! few letters that happen to occur in a secret text too, about a word, and never more than [`RUN`] times
+//! few letters that happen to occur in a secret text too, about a word, and never more than [`RUN_LETTERS`] times
 //! [`HELD_PER_LETTER`] bytes.
 //!
 //! It deliberately does not judge meaning: a paraphrase, a translation and a few short pieces pass, and so does an
@@ -31,13 +31,13 @@ use super::{ChannelClass, base_prompt};
 
 /// Consecutive letters that disclose a text. Sentences that many people would phrase alike are shorter; a line of a
 /// prompt is not.
-pub const RUN: usize = 48;
+pub const RUN_LETTERS: usize = 48;
 
 /// Consecutive letters that count as a piece of a text: more than a phrase that two texts share by chance.
-const PIECE: usize = 20;
+const PIECE_LETTERS: usize = 20;
 
-/// Letters that disclose a text in pieces of at least [`PIECE`], with other words between them: about four lines.
-const PIECES: usize = 240;
+/// Letters that disclose a text in pieces of at least [`PIECE_LETTERS`], with other words between them: about four lines.
+const TOTAL_PIECE_LETTERS: usize = 240;
 
 /// The text in place of everything that is withheld.
 pub const NOTICE: &str = "[withheld: this would have disclosed the agent's instructions]";
@@ -75,7 +75,7 @@ struct Secrets {
 }
 
 impl Disclosure {
-    /// A filter for these texts. A text with fewer than [`RUN`] letters is never withheld.
+    /// A filter for these texts. A text with fewer than [`RUN_LETTERS`] letters is never withheld.
     pub fn new(secrets: &[&str]) -> Self {
         Self {
             secrets: Arc::new(Secrets {

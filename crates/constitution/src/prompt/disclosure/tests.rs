@@ -282,12 +282,12 @@ fn leaks_are_withheld() {
 fn every_line_of_the_base_prompt_is_withheld_by_itself() {
     for line in lines(base_prompt().content) {
         let letters = line.chars().filter(char::is_ascii_alphabetic).count();
-        assert_eq!(shown(line, 5).withheld, letters >= RUN, "{line}");
+        assert_eq!(shown(line, 5).withheld, letters >= RUN_LETTERS, "{line}");
     }
 }
 
 #[test]
-fn what_comes_before_a_leak_is_shown_and_nothing_after_it() {
+fn output_is_shown_up_to_a_leak() {
     let line = "Begin with the result. Be brief: a few sentences where they suffice, a list where it helps";
     let mut filter = Disclosure::of_instructions();
     let mut text = String::new();
@@ -302,8 +302,8 @@ fn what_comes_before_a_leak_is_shown_and_nothing_after_it() {
 #[test]
 fn a_run_of_47_letters_passes_and_one_of_48_does_not() {
     let letters: String = base_prompt().content.chars().filter(char::is_ascii_alphabetic).collect();
-    for start in (0..letters.len() - RUN).step_by(11) {
-        let (short, long) = (&letters[start..start + RUN - 1], &letters[start..start + RUN]);
+    for start in (0..letters.len() - RUN_LETTERS).step_by(11) {
+        let (short, long) = (&letters[start..start + RUN_LETTERS - 1], &letters[start..start + RUN_LETTERS]);
         assert_eq!(shown(short, 1), FilteredText { text: short.to_owned(), withheld: false });
         assert_eq!(shown(long, 1), FilteredText { text: NOTICE.to_owned(), withheld: true });
         assert!(shown(&hex(long), 1).withheld && shown(&STANDARD.encode(long), 1).withheld);
@@ -312,17 +312,17 @@ fn a_run_of_47_letters_passes_and_one_of_48_does_not() {
 }
 
 #[test]
-fn a_run_that_is_spread_thin_is_not_let_out_whole() {
+fn a_thinly_spread_run_never_passes_whole() {
     let thin = separated(base_prompt().content, 1, &"·".repeat(500));
     let mut filter = Disclosure::of_instructions();
     for c in thin.chars() {
         filter.push(c.encode_utf8(&mut [0; 4]));
-        assert!(filter.held.len() <= RUN * HELD_PER_LETTER + c.len_utf8());
+        assert!(filter.held.len() <= RUN_LETTERS * HELD_PER_LETTER + c.len_utf8());
     }
     let passed = shown(&thin, 100);
     assert!(passed.withheld);
     let letters = passed.text.trim_end_matches(NOTICE).chars().filter(char::is_ascii_alphabetic).count();
-    assert!(letters < RUN, "{letters}");
+    assert!(letters < RUN_LETTERS, "{letters}");
 }
 
 /// Other words between `count` words of the text.
@@ -337,7 +337,7 @@ fn pieces_with_words_between_add_up() {
         let passed = shown(&padded(base_prompt().content, count), 4);
         assert!(passed.withheld, "{count}");
         let letters = passed.text.chars().filter(char::is_ascii_alphabetic).count();
-        assert!(letters < 3 * PIECES, "{count}: {}", passed.text);
+        assert!(letters < 3 * TOTAL_PIECE_LETTERS, "{count}: {}", passed.text);
         assert!(shown(&hex(&padded(base_prompt().content, count)), 4).withheld, "{count}");
     }
     // A repeated piece discloses nothing new.
@@ -418,7 +418,7 @@ fn ordinary_output_passes_unchanged() {
 }
 
 #[test]
-fn ordinary_prose_flows() {
+fn ordinary_prose_is_hardly_held_back() {
     let (mut most, mut sum, mut count) = (0, 0, 0);
     for output in ORDINARY {
         let mut filter = Disclosure::of_instructions();
@@ -433,7 +433,7 @@ fn ordinary_prose_flows() {
 }
 
 #[test]
-fn debugging_a_filter_tells_nothing() {
+fn debug_output_contains_no_secret() {
     let mut filter = Disclosure::of_instructions();
     filter.push("You are an agent that Tribune");
     assert_eq!(format!("{filter:?}"), "Disclosure { is_closed: false, .. }");
