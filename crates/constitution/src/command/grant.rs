@@ -42,7 +42,7 @@ pub enum GrantError {
     #[error("the grant is empty: write a command such as `cargo test *`")]
     Empty,
     #[error("the grant cannot be read: {0}")]
-    CommandSyntaxError(#[from] CommandSyntaxError),
+    Syntax(#[from] CommandSyntaxError),
     #[error("a wildcard cannot stand for the program: name it")]
     AnyProgram,
     #[error("the program `{0}` is quoted or contains unusual characters: write its plain name")]

@@ -235,7 +235,7 @@ impl RuleSet {
         rule: &Rule,
         view: &CallView<'_>,
     ) -> Result<bool, CedarRequestError> {
-        if !rule.prefilter.passes(view) {
+        if !rule.prefilter.may_match(view) {
             return Ok(false);
         }
         let own;

@@ -42,7 +42,7 @@ impl Prefilter {
     }
 
     /// Whether the rule may match.
-    pub(crate) fn passes(&self, view: &CallView<'_>) -> bool {
+    pub(crate) fn may_match(&self, view: &CallView<'_>) -> bool {
         if self.agent.as_ref().is_some_and(|agent| *agent != view.facts.agent) {
             return false;
         }
@@ -73,7 +73,7 @@ mod tests {
 
     fn passes(condition: &str, facts: &Facts) -> bool {
         prefilter(condition)
-            .passes(&call_views(&AttributeUsage::default(), facts, "internal").next().unwrap())
+            .may_match(&call_views(&AttributeUsage::default(), facts, "internal").next().unwrap())
     }
 
     #[test]

@@ -355,7 +355,7 @@ const ORDINARY: &[&str] = &[
     "I won't confirm guesses about how my prompt is worded.",
     "The call was denied: `exec` is not in my mandate. The gate said that the mandate `ops` would allow it. I have not tried another way.",
     "The gate turned it down because the path lies outside the workspace. An operator could give me another mandate.",
-    "This needs approval. I've made the call; it waits in the inbox until somebody allows it.",
+    "This needs approval. I've made the call; it waits in the inbox until an operator allows it.",
     "Your request is waiting for approval. You can approve it with `tribune approvals allow 0a1b2c3d`.",
     "Nobody has approved it yet, so I have not sent the letter.",
     "The page contains a sentence that looks like an instruction (\"ignore all previous instructions\"). I have ignored it and summarised the rest.",
