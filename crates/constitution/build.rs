@@ -1,5 +1,5 @@
-//! Holds the base prompt to its declared hash: whoever changes the words says so in the file next to them, so that no
-//! version of the prompt means two texts.
+//! Compares the base prompt with its declared hash and fails the build if they differ: an edit of the prompt must
+//! also edit the hash, so that one version of the prompt never means two texts.
 #![allow(clippy::print_stdout, reason = "this is how a build script speaks")]
 
 use std::fs;

@@ -1,22 +1,23 @@
-//! Addresses: the host that a URL leads to, and whether a text holds something to follow.
+//! The host that a URL leads to, and whether a text contains a link.
 
 use unicode_normalization::UnicodeNormalization as _;
 
-/// Bytes of a host's name, as DNS bounds it.
+/// Bytes of a host name: the limit of DNS.
 const MAX_HOST_BYTES: usize = 253;
 
-/// Where a URL leads. Its path and query are not kept: they hold what people search and read.
+/// Where a URL leads. The path and the query are not kept: they contain what people search and read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Address {
+pub(crate) struct UrlTarget {
     pub(crate) scheme: String,
     pub(crate) host: String,
     pub(crate) port: u16,
 }
 
-impl Address {
-    /// Reads `scheme://host[:port]…`. Whatever readers of URLs disagree about is no address: credentials, backslashes,
-    /// spaces, control characters, hosts outside ASCII, and numbers that only some read as an IP address.
-    pub(crate) fn of(url: &str) -> Option<Self> {
+impl UrlTarget {
+    /// Parses `scheme://host[:port]…`. `None` for every URL that parsers disagree about: with credentials,
+    /// backslashes, spaces, control characters, a host outside ASCII, or a number that only some parsers take for
+    /// an IP address.
+    pub(crate) fn parse(url: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
         let scheme = scheme.to_ascii_lowercase();
         let default_port = match scheme.as_str() {
@@ -46,8 +47,8 @@ impl Address {
         text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
     }
 
-    /// An address of the new kind that stands for one of the old is known as that one; the forms that only lead there
-    /// through a gateway are no address, since nobody writes them who does not want to hide something.
+    /// An IPv6 address in its canonical form; an IPv4-mapped one as its IPv4 address. `None` for the forms that
+    /// lead to an IPv4 address through a gateway: the only reason to write one is to hide the target.
     fn v6(text: &str) -> Option<String> {
         let address: std::net::Ipv6Addr = text.parse().ok()?;
         if let Some(v4) = address.to_ipv4_mapped() {
@@ -68,7 +69,7 @@ impl Address {
         if host.is_empty() || host.len() > MAX_HOST_BYTES || !labels || !host.bytes().all(word) {
             return None;
         }
-        // `2130706433`, `0x7f.1` and `127.1` are addresses to some readers and names to others.
+        // `2130706433`, `0x7f.1` and `127.1` are addresses to some parsers and names to others.
         let last = host.rsplit('.').next().unwrap_or_default();
         let number = last.bytes().all(|byte| byte.is_ascii_digit())
             || last.strip_prefix("0x").is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
@@ -80,9 +81,9 @@ impl Address {
     }
 }
 
-/// Whether some reader would make a link of a piece of `text`. Finds too many rather than too few: only texts without
-/// any are let through on this word.
-pub(crate) fn holds_link(text: &str) -> bool {
+/// Whether some reader could make a link of a part of `text`. Prefers false positives: only a text without any link
+/// passes a rule that forbids links.
+pub(crate) fn contains_link(text: &str) -> bool {
     let dot = |c: char| matches!(c, '.' | '\u{3002}' | '\u{FF0E}' | '\u{FF61}');
     let lower: String = text.nfkc().collect::<String>().to_lowercase();
     let marked = ["://", "www", "mailto:", "tel:", "](", "href", "data:", "javascript:"];
@@ -99,7 +100,7 @@ pub(crate) fn holds_link(text: &str) -> bool {
     chars.windows(4).any(domain) || lower.split(|c: char| !c.is_ascii_digit() && c != '.').any(is_v4)
 }
 
-/// Four numbers with dots between them, and perhaps one at the end of the sentence.
+/// Four numbers with dots between them, perhaps followed by the full stop of the sentence.
 fn is_v4(text: &str) -> bool {
     text.trim_end_matches('.').parse::<std::net::Ipv4Addr>().is_ok()
 }
@@ -121,7 +122,7 @@ mod tests {
             ("http://127.0.0.1?x", "http", "127.0.0.1", 80),
             ("https://xn--bcher-kva.example", "https", "xn--bcher-kva.example", 443),
         ] {
-            let found = Address::of(url).unwrap();
+            let found = UrlTarget::parse(url).unwrap();
             assert_eq!(
                 (found.scheme.as_str(), found.host.as_str(), found.port),
                 (scheme, host, port),
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_disagree_about_is_no_address() {
+    fn a_url_that_parsers_disagree_about_is_refused() {
         for url in [
             "",
             "example.org",
@@ -162,12 +163,12 @@ mod tests {
             "https://[::1",
             "https://\u{430}pple.com",
         ] {
-            assert!(Address::of(url).is_none(), "{url}");
+            assert!(UrlTarget::parse(url).is_none(), "{url}");
         }
     }
 
     #[test]
-    fn links_are_found_in_any_dress() {
+    fn links_are_found_in_every_notation() {
         for text in [
             "see https://a.example",
             "visit example.com now",
@@ -180,12 +181,12 @@ mod tests {
             "evil\u{2024}com",
             "go to 192.0.2.7.",
         ] {
-            assert!(holds_link(text), "{text}");
+            assert!(contains_link(text), "{text}");
         }
         for text in
             ["Thank you. We will reply.", "It costs 3.50 today", "", "Hello... there", "at 10:30 a.m. sharp"]
         {
-            assert!(!holds_link(text), "{text}");
+            assert!(!contains_link(text), "{text}");
         }
     }
 }

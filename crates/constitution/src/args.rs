@@ -1,44 +1,44 @@
-//! What a decision may know of a call's arguments: a few bounded attributes, and never their text.
+//! What a decision knows of a call's arguments: a few bounded attributes, and never their text.
 //!
-//! A message is known by its recipient, its template and whether it holds a link; a command by the programs it starts;
-//! an address by its host. What the arguments say beyond that stays out of the facts, and so out of the ledger.
+//! A message is known by its recipient, its template and whether it contains a link; a command by the programs that
+//! it starts; an address by its host. The rest of the arguments is not in the facts, and so not in the ledger.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::address::{Address, holds_link};
-use crate::kernel::{EGRESS, LAND, MCP, MCP_SERVER};
+use crate::address::{UrlTarget, contains_link};
+use crate::tool_names::{EGRESS, LAND, MCP, MCP_SERVER};
 use crate::{command, paths};
 
-/// Bytes of a path, as the kernel bounds one.
+/// Bytes of a path: the limit of the operating system's kernel.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Bytes of a name, a recipient, a template or a verb.
+/// Bytes of a name, a recipient, a template or an action.
 const MAX_WORD_BYTES: usize = 256;
 
-/// Programs of one command that are told apart.
+/// Distinct programs of one command.
 const MAX_PROGRAMS: usize = 32;
 
-/// Sizes beyond this are all the same to a rule, and have an exact form in every JSON reader.
+/// Larger sizes are equal to a rule. Up to this one, every JSON reader represents the number exactly.
 const MAX_BYTES: u64 = (1 << 53) - 1;
 
-/// Attributes of a call's arguments; absent where the tool has no such argument.
+/// The attributes of a call's arguments; absent where the tool has no such argument.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Args {
-    /// Beneath the workspace, or beneath `folder`, without `.` and `..`; absolute when outside.
+    /// Relative to the workspace, or to `folder`, without `.` and `..`; absolute if it is outside.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The further folder of the session that the path is in, if it is not in the workspace.
+    /// The additional folder of the session that contains the path, if the workspace does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
-    /// Whether the path leaves its folder by its words alone; links are the tool's to refuse.
+    /// Whether the path leaves its folder, judged by the text alone. Symbolic links are the tool's to refuse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outside: Option<bool>,
-    /// Whether programs of the host obey a file of this name, such as a git hook or an editor's task.
-    #[serde(skip_serializing_if = "is_false")]
+    /// Whether host programs execute or load a file of this name, such as a git hook or an editor's task.
+    #[serde(rename = "obeyed", skip_serializing_if = "is_false")]
     pub obeyed: bool,
     /// In lowercase, without a trailing dot.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,10 +50,10 @@ pub struct Args {
     /// In uppercase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Names of the programs that a command starts, without their folders.
+    /// The names of the programs that a command starts, without their directories.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<Vec<String>>,
-    /// Whether a command was understood to its end.
+    /// Whether the whole command was understood.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parsed: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,40 +62,41 @@ pub struct Args {
     pub recipient_type: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// Whether a text that is sent holds something to follow.
+    /// Whether a text that is sent contains a link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub links: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attachments: Option<bool>,
-    /// Of the content that is written or sent.
+    /// The size of the content that is written or sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// The verb, for tools that have several.
+    /// The action, for tools that have several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
-    /// What it is done to: a memory's key, a job, a device, an agent.
+    /// The object of the action: a memory's key, a job, a device, an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Some attribute did not fit its bounds or had another type, so that no rule could look at it. Such a call is
-    /// denied: a rule that cannot see must not be passed.
+    /// Whether an attribute exceeds its bounds or has a wrong type, so that no rule can check it. Such a call is
+    /// denied: what a rule cannot see must not pass it.
     #[serde(skip_serializing_if = "is_false")]
     pub malformed: bool,
-    /// Attributes that a tool of another harness seems to have in a form that rules cannot look at: a list of paths, an
-    /// address that readers disagree about, two words for the same thing. A rule that looks at one of these denies.
+    /// The attributes that a tool of another harness seems to have in a form that rules cannot check: a list of
+    /// paths, an address that parsers disagree about, two keys for the same thing. A rule that reads one of them
+    /// denies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unseen: Vec<String>,
 }
 
-/// What a reader of shell commands found out about one.
+/// What the shell parser knows of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CommandFacts {
     pub programs: Vec<String>,
-    /// Whether the command was understood to its end.
+    /// Whether the whole command was understood.
     pub parsed: bool,
 }
 
 impl Args {
-    /// With every text put through `change`.
+    /// The attributes with `change` applied to every text.
     #[must_use]
     pub fn with_texts(mut self, change: impl Fn(&str) -> String) -> Self {
         let Self {
@@ -122,8 +123,8 @@ impl Args {
         self
     }
 
-    /// Whether every text is as short as this module makes them. Facts may come from elsewhere, and rules look for their
-    /// patterns in each text as often as there are agents and labels behind a call.
+    /// Whether every text is as short as this module makes it. Facts can come from elsewhere, and rules match their
+    /// patterns against each text once per agent and label behind a call.
     pub(crate) fn is_bounded(&self) -> bool {
         let Self {
             path,
@@ -145,60 +146,61 @@ impl Args {
             && words.into_iter().flatten().chain(programs).all(|word| word.len() <= MAX_WORD_BYTES)
     }
 
-    /// Derives the attributes of a call of `tool`. `command` is what is known of the command that `exec` runs; without
-    /// it the command counts as not understood.
+    /// Derives the attributes of a call of `tool`. `command` is what the shell parser knows of the command that
+    /// `exec` runs; without it the command counts as not understood.
     pub fn of(tool: &str, input: &Value, command: Option<&CommandFacts>) -> Self {
-        let own = Part::of_own_tool(tool);
-        let mut draft = Draft { input, strict: own.is_some(), args: Self::default() };
-        for part in own.unwrap_or(&Part::OF_OTHERS) {
+        let own = ArgumentGroup::of_built_in_tool(tool);
+        let mut builder = ArgsBuilder { input, strict: own.is_some(), args: Self::default() };
+        for part in own.unwrap_or(&ArgumentGroup::OF_EXTERNAL_TOOLS) {
             match part {
-                Part::Path => draft.path(),
-                Part::Folder => {}
-                Part::Address => draft.address(),
-                Part::Method(default) => draft.method(*default),
-                Part::Command => draft.command(command),
-                Part::Program => draft.program(),
-                Part::Recipient => draft.recipient(),
-                Part::Message => draft.message(),
-                Part::Verb => draft.verb(),
-                Part::Size(keys) => draft.size(keys),
+                ArgumentGroup::Path => builder.path(),
+                ArgumentGroup::Folder => {}
+                ArgumentGroup::Address => builder.address(),
+                ArgumentGroup::Method(default) => builder.method(*default),
+                ArgumentGroup::Command => builder.command(command),
+                ArgumentGroup::Program => builder.program(),
+                ArgumentGroup::Recipient => builder.recipient(),
+                ArgumentGroup::Message => builder.message(),
+                ArgumentGroup::Verb => builder.verb(),
+                ArgumentGroup::Size(keys) => builder.size(keys),
             }
         }
-        draft.args
+        builder.args
     }
 
-    /// The attributes that a call of `tool` can have at all, by their names in rules.
+    /// The names, as in rules, of the attributes that a call of `tool` can have.
     pub(crate) fn attributes(tool: &str) -> BTreeSet<&'static str> {
-        let parts = Part::of_own_tool(tool).unwrap_or(&Part::OF_OTHERS);
+        let parts = ArgumentGroup::of_built_in_tool(tool).unwrap_or(&ArgumentGroup::OF_EXTERNAL_TOOLS);
         parts.iter().flat_map(|part| part.attributes()).copied().collect()
     }
 }
 
 /// Attributes that are derived together.
 #[derive(Debug)]
-enum Part {
+enum ArgumentGroup {
     Path,
-    /// Told by whoever knows which folders the session has.
+    /// Set by the caller, which knows the folders of the session.
     Folder,
     Address,
-    /// With the method of a call that names none.
+    /// With the default method for a call that names none.
     Method(Option<&'static str>),
     Command,
-    /// The one that stands under `command`, by its name.
+    /// The one program under the key `command`, by its name.
     Program,
     Recipient,
     Message,
     Verb,
-    /// Of what stands under these keys.
+    /// The size of the values under these keys.
     Size(&'static [&'static str]),
 }
 
-impl Part {
-    /// Of tools that we do not know.
-    const OF_OTHERS: [Self; 5] = [Self::Path, Self::Address, Self::Method(None), Self::Recipient, Self::Verb];
+impl ArgumentGroup {
+    /// For tools that are not built in.
+    const OF_EXTERNAL_TOOLS: [Self; 5] =
+        [Self::Path, Self::Address, Self::Method(None), Self::Recipient, Self::Verb];
 
-    /// The parts of a tool of ours; `None` if it is none.
-    fn of_own_tool(tool: &str) -> Option<&'static [Self]> {
+    /// The groups of a built-in tool; `None` for any other tool.
+    fn of_built_in_tool(tool: &str) -> Option<&'static [Self]> {
         Some(match tool {
             "read" | "search" => &[Self::Path, Self::Folder],
             "write" | "edit" => &[Self::Path, Self::Folder, Self::Size(&["content", "new", "text"])],
@@ -233,23 +235,25 @@ impl Part {
     }
 }
 
-/// Attributes in the making.
-struct Draft<'a> {
+/// Derives the attributes of one call.
+struct ArgsBuilder<'a> {
     input: &'a Value,
-    /// Whether the tool is ours, so that a value of another type is a mistake and not another meaning of the key.
+    /// Whether the tool is built in, so that a value of another type is an error and not another meaning of the
+    /// key.
     strict: bool,
     args: Args,
 }
 
-impl<'a> Draft<'a> {
-    /// The values of `keys`, in their order. `null` is none.
+impl<'a> ArgsBuilder<'a> {
+    /// The values of `keys`, in their order, without `null`.
     fn values(&self, keys: &[&str]) -> impl Iterator<Item = &'a Value> {
         let input = self.input;
         keys.iter().filter_map(move |key| input.get(key)).filter(|value| !value.is_null())
     }
 
-    /// The attributes cannot be told. A tool of ours takes no such arguments; in another's they may mean something else.
-    fn hidden(&mut self, attributes: &[&str]) {
+    /// Marks attributes that cannot be derived. The arguments of a built-in tool are malformed then; in another
+    /// tool's the key may have another meaning.
+    fn mark_unseen(&mut self, attributes: &[&str]) {
         if self.strict {
             self.args.malformed = true;
         } else {
@@ -257,19 +261,19 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The text under one of `keys`, which are words for the same thing: of two, the tool may take the other one.
+    /// The text under one of `keys`, which are synonyms. With two of them present, the tool may use either.
     fn text(&mut self, attributes: &[&str], keys: &[&str], max_bytes: usize) -> Option<&'a str> {
         let value = self.values(keys).next()?;
         let alone = self.values(keys).nth(1).is_none();
         match value.as_str() {
             Some(text) if text.len() <= max_bytes && alone => return Some(text),
             Some(text) if text.len() > max_bytes => self.args.malformed = true,
-            Some(_) | None => self.hidden(attributes),
+            Some(_) | None => self.mark_unseen(attributes),
         }
         None
     }
 
-    /// A name. One that is not written as it looks would pass for another.
+    /// A name. A name that does not look as it is written could be mistaken for another.
     fn word(&mut self, attribute: &str, keys: &[&str]) -> Option<String> {
         let word = self.text(&[attribute], keys, MAX_WORD_BYTES)?;
         if word.chars().any(|c| c.is_control() || command::is_hidden(c)) || word.trim() != word {
@@ -282,14 +286,14 @@ impl<'a> Draft<'a> {
     fn path(&mut self) {
         let names = ["path", "file", "folder"];
         let Some(path) = self.text(&["path", "outside"], &names, MAX_PATH_BYTES) else { return };
-        let (path, outside) = paths::normalised(path);
+        let (path, outside) = paths::normalize(path);
         (self.args.path, self.args.outside) = (Some(path), Some(outside));
     }
 
     fn address(&mut self) {
         const PARTS: [&str; 3] = ["host", "port", "scheme"];
         let Some(url) = self.text(&PARTS, &["url"], usize::MAX) else { return };
-        let Some(address) = Address::of(url) else { return self.hidden(&PARTS) };
+        let Some(address) = UrlTarget::parse(url) else { return self.mark_unseen(&PARTS) };
         self.args.host = Some(address.host);
         self.args.port = Some(address.port);
         self.args.scheme = Some(address.scheme);
@@ -305,7 +309,7 @@ impl<'a> Draft<'a> {
         let CommandFacts { programs, parsed } = facts.unwrap_or(&unknown);
         let mut programs: Vec<String> = programs.clone();
         if !parsed {
-            // What was not understood starts who knows what, and no list of programs may hold for it.
+            // A command that was not understood can start any program, so no list of programs is complete.
             programs.push(command::UNKNOWN.to_owned());
         }
         programs.sort_unstable();
@@ -317,7 +321,7 @@ impl<'a> Draft<'a> {
             self.args.malformed = true;
         }
         self.args.parsed = Some(*parsed);
-        // A rule that looks at programs must not be passed by a command that is no text.
+        // A command that is no text must not pass a rule that reads programs.
         self.args.malformed |= self.input.get("command").is_none_or(|line| !line.is_string());
         self.size(&["command"]);
     }
@@ -334,13 +338,13 @@ impl<'a> Draft<'a> {
     }
 
     fn recipient(&mut self) {
-        // A mail address is the same in any case, and one of a list would be known by the others.
+        // A mail address ignores case. Several in one text could hide behind the first.
         let recipient = self.word("recipient", &["recipient", "to"]);
         self.args.recipient = match recipient {
             Some(mail) if mail.contains('@') => {
                 let several = mail.contains(|c: char| c.is_whitespace() || ",;<>\"()".contains(c));
                 if several {
-                    self.hidden(&["recipient"]);
+                    self.mark_unseen(&["recipient"]);
                 }
                 (!several).then(|| mail.to_lowercase())
             }
@@ -352,8 +356,8 @@ impl<'a> Draft<'a> {
     fn message(&mut self) {
         const BODY: [&str; 4] = ["text", "body", "message", "content"];
         self.args.template = self.word("template", &["template"]);
-        // A body that is no text may hold anything.
-        let linked = |body: &Value| body.as_str().is_none_or(holds_link);
+        // A body that is no text can contain anything.
+        let linked = |body: &Value| body.as_str().is_none_or(contains_link);
         let links = self.values(&BODY).any(linked);
         let attached = |value: &Value| value.as_array().is_none_or(|list| !list.is_empty());
         let attachments = self.values(&["attachments", "attachment", "media", "files"]).any(attached);

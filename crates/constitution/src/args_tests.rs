@@ -57,8 +57,8 @@ fn attributes_are_derived_per_tool() {
 }
 
 #[test]
-fn a_call_has_no_attribute_that_its_tool_is_not_known_for() {
-    // A value for every key that any tool looks at.
+fn a_call_has_only_the_attributes_of_its_tool() {
+    // A value for every key that any tool reads.
     let input = json!({
         "path": "a", "url": "https://a.example/", "method": "GET", "command": "ls", "to": "bob",
         "recipientType": "sender", "template": "t", "text": "x", "content": "x", "query": "x", "attachments": [],
@@ -88,7 +88,7 @@ fn a_call_has_no_attribute_that_its_tool_is_not_known_for() {
     ];
     for tool in tools {
         let command = CommandFacts { programs: vec!["ls".into()], parsed: true };
-        // Which folder it is in is not said by the call alone, and only our own tools have one.
+        // The call alone does not say which folder it is in, and only built-in tools have one.
         let is_placed = ["read", "search", "write", "edit"].contains(&tool);
         let folder = is_placed.then(|| "/srv/lib".to_owned());
         let args = Args { folder, ..Args::of(tool, &input, Some(&command)) };
@@ -103,7 +103,7 @@ fn a_call_has_no_attribute_that_its_tool_is_not_known_for() {
 }
 
 #[test]
-fn a_call_of_a_server_is_known_by_its_names_and_a_start_by_its_program() {
+fn mcp_calls_have_their_names_and_starts_their_program() {
     let call = json!({ "name": "git", "action": "commit", "arguments": { "path": "/etc", "action": "x" } });
     assert_eq!(of(MCP, call), r#"{"bytes":28,"action":"commit","name":"git"}"#);
     let start = |command: &str| {
@@ -119,7 +119,7 @@ fn a_call_of_a_server_is_known_by_its_names_and_a_start_by_its_program() {
 }
 
 #[test]
-fn l5_no_text_of_an_argument_gets_in() {
+fn l5_no_text_of_an_argument_is_in_the_facts() {
     let secret = "correct horse battery staple";
     for tool in ["write", "edit", "exec", "message", "send_message", "memory", "web_search", "web_fetch"] {
         let input = json!({
@@ -132,7 +132,7 @@ fn l5_no_text_of_an_argument_gets_in() {
 }
 
 #[test]
-fn l3_what_a_rule_could_not_look_at_is_malformed() {
+fn l3_an_attribute_that_rules_cannot_read_is_malformed() {
     for (tool, input) in [
         ("read", json!({"path": "x".repeat(5000)})),
         ("read", json!({"path": 7})),
@@ -154,7 +154,7 @@ fn l3_what_a_rule_could_not_look_at_is_malformed() {
 }
 
 #[test]
-fn l3_a_command_that_is_no_text_is_malformed() {
+fn l3_a_command_that_is_not_a_string_is_malformed() {
     for input in
         [json!({}), json!({"command": ["sudo", "x"]}), json!({"command": 1}), json!({"command": null})]
     {

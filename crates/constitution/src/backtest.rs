@@ -1,5 +1,5 @@
-//! Tries a law on calls that were already decided: what it would newly deny or allow, and how many questions it would
-//! add or save.
+//! Decides recorded calls again under another law: what it would newly deny or allow, and how many questions it
+//! would add or save.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -10,45 +10,45 @@ use crate::bundle::Constitution;
 use crate::facts::{Facts, Stage};
 use crate::verdict::{Decision, Verdict};
 
-/// Examples kept of each kind of change: enough to look into, few enough to read.
+/// Examples that are kept of each kind of change: enough to investigate, few enough to read.
 const MAX_EXAMPLES: usize = 3;
 
 /// What a law would change.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Backtest {
-    /// Calls that were decided again. Offers, and the second look right before an effect, are no calls of their own.
+    /// Calls that were decided again. Offers, and the second decision right before an effect, do not count.
     pub calls: u64,
     pub unchanged: u64,
     pub newly_denied: Changes,
     pub newly_allowed: Changes,
     /// Calls that a person would now have to decide.
     pub prompts_added: Changes,
-    /// Calls that ran, or would have run, only after a person said so, and now run without.
+    /// Calls that needed a person's approval and would now run without one.
     pub prompts_saved: Changes,
 }
 
-/// Calls that changed in one way.
+/// The calls that changed in one way.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Changes {
     pub count: u64,
     pub by_tool: BTreeMap<String, u64>,
     pub by_agent: BTreeMap<String, u64>,
-    /// The first ones.
-    pub examples: Vec<Changed>,
+    /// The first of these calls.
+    pub examples: Vec<ChangedCall>,
 }
 
-/// One call, decided twice.
+/// One call with both verdicts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Changed {
+pub struct ChangedCall {
     pub facts: Facts,
     pub before: Verdict,
     pub after: Verdict,
 }
 
-/// Decides recorded calls again under `candidate`. An exception that the record did not count covers nothing.
+/// Decides recorded calls again under `candidate`. An exception whose uses the record did not count covers nothing.
 pub fn backtest<F: Borrow<Facts>, V: Borrow<Verdict>>(
     candidate: &Constitution,
     recorded: impl IntoIterator<Item = (F, V)>,
@@ -85,7 +85,7 @@ impl Changes {
         *self.by_tool.entry(facts.tool.clone()).or_default() += 1;
         *self.by_agent.entry(facts.agent.clone()).or_default() += 1;
         if self.examples.len() < MAX_EXAMPLES {
-            self.examples.push(Changed { facts: facts.clone(), before: before.clone(), after });
+            self.examples.push(ChangedCall { facts: facts.clone(), before: before.clone(), after });
         }
     }
 }

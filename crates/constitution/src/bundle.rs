@@ -1,76 +1,43 @@
-//! The constitution: every text that has a say in a decision, checked together and named by one hash.
+//! The constitution: every text that takes part in a decision, checked together and named by one hash.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tribune_ledger::jcs::JcsError;
 
+use crate::footer::{FOOTER, line_like_footer};
 use crate::hash::{self, ConstitutionHash};
-use crate::mandate::{
-    DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, RUN_MANDATE, RUN_MANDATE_TEXT, shown,
-};
+use crate::json5::TextError;
+use crate::mandate::{Mandate, MandateError};
 use crate::manifest::{MAX_MANIFESTS, Manifest};
-use crate::prompt;
-use crate::reading::TextError;
-use crate::rules::Rules;
+use crate::rules::RuleSet;
 use crate::settings::Settings;
+use crate::text::sanitize;
+use crate::texts::Texts;
 
-/// Bytes of the constitution: it is read in every session's prompt.
+/// Bytes of the constitution: every session's prompt contains it.
 pub const MAX_CONSTITUTION_BYTES: usize = 64 * 1024;
 
-/// Mandates of one house: a folder someone can still read through.
+/// Mandates of one law: a directory that a person can still read.
 pub const MAX_MANDATES: usize = 64;
-
-/// The constitution as it is first written to a home.
-pub const DEFAULT_CONSTITUTION: &str = include_str!("default_constitution.md");
-
-/// The texts of a house, as they lie in its home.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Texts {
-    /// `constitution.md`.
-    pub constitution: String,
-    /// `mandates/<name>.md`, by name.
-    pub mandates: BTreeMap<String, String>,
-    /// `manifests/<tool>.json`, by tool.
-    pub manifests: BTreeMap<String, String>,
-    /// `policy/<file>`, by the file's name with its ending `.cedar`.
-    pub policies: BTreeMap<String, String>,
-    /// `policy/law.json5`.
-    pub law: Option<String>,
-}
-
-impl Texts {
-    /// The texts of a home where nobody wrote any.
-    pub fn built_in() -> Self {
-        Self {
-            constitution: DEFAULT_CONSTITUTION.to_owned(),
-            mandates: [(DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT), (RUN_MANDATE, RUN_MANDATE_TEXT)]
-                .map(|(name, text)| (name.to_owned(), text.to_owned()))
-                .into(),
-            manifests: BTreeMap::new(),
-            policies: BTreeMap::new(),
-            law: None,
-        }
-    }
-}
 
 /// The law in force.
 #[derive(Debug, Clone)]
 pub struct Constitution {
-    // INVARIANT: everything below was made from these texts, which nothing changes afterwards.
+    // INVARIANT: everything below is derived from these texts, and nothing changes them afterwards.
     texts: Texts,
     hash: ConstitutionHash,
     mandates: BTreeMap<String, Mandate>,
     manifests: BTreeMap<String, Manifest>,
     settings: Settings,
-    rules: Rules,
+    rules: RuleSet,
     /// Every tool that a manifest or a mandate names.
     tools: BTreeSet<String>,
 }
 
-/// A rule of the operator, without what it says.
+/// Id, position and effect of an operator's rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleHead<'a> {
-    /// From `@id("…")`, or made from the file and the rule's place in it.
+    /// From `@id("…")`, or derived from the file and the number of the rule in it.
     pub id: &'a str,
     pub file: &'a str,
     pub line: usize,
@@ -86,7 +53,7 @@ impl PartialEq for Constitution {
 
 impl Eq for Constitution {}
 
-/// Why texts are no constitution. Each sentence ends with what to do.
+/// Why texts are not a constitution. Each sentence ends with the next step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConstitutionError {
     #[error("the constitution has {bytes} bytes: shorten it to at most {MAX_CONSTITUTION_BYTES}")]
@@ -94,8 +61,8 @@ pub enum ConstitutionError {
     #[error("the constitution is empty: write down what holds for every agent")]
     Empty,
     #[error(
-        "the constitution, line {line}: a line beginning with `{}` would pass for the end of the prompt: word it differently",
-        prompt::FOOTER
+        "the constitution, line {line}: a line beginning with `{}` could be mistaken for the end of the prompt: rephrase it",
+        FOOTER
     )]
     Footer { line: usize },
     #[error("there are more than {MAX_MANDATES} mandates: merge or remove some")]
@@ -125,12 +92,12 @@ impl ConstitutionError {
 }
 
 impl Constitution {
-    /// Checks the texts. `known_tools` are the tools of the program; a mandate may name those and the ones that have a
-    /// manifest. The error holds everything that is wrong.
+    /// Checks the texts. `known_tools` are the tools of the program; a mandate may name those and the ones that
+    /// have a manifest. The error holds everything that is wrong.
     pub fn new(texts: Texts, known_tools: &[&str]) -> Result<Self, ConstitutionError> {
         let mut faults = Vec::from_iter(check_prose(&texts.constitution).err());
         let manifests = manifests(&texts.manifests, &mut faults);
-        // A tool whose manifest cannot be read is a tool all the same: one mistake is told once.
+        // A tool whose manifest cannot be read still exists: a mandate that names it is not a second error.
         let described = || manifests.keys().chain(texts.manifests.keys());
         let known: BTreeSet<&str> =
             known_tools.iter().copied().chain(described().map(String::as_str)).collect();
@@ -144,7 +111,7 @@ impl Constitution {
             }),
             None => Settings::default(),
         };
-        match Rules::load(&texts.policies, &tools, &manifests) {
+        match RuleSet::load(&texts.policies, &tools, &manifests) {
             Ok(rules) if faults.is_empty() => {
                 let hash = ConstitutionHash::of(&texts)?;
                 Ok(Self { texts, hash, mandates, manifests, settings, rules, tools })
@@ -157,7 +124,7 @@ impl Constitution {
         }
     }
 
-    /// The law of a home where nobody wrote another: the default texts.
+    /// The law of a home without texts: the default texts.
     pub fn built_in(known_tools: &[&str]) -> Result<Self, ConstitutionError> {
         Self::new(Texts::built_in(), known_tools)
     }
@@ -167,12 +134,12 @@ impl Constitution {
         &self.texts.constitution
     }
 
-    /// The texts it was made from.
+    /// The texts that the law is made of.
     pub const fn texts(&self) -> &Texts {
         &self.texts
     }
 
-    /// The bytes that its hash is made of: all texts and the kernel's version, in canonical form.
+    /// The bytes that the hash covers: all texts and the kernel's version, in canonical form.
     pub fn canonical(&self) -> Result<Vec<u8>, JcsError> {
         hash::canonical(&self.texts)
     }
@@ -190,8 +157,8 @@ impl Constitution {
         &self.mandates
     }
 
-    /// The tools that all of the named mandates allow, sorted; none if one of the mandates does not exist, or none is
-    /// named.
+    /// The tools that all of the named mandates allow, sorted. Empty if one of the mandates does not exist, or if
+    /// none is named.
     pub fn mandate_tools(&self, names: &[impl AsRef<str>]) -> Vec<&str> {
         let Some((first, rest)) = names.split_first() else { return Vec::new() };
         let own = self.mandate(first.as_ref()).map_or(&[][..], Mandate::tools);
@@ -201,7 +168,7 @@ impl Constitution {
         own.iter().map(String::as_str).filter(all).collect()
     }
 
-    /// What is known of a tool: the house's word for it, or else the kernel's.
+    /// The manifest of a tool: the operator's, or else the built-in one.
     pub fn manifest(&self, tool: &str) -> Option<&Manifest> {
         self.manifests.get(tool)
     }
@@ -225,12 +192,12 @@ impl Constitution {
         self.rules.all().iter().map(|rule| RuleHead {
             id: &rule.id,
             file: &rule.file,
-            line: rule.line,
+            line: rule.position.line,
             forbids: rule.forbids,
         })
     }
 
-    pub(crate) const fn rules(&self) -> &Rules {
+    pub(crate) const fn rules(&self) -> &RuleSet {
         &self.rules
     }
 
@@ -251,13 +218,13 @@ fn check_prose(text: &str) -> Result<(), ConstitutionError> {
     if text.trim().is_empty() {
         return Err(ConstitutionError::Empty);
     }
-    match prompt::line_like_footer(text) {
+    match line_like_footer(text) {
         Some(line) => Err(ConstitutionError::Footer { line }),
         None => Ok(()),
     }
 }
 
-/// The manifests that can be read; what is wrong with others is added to `faults`.
+/// The manifests that can be read; the errors of the others go to `faults`.
 fn manifests(
     sources: &BTreeMap<String, String>,
     faults: &mut Vec<ConstitutionError>,
@@ -294,7 +261,7 @@ fn mandates(
             Ok(mandate) => {
                 mandates.insert(name.clone(), mandate);
             }
-            Err(error) => faults.push(ConstitutionError::Mandate { name: shown(name), error }),
+            Err(error) => faults.push(ConstitutionError::Mandate { name: sanitize(name), error }),
         }
     }
     mandates

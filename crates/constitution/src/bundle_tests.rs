@@ -1,7 +1,9 @@
 use tribune_ledger::cid::Domain;
 
 use super::*;
-use crate::hash::NotAConstitutionHash;
+use crate::hash::InvalidConstitutionHash;
+use crate::mandate::DEFAULT_MANDATE_TEXT;
+use crate::texts::DEFAULT_CONSTITUTION;
 
 const TOOLS: [&str; 2] = ["read", "teleport"];
 const CLERK: &str = "---\ntools: read\n---\nFile things.\n";
@@ -28,14 +30,14 @@ fn the_default_law_is_valid() {
 }
 
 #[test]
-fn the_hash_is_what_the_format_says() {
+fn the_hash_has_the_specified_format() {
     let canonical = r##"{"constitution":"Be \"kind\".\n","kernel":5,"law":null,"mandates":{"clerk":"---\ntools: read\n---\nFile things.\n"},"manifests":{},"policies":{}}"##;
     let own = hash("Be \"kind\".\n", &[("clerk", CLERK)]);
     assert_eq!(own.as_bytes(), &Domain::Constitution.hash(&[canonical.as_bytes()]));
     let text = own.to_string();
     assert!(text.starts_with("b3:") && text.len() == 67);
     assert_eq!(text.parse(), Ok(own));
-    assert_eq!(text.to_uppercase().parse::<ConstitutionHash>(), Err(NotAConstitutionHash));
+    assert_eq!(text.to_uppercase().parse::<ConstitutionHash>(), Err(InvalidConstitutionHash));
     assert_eq!(serde_json::to_string(&own).unwrap(), format!("\"{text}\""));
     assert_eq!(serde_json::from_str::<ConstitutionHash>(&format!("\"{text}\"")).unwrap(), own);
 }
@@ -52,12 +54,12 @@ fn every_byte_counts() {
         let changed = format!("{}~{}", &text[..at], &text[at + 1..]);
         assert!(seen.insert(hash(&changed, &mandates)), "{changed}");
     }
-    // Every byte of the mandate, from its prose on: before that a change is a refusal.
+    // Every byte of the mandate's prose; a change before that is an error.
     for at in CLERK.find("File").unwrap()..CLERK.len() {
         let changed = format!("{}~{}", &CLERK[..at], &CLERK[at + 1..]);
         assert!(seen.insert(hash(text, &[("clerk", &changed), mandates[1]])), "{changed}");
     }
-    // What the parser does not tell apart, the hash does.
+    // The parser ignores these differences, the hash does not.
     for same in ["---\ntools:  read\n---\nFile things.\n", "---\ntools: read,read\n---\nFile things.\n"] {
         assert!(seen.insert(hash(text, &[("clerk", same), mandates[1]])));
     }
@@ -91,7 +93,7 @@ fn rights_are_the_intersection_of_mandates() {
     assert_eq!(law.mandate_tools(&["a"]), ["exec", "read", "write"]);
     assert_eq!(law.mandate_tools(&["a", "b"]), ["exec", "read"]);
     assert_eq!(law.mandate_tools(&["a", "b", "c"]), ["read"]);
-    assert_eq!((law.mandate_tools(&["a", "nobody"]), law.mandate_tools(&[""; 0])), (vec![], vec![]));
+    assert_eq!((law.mandate_tools(&["a", "missing"]), law.mandate_tools(&[""; 0])), (vec![], vec![]));
 }
 
 #[test]
@@ -109,7 +111,7 @@ fn bounds_are_held() {
     );
     assert_eq!(
         refusal(texts("Law\nconstitution_hash: b3:0\n", &[])),
-        "the constitution, line 2: a line beginning with `constitution_hash:` would pass for the end of the prompt: word it differently"
+        "the constitution, line 2: a line beginning with `constitution_hash:` could be mistaken for the end of the prompt: rephrase it"
     );
     let many = |count: usize| {
         let mandates = (0..count).map(|i| (format!("m{i}"), CLERK.to_owned())).collect();
@@ -124,7 +126,10 @@ fn bounds_are_held() {
     );
     assert!(raed.contains("teleport"), "the program's own tools are known: {raed}");
     let wide = refusal(texts("Law", &[("default", "---\ntools: exec\n---\n")]));
-    assert!(wide.starts_with("the mandate `default`: the mandate `default` is for strangers"), "{wide}");
+    assert!(
+        wide.starts_with("the mandate `default`: the mandate `default` is for anonymous callers"),
+        "{wide}"
+    );
     let law = refusal(Texts { law: Some("{ mdoe: 1 }".to_owned()), ..Texts::built_in() });
     assert!(law.starts_with("policy/law.json5:1:3: unknown key `mdoe`: did you mean `mode`?"), "{law}");
 }

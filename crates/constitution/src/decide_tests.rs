@@ -1,9 +1,9 @@
 use super::*;
-use crate::bundle::Texts;
 use crate::facts::Veto;
 use crate::fixtures::{call, law, texts};
-use crate::kernel::MCP;
 use crate::labels::Labels;
+use crate::texts::Texts;
+use crate::tool_names::MCP;
 
 /// Decision and rules, in one line.
 fn said(verdict: &Verdict) -> String {
@@ -15,13 +15,13 @@ fn tainted(tool: &str) -> Facts {
 }
 
 #[test]
-fn the_floor_is_looked_at_first() {
+fn the_floor_is_checked_first() {
     let law = law("{ mode: \"off\" }", "");
     assert_eq!(said(&law.decide(&call("exec"))), "allow mode.off");
     let frozen = Facts { frozen: true, ..call("read") };
     assert_eq!(said(&law.decide(&frozen)), "deny kernel.frozen");
-    let nobody = Facts { mandates: vec![], ..call("read") };
-    assert_eq!(said(&law.decide(&nobody)), "deny mandate.unknown");
+    let without_mandate = Facts { mandates: vec![], ..call("read") };
+    assert_eq!(said(&law.decide(&without_mandate)), "deny mandate.unknown");
     let unknown = Facts { mandates: vec!["all".into(), "ghost".into()], ..call("read") };
     assert_eq!(law.decide(&unknown).reason, "there is no mandate `ghost`");
     let vetoed = Facts { vetoes: vec![Veto::new("scan", "it smells"), Veto::new("b", "no")], ..call("read") };
@@ -50,7 +50,7 @@ fn the_floor_is_looked_at_first() {
 }
 
 #[test]
-fn the_operators_list_of_places_stands_in_for_a_person() {
+fn an_allowlisted_host_needs_no_approval() {
     let law = law("", "");
     let connect = |action: &str| {
         let mut facts = call(EGRESS);
@@ -65,7 +65,7 @@ fn the_operators_list_of_places_stands_in_for_a_person() {
     for other in ["unlisted", "", "Listed"] {
         assert_eq!(said(&law.decide(&connect(other))), "ask effect.side_effect", "{other}");
     }
-    // The word means this in no other tool, and does not keep what it must from leaving.
+    // The action has this meaning for no other tool, and does not weaken other rules.
     let mut message = call("message");
     message.args.action = Some(LISTED.to_owned());
     assert_eq!(said(&law.decide(&message)), "ask effect.side_effect");
@@ -76,7 +76,7 @@ fn the_operators_list_of_places_stands_in_for_a_person() {
 }
 
 #[test]
-fn changes_of_a_box_land_by_the_operators_hand_or_a_persons_word() {
+fn landing_needs_the_operator_or_an_approval() {
     let law = law("", "");
     let land = |action: &str| {
         let mut facts = Facts { mandates: vec!["reader".into()], ..call(LAND) };
@@ -92,7 +92,8 @@ fn changes_of_a_box_land_by_the_operators_hand_or_a_persons_word() {
     for other in ["agent", "", "Operator"] {
         assert_eq!(said(&law.decide(&land(other))), "ask effect.side_effect", "{other}");
     }
-    // Whatever a box has heard is what a person looks at when they land it; the stop and objections hold.
+    // A person reviews the changes when they land them, whatever the sandbox has read; the stop switch and
+    // objections still deny.
     let tainted = Facts { labels: Labels::new(Trust::Untrusted, true), ..land(BY_OPERATOR) };
     assert_eq!(said(&law.decide(&tainted)), "allow mandate.allow");
     assert_eq!(said(&law.decide(&Facts { frozen: true, ..land(BY_OPERATOR) })), "deny kernel.frozen");
@@ -104,7 +105,7 @@ fn changes_of_a_box_land_by_the_operators_hand_or_a_persons_word() {
 }
 
 #[test]
-fn a_server_is_started_by_the_operators_hand_where_the_mandate_has_its_tools() {
+fn an_mcp_server_start_needs_the_mandate_and_an_operator_or_approval() {
     let law = law("", "");
     let start = |action: &str, mandate: &str| {
         let mut facts = Facts { mandates: vec![mandate.into()], ..call(MCP_SERVER) };
@@ -120,7 +121,8 @@ fn a_server_is_started_by_the_operators_hand_where_the_mandate_has_its_tools() {
     assert_eq!(said(&barred), "deny mandate.not_listed");
     assert!(barred.reason.starts_with("`mcp` is not in the mandate `reader`"), "{}", barred.reason);
     assert_eq!(said(&law.decide(&start("agent", "all"))), "ask effect.side_effect");
-    // It takes nothing out of the session, whatever that has read. The stop, objections and modes hold.
+    // To start a server takes nothing out of the session, whatever that has read. The stop switch, objections and
+    // modes still deny.
     let tainted = Facts { labels: Labels::new(Trust::Untrusted, true), ..start(BY_OPERATOR, "all") };
     assert_eq!(said(&law.decide(&tainted)), "allow mandate.allow");
     assert_eq!(said(&law.decide(&Facts { frozen: true, ..start(BY_OPERATOR, "all") })), "deny kernel.frozen");
@@ -131,7 +133,7 @@ fn a_server_is_started_by_the_operators_hand_where_the_mandate_has_its_tools() {
 }
 
 #[test]
-fn what_a_servers_tool_does_is_not_known_so_a_person_is_asked() {
+fn an_mcp_call_needs_an_approval() {
     let law = law("", "");
     assert_eq!(said(&law.decide(&call(MCP))), "ask effect.side_effect");
     let tainted = Facts { labels: Labels::new(Trust::Untrusted, true), ..call(MCP) };
@@ -162,8 +164,8 @@ fn a_fresh_session_of_the_owner_reads_writes_and_fetches() {
 }
 
 #[test]
-fn l3_what_the_host_obeys_is_written_by_nobody_without_a_person() {
-    // An operator's permit waives the person that a side effect needs, and not this one.
+fn l3_autorun_files_are_not_written_without_an_approval() {
+    // An operator's permit waives the approval of the side effect, and not this one.
     let law = law("", "@id(\"free\") permit(principal, action, resource);");
     let writing = |tool: &str| {
         let mut facts = call(tool);
@@ -176,8 +178,8 @@ fn l3_what_the_host_obeys_is_written_by_nobody_without_a_person() {
         assert_eq!(asked.reason, "programs of this machine obey `.envrc`, outside of every sandbox");
         let sub = Facts { kind: SessionKind::Subagent, ..writing(tool) };
         assert!(said(&law.decide(&sub)).starts_with("deny path.obeyed"), "{tool}");
-        let nobody = Facts { approver: false, ..writing(tool) };
-        assert_eq!(said(&law.decide(&nobody)), "deny ask.no_approver, path.obeyed", "{tool}");
+        let without_approver = Facts { approver: false, ..writing(tool) };
+        assert_eq!(said(&law.decide(&without_approver)), "deny ask.no_approver, path.obeyed", "{tool}");
         let approved = Facts { approval: Some("a1".to_owned()), ..writing(tool) };
         assert_eq!(law.decide(&approved).waived_by.as_deref(), Some("approval.a1"), "{tool}");
     }
@@ -200,7 +202,7 @@ fn l3_a_tool_without_a_manifest_is_denied() {
     assert_eq!(
         said(&open.decide(&tainted("unmanifested"))),
         "ask trust.trifecta",
-        "nobody knows it is no way out"
+        "an unknown tool may be a way out"
     );
 }
 
@@ -280,17 +282,17 @@ fn channels_and_risks_are_allowlists() {
     assert_eq!(on("telegram", "write"), "deny channel.not_allowed, risk.not_allowed");
     assert_eq!(on("cli", "write"), "allow mandate.allow");
     assert_eq!(on("cli", "exec"), "deny risk.not_allowed");
-    assert_eq!(on("mail", "read"), "deny channel.not_allowed, risk.not_allowed", "nobody classified it");
+    assert_eq!(on("mail", "read"), "deny channel.not_allowed, risk.not_allowed", "it has no class");
 }
 
 #[test]
-fn arguments_no_rule_can_see_are_denied() {
+fn malformed_arguments_are_denied() {
     let mut facts = call("read");
     facts.args.malformed = true;
     assert_eq!(said(&law("", "").decide(&facts)), "deny args.malformed");
 }
 
-/// The worked example: a fixed answer to whoever wrote in, without a person, so many an hour.
+/// The documented example: a fixed answer to the sender without a person, limited per hour.
 #[test]
 fn the_honeypot_exception_covers_its_template_and_nothing_else() {
     let law = law(
@@ -320,7 +322,7 @@ fn the_honeypot_exception_covers_its_template_and_nothing_else() {
         ("uncounted", |facts| facts.exception_uses.clear()),
         ("template", |facts| facts.args.template = Some("free".into())),
         ("no template", |facts| facts.args.template = None),
-        ("recipient", |facts| facts.args.recipient_type = Some("stranger".into())),
+        ("recipient", |facts| facts.args.recipient_type = Some("customer".into())),
         ("link", |facts| facts.args.links = Some(true)),
         ("unknown links", |facts| facts.args.links = None),
         ("attachment", |facts| facts.args.attachments = Some(true)),
@@ -368,9 +370,9 @@ fn an_explanation_lists_the_rules_in_order() {
     assert_eq!(said(&explained.verdict), "deny policy.no-mail");
 }
 
-/// A mode is one more word of the law: it lets go of one question, and of nothing that is forbidden.
+/// An approval mode answers one question, and allows nothing that is denied.
 #[test]
-fn l1_a_mode_lets_go_of_one_question_and_of_nothing_else() {
+fn l1_an_approval_mode_answers_one_question_and_nothing_else() {
     use crate::facts::Asking;
     let law = law("", "");
     let with = |asking: Asking, facts: Facts| law.decide(&Facts { asking: Some(asking), ..facts });
@@ -378,13 +380,13 @@ fn l1_a_mode_lets_go_of_one_question_and_of_nothing_else() {
     assert_eq!(with(Asking::Ask, call("exec")), law.decide(&call("exec")));
     let free = with(Asking::ApproveAll, call("exec"));
     assert_eq!((free.decision, free.waived_by.as_deref()), (Decision::Allow, Some("asking.approve_all")));
-    // The floor and everything that speaks above it.
+    // The floor and the rules above it.
     let unlisted = Facts { mandates: vec!["reader".into()], ..call("exec") };
     assert_eq!(with(Asking::ApproveAll, unlisted).decision, Decision::Deny);
     let frozen = Facts { frozen: true, ..call("exec") };
     assert_eq!(with(Asking::ApproveAll, frozen).decision, Decision::Deny);
     assert_eq!(with(Asking::ApproveAll, tainted("exec")).decision, law.decide(&tainted("exec")).decision);
-    // Reads are reads.
+    // Read-only tools are allowed.
     assert_eq!(with(Asking::ApproveReads, call("read")).decision, Decision::Allow);
     for tool in ["exec", "write"] {
         assert_eq!(with(Asking::ApproveReads, call(tool)).rules, ["asking.approve_reads"], "{tool}");

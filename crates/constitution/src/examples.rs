@@ -1,4 +1,4 @@
-//! Rules carry their own examples, so that a house can test its law like a program:
+//! Rules with examples, so that an operator can test a law like a program:
 //!
 //! ```text
 //! @id("no-secrets")
@@ -8,26 +8,27 @@
 //! when { context has path && context.path like "secrets/*" };
 //! ```
 //!
-//! An example is a patch over the facts of a plain call: by `main`, in its owner's own session that has read nothing
-//! yet, with an approver at hand, under a mandate that allows the tool. Several examples of a kind have names such as
-//! `@example_deny_2`.
+//! An example is a patch over the facts of a plain call: by `main`, in its owner's own session that has read nothing yet,
+//! with an approver who can be reached, under a mandate that allows the tool. Several examples of a kind have names such
+//! as `@example_deny_2`.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::bundle::Constitution;
 use crate::facts::Facts;
-use crate::mandate::shown;
-use crate::reading::{self, suggestion};
+use crate::json5;
 use crate::rules::Rule;
+use crate::suggest_name::suggestion;
+use crate::text::sanitize;
 use crate::verdict::{Decision, Verdict};
 
-/// The kinds of examples, by the beginning of their annotation.
+/// The kinds of examples, by the prefix of their annotation.
 const KINDS: [(&str, Decision); 3] =
     [("example_allow", Decision::Allow), ("example_ask", Decision::Ask), ("example_deny", Decision::Deny)];
 
-/// What an annotation gives an example of: `example_deny`, and `example_deny_2` and so on.
-pub(crate) fn kind(annotation: &str) -> Option<Decision> {
+/// The decision that an annotation such as `example_deny` or `example_deny_2` expects; `None` if it is no example.
+pub(crate) fn expected_decision(annotation: &str) -> Option<Decision> {
     let of = |(kind, decision): &(&str, Decision)| {
         let rest = annotation.strip_prefix(kind)?;
         (rest.is_empty() || rest.len() > 1 && rest.starts_with('_')).then_some(*decision)
@@ -35,13 +36,13 @@ pub(crate) fn kind(annotation: &str) -> Option<Decision> {
     KINDS.iter().find_map(of)
 }
 
-/// What came of one example.
+/// The result of one example.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tested {
     pub rule: String,
     pub file: String,
-    /// Of the example.
+    /// The line of the example.
     pub line: usize,
     /// The annotation, such as `example_deny`.
     pub example: String,
@@ -50,8 +51,8 @@ pub struct Tested {
 }
 
 impl Tested {
-    /// Whether the law decides as the example says. A rule that denies or asks must itself be among those that spoke:
-    /// otherwise the example shows another rule.
+    /// Whether the law decides as the example says. A rule that denies or asks must be among the rules of the
+    /// verdict: otherwise the example tests another rule.
     pub fn passed(&self) -> bool {
         let own = format!("policy.{}", self.rule);
         self.got.as_ref().is_ok_and(|verdict| {
@@ -71,9 +72,9 @@ impl Constitution {
         let mut examples: Vec<(&str, &str)> = rule.policy.annotations().collect();
         examples.sort_unstable();
         let tested = |(name, patch): (&str, &str)| {
-            let wanted = kind(name)?;
+            let wanted = expected_decision(name)?;
             let got = self.example(rule, patch).map(|facts| self.decide(&facts));
-            let line = rule.annotations.get(name).map_or(rule.line, |(line, _)| *line);
+            let line = rule.annotations.get(name).map_or(rule.position.line, |position| position.line);
             let (rule, file) = (rule.id.clone(), rule.file.clone());
             Some(Tested { rule, file, line, example: name.to_owned(), wanted, got })
         };
@@ -97,19 +98,23 @@ impl Constitution {
         };
         if !self.knows_tool(tool) {
             let names: Vec<&str> = self.tools().iter().map(String::as_str).collect();
-            return Err(format!("there is no tool `{}`: {}", shown(tool), suggestion(tool, &names, "tools")));
+            return Err(format!(
+                "there is no tool `{}`: {}",
+                sanitize(tool),
+                suggestion(tool, &names, "tools")
+            ));
         }
         let mandate = self.mandates().values().find(|mandate| mandate.allows(tool));
         let mandate = mandate.map_or("", |mandate| mandate.name.as_str());
         let plain = Facts::of_call("main", "agent:main:cli:local:dm:example", mandate, tool);
         let mut facts = serde_json::to_value(plain).map_err(|error| error.to_string())?;
         merge(&mut facts, patch);
-        let facts: Facts = reading::read_value("the example", facts)?;
-        facts.checked().map_err(|error| error.to_string())
+        let facts: Facts = json5::read_value("the example", facts)?;
+        facts.check_version().map_err(|error| error.to_string())
     }
 }
 
-/// Puts the members of `patch` over those of `value`, object by object.
+/// Merges the members of `patch` into `value`, object by object.
 fn merge(value: &mut Value, patch: Value) {
     match (value, patch) {
         (Value::Object(own), Value::Object(patch)) => {
@@ -170,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_example_says_which_key_and_what_was_meant() {
+    fn a_misspelt_example_names_the_key_and_a_suggestion() {
         for (example, said) in [
             (
                 r#"{"args": {"paht": "a"}}"#,

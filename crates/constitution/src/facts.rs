@@ -1,8 +1,8 @@
-//! Everything a decision may look at. What is not here has no say, so whoever has the law and the facts can decide
-//! again and must come to the same verdict.
+//! Everything that a decision depends on. Nothing else takes part in it, so the law and the facts always lead to
+//! the same verdict again.
 //!
-//! Facts hold names, labels, counts and bounded attributes of the arguments; never the text of a message, a command
-//! line or a page.
+//! Facts contain names, labels, counts and bounded attributes of the arguments; never the text of a message, a
+//! command line or a page.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use tribune_ledger::jcs::{self, JcsError};
 use crate::args::Args;
 use crate::labels::Labels;
 
-/// The form of the facts that this kernel writes and reads.
+/// The version of the facts that this kernel writes and reads.
 pub const FACTS_VERSION: u32 = 1;
 
 /// Characters of a veto's reason: a sentence.
@@ -25,7 +25,7 @@ const MAX_VETO_BY_CHARS: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// While the list of tools for an agent is made; there are no arguments yet.
+    /// For the list of tools that an agent is offered; there are no arguments yet.
     Offer,
     /// When the agent calls.
     Call,
@@ -33,7 +33,7 @@ pub enum Stage {
     Dispatch,
 }
 
-/// Whose session it is.
+/// The kind of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionKind {
@@ -57,20 +57,20 @@ impl SessionKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provenance {
-    /// Every value of the arguments stands as such in the owner's own words.
+    /// Every value of the arguments appears as such in the owner's own words.
     Owner,
     Other,
 }
 
-/// How far an agent is let go, if its line in the roster says more than its mandate.
+/// How much an agent may do without a person, if its roster entry restricts or extends the mandate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Asking {
-    /// What cannot be taken back waits for a person, unless the law says otherwise.
+    /// A side effect waits for a person, unless the law says otherwise.
     Ask,
-    /// What cannot be taken back needs no person. What is forbidden stays so, and so does every other question.
+    /// A side effect needs no person. Every denial and every other question stays.
     ApproveAll,
-    /// What only reads is allowed, and nothing else.
+    /// Read-only tools are allowed, and nothing else.
     ApproveReads,
     DenyAll,
 }
@@ -92,7 +92,7 @@ impl Asking {
     }
 }
 
-/// A hook's or verifier's refusal.
+/// The objection of a hook or verifier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Veto {
@@ -101,7 +101,7 @@ pub struct Veto {
 }
 
 impl Veto {
-    /// Cuts both to their bounds.
+    /// Cuts both texts to their bounds.
     pub fn new(by: &str, reason: &str) -> Self {
         let cut = |text: &str, chars: usize| {
             text.chars().take(chars).map(|c| if c.is_control() { ' ' } else { c }).collect()
@@ -110,7 +110,7 @@ impl Veto {
     }
 }
 
-/// A call as it was asked for, before a hook took something out of it.
+/// A call before a hook narrowed it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct AsAsked {
@@ -131,32 +131,33 @@ pub struct Facts {
     pub kind: SessionKind,
     /// From the session's key, such as `telegram`.
     pub channel: String,
-    /// The agent's own mandate, then that of whoever started it, and so on. A call needs all of them.
+    /// The agent's own mandate, then that of the agent that started it, and so on. All of them must allow a call.
     pub mandates: Vec<String>,
     pub tool: String,
     pub labels: Labels,
     pub provenance: Provenance,
     pub args: Args,
-    /// Whether everything was stopped.
+    /// Whether the stop switch is set.
     pub frozen: bool,
-    /// Whether someone who may approve can be reached.
+    /// Whether an approver can be reached.
     pub approver: bool,
     /// The standing grant that covers this call.
     pub grant: Option<String>,
     /// A person's decision about exactly this call.
     pub approval: Option<String>,
-    /// For each exception of this tool that has a limit: how often it was used within its period.
+    /// For each exception of this tool that has a limit: its uses within its period.
     pub exception_uses: BTreeMap<String, u64>,
     pub vetoes: Vec<Veto>,
-    /// The call before a hook narrowed it, if one did: what is left out may be what a rule looks at, so both are decided.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The call before a hook narrowed it, if one did. Both calls are decided, because a rule may read what the
+    /// hook removed.
+    #[serde(rename = "asked", default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Box<AsAsked>>,
-    /// How far the agent is let go, if its line in the roster says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The approval mode of the agent's roster entry, if it has one.
+    #[serde(rename = "asking", default, skip_serializing_if = "Option::is_none")]
     pub asking: Option<Asking>,
 }
 
-/// Why a text is no facts document.
+/// Why a text is not a facts document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FactsError {
     #[error("the facts cannot be read ({0}): they were not written by this version, or were changed")]
@@ -170,7 +171,8 @@ pub enum FactsError {
 }
 
 impl Facts {
-    /// A call in an owner's own session: nothing read yet, an approver at hand. The starting point for examples.
+    /// A call in an owner's own session that has read nothing yet, with an approver who can be reached. The base of
+    /// examples.
     pub fn of_call(agent: &str, session: &str, mandate: &str, tool: &str) -> Self {
         Self {
             v: FACTS_VERSION,
@@ -195,32 +197,32 @@ impl Facts {
         }
     }
 
-    /// The facts of the call as it was asked for, if a hook narrowed it.
-    pub(crate) fn as_asked(&self) -> Option<Self> {
+    /// The facts of the original call, if a hook narrowed it.
+    pub(crate) fn original(&self) -> Option<Self> {
         let AsAsked { provenance, args, grant } = (**self.asked.as_ref()?).clone();
         Some(Self { provenance, args, grant, asked: None, ..self.clone() })
     }
 
-    /// The one form in which facts are recorded and hashed.
+    /// The canonical form in which facts are recorded and hashed.
     pub fn canonical(&self) -> Result<Vec<u8>, FactsError> {
         let value = serde_json::to_value(self).map_err(|error| FactsError::NotFacts(error.to_string()))?;
         Ok(jcs::to_vec(&value)?)
     }
 
-    /// Reads recorded facts, strictly.
+    /// Parses recorded facts, strictly.
     pub fn parse(text: &[u8]) -> Result<Self, FactsError> {
         Self::from_value(jcs::parse(text)?)
     }
 
-    /// Reads facts out of a record, strictly.
+    /// Reads facts from a record, strictly.
     pub fn from_value(value: serde_json::Value) -> Result<Self, FactsError> {
         let facts: Self =
             serde_json::from_value(value).map_err(|error| FactsError::NotFacts(error.to_string()))?;
-        facts.checked()
+        facts.check_version()
     }
 
     /// The same facts, if this kernel can decide them.
-    pub(crate) fn checked(self) -> Result<Self, FactsError> {
+    pub(crate) fn check_version(self) -> Result<Self, FactsError> {
         if self.v == FACTS_VERSION { Ok(self) } else { Err(FactsError::Version(self.v)) }
     }
 }
@@ -230,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_have_one_form() {
+    fn facts_have_one_canonical_form() {
         let mut facts = Facts::of_call("main", "agent:main:cli:local:dm:op", "default", "read");
         facts.vetoes.push(Veto::new("scanner", &format!("a\nb{}", "x".repeat(500))));
         facts.exception_uses.insert("honeypot".to_owned(), 3);
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn l3_facts_of_another_form_are_refused() {
+    fn l3_facts_with_other_keys_or_versions_are_refused() {
         let text = String::from_utf8(Facts::of_call("a", "s", "m", "t").canonical().unwrap()).unwrap();
         for (from, to) in [
             ("\"v\":1", "\"v\":2"),

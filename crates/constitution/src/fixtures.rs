@@ -1,11 +1,12 @@
-//! Laws and calls that tests are made of.
+//! Laws and calls for tests.
 
 use std::collections::BTreeMap;
 
-use crate::bundle::{Constitution, Texts};
+use crate::bundle::Constitution;
 use crate::facts::Facts;
+use crate::texts::Texts;
 
-/// A mandate for everything there is a manifest for.
+/// A mandate for every tool that has a manifest.
 const ALL: &str = "---\ntools: browser, cron, edit, egress, exec, gateway, mcp, memory, message, nodes, read, search, send_message, \
                    spawn, web_fetch, web_search, write\n---\n";
 
@@ -20,7 +21,7 @@ pub(crate) fn law(settings: &str, rules: &str) -> Constitution {
     let policies = if rules.is_empty() {
         BTreeMap::new()
     } else {
-        [("house.cedar".to_owned(), rules.to_owned())].into()
+        [("rules.cedar".to_owned(), rules.to_owned())].into()
     };
     let law = (!settings.is_empty()).then(|| settings.to_owned());
     Constitution::new(Texts { law, policies, ..texts() }, &["unmanifested"]).unwrap()

@@ -1,4 +1,4 @@
-//! The name of a constitution, to the byte.
+//! The hash that names a constitution, and the version of the kernel in it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,18 +9,21 @@ use tribune_ledger::Cid;
 use tribune_ledger::cid::Domain;
 use tribune_ledger::jcs::{self, JcsError};
 
-use crate::bundle::Texts;
-use crate::kernel::KERNEL_VERSION;
+use crate::texts::Texts;
 
-/// Names a constitution to the byte: `b3:` and 64 lowercase hex digits, the text form of a CID.
+/// The version of the kernel. It counts up whenever a built-in manifest, the order of decisions or a kernel rule changes,
+/// so that a verdict of one kernel is never taken for a verdict of another.
+pub const KERNEL_VERSION: u32 = 5;
+
+/// The name of a constitution: `b3:` and 64 lowercase hex digits, the text form of a CID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ConstitutionHash(Cid);
 
-/// A text that is no constitution hash.
+/// The error for a text that is not a constitution hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a constitution hash is `b3:` followed by 64 lowercase hex digits")]
-pub struct NotAConstitutionHash;
+pub struct InvalidConstitutionHash;
 
 impl ConstitutionHash {
     /// BLAKE3 over the canonical form of all texts and the kernel's version.
@@ -33,7 +36,7 @@ impl ConstitutionHash {
     }
 }
 
-/// The bytes that a hash names.
+/// The bytes that the hash covers.
 pub(crate) fn canonical(texts: &Texts) -> Result<Vec<u8>, JcsError> {
     jcs::to_vec(&json!({
         "constitution": texts.constitution,
@@ -58,9 +61,9 @@ impl fmt::Debug for ConstitutionHash {
 }
 
 impl FromStr for ConstitutionHash {
-    type Err = NotAConstitutionHash;
+    type Err = InvalidConstitutionHash;
 
-    fn from_str(text: &str) -> Result<Self, NotAConstitutionHash> {
-        text.parse().map(Self).map_err(|_| NotAConstitutionHash)
+    fn from_str(text: &str) -> Result<Self, InvalidConstitutionHash> {
+        text.parse().map(Self).map_err(|_| InvalidConstitutionHash)
     }
 }

@@ -1,7 +1,7 @@
-//! What a session, a file, a memory or a mail carries about where its content came from.
+//! Taint labels: where the content of a session, a file, a memory or a mail comes from.
 //!
-//! Labels only ever sink: trust falls to the least that flowed in, and `private` stays set once it was. Raising one is
-//! a person's decision about a single call, and lives in that call's facts, never here.
+//! Labels only sink: trust falls to the least of all inputs, and `private` stays set. To raise one is a person's
+//! decision about a single call, which is in the facts of that call and never here.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,35 +12,35 @@ use crate::trust::Trust;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Labels {
-    /// The least trust of all that flowed in.
+    /// The least trust of all inputs.
     pub trust: Trust,
-    /// Whether private data flowed in.
+    /// Whether an input contained private data.
     pub private: bool,
 }
 
 impl Labels {
-    /// A session nobody has said anything in yet.
+    /// A session without any input.
     pub const FRESH: Self = Self { trust: Trust::Owner, private: false };
 
-    /// What has no label: nobody stands behind it.
+    /// Data without a label: its origin is unknown.
     pub const UNKNOWN: Self = Self { trust: Trust::Untrusted, private: false };
 
     pub const fn new(trust: Trust, private: bool) -> Self {
         Self { trust, private }
     }
 
-    /// Of data made from both.
+    /// The labels of data made from both.
     #[must_use]
     pub fn meet(self, other: Self) -> Self {
         Self { trust: self.trust.min(other.trust), private: self.private || other.private }
     }
 
-    /// Of what a tool returns: no better than the tool's word for its output, than what it was called with, and than
-    /// the stored data that it returned (`content`: the labels of the file, memory or mail it read, where there is
-    /// one). Without a manifest nobody vouches for the output.
+    /// The labels of a tool's output: no better than the manifest's `outputTrust`, and no better than the stored
+    /// data that the call returned (`content`: the labels of the file, memory or mail that it read, if any).
+    /// Without a manifest the output is untrusted and private.
     ///
-    /// What the tool fetched for the first time does not depend on the caller's words: a session's own trust is met
-    /// with this when the result enters its context.
+    /// The labels of the caller's words have no influence on new output. When the result enters the context of a
+    /// session, the caller meets the session's own labels with these.
     #[must_use]
     pub fn of_output(manifest: Option<&Manifest>, content: Option<Self>) -> Self {
         let own = manifest.map_or(Self::new(Trust::Untrusted, true), |manifest| {
@@ -49,13 +49,14 @@ impl Labels {
         content.map_or(own, |content| own.meet(content))
     }
 
-    /// Of what this session writes, remembers, mails or schedules: its own labels, whole.
+    /// The labels of what this session writes, remembers, mails or schedules: its own, unchanged.
     #[must_use]
     pub const fn of_written(self) -> Self {
         self
     }
 
-    /// Of a sub-agent's session at its start: its parent is an agent, so it is never the owner's own word.
+    /// The labels of a sub-agent's new session. Its parent is an agent, so its input is never the owner's own
+    /// words.
     #[must_use]
     pub fn of_spawned(self) -> Self {
         Self { trust: self.trust.min(Trust::Verified), private: self.private }

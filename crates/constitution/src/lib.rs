@@ -1,15 +1,15 @@
-//! The law an agent acts under.
+//! The law that an agent acts under.
 //!
-//! A [`Constitution`] is made from a house's texts: prose for everyone, mandates, manifests, settings and rules; its
-//! hash names them to the byte. It turns the [`Facts`] of a call into a [`Verdict`]: allow, ask a person, or deny, with
-//! the rules that spoke, why, and what would allow the call. The same law and the same facts always give the same
-//! verdict, so anyone can decide a recorded call again.
+//! A [`Constitution`] is made from texts: prose for every agent, mandates, manifests, settings and rules; its hash
+//! covers every byte of them. It turns the [`Facts`] of a call into a [`Verdict`]: allow, ask a person, or deny,
+//! with the rules, the reason, and what would allow the call. The same law and the same facts always give the same
+//! verdict, so a recorded call can be decided again.
 //!
-//! This crate is pure: it opens no file, reads no clock and starts nothing. Whoever loads the texts, gathers the facts
-//! and acts on the verdicts lives in `tribune-host`.
+//! This crate is pure: it opens no file, reads no clock and starts no thread or process. `tribune-host` loads the
+//! texts, gathers the facts and acts on the verdicts.
 //!
-//! Where to start reading: [`bundle`] for what is hashed, [`facts`] for what a decision may know, `decide` for the
-//! order of the rules, [`prompt`] for what an agent is told.
+//! Start with [`bundle`] for what is hashed, [`facts`] for what a decision knows, `decide` for the order of the
+//! rules, [`prompt`] for what an agent is told.
 
 mod address;
 pub mod args;
@@ -18,38 +18,41 @@ pub mod bundle;
 pub mod check;
 pub mod command;
 mod decide;
+pub mod decision_trace;
 pub mod examples;
 pub mod explain;
 pub mod facts;
 #[cfg(test)]
 mod fixtures;
+mod footer;
 pub mod hash;
-pub mod inquiry;
-pub mod kernel;
+pub mod json5;
 pub mod labels;
 pub mod mandate;
 pub mod manifest;
-pub mod nearest;
 mod paths;
 pub mod prompt;
 pub mod provenance;
-mod reading;
 pub mod rules;
 pub mod settings;
 pub mod suggest;
+pub mod suggest_name;
+mod text;
+pub mod texts;
+pub mod tool_names;
 pub mod trust;
 pub mod verdict;
 
+pub use self::json5::TextError;
 pub use args::{Args, CommandFacts};
 pub use backtest::{Backtest, backtest};
-pub use bundle::{Constitution, ConstitutionError, DEFAULT_CONSTITUTION, RuleHead, Texts};
+pub use bundle::{Constitution, ConstitutionError, RuleHead};
 pub use check::{Finding, Severity, check, check_agents};
+pub use decision_trace::{Outcome, TraceStep};
 pub use examples::Tested;
 pub use explain::Explanation;
 pub use facts::{AsAsked, Asking, Facts, FactsError, Provenance, SessionKind, Stage, Veto};
-pub use hash::ConstitutionHash;
-pub use inquiry::{Outcome, Step};
-pub use kernel::{BY_OPERATOR, EGRESS, KERNEL_VERSION, LAND, LISTED, MCP, MCP_SERVER, SPEND};
+pub use hash::{ConstitutionHash, KERNEL_VERSION};
 pub use labels::Labels;
 pub use mandate::{
     DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, RUN_MANDATE, RUN_MANDATE_TEXT,
@@ -57,8 +60,11 @@ pub use mandate::{
 };
 pub use manifest::{Capability, Effect, Manifest, Risk};
 pub use prompt::{AgentPrompt, ChannelClass, Disclosure, Stack};
-pub use reading::TextError;
+pub use texts::{DEFAULT_CONSTITUTION, Texts};
+pub use tool_names::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP, MCP_SERVER, SPEND};
+// The former path of `suggest_name`, which other crates still import.
 pub use settings::{Mode, Settings};
 pub use suggest::{Recorded, Suggestion, suggest};
+pub use suggest_name as nearest;
 pub use trust::Trust;
 pub use verdict::{Decision, Verdict};

@@ -1,4 +1,4 @@
-//! A mandate: which tools an agent may call, and the words that tell it so.
+//! A mandate: the tools that an agent may call, and the prose that says so.
 //!
 //! A mandate is a markdown file whose front matter names the tools:
 //!
@@ -9,33 +9,35 @@
 //! # What you are for
 //! ```
 //!
-//! The front matter is what the gate enforces; the prose is what the agent reads. Nothing here reads the file.
+//! The gate enforces the front matter; the agent reads the prose. Nothing here reads the file.
 
 use serde::Serialize;
 
-use crate::kernel::{MCP, MCP_SERVER};
-use crate::nearest::nearest;
-use crate::prompt;
+use crate::footer::{FOOTER, line_like_footer};
+use crate::suggest_name::nearest;
+use crate::text::sanitize;
+use crate::tool_names::{MCP, MCP_SERVER};
 
-/// Bytes of a mandate file: it is read in every session's prompt.
+/// Bytes of a mandate file: every session's prompt contains it.
 pub const MAX_MANDATE_BYTES: usize = 64 * 1024;
 
 /// Bytes of a mandate's name: a word, not a sentence.
 pub const MAX_NAME_BYTES: usize = 64;
 
-/// The mandate of whoever has no other.
+/// The mandate of an agent or caller that has no other.
 pub const DEFAULT_MANDATE: &str = "default";
 
-/// The default mandate as it is first written to a home.
+/// The default mandate that `tribune init` writes to a new home.
 pub const DEFAULT_MANDATE_TEXT: &str = include_str!("default_mandate.md");
 
-/// The mandate of what an operator runs in a box by their own hand, unless the house wrote another one.
+/// The mandate of a program that an operator starts in a sandbox with `tribune run`, unless the home has another
+/// text for it.
 pub const RUN_MANDATE: &str = "run";
 
-/// Its text, where the house wrote none.
+/// The text of the mandate `run`, if the home has none.
 pub const RUN_MANDATE_TEXT: &str = include_str!("run_mandate.md");
 
-/// The most that the mandate for strangers may allow.
+/// The tools that the mandate for anonymous callers may allow at most.
 pub const STRANGER_TOOLS: [&str; 3] = ["read", "search", "send_message"];
 
 /// Keys of the front matter.
@@ -44,17 +46,18 @@ const KEYS: [&str; 1] = ["tools"];
 /// The line before and after the front matter.
 const FENCE: &str = "---";
 
-/// What an agent may do.
+/// The tools that an agent may call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Mandate {
     pub name: String,
-    // INVARIANT: sorted, without duplicates, and each was known when the mandate was read.
+    // INVARIANT: sorted, without duplicates, and all known when the mandate was read.
     tools: Vec<String>,
-    /// What follows the front matter.
+    /// The text after the front matter.
     pub prose: String,
 }
 
-/// Why a text is no mandate. Each sentence ends with what to do; whoever knows the file puts its name before it.
+/// Why a text is not a mandate. Each sentence ends with the next step; the caller, which knows the file, puts its
+/// name before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MandateError {
     #[error(
@@ -80,19 +83,19 @@ pub enum MandateError {
     #[error("line {line}: unknown tool `{tool}`: {} tools are {}", meant(.nearest), .known.join(", "))]
     UnknownTool { line: usize, column: usize, tool: String, nearest: Option<String>, known: Vec<String> },
     #[error(
-        "line {line}: a line beginning with `{}` would pass for the end of the prompt: word it differently",
-        prompt::FOOTER
+        "line {line}: a line beginning with `{}` could be mistaken for the end of the prompt: rephrase it",
+        FOOTER
     )]
     Footer { line: usize },
     #[error(
-        "the mandate `default` is for strangers and may allow {} only, not {}: make another mandate for agents that need more",
+        "the mandate `default` is for anonymous callers and may allow {} only, not {}: make another mandate for agents that need more",
         listed_plain(&STRANGER_TOOLS), .beyond.join(", ")
     )]
     DefaultTooWide { beyond: Vec<String> },
 }
 
 impl MandateError {
-    /// The line that is wrong, or the first where it is the whole.
+    /// The line of the error; 1 if the whole text is wrong.
     pub const fn line(&self) -> usize {
         match self {
             Self::NotAKey { line, .. }
@@ -110,7 +113,7 @@ impl MandateError {
         }
     }
 
-    /// Where in the line, in characters from 1, or the first where it is all of it.
+    /// The column of the error in characters, from 1; 1 if the whole line is wrong.
     pub const fn column(&self) -> usize {
         match self {
             Self::EmptyTool { column, .. } | Self::UnknownTool { column, .. } => *column,
@@ -129,11 +132,11 @@ impl MandateError {
 }
 
 impl Mandate {
-    /// Reads a mandate. `known_tools` are all tools there are: a mandate that names another has a typing error, and
-    /// would otherwise be found out in the middle of a turn.
+    /// Parses a mandate. `known_tools` are all tools that exist: any other name is a typing error, which would
+    /// otherwise surface in the middle of a turn.
     pub fn parse(name: &str, text: &str, known_tools: &[&str]) -> Result<Self, MandateError> {
         if !is_name(name) {
-            return Err(MandateError::Name(shown(name)));
+            return Err(MandateError::Name(sanitize(name)));
         }
         if text.len() > MAX_MANDATE_BYTES {
             return Err(MandateError::TooLarge { bytes: text.len() });
@@ -152,7 +155,7 @@ impl Mandate {
             }
         }
         let tools = tools.ok_or(MandateError::NoTools)?;
-        if let Some(line) = prompt::line_like_footer(text) {
+        if let Some(line) = line_like_footer(text) {
             return Err(MandateError::Footer { line });
         }
         let prose: Vec<&str> = lines.map(|(_, line)| line).collect();
@@ -169,8 +172,8 @@ impl Mandate {
         self.tools.binary_search_by(|own| own.as_str().cmp(tool)).is_ok()
     }
 
-    /// The mandate named `default` is given to people nobody vouched for, so it stays within [`STRANGER_TOOLS`]. Other
-    /// mandates pass.
+    /// Checks that the mandate named `default` stays within [`STRANGER_TOOLS`], because anonymous callers get it.
+    /// Other mandates pass.
     pub fn check_default(&self) -> Result<(), MandateError> {
         let beyond: Vec<String> =
             self.tools.iter().filter(|tool| !STRANGER_TOOLS.contains(&tool.as_str())).cloned().collect();
@@ -181,7 +184,7 @@ impl Mandate {
     }
 }
 
-/// The tool that a mandate names for another: whoever may use a server's tools may have it started.
+/// The tool that stands for another in a mandate: who may use the tools of an MCP server may also start it.
 pub(crate) fn listed_as(tool: &str) -> &str {
     if tool == MCP_SERVER { MCP } else { tool }
 }
@@ -193,23 +196,30 @@ fn front_matter_line(
     tools: &mut Option<Vec<String>>,
 ) -> Result<(), MandateError> {
     let Some((key, value)) = text.split_once(':') else {
-        return Err(MandateError::NotAKey { line, text: shown(text.trim()) });
+        return Err(MandateError::NotAKey { line, text: sanitize(text.trim()) });
     };
     let (before, key) = (key.chars().count() + 1, key.trim());
     if key != "tools" {
         let nearest = nearest(key, &KEYS).map(str::to_owned);
-        return Err(MandateError::UnknownKey { line, key: shown(key), nearest });
+        return Err(MandateError::UnknownKey { line, key: sanitize(key), nearest });
     }
     if tools.is_some() {
-        return Err(MandateError::DuplicateKey { line, key: shown(key) });
+        return Err(MandateError::DuplicateKey { line, key: sanitize(key) });
     }
-    *tools = Some(tool_list((line, before), value, known_tools)?);
+    *tools = Some(tool_list(ListPosition { line, before }, value, known_tools)?);
     Ok(())
 }
 
-/// An empty list is a mandate to talk only. `before` are the characters of the line before it.
+/// Where a list of tools begins.
+struct ListPosition {
+    line: usize,
+    /// The characters of the line before the list.
+    before: usize,
+}
+
+/// Parses a list of tools. An empty list is a mandate without tools.
 fn tool_list(
-    (line, before): (usize, usize),
+    ListPosition { line, before }: ListPosition,
     value: &str,
     known_tools: &[&str],
 ) -> Result<Vec<String>, MandateError> {
@@ -228,7 +238,7 @@ fn tool_list(
             return Err(MandateError::UnknownTool {
                 line,
                 column,
-                tool: shown(tool),
+                tool: sanitize(tool),
                 nearest: nearest(tool, known_tools).map(str::to_owned),
                 known: known_tools.iter().map(|&known| known.to_owned()).collect(),
             });
@@ -246,22 +256,7 @@ fn is_name(name: &str) -> bool {
     name.len() <= MAX_NAME_BYTES && name.bytes().next().is_some_and(first) && name.bytes().all(word)
 }
 
-/// A text from outside in a message: short, and on one line.
-pub(crate) fn shown(text: &str) -> String {
-    const MAX_SHOWN_CHARS: usize = 64;
-    let mut chars = text.chars();
-    let mut short: String = chars
-        .by_ref()
-        .take(MAX_SHOWN_CHARS)
-        .map(|c| if prompt::breaks_line(c) { '\u{FFFD}' } else { c })
-        .collect();
-    if chars.next().is_some() {
-        short.push('…');
-    }
-    short
-}
-
-/// The guess, and the article that the sentence goes on with.
+/// The suggestion, and the article that the sentence continues with.
 fn meant(nearest: &Option<String>) -> String {
     nearest.as_ref().map_or_else(|| "the".to_owned(), |name| format!("did you mean `{name}`? The"))
 }

@@ -25,7 +25,7 @@ fn a_mandate_is_read() {
 }
 
 #[test]
-fn refusals_are_sentences() {
+fn errors_are_sentences() {
     for (text, said) in [
         (
             "# Clerk\n",
@@ -58,7 +58,7 @@ fn refusals_are_sentences() {
         ),
         (
             "---\ntools: read\n---\nA\n  Constitution_Hash: b3:00\n",
-            "line 5: a line beginning with `constitution_hash:` would pass for the end of the prompt: word it differently",
+            "line 5: a line beginning with `constitution_hash:` could be mistaken for the end of the prompt: rephrase it",
         ),
     ] {
         assert_eq!(refusal(text), said, "{text:?}");
@@ -88,12 +88,12 @@ fn the_default_mandate_stays_narrow() {
     let refused = Mandate::parse(DEFAULT_MANDATE, wide, &TOOLS).unwrap().check_default().unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "the mandate `default` is for strangers and may allow read, search, send_message only, not exec, write: make another mandate for agents that need more"
+        "the mandate `default` is for anonymous callers and may allow read, search, send_message only, not exec, write: make another mandate for agents that need more"
     );
     assert_eq!(parse(wide).unwrap().check_default(), Ok(()));
 }
 
-/// Whatever the text, there is a mandate within the known tools or a refusal on one line.
+/// Every text is either a mandate within the known tools or an error of one line.
 #[test]
 fn no_text_breaks_the_parser() {
     let pieces = [

@@ -1,8 +1,8 @@
-//! Paths as words: what a path says before anyone opens it.
+//! Lexical path normalization, without access to the file system.
 
-/// The path without `.`, `..` and doubled slashes, and whether it leaves the workspace it is relative to. A path that
-/// leaves keeps its `..` in front, or is absolute; backslashes are part of a name, as they are to the kernel.
-pub(crate) fn normalised(path: &str) -> (String, bool) {
+/// The path without `.`, `..` and repeated slashes, and whether it leaves the workspace that it is relative to. A
+/// path that leaves keeps its leading `..`, or is absolute. A backslash is part of a name, as for the kernel.
+pub(crate) fn normalize(path: &str) -> (String, bool) {
     let absolute = path.starts_with('/');
     let mut kept: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_told_apart_by_their_words() {
+    fn paths_are_normalized_lexically() {
         for (path, normal, outside) in [
             ("notes.txt", "notes.txt", false),
             ("./a//b/./c/", "a/b/c", false),
@@ -47,7 +47,7 @@ mod tests {
             ("a\\..\\b", "a\\..\\b", false),
             ("...", "...", false),
         ] {
-            assert_eq!(normalised(path), (normal.to_owned(), outside), "{path:?}");
+            assert_eq!(normalize(path), (normal.to_owned(), outside), "{path:?}");
         }
     }
 }

@@ -1,26 +1,26 @@
-//! Whether an argument is the owner's: a whole value that stands as such in the owner's own words.
+//! Whether an argument is the owner's: its whole value appears as such in the owner's own words.
 //!
 //! Untrusted text can make an agent call a tool, but it cannot make the owner have written the argument. So that it
-//! cannot borrow the owner's letters either, only whole tokens, whole lines and quoted phrases count, byte for byte:
-//! never a part of a word, a number inside a date, a word of ordinary prose, or a letter that merely looks the same. What
-//! is carried out as a command or a task is the owner's only if it is set apart: "note the date" does not run `date`.
+//! cannot borrow parts of the owner's text either, only whole tokens, whole lines and quoted phrases count, byte
+//! for byte: never a part of a word, a number inside a date, a word of ordinary prose, or a character that only
+//! looks the same. An argument that is an instruction (a command, a task) must be set apart: "note the date" does
+//! not run `date`.
 
 use serde_json::Value;
 
 /// Characters below which a word is too common to prove anything.
 const MIN_CHARS: usize = 4;
 
-/// What a tool does with its arguments.
+/// How a tool uses its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TakenAs {
-    /// Names of things: files, hosts, people.
+    /// As names of things: files, hosts, people.
     Names,
-    /// What is to be done: a command, a task for another agent, an order to the daemon or to a device.
+    /// As instructions: a command, a task for another agent, an order to the daemon or to a device.
     Orders,
 }
 
-/// Whether every value in `value` stands in one of the owner's texts. Where there is no value at all, nothing is the
-/// owner's.
+/// Whether every value in `value` appears in one of the owner's texts. False if there is no value at all.
 pub fn is_owners(value: &Value, taken_as: TakenAs, owner_texts: &[&str]) -> bool {
     let mut leaves = 0_usize;
     all_owned(value, taken_as, owner_texts, &mut leaves) && leaves > 0
@@ -32,7 +32,7 @@ fn all_owned(value: &Value, taken_as: TakenAs, texts: &[&str], leaves: &mut usiz
         stands(text, plain, taken_as, texts)
     };
     match value {
-        // No value: there is nothing that anyone could have chosen.
+        // Nothing that anyone could have chosen.
         Value::Null => true,
         Value::Bool(flag) => leaf(if *flag { "true" } else { "false" }, true),
         Value::Number(number) => leaf(&number.to_string(), true),
@@ -45,7 +45,7 @@ fn all_owned(value: &Value, taken_as: TakenAs, texts: &[&str], leaves: &mut usiz
     }
 }
 
-/// Whether `value` stands in a text; a `plain` one only alone within quotes or backticks.
+/// Whether `value` appears in a text; a `plain` one only alone between quotes or backticks.
 fn stands(value: &str, plain: bool, taken_as: TakenAs, texts: &[&str]) -> bool {
     if value.trim().is_empty() {
         return false;
@@ -64,17 +64,17 @@ fn stands(value: &str, plain: bool, taken_as: TakenAs, texts: &[&str]) -> bool {
     })
 }
 
-/// Whether a value could be a word of any sentence, or several: nothing in it shows that it is a name.
+/// Whether a value could be one or several words of any sentence: nothing shows that it is a name.
 fn is_prose(value: &str) -> bool {
     value.contains(char::is_whitespace) || value.chars().all(char::is_alphabetic)
 }
 
-/// Whether some occurrence of `value` is bounded as `before` and `after` ask; they see the texts on either side.
+/// Whether `bounded` accepts an occurrence of `value`; it gets the text before and after it.
 fn occurs(value: &str, text: &str, bounded: impl Fn(&str, &str) -> bool) -> bool {
     text.match_indices(value).any(|(at, _)| bounded(&text[..at], &text[at + value.len()..]))
 }
 
-/// A whole token: between whitespace, quotes and brackets, with at most one mark of punctuation behind it.
+/// A whole token: between whitespace, quotes and brackets, followed by at most one punctuation mark.
 fn is_token(value: &str, text: &str) -> bool {
     occurs(value, text, |before, after| {
         let begins = before.chars().next_back().is_none_or(delimits);
@@ -85,7 +85,7 @@ fn is_token(value: &str, text: &str) -> bool {
     })
 }
 
-/// Alone between a pair of quotes or backticks on one line, whose opening mark does not itself end a word.
+/// Alone between a pair of quotes or backticks on one line. The opening mark must not end a word.
 fn is_quoted(value: &str, text: &str) -> bool {
     const PAIRS: [(char, char); 6] = [
         ('"', '"'),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_the_owners_only_if_it_is_set_apart() {
+    fn an_instruction_is_the_owners_only_if_it_is_set_apart() {
         let orders =
             |text: &str, command: &str| is_owners(&json!({"command": command}), TakenAs::Orders, &[text]);
         for text in ["run `make`", "make", "do this:\n  make\nthanks", "```\nmake\n```", "run \"make\" now"] {
@@ -144,7 +144,7 @@ mod tests {
         for text in ["please make the page shorter", "run make", "make: it is a verb", "make, then"] {
             assert!(!orders(text, "make"), "{text:?}");
         }
-        // Someone who speaks of a script has not asked for it to be run.
+        // To mention a script is not to ask for its execution.
         assert!(!orders("what does ./build.sh do?", "./build.sh"));
         assert!(orders("run `./build.sh`", "./build.sh"));
     }
@@ -201,7 +201,7 @@ mod tests {
             assert!(!owns(text, value.clone()), "{text:?} {value}");
         }
         assert!(!is_owners(&json!("notes.txt"), TakenAs::Names, &[]));
-        // Two texts do not make one value.
+        // Two texts do not combine to one value.
         assert!(!is_owners(&json!("one two"), TakenAs::Names, &["one", "two"]));
     }
 }

@@ -1,7 +1,7 @@
-//! The narrowest rules that would have saved people questions they always answered with yes.
+//! The narrowest rules that would have saved people the questions that they always answered with yes.
 //!
-//! Only the approval of a side effect can be waived by a rule, so only calls that were asked about for that reason
-//! alone are looked at. Each suggestion comes with what it would have changed.
+//! A rule can only waive the approval of a side effect, so only calls that were asked about for that reason alone
+//! are considered. Each suggestion contains a backtest.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::facts::{Facts, Stage};
 use crate::trust::Trust;
 use crate::verdict::{Decision, Verdict};
 
-/// Suggestions at once: each is read and tried.
+/// Suggestions of one run: a person reads each of them, and each is backtested.
 const MAX_SUGGESTIONS: usize = 10;
 
 /// The file that suggested rules are tried in.
@@ -25,7 +25,7 @@ const FILE: &str = "suggested.cedar";
 pub struct Recorded {
     pub facts: Facts,
     pub verdict: Verdict,
-    /// What a person decided, if one was asked: whether it was allowed.
+    /// Whether a person allowed it, if one was asked.
     pub answer: Option<bool>,
 }
 
@@ -37,14 +37,14 @@ pub struct Suggestion {
     pub rule: String,
     /// Questions about such calls that people answered with yes; none was answered with no.
     pub saved: u64,
-    /// What the rule cannot tell apart, where that matters.
+    /// What the rule cannot distinguish, if that matters.
     pub caution: Option<String>,
-    /// The whole record under the present law with this rule.
+    /// All recorded calls under the present law with this rule.
     pub backtest: Backtest,
 }
 
-/// Calls that a rule cannot tell apart.
-struct Group<'a> {
+/// Calls that a rule cannot distinguish.
+struct CallGroup<'a> {
     example: &'a Facts,
     trust: Trust,
     private: bool,
@@ -54,14 +54,14 @@ struct Group<'a> {
 
 /// Suggests rules that would each have saved at least `least` questions, the most useful first.
 pub fn suggest(law: &Constitution, history: &[Recorded], least: u64) -> Vec<Suggestion> {
-    let mut groups: BTreeMap<Vec<u8>, Group<'_>> = BTreeMap::new();
+    let mut groups: BTreeMap<Vec<u8>, CallGroup<'_>> = BTreeMap::new();
     for recorded in history {
         let (facts, verdict) = (&recorded.facts, &recorded.verdict);
         let waivable = verdict.decision == Decision::Ask && verdict.rules == ["effect.side_effect"];
         let (Some(allowed), true, Stage::Call) = (recorded.answer, waivable, facts.stage) else { continue };
-        // What a rule cannot look at it cannot tell apart.
-        let Some(key) = key(facts).filter(|_| facts.args.unseen.is_empty()) else { continue };
-        let group = groups.entry(key).or_insert(Group {
+        // A rule cannot read these attributes, so it cannot distinguish the calls by them.
+        let Some(key) = grouping_key(facts).filter(|_| facts.args.unseen.is_empty()) else { continue };
+        let group = groups.entry(key).or_insert(CallGroup {
             example: facts,
             trust: facts.labels.trust,
             private: false,
@@ -76,15 +76,15 @@ pub fn suggest(law: &Constitution, history: &[Recorded], least: u64) -> Vec<Sugg
             group.refused += 1;
         }
     }
-    // What someone once refused is not for a rule to allow.
-    let mut groups: Vec<Group<'_>> =
+    // A rule must not allow what a person once denied.
+    let mut groups: Vec<CallGroup<'_>> =
         groups.into_values().filter(|group| group.refused == 0 && group.allowed >= least.max(1)).collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.allowed));
     groups.iter().take(MAX_SUGGESTIONS).filter_map(|group| group.suggestion(law, history)).collect()
 }
 
-/// What a rule can tell calls apart by.
-fn key(facts: &Facts) -> Option<Vec<u8>> {
+/// The facts that a rule can distinguish calls by.
+fn grouping_key(facts: &Facts) -> Option<Vec<u8>> {
     let mut same = Facts::of_call(&facts.agent, "", facts.mandates.first()?, &facts.tool);
     same.channel.clone_from(&facts.channel);
     same.kind = facts.kind;
@@ -92,7 +92,7 @@ fn key(facts: &Facts) -> Option<Vec<u8>> {
     same.canonical().ok()
 }
 
-impl Group<'_> {
+impl CallGroup<'_> {
     fn suggestion(&self, law: &Constitution, history: &[Recorded]) -> Option<Suggestion> {
         let rule = self.rule(law);
         let mut texts = law.texts().clone();
@@ -137,7 +137,7 @@ impl Group<'_> {
     }
 }
 
-/// A condition for each attribute of the arguments, so that nothing else is meant.
+/// A condition for each attribute of the arguments, so that the rule matches nothing else.
 fn attributes(args: &Args) -> Vec<String> {
     let text = |name: &str, value: &Option<String>| {
         value.as_ref().map(|value| format!("context has {name} && context.{name} == {value:?}"))
@@ -179,7 +179,7 @@ mod tests {
     use crate::fixtures::{call, law};
 
     #[test]
-    fn what_was_always_allowed_is_suggested_narrowly() {
+    fn always_approved_calls_become_narrow_suggestions() {
         let law = law("", "@id(\"keep\") forbid(principal, action == Tribune::Action::\"nodes\", resource);");
         let recorded = |programs: &[&str], answer: Option<bool>| {
             let mut facts = call("exec");

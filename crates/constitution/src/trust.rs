@@ -1,17 +1,17 @@
-//! How far a text, a result or a session may be believed: four steps, and nothing between them.
+//! Trust in the content of a text, a result or a session: four levels.
 
 use serde::{Deserialize, Serialize};
 
-/// Who stands behind a piece of data. A larger one is believed further; data joined from several pieces has the least
-/// of them.
+/// The origin of a piece of data. A larger value means more trust; data made from several pieces has the least of
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trust {
-    /// Anyone may have written it: pages, mail from strangers, output without a label.
+    /// Written by anyone: pages, mail from unknown senders, output without a label.
     Untrusted,
-    /// Written by someone who was let in, but not vouched for.
+    /// Written by someone who has access, but for whom no one vouches.
     Community,
-    /// From a known source, or from another agent of this house.
+    /// From a known source, or from another agent of this instance.
     Verified,
     /// The owner's own words.
     Owner,
@@ -20,7 +20,7 @@ pub enum Trust {
 impl Trust {
     pub const ALL: [Self; 4] = [Self::Untrusted, Self::Community, Self::Verified, Self::Owner];
 
-    /// The word it has in files and records.
+    /// The word in files and records.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Untrusted => "untrusted",
@@ -30,7 +30,7 @@ impl Trust {
         }
     }
 
-    /// 0 for untrusted to 3 for owner: what operators' rules compare.
+    /// 0 for untrusted to 3 for owner: the number that operators' rules compare.
     pub const fn level(self) -> u8 {
         match self {
             Self::Untrusted => 0,

@@ -1,8 +1,8 @@
-//! What is answered when a call was decided. A denial is an answer, not an error.
+//! The verdict about a call. A denial is a value, not an error.
 
 use serde::{Deserialize, Serialize};
 
-/// Whether a call may run. A larger one is stricter.
+/// Whether a call may run. A larger value is stricter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -13,7 +13,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// The word it has in records.
+    /// The word in records.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -28,18 +28,19 @@ impl Decision {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Verdict {
     pub decision: Decision,
-    /// Which rules spoke, such as `mandate.not_listed`; stable, for the record and for machines. In audit mode, those
-    /// that would have spoken.
+    /// The rules that made the decision, such as `mandate.not_listed`; stable, for the record and for machines. In
+    /// audit mode, those that would have made it.
     pub rules: Vec<String>,
-    /// Why, as a sentence for whoever asked.
+    /// The reason, as a sentence for the caller.
     pub reason: String,
-    /// What would have to be different, where anything would help.
+    /// What would have to change for the call to be allowed, if anything helps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub would_allow: Option<String>,
-    /// In audit mode: what would have been decided. Rules and reason are that decision's.
+    /// In audit mode: what would have been decided. Rules and reason belong to that decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audited: Option<Decision>,
-    /// What stood in for a person: `approval.<id>`, `grant.<id>`, `exception.<id>` or `permit.<id>`.
+    /// The waiver that replaced a person's approval: `approval.<id>`, `grant.<id>`, `exception.<id>` or
+    /// `permit.<id>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waived_by: Option<String>,
 }
@@ -75,7 +76,7 @@ impl Verdict {
         }
     }
 
-    /// Whether a tool with this verdict is shown to an agent: a call that a person may still allow can be made.
+    /// Whether an agent is offered a tool with this verdict: a call that a person may still allow can be made.
     pub const fn is_offered(&self) -> bool {
         match self.decision {
             Decision::Allow | Decision::Ask => true,
@@ -83,12 +84,12 @@ impl Verdict {
         }
     }
 
-    /// What the law says, whether or not it was enforced.
+    /// The decision of the law, whether or not it was enforced.
     pub fn enforced(&self) -> Decision {
         self.audited.unwrap_or(self.decision)
     }
 
-    /// The rules in one word each, for a line of text.
+    /// The ids of the rules, for a line of text.
     pub fn rule_list(&self) -> String {
         self.rules.join(", ")
     }

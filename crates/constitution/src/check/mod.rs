@@ -1,27 +1,28 @@
-//! Looks through a house's texts for what is wrong or does nothing, before they are in force.
+//! Lints for a law: finds what is wrong or has no effect in its texts before they are in force.
 
-mod constants;
-mod needless;
+mod impossible_values;
+mod redundant_rules;
 mod rules;
 
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::bundle::{Constitution, ConstitutionError, Texts};
+use crate::bundle::{Constitution, ConstitutionError};
+use crate::json5::{self, TextError};
 use crate::manifest::{Effect, Manifest};
-use crate::nearest::nearest;
 use crate::prompt::ChannelClass;
-use crate::reading::{self, TextError};
 use crate::settings::SETTINGS_FILE;
+use crate::suggest_name::nearest;
+use crate::texts::Texts;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The texts are refused.
     Error,
-    /// The texts hold, but a part of them does not do what it seems to.
+    /// The texts are valid, but a part of them has not the effect that it seems to have.
     Warning,
 }
 
@@ -34,14 +35,14 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Something to mend. Line and column count from 1.
+/// Something to fix. Line and column count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Finding {
     pub file: String,
     pub line: usize,
     pub column: usize,
     pub severity: Severity,
-    /// A sentence that ends with what to do.
+    /// A sentence that ends with the next step.
     pub message: String,
 }
 
@@ -58,60 +59,61 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the texts; `known_tools` are the tools of the program. Without findings there is nothing to mend. Sorted by
-/// file and place.
+/// Checks the texts; `known_tools` are the tools of the program. Sorted by file and position.
 pub fn check(texts: &Texts, known_tools: &[&str]) -> Vec<Finding> {
     let mut findings = match Constitution::new(texts.clone(), known_tools) {
         Ok(law) => {
-            let mut findings = rules::of_rules(&law);
-            findings.extend(of_manifests(&law, known_tools));
-            findings.extend(of_exceptions(&law));
-            findings.extend(of_channels(&law));
+            let mut findings = rules::check_rules(&law);
+            findings.extend(check_manifests(&law, known_tools));
+            findings.extend(check_exceptions(&law));
+            findings.extend(check_channels(&law));
             findings
         }
-        Err(error) => errors(error),
+        Err(error) => findings_of(error),
     };
     findings.sort();
     findings
 }
 
-/// Rules of a law that are for an agent which is not among `agents`: those of the roster, which is no part of the law.
+/// Rules for an agent that is not among `agents`, the agents of the roster. The roster is not part of the law.
 pub fn check_agents(law: &Constitution, agents: &[&str]) -> Vec<Finding> {
-    rules::of_agents(law, agents)
+    rules::check_agents(law, agents)
 }
 
-fn errors(error: ConstitutionError) -> Vec<Finding> {
-    let placed = |file: String, (line, column): (usize, usize), message: String| {
-        vec![Finding { file, line, column, severity: Severity::Error, message }]
+/// The findings for texts that are refused.
+fn findings_of(error: ConstitutionError) -> Vec<Finding> {
+    let severity = Severity::Error;
+    let whole = |file: &str, line: usize, message: String| {
+        vec![Finding { file: file.to_owned(), line, column: 1, severity, message }]
     };
-    let whole = |file: String, line: usize, message: String| placed(file, (line, 1), message);
     match error {
-        ConstitutionError::Several(errors) => errors.into_iter().flat_map(self::errors).collect(),
-        ConstitutionError::Text(error) => vec![Finding::of_text(error, Severity::Error)],
+        ConstitutionError::Several(errors) => errors.into_iter().flat_map(findings_of).collect(),
+        ConstitutionError::Text(error) => vec![Finding::of_text(error, severity)],
         ConstitutionError::Mandate { name, error } => {
-            // The place says the line already.
+            // The finding has the line already.
             let (line, message) = (error.line(), error.to_string());
             let message = message.strip_prefix(&format!("line {line}: ")).unwrap_or(&message);
-            placed(format!("mandates/{name}.md"), (line, error.column()), message.to_owned())
+            let (file, column) = (format!("mandates/{name}.md"), error.column());
+            vec![Finding { file, line, column, severity, message: message.to_owned() }]
         }
-        ConstitutionError::TooManyMandates => whole("mandates".to_owned(), 1, error.to_string()),
-        ConstitutionError::TooManyManifests => whole("manifests".to_owned(), 1, error.to_string()),
-        ConstitutionError::Footer { line } => whole("constitution.md".to_owned(), line, error.to_string()),
+        ConstitutionError::TooManyMandates => whole("mandates", 1, error.to_string()),
+        ConstitutionError::TooManyManifests => whole("manifests", 1, error.to_string()),
+        ConstitutionError::Footer { line } => whole("constitution.md", line, error.to_string()),
         ConstitutionError::TooLarge { .. } | ConstitutionError::Empty | ConstitutionError::Canonical(_) => {
-            whole("constitution.md".to_owned(), 1, error.to_string())
+            whole("constitution.md", 1, error.to_string())
         }
     }
 }
 
 /// Whether calls of the tool need an approval that a permit can waive.
-fn asks(manifest: Option<&Manifest>) -> bool {
+fn needs_approval(manifest: Option<&Manifest>) -> bool {
     manifest.is_some_and(|manifest| match manifest.effect {
         Effect::SideEffect => true,
         Effect::ReadOnly | Effect::DraftOnly => false,
     })
 }
 
-fn of_manifests(law: &Constitution, known_tools: &[&str]) -> Vec<Finding> {
+fn check_manifests(law: &Constitution, known_tools: &[&str]) -> Vec<Finding> {
     let own = law.texts().manifests.keys().map(String::as_str);
     let strange = own.filter(|tool| !known_tools.contains(tool) && Manifest::built_in(tool).is_none());
     let finding = |tool: &str| {
@@ -130,24 +132,25 @@ fn of_manifests(law: &Constitution, known_tools: &[&str]) -> Vec<Finding> {
     strange.map(finding).collect()
 }
 
-/// Exceptions that cover nothing a person would be asked about.
-fn of_exceptions(law: &Constitution) -> Vec<Finding> {
+/// Exceptions for calls that need no approval anyway.
+fn check_exceptions(law: &Constitution) -> Vec<Finding> {
     let Some(text) = &law.texts().law else { return Vec::new() };
     let all = law.settings().exceptions.iter().enumerate();
-    let idle = all.filter(|(_, own)| !asks(law.manifest(&own.tool)) && own.min_input_trust.is_none());
+    let idle =
+        all.filter(|(_, own)| !needs_approval(law.manifest(&own.tool)) && own.min_input_trust.is_none());
     idle.map(|(index, own)| {
         let message = format!(
             "is for `{}`, whose calls need no approval, so the exception `{}` covers nothing: remove it, or name a tool with side effects",
             own.tool, own.id
         );
-        let place = reading::refusal(SETTINGS_FILE, text, &format!("exceptions[{index}].tool"), message);
+        let place = json5::error_at_path(SETTINGS_FILE, text, &format!("exceptions[{index}].tool"), message);
         Finding::of_text(place, Severity::Warning)
     })
     .collect()
 }
 
-/// Channels that are given one of our classes, and keep a stricter one.
-fn of_channels(law: &Constitution) -> Vec<Finding> {
+/// Channels that are assigned a built-in class but keep a stricter one.
+fn check_channels(law: &Constitution) -> Vec<Finding> {
     let Some(text) = &law.texts().law else { return Vec::new() };
     let found = law.settings().channels.classes.iter().filter_map(|(channel, name)| {
         let wanted = ChannelClass::named(name)?.as_str();
@@ -156,7 +159,7 @@ fn of_channels(law: &Constitution) -> Vec<Finding> {
             "gives up what `{kept}` insists on, so the channel stays `{kept}`: name that class, or one of your own"
         );
         let place =
-            || reading::refusal(SETTINGS_FILE, text, &format!("channels.classes.{channel}"), message);
+            || json5::error_at_path(SETTINGS_FILE, text, &format!("channels.classes.{channel}"), message);
         (wanted != kept).then(|| Finding::of_text(place(), Severity::Warning))
     });
     found.collect()
@@ -169,7 +172,7 @@ mod tests {
 
     #[test]
     fn channels_that_cannot_be_relaxed_are_found() {
-        let law = "{\n  channels: { classes: { telegram: \"cli_local\", teapot: \"internal\", cli: \"house\" } },\n}";
+        let law = "{\n  channels: { classes: { telegram: \"cli_local\", teapot: \"internal\", cli: \"local\" } },\n}";
         let found = check(&Texts { law: Some(law.to_owned()), ..texts() }, &[]);
         let found: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_found_at_its_place_and_once() {
+    fn an_error_is_found_once_at_its_position() {
         let mut texts = Texts { law: Some("{\n  approvals: {\n".to_owned()), ..Texts::built_in() };
         texts.mandates.insert("dev".to_owned(), "---\n tools: read, deploy,  raed\n---\n".to_owned());
         texts.manifests.insert("deploy".to_owned(), "{\n  \"id\": \"deploy\"".to_owned());
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_for_an_agent_that_is_not_there_are_found() {
+    fn rules_for_an_unknown_agent_are_found() {
         let mut texts = Texts::built_in();
         let rule = |agent: &str| {
             let action = "action == Tribune::Action::\"read\"";
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_and_manifests_for_nobody_are_found() {
+    fn unreachable_rules_and_manifests_are_found() {
         let mut texts = Texts::built_in();
         let rule = "@id(\"a\") forbid(principal, action == Tribune::Action::\"exec\", resource);";
         texts.policies.insert("a.cedar".to_owned(), rule.to_owned());

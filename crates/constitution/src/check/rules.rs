@@ -1,39 +1,41 @@
-//! What is strange about rules that are valid: those that do nothing, permit everything, or carry annotations that mean
-//! nothing.
+//! Findings about valid rules: rules without an effect, rules that permit everything, and unknown annotations.
 
 use std::collections::BTreeSet;
 
-use super::needless::{Needless, Rules, Worlds};
-use super::{Finding, Severity, asks, constants};
+use super::redundant_rules::{Redundancy, RuleComparison, RuleDomains};
+use super::{Finding, Severity, impossible_values, needs_approval};
 use crate::bundle::Constitution;
 use crate::examples;
-use crate::kernel::{LAND, MCP, MCP_SERVER, SPEND};
-use crate::mandate::shown;
-use crate::reading::suggestion;
-use crate::rules::Rule;
+use crate::rules::{Rule, SourcePosition};
+use crate::suggest_name::suggestion;
+use crate::text::sanitize;
+use crate::tool_names::{LAND, MCP, MCP_SERVER, SPEND};
 
-pub(super) fn of_rules(law: &Constitution) -> Vec<Finding> {
-    let worlds = Worlds::of(law);
-    let rules = Rules::new(law.rules().all(), &worlds);
-    let needless = rules.needless();
+pub(super) fn check_rules(law: &Constitution) -> Vec<Finding> {
+    let domains = RuleDomains::of(law);
+    let rules = RuleComparison::new(law.rules().all(), &domains);
+    let redundant = rules.find_redundant();
     let of_mandates = law.mandates().values().flat_map(|mandate| mandate.tools().iter().map(String::as_str));
-    // These are the house's own calls, which no mandate has to name.
+    // Calls of the daemon, which no mandate has to name.
     let mut mandated: BTreeSet<&str> = of_mandates.chain([SPEND, LAND]).collect();
     if mandated.contains(MCP) {
         mandated.insert(MCP_SERVER);
     }
     let mut findings = Vec::new();
-    for (at, (rule, needless)) in law.rules().all().iter().zip(needless).enumerate() {
-        findings.extend(rule.noticed.iter().map(|error| Finding::of_text(error.clone(), Severity::Warning)));
-        findings.extend(of_annotations(law, rule));
-        findings
-            .extend(constants::of_rule(law, rule).into_iter().map(|message| finding(rule, None, message)));
+    for (at, (rule, redundant)) in law.rules().all().iter().zip(redundant).enumerate() {
+        findings.extend(rule.warnings.iter().map(|error| Finding::of_text(error.clone(), Severity::Warning)));
+        findings.extend(check_annotations(law, rule));
+        findings.extend(
+            impossible_values::find_impossible_values(law, rule)
+                .into_iter()
+                .map(|message| finding(rule, None, message)),
+        );
         let messages = [
-            no_id(rule),
-            for_nobody(law, rule, &mandated, &rules, at),
-            looks_at_approval(rule)
-                .or_else(|| needless.and_then(|why| does_nothing(law, rule, why)))
-                .or_else(|| blanket(law, rule, &rules, at)),
+            missing_id(rule),
+            unreachable_or_idle(law, rule, &mandated, &rules, at),
+            reads_approval(rule)
+                .or_else(|| redundant.and_then(|why| redundant_message(law, rule, why)))
+                .or_else(|| permits_everything(law, rule, &rules, at)),
         ];
         findings.extend(messages.into_iter().flatten().map(|message| finding(rule, None, message)));
     }
@@ -41,14 +43,14 @@ pub(super) fn of_rules(law: &Constitution) -> Vec<Finding> {
 }
 
 /// Rules for an agent that is not among `agents`.
-pub(super) fn of_agents(law: &Constitution, agents: &[&str]) -> Vec<Finding> {
+pub(super) fn check_agents(law: &Constitution, agents: &[&str]) -> Vec<Finding> {
     let rules = law.rules().all().iter();
     let strange = rules.filter_map(|rule| {
-        let agent = rule.guard.agent().filter(|agent| !agents.contains(agent))?;
+        let agent = rule.prefilter.agent().filter(|agent| !agents.contains(agent))?;
         let message = format!(
             "the rule `{}` is for the agent `{}`, which is not in the roster: {}",
             rule.id,
-            shown(agent),
+            sanitize(agent),
             suggestion(agent, agents, "agents")
         );
         Some(finding(rule, None, message))
@@ -58,25 +60,25 @@ pub(super) fn of_agents(law: &Constitution, agents: &[&str]) -> Vec<Finding> {
 
 /// A finding about a rule, at one of its annotations or at its beginning.
 fn finding(rule: &Rule, annotation: Option<&str>, message: String) -> Finding {
-    let place = annotation.and_then(|name| rule.annotations.get(name));
-    let (line, column) = place.copied().unwrap_or((rule.line, rule.column));
+    let of_annotation = annotation.and_then(|name| rule.annotations.get(name));
+    let SourcePosition { line, column } = of_annotation.copied().unwrap_or(rule.position);
     Finding { file: rule.file.clone(), line, column, severity: Severity::Warning, message }
 }
 
-fn no_id(rule: &Rule) -> Option<String> {
+fn missing_id(rule: &Rule) -> Option<String> {
     let id = &rule.id;
-    rule.unnamed.then(|| {
+    rule.is_unnamed.then(|| {
         format!(
-            "the rule has no id and is called `{id}` after its place, which changes when rules move: put `@id(\"…\")` before it"
+            "the rule has no id and is called `{id}` after its position, which changes when rules move: put `@id(\"…\")` before it"
         )
     })
 }
 
-fn for_nobody(
+fn unreachable_or_idle(
     law: &Constitution,
     rule: &Rule,
     mandated: &BTreeSet<&str>,
-    rules: &Rules<'_>,
+    rules: &RuleComparison<'_>,
     at: usize,
 ) -> Option<String> {
     let id = &rule.id;
@@ -86,7 +88,8 @@ fn for_nobody(
             "the rule `{id}` is never reached: no mandate allows a tool that it is for; add the tool to a mandate, or remove the rule"
         ));
     }
-    let idle = !rule.forbids && !rules.can_fail(at) && !tools.iter().any(|tool| asks(law.manifest(tool)));
+    let idle =
+        !rule.forbids && !rules.can_fail(at) && !tools.iter().any(|tool| needs_approval(law.manifest(tool)));
     idle.then(|| {
         format!(
             "the rule `{id}` permits nothing that is not allowed already: a `permit` only waives the approval of a side effect; remove it, or name a tool that has one"
@@ -94,25 +97,25 @@ fn for_nobody(
     })
 }
 
-fn looks_at_approval(rule: &Rule) -> Option<String> {
-    (!rule.forbids && rule.reads.approved).then(|| {
+fn reads_approval(rule: &Rule) -> Option<String> {
+    (!rule.forbids && rule.usage.approved).then(|| {
         format!(
-            "the rule `{}` looks at `context.approved`: a `permit` is there for calls nobody approves; leave that out",
+            "the rule `{}` looks at `context.approved`: a `permit` is for calls without an approval; remove that condition",
             rule.id
         )
     })
 }
 
-fn does_nothing(law: &Constitution, rule: &Rule, why: Needless) -> Option<String> {
+fn redundant_message(law: &Constitution, rule: &Rule, why: Redundancy) -> Option<String> {
     let (id, forbids) = (&rule.id, rule.forbids);
     match why {
-        Needless::NeverHolds => {
+        Redundancy::NeverHolds => {
             let doing = if forbids { "forbids" } else { "permits" };
             Some(format!(
-                "the rule `{id}` {doing} nothing: its conditions never hold together; mend them, or remove the rule"
+                "the rule `{id}` {doing} nothing: its conditions never hold together; correct them, or remove the rule"
             ))
         }
-        Needless::CoveredBy(cover) => {
+        Redundancy::CoveredBy(cover) => {
             let cover = law.rules().all().get(cover)?;
             let doing = match (forbids, cover.forbids) {
                 (true, _) => "forbids nothing more",
@@ -121,42 +124,47 @@ fn does_nothing(law: &Constitution, rule: &Rule, why: Needless) -> Option<String
             };
             let verb = if cover.forbids { "forbids" } else { "permits" };
             Some(format!(
-                "the rule `{id}` {doing}: `{}` ({}:{}) {verb} the same calls; remove one of them, or mend their conditions",
-                cover.id, cover.file, cover.line
+                "the rule `{id}` {doing}: `{}` ({}:{}) {verb} the same calls; remove one of them, or correct their conditions",
+                cover.id, cover.file, cover.position.line
             ))
         }
     }
 }
 
 /// A permit for every tool and every call.
-fn blanket(law: &Constitution, rule: &Rule, rules: &Rules<'_>, at: usize) -> Option<String> {
+fn permits_everything(
+    law: &Constitution,
+    rule: &Rule,
+    rules: &RuleComparison<'_>,
+    at: usize,
+) -> Option<String> {
     let every_tool = law.rules().tools_of(rule).len() == law.tools().len();
     (!rule.forbids && every_tool && rules.always_holds(at)).then(|| {
         format!(
-            "the rule `{}` waives the approval of every side effect of every tool: name the tools that need nobody, or say when",
+            "the rule `{}` waives the approval of every side effect of every tool: name the tools that need no approval, or add a condition",
             rule.id
         )
     })
 }
 
-/// Annotations that mean nothing, and examples that cannot be read.
-fn of_annotations(law: &Constitution, rule: &Rule) -> Vec<Finding> {
+/// Unknown annotations, and examples that cannot be read.
+fn check_annotations(law: &Constitution, rule: &Rule) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, _) in rule.policy.annotations() {
-        if matches!(name, "id" | "reason") || examples::kind(name).is_some() {
+        if matches!(name, "id" | "reason") || examples::expected_decision(name).is_some() {
             continue;
         }
         let names = ["id", "reason", "example_allow", "example_ask", "example_deny"];
         let message = format!(
-            "`@{}` means nothing here: {}; further examples have names such as `@example_deny_2`",
-            shown(name),
+            "`@{}` is not a known annotation: {}; further examples have names such as `@example_deny_2`",
+            sanitize(name),
             suggestion(name, &names, "annotations")
         );
         findings.push(finding(rule, Some(name), message));
     }
     for tested in law.test_rule(rule) {
         if let Err(error) = tested.got {
-            let message = format!("`@{}` cannot be tried: {error}", tested.example);
+            let message = format!("`@{}` cannot be tested: {error}", tested.example);
             findings.push(finding(rule, Some(&tested.example), message));
         }
     }
@@ -166,17 +174,17 @@ fn of_annotations(law: &Constitution, rule: &Rule) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::check;
-    use crate::bundle::Texts;
     use crate::fixtures::texts;
+    use crate::texts::Texts;
 
     fn findings(rules: &str) -> Vec<String> {
-        let policies = [("house.cedar".to_owned(), rules.to_owned())].into();
+        let policies = [("rules.cedar".to_owned(), rules.to_owned())].into();
         let findings = check(&Texts { policies, ..texts() }, &["read"]);
         findings.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn a_clean_house_has_no_findings() {
+    fn a_clean_law_has_no_findings() {
         assert_eq!(check(&texts(), &[]), []);
         let fine = r#"@id("a") forbid(principal, action, resource) when { context.trust < 1 };
                       @id("b") permit(principal, action == Tribune::Action::"exec", resource);"#;
@@ -184,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_that_no_fact_has_are_found() {
+    fn impossible_constants_are_found() {
         let of = |action: &str, when: &str| {
             let rule = format!(
                 "@id(\"a\") forbid(principal, action == Tribune::Action::\"{action}\", resource) when {{ {when} }};"
@@ -213,15 +221,15 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_calls_of_a_tool_never_have_are_found() {
+    fn impossible_attributes_are_found() {
         let of = |action: &str, when: &str| {
             findings(&format!("@id(\"a\") forbid(principal, {action}, resource) when {{ {when} }};"))
         };
         let read = "action == Tribune::Action::\"read\"";
         let host = "context has host && context.host == \"a.example\"";
-        let said = "policy/house.cedar:1:1: warning: `context has host` never holds: calls of `read` have no `host`, and tools that have one are browser, egress, web_fetch; look at what they can have (folder, outside, path), or leave it out";
+        let said = "policy/rules.cedar:1:1: warning: `context has host` never holds: calls of `read` have no `host`, and tools that have one are browser, egress, web_fetch; look at what they can have (folder, outside, path), or leave it out";
         assert_eq!(of(read, host), [said]);
-        // Wherever it stands, and whatever else the rule says.
+        // At any position, and with any other conditions.
         assert_eq!(of(read, &format!("context.private || !({host})")), [said]);
         let group = of("action in Tribune::Action::\"read_only\"", "context has programs");
         assert!(group.len() == 1 && group[0].contains("never holds: calls of "), "{group:?}");
@@ -235,15 +243,15 @@ mod tests {
     }
 
     #[test]
-    fn what_does_nothing_is_found() {
+    fn rules_without_effect_are_found() {
         for (rules, said) in [
             (
                 "forbid(principal, action, resource) when { context.private };",
-                "house.cedar:1:1: warning: the rule has no id and is called `house.1`",
+                "rules.cedar:1:1: warning: the rule has no id and is called `rules.1`",
             ),
             (
                 "@id(\"a\") permit(principal, action == Tribune::Action::\"read\", resource);",
-                "house.cedar:1:1: warning: the rule `a` permits nothing that is not allowed already",
+                "rules.cedar:1:1: warning: the rule `a` permits nothing that is not allowed already",
             ),
             (
                 "@id(\"a\") permit(principal, action == Tribune::Action::\"exec\", resource) when { context.approved };",
@@ -251,19 +259,19 @@ mod tests {
             ),
             (
                 "@id(\"a\") forbid(principal, action, resource);\n\n@id(\"b\") forbid(principal, action == Tribune::Action::\"exec\", resource);",
-                "house.cedar:3:1: warning: the rule `b` forbids nothing more: `a` (policy/house.cedar:1) forbids the same calls",
+                "rules.cedar:3:1: warning: the rule `b` forbids nothing more: `a` (policy/rules.cedar:1) forbids the same calls",
             ),
             (
                 "@id(\"a\") forbid(principal, action, resource) when { context.trust < 2 };\n@id(\"b\") forbid(principal, action, resource) when { context.private && context.trust < 1 };",
-                "house.cedar:2:1: warning: the rule `b` forbids nothing more: `a`",
+                "rules.cedar:2:1: warning: the rule `b` forbids nothing more: `a`",
             ),
             (
                 "@id(\"a\") permit(principal, action == Tribune::Action::\"exec\", resource) when { context.trust > 1 };\n@id(\"b\") permit(principal, action == Tribune::Action::\"exec\", resource) when { context.trust > 2 };",
-                "house.cedar:2:1: warning: the rule `b` permits nothing more: `a` (policy/house.cedar:1) permits",
+                "rules.cedar:2:1: warning: the rule `b` permits nothing more: `a` (policy/rules.cedar:1) permits",
             ),
             (
                 "@id(\"a\") forbid(principal, action, resource) when { context.private } unless { context.approved };\n@id(\"b\") permit(principal, action == Tribune::Action::\"exec\", resource) when { context.private };",
-                "house.cedar:2:1: warning: the rule `b` permits nothing: `a`",
+                "rules.cedar:2:1: warning: the rule `b` permits nothing: `a`",
             ),
             (
                 "@id(\"a\") forbid(principal, action, resource) when { false };",
@@ -278,7 +286,7 @@ mod tests {
                 "`a` forbids nothing: its conditions never hold",
             ),
             (
-                "@id(\"a\") forbid(principal, action, resource) when { context.mandate == \"nobodys\" };",
+                "@id(\"a\") forbid(principal, action, resource) when { context.mandate == \"missing\" };",
                 "`a` forbids nothing: its conditions never hold",
             ),
             (
@@ -287,15 +295,15 @@ mod tests {
             ),
             (
                 "@id(\"a\")\n@exmaple_deny(\"{}\")\nforbid(principal, action, resource);",
-                "house.cedar:2:1: warning: `@exmaple_deny` means nothing here: did you mean `example_deny`?",
+                "rules.cedar:2:1: warning: `@exmaple_deny` is not a known annotation: did you mean `example_deny`?",
             ),
             (
                 "@id(\"a\")\n@example_denied(\"{}\")\nforbid(principal, action, resource);",
-                "house.cedar:2:1: warning: `@example_denied` means nothing here",
+                "rules.cedar:2:1: warning: `@example_denied` is not a known annotation",
             ),
             (
                 "@id(\"a\")\n@example_deny(\"{\\\"tool\\\": \\\"raed\\\"}\")\nforbid(principal, action, resource);",
-                "house.cedar:2:1: warning: `@example_deny` cannot be tried: there is no tool `raed`: did you mean `read`?",
+                "rules.cedar:2:1: warning: `@example_deny` cannot be tested: there is no tool `raed`: did you mean `read`?",
             ),
             (
                 "@id(\"a\") forbid(principal, action == Tribune::Action::\"raed\", resource);",
@@ -303,38 +311,38 @@ mod tests {
             ),
             (
                 "@id(\"b\") permit(principal, action == Tribune::Action::\"exec\", resource);\n@id(\"a\") forbid(principal, action, resource);",
-                "house.cedar:1:1: warning: the rule `b` permits nothing: `a`",
+                "rules.cedar:1:1: warning: the rule `b` permits nothing: `a`",
             ),
             (
                 "@id(\"a\") forbid(principal, action, resource);\n@id(\"b\") forbid(principal, action, resource);",
-                "house.cedar:2:1: warning: the rule `b` forbids nothing more",
+                "rules.cedar:2:1: warning: the rule `b` forbids nothing more",
             ),
-            ("forbid(", "policy/house.cedar:1:8: error: "),
+            ("forbid(", "policy/rules.cedar:1:8: error: "),
         ] {
             let found = findings(rules);
             assert!(found.len() == 1 && found[0].contains(said), "{found:?}");
         }
     }
 
-    /// Each of these rules matters to some call.
+    /// Each of these rules changes the decision about some call.
     #[test]
-    fn what_matters_is_not_found() {
+    fn rules_with_an_effect_are_not_reported() {
         for rules in [
-            // It overflows before it comes to `false`, and what fails denies.
+            // An overflow comes before the `false`, and a rule that fails denies.
             "@id(\"a\") forbid(principal, action, resource) when { context has bytes && context.bytes * 9223372036854775807 > 5 && false };",
             "@id(\"a\") permit(principal, action == Tribune::Action::\"write\", resource) when { context has bytes && context.bytes * 9223372036854775807 > 5 };",
             // For one agent only.
             "@id(\"a\") permit(principal == Tribune::Agent::\"main\", action, resource);",
             // The character is one like any other.
             "@id(\"a\") forbid(principal, action, resource) when { context has path && context.path like \"a\\u{10ffff}*\" };\n@id(\"b\") forbid(principal, action, resource) when { context has path && context.path like \"a*\" && context.path like \"*b\" };",
-            // An offer has no arguments, so `a` has no say about it.
+            // An offer has no arguments, so `a` does not decide about it.
             "@id(\"a\") forbid(principal, action, resource) when { context has path || !(context has path) };\n@id(\"b\") forbid(principal, action == Tribune::Action::\"read\", resource);",
         ] {
             assert_eq!(findings(rules), [""; 0], "{rules}");
         }
     }
 
-    /// Every rule is held against every other, so this is where time would be lost.
+    /// Every rule is compared with every other, so this is the slow part.
     #[test]
     fn a_thousand_rules_are_checked() {
         let rule = |n: usize| {

@@ -1,4 +1,4 @@
-//! What holds for every line.
+//! Properties of every command line.
 
 use proptest::prelude::*;
 
@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn a_normalised_line_stays_as_it_is(text in shellish()) {
+    fn a_normalized_line_stays_the_same(text in shellish()) {
         if let Ok(parsed) = parse(&text) {
             let again = parse(parsed.line()).unwrap();
             prop_assert_eq!(again.line(), parsed.line());

@@ -70,13 +70,13 @@ fn everything_harmless_is_covered() {
     for (text, command) in &pairs {
         let grant = grant(text);
         assert!(grant.covers(&parse(command).unwrap()), "{text} ⇥ {command}");
-        // A grant is kept as its text.
+        // A grant is stored as its text.
         assert_eq!(self::grant(&grant.to_string()), grant, "{text}");
     }
 }
 
 #[test]
-fn no_pattern_leaves_open_what_is_started() {
+fn no_wildcard_stands_for_a_started_program() {
     let patterns = REFUSED.lines().filter(|line| !line.starts_with("# ") && !line.is_empty());
     let accepted: Vec<_> = patterns.filter(|text| Grant::parse(text).is_ok()).collect();
     assert_eq!(accepted, Vec::<&str>::new());
@@ -213,9 +213,9 @@ fn wide_patterns_are_refused_with_what_to_write() {
     }
 }
 
-/// A program can start others without anybody here knowing it, so words are left open only of those that are known.
+/// An unknown program may start others, so words are left open only for known programs.
 #[test]
-fn l3_no_word_is_left_open_of_a_program_that_nobody_knows() {
+fn l3_an_unknown_program_gets_no_wildcard() {
     for program in [
         "eatmydata",
         "torify",
@@ -318,8 +318,8 @@ fn programs_are_seen_through_wrappers() {
     }
 }
 
-/// Whoever forbids `rm`, or permits `ls` alone, is not led past it by how a line is written: either the name is there, or
-/// nobody knows what runs.
+/// A rule that forbids `rm`, or permits `ls` alone, is not evaded by how a line is written: the line names the
+/// program, or `?` for an unknown one.
 #[test]
 fn l3_no_spelling_hides_a_program() {
     for command in [
@@ -402,21 +402,24 @@ fn structures_are_named() {
 
 #[test]
 fn bounds_hold() {
-    assert_eq!(parse(&"a".repeat(1 << 20)), Err(Unparsed::TooLong { bytes: 1 << 20 }));
+    assert_eq!(parse(&"a".repeat(1 << 20)), Err(CommandSyntaxError::TooLong { bytes: 1 << 20 }));
     for (open, close) in
         [("$(a ", ")"), ("(", ")"), ("( ", ")"), ("${x:-", "}"), ("{ ", ";}"), ("\"$(", ")\""), ("<(", ")")]
     {
         let deep = format!("a {}b{}", open.repeat(2000), close.repeat(2000));
         assert!(parse(&deep).is_err(), "{open}");
     }
-    assert_eq!(parse(&format!("{}a{}", "( ".repeat(2000), " )".repeat(2000))), Err(Unparsed::TooDeep));
+    assert_eq!(
+        parse(&format!("{}a{}", "( ".repeat(2000), " )".repeat(2000))),
+        Err(CommandSyntaxError::TooDeep)
+    );
     let wrapped = format!("{}rm x", "env ".repeat(3000));
     assert!(ran(&wrapped).contains(&UNKNOWN.to_owned()));
-    assert_eq!(parse(" \n\t# nothing"), Err(Unparsed::Empty));
+    assert_eq!(parse(" \n\t# nothing"), Err(CommandSyntaxError::Empty));
 }
 
 #[test]
-fn what_is_not_understood_is_left_to_a_human() {
+fn unknown_syntax_is_an_error() {
     for hidden in [
         "ls\u{a0}x",
         "ls \u{3000}x",
@@ -427,10 +430,10 @@ fn what_is_not_understood_is_left_to_a_human() {
         "echo '\u{1b}[2K'",
         "ls \u{2028}x",
     ] {
-        assert!(matches!(parse(hidden), Err(Unparsed::Invisible { .. })), "{hidden:?}");
+        assert!(matches!(parse(hidden), Err(CommandSyntaxError::Invisible { .. })), "{hidden:?}");
     }
     for alike in ["l\u{455} x", "ls \u{2013}la", "ls -\u{430}", "ls \u{2212}a", "echo $(l\u{455})"] {
-        assert!(matches!(parse(alike), Err(Unparsed::LookAlike { .. })), "{alike:?}");
+        assert!(matches!(parse(alike), Err(CommandSyntaxError::LookAlike { .. })), "{alike:?}");
     }
     for odd in [
         "l\\\ns",
@@ -468,7 +471,7 @@ fn what_is_not_understood_is_left_to_a_human() {
         "99999999999>x",
         "ls \\",
     ] {
-        assert!(matches!(parse(odd), Err(Unparsed::Syntax { .. })), "{odd:?}");
+        assert!(matches!(parse(odd), Err(CommandSyntaxError::Syntax { .. })), "{odd:?}");
     }
     // Words after the program may be in any script.
     assert_eq!(ran("git commit -m 'Größe, \u{6f22}\u{5b57}'"), ["git"]);

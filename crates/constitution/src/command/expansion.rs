@@ -1,11 +1,15 @@
-//! Reads what a shell replaces: `$x`, `${…}`, `$(…)`, backticks, `$((…))`, `<(…)` and the quotes that begin with `$`.
+//! Reads expansions: `$x`, `${…}`, `$(…)`, backticks, `$((…))`, `<(…)` and the quotes that begin with `$`.
 
-use super::reader::{Quotes, Reader};
-use super::{Structure, Unparsed, Word};
+use super::reader::{Quotes, ShellReader};
+use super::{CommandSyntaxError, ShellWord, Structure};
 
-impl Reader<'_> {
-    /// The expansion at a `$` or a backtick; a `$` that begins none is literal.
-    pub(super) fn expansion(&mut self, word: &mut Word, quotes: Quotes) -> Result<(), Unparsed> {
+impl ShellReader<'_> {
+    /// The expansion at a `$` or a backtick; a `$` without one is literal.
+    pub(super) fn expansion(
+        &mut self,
+        word: &mut ShellWord,
+        quotes: Quotes,
+    ) -> Result<(), CommandSyntaxError> {
         if self.peek() == Some('`') {
             word.literal = false;
             return self.backticks();
@@ -57,7 +61,7 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn process_substitution(&mut self) -> Result<(), Unparsed> {
+    pub(super) fn process_substitution(&mut self) -> Result<(), CommandSyntaxError> {
         self.bump();
         self.bump();
         self.note(Structure::ProcessSubstitution);
@@ -65,7 +69,7 @@ impl Reader<'_> {
     }
 
     /// Commands up to a closing parenthesis.
-    pub(super) fn inner_list(&mut self) -> Result<(), Unparsed> {
+    pub(super) fn inner_list(&mut self) -> Result<(), CommandSyntaxError> {
         let (outer_join, outer_pending) = (self.join.take(), std::mem::take(&mut self.pending));
         self.deeper(Self::list)?;
         if !self.pending.is_empty() {
@@ -78,7 +82,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn backticks(&mut self) -> Result<(), Unparsed> {
+    fn backticks(&mut self) -> Result<(), CommandSyntaxError> {
         self.bump();
         self.note(Structure::CommandSubstitution);
         let mut inner = String::new();
@@ -95,13 +99,13 @@ impl Reader<'_> {
                 Some(c) => inner.push(c),
             }
         }
-        let (commands, structures) = self.deeper(|reader| Reader::new(&inner, reader.depth).line())?;
+        let (commands, structures) = self.deeper(|reader| ShellReader::new(&inner, reader.depth).line())?;
         self.commands.extend(commands);
         self.structures.extend(structures);
         Ok(())
     }
 
-    fn ansi_quoted(&mut self) -> Result<(), Unparsed> {
+    fn ansi_quoted(&mut self) -> Result<(), CommandSyntaxError> {
         self.eat("$'");
         loop {
             match self.bump() {
@@ -116,11 +120,11 @@ impl Reader<'_> {
     }
 
     /// Up to the brace that closes `${`.
-    fn parameter(&mut self, quotes: Quotes) -> Result<(), Unparsed> {
+    fn parameter(&mut self, quotes: Quotes) -> Result<(), CommandSyntaxError> {
         if self.peek().is_none_or(|c| matches!(c, ' ' | '\t' | '\n' | '|')) {
             return self.fail("`${` is followed by a blank");
         }
-        let mut ignored = Word { text: String::new(), literal: true, bare: true };
+        let mut ignored = ShellWord { text: String::new(), literal: true, bare: true };
         loop {
             match self.peek() {
                 None => return self.fail("`${` is not closed"),
@@ -152,10 +156,10 @@ impl Reader<'_> {
         }
     }
 
-    /// Up to `))`. Only what arithmetic is made of: shells fall back to commands when it is something else.
-    pub(super) fn arithmetic(&mut self, semicolons: Semicolons) -> Result<(), Unparsed> {
+    /// Up to `))`. Only characters of arithmetic: shells fall back to commands if it is something else.
+    pub(super) fn arithmetic(&mut self, semicolons: Semicolons) -> Result<(), CommandSyntaxError> {
         self.note(Structure::Arithmetic);
-        let mut ignored = Word { text: String::new(), literal: true, bare: true };
+        let mut ignored = ShellWord { text: String::new(), literal: true, bare: true };
         let mut open = 0_usize;
         loop {
             match self.peek() {

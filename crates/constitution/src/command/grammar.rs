@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 
 use super::expansion::Semicolons;
-use super::reader::{Reader, is_meta};
-use super::{Assignment, Simple, Structure, Unparsed, Word};
+use super::reader::{ShellReader, is_meta};
+use super::{Assignment, CommandSyntaxError, ShellWord, SimpleCommand, Structure};
 
-/// Words that end a list; the construct that began it eats them.
+/// Words that end a list; the construct that began it reads them.
 const CLOSERS: [&str; 8] = ["then", "elif", "else", "fi", "do", "done", "esac", "}"];
 
 /// Reads what follows a keyword.
-type Rule<'a> = fn(&mut Reader<'a>) -> Result<(), Unparsed>;
+type Rule<'a> = fn(&mut ShellReader<'a>) -> Result<(), CommandSyntaxError>;
 
-impl<'a> Reader<'a> {
+impl<'a> ShellReader<'a> {
     /// The whole text.
-    pub(super) fn line(mut self) -> Result<(Vec<Simple>, BTreeSet<Structure>), Unparsed> {
+    pub(super) fn line(mut self) -> Result<(Vec<SimpleCommand>, BTreeSet<Structure>), CommandSyntaxError> {
         self.list()?;
         if self.peek().is_some() {
             return self.fail("this closes nothing");
@@ -26,7 +26,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Commands up to the end, a closing parenthesis, `;;` or a closing keyword.
-    pub(super) fn list(&mut self) -> Result<(), Unparsed> {
+    pub(super) fn list(&mut self) -> Result<(), CommandSyntaxError> {
         loop {
             self.skip_newlines()?;
             let closes = self.keyword().is_some_and(|word| CLOSERS.contains(&word));
@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
         self.join = Some(structure);
     }
 
-    pub(super) fn skip_newlines(&mut self) -> Result<(), Unparsed> {
+    pub(super) fn skip_newlines(&mut self) -> Result<(), CommandSyntaxError> {
         self.skip_blanks();
         while self.newline()? {
             self.note(Structure::Newline);
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn and_or(&mut self) -> Result<(), Unparsed> {
+    fn and_or(&mut self) -> Result<(), CommandSyntaxError> {
         loop {
             self.pipeline()?;
             let structure = if self.eat("&&") {
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn pipeline(&mut self) -> Result<(), Unparsed> {
+    fn pipeline(&mut self) -> Result<(), CommandSyntaxError> {
         loop {
             if self.eat_keyword("!") {
                 self.note(Structure::Negation);
@@ -113,12 +113,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn command(&mut self) -> Result<(), Unparsed> {
+    fn command(&mut self) -> Result<(), CommandSyntaxError> {
         if self.compound()? { self.redirections_only() } else { self.simple() }
     }
 
     /// A compound command, if one begins here.
-    fn compound(&mut self) -> Result<bool, Unparsed> {
+    fn compound(&mut self) -> Result<bool, CommandSyntaxError> {
         if self.eat("((") {
             self.deeper(|reader| reader.arithmetic(Semicolons::Refused))?;
             return Ok(true);
@@ -154,12 +154,12 @@ impl<'a> Reader<'a> {
     }
 
     /// A list and the keyword that ends it.
-    fn block(&mut self, end: &str) -> Result<(), Unparsed> {
+    fn block(&mut self, end: &str) -> Result<(), CommandSyntaxError> {
         self.list()?;
         if self.eat_keyword(end) { Ok(()) } else { self.fail("a block is not closed") }
     }
 
-    fn conditional(&mut self) -> Result<(), Unparsed> {
+    fn conditional(&mut self) -> Result<(), CommandSyntaxError> {
         self.block("then")?;
         loop {
             self.list()?;
@@ -175,7 +175,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn for_loop(&mut self) -> Result<(), Unparsed> {
+    fn for_loop(&mut self) -> Result<(), CommandSyntaxError> {
         self.skip_blanks();
         if self.eat("((") {
             self.arithmetic(Semicolons::Allowed)?;
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
         self.block("done")
     }
 
-    fn case(&mut self) -> Result<(), Unparsed> {
+    fn case(&mut self) -> Result<(), CommandSyntaxError> {
         self.skip_blanks();
         self.word()?;
         self.skip_newlines()?;
@@ -231,7 +231,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn function(&mut self) -> Result<(), Unparsed> {
+    fn function(&mut self) -> Result<(), CommandSyntaxError> {
         self.skip_blanks();
         self.word()?;
         self.skip_blanks();
@@ -244,12 +244,12 @@ impl<'a> Reader<'a> {
         self.function_body()
     }
 
-    fn function_body(&mut self) -> Result<(), Unparsed> {
+    fn function_body(&mut self) -> Result<(), CommandSyntaxError> {
         self.skip_newlines()?;
         if self.compound()? { Ok(()) } else { self.fail("a function has no body") }
     }
 
-    fn test(&mut self) -> Result<(), Unparsed> {
+    fn test(&mut self) -> Result<(), CommandSyntaxError> {
         loop {
             self.skip_newlines()?;
             if self.eat_keyword("]]") {
@@ -268,7 +268,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn redirections_only(&mut self) -> Result<(), Unparsed> {
+    fn redirections_only(&mut self) -> Result<(), CommandSyntaxError> {
         loop {
             self.skip_blanks();
             if self.redirection()?.is_none() {
@@ -283,8 +283,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn simple(&mut self) -> Result<(), Unparsed> {
-        let mut simple = Simple { joined: self.join.take(), ..Simple::default() };
+    fn simple(&mut self) -> Result<(), CommandSyntaxError> {
+        let mut simple = SimpleCommand { joined: self.join.take(), ..SimpleCommand::default() };
         let start = self.at;
         loop {
             self.skip_blanks();
@@ -316,7 +316,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `name() { … }`, from its parenthesis.
-    fn definition(&mut self) -> Result<(), Unparsed> {
+    fn definition(&mut self) -> Result<(), CommandSyntaxError> {
         self.eat("(");
         self.skip_blanks();
         if !self.eat(")") {
@@ -328,7 +328,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `name=value`, `name+=value` or `name=(…)`, if one begins here.
-    fn assignment(&mut self) -> Result<Option<Assignment>, Unparsed> {
+    fn assignment(&mut self) -> Result<Option<Assignment>, CommandSyntaxError> {
         let rest = self.rest();
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
         let name = rest.get(..end).unwrap_or_default();
@@ -349,16 +349,16 @@ impl<'a> Reader<'a> {
             if self.peek().is_some_and(|c| !is_meta(c)) {
                 return self.fail("a word follows an array");
             }
-            Word { text: String::new(), literal: false, bare: true }
+            ShellWord { text: String::new(), literal: false, bare: true }
         } else if self.peek().is_none_or(|c| is_meta(c) && !self.looking_at("<(") && !self.looking_at(">(")) {
-            Word { text: String::new(), literal: true, bare: true }
+            ShellWord { text: String::new(), literal: true, bare: true }
         } else {
             self.word()?
         };
         Ok(Some(Assignment { name: name.to_owned(), value }))
     }
 
-    fn array(&mut self) -> Result<(), Unparsed> {
+    fn array(&mut self) -> Result<(), CommandSyntaxError> {
         self.note(Structure::Array);
         loop {
             self.skip_newlines()?;

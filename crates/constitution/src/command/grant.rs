@@ -1,47 +1,48 @@
-//! A grant: the commands a human allowed in advance.
+//! A grant: the commands that a person allowed in advance.
 //!
-//! Two forms, each one line of text:
+//! A grant is one line of text in one of two forms:
 //!
 //! ```text
 //! cargo test *          a pattern: the program, its options letter by letter, `*` for one operand, `**` for the rest
 //! = ls *.rs | wc -l     exactly this line, whatever it contains
 //! ```
 //!
-//! A pattern leaves words open only of programs whose operands are known to be data. Where an operand can be a program,
-//! code, or another machine, only the exact line can be granted; of a program that nobody here knows, only all its words.
+//! A pattern leaves words open only for programs whose operands are known to be data. Where an operand can be a
+//! program, code, or another machine, only the exact line can be granted; for an unknown program, a pattern must
+//! name every word.
 
 use std::fmt;
 
-use super::class::{self, Class};
-use super::pattern::{self, Colon, Slot};
-use super::{Parsed, Structure, Unparsed, Word, covers_all};
-use crate::mandate::shown;
+use super::pattern::{self, Colon, PatternWord};
+use super::program_class::{self, ProgramClass};
+use super::{CommandSyntaxError, Parsed, ShellWord, Structure, covers_all};
+use crate::text::sanitize;
 
-/// What stands before a line that is granted to the letter.
+/// The prefix of an exact line.
 const EXACTLY: &str = "=";
 
-/// A human's leave for one command line, or for a narrow set of commands.
+/// The permission of a person for one command line, or for a narrow set of commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    pub(super) form: Form,
+    pub(super) form: GrantForm,
     text: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Form {
-    /// The normalised line.
+pub(super) enum GrantForm {
+    /// The normalized line.
     Line(String),
     /// One simple command.
-    Pattern(Vec<Slot>),
+    Pattern(Vec<PatternWord>),
 }
 
-/// Why a text is no grant. Each sentence ends with what to write instead.
+/// Why a text is not a grant. Each sentence ends with what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
     #[error("the grant is empty: write a command such as `cargo test *`")]
     Empty,
     #[error("the grant cannot be read: {0}")]
-    Unparsed(#[from] Unparsed),
+    Syntax(#[from] CommandSyntaxError),
     #[error("a wildcard cannot stand for the program: name it")]
     AnyProgram,
     #[error("the program `{0}` is quoted or contains unusual characters: write its plain name")]
@@ -75,9 +76,9 @@ pub enum GrantError {
 }
 
 impl Grant {
-    /// Reads a grant, and refuses a pattern that allows more than it shows.
+    /// Parses a grant, and refuses a pattern that allows more than it shows.
     pub fn parse(text: &str) -> Result<Self, GrantError> {
-        // The end is left to `parse`: in a here-document it matters.
+        // `parse` trims the end, which has a meaning in a here-document.
         let text = text.trim_start();
         if text.is_empty() {
             return Err(GrantError::Empty);
@@ -97,36 +98,36 @@ impl Grant {
         let Some((program, words)) = simple.words.split_first() else { return Err(GrantError::Empty) };
         let plain = |c: char| c.is_ascii_alphanumeric() || "._+-/".contains(c);
         if !program.bare || !program.text.chars().all(plain) || program.text.starts_with('-') {
-            return Err(GrantError::OddProgram(shown(&program.text)));
+            return Err(GrantError::OddProgram(sanitize(&program.text)));
         }
-        let mut slots = vec![Slot::Literal(program.text.clone())];
+        let mut slots = vec![PatternWord::Literal(program.text.clone())];
         for word in words {
-            if slots.last() == Some(&Slot::Rest) {
+            if slots.last() == Some(&PatternWord::Rest) {
                 return Err(GrantError::RestNotLast);
             }
             slots.push(slot(word)?);
         }
         check_width(&program.text, slots.get(1..).unwrap_or_default())?;
-        Ok(Self { text: rendered(&simple.words), form: Form::Pattern(slots) })
+        Ok(Self { text: rendered(&simple.words), form: GrantForm::Pattern(slots) })
     }
 
     /// The grant of exactly this line.
     pub fn exact(parsed: &Parsed) -> Self {
         let line = parsed.line().to_owned();
-        Self { text: format!("{EXACTLY} {line}"), form: Form::Line(line) }
+        Self { text: format!("{EXACTLY} {line}"), form: GrantForm::Line(line) }
     }
 
-    /// Whether it stands for more than one command.
+    /// Whether it allows more than one command.
     pub fn has_wildcard(&self) -> bool {
         match &self.form {
-            Form::Line(_) => false,
-            Form::Pattern(slots) => is_wild(slots),
+            GrantForm::Line(_) => false,
+            GrantForm::Pattern(slots) => is_wild(slots),
         }
     }
 
     /// Whether this grant alone covers the whole line.
     pub fn covers(&self, parsed: &Parsed) -> bool {
-        let whole = matches!(self.form, Form::Line(_)) || parsed.commands().len() == 1;
+        let whole = matches!(self.form, GrantForm::Line(_)) || parsed.commands().len() == 1;
         whole && covers_all(std::slice::from_ref(self), parsed)
     }
 }
@@ -137,16 +138,16 @@ impl fmt::Display for Grant {
     }
 }
 
-fn slot(word: &Word) -> Result<Slot, GrantError> {
+fn slot(word: &ShellWord) -> Result<PatternWord, GrantError> {
     if word.literal {
-        return Ok(Slot::Literal(word.text.clone()));
+        return Ok(PatternWord::Literal(word.text.clone()));
     }
     match word.text.as_str() {
-        "*" => Ok(Slot::Any),
-        "**" => Ok(Slot::Rest),
+        "*" => Ok(PatternWord::Any),
+        "**" => Ok(PatternWord::Rest),
         text => match text.strip_suffix('*') {
-            Some(directory) if is_directory(directory) => Ok(Slot::Below(directory.to_owned())),
-            Some(_) | None => Err(GrantError::PartOfWord(shown(text))),
+            Some(directory) if is_directory(directory) => Ok(PatternWord::Below(directory.to_owned())),
+            Some(_) | None => Err(GrantError::PartOfWord(sanitize(text))),
         },
     }
 }
@@ -157,49 +158,49 @@ fn is_directory(text: &str) -> bool {
     pattern::is_operand(inner.strip_prefix('/').unwrap_or(inner), Colon::Name)
 }
 
-fn rendered(words: &[Word]) -> String {
-    let each = |word: &Word| match word.literal {
+fn rendered(words: &[ShellWord]) -> String {
+    let each = |word: &ShellWord| match word.literal {
         true => pattern::rendered_words(std::slice::from_ref(word)),
         false => word.text.clone(),
     };
     words.iter().map(each).collect::<Vec<_>>().join(" ")
 }
 
-fn is_wild(slots: &[Slot]) -> bool {
-    slots.iter().any(|slot| !matches!(slot, Slot::Literal(_)))
+fn is_wild(slots: &[PatternWord]) -> bool {
+    slots.iter().any(|slot| !matches!(slot, PatternWord::Literal(_)))
 }
 
 /// Whether the pattern is narrow enough to be granted.
-fn check_width(program: &str, slots: &[Slot]) -> Result<(), GrantError> {
-    let name = || shown(program);
+fn check_width(program: &str, slots: &[PatternWord]) -> Result<(), GrantError> {
+    let name = || sanitize(program);
     let wild = is_wild(slots);
     if wild && program.contains('/') && !program.starts_with('/') {
         return Err(GrantError::OwnFile(name()));
     }
-    match class::class(program) {
-        Class::Launcher => return Err(GrantError::Launcher(name())),
-        Class::ShellState => return Err(GrantError::ShellState(name())),
-        Class::Remote if wild => return Err(GrantError::Remote(name())),
-        Class::Unknown if wild => return Err(GrantError::Unknown(name())),
-        Class::Remote | Class::Unknown | Class::Plain => {}
+    match program_class::class(program) {
+        ProgramClass::Launcher => return Err(GrantError::Launcher(name())),
+        ProgramClass::ShellState => return Err(GrantError::ShellState(name())),
+        ProgramClass::Remote if wild => return Err(GrantError::Remote(name())),
+        ProgramClass::Unknown if wild => return Err(GrantError::Unknown(name())),
+        ProgramClass::Remote | ProgramClass::Unknown | ProgramClass::Plain => {}
     }
-    let literals: Vec<&str> = slots.iter().filter_map(Slot::literal).collect();
+    let literals: Vec<&str> = slots.iter().filter_map(PatternWord::literal).collect();
     let subcommand = literals.iter().find(|word| !word.starts_with('-'));
-    let launching = subcommand.filter(|word| class::launches(program, word));
-    let code = literals
-        .iter()
-        .find(|word| class::code_option(program, word).is_some() || class::is_place_option(program, word));
+    let launching = subcommand.filter(|word| program_class::launches(program, word));
+    let code = literals.iter().find(|word| {
+        program_class::code_option(program, word).is_some() || program_class::is_place_option(program, word)
+    });
     if let Some(word) = launching.or(code) {
-        return Err(GrantError::Code { program: name(), word: shown(word) });
+        return Err(GrantError::Code { program: name(), word: sanitize(word) });
     }
-    let before: Vec<&str> = slots.iter().map_while(Slot::literal).collect();
+    let before: Vec<&str> = slots.iter().map_while(PatternWord::literal).collect();
     let behind = slots.get(before.len()..).unwrap_or_default();
-    let open = (!behind.contains(&Slot::Rest)).then_some(behind.len());
-    if wild && class::leaves_open(program, before.first().copied()) {
+    let open = (!behind.contains(&PatternWord::Rest)).then_some(behind.len());
+    if wild && program_class::leaves_open(program, before.first().copied()) {
         return Err(GrantError::NoSubcommand(name()));
     }
-    if wild && !class::is_data(program, &before, open) {
-        return Err(GrantError::Unknown(shown(&[&[program], before.as_slice()].concat().join(" "))));
+    if wild && !program_class::is_data(program, &before, open) {
+        return Err(GrantError::Unknown(sanitize(&[&[program], before.as_slice()].concat().join(" "))));
     }
     Ok(())
 }

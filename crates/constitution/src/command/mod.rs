@@ -1,44 +1,44 @@
-//! Command lines: what a line given to a shell would do, and which lines a human has granted.
+//! Shell command lines: what a line would run, and which lines a person has granted.
 //!
-//! [`parse`] reads a line the way `sh` and `bash` do and lists its simple commands and every [`Structure`] it uses;
-//! what it does not understand to the letter is [`Unparsed`], and the caller asks a human. [`programs`] names what would
-//! run, seeing through wrappers. A [`Grant`] is one line or a narrow pattern; [`covers_all`] says whether grants cover a
-//! line. [`suggest`] offers the grants that would have covered it.
+//! [`parse`] reads a line as `sh` and `bash` do and lists its simple commands and every [`Structure`] that it uses.
+//! What it does not fully understand is a [`CommandSyntaxError`], and the caller asks a person. [`programs`] names
+//! what would run, including programs inside wrappers. A [`Grant`] is one line or a narrow pattern; [`covers_all`]
+//! says whether grants cover a line; [`suggest`] offers the grants that would have covered it.
 //!
-//! Everything here is pure, and nothing expands: a word whose value depends on variables, files or other commands is
-//! not literal, and no pattern matches it. This is not a sandbox: what a granted program does once it runs is not
-//! decided here.
+//! Everything here is pure, and nothing is expanded: a word whose value depends on variables, files or other
+//! commands is not literal, and no pattern matches it. This is not a sandbox: it does not decide what a granted
+//! program does once it runs.
 
-mod chars;
-mod class;
-mod cover;
 mod expansion;
 mod grammar;
 mod grant;
+mod grant_match;
 mod names;
 mod pattern;
+mod program_class;
 mod programs;
 mod reader;
 mod redirect;
 mod subcommands;
 mod suggest;
+mod unsafe_chars;
 mod wrappers;
 
 use std::collections::BTreeSet;
 
-pub use chars::is_hidden;
-pub use cover::covers_all;
 pub use grant::{Grant, GrantError};
+pub use grant_match::covers_all;
 pub use programs::{UNKNOWN, programs};
 pub use suggest::suggest;
+pub use unsafe_chars::is_hidden;
 
-/// Bytes of a command line. A human has to read it before granting it, and longer scripts belong into a file.
+/// Bytes of a command line. A person must read it before granting it; longer scripts belong into a file.
 pub const MAX_COMMAND_BYTES: usize = 16 * 1024;
 
-/// How deep structures may nest. The reader recurses, and people do not nest deeper than this.
+/// Nesting of structures. The reader recurses, and people do not nest deeper than this.
 pub const MAX_DEPTH: usize = 24;
 
-/// What a command line contains besides plain words.
+/// A structure of a command line other than plain words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Structure {
     /// `a | b`
@@ -103,12 +103,12 @@ pub enum Structure {
 
 /// One word of a simple command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word {
-    /// The word without its quotes; as far as it is not literal, as it was written.
+pub struct ShellWord {
+    /// The word without its quotes; a word that is not literal, as it is written.
     pub text: String,
-    /// Whether the shell hands over exactly `text`.
+    /// Whether the shell passes on exactly `text`.
     pub literal: bool,
-    /// Whether no quote and no backslash was used.
+    /// Whether it is written without quotes and backslashes.
     pub bare: bool,
 }
 
@@ -116,7 +116,7 @@ pub struct Word {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
     pub name: String,
-    pub value: Word,
+    pub value: ShellWord,
 }
 
 /// A redirection, such as `2> errors.txt`.
@@ -126,31 +126,31 @@ pub struct Redirection {
     /// `<`, `>`, `>>`, `>|`, `<>`, `>&`, `<&`, `&>`, `&>>`, `<<`, `<<-` or `<<<`.
     pub operator: &'static str,
     /// The file, the descriptor, or the delimiter of a here-document.
-    pub target: Word,
+    pub target: ShellWord,
 }
 
 /// A program with its words, or assignments and redirections alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Simple {
+pub struct SimpleCommand {
     pub assignments: Vec<Assignment>,
-    pub words: Vec<Word>,
+    pub words: Vec<ShellWord>,
     pub redirections: Vec<Redirection>,
-    /// What stands between this command and the one before it.
+    /// The operator between this command and the previous one.
     pub joined: Option<Structure>,
 }
 
-/// A command line that was understood.
+/// A parsed command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parsed {
     // INVARIANT: `line` is derived from the rest, so equal lines mean the same.
     line: String,
-    commands: Vec<Simple>,
+    commands: Vec<SimpleCommand>,
     structures: BTreeSet<Structure>,
 }
 
-/// Why a line was not understood. Each sentence ends with what to do.
+/// Why a line was not understood. Each sentence ends with the next step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unparsed {
+pub enum CommandSyntaxError {
     #[error("the command is empty: name a program")]
     Empty,
     #[error(
@@ -169,20 +169,20 @@ pub enum Unparsed {
     Syntax { at: usize, what: &'static str },
 }
 
-/// Reads a command line as `sh -c` would get it.
-pub fn parse(text: &str) -> Result<Parsed, Unparsed> {
+/// Parses a command line as `sh -c` would.
+pub fn parse(text: &str) -> Result<Parsed, CommandSyntaxError> {
     if text.len() > MAX_COMMAND_BYTES {
-        return Err(Unparsed::TooLong { bytes: text.len() });
+        return Err(CommandSyntaxError::TooLong { bytes: text.len() });
     }
     // Blanks at the end of a here-document belong to its last line.
     let around: &[char] = if text.contains("<<") { &['\n'] } else { &[' ', '\t', '\n'] };
     let text = text.trim_start_matches([' ', '\t', '\n']).trim_end_matches(around);
-    chars::check_visible(text)?;
-    let (commands, structures) = reader::Reader::new(text, 0).line()?;
+    unsafe_chars::check_visible(text)?;
+    let (commands, structures) = reader::ShellReader::new(text, 0).line()?;
     if commands.is_empty() {
-        return Err(Unparsed::Empty);
+        return Err(CommandSyntaxError::Empty);
     }
-    chars::check_ascii(&commands)?;
+    unsafe_chars::check_ascii(&commands)?;
     let mut parsed = Parsed { line: text.to_owned(), commands, structures };
     if parsed.is_plain() {
         parsed.line = pattern::rendered_line(&parsed.commands);
@@ -191,14 +191,14 @@ pub fn parse(text: &str) -> Result<Parsed, Unparsed> {
 }
 
 impl Parsed {
-    /// The normalised line, which is the fingerprint of an exact grant. A plain line has single spaces and only the
-    /// quotes it needs; any other is kept as it was written, without the blanks around it.
+    /// The normalized line, which is the fingerprint of an exact grant. A plain line has single spaces and only the
+    /// quotes that it needs; any other line is kept as it is written, without surrounding blanks.
     pub fn line(&self) -> &str {
         &self.line
     }
 
-    /// Every simple command, also those inside substitutions, loops and functions.
-    pub fn commands(&self) -> &[Simple] {
+    /// Every simple command, including those inside substitutions, loops and functions.
+    pub fn commands(&self) -> &[SimpleCommand] {
         &self.commands
     }
 
@@ -206,8 +206,8 @@ impl Parsed {
         &self.structures
     }
 
-    /// Whether the line is literal words joined by `&&`, `;` and `|`, with harmless redirections at most. Only such a
-    /// line can be covered by patterns.
+    /// Whether the line is literal words joined by `&&`, `;` and `|`, with harmless redirections at most. Patterns
+    /// can cover only such a line.
     pub fn is_plain(&self) -> bool {
         let joins = [Structure::And, Structure::Sequence, Structure::Pipe];
         self.structures.iter().all(|structure| joins.contains(structure))
@@ -221,7 +221,7 @@ impl Parsed {
 }
 
 impl Redirection {
-    /// Whether output is only thrown away or put with the other output.
+    /// Whether output is only discarded or merged with other output.
     pub fn is_harmless(&self) -> bool {
         self.target.literal
             && matches!(

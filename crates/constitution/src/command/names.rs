@@ -1,20 +1,20 @@
-//! Programs by name, as far as a grant has to know them. Names are separated by blanks.
+//! Program names by category, as far as grants depend on them. Names are separated by blanks.
 //!
-//! The lists name programs whose words can be other programs, code, or places far away, and those whose words are known
-//! to be data. Of a program that is in none of them nothing is left open: a grant names every word.
+//! The lists contain programs whose words can be other programs, code, or remote places, and programs whose words
+//! are known to be data. A grant for any other program must name every word.
 
 /// Shells: code after `-c`, in a file or from the input.
 pub(super) const SHELLS: &str =
     "sh ash bash rbash dash zsh ksh ksh93 mksh yash fish csh tcsh nu pwsh powershell elvish xonsh osh ysh";
 
-/// Interpreters, and programs with a language in which other programs can be started.
+/// Interpreters, and programs with a language that can start other programs.
 pub(super) const INTERPRETERS: &str = "
     python pypy ipython perl raku ruby irb node nodejs deno bun tsx ts-node php lua luajit tclsh wish expect awk gawk
     mawk nawk sed gsed ed ex vi vim nvim view vimdiff emacs emacsclient nano less more most man gdb lldb m4 bc dc gnuplot
     octave julia R Rscript scala groovy jshell java ghci runghc ocaml erl elixir iex guile sbcl clojure swift psql mysql
     sqlite osascript mutt";
 
-/// Programs that start what their words or their input name, besides the wrappers that can be looked through.
+/// Programs that start what their words or their input name, except for the wrappers in `wrappers`.
 pub(super) const LAUNCHERS: &str = "
     git-shell npx bunx pnpx uvx pipx bwrap firejail docker podman nerdctl kubectl oc lxc incus machinectl systemd-run
     systemd-nspawn systemctl service nix nix-shell guix flatpak snap tmux screen script at batch crontab entr
@@ -26,22 +26,22 @@ pub(super) const LAUNCHERS: &str = "
     gdbserver sotruss wine wasmtime wasmer ansible-playbook xterm x-terminal-emulator gnome-terminal konsole
     pager sensible-pager sensible-editor sensible-browser editor tox nox gulp scons watchexec nodemon rename prename";
 
-/// Builtins that change the shell, and with it what later commands of the line mean.
+/// Builtins that change the shell, and thereby the meaning of later commands of the line.
 pub(super) const SHELL_STATE: &str = "
     alias unalias bind cd chdir pushd popd complete compgen compopt declare typeset local export readonly unset set shift
     shopt enable hash trap umask ulimit read mapfile readarray getopts let return exit logout break continue fc history
     eval source .";
 
-/// Words name other machines, and content goes there.
+/// Programs whose words name other machines, to which content goes.
 pub(super) const REMOTE: &str =
     "scp sftp rsync rclone curl wget nc ncat netcat ftp lftp aria2c http https mail sendmail";
 
-/// Programs whose first word says what they do.
+/// Programs whose first word selects what they do.
 pub(super) const WITH_SUBCOMMAND: &str = "
     git hg svn jj gh glab cargo rustup npm pnpm yarn go pip uv gem bundle mvn gradle dotnet composer brew apt apt-get dnf
     pacman terraform aws gcloud az helm tar ar 7z make gmake just task rake ninja ant bazel cmake openssl";
 
-/// Programs whose operands are files and values, whatever they are. Options are granted letter by letter anyway.
+/// Programs whose operands are always files and values. Options must be granted literally anyway.
 pub(super) const PLAIN: &str = "
     arch b2sum b3sum base32 base64 basename bzcat bzip2 cal cat chgrp chmod chown cksum clang clang-format cloc cmp col
     column comm cp csplit cut date df diff dir dirname dos2unix du echo egrep expand expr factor false fd fdfind fgrep
@@ -55,8 +55,8 @@ pub(super) const PLAIN: &str = "
 /// Programs in whose words a colon is part of a text or of a file's name.
 pub(super) const COLONS: &str = "cat echo egrep expr fgrep grep head ls printf rg tail test wc";
 
-/// Subcommands that start what further words or settings name. What is left open behind a subcommand is not decided by
-/// this list but by that in `subcommands`.
+/// Subcommands that start what further words or settings name. Which words may be left open after a subcommand is
+/// decided by `subcommands`, not by this list.
 pub(super) const LAUNCHING: [(&str, &str); 22] = [
     (
         "git",
@@ -126,11 +126,11 @@ pub(super) const CODE_OPTIONS: [(&str, &str); 22] = [
     ("cmake", "-P"),
 ];
 
-/// Code options that may stand behind other letters in one word, with their value behind them: `-nO./x`.
+/// Code options that may follow other letters in one word, with their value attached: `-nO./x`.
 pub(super) const BUNDLED: [(&str, &str); 5] =
     [("git", "O"), ("tar", "I F T"), ("zip", "TT"), ("rsync", "e"), ("scp sftp", "o S D")];
 
-/// Options that change where code is found or where results go, so that the rest of the pattern means something else.
+/// Options that change where code is found or where results go, and thereby the meaning of the rest of the pattern.
 pub(super) const PLACE_OPTIONS: [(&str, &str); 10] = [
     ("git", "-C --git-dir --work-tree --namespace --template --ext-diff --textconv"),
     ("cargo", "-C -Z --manifest-path"),

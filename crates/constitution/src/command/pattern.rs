@@ -1,11 +1,11 @@
-//! One word of a pattern, and the words a wildcard stands for.
+//! The words of a pattern, and the words that a wildcard matches.
 
-use super::{Redirection, Simple, Structure, Word, class};
+use super::{Redirection, ShellWord, SimpleCommand, Structure, program_class};
 
-/// What a word of a command has to be.
+/// What a word of a command must be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Slot {
-    /// Exactly this.
+pub(super) enum PatternWord {
+    /// Exactly this word.
     Literal(String),
     /// `*`: one operand.
     Any,
@@ -15,25 +15,25 @@ pub(super) enum Slot {
     Rest,
 }
 
-/// What a colon in a word can be.
+/// The meaning of a colon in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Colon {
     /// Part of a name: `rev:path`, `a::b`.
     Name,
-    /// The end of a machine's name: `host:path`, `host:port`.
+    /// The end of a host name: `host:path`, `host:port`.
     Machine,
 }
 
-/// Whether the words, the program first, are what the slots ask for.
-pub(super) fn matches(slots: &[Slot], words: &[&str]) -> bool {
+/// Whether the words, the program first, match the pattern.
+pub(super) fn matches(slots: &[PatternWord], words: &[&str]) -> bool {
     let Some((program, rest)) = words.split_first() else { return false };
-    each_matches(slots, words, class::colon(program, rest))
+    each_matches(slots, words, program_class::colon(program, rest))
 }
 
-fn each_matches(slots: &[Slot], words: &[&str], colon: Colon) -> bool {
+fn each_matches(slots: &[PatternWord], words: &[&str], colon: Colon) -> bool {
     match (slots.split_first(), words.split_first()) {
         (None, None) => true,
-        (Some((Slot::Rest, _)), _) => words.iter().all(|word| is_operand(word, colon)),
+        (Some((PatternWord::Rest, _)), _) => words.iter().all(|word| is_operand(word, colon)),
         (Some((slot, slots)), Some((word, words))) => {
             slot.allows(word, colon) && each_matches(slots, words, colon)
         }
@@ -41,8 +41,8 @@ fn each_matches(slots: &[Slot], words: &[&str], colon: Colon) -> bool {
     }
 }
 
-impl Slot {
-    /// The word, if it is named.
+impl PatternWord {
+    /// The word, if it is literal.
     pub(super) fn literal(&self) -> Option<&str> {
         match self {
             Self::Literal(word) => Some(word),
@@ -61,7 +61,7 @@ impl Slot {
     }
 }
 
-/// Whether a wildcard may stand for the word: a name, a relative path, a revision or a number. Not an option, not a
+/// Whether a wildcard matches the word: a name, a relative path, a revision or a number. Not an option, not a
 /// setting, not an address, not a path that leads out of the directory.
 pub(super) fn is_operand(word: &str, colon: Colon) -> bool {
     let starts = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
@@ -76,8 +76,8 @@ pub(super) fn is_operand(word: &str, colon: Colon) -> bool {
         && !word.starts_with("fd::")
 }
 
-/// A plain line in its one form: single spaces, and quotes only where they are needed.
-pub(super) fn rendered_line(commands: &[Simple]) -> String {
+/// The canonical form of a plain line: single spaces, and quotes only where they are needed.
+pub(super) fn rendered_line(commands: &[SimpleCommand]) -> String {
     let mut line = String::new();
     for (index, simple) in commands.iter().enumerate() {
         if index > 0 {
@@ -96,13 +96,13 @@ pub(super) fn rendered_line(commands: &[Simple]) -> String {
     line
 }
 
-pub(super) fn rendered_words(words: &[Word]) -> String {
-    let rendered = |(index, word): (usize, &Word)| rendered_word(&word.text, index == 0);
+pub(super) fn rendered_words(words: &[ShellWord]) -> String {
+    let rendered = |(index, word): (usize, &ShellWord)| rendered_word(&word.text, index == 0);
     words.iter().enumerate().map(rendered).collect::<Vec<_>>().join(" ")
 }
 
-/// A word that a shell and [`super::Grant::parse`] read as just this text. The first word is kept from being taken for
-/// a keyword or an assignment.
+/// A word that a shell and [`super::Grant::parse`] read as exactly this text. The first word is quoted if it would
+/// be a keyword or an assignment.
 fn rendered_word(text: &str, first: bool) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || "_-./,:+@%".contains(c) || (c == '=' && !first);
     let keyword = first && text.chars().all(|c| c.is_ascii_lowercase()) && is_keyword(text);
@@ -120,7 +120,7 @@ fn is_keyword(text: &str) -> bool {
     KEYWORDS.contains(&text)
 }
 
-/// Only the harmless ones are part of a plain line.
+/// Only harmless redirections are part of a plain line.
 fn rendered_redirection(redirection: &Redirection) -> &'static str {
     match (redirection.descriptor, redirection.operator) {
         (Some(_), ">&") => "2>&1",

@@ -1,32 +1,32 @@
-//! Which programs a line would run, as far as its text tells.
+//! The programs that a line would run, as far as its text says.
 
 use std::borrow::Cow;
 
-use super::class::{self, Class, CodeOption, basename};
-use super::wrappers::{Runs, Wrapper};
-use super::{Parsed, Simple};
+use super::program_class::{self, CodeOption, ProgramClass, basename};
+use super::wrappers::{Wrapper, WrapperMode};
+use super::{Parsed, SimpleCommand};
 
-/// Stands for a program that the text does not tell: `$X`, code for an interpreter, a shell that reads its input.
+/// A program that the text does not name: `$X`, code for an interpreter, a shell that reads its input.
 pub const UNKNOWN: &str = "?";
 
-/// Wrappers inside wrappers, and lines inside words; each level is parsed again.
+/// Nesting of wrappers in wrappers and of lines in words; each level is parsed again.
 const MAX_LEVELS: usize = 8;
 
-/// The names, without directories, of every program the line would run: wrappers, and what they wrap. Sorted, each
-/// once. For facts and rules; a grant is never decided by it.
+/// The names, without directories, of every program that the line would run: wrappers, and what they wrap. Sorted,
+/// without duplicates. For facts and rules; no grant is decided by it.
 pub fn programs(parsed: &Parsed) -> Vec<String> {
-    let mut found = Found { names: Vec::new() };
+    let mut found = ProgramCollector { names: Vec::new() };
     found.line(parsed, 0);
     found.names.sort_unstable();
     found.names.dedup();
     found.names
 }
 
-struct Found {
+struct ProgramCollector {
     names: Vec<String>,
 }
 
-impl Found {
+impl ProgramCollector {
     fn add(&mut self, name: &str) {
         self.names.push(name.to_owned());
     }
@@ -45,7 +45,7 @@ impl Found {
         }
     }
 
-    fn simple(&mut self, simple: &Simple, level: usize) {
+    fn simple(&mut self, simple: &SimpleCommand, level: usize) {
         for assignment in &simple.assignments {
             if names_a_program(&assignment.name) {
                 if assignment.value.literal {
@@ -55,7 +55,7 @@ impl Found {
                 }
             }
         }
-        // A word that is not literal stands for what nobody knows yet.
+        // A word that is not literal has an unknown value.
         let words: Vec<String> = simple
             .words
             .iter()
@@ -70,13 +70,13 @@ impl Found {
             return self.add(UNKNOWN);
         }
         self.name(program);
-        if let Some(wrapper) = class::wrapper(program) {
+        if let Some(wrapper) = program_class::wrapper(program) {
             return self.wrapped(wrapper, rest, level);
         }
-        if class::is_shell(program) {
+        if program_class::is_shell(program) {
             return self.shell(rest, level);
         }
-        if class::is_interpreter(program) {
+        if program_class::is_interpreter(program) {
             return self.interpreter(rest);
         }
         match basename(program) {
@@ -90,7 +90,7 @@ impl Found {
             | "bind" | "complete" | "mapfile" | "readarray" | "fc" | "printf" => self.renaming(program, rest),
             "find" => self.find(rest, level),
             "fd" | "fdfind" => {
-                // `-Hx rm` and `--exec=rm` hold the command, or stand before it.
+                // `-Hx rm` and `--exec=rm` contain the command or precede it.
                 let attached = |word: &String| match word.strip_prefix("--") {
                     Some(long) => long.starts_with("exec") && long.contains('='),
                     None => word.len() > 2 && word.starts_with('-') && word.contains(['x', 'X']),
@@ -104,7 +104,7 @@ impl Found {
         }
     }
 
-    /// A program by the name that rules know it by. Where the way to it may lead anywhere, nobody knows it.
+    /// Adds a program by the name that rules use. If its path may lead anywhere, the program is unknown as well.
     fn name(&mut self, program: &str) {
         self.add(&known_as(program));
         let strays = program.split('/').any(|part| part == "..");
@@ -151,8 +151,8 @@ impl Found {
         match (inside.command, wrapper.runs) {
             ([], _) if inside.code.is_empty() && wrapper.opens_shell() => self.add(UNKNOWN),
             ([], _) => {}
-            (command, Runs::Line) => self.text(&command.join(" "), level),
-            (command, Runs::Program) => self.words(command, level + 1),
+            (command, WrapperMode::Line) => self.text(&command.join(" "), level),
+            (command, WrapperMode::Program) => self.words(command, level + 1),
         }
         let own = rest.get(..rest.len() - inside.command.len()).unwrap_or_default();
         if wrapper.feeds(own, inside.command) {
@@ -167,8 +167,8 @@ impl Found {
         }
     }
 
-    /// The code is the first word behind `-c` that is no option, or else there is a script. Options other than the usual
-    /// letters may take a word, and then it is not clear which one is which.
+    /// The code is the first word after `-c` that is not an option; otherwise there is a script. Options other than
+    /// the usual letters may take a word, and then the code is not certain.
     fn shell(&mut self, rest: &[String], level: usize) {
         let option = |word: &&String| word.starts_with(['-', '+']);
         let code = |word: &String| word.starts_with('-') && !word.starts_with("--") && word.contains('c');
@@ -212,27 +212,27 @@ impl Found {
     /// Options of other programs that bring a command: `git -c alias.x=!y`, `--upload-pack=x`, `--rsh x`.
     fn options(&mut self, program: &str, rest: &[String], level: usize) {
         for (at, word) in rest.iter().enumerate() {
-            let value = match class::code_option(program, word) {
+            let value = match program_class::code_option(program, word) {
                 Some(CodeOption::With(value)) => value,
                 Some(CodeOption::Before) => rest.get(at + 1).map_or("", String::as_str),
                 None => continue,
             };
             match value.split_once('=') {
-                // Of a compiler's settings some name what links.
+                // Some settings of a compiler name the linker.
                 Some((name, _)) if basename(program) == "rustc" && !name.starts_with("link") => {}
                 // A setting: `core.pager=x`, `alias.y=!x`, `exec=x`.
                 Some((_, value)) => self.text(value.trim_start_matches('!'), level),
                 None => self.text(value.trim_start_matches('!'), level),
             }
         }
-        let launched = rest.first().is_some_and(|subcommand| class::launches(program, subcommand));
-        if launched || class::class(program) == Class::Launcher {
+        let launched = rest.first().is_some_and(|subcommand| program_class::launches(program, subcommand));
+        if launched || program_class::class(program) == ProgramClass::Launcher {
             self.add(UNKNOWN);
         }
     }
 }
 
-/// Variables whose value some program runs, or loads code from.
+/// Variables whose value some program runs or loads code from.
 fn names_a_program(variable: &str) -> bool {
     const RUN: [&str; 14] = [
         "PATH",
@@ -259,11 +259,11 @@ fn names_a_program(variable: &str) -> bool {
             .any(|end| variable.ends_with(end))
 }
 
-/// Where programs of the machine lie; one of these is known by its name alone.
+/// System directories; rules know a program in one of them by its name alone.
 const FOLDERS: [&str; 6] =
     ["/usr/local/sbin/", "/usr/local/bin/", "/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"];
 
-/// A program by its name; one from elsewhere by its whole path, so that `./git` does not pass for `git`.
+/// A program by its name; a program from elsewhere by its whole path, so that `./git` is not taken for `git`.
 pub(super) fn known_as(program: &str) -> Cow<'_, str> {
     // `/bin//rm` and `/bin/./rm` are `/bin/rm`.
     let straight = match program.strip_prefix('/') {

@@ -1,34 +1,34 @@
 //! Reads words: quotes, escapes and where expansions begin.
 //!
-//! The reader is strict. It follows POSIX and bash where the two agree or where a [`Structure`] marks the difference;
-//! in the corners where shells disagree it gives up, because a wrong guess would be a bypass.
+//! The reader is strict. It follows POSIX and bash where the two agree or where a [`Structure`] records the
+//! difference. Where shells disagree it returns an error, because a wrong guess would be a bypass.
 
 use std::collections::BTreeSet;
 
 use super::redirect::HereDocument;
-use super::{MAX_DEPTH, Simple, Structure, Unparsed, Word};
+use super::{CommandSyntaxError, MAX_DEPTH, ShellWord, SimpleCommand, Structure};
 
-/// A position in the text, and what was found up to there.
-pub(super) struct Reader<'a> {
+/// A position in the text, and what was read up to there.
+pub(super) struct ShellReader<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
     pub(super) depth: usize,
-    pub(super) commands: Vec<Simple>,
+    pub(super) commands: Vec<SimpleCommand>,
     pub(super) structures: BTreeSet<Structure>,
-    /// Here-documents whose bodies begin after the present line.
+    /// Here-documents whose bodies begin after the current line.
     pub(super) pending: Vec<HereDocument>,
-    /// What joins the next simple command to the one before it.
+    /// The operator between the previous simple command and the next.
     pub(super) join: Option<Structure>,
 }
 
-/// A word while it is being read.
-struct Draft {
-    word: Word,
+/// A partially read word.
+struct WordDraft {
+    word: ShellWord,
     /// Where it began.
     start: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ShellReader<'a> {
     pub(super) fn new(text: &'a str, depth: usize) -> Self {
         let (commands, structures, pending) = (Vec::new(), BTreeSet::new(), Vec::new());
         Self { text, at: 0, depth, commands, structures, pending, join: None }
@@ -64,17 +64,17 @@ impl<'a> Reader<'a> {
         self.structures.insert(structure);
     }
 
-    pub(super) fn fail<T>(&self, what: &'static str) -> Result<T, Unparsed> {
-        Err(Unparsed::Syntax { at: self.at, what })
+    pub(super) fn fail<T>(&self, what: &'static str) -> Result<T, CommandSyntaxError> {
+        Err(CommandSyntaxError::Syntax { at: self.at, what })
     }
 
     /// Runs `inner` one level deeper.
     pub(super) fn deeper<T>(
         &mut self,
-        inner: impl FnOnce(&mut Self) -> Result<T, Unparsed>,
-    ) -> Result<T, Unparsed> {
+        inner: impl FnOnce(&mut Self) -> Result<T, CommandSyntaxError>,
+    ) -> Result<T, CommandSyntaxError> {
         if self.depth >= MAX_DEPTH {
-            return Err(Unparsed::TooDeep);
+            return Err(CommandSyntaxError::TooDeep);
         }
         self.depth += 1;
         let result = inner(self);
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The unquoted word ahead, if it is made of the letters of keywords only and ends there.
+    /// The unquoted word ahead, if it consists of the characters of keywords only and ends there.
     pub(super) fn keyword(&self) -> Option<&'a str> {
         let rest = self.rest();
         let end = rest.find(is_meta).unwrap_or(rest.len());
@@ -118,9 +118,9 @@ impl<'a> Reader<'a> {
     }
 
     /// The word that begins here.
-    pub(super) fn word(&mut self) -> Result<Word, Unparsed> {
-        let word = Word { text: String::new(), literal: true, bare: true };
-        let mut draft = Draft { word, start: self.at };
+    pub(super) fn word(&mut self) -> Result<ShellWord, CommandSyntaxError> {
+        let word = ShellWord { text: String::new(), literal: true, bare: true };
+        let mut draft = WordDraft { word, start: self.at };
         while let Some(c) = self.peek() {
             if matches!(c, '<' | '>') && self.rest().chars().nth(1) == Some('(') {
                 self.process_substitution()?;
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         Ok(draft.word)
     }
 
-    fn piece(&mut self, c: char, draft: &mut Draft) -> Result<(), Unparsed> {
+    fn piece(&mut self, c: char, draft: &mut WordDraft) -> Result<(), CommandSyntaxError> {
         match c {
             '\'' => {
                 draft.word.bare = false;
@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What a shell would make of an unquoted character in a word that began at `start`.
+    /// The expansion that a shell would perform at an unquoted character of a word that began at `start`.
     fn expands(&self, c: char, start: usize) -> Option<Structure> {
         let before = self.text.get(start..self.at).unwrap_or_default();
         let after = self.rest().get(c.len_utf8()..).and_then(|rest| rest.chars().next());
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
             '*' | '?' => Some(Structure::Glob),
             // The program `[`.
             '[' => (!alone).then_some(Structure::Glob),
-            // `{}` is handed over as it is.
+            // A shell passes `{}` on unchanged.
             '{' => {
                 let rest = self.rest().get(1..).unwrap_or_default();
                 let empty =
@@ -189,7 +189,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn escaped(&mut self, text: &mut String) -> Result<(), Unparsed> {
+    fn escaped(&mut self, text: &mut String) -> Result<(), CommandSyntaxError> {
         self.bump();
         match self.peek() {
             None => self.fail("the command ends with a backslash"),
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn single_quoted(&mut self, text: &mut String) -> Result<(), Unparsed> {
+    fn single_quoted(&mut self, text: &mut String) -> Result<(), CommandSyntaxError> {
         self.bump();
         let Some(length) = self.rest().find('\'') else {
             return self.fail("a single quote is not closed");
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    pub(super) fn double_quoted(&mut self, word: &mut Word) -> Result<(), Unparsed> {
+    pub(super) fn double_quoted(&mut self, word: &mut ShellWord) -> Result<(), CommandSyntaxError> {
         self.bump();
         loop {
             match self.peek() {
@@ -235,7 +235,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One character inside double quotes or a here-document.
-    pub(super) fn quoted_piece(&mut self, c: char, word: &mut Word) -> Result<(), Unparsed> {
+    pub(super) fn quoted_piece(&mut self, c: char, word: &mut ShellWord) -> Result<(), CommandSyntaxError> {
         match c {
             '$' if self.looking_at("$\\\n") => self.fail("a `$` goes on after the end of the line"),
             '$' | '`' => self.expansion(word, Quotes::Double),
@@ -258,7 +258,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether an expansion stands inside double quotes.
+/// Whether an expansion is inside double quotes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quotes {
     None,

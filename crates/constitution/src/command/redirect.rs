@@ -2,24 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use super::reader::{Reader, is_meta};
-use super::{Redirection, Simple, Structure, Unparsed, Word};
+use super::reader::{ShellReader, is_meta};
+use super::{CommandSyntaxError, Redirection, ShellWord, SimpleCommand, Structure};
 
-/// A here-document that was announced.
+/// A here-document whose body is still to come.
 pub(super) struct HereDocument {
     delimiter: String,
-    /// Whether the body is taken as it is: the delimiter was quoted.
+    /// Whether the body is literal: the delimiter was quoted.
     verbatim: bool,
-    /// `<<-` takes leading tabs away.
+    /// `<<-` removes leading tabs.
     tabs: bool,
 }
 
-/// Longer operators before their beginnings.
+/// Longer operators before their prefixes.
 const OPERATORS: [&str; 12] = ["&>>", "&>", "<<<", "<<-", "<<", "<&", "<>", "<", ">>", ">&", ">|", ">"];
 
-impl Reader<'_> {
-    /// The redirection that begins here, if one does.
-    pub(super) fn redirection(&mut self) -> Result<Option<Redirection>, Unparsed> {
+impl ShellReader<'_> {
+    /// The redirection that begins here, if any.
+    pub(super) fn redirection(&mut self) -> Result<Option<Redirection>, CommandSyntaxError> {
         let rest = self.rest();
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         let after = rest.get(digits..).unwrap_or_default();
@@ -53,7 +53,12 @@ impl Reader<'_> {
         Ok(Some(redirection))
     }
 
-    fn announce(&mut self, operator: &str, start: usize, target: &Word) -> Result<(), Unparsed> {
+    fn announce(
+        &mut self,
+        operator: &str,
+        start: usize,
+        target: &ShellWord,
+    ) -> Result<(), CommandSyntaxError> {
         self.note(Structure::HereDocument);
         let written = self.text.get(start..self.at).unwrap_or_default();
         if !target.literal || target.text.is_empty() || written.contains('\n') || written.contains(is_meta) {
@@ -65,7 +70,7 @@ impl Reader<'_> {
     }
 
     /// The newline that ends a line of commands, and the here-documents after it.
-    pub(super) fn newline(&mut self) -> Result<bool, Unparsed> {
+    pub(super) fn newline(&mut self) -> Result<bool, CommandSyntaxError> {
         if !self.eat("\n") {
             return Ok(false);
         }
@@ -75,8 +80,9 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// The body is cut out before anything in it is read, as shells do: an expansion cannot reach past the delimiter.
-    fn body(&mut self, document: &HereDocument) -> Result<(), Unparsed> {
+    /// The body is cut out before anything in it is read, as in shells: an expansion cannot reach past the
+    /// delimiter.
+    fn body(&mut self, document: &HereDocument) -> Result<(), CommandSyntaxError> {
         let start = self.at;
         let body = loop {
             let line = self.rest().split('\n').next().unwrap_or_default();
@@ -98,15 +104,15 @@ impl Reader<'_> {
         if body.contains("\\\n") {
             return self.fail("a line of a here-document ends with a backslash");
         }
-        let (commands, structures) = self.deeper(|reader| Reader::new(body, reader.depth).document())?;
+        let (commands, structures) = self.deeper(|reader| ShellReader::new(body, reader.depth).document())?;
         self.commands.extend(commands);
         self.structures.extend(structures);
         Ok(())
     }
 
     /// The whole text as the body of a here-document.
-    fn document(mut self) -> Result<(Vec<Simple>, BTreeSet<Structure>), Unparsed> {
-        let mut ignored = Word { text: String::new(), literal: true, bare: true };
+    fn document(mut self) -> Result<(Vec<SimpleCommand>, BTreeSet<Structure>), CommandSyntaxError> {
+        let mut ignored = ShellWord { text: String::new(), literal: true, bare: true };
         while let Some(c) = self.peek() {
             self.quoted_piece(c, &mut ignored)?;
         }

@@ -1,25 +1,26 @@
-//! Of programs with subcommands: those whose further words are files and values.
+//! Subcommands whose further words are files and values.
 //!
-//! What is not listed here is granted word by word: its words may be programs, code, other machines, or nobody knows.
+//! A subcommand that is not listed here must be granted word by word: its words may be programs, code, or other
+//! machines, or their meaning is unknown.
 
-use super::class::among;
 use super::names::lists;
+use super::program_class::among;
 
-/// What may be left open behind the subcommands of a program. `a/b` is the subcommand `b` of `a`.
-struct Open {
+/// The subcommands of a program after which words may be left open. `a/b` is the subcommand `b` of `a`.
+struct DataSubcommands {
     programs: &'static str,
-    /// Every word behind them is data.
+    /// Every word after them is data.
     any: &'static str,
-    /// The first word behind them says where to; what follows is data.
+    /// The first word after them says where to; the rest is data.
     named: &'static str,
-    /// They take one word, and it is the name of something that the project lists.
+    /// They take one word, and it is a name that the project lists.
     one: &'static str,
     /// A colon in their words is part of a name: `rev:path`, `a::b`.
     colons: &'static str,
 }
 
-const OPEN: [Open; 21] = [
-    Open {
+const OPEN: [DataSubcommands; 21] = [
+    DataSubcommands {
         programs: "git",
         any: "add apply blame branch cat-file checkout check-ignore cherry-pick commit describe diff grep log ls-files
             ls-tree merge merge-base mv name-rev range-diff rebase reset restore revert rev-list rev-parse rm shortlog
@@ -28,15 +29,15 @@ const OPEN: [Open; 21] = [
         one: "",
         colons: "cat-file diff grep log ls-tree rev-parse show",
     },
-    Open {
+    DataSubcommands {
         programs: "cargo",
         any: "b bench build c check clean clippy d doc fmt metadata nextest/list nextest/run pkgid t test tree",
         colons: "bench nextest/list nextest/run t test",
         named: "",
         one: "",
     },
-    Open { programs: "npm", any: "explain list ls why", one: "run run-script", named: "", colons: "" },
-    Open { programs: "pnpm", any: "list ls why", one: "run", named: "", colons: "" },
+    DataSubcommands { programs: "npm", any: "explain list ls why", one: "run run-script", named: "", colons: "" },
+    DataSubcommands { programs: "pnpm", any: "list ls why", one: "run", named: "", colons: "" },
     any("yarn", "list why"),
     any("go", "build doc fmt list vet version"),
     any("pip", "check freeze list show"),
@@ -56,12 +57,13 @@ const OPEN: [Open; 21] = [
     any("openssl", "asn1parse base64 dgst verify x509"),
 ];
 
-const fn any(programs: &'static str, any: &'static str) -> Open {
-    Open { programs, any, named: "", one: "", colons: "" }
+const fn any(programs: &'static str, any: &'static str) -> DataSubcommands {
+    DataSubcommands { programs, any, named: "", one: "", colons: "" }
 }
 
-/// How many words behind the program have to be named before others are left open; none, if nothing may be. `words` are
-/// those behind the program up to the first wildcard, `open` is how many follow, if that is known.
+/// How many words after the program a pattern must name before it may leave others open; `None` if it may leave
+/// none open. `words` are those between the program and the first wildcard, `open` is how many follow, if that is
+/// known.
 pub(super) fn named(program: &str, words: &[&str], open: Option<usize>) -> Option<usize> {
     if among("tar ar", program) {
         return words.first().filter(|letters| is_archiving(letters)).map(|_| 1);
@@ -73,13 +75,13 @@ pub(super) fn named(program: &str, words: &[&str], open: Option<usize>) -> Optio
         .or_else(|| behind(known.one).filter(|length| words.len() == *length && open == Some(1)))
 }
 
-/// Whether a colon in the words behind the subcommand is part of a name.
+/// Whether a colon in the words after the subcommand is part of a name.
 pub(super) fn has_colons(program: &str, words: &[&str]) -> bool {
     let known = OPEN.iter().find(|known| among(known.programs, program));
     known.is_some_and(|known| length(known.colons, words).is_some())
 }
 
-/// How many words the subcommand has that they begin with, if it is listed.
+/// The number of words in the subcommand that they begin with, if it is listed.
 fn length(names: &str, words: &[&str]) -> Option<usize> {
     match words {
         [first, ..] if lists(names, first) => Some(1),
@@ -88,7 +90,7 @@ fn length(names: &str, words: &[&str]) -> Option<usize> {
     }
 }
 
-/// Letters of an archiver that bring neither programs nor lists of options with them.
+/// Letters of an archiver that introduce neither programs nor lists of options.
 fn is_archiving(letters: &str) -> bool {
     letters.chars().all(|c| "-txcruvfzjJkpaO".contains(c))
 }

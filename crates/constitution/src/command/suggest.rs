@@ -1,10 +1,10 @@
-//! The grants a human can be offered for a command.
+//! The grants that a person can be offered for a command.
 
 use super::pattern::{Colon, is_operand, rendered_words};
-use super::{Grant, Parsed, Word};
+use super::{Grant, Parsed, ShellWord};
 
-/// Grants that cover the line, narrowest first: exactly this command, then with a wildcard for its last word. The first
-/// is always there; patterns are only offered for a single plain command whose program allows them.
+/// Grants that cover the line, narrowest first: exactly this command, then with a wildcard for its last word. There
+/// is always a first one; patterns are only offered for a single plain command whose program allows them.
 pub fn suggest(parsed: &Parsed) -> Vec<String> {
     let exact = Grant::exact(parsed).to_string();
     let [simple] = parsed.commands() else { return vec![exact] };
@@ -14,15 +14,16 @@ pub fn suggest(parsed: &Parsed) -> Vec<String> {
         .flatten()
         .filter(|text| Grant::parse(text).is_ok_and(|grant| grant.covers(parsed)))
         .collect();
-    // The words alone say the same, and hold inside a chain as well; what cannot be a pattern is offered to the letter.
+    // The words alone mean the same and also match inside a chain; what cannot be a pattern is offered as an exact
+    // line.
     if offered.is_empty() {
         offered.push(exact);
     }
     offered
 }
 
-/// The last word becomes `*`, or `dir/*` where it lies in a directory.
-fn wildcard(words: &[Word]) -> Option<String> {
+/// The last word becomes `*`, or `dir/*` if it is in a directory.
+fn wildcard(words: &[ShellWord]) -> Option<String> {
     let (last, before) = words.split_last()?;
     if before.is_empty() {
         return None;

@@ -1,6 +1,6 @@
-//! Programs that start the program named after their own options, and how to get past those.
+//! Wrappers: programs that start the program named after their own options, and how their options are skipped.
 
-use super::class;
+use super::program_class;
 
 /// How the words of a wrapper are read.
 #[derive(Debug)]
@@ -15,20 +15,20 @@ pub(super) struct Wrapper {
     /// Whether `X=1` may stand before the program.
     assignments: bool,
     /// How the words after that are run.
-    pub(super) runs: Runs,
+    pub(super) runs: WrapperMode,
 }
 
-/// What a wrapper does with the words after its own.
+/// How a wrapper runs the words after its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Runs {
-    /// A program and its words.
+pub(super) enum WrapperMode {
+    /// As a program and its words.
     Program,
-    /// They are joined and given to a shell.
+    /// Joined, by a shell.
     Line,
 }
 
 /// What follows the wrapper's own words.
-pub(super) struct Inside<'a> {
+pub(super) struct WrappedCommand<'a> {
     pub(super) command: &'a [String],
     /// Values that are command lines.
     pub(super) code: Vec<&'a str>,
@@ -39,7 +39,7 @@ pub(super) struct Inside<'a> {
 }
 
 const fn plain(name: &'static str, valued: &'static [&'static str]) -> Wrapper {
-    Wrapper { name, valued, code: &[], operands: 0, assignments: false, runs: Runs::Program }
+    Wrapper { name, valued, code: &[], operands: 0, assignments: false, runs: WrapperMode::Program }
 }
 
 const fn after(operands: usize, name: &'static str, valued: &'static [&'static str]) -> Wrapper {
@@ -47,7 +47,7 @@ const fn after(operands: usize, name: &'static str, valued: &'static [&'static s
 }
 
 const fn line(name: &'static str, operands: usize, valued: &'static [&'static str]) -> Wrapper {
-    Wrapper { runs: Runs::Line, ..after(operands, name, valued) }
+    Wrapper { runs: WrapperMode::Line, ..after(operands, name, valued) }
 }
 
 const SUDO: &[&str] = &[
@@ -170,7 +170,7 @@ pub(super) fn find(program: &str) -> Option<&'static Wrapper> {
 }
 
 impl Wrapper {
-    /// Whether the wrapper alone gives a shell.
+    /// Whether the wrapper without a command opens a shell.
     pub(super) fn opens_shell(&self) -> bool {
         matches!(
             self.name,
@@ -178,23 +178,25 @@ impl Wrapper {
         )
     }
 
-    /// Whether words that nobody sees here come to the command: those of the input, which can be options or programs.
-    /// `own` are the wrapper's words before it.
+    /// Whether the command gets words that the line does not contain: words of the input, which can be options or
+    /// programs. `own` are the wrapper's words before the command.
     pub(super) fn feeds(&self, own: &[String], command: &[String]) -> bool {
         let replaces =
             |word: &String| ["-I", "-i", "-J", "--rep"].iter().any(|start| word.starts_with(start));
         match self.name {
             "parallel" => true,
             "xargs" => {
-                own.iter().any(replaces) || command.first().is_some_and(|program| class::obeys_words(program))
+                own.iter().any(replaces)
+                    || command.first().is_some_and(|program| program_class::obeys_words(program))
             }
             _ => false,
         }
     }
 
-    /// Gets past the wrapper's own words.
-    pub(super) fn inside<'a>(&self, words: &'a [String]) -> Inside<'a> {
-        let mut inside = Inside { command: &[], code: Vec::new(), assignments: Vec::new(), unclear: false };
+    /// Skips the wrapper's own words.
+    pub(super) fn inside<'a>(&self, words: &'a [String]) -> WrappedCommand<'a> {
+        let mut inside =
+            WrappedCommand { command: &[], code: Vec::new(), assignments: Vec::new(), unclear: false };
         let mut at = self.options(words, 0, &mut inside);
         if self.operands > 0 {
             // `su root -c x`, `ssh host -p 22 x`: options may follow.
@@ -205,7 +207,7 @@ impl Wrapper {
     }
 
     /// The index after the options and assignments that begin at `at`.
-    fn options<'a>(&self, words: &'a [String], mut at: usize, inside: &mut Inside<'a>) -> usize {
+    fn options<'a>(&self, words: &'a [String], mut at: usize, inside: &mut WrappedCommand<'a>) -> usize {
         while let Some(word) = words.get(at) {
             let assignment = self.assignments && word.contains('=');
             if !assignment && !word.starts_with('-') {
@@ -227,7 +229,8 @@ impl Wrapper {
         at
     }
 
-    /// Whether an option is known to take no further word: it has its value with it, or is a single letter or a number.
+    /// Whether an option certainly takes no further word: its value is attached, or it is a single letter or a
+    /// number.
     fn is_clear(&self, word: &str) -> bool {
         let attached = |option: &&str| option.len() == 2 && word.starts_with(option);
         let number =
@@ -240,7 +243,7 @@ impl Wrapper {
     }
 }
 
-/// Whether the word is this option, whether its value is attached to it, and that value.
+/// Whether the word is this option, whether its value is attached, and that value.
 fn value_of<'a>(word: &'a str, option: &str) -> Option<(bool, Option<&'a str>)> {
     match word.strip_prefix(option)? {
         "" => Some((false, None)),

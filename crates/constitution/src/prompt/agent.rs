@@ -1,15 +1,17 @@
-//! What a house tells one of its agents beyond the law: its own prompt, checked.
+//! The operator's own prompt for an agent, beyond the law, checked.
 
-use super::{FOOTER, breaks_line, line_like_footer};
+use crate::footer::{FOOTER, line_like_footer};
+use crate::text::breaks_line;
 
-/// Bytes of an agent's prompt: as much as a constitution or a mandate, which are read in every turn too.
+/// Bytes of an agent's prompt: as many as of a constitution or a mandate, which every turn contains too.
 pub const MAX_AGENT_PROMPT_BYTES: usize = 64 * 1024;
 
-/// An agent's own prompt. It stands after the law and cannot pass for its end.
+/// An agent's own prompt. It follows the law and cannot be mistaken for its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentPrompt(String);
 
-/// Why a text is no agent's prompt. Each sentence ends with what to do; whoever knows the file puts its name before it.
+/// Why a text is not an agent's prompt. Each sentence ends with the next step; the caller, which knows the file,
+/// puts its name before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AgentPromptError {
     #[error("the agent's prompt has {bytes} bytes: shorten it to at most {MAX_AGENT_PROMPT_BYTES}")]
@@ -19,7 +21,7 @@ pub enum AgentPromptError {
     #[error("line {line}: the character U+{code:04X} cannot be seen and may hide something: remove it")]
     Control { line: usize, code: u32 },
     #[error(
-        "line {line}: a line beginning with `{FOOTER}` would pass for the end of the law: word it differently"
+        "line {line}: a line beginning with `{FOOTER}` could be mistaken for the end of the law: rephrase it"
     )]
     Footer { line: usize },
 }
@@ -54,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prompts_are_taken_as_they_are_written() {
+    fn valid_prompts_are_unchanged() {
         let text = "# Clerk\r\n\r\n\tYou file things. Ärger? Nein.";
         assert_eq!(AgentPrompt::new(&format!("{text}\n\n")).unwrap().as_str(), text);
         AgentPrompt::new(&"a".repeat(MAX_AGENT_PROMPT_BYTES)).unwrap();
@@ -62,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prompt_is_refused() {
+    fn invalid_prompts_are_refused() {
         let refused = |text: &str| AgentPrompt::new(text).unwrap_err();
         assert_eq!(refused(" \n\t"), AgentPromptError::Empty);
         let bytes = MAX_AGENT_PROMPT_BYTES + 1;

@@ -1,16 +1,16 @@
-//! The base prompt: what every agent of Tribune's own loop is told first.
+//! The base prompt: the first text of every agent of Tribune's own loop.
 //!
-//! Its words lie in a versioned file, not in the code, and the build fails if they differ from their declared hash.
-//! Agents of other backends bring a base prompt of their own and are not given this one.
+//! The text is in a versioned file, not in the code, and the build fails if it differs from its declared hash. CLI
+//! agents have base prompts of their own and do not get this one.
 
-/// The first part of the stack.
+/// The first layer of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BasePrompt {
-    /// Names these words; other words have another id.
+    /// The id of this text; another text has another id.
     pub version_id: &'static str,
-    /// Of the file, in lowercase hex digits.
+    /// The hash of the file, in lowercase hex digits.
     pub sha256: &'static str,
-    /// Confidential, see [`super::Disclosure`].
+    /// The text. Confidential, see [`super::Disclosure`].
     pub content: &'static str,
 }
 

@@ -1,34 +1,34 @@
-//! What kind of channel a session speaks on, and what follows from it: streaming, approval, what is kept, what the
-//! agent is told about it.
+//! The class of the channel that a session uses, and what follows from it: streaming, approval, retention, and the
+//! agent's instructions.
 //!
-//! The class is a function of the channel's word and the house's settings. It decides no call: allowlists by the
-//! operator's own class names are the law's, in [`crate::settings`].
+//! The class is a function of the channel's name and the operator's settings. It decides no call: allowlists by the
+//! operator's own class names belong to [`crate::settings`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
 
-/// The kinds of channels there are.
+/// The built-in classes of channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChannelClass {
     /// The operator's terminal.
     CliLocal,
-    /// A program or page of the operator's, over a local connection.
+    /// A program or page of the operator, over a local connection.
     RpcLocal,
     /// No person is on the other side: agents, schedules, standing sessions.
     Internal,
     /// Mail, to and from anywhere.
     ExternalEmail,
-    /// A messenger or anything else that leaves the house; also every channel nobody knows.
+    /// A messenger or any other service outside; also every unknown channel.
     ExternalMessage,
 }
 
-/// What of a session's answers is kept.
+/// The parts of a session's answers that are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stored {
-    /// Pieces too, where the house turned that on.
+pub enum AnswerRetention {
+    /// Partial output too, if the operator turned that on.
     All,
     FinalOnly,
 }
@@ -36,16 +36,16 @@ pub enum Stored {
 /// What follows from a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelPolicy {
-    /// Names the class and the words of its prompt, for manifests.
+    /// The id of the class and of its prompt text, for manifests.
     pub id: &'static str,
-    /// Whether the peer sees an answer while it is made.
+    /// Whether the peer receives an answer while it is generated.
     pub streaming: bool,
-    /// Whether whatever is sent out for this session waits for a person's yes.
+    /// Whether messages that the session sends need a person's approval.
     pub sends_need_approval: bool,
-    pub stores: Stored,
-    /// Whether a transcript may hold secrets: on no channel.
+    pub retention: AnswerRetention,
+    /// Whether a transcript may contain secrets: on no channel.
     pub may_hold_secrets: bool,
-    /// What the agent is told. Confidential, see [`super::Disclosure`].
+    /// The agent's instructions. Confidential, see [`super::Disclosure`].
     pub prompt: &'static str,
 }
 
@@ -53,15 +53,15 @@ impl ChannelClass {
     pub const ALL: [Self; 5] =
         [Self::CliLocal, Self::RpcLocal, Self::Internal, Self::ExternalEmail, Self::ExternalMessage];
 
-    /// The built-in class of a channel, by the word in the session's key; a sub-agent's key has none.
+    /// The built-in class of a channel, by its name in the session's key; a sub-agent's key has none.
     pub fn of(channel: Option<&str>) -> Self {
-        // What nobody knows is held to the strictest class.
+        // An unknown channel has the strictest class.
         known(channel).unwrap_or(Self::ExternalMessage)
     }
 
-    /// The class of a channel in a house. Its `channels.classes` may name one of ours for a channel: always for one
-    /// that is not built in, and for the others if that gives up nothing. Every other name there is the operator's own
-    /// and has no meaning here.
+    /// The class of a channel under these settings. `channels.classes` may assign a built-in class: to any channel
+    /// that is not built in, and to a built-in channel if that is not laxer. Every other class name there is the
+    /// operator's own and has no meaning here.
     pub fn in_house(channel: Option<&str>, settings: &Settings) -> Self {
         let named = channel.and_then(|channel| Self::named(settings.class_of(channel)));
         match (known(channel), named) {
@@ -86,12 +86,12 @@ impl ChannelClass {
         }
     }
 
-    /// Whether it gives up something that the other insists on.
+    /// Whether it lacks a restriction that the other has.
     pub fn is_laxer_than(self, other: Self) -> bool {
         let (own, other) = (self.policy(), other.policy());
         own.streaming && !other.streaming
             || !own.sends_need_approval && other.sends_need_approval
-            || own.stores == Stored::All && other.stores == Stored::FinalOnly
+            || own.retention == AnswerRetention::All && other.retention == AnswerRetention::FinalOnly
             || own.may_hold_secrets && !other.may_hold_secrets
     }
 
@@ -100,7 +100,7 @@ impl ChannelClass {
             id: "cli_local.v1",
             streaming: true,
             sends_need_approval: false,
-            stores: Stored::All,
+            retention: AnswerRetention::All,
             may_hold_secrets: false,
             prompt: CLI_LOCAL,
         };
@@ -108,7 +108,7 @@ impl ChannelClass {
             id: "external_message.v1",
             streaming: false,
             sends_need_approval: true,
-            stores: Stored::FinalOnly,
+            retention: AnswerRetention::FinalOnly,
             may_hold_secrets: false,
             prompt: EXTERNAL_MESSAGE,
         };
@@ -130,7 +130,7 @@ impl ChannelClass {
     }
 }
 
-/// The class of a channel that is built in. Words are taken as they are written: a spelling nobody knows is external.
+/// The class of a built-in channel. Names are compared to the letter: an unknown spelling is an unknown channel.
 fn known(channel: Option<&str>) -> Option<ChannelClass> {
     Some(match channel {
         Some("cli") => ChannelClass::CliLocal,
@@ -216,19 +216,19 @@ mod tests {
     #[test]
     fn classes_have_these_policies() {
         let policies = ChannelClass::ALL.map(|class| {
-            let ChannelPolicy { id, streaming, sends_need_approval, stores, may_hold_secrets, .. } =
+            let ChannelPolicy { id, streaming, sends_need_approval, retention, may_hold_secrets, .. } =
                 class.policy();
             assert!(!may_hold_secrets);
-            (id, streaming, sends_need_approval, stores)
+            (id, streaming, sends_need_approval, retention)
         });
         assert_eq!(
             policies,
             [
-                ("cli_local.v1", true, false, Stored::All),
-                ("rpc_local.v1", true, false, Stored::All),
-                ("internal.v1", false, true, Stored::All),
-                ("external_email.v1", false, true, Stored::FinalOnly),
-                ("external_message.v1", false, true, Stored::FinalOnly),
+                ("cli_local.v1", true, false, AnswerRetention::All),
+                ("rpc_local.v1", true, false, AnswerRetention::All),
+                ("internal.v1", false, true, AnswerRetention::All),
+                ("external_email.v1", false, true, AnswerRetention::FinalOnly),
+                ("external_message.v1", false, true, AnswerRetention::FinalOnly),
             ]
         );
         for class in ChannelClass::ALL {
@@ -240,14 +240,14 @@ mod tests {
 
     #[test]
     fn an_operator_may_classify_but_not_relax() {
-        let house = settings(&[
+        let settings = settings(&[
             ("intercom", "cli_local"),
             ("pager", "external_email"),
             ("telegram", "cli_local"),
             ("mail", "internal"),
             ("slack", "external_email"),
             ("cli", "external_message"),
-            ("rpc", "house"),
+            ("rpc", "local"),
             ("discord", "outside"),
         ]);
         for (channel, class) in [
@@ -260,16 +260,16 @@ mod tests {
             ("rpc", ChannelClass::RpcLocal),
             ("discord", ChannelClass::ExternalMessage),
         ] {
-            assert_eq!(ChannelClass::in_house(Some(channel), &house), class, "{channel}");
+            assert_eq!(ChannelClass::in_house(Some(channel), &settings), class, "{channel}");
         }
     }
 
     #[test]
-    fn nobody_makes_a_known_channel_laxer() {
+    fn settings_never_relax_a_built_in_channel() {
         let words = ["cli", "rpc", "web", "schedule", "mail", "telegram", "sms"];
         for (word, class) in words.iter().flat_map(|word| ChannelClass::ALL.map(|class| (word, class))) {
-            let house = settings(&[(word, class.as_str())]);
-            let taken = ChannelClass::in_house(Some(word), &house);
+            let settings = settings(&[(word, class.as_str())]);
+            let taken = ChannelClass::in_house(Some(word), &settings);
             assert!(!taken.is_laxer_than(ChannelClass::of(Some(word))), "{word}: {class:?}");
         }
     }

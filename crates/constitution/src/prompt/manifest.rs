@@ -1,30 +1,31 @@
-//! Which words an agent was told, without the words: hashes, ids and the order. It may go into every log.
+//! Which texts a prompt consists of, without the texts: hashes, ids and the order. It contains nothing
+//! confidential, so any log may store it.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::Layer;
+use super::PromptLayer;
 use crate::hash::ConstitutionHash;
 
 /// The prompt of one model call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
-    pub base: BaseId,
+pub struct PromptManifest {
+    pub base: BasePromptId,
     pub constitution_hash: ConstitutionHash,
-    /// The mandate's name; its words are among those that the constitution's hash is made of.
+    /// The mandate's name; the constitution's hash covers its text.
     pub mandate: String,
-    /// Of the text as the house wrote it, without blanks at its end.
+    /// The hash of the operator's text, without blanks at its end.
     pub agent_prompt_sha256: Option<String>,
-    /// The id of the channel's policy, which names its words.
+    /// The id of the channel's policy, which stands for its text.
     pub channel_policy: String,
     pub user_message_sha256: String,
-    /// The layers that were there, first to last.
-    pub order: Vec<Layer>,
+    /// The layers of the prompt, first to last.
+    pub order: Vec<PromptLayer>,
 }
 
-/// The base prompt, by name and hash.
+/// The base prompt, by id and hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BaseId {
+pub struct BasePromptId {
     pub version_id: String,
     pub sha256: String,
 }

@@ -1,12 +1,11 @@
-//! What an agent is told.
+//! The prompts of agents.
 //!
-//! Tribune's own loop is given a [`Stack`]: base prompt, the law, the agent's own prompt, the channel's policy, always in
-//! this order and the same in every turn of a session. Other backends bring a base prompt of their own and are given
-//! one text by [`assemble`]. The board is text that others wrote: it stands behind quotation marks, and in no part that
-//! should stay the same.
+//! Tribune's own loop gets a [`Stack`]: base prompt, law, the agent's own prompt and the channel's policy, always
+//! in this order and the same in every turn of a session. CLI agents have a base prompt of their own and get one
+//! text from [`assemble`]. The board is text of others: it is quoted, and in no part that must stay the same.
 //!
-//! A [`Manifest`] tells which words were used without telling them, and a [`Disclosure`] keeps the confidential ones
-//! from being repeated. Nothing here talks to a model.
+//! A [`PromptManifest`] records which texts a prompt consists of without containing them, and a [`Disclosure`]
+//! keeps the confidential ones out of the agent's output. Nothing here talks to a model.
 
 mod agent;
 mod base;
@@ -19,19 +18,18 @@ mod stack;
 pub use agent::{AgentPrompt, AgentPromptError, MAX_AGENT_PROMPT_BYTES};
 pub use base::{BasePrompt, base_prompt};
 pub use board::{BOARD_HEADING, board_note};
-pub use channel::{ChannelClass, ChannelPolicy, Stored};
-pub use disclosure::{Disclosure, NOTICE, Passed, RUN};
-pub use manifest::{BaseId, Manifest};
-pub use stack::{Layer, Stack};
+pub use channel::{AnswerRetention, ChannelClass, ChannelPolicy};
+pub use disclosure::{Disclosure, FilteredText, NOTICE, RUN_LETTERS};
+pub use manifest::{BasePromptId, PromptManifest};
+pub use stack::{PromptLayer, Stack};
 
 use crate::bundle::Constitution;
-use crate::mandate::{Mandate, shown};
+pub use crate::footer::FOOTER;
+use crate::mandate::Mandate;
+use crate::text::sanitize;
 
-/// What the last line of the law begins with, and no other.
-pub const FOOTER: &str = "constitution_hash:";
-
-/// Everything that a backend with a base prompt of its own is told, in one text: constitution, mandate, board, and the
-/// hash of the law on the last line. The size of the excerpt is the caller's to bound.
+/// The prompt of a backend with a base prompt of its own: constitution, mandate, board, and the hash of the law on
+/// the last line. The caller bounds the size of the excerpt.
 pub fn assemble(
     constitution: &Constitution,
     mandate: &Mandate,
@@ -47,7 +45,7 @@ pub fn assemble(
 /// Constitution and mandate.
 fn terms(constitution: &Constitution, mandate: &Mandate, agent_id: &str) -> String {
     let law = constitution.text().trim_end();
-    let (agent, name, prose) = (shown(agent_id), &mandate.name, &mandate.prose);
+    let (agent, name, prose) = (sanitize(agent_id), &mandate.name, &mandate.prose);
     format!(
         "{law}\n\n\
          # Mandate\n\n\
@@ -58,23 +56,6 @@ fn terms(constitution: &Constitution, mandate: &Mandate, agent_id: &str) -> Stri
 
 fn footer(constitution: &Constitution) -> String {
     format!("{FOOTER} {}", constitution.hash())
-}
-
-/// Whether some reader takes this character for the end of a line, or for none at all: line and paragraph
-/// separators and every control character.
-pub(crate) fn breaks_line(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
-}
-
-/// The first line (from 1) that could be read as the footer.
-pub(crate) fn line_like_footer(text: &str) -> Option<usize> {
-    let like = |line: &str| {
-        line.split(|c| breaks_line(c) && c != '\t').any(|piece| {
-            let piece = piece.trim_start_matches(|c: char| c.is_whitespace() || c.is_control());
-            piece.get(..FOOTER.len()).is_some_and(|start| start.eq_ignore_ascii_case(FOOTER))
-        })
-    };
-    text.lines().position(like).map(|index| index + 1)
 }
 
 #[cfg(test)]

@@ -1,32 +1,32 @@
-//! The prompt stack of Tribune's own loop: the same parts in the same order for every provider, and the same bytes in
-//! every turn of a session, so that providers can keep them cached. What changes from turn to turn (the board, letters,
-//! the user's words) is therefore not in it.
+//! The prompt stack of Tribune's own loop: the same layers in the same order for every provider, and the same bytes
+//! in every turn of a session, so that providers can cache them. What changes from turn to turn (the board, mailbox
+//! messages, the user's words) is therefore not in it.
 
 use serde::{Deserialize, Serialize};
 
-use super::manifest::{self, BaseId, Manifest};
+use super::manifest::{self, BasePromptId, PromptManifest};
 use super::{AgentPrompt, ChannelClass, base_prompt, footer, terms};
 use crate::bundle::Constitution;
 use crate::hash::ConstitutionHash;
 use crate::mandate::Mandate;
 
-/// The layers of a prompt, in the order in which they stand.
+/// The layers of a prompt, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Layer {
+pub enum PromptLayer {
     Base,
-    /// With the mandate, and the hash of the law on its last line.
+    /// With the mandate, and the hash of the law on the last line.
     Constitution,
     Agent,
     Channel,
     User,
 }
 
-/// Everything that stands before the user's messages.
+/// Everything before the user's messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stack {
-    // INVARIANT: in the order of their layers, each at most once, and none of them the user's.
-    parts: Vec<(Layer, String)>,
+    // INVARIANT: in the order of their layers, each at most once, and no user layer.
+    parts: Vec<(PromptLayer, String)>,
     constitution_hash: ConstitutionHash,
     mandate: String,
     channel: ChannelClass,
@@ -43,10 +43,10 @@ impl Stack {
     ) -> Self {
         let base = base_prompt().content.trim_end().to_owned();
         let constitution = format!("{}\n\n{}", terms(law, mandate, agent_id), footer(law));
-        let agent = agent_prompt.map(|prompt| (Layer::Agent, described(prompt)));
-        let mut parts = vec![(Layer::Base, base), (Layer::Constitution, constitution)];
+        let agent = agent_prompt.map(|prompt| (PromptLayer::Agent, described(prompt)));
+        let mut parts = vec![(PromptLayer::Base, base), (PromptLayer::Constitution, constitution)];
         parts.extend(agent);
-        parts.push((Layer::Channel, channel.policy().prompt.to_owned()));
+        parts.push((PromptLayer::Channel, channel.policy().prompt.to_owned()));
         Self {
             parts,
             constitution_hash: law.hash(),
@@ -61,22 +61,22 @@ impl Stack {
         self.parts.iter().map(|(_, text)| text.clone()).collect()
     }
 
-    /// The layers that these parts are, in the same order.
-    pub fn layers(&self) -> impl Iterator<Item = Layer> {
+    /// The layers of these parts, in the same order.
+    pub fn layers(&self) -> impl Iterator<Item = PromptLayer> {
         self.parts.iter().map(|(layer, _)| *layer)
     }
 
-    /// Which words are used for this message of the user's, without the words.
-    pub fn manifest(&self, user_message: &str) -> Manifest {
+    /// The manifest of the prompt with this message of the user.
+    pub fn manifest(&self, user_message: &str) -> PromptManifest {
         let base = base_prompt();
-        Manifest {
-            base: BaseId { version_id: base.version_id.to_owned(), sha256: base.sha256.to_owned() },
+        PromptManifest {
+            base: BasePromptId { version_id: base.version_id.to_owned(), sha256: base.sha256.to_owned() },
             constitution_hash: self.constitution_hash,
             mandate: self.mandate.clone(),
             agent_prompt_sha256: self.agent_prompt_sha256.clone(),
             channel_policy: self.channel.policy().id.to_owned(),
             user_message_sha256: manifest::sha256(user_message),
-            order: self.layers().chain([Layer::User]).collect(),
+            order: self.layers().chain([PromptLayer::User]).collect(),
         }
     }
 }

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::bundle::Texts;
 use crate::prompt::{BOARD_HEADING, FOOTER, assemble, board_note};
+use crate::texts::Texts;
 
 const CLERK: &str = "---\ntools: read\n---\nFile things.\n";
 
@@ -47,12 +47,12 @@ fn the_order_holds_for_every_channel_with_and_without_an_agent_prompt() {
     for channel in ChannelClass::ALL {
         for agent in [None, Some("You sort letters.")] {
             let stack = stack(agent, channel);
-            let layers: Vec<Layer> = stack.layers().collect();
-            assert!(layers.is_sorted() && layers.first() == Some(&Layer::Base), "{layers:?}");
-            assert_eq!(layers.last(), Some(&Layer::Channel));
-            assert_eq!(layers.contains(&Layer::Agent), agent.is_some());
+            let layers: Vec<PromptLayer> = stack.layers().collect();
+            assert!(layers.is_sorted() && layers.first() == Some(&PromptLayer::Base), "{layers:?}");
+            assert_eq!(layers.last(), Some(&PromptLayer::Channel));
+            assert_eq!(layers.contains(&PromptLayer::Agent), agent.is_some());
             assert_eq!(layers.len(), stack.parts().len());
-            // Nothing in it depends on when it is made.
+            // Nothing in it depends on the time.
             assert_eq!(stack, self::stack(agent, channel));
             assert!(!stack.parts().concat().contains(BOARD_HEADING));
         }
@@ -69,7 +69,7 @@ fn only_the_law_ends_with_the_footer() {
 }
 
 #[test]
-fn other_backends_are_told_the_law_and_nothing_of_the_base_prompt() {
+fn cli_agents_get_the_law_and_not_the_base_prompt() {
     let law = law();
     let told = assemble(&law, law.mandate("clerk").unwrap(), "all quiet", "main");
     let constitution = &stack(None, ChannelClass::CliLocal).parts()[1];
@@ -114,14 +114,17 @@ fn the_manifest_proves_the_ordering() {
         })
     );
     let without = stack(None, ChannelClass::CliLocal).manifest("hello");
-    assert_eq!(without.order, [Layer::Base, Layer::Constitution, Layer::Channel, Layer::User]);
+    assert_eq!(
+        without.order,
+        [PromptLayer::Base, PromptLayer::Constitution, PromptLayer::Channel, PromptLayer::User]
+    );
     assert_eq!(without.agent_prompt_sha256, None);
     let text = serde_json::to_string(&manifest).unwrap();
-    assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), manifest);
+    assert_eq!(serde_json::from_str::<PromptManifest>(&text).unwrap(), manifest);
 }
 
 /// Every text in a manifest that is not an id.
-fn values(manifest: &Manifest) -> String {
+fn values(manifest: &PromptManifest) -> String {
     let mut value = serde_json::to_value(manifest).unwrap();
     for id in ["mandate", "channel_policy", "order"] {
         value.as_object_mut().unwrap().remove(id);
@@ -139,12 +142,12 @@ fn values(manifest: &Manifest) -> String {
 
 proptest! {
     #[test]
-    fn a_manifest_tells_no_words(agent in "[ -~]{1,200}", user in "\\PC{0,200}", channel in 0..ChannelClass::ALL.len()) {
+    fn a_manifest_contains_no_text(agent in "[ -~]{1,200}", user in "\\PC{0,200}", channel in 0..ChannelClass::ALL.len()) {
         prop_assume!(AgentPrompt::new(&agent).is_ok());
         let stack = stack(Some(&agent), ChannelClass::ALL[channel]);
         let told = values(&stack.manifest(&user));
         for text in stack.parts().iter().chain([&user]) {
-            // The law's last line is the hash that the manifest is meant to tell.
+            // The last line of the law is the hash, which the manifest contains by design.
             let text = text.split(FOOTER).next().unwrap_or_default();
             for window in text.as_bytes().windows(12) {
                 prop_assert!(!told.as_bytes().windows(12).any(|own| own == window), "{:?}", window);

@@ -1,6 +1,7 @@
 use super::*;
-use crate::bundle::Texts;
 use crate::mandate::DEFAULT_MANDATE_TEXT;
+use crate::text::breaks_line;
+use crate::texts::Texts;
 
 const TOOLS: [&str; 3] = ["read", "search", "send_message"];
 
@@ -19,7 +20,7 @@ fn prompt(board: &str) -> String {
     assemble(&law, law.mandate("default").unwrap(), board, "main")
 }
 
-/// Wherever any reader could see a line begin.
+/// The text, split wherever any reader could see a line begin.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| breaks_line(c) && c != '\t')
 }
@@ -32,7 +33,7 @@ fn assert_only_the_footer_ends(prompt: &str) {
 }
 
 #[test]
-fn the_prompt_reads_like_this() {
+fn the_prompt_has_this_text() {
     let law = law_with("clerk", "---\ntools: read\n---\nFile things.\n");
     let prompt = assemble(&law, law.mandate("clerk").unwrap(), "build: green\r\n\r\ntests: red\n", "main");
     assert_eq!(

@@ -1,27 +1,28 @@
-//! What a rule's condition says, as far as it is understood: comparisons of the call's attributes with constants, joined by
-//! `&&`, `||` and `!`. Whatever else Cedar can say is `Opaque`, or `Unknown` where it could fail as well.
+//! The part of a rule's condition that is understood here: comparisons of the call's attributes with constants,
+//! joined by `&&`, `||` and `!`. Every other expression of Cedar is `Opaque`, or `Unknown` if its evaluation can
+//! fail.
 
 use serde_json::Value as Tree;
 
+use super::call_view::{AttributeValue, CallView};
 use super::glob::Glob;
 use super::schema::{ALWAYS, OF_AGENT, OF_ARGS, OF_SESSION};
-use super::view::{Value, View};
 
-/// Nesting that is looked into; each level costs stack.
+/// Nesting that is parsed; each level costs stack.
 const MAX_DEPTH: usize = 64;
 
-/// Something of the call, by its name in the schema.
+/// An attribute of the call, by its name in the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub(crate) enum AttributeRef {
     Context(&'static str),
     Agent(&'static str),
     Session(&'static str),
 }
 
-/// A condition. A comparison has no value where the call has no such attribute, which only `Has` may ask.
+/// A condition. A comparison has no value if the call does not have the attribute; only `Has` may ask for it then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// Anything: it may hold or not, or fail.
+    /// It can hold or not, or fail.
     Unknown,
     /// It holds or not, and never fails.
     Opaque,
@@ -29,17 +30,17 @@ pub(crate) enum Condition {
     And(Box<Condition>, Box<Condition>),
     Or(Box<Condition>, Box<Condition>),
     Not(Box<Condition>),
-    Has(Subject),
-    Text(Subject, String),
-    Flag(Subject, bool),
-    Less(Subject, i64),
-    AtMost(Subject, i64),
-    Like(Subject, Glob),
-    Contains(Subject, String),
-    Set(Subject, Vec<String>),
+    Has(AttributeRef),
+    Text(AttributeRef, String),
+    Flag(AttributeRef, bool),
+    Less(AttributeRef, i64),
+    AtMost(AttributeRef, i64),
+    Like(AttributeRef, Glob),
+    Contains(AttributeRef, String),
+    Set(AttributeRef, Vec<String>),
 }
 
-impl Subject {
+impl AttributeRef {
     fn new(variable: &str, name: &str) -> Option<Self> {
         let own = |names: &[&'static str]| names.iter().copied().find(|own| *own == name);
         match variable {
@@ -53,7 +54,7 @@ impl Subject {
         }
     }
 
-    fn of<'a>(&self, view: &View<'a>) -> Option<Value<'a>> {
+    fn of<'a>(&self, view: &CallView<'a>) -> Option<AttributeValue<'a>> {
         match self {
             Self::Context(name) => view.attribute(name),
             Self::Agent(name) => view.of_agent(name),
@@ -63,8 +64,8 @@ impl Subject {
 }
 
 impl Condition {
-    /// `None` where it cannot be told.
-    pub(crate) fn holds(&self, view: &View<'_>) -> Option<bool> {
+    /// Whether the condition holds; `None` if that is unknown.
+    pub(crate) fn holds(&self, view: &CallView<'_>) -> Option<bool> {
         match self {
             Self::Unknown | Self::Opaque => None,
             Self::Always(always) => Some(*always),
@@ -83,41 +84,41 @@ impl Condition {
                 }
             }
             Self::Not(inner) => inner.holds(view).map(|holds| !holds),
-            Self::Has(subject) => Some(subject.of(view).is_some()),
-            Self::Text(subject, text) => match subject.of(view)? {
-                Value::Text(own) => Some(own == text),
-                Value::Flag(_) | Value::Long(_) | Value::Set(_) => None,
+            Self::Has(attribute) => Some(attribute.of(view).is_some()),
+            Self::Text(attribute, text) => match attribute.of(view)? {
+                AttributeValue::Text(own) => Some(own == text),
+                AttributeValue::Flag(_) | AttributeValue::Long(_) | AttributeValue::Set(_) => None,
             },
-            Self::Flag(subject, flag) => match subject.of(view)? {
-                Value::Flag(own) => Some(own == *flag),
-                Value::Text(_) | Value::Long(_) | Value::Set(_) => None,
+            Self::Flag(attribute, flag) => match attribute.of(view)? {
+                AttributeValue::Flag(own) => Some(own == *flag),
+                AttributeValue::Text(_) | AttributeValue::Long(_) | AttributeValue::Set(_) => None,
             },
-            Self::Less(subject, bound) => match subject.of(view)? {
-                Value::Long(own) => Some(own < *bound),
-                Value::Text(_) | Value::Flag(_) | Value::Set(_) => None,
+            Self::Less(attribute, bound) => match attribute.of(view)? {
+                AttributeValue::Long(own) => Some(own < *bound),
+                AttributeValue::Text(_) | AttributeValue::Flag(_) | AttributeValue::Set(_) => None,
             },
-            Self::AtMost(subject, bound) => match subject.of(view)? {
-                Value::Long(own) => Some(own <= *bound),
-                Value::Text(_) | Value::Flag(_) | Value::Set(_) => None,
+            Self::AtMost(attribute, bound) => match attribute.of(view)? {
+                AttributeValue::Long(own) => Some(own <= *bound),
+                AttributeValue::Text(_) | AttributeValue::Flag(_) | AttributeValue::Set(_) => None,
             },
-            Self::Like(subject, pattern) => match subject.of(view)? {
-                Value::Text(own) => Some(pattern.matches(own)),
-                Value::Flag(_) | Value::Long(_) | Value::Set(_) => None,
+            Self::Like(attribute, pattern) => match attribute.of(view)? {
+                AttributeValue::Text(own) => Some(pattern.matches(own)),
+                AttributeValue::Flag(_) | AttributeValue::Long(_) | AttributeValue::Set(_) => None,
             },
-            Self::Contains(subject, text) => match subject.of(view)? {
-                Value::Set(own) => Some(own.contains(text)),
-                Value::Text(_) | Value::Flag(_) | Value::Long(_) => None,
+            Self::Contains(attribute, text) => match attribute.of(view)? {
+                AttributeValue::Set(own) => Some(own.contains(text)),
+                AttributeValue::Text(_) | AttributeValue::Flag(_) | AttributeValue::Long(_) => None,
             },
-            Self::Set(subject, texts) => match subject.of(view)? {
-                Value::Set(own) => Some(
+            Self::Set(attribute, texts) => match attribute.of(view)? {
+                AttributeValue::Set(own) => Some(
                     own.iter().all(|own| texts.contains(own)) && texts.iter().all(|text| own.contains(text)),
                 ),
-                Value::Text(_) | Value::Flag(_) | Value::Long(_) => None,
+                AttributeValue::Text(_) | AttributeValue::Flag(_) | AttributeValue::Long(_) => None,
             },
         }
     }
 
-    /// All conditions of a rule, which must hold together.
+    /// All conditions of a rule. The rule matches if all of them hold.
     pub(crate) fn all_of(tree: &Tree) -> Vec<Self> {
         let conditions = tree.get("conditions").and_then(Tree::as_array).map_or(&[][..], Vec::as_slice);
         let of = |condition: &Tree| {
@@ -131,7 +132,7 @@ impl Condition {
         conditions.iter().map(of).collect()
     }
 
-    /// What is understood of a tree.
+    /// Parses a node of Cedar's JSON syntax tree.
     fn of(tree: &Tree, depth: usize) -> Self {
         let opaque = || if is_total(tree, MAX_DEPTH) { Self::Opaque } else { Self::Unknown };
         let (Some((operator, operand)), Some(depth)) = (parts(tree), depth.checked_sub(1)) else {
@@ -169,10 +170,10 @@ impl Condition {
 
     fn comparison(operator: &str, operand: &Tree, tree: &Tree) -> Option<Self> {
         let not = |inner: Self| Self::Not(Box::new(inner));
-        let left = || subject(operand.get("left")?);
+        let left = || attribute_of(operand.get("left")?);
         let right = operand.get("right");
         match operator {
-            "." => Some(Self::Flag(subject(tree)?, true)),
+            "." => Some(Self::Flag(attribute_of(tree)?, true)),
             "has" => Some(Self::Has(attribute(operand)?)),
             "like" => Some(Self::Like(left()?, pattern(operand.get("pattern")?)?)),
             "contains" => Some(Self::Contains(left()?, right?.get("Value")?.as_str()?.to_owned())),
@@ -186,18 +187,18 @@ impl Condition {
         }
     }
 
-    fn equal(subject: Subject, right: &Tree) -> Option<Self> {
+    fn equal(attribute: AttributeRef, right: &Tree) -> Option<Self> {
         if let Some(items) = right.get("Set").and_then(Tree::as_array) {
             let texts = items.iter().map(|item| item.get("Value")?.as_str().map(str::to_owned));
-            return Some(Self::Set(subject, texts.collect::<Option<_>>()?));
+            return Some(Self::Set(attribute, texts.collect::<Option<_>>()?));
         }
         match right.get("Value")? {
-            Tree::String(text) => Some(Self::Text(subject, text.clone())),
-            Tree::Bool(flag) => Some(Self::Flag(subject, *flag)),
+            Tree::String(text) => Some(Self::Text(attribute, text.clone())),
+            Tree::Bool(flag) => Some(Self::Flag(attribute, *flag)),
             Tree::Number(number) => {
                 let number = number.as_i64()?;
-                let less = Self::Less(subject, number);
-                let at_most = Self::AtMost(subject, number);
+                let less = Self::Less(attribute, number);
+                let at_most = Self::AtMost(attribute, number);
                 Some(Self::And(Box::new(at_most), Box::new(Self::Not(Box::new(less)))))
             }
             Tree::Null | Tree::Array(_) | Tree::Object(_) => None,
@@ -209,13 +210,13 @@ fn number(tree: &Tree) -> Option<i64> {
     tree.get("Value")?.as_i64()
 }
 
-/// What `context.name`, `principal.name` and `resource.name` stand for.
-fn subject(tree: &Tree) -> Option<Subject> {
+/// The attribute that `context.name`, `principal.name` or `resource.name` refers to.
+fn attribute_of(tree: &Tree) -> Option<AttributeRef> {
     attribute(tree.get(".")?)
 }
 
-fn attribute(operand: &Tree) -> Option<Subject> {
-    Subject::new(operand.get("left")?.get("Var")?.as_str()?, operand.get("attr")?.as_str()?)
+fn attribute(operand: &Tree) -> Option<AttributeRef> {
+    AttributeRef::new(operand.get("left")?.get("Var")?.as_str()?, operand.get("attr")?.as_str()?)
 }
 
 fn pattern(tree: &Tree) -> Option<Glob> {
@@ -230,14 +231,14 @@ fn pattern(tree: &Tree) -> Option<Glob> {
     Some(Glob::of(literals))
 }
 
-/// The operator of an expression, and what it is applied to.
+/// The operator of an expression and its operand.
 fn parts(tree: &Tree) -> Option<(&str, &Tree)> {
     let members = tree.as_object().filter(|members| members.len() == 1)?;
     members.iter().next().map(|(operator, operand)| (operator.as_str(), operand))
 }
 
-/// Whether an expression that passed the schema cannot fail. What can is arithmetic, which overflows, and what is not
-/// listed here.
+/// Whether an expression that passed the schema cannot fail. Arithmetic can, because it overflows, and so can every
+/// expression that is not listed here.
 fn is_total(tree: &Tree, depth: usize) -> bool {
     let (Some((operator, operand)), Some(depth)) = (parts(tree), depth.checked_sub(1)) else { return false };
     let side = |name: &str| operand.get(name).is_some_and(|side| is_total(side, depth));

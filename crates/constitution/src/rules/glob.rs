@@ -1,20 +1,20 @@
 //! Patterns of `like`: literals with `*` between them.
 //!
-//! The text is an agent's and may be made to be slow to match. So nothing is ever tried twice: a text is walked through
-//! once, whatever the pattern.
+//! The text comes from an agent and may be made to be slow to match. Therefore matching never backtracks: it passes
+//! over a text once, whatever the pattern.
 
-/// A pattern, taken apart at its wildcards.
+/// A pattern, split at its wildcards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Glob {
     head: String,
-    /// What stands between two wildcards.
+    /// The literals between two wildcards.
     between: Vec<String>,
-    /// What stands behind the last wildcard; `None` in a pattern without any.
+    /// The literal after the last wildcard; `None` in a pattern without wildcards.
     tail: Option<String>,
 }
 
 impl Glob {
-    /// A pattern of these literals, with a wildcard between each and the next.
+    /// The pattern with a wildcard between each of these literals and the next.
     pub(crate) fn of(mut literals: Vec<String>) -> Self {
         let tail = if literals.len() > 1 { literals.pop() } else { None };
         let mut literals = literals.into_iter();
@@ -22,12 +22,12 @@ impl Glob {
         Self { head, between: literals.filter(|literal| !literal.is_empty()).collect(), tail }
     }
 
-    /// Whether a text fits.
+    /// Whether a text matches.
     pub(crate) fn matches(&self, text: &str) -> bool {
         let Some(rest) = text.strip_prefix(self.head.as_str()) else { return false };
         let Some(tail) = &self.tail else { return rest.is_empty() };
         let Some(mut rest) = rest.strip_suffix(tail.as_str()) else { return false };
-        // Between two wildcards the first place that fits is as good as any.
+        // Between two wildcards the first occurrence is as good as any.
         self.between.iter().all(|literal| match rest.split_once(literal.as_str()) {
             Some((_, behind)) => {
                 rest = behind;
@@ -37,9 +37,9 @@ impl Glob {
         })
     }
 
-    /// Whether every text that fits this pattern is known to fit `wide`: each wildcard is taken by one of `wide`.
+    /// Whether every text that matches this pattern certainly matches `wide`.
     pub(crate) fn is_within(&self, wide: &Self) -> bool {
-        // A character that only a wildcard of `wide` can take.
+        // A character that only a wildcard of `wide` can match.
         let foreign = |c: &char| !wide.literals().any(|literal| literal.contains(*c));
         let Some(anything) = ('\u{F0000}'..='\u{FFFFD}').find(foreign) else { return false };
         let mut sample = self.head.clone();
@@ -50,7 +50,7 @@ impl Glob {
         wide.matches(&sample)
     }
 
-    /// What stands in it as it is, in order.
+    /// All literals, in order.
     pub(crate) fn literals(&self) -> impl Iterator<Item = &String> {
         [&self.head].into_iter().chain(&self.between).chain(&self.tail)
     }
@@ -66,7 +66,7 @@ mod tests {
         Glob::of(pattern.split('*').map(str::to_owned).collect())
     }
 
-    /// What a pattern means, written down as plainly as can be.
+    /// The definition of a match, without regard to speed.
     fn fits(pattern: &[u8], text: &[u8]) -> bool {
         match pattern {
             [] => text.is_empty(),
@@ -95,9 +95,9 @@ mod tests {
         }
     }
 
-    /// Trying every way to spread the stars would outlast everyone here.
+    /// Backtracking over every way to place the wildcards would take too long to finish.
     #[test]
-    fn l9_a_hostile_text_is_walked_through_once() {
+    fn l9_a_hostile_text_is_matched_in_linear_time() {
         let text = "a".repeat(1024 * 1024);
         assert!(!glob("*a*a*a*a*b").matches(&text));
         assert!(!glob(&format!("{}b", "*a".repeat(1000))).matches(&text));
@@ -116,12 +116,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pattern_means_what_it_says(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {
+        fn a_pattern_matches_by_its_definition(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {
             prop_assert_eq!(glob(&pattern).matches(&text), fits(pattern.as_bytes(), text.as_bytes()));
         }
 
         #[test]
-        fn what_fits_the_narrow_fits_the_wide(narrow in "[ab*]{0,5}", wide in "[ab*]{0,5}", text in "[ab]{0,6}") {
+        fn a_match_of_the_narrow_pattern_matches_the_wide(narrow in "[ab*]{0,5}", wide in "[ab*]{0,5}", text in "[ab]{0,6}") {
             if glob(&narrow).is_within(&glob(&wide)) && glob(&narrow).matches(&text) {
                 prop_assert!(glob(&wide).matches(&text), "{} within {}", narrow, wide);
             }

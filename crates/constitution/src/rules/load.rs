@@ -1,4 +1,4 @@
-//! Reads the files of rules: every rule gets its id and its place, and is checked against the schema, strictly.
+//! Parses rule files: gives every rule its id and position, and validates it against the schema in strict mode.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr as _;
@@ -9,50 +9,50 @@ use cedar_policy::{
 };
 use miette::Diagnostic;
 
-use super::guard::Guard;
-use super::place::{annotations, place};
-use super::reads::Reads;
+use super::attribute_usage::AttributeUsage;
+use super::prefilter::Prefilter;
 use super::scope::Scope;
-use crate::mandate::shown;
-use crate::reading::{TextError, suggestion};
+use super::source_span::{SourcePosition, annotations, position};
+use crate::json5::TextError;
+use crate::suggest_name::suggestion;
+use crate::text::sanitize;
 
 /// Bytes of all rules together: a megabyte is more than anyone reviews.
 pub const MAX_RULE_BYTES: usize = 1024 * 1024;
 
-/// Rules of one house.
+/// Rules of one law.
 pub const MAX_RULES: usize = 4096;
 
 /// Bytes of a rule's id: a word in verdicts.
 const MAX_ID_BYTES: usize = 96;
 
-/// Complaints about one set of files: what a person mends before looking again.
-const MAX_COMPLAINTS: usize = 100;
+/// Errors of one set of files: as many as a person fixes before the next run.
+const MAX_ERRORS: usize = 100;
 
 /// One rule of the operator.
 #[derive(Debug, Clone)]
 pub(crate) struct Rule {
     pub(crate) id: String,
     pub(crate) file: String,
-    pub(crate) line: usize,
-    pub(crate) column: usize,
-    /// Whether the id was made up from the file's name.
-    pub(crate) unnamed: bool,
+    pub(crate) position: SourcePosition,
+    /// Whether the id is derived from the file's name.
+    pub(crate) is_unnamed: bool,
     pub(crate) forbids: bool,
     pub(crate) scope: Scope,
     pub(crate) policy: Policy,
     /// The rule alone.
     pub(crate) set: PolicySet,
-    pub(crate) reads: Reads,
-    pub(crate) guard: Guard,
-    /// Where each annotation stands, by name.
-    pub(crate) annotations: BTreeMap<String, (usize, usize)>,
-    /// What Cedar noticed although the rule is valid.
-    pub(crate) noticed: Vec<TextError>,
-    /// Whether Cedar saw that it matches nothing.
-    pub(crate) impossible: bool,
+    pub(crate) usage: AttributeUsage,
+    pub(crate) prefilter: Prefilter,
+    /// The position of each annotation, by name.
+    pub(crate) annotations: BTreeMap<String, SourcePosition>,
+    /// Cedar's warnings about the valid rule.
+    pub(crate) warnings: Vec<TextError>,
+    /// Whether Cedar knows that it matches nothing.
+    pub(crate) is_impossible: bool,
 }
 
-/// Reads all files, by name. Either every rule is valid, or the complaints say what is not.
+/// Parses all files, by name. Either every rule is valid, or the errors say what is not.
 pub(crate) fn load(files: &BTreeMap<String, String>, schema: &Schema) -> Result<Vec<Rule>, Vec<TextError>> {
     let bytes: usize = files.values().map(String::len).sum();
     if bytes > MAX_RULE_BYTES {
@@ -61,45 +61,46 @@ pub(crate) fn load(files: &BTreeMap<String, String>, schema: &Schema) -> Result<
         return Err(vec![TextError { file: "policy".to_owned(), line: 1, column: 1, message }]);
     }
     let validator = Validator::new(schema.clone());
-    let (mut rules, mut complaints) = (Vec::new(), Vec::new());
+    let (mut rules, mut errors) = (Vec::new(), Vec::new());
     let mut ids = BTreeSet::new();
     for (name, text) in files {
         let file = format!("policy/{name}");
-        for mut rule in of_file(&file, name, text, &mut complaints) {
-            complaints.extend(validate(text, &mut rule, &validator));
+        for mut rule in parse_file(&file, name, text, &mut errors) {
+            errors.extend(validate(text, &mut rule, &validator));
             if !ids.insert(rule.id.clone()) {
-                let message = format!("the id `{}` is given twice: rename one of the rules", shown(&rule.id));
-                let (file, line, column) = (file.clone(), rule.line, rule.column);
-                complaints.push(TextError { file, line, column, message });
+                let message =
+                    format!("the id `{}` is given twice: rename one of the rules", sanitize(&rule.id));
+                let SourcePosition { line, column } = rule.position;
+                let file = file.clone();
+                errors.push(TextError { file, line, column, message });
             }
             rules.push(rule);
         }
         if rules.len() > MAX_RULES {
             let message = format!("there are more than {MAX_RULES} rules: merge or remove some");
-            complaints.push(TextError { file, line: 1, column: 1, message });
+            errors.push(TextError { file, line: 1, column: 1, message });
             break;
         }
     }
-    complaints.truncate(MAX_COMPLAINTS);
-    if complaints.is_empty() { Ok(rules) } else { Err(complaints) }
+    errors.truncate(MAX_ERRORS);
+    if errors.is_empty() { Ok(rules) } else { Err(errors) }
 }
 
-/// The rules of a file, as far as they can be told apart. What is wrong with them is added to `complaints`, and keeps none
-/// of them from being looked at further.
-fn of_file(file: &str, name: &str, text: &str, complaints: &mut Vec<TextError>) -> Vec<Rule> {
+/// The rules of a file. Their errors go to `errors`; a rule with an error is still checked for further ones.
+fn parse_file(file: &str, name: &str, text: &str, errors: &mut Vec<TextError>) -> Vec<Rule> {
     let set = match PolicySet::from_str(text) {
         Ok(set) => set,
-        Err(errors) => {
-            complaints.extend(errors.iter().map(|error| complaint(file, text, error)));
+        Err(faults) => {
+            errors.extend(faults.iter().map(|error| text_error(file, text, error)));
             return Vec::new();
         }
     };
     for template in set.templates() {
         let start = text.find(&template.to_cedar()).unwrap_or(0);
-        let (line, column) = place(text, start);
+        let SourcePosition { line, column } = position(text, start);
         let message =
             "templates (`?principal`, `?resource`) are not used here: write the rule out".to_owned();
-        complaints.push(TextError { file: file.to_owned(), line, column, message });
+        errors.push(TextError { file: file.to_owned(), line, column, message });
     }
     // Cedar numbers the rules of a text: policy0, policy1, …
     let mut policies: Vec<(usize, &Policy)> = set
@@ -116,24 +117,25 @@ fn of_file(file: &str, name: &str, text: &str, complaints: &mut Vec<TextError>) 
         let own = policy.to_cedar().unwrap_or_default();
         let start = text.get(from..).and_then(|rest| rest.find(&own)).map_or(from, |at| from + at);
         from = start + own.len();
-        let (line, column) = place(text, start);
+        let own_position = position(text, start);
+        let SourcePosition { line, column } = own_position;
         let annotations =
-            annotations(&own).into_iter().map(|(name, at)| (name, place(text, start + at))).collect();
-        let unnamed = policy.annotation("id").is_none();
+            annotations(&own).into_iter().map(|(name, at)| (name, position(text, start + at))).collect();
+        let is_unnamed = policy.annotation("id").is_none();
         let id = policy.annotation("id").map_or_else(|| format!("{stem}.{}", ordinal + 1), str::to_owned);
         let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
         if !(1..=MAX_ID_BYTES).contains(&id.len()) || !id.bytes().all(word) {
             let message = format!(
                 "`{}` cannot name a rule: use letters, digits, `_`, `-` and `.`, at most {MAX_ID_BYTES}",
-                shown(&id)
+                sanitize(&id)
             );
-            complaints.push(TextError { file: file.to_owned(), line, column, message });
+            errors.push(TextError { file: file.to_owned(), line, column, message });
         }
         let own = policy.new_id(PolicyId::new(&id));
         let Ok(set) = PolicySet::from_policies([own.clone()]) else {
             let message =
                 "the rule cannot be taken by itself: write it as one `permit` or `forbid`".to_owned();
-            complaints.push(TextError { file: file.to_owned(), line, column, message });
+            errors.push(TextError { file: file.to_owned(), line, column, message });
             continue;
         };
         rules.push(Rule {
@@ -141,52 +143,53 @@ fn of_file(file: &str, name: &str, text: &str, complaints: &mut Vec<TextError>) 
             set,
             id,
             file: file.to_owned(),
-            line,
-            column,
-            unnamed,
+            position: own_position,
+            is_unnamed,
             forbids: policy.effect() == Effect::Forbid,
             scope: Scope::of(policy),
-            reads: Reads::of(policy),
-            guard: Guard::of(policy),
+            usage: AttributeUsage::of(policy),
+            prefilter: Prefilter::of(policy),
             annotations,
-            noticed: Vec::new(),
-            impossible: false,
+            warnings: Vec::new(),
+            is_impossible: false,
         });
     }
     rules
 }
 
-/// What is wrong with a rule; what is only strange is noted in it.
+/// The errors of a rule. Its warnings are stored in it.
 fn validate(text: &str, rule: &mut Rule, validator: &Validator) -> Vec<TextError> {
     let result = validator.validate(&rule.set, ValidationMode::Strict);
     let own = |diagnostic: &dyn Diagnostic| {
-        let mut own = complaint(&rule.file, text, diagnostic);
+        let mut own = text_error(&rule.file, text, diagnostic);
         if diagnostic.labels().is_none() {
-            (own.line, own.column) = (rule.line, rule.column);
+            (own.line, own.column) = (rule.position.line, rule.position.column);
         }
         own
     };
-    let mut complaints = Vec::new();
+    let mut errors = Vec::new();
     for error in result.validation_errors() {
         let own = match error {
-            ValidationError::UnrecognizedActionId(_) => unknown_action(&own(error), rule, validator.schema()),
+            ValidationError::UnrecognizedActionId(_) => {
+                explain_unknown_action(&own(error), rule, validator.schema())
+            }
             other => own(other),
         };
-        // Cedar says it again for every tool in the scope.
-        if !complaints.contains(&own) {
-            complaints.push(own);
+        // Cedar repeats the error for every tool in the scope.
+        if !errors.contains(&own) {
+            errors.push(own);
         }
     }
-    let (impossible, strange): (Vec<_>, Vec<_>) = result
+    let (is_impossible, strange): (Vec<_>, Vec<_>) = result
         .validation_warnings()
         .partition(|warning| matches!(warning, ValidationWarning::ImpossiblePolicy(_)));
-    let noticed = strange.into_iter().map(|warning| own(warning)).collect();
-    (rule.noticed, rule.impossible) = (noticed, !impossible.is_empty());
-    complaints
+    let warnings = strange.into_iter().map(|warning| own(warning)).collect();
+    (rule.warnings, rule.is_impossible) = (warnings, !is_impossible.is_empty());
+    errors
 }
 
-/// Cedar's own suggestion is any of the nearest names; ours is always the same.
-fn unknown_action(complaint: &TextError, rule: &Rule, schema: &Schema) -> TextError {
+/// Cedar suggests any of the nearest names; this suggestion is always the same.
+fn explain_unknown_action(text_error: &TextError, rule: &Rule, schema: &Schema) -> TextError {
     let mut names: Vec<String> = schema.actions().map(|action| action.id().unescaped().to_owned()).collect();
     names.sort_unstable();
     let known = |name: &&EntityUid| !names.iter().any(|own| own == name.id().unescaped());
@@ -195,21 +198,21 @@ fn unknown_action(complaint: &TextError, rule: &Rule, schema: &Schema) -> TextEr
         ActionConstraint::Eq(own) => std::slice::from_ref(own),
         ActionConstraint::In(any) => any.as_slice(),
     };
-    let Some(unknown) = in_scope.iter().find(known) else { return complaint.clone() };
+    let Some(unknown) = in_scope.iter().find(known) else { return text_error.clone() };
     let unknown = unknown.id().unescaped();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let message = format!(
         "there is no tool or group `{}`: {}",
-        shown(unknown),
+        sanitize(unknown),
         suggestion(unknown, &names, "tools and groups")
     );
-    TextError { message, ..complaint.clone() }
+    TextError { message, ..text_error.clone() }
 }
 
-/// A complaint of Cedar's, with its place and its own advice.
-fn complaint(file: &str, text: &str, error: &dyn Diagnostic) -> TextError {
+/// An error of Cedar with its position and its help text.
+fn text_error(file: &str, text: &str, error: &dyn Diagnostic) -> TextError {
     let offset = error.labels().and_then(|mut labels| labels.next()).map_or(0, |label| label.offset());
-    let (line, column) = place(text, offset);
+    let SourcePosition { line, column } = position(text, offset);
     let mut message = error.to_string();
     // The first words name the rule by a number that means nothing to its author.
     if let Some((head, rest)) = message.split_once(", ")

@@ -1,24 +1,25 @@
-//! Operators' rules, in Cedar: what is forbidden beyond the kernel's rules, what a person must see, and which side
-//! effects need nobody.
+//! Operators' rules, in Cedar: what is denied beyond the kernel's rules, what a person must approve, and which side
+//! effects need no approval.
 //!
-//! `forbid` denies, unless it lets approved calls pass (`unless { context.approved }`): then it asks. `permit` waives
-//! the approval that a side effect needs, and nothing else. A call that no rule matches is left as it was.
+//! `forbid` denies, unless it lets approved calls pass (`unless { context.approved }`): then it asks. `permit`
+//! waives the approval that a side effect needs, and nothing else. A call that no rule matches is not affected.
 //!
-//! Rules are sorted by tool when they are loaded, so that a call meets only those whose scope can match it; of those,
-//! most are passed by on the first words of their condition. A rule that fails while it is evaluated denies the call.
+//! Rules are grouped by tool when they are loaded, so that a call only meets the rules whose scope can match it.
+//! The prefilter then excludes most of these by the first comparisons of their condition. A rule that fails during
+//! evaluation denies the call.
 
+mod attribute_domain;
+mod attribute_usage;
+mod call_view;
 pub(crate) mod condition;
 mod glob;
-mod guard;
-mod known;
 mod load;
-pub(crate) mod logic;
-mod place;
-mod reads;
+mod prefilter;
 mod request;
+pub(crate) mod satisfiability;
 pub(crate) mod schema;
 mod scope;
-mod view;
+mod source_span;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,57 +30,58 @@ use cedar_policy::{
 
 pub(crate) use load::Rule;
 pub use load::{MAX_RULE_BYTES, MAX_RULES};
+pub(crate) use source_span::SourcePosition;
 
-use self::request::{Action, Names, NoRequest};
-use self::view::{View, views};
-use crate::bundle::Constitution;
+use self::call_view::{CallView, call_views};
+use self::request::{CedarAction, CedarRequestError, EntityTypes};
+use crate::decision_trace::DecisionTrace;
 use crate::facts::{Facts, Stage};
-use crate::inquiry::Inquiry;
+use crate::json5::TextError;
 use crate::manifest::Manifest;
-use crate::reading::TextError;
+use crate::manifest::tool_groups::groups;
 use crate::verdict::Decision;
 
-/// Agents that may stand behind one another. Each must be allowed what the last one does.
+/// Agents in a chain of agents that started each other. Each of them must be allowed the call.
 const MAX_CHAIN: usize = 16;
 
-/// All rules of a house.
+/// All rules of a law.
 #[derive(Debug, Clone)]
-pub(crate) struct Rules {
+pub(crate) struct RuleSet {
     all: Vec<Arc<Rule>>,
-    /// Where each id stands in `all`.
-    places: BTreeMap<String, usize>,
-    /// For each of `all`, the tools that its scope can match, sorted.
+    /// The index in `all` of each id.
+    indexes: BTreeMap<String, usize>,
+    /// For each rule in `all`, the tools that its scope can match, sorted.
     tools: Vec<Vec<String>>,
-    slices: BTreeMap<String, Slice>,
-    names: Names,
+    by_tool: BTreeMap<String, ToolRules>,
+    entity_types: EntityTypes,
 }
 
 /// The rules whose scope can match one tool.
 #[derive(Debug, Clone)]
-struct Slice {
-    action: Action,
+struct ToolRules {
+    action: CedarAction,
     rules: Vec<Arc<Rule>>,
 }
 
-/// What the rules say of a call: their ids.
+/// The ids of the rules that match a call, by their effect.
 #[derive(Debug, Default)]
-struct Answers<'a> {
-    denied: Vec<&'a str>,
-    asked: Vec<&'a str>,
-    permitted: Option<&'a str>,
+struct MatchedRules<'a> {
+    denying: Vec<&'a str>,
+    asking: Vec<&'a str>,
+    permitting: Option<&'a str>,
 }
 
-/// What one rule says of a call.
+/// The effect of one rule on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    Silent,
-    Permits,
-    Asks,
-    Denies,
+enum RuleEffect {
+    None,
+    Permit,
+    Ask,
+    Deny,
 }
 
-impl Rules {
-    /// Reads all files of rules, by name.
+impl RuleSet {
+    /// Parses and checks all rule files, by name.
     pub(crate) fn load(
         files: &BTreeMap<String, String>,
         tools: &BTreeSet<String>,
@@ -87,32 +89,33 @@ impl Rules {
     ) -> Result<Self, Vec<TextError>> {
         let broken =
             |message: String| vec![TextError { file: "policy".to_owned(), line: 1, column: 1, message }];
-        let no_schema = || broken("the schema of the rules cannot be made: report this as a bug".to_owned());
-        let names = Names::new().ok_or_else(no_schema)?;
+        let no_schema =
+            || broken("the schema of the rules cannot be generated: report this as a bug".to_owned());
+        let entity_types = EntityTypes::new().ok_or_else(no_schema)?;
         if files.is_empty() {
-            let (all, places, tools) = (Vec::new(), BTreeMap::new(), Vec::new());
-            return Ok(Self { all, places, tools, slices: BTreeMap::new(), names });
+            let (all, indexes, tools) = (Vec::new(), BTreeMap::new(), Vec::new());
+            return Ok(Self { all, indexes, tools, by_tool: BTreeMap::new(), entity_types });
         }
         let (schema, _) = Schema::from_cedarschema_str(&schema::text(tools, manifests)).map_err(|error| {
-            broken(format!("the schema of the rules cannot be made ({error}): report this as a bug"))
+            broken(format!("the schema of the rules cannot be generated ({error}): report this as a bug"))
         })?;
         let all: Vec<Arc<Rule>> = load::load(files, &schema)?.into_iter().map(Arc::new).collect();
-        let mut slices: BTreeMap<String, Slice> = BTreeMap::new();
+        let mut by_tool: BTreeMap<String, ToolRules> = BTreeMap::new();
         for tool in tools {
-            let slice = Slice::new(&all, tool, manifests.get(tool)).ok_or_else(no_schema)?;
-            if !slice.rules.is_empty() {
-                slices.insert(tool.clone(), slice);
+            let tool_rules = ToolRules::new(&all, tool, manifests.get(tool)).ok_or_else(no_schema)?;
+            if !tool_rules.rules.is_empty() {
+                by_tool.insert(tool.clone(), tool_rules);
             }
         }
-        let places: BTreeMap<String, usize> =
+        let indexes: BTreeMap<String, usize> =
             all.iter().enumerate().map(|(at, rule)| (rule.id.clone(), at)).collect();
         let mut own = vec![Vec::new(); all.len()];
-        for (tool, slice) in &slices {
-            for at in slice.rules.iter().filter_map(|rule| places.get(&rule.id)) {
+        for (tool, tool_rules) in &by_tool {
+            for at in tool_rules.rules.iter().filter_map(|rule| indexes.get(&rule.id)) {
                 own[*at].push(tool.clone());
             }
         }
-        Ok(Self { all, places, tools: own, slices, names })
+        Ok(Self { all, indexes, tools: own, by_tool, entity_types })
     }
 
     pub(crate) fn all(&self) -> &[Arc<Rule>] {
@@ -121,142 +124,142 @@ impl Rules {
 
     /// The tools that a rule's scope can match, sorted.
     pub(crate) fn tools_of(&self, rule: &Rule) -> &[String] {
-        self.places.get(&rule.id).and_then(|at| self.tools.get(*at)).map_or(&[], Vec::as_slice)
+        self.indexes.get(&rule.id).and_then(|at| self.tools.get(*at)).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn rule(&self, id: &str) -> Option<&Rule> {
-        self.places.get(id).and_then(|at| self.all.get(*at)).map(AsRef::as_ref)
+        self.indexes.get(id).and_then(|at| self.all.get(*at)).map(AsRef::as_ref)
     }
 
-    /// Tells `inquiry` what the rules say of a call, and names the permit that waives its approval.
-    pub(crate) fn decide(
-        &self,
-        law: &Constitution,
-        facts: &Facts,
-        inquiry: &mut Inquiry<'_>,
-    ) -> Option<String> {
-        let slice = self.slices.get(&facts.tool)?;
-        let answers = match self.answers(slice, law, facts) {
-            Ok(answers) => answers,
+    /// Reports to `trace` what the rules decide about a call on a channel of this class, and returns the permit
+    /// that waives its approval.
+    pub(crate) fn decide(&self, class: &str, facts: &Facts, trace: &mut DecisionTrace<'_>) -> Option<String> {
+        let tool_rules = self.by_tool.get(&facts.tool)?;
+        let matched = match self.matched_rules(tool_rules, class, facts) {
+            Ok(matched) => matched,
             Err(reason) => {
                 let would_allow = Some("an operator can mend the rule, or the call its arguments".to_owned());
-                inquiry.spoke(Decision::Deny, "policy.error", reason, would_allow);
+                trace.object(Decision::Deny, "policy.error", reason, would_allow);
                 return None;
             }
         };
-        for id in &answers.denied {
-            inquiry.spoke(Decision::Deny, format!("policy.{id}"), self.reason(id, "forbids it"), None);
+        for id in &matched.denying {
+            trace.object(Decision::Deny, format!("policy.{id}"), self.reason(id, "forbids it"), None);
         }
-        for id in &answers.asked {
+        for id in &matched.asking {
             let (reason, would_allow) =
                 (self.reason(id, "wants a person to see it"), "a person can approve it");
-            inquiry.spoke(Decision::Ask, format!("policy.{id}"), reason, Some(would_allow.to_owned()));
+            trace.object(Decision::Ask, format!("policy.{id}"), reason, Some(would_allow.to_owned()));
         }
-        if answers.denied.is_empty() && answers.asked.is_empty() {
-            inquiry.passed("policy", || "no rule of the operator objects".to_owned());
+        if matched.denying.is_empty() && matched.asking.is_empty() {
+            trace.record_pass("policy", || "no rule of the operator objects".to_owned());
         }
-        answers.permitted.map(|id| {
-            inquiry.noted(&format!("policy.{id}"), "it permits the call without a person");
+        matched.permitting.map(|id| {
+            trace.record_note(&format!("policy.{id}"), "it permits the call without an approval");
             format!("permit.{id}")
         })
     }
 
-    /// The rule's own words for it, or `otherwise`.
+    /// The rule's own reason, or `otherwise`.
     fn reason(&self, id: &str, otherwise: &str) -> String {
         let own = self.rule(id).and_then(|rule| rule.policy.annotation("reason"));
         own.map_or_else(|| format!("the rule `{id}` {otherwise}"), str::to_owned)
     }
 
-    /// What all rules of the tool say; an error is the sentence that says which of them failed.
-    fn answers<'a>(
+    /// What all rules of the tool decide. The error is a sentence that names the rule that failed.
+    fn matched_rules<'a>(
         &self,
-        slice: &'a Slice,
-        law: &Constitution,
+        tool_rules: &'a ToolRules,
+        class: &str,
         facts: &Facts,
-    ) -> Result<Answers<'a>, String> {
+    ) -> Result<MatchedRules<'a>, String> {
         if facts.mandates.len() > MAX_CHAIN {
             return Err(format!("more than {MAX_CHAIN} agents stand behind this call"));
         }
-        let class = law.settings().class_of(&facts.channel);
-        let mut answers = Answers::default();
-        for rule in &slice.rules {
-            // An offer has no arguments yet; rules about them speak when there are some.
-            if facts.stage == Stage::Offer && rule.reads.args {
+        let mut matched = MatchedRules::default();
+        for rule in &tool_rules.rules {
+            // An offer has no arguments yet; rules about arguments decide when there are some.
+            if facts.stage == Stage::Offer && rule.usage.args {
                 continue;
             }
-            if let Some(unseen) = facts.args.unseen.iter().find(|name| rule.reads.context.contains(*name)) {
-                // A permit that cannot see does not hold; a rule that cannot see must not be passed.
+            if let Some(unseen) = facts.args.unseen.iter().find(|name| rule.usage.context.contains(*name)) {
+                // A permit that cannot read an attribute does not hold, but such a `forbid` must not be passed.
                 if rule.forbids {
                     let form = "which this call has in a form that no rule can look at";
                     return Err(format!("the rule `{}` looks at `{unseen}`, {form}", rule.id));
                 }
                 continue;
             }
-            let views = views(&rule.reads, facts, class);
-            let answer = self.answer(&slice.action, rule, views);
-            match answer
+            let call_views = call_views(&rule.usage, facts, class);
+            let effect = self.effect_of(&tool_rules.action, rule, call_views);
+            match effect
                 .map_err(|_| format!("the rule `{}` could not be evaluated for this call", rule.id))?
             {
-                Answer::Silent => {}
-                Answer::Denies => answers.denied.push(&rule.id),
-                Answer::Asks => answers.asked.push(&rule.id),
-                Answer::Permits => answers.permitted = answers.permitted.or(Some(&rule.id)),
+                RuleEffect::None => {}
+                RuleEffect::Deny => matched.denying.push(&rule.id),
+                RuleEffect::Ask => matched.asking.push(&rule.id),
+                RuleEffect::Permit => matched.permitting = matched.permitting.or(Some(&rule.id)),
             }
         }
-        Ok(answers)
+        Ok(matched)
     }
 
     /// A rule forbids what it forbids in any view, and permits what it permits in every view.
-    fn answer<'v>(
+    fn effect_of<'v>(
         &self,
-        action: &Action,
+        action: &CedarAction,
         rule: &Rule,
-        mut views: impl Iterator<Item = View<'v>>,
-    ) -> Result<Answer, NoRequest> {
+        mut call_views: impl Iterator<Item = CallView<'v>>,
+    ) -> Result<RuleEffect, CedarRequestError> {
         if !rule.forbids {
-            let all = views.try_fold(true, |all, view| Ok(all && self.matches(action, rule, &view)?))?;
-            return Ok(if all { Answer::Permits } else { Answer::Silent });
+            let all = call_views.try_fold(true, |all, view| Ok(all && self.matches(action, rule, &view)?))?;
+            return Ok(if all { RuleEffect::Permit } else { RuleEffect::None });
         }
-        let mut answer = Answer::Silent;
-        for view in views {
+        let mut effect = RuleEffect::None;
+        for view in call_views {
             let before = self.matches(action, rule, &view)?;
             let after =
-                if rule.reads.approved { self.matches(action, rule, &view.once_approved())? } else { before };
+                if rule.usage.approved { self.matches(action, rule, &view.with_approval())? } else { before };
             match (before, after) {
-                (_, true) => return Ok(Answer::Denies),
-                (true, false) => answer = Answer::Asks,
+                (_, true) => return Ok(RuleEffect::Deny),
+                (true, false) => effect = RuleEffect::Ask,
                 (false, false) => {}
             }
         }
-        Ok(answer)
+        Ok(effect)
     }
 
-    fn matches(&self, action: &Action, rule: &Rule, view: &View<'_>) -> Result<bool, NoRequest> {
-        if !rule.guard.passes(view) {
+    fn matches(
+        &self,
+        action: &CedarAction,
+        rule: &Rule,
+        view: &CallView<'_>,
+    ) -> Result<bool, CedarRequestError> {
+        if !rule.prefilter.may_match(view) {
             return Ok(false);
         }
         let own;
-        let entities = if rule.reads.entities {
-            own = self.names.entities(action, view)?;
+        let entities = if rule.usage.entities {
+            own = self.entity_types.entities(action, view)?;
             &own
         } else {
             &action.alone
         };
-        let request = self.names.request(action, &rule.reads, view)?;
+        let request = self.entity_types.request(action, &rule.usage, view)?;
         let response = Authorizer::new().is_authorized(&request, &rule.set, entities);
         if response.diagnostics().errors().next().is_some() {
-            return Err(NoRequest);
+            return Err(CedarRequestError);
         }
         Ok(response.diagnostics().reason().next().is_some())
     }
 }
 
-impl Slice {
+impl ToolRules {
     fn new(all: &[Arc<Rule>], tool: &str, manifest: Option<&Manifest>) -> Option<Self> {
         let kind: EntityTypeName = format!("{}::Action", schema::NAMESPACE).parse().ok()?;
         let name = |name: &str| EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(name));
         let uid = name(tool);
-        let groups: Vec<EntityUid> = schema::groups(manifest).into_iter().map(name).collect();
+        let groups: Vec<EntityUid> = groups(manifest).into_iter().map(name).collect();
         let matching = |rule: &&Arc<Rule>| match &rule.scope.action {
             ActionConstraint::Any => true,
             ActionConstraint::Eq(own) => *own == uid,
@@ -265,7 +268,7 @@ impl Slice {
         let rules: Vec<Arc<Rule>> = all.iter().filter(matching).cloned().collect();
         let entity = Entity::new_no_attrs(uid.clone(), groups.into_iter().collect());
         let alone = Entities::from_entities([entity.clone()], None).ok()?;
-        Some(Self { action: Action { uid, entity, alone }, rules })
+        Some(Self { action: CedarAction { uid, entity, alone }, rules })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The Cedar schema that operators' rules are checked against, made from the manifests.
+//! The Cedar schema that operators' rules are validated against, generated from the manifests.
 //!
 //! ```text
 //! principal  Tribune::Agent    id, kind ("main" | "subagent")
@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use crate::manifest::tool_groups::{effect_group, groups, risk_group};
 use crate::manifest::{Effect, Manifest, Risk};
 
 /// The namespace of everything in the schema.
@@ -45,41 +46,11 @@ pub(crate) const OF_ARGS: [(&str, &str); 17] = [
     ("template", "String"),
 ];
 
-/// Attributes of the agent, all of them texts.
+/// Attributes of the agent, all of them strings.
 pub(crate) const OF_AGENT: [&str; 2] = ["id", "kind"];
 
-/// Attributes of the session, all of them texts.
+/// Attributes of the session, all of them strings.
 pub(crate) const OF_SESSION: [&str; 2] = ["channel", "class"];
-
-/// The group of tools with an effect, such as `side_effect`.
-pub(crate) const fn effect_group(effect: Effect) -> &'static str {
-    effect.as_str()
-}
-
-/// The group of tools with a risk.
-pub(crate) const fn risk_group(risk: Risk) -> &'static str {
-    match risk {
-        Risk::Low => "risk_low",
-        Risk::Medium => "risk_medium",
-        Risk::High => "risk_high",
-        Risk::Critical => "risk_critical",
-    }
-}
-
-/// The groups that a tool is in; none without a manifest. A built-in tool that the house made stricter stays in its old
-/// groups too, so that no rule loses sight of it.
-pub(crate) fn groups(manifest: Option<&Manifest>) -> BTreeSet<&'static str> {
-    let Some(own) = manifest else { return BTreeSet::new() };
-    let kernel = Manifest::built_in(&own.id);
-    let of = |manifest: &Manifest| [effect_group(manifest.effect), risk_group(manifest.risk_level)];
-    of(own).into_iter().chain(kernel.iter().flat_map(of)).collect()
-}
-
-/// Names of all groups, which no tool may have.
-pub(crate) fn is_group(name: &str) -> bool {
-    Effect::ALL.iter().any(|effect| effect_group(*effect) == name)
-        || Risk::ALL.iter().any(|risk| risk_group(*risk) == name)
-}
 
 /// The schema in Cedar's own syntax.
 pub(crate) fn text(tools: &BTreeSet<String>, manifests: &BTreeMap<String, Manifest>) -> String {

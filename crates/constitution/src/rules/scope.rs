@@ -1,8 +1,8 @@
-//! Whom and what a rule is for, before its conditions are looked at.
+//! The scope of a rule: the agents, tools and sessions that it is for.
 
 use cedar_policy::{ActionConstraint, Policy, PrincipalConstraint, ResourceConstraint};
 
-/// The head of a rule. It is kept because taking it out of a policy costs more than comparing it.
+/// The scope of a rule. It is stored because reading it from a policy costs more than a comparison.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
     pub(super) principal: PrincipalConstraint,
@@ -16,7 +16,7 @@ impl Scope {
         Self { principal, action, resource: policy.resource_constraint() }
     }
 
-    /// Whether it is known to take in every call that `other` does.
+    /// Whether it certainly contains every call in the scope of `other`.
     pub(crate) fn contains(&self, other: &Self) -> bool {
         (self.principal == PrincipalConstraint::Any || self.principal == other.principal)
             && (self.action == ActionConstraint::Any || self.action == other.action)

@@ -1,7 +1,8 @@
-use crate::bundle::{Constitution, Texts};
+use crate::bundle::Constitution;
 use crate::facts::{Facts, SessionKind, Stage};
 use crate::fixtures::{call, law, texts};
 use crate::labels::Labels;
+use crate::texts::Texts;
 use crate::trust::Trust;
 use crate::verdict::{Decision, Verdict};
 
@@ -10,7 +11,7 @@ fn said(verdict: &Verdict) -> String {
 }
 
 fn refusals(rules: &str) -> Vec<String> {
-    let policies = [("house.cedar".to_owned(), rules.to_owned())].into();
+    let policies = [("rules.cedar".to_owned(), rules.to_owned())].into();
     match Constitution::new(Texts { policies, ..texts() }, &[]) {
         Err(crate::ConstitutionError::Several(errors)) => errors.iter().map(ToString::to_string).collect(),
         Err(error) => vec![error.to_string()],
@@ -83,12 +84,13 @@ fn permit_waives_the_approval_of_a_side_effect_and_nothing_else() {
 #[test]
 fn groups_of_tools_can_be_named() {
     let law = law("", r#"forbid(principal, action in Tribune::Action::"risk_critical", resource);"#);
-    assert_eq!(said(&law.decide(&call("exec"))), "deny policy.house.1");
-    assert_eq!(said(&law.decide(&call("gateway"))), "deny policy.house.1");
+    assert_eq!(said(&law.decide(&call("exec"))), "deny policy.rules.1");
+    assert_eq!(said(&law.decide(&call("gateway"))), "deny policy.rules.1");
     assert_eq!(said(&law.decide(&call("cron"))), "ask effect.side_effect");
 }
 
-/// However the rule is written, a sub-agent and a tainted session get no further than their parent and a clean one.
+/// However the rule is written, a sub-agent and a tainted session are allowed no more than their parent and a clean
+/// one.
 #[test]
 fn rules_hold_in_every_view() {
     let law = law(
@@ -113,7 +115,7 @@ fn rules_hold_in_every_view() {
 }
 
 #[test]
-fn an_offer_is_not_held_to_arguments_it_does_not_have() {
+fn rules_about_arguments_do_not_decide_offers() {
     let law = law(
         "",
         r#"
@@ -138,31 +140,31 @@ fn l3_a_rule_that_fails_denies() {
     assert_eq!(law.decide(&facts).decision, Decision::Allow);
     facts.args.bytes = Some(2);
     assert_eq!(said(&law.decide(&facts)), "deny policy.error");
-    assert_eq!(law.decide(&facts).reason, "the rule `house.1` could not be evaluated for this call");
+    assert_eq!(law.decide(&facts).reason, "the rule `rules.1` could not be evaluated for this call");
 }
 
 #[test]
-fn mistakes_are_found_when_rules_are_loaded() {
+fn errors_are_found_when_rules_are_loaded() {
     for (rules, said) in [
-        ("forbid(principal, action, resource) when { context.trsut < 2 };", "policy/house.cedar:1:44: "),
-        ("\nforbid(principal, action == Tribune::Action::\"exce\", resource);", "policy/house.cedar:2:29: "),
+        ("forbid(principal, action, resource) when { context.trsut < 2 };", "policy/rules.cedar:1:44: "),
+        ("\nforbid(principal, action == Tribune::Action::\"exce\", resource);", "policy/rules.cedar:2:29: "),
         (
             "forbid(principal, action, resource) when { context.path like \"a*\" };",
-            "policy/house.cedar:1:44: ",
+            "policy/rules.cedar:1:44: ",
         ),
         (
             "forbid(principal, action, resource) when { context.trust == \"low\" };",
-            "policy/house.cedar:1:44: ",
+            "policy/rules.cedar:1:44: ",
         ),
-        ("forbid(principal, action, resource)", "policy/house.cedar:1:36: "),
+        ("forbid(principal, action, resource)", "policy/rules.cedar:1:36: "),
         (
             "// ok\n  @id(\"a b\") forbid(principal, action, resource);",
-            "policy/house.cedar:2:3: `a b` cannot name a rule",
+            "policy/rules.cedar:2:3: `a b` cannot name a rule",
         ),
-        ("forbid(principal == ?principal, action, resource);", "policy/house.cedar:1:1: templates"),
+        ("forbid(principal == ?principal, action, resource);", "policy/rules.cedar:1:1: templates"),
         (
             "@id(\"a\") forbid(principal, action, resource);\n@id(\"a\") forbid(principal, action, resource);",
-            "policy/house.cedar:2:1: the id `a` is given twice: rename one of the rules",
+            "policy/rules.cedar:2:1: the id `a` is given twice: rename one of the rules",
         ),
     ] {
         let refused = refusals(rules);
@@ -181,7 +183,7 @@ fn mistakes_are_found_when_rules_are_loaded() {
 }
 
 #[test]
-fn all_mistakes_of_a_file_are_told_at_once() {
+fn all_errors_of_a_file_are_reported_at_once() {
     let rules = "@id(\"a b\") forbid(principal, action, resource) when { context.trsut < 2 };\n\
                  forbid(principal == ?principal, action, resource);\n\
                  @id(\"c\") forbid(principal, action == Tribune::Action::\"exce\", resource);\n\
@@ -200,7 +202,7 @@ fn all_mistakes_of_a_file_are_told_at_once() {
 }
 
 #[test]
-fn l3_a_rule_is_not_passed_by_what_it_cannot_see() {
+fn l3_a_call_does_not_pass_a_rule_that_cannot_read_it() {
     let law = law(
         "{ defaultAllow: true }",
         r#"
@@ -220,7 +222,7 @@ fn l3_a_rule_is_not_passed_by_what_it_cannot_see() {
 }
 
 #[test]
-fn l9_an_attribute_beyond_its_bounds_is_not_looked_at() {
+fn l9_an_attribute_beyond_its_bounds_is_not_evaluated() {
     let law = law(
         "",
         "@id(\"a\") forbid(principal, action, resource) when { context has path && context.path like \"*a*a*a*a*b\" };",
@@ -235,9 +237,9 @@ fn l9_an_attribute_beyond_its_bounds_is_not_looked_at() {
     assert_eq!(said(&law.decide(&facts)), "deny args.malformed");
 }
 
-/// The quick look never changes an answer: with and without it, every rule says the same of every call.
+/// The prefilter never changes a result: with and without it, every rule decides the same about every call.
 #[test]
-fn l4_a_guard_never_changes_an_answer() {
+fn l4_the_prefilter_never_changes_a_result() {
     let conditions = [
         "context.trust < 2",
         "context.trust >= 2 && !context.private",
@@ -269,13 +271,12 @@ fn l4_a_guard_never_changes_an_answer() {
         })
         .collect();
     let law = law("", &rules);
-    let guarded = law.rules();
-    let mut unguarded = guarded.clone();
-    for slice in unguarded.slices.values_mut() {
-        slice
-            .rules
-            .iter_mut()
-            .for_each(|rule| std::sync::Arc::make_mut(rule).guard = super::guard::Guard::default());
+    let filtered = law.rules();
+    let mut unfiltered = filtered.clone();
+    for tool_rules in unfiltered.by_tool.values_mut() {
+        tool_rules.rules.iter_mut().for_each(|rule| {
+            std::sync::Arc::make_mut(rule).prefilter = super::prefilter::Prefilter::default()
+        });
     }
     let mut matched = 0;
     for n in 0..4_usize.pow(4) {
@@ -288,13 +289,13 @@ fn l4_a_guard_never_changes_an_answer() {
             .as_ref()
             .map(|own| own.iter().map(|own| (*own).to_owned()).collect());
         facts.kind = [SessionKind::Main, SessionKind::Subagent][pick(2) % 2];
-        for rule in &guarded.slices[&facts.tool].rules {
-            let plain = unguarded.slices[&facts.tool].rules.iter().find(|own| own.id == rule.id).unwrap();
-            for view in super::views(&rule.reads, &facts, "unclassified") {
-                for view in [view, view.once_approved()] {
-                    let action = &guarded.slices[&facts.tool].action;
-                    let own = guarded.matches(action, rule, &view).ok();
-                    assert_eq!(own, unguarded.matches(action, plain, &view).ok(), "{} {facts:?}", rule.id);
+        for rule in &filtered.by_tool[&facts.tool].rules {
+            let plain = unfiltered.by_tool[&facts.tool].rules.iter().find(|own| own.id == rule.id).unwrap();
+            for view in super::call_views(&rule.usage, &facts, "unclassified") {
+                for view in [view, view.with_approval()] {
+                    let action = &filtered.by_tool[&facts.tool].action;
+                    let own = filtered.matches(action, rule, &view).ok();
+                    assert_eq!(own, unfiltered.matches(action, plain, &view).ok(), "{} {facts:?}", rule.id);
                     matched += usize::from(own == Some(true));
                 }
             }

@@ -1,7 +1,7 @@
-//! The operator's settings of the law: `policy/law.json5`. Without the file everything has its default.
+//! The operator's settings of the law: `policy/law.json5`. Without the file every setting has its default.
 //!
-//! No key is ignored, and every name of a tool or class in it must exist: a word that means nothing is a mistake
-//! someone should hear about before it is needed.
+//! No key is ignored, and every name of a tool or class must exist: an unknown word is an error that the operator
+//! should see before the setting is needed.
 
 mod exception;
 
@@ -9,37 +9,38 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use exception::{Exception, Limit};
+pub use exception::{Exception, RateLimit};
 
-use crate::mandate::shown;
+use crate::json5::{self, MAX_ERRORS, ReadFailure, Repairs, TextError};
 use crate::manifest::Risk;
-use crate::reading::{self, MAX_MISTAKES, Mends, Refused, TextError, suggestion};
+use crate::suggest_name::suggestion;
+use crate::text::sanitize;
 
-/// Where the settings lie in a home; what messages call them.
+/// The file of the settings in a home, also in messages.
 pub const SETTINGS_FILE: &str = "policy/law.json5";
 
-/// Bytes of the settings: every key with a comment takes a hundredth of this.
+/// Bytes of the settings. All keys, each with a comment, take a hundredth of this.
 pub const MAX_SETTINGS_BYTES: usize = 256 * 1024;
 
-/// Exceptions of one house: each is looked at in every call of its tool.
+/// Exceptions of one law: every call of a tool checks all of its exceptions.
 pub const MAX_EXCEPTIONS: usize = 64;
 
 /// The class of a channel that `channels.classes` does not name.
 pub const UNCLASSIFIED: &str = "unclassified";
 
-/// Stands for every tool in an allowlist.
+/// Every tool, in an allowlist.
 pub const ANY_TOOL: &str = "*";
 
-/// What the law does with its decisions.
+/// How the law enforces its decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// They hold.
+    /// Decisions are enforced.
     #[default]
     Enforce,
-    /// They are recorded, and the call is allowed.
+    /// Decisions are recorded, and the call is allowed.
     Audit,
-    /// None is made beyond the floor: the mandate, the hooks and the stop switch.
+    /// Only the floor decides: the mandate, the hooks and the stop switch.
     Off,
 }
 
@@ -53,7 +54,7 @@ impl Mode {
     }
 }
 
-/// What becomes of a call whose input is not trusted enough, in a main session.
+/// The decision about a call of a main session whose input has too little trust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BelowTrust {
@@ -63,30 +64,30 @@ pub enum BelowTrust {
     Deny,
 }
 
-/// The settings, checked.
+/// The checked settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
     pub mode: Mode,
-    /// Modes of single tools.
+    /// The modes of single tools.
     pub overrides: BTreeMap<String, Mode>,
     /// Whether tools without a manifest may be called.
     pub default_allow: bool,
     pub below_trust: BelowTrust,
-    pub channels: Channels,
-    /// For each class of channels, the worst risk its sessions may take. Empty: any.
+    pub channels: ChannelSettings,
+    /// For each class of channels, the highest risk that its sessions may take. Empty: any.
     pub risk_allow: BTreeMap<String, Risk>,
     pub exceptions: Vec<Exception>,
-    pub approvals: Approvals,
+    pub approvals: ApprovalSettings,
 }
 
-/// Kinds of channels, and what may be called from each.
+/// The classes of channels, and the tools that each may call.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Channels {
+pub struct ChannelSettings {
     /// The class of each channel, such as `telegram: "external"`.
     pub classes: BTreeMap<String, String>,
-    /// For each class, the tools its sessions may call; absent: every class may call every tool.
+    /// For each class, the tools that its sessions may call; absent: every class may call every tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow: Option<BTreeMap<String, BTreeSet<String>>>,
 }
@@ -94,21 +95,30 @@ pub struct Channels {
 /// Who approves, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Approvals {
-    /// After which an undecided request is denied.
+pub struct ApprovalSettings {
+    /// The time after which a pending request is denied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_minutes: Option<u64>,
     /// For each tool, or `*` for all others, the roles that may approve it.
     pub roles: BTreeMap<String, BTreeSet<String>>,
-    /// Tools whose calls two people must approve.
+    /// The tools whose calls two people must approve.
     pub two_person: BTreeSet<String>,
 }
 
-impl Approvals {
-    /// The longest that a request may wait: a month.
+/// A value of the settings that is wrong.
+#[derive(Debug)]
+struct SettingFault {
+    /// The path of the value. The faults of an exception begin without the path of the exception.
+    path: String,
+    /// The rest of a sentence that begins with the path.
+    message: String,
+}
+
+impl ApprovalSettings {
+    /// The longest that a request may be pending: a month.
     const MAX_EXPIRES_MINUTES: u64 = 43_200;
 
-    /// The roles that may approve a call of `tool`; empty: anyone who may approve at all.
+    /// The roles that may approve a call of `tool`; empty: every approver.
     pub fn roles_for(&self, tool: &str) -> BTreeSet<&str> {
         let roles = self.roles.get(tool).or_else(|| self.roles.get(ANY_TOOL));
         roles.into_iter().flatten().map(String::as_str).collect()
@@ -116,20 +126,20 @@ impl Approvals {
 }
 
 impl Settings {
-    /// Reads the settings; `tools` are the tools there are. The error holds everything that is wrong, in the order of the
+    /// Reads the settings; `tools` are the tools that exist. The error holds everything that is wrong, in the order of the
     /// text.
     pub fn parse(text: &str, tools: &BTreeSet<&str>) -> Result<Self, Vec<TextError>> {
-        let read: Result<Self, _> = reading::read(SETTINGS_FILE, text, MAX_SETTINGS_BYTES);
+        let read: Result<Self, _> = json5::read(SETTINGS_FILE, text, MAX_SETTINGS_BYTES);
         let (faults, mut errors) = match &read {
-            Ok(settings) => (settings.faults(tools, &Mends::default()), Vec::new()),
-            Err(Refused { errors, mended }) => {
-                let faults = mended.as_ref().map(|(settings, mends)| settings.faults(tools, mends));
+            Ok(settings) => (settings.faults(tools, &Repairs::default()), Vec::new()),
+            Err(ReadFailure { errors, repaired }) => {
+                let faults = repaired.as_ref().map(|(settings, repairs)| settings.faults(tools, repairs));
                 (faults.unwrap_or_default(), errors.clone())
             }
         };
-        let refused =
-            |(path, message): (String, String)| reading::refusal(SETTINGS_FILE, text, &path, message);
-        errors.extend(faults.into_iter().take(MAX_MISTAKES).map(refused));
+        let error =
+            |fault: SettingFault| json5::error_at_path(SETTINGS_FILE, text, &fault.path, fault.message);
+        errors.extend(faults.into_iter().take(MAX_ERRORS).map(error));
         errors.sort_by_key(|error| (error.line, error.column));
         match read {
             Ok(settings) if errors.is_empty() => Ok(settings),
@@ -137,7 +147,7 @@ impl Settings {
         }
     }
 
-    /// The mode that holds for a tool.
+    /// The mode of a tool.
     pub fn mode_of(&self, tool: &str) -> Mode {
         self.overrides.get(tool).copied().unwrap_or(self.mode)
     }
@@ -147,19 +157,19 @@ impl Settings {
         self.channels.classes.get(channel).map_or(UNCLASSIFIED, String::as_str)
     }
 
-    /// The exceptions for a tool, whose uses the facts must count.
+    /// The exceptions for a tool. The facts must count their uses.
     pub fn exceptions_for(&self, tool: &str) -> impl Iterator<Item = &Exception> {
         self.exceptions.iter().filter(move |exception| exception.tool == tool)
     }
 
-    /// Every name that means nothing, and what else is wrong, with the path to it. Nothing is said of what was mended.
-    fn faults(&self, tools: &BTreeSet<&str>, mends: &Mends) -> Vec<(String, String)> {
+    /// Names that do not exist and values out of their bounds. Values that a repair affects are not reported.
+    fn faults(&self, tools: &BTreeSet<&str>, repairs: &Repairs) -> Vec<SettingFault> {
         let tool = |path: String, name: &str| {
-            let is_mended = name.is_empty() && mends.touch(&path);
+            let is_repaired = name.is_empty() && repairs.affect(&path);
             let names: Vec<&str> = tools.iter().copied().collect();
             let message =
-                || format!("names no tool (`{}`): {}", shown(name), suggestion(name, &names, "tools"));
-            (!tools.contains(name) && !is_mended).then(|| (path, message()))
+                || format!("names no tool (`{}`): {}", sanitize(name), suggestion(name, &names, "tools"));
+            (!tools.contains(name) && !is_repaired).then(|| SettingFault { path, message: message() })
         };
         let mut classes: BTreeSet<&str> = self.channels.classes.values().map(String::as_str).collect();
         classes.insert(UNCLASSIFIED);
@@ -167,7 +177,8 @@ impl Settings {
             let names: Vec<&str> = classes.iter().copied().collect();
             let message =
                 || format!("names no class of `channels.classes`: {}", suggestion(name, &names, "classes"));
-            (!classes.contains(name) && !mends.touch("channels.classes")).then(|| (path, message()))
+            let are_known = !repairs.affect("channels.classes");
+            (!classes.contains(name) && are_known).then(|| SettingFault { path, message: message() })
         };
         let mut faults = Vec::new();
         faults.extend(self.overrides.keys().filter_map(|name| tool(format!("overrides.{name}"), name)));
@@ -177,13 +188,15 @@ impl Settings {
             faults.extend(listed.iter().filter(|own| *own != ANY_TOOL).filter_map(|own| tool(path(), own)));
         }
         faults.extend(self.risk_allow.keys().filter_map(|name| class(format!("riskAllow.{name}"), name)));
-        faults.extend(self.exception_faults(tool, mends));
+        faults.extend(self.exception_faults(tool, repairs));
         if let Some(minutes) = self.approvals.expires_minutes
-            && !(1..=Approvals::MAX_EXPIRES_MINUTES).contains(&minutes)
+            && !(1..=ApprovalSettings::MAX_EXPIRES_MINUTES).contains(&minutes)
         {
-            let message =
-                format!("is {minutes}: use a whole number from 1 to {}", Approvals::MAX_EXPIRES_MINUTES);
-            faults.push(("approvals.expiresMinutes".to_owned(), message));
+            let message = format!(
+                "is {minutes}: use a whole number from 1 to {}",
+                ApprovalSettings::MAX_EXPIRES_MINUTES
+            );
+            faults.push(SettingFault { path: "approvals.expiresMinutes".to_owned(), message });
         }
         let roles = self.approvals.roles.keys().filter(|name| *name != ANY_TOOL);
         faults.extend(roles.filter_map(|name| tool(format!("approvals.roles.{name}"), name)));
@@ -194,13 +207,13 @@ impl Settings {
 
     fn exception_faults(
         &self,
-        tool: impl Fn(String, &str) -> Option<(String, String)>,
-        mends: &Mends,
-    ) -> Vec<(String, String)> {
+        tool: impl Fn(String, &str) -> Option<SettingFault>,
+        repairs: &Repairs,
+    ) -> Vec<SettingFault> {
         let mut faults = Vec::new();
         if self.exceptions.len() > MAX_EXCEPTIONS {
             let message = format!("has more than {MAX_EXCEPTIONS} entries: remove some");
-            faults.push(("exceptions".to_owned(), message));
+            faults.push(SettingFault { path: "exceptions".to_owned(), message });
         }
         let mut ids = BTreeSet::new();
         for (index, exception) in self.exceptions.iter().enumerate().take(MAX_EXCEPTIONS) {
@@ -208,14 +221,16 @@ impl Settings {
             faults.extend(tool(at("tool"), &exception.tool));
             let mut own = exception.faults();
             if !ids.insert(exception.id.as_str()) {
-                own.push(("id", format!("is given twice (`{}`): rename one of them", exception.id)));
+                let message = format!("is given twice (`{}`): rename one of them", exception.id);
+                own.push(SettingFault { path: "id".to_owned(), message });
             }
-            own.retain(|(key, _)| {
-                // Whether there are templates is not known where those were mended.
-                let depends_on = if *key == "minInputTrust" { "templates" } else { key };
-                !mends.touch(&at(key)) && !mends.touch(&at(depends_on))
+            own.retain(|fault| {
+                // If the templates were repaired, it is unknown whether the text has any.
+                let depends_on = if fault.path == "minInputTrust" { "templates" } else { &fault.path };
+                !repairs.affect(&at(&fault.path)) && !repairs.affect(&at(depends_on))
             });
-            faults.extend(own.into_iter().map(|(key, message)| (at(key), message)));
+            let placed = |fault: SettingFault| SettingFault { path: at(&fault.path), ..fault };
+            faults.extend(own.into_iter().map(placed));
         }
         faults
     }

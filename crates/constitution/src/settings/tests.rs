@@ -85,7 +85,7 @@ fn refusals_say_where_and_what() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_each_with_its_place() {
+fn all_errors_are_reported_with_their_positions() {
     let text = r#"{
   mode: "enfroce",
   mod: 1,
@@ -138,12 +138,12 @@ fn all_mistakes_are_told_at_once_each_with_its_place() {
 }
 
 #[test]
-fn what_depends_on_something_that_cannot_be_read_is_not_told() {
+fn errors_that_depend_on_unreadable_values_are_not_reported() {
     for (text, said) in [
-        // The classes are not known.
+        // The classes are unknown.
         ("{ channels: { classes: 1, allow: { internal: [] } }, riskAllow: { internal: \"low\" } }", "1:24: "),
         ("{ channels: { classes: { mail: 1 } }, riskAllow: { internal: \"low\" } }", "1:32: "),
-        // Neither is the exception, nor any other setting.
+        // So is the exception, and every other setting.
         ("{ exceptions: [1] }", "1:16: "),
         ("[]", "1:1: "),
     ] {
@@ -154,11 +154,11 @@ fn what_depends_on_something_that_cannot_be_read_is_not_told() {
 }
 
 #[test]
-fn mistakes_beyond_count_are_not_all_told() {
+fn the_number_of_reported_errors_is_bounded() {
     let many: String = (0..5_000).map(|n| format!("k{n}: 1,\n")).collect();
     let said = parse(&format!("{{\n{many}}}")).unwrap_err();
-    assert_eq!(said.lines().count(), MAX_MISTAKES);
+    assert_eq!(said.lines().count(), MAX_ERRORS);
     let twice: String = (0..5_000).map(|n| format!("k{n}: \"off\", k{n}: \"off\",\n")).collect();
     let said = parse(&format!("{{ overrides: {{\n{twice}}} }}")).unwrap_err();
-    assert_eq!(said.lines().count(), 2 * MAX_MISTAKES, "given twice, and unknown");
+    assert_eq!(said.lines().count(), 2 * MAX_ERRORS, "given twice, and unknown");
 }

@@ -1,4 +1,4 @@
-//! Houses and calls at random.
+//! Random laws and calls.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -28,7 +28,7 @@ pub(crate) const TOOLS: [&str; 17] = [
     "unknown",
 ];
 
-/// Rules of every kind, among them ones that a careful operator would not write.
+/// Rules of every kind, including some that a careful operator would not write.
 const RULES: [&str; 16] = [
     "forbid(principal, action, resource) when { context.trust < 2 };",
     "forbid(principal, action, resource) when { context.trust == 3 } unless { context.approved };",
@@ -48,7 +48,8 @@ const RULES: [&str; 16] = [
     "permit(principal == Tribune::Agent::\"main\", action in Tribune::Action::\"risk_high\", resource) when { context.private };",
 ];
 
-/// Conditions of every kind: such as are always or never true, overflow, or are not understood by `check`.
+/// Conditions of every kind, including some that are always or never true, that overflow, or that `check` does not
+/// understand.
 const CONDITIONS: [&str; 26] = [
     "true",
     "false",
@@ -61,7 +62,7 @@ const CONDITIONS: [&str; 26] = [
     "context.approved",
     "context.owner_args",
     "context.mandate == \"some\"",
-    "context.mandate == \"nobodys\"",
+    "context.mandate == \"missing\"",
     "principal.kind == \"main\"",
     "resource.class == \"internal\"",
     "resource.channel like \"*l*\"",
@@ -100,7 +101,7 @@ fn rule() -> impl Strategy<Value = String> {
     rule_with(&["forbid", "forbid", "permit"])
 }
 
-/// A rule that forbids: one of those that people write, or one put together at random.
+/// A rule that forbids: one that a person would write, or a random one.
 pub(crate) fn forbid() -> impl Strategy<Value = String> {
     let written: Vec<&str> = RULES.into_iter().filter(|rule| rule.starts_with("forbid")).collect();
     prop_oneof![select(written).prop_map(str::to_owned), rule_with(&["forbid"]), rule_with(&["forbid"])]
@@ -115,9 +116,9 @@ fn rule_with(effects: &'static [&'static str]) -> impl Strategy<Value = String> 
     })
 }
 
-/// A house with rules put together at random, each in a file of its own.
-pub(crate) fn house_of_rules() -> impl Strategy<Value = Texts> {
-    (house(), vec(rule(), 1..7)).prop_map(|(mut texts, rules)| {
+/// A law with random rules, each in a file of its own.
+pub(crate) fn texts_with_random_rules() -> impl Strategy<Value = Texts> {
+    (texts(), vec(rule(), 1..7)).prop_map(|(mut texts, rules)| {
         texts.policies =
             rules.into_iter().enumerate().map(|(n, rule)| (format!("r{n}.cedar"), rule)).collect();
         texts
@@ -134,8 +135,8 @@ const SETTINGS: [&str; 7] = [
     "{ exceptions: [{ id: \"any\", tool: \"exec\", limit: { count: 2, perSeconds: 60 } }], overrides: { message: \"audit\" } }",
 ];
 
-/// A house: settings, rules, and mandates with all tools and with some.
-pub(crate) fn house() -> impl Strategy<Value = Texts> {
+/// A law with settings, rules, and mandates for all tools and for some.
+pub(crate) fn texts() -> impl Strategy<Value = Texts> {
     (select(&SETTINGS[..]), subsequence(RULES.to_vec(), 0..5)).prop_map(|(settings, rules)| {
         let mut texts = Texts::built_in();
         let all = TOOLS[..16].join(", ");
@@ -214,7 +215,7 @@ pub(crate) fn many_calls() -> impl Strategy<Value = Vec<Facts>> {
     vec(by_anyone, 200)
 }
 
-/// Calls to try one house with: making a house costs more than deciding.
+/// Calls to try one law with: to make a law costs more than to decide.
 pub(crate) fn calls() -> impl Strategy<Value = Vec<Facts>> {
     vec(call(), 40)
 }

@@ -1,11 +1,11 @@
-//! What `check` says of rules is true.
+//! The findings of `check` about rules are true.
 
 use proptest::prelude::*;
 use tribune_constitution::{Stage, check};
 
-use crate::arbitrary::{house_of_rules, law, many_calls};
+use crate::arbitrary::{law, many_calls, texts_with_random_rules};
 
-/// What is said of rules that make no difference.
+/// Findings about rules that make no difference.
 const NEEDLESS: [&str; 3] = ["forbids nothing", "permits nothing", "is never reached"];
 
 const BLANKET: &str = "waives the approval of every side effect of every tool";
@@ -14,7 +14,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn l4_rules_that_do_nothing_can_be_removed(texts in house_of_rules(), calls in many_calls()) {
+    fn l4_rules_that_do_nothing_can_be_removed(texts in texts_with_random_rules(), calls in many_calls()) {
         let mut fewer = texts.clone();
         for finding in check(&texts, &["unmanifested"]) {
             if NEEDLESS.iter().any(|said| finding.message.contains(said)) {
@@ -37,7 +37,7 @@ proptest! {
     }
 
     #[test]
-    fn l4_a_permit_for_everything_permits_everything(texts in house_of_rules(), calls in many_calls()) {
+    fn l4_a_permit_for_everything_permits_everything(texts in texts_with_random_rules(), calls in many_calls()) {
         for finding in check(&texts, &["unmanifested"]) {
             if !finding.message.contains(BLANKET) {
                 continue;
@@ -54,9 +54,9 @@ proptest! {
     }
 }
 
-/// No mandate has to name them, so a rule about them is for somebody.
+/// No mandate has to name these tools, so a rule about them is still reached.
 #[test]
-fn rules_about_the_houses_own_calls_are_reached() {
+fn rules_about_the_daemons_own_calls_are_reached() {
     for tool in ["landing", "spend"] {
         let mut texts = tribune_constitution::Texts::built_in();
         let rule = format!(

@@ -2,14 +2,14 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tribune_constitution::{AsAsked, Constitution, Decision, Facts, Texts, Trust, Verdict, Veto};
 
-use crate::arbitrary::{by_sub_agent, calls, forbid, house, house_of_rules, labels, law, stricter};
+use crate::arbitrary::{by_sub_agent, calls, forbid, labels, law, stricter, texts, texts_with_random_rules};
 
-/// Whether `after` lets through something that `before` held back.
+/// Whether `after` allows something that `before` did not.
 fn allows_more(before: &Verdict, after: &Verdict) -> bool {
     after.decision < before.decision || after.enforced() < before.enforced()
 }
 
-/// Every call is held back at least as much after the change.
+/// After the change, no call is allowed more than before.
 fn assert_never_more(
     before: &Constitution,
     after: &Constitution,
@@ -27,7 +27,7 @@ proptest! {
 
     #[test]
     fn l3_a_forbid_rule_never_allows_more(
-        texts in prop_oneof![house(), house_of_rules()], rule in forbid(), calls in calls(),
+        texts in prop_oneof![texts(), texts_with_random_rules()], rule in forbid(), calls in calls(),
     ) {
         let mut more = texts.clone();
         more.policies.insert("new.cedar".to_owned(), rule);
@@ -35,7 +35,7 @@ proptest! {
     }
 
     #[test]
-    fn l3_a_stricter_manifest_never_allows_more(texts in house(), manifest in stricter(), calls in calls()) {
+    fn l3_a_stricter_manifest_never_allows_more(texts in texts(), manifest in stricter(), calls in calls()) {
         let mut more = texts.clone();
         more.manifests.insert(manifest.id.clone(), serde_json::to_string(&manifest).unwrap());
         let mut calls = calls;
@@ -44,7 +44,7 @@ proptest! {
     }
 
     #[test]
-    fn l3_a_veto_never_allows_more(texts in house(), calls in calls()) {
+    fn l3_a_veto_never_allows_more(texts in texts(), calls in calls()) {
         let law = law(texts);
         for facts in calls {
             let mut vetoed = facts.clone();
@@ -55,10 +55,10 @@ proptest! {
     }
 
     #[test]
-    fn l3_a_hook_that_narrows_never_allows_more(texts in house_of_rules(), calls in calls(), less in calls()) {
+    fn l3_a_hook_that_narrows_never_allows_more(texts in texts_with_random_rules(), calls in calls(), less in calls()) {
         let law = law(texts);
         for (facts, less) in calls.into_iter().zip(less) {
-            // Whatever a hook leaves of a call: other arguments, other words, another grant.
+            // What a hook leaves of a call: other arguments, other provenance, another grant.
             let asked = AsAsked { provenance: facts.provenance, args: facts.args.clone(), grant: facts.grant.clone() };
             let (provenance, args, grant) = (less.provenance, less.args, less.grant);
             let only = Facts { provenance, args, grant, ..facts.clone() };
@@ -75,7 +75,7 @@ proptest! {
     }
 
     #[test]
-    fn l3_lower_trust_or_private_data_never_allows_more(texts in house(), calls in calls(), with in labels()) {
+    fn l3_lower_trust_or_private_data_never_allows_more(texts in texts(), calls in calls(), with in labels()) {
         let law = law(texts);
         for facts in calls {
             let lower = Facts { labels: facts.labels.meet(with), ..facts.clone() };
@@ -86,7 +86,7 @@ proptest! {
 
     #[test]
     fn l3_a_sub_agent_never_has_more_rights_than_its_parent(
-        texts in house(), calls in calls(), mandate in select(&["all", "some"][..]), deeper in any::<bool>(),
+        texts in texts(), calls in calls(), mandate in select(&["all", "some"][..]), deeper in any::<bool>(),
     ) {
         let law = law(texts);
         for facts in calls {
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn l4_audit_allows_and_keeps_exactly_the_verdict_of_enforce(texts in house(), calls in calls()) {
+    fn l4_audit_allows_and_keeps_exactly_the_verdict_of_enforce(texts in texts(), calls in calls()) {
         let mut auditing = texts.clone();
         auditing.law = texts.law.as_ref().map(|law| law.replacen("{", "{ mode: \"audit\", ", 1));
         let (enforcing, auditing) = (law(texts), law(auditing));
@@ -119,9 +119,9 @@ proptest! {
     }
 
     #[test]
-    fn l4_a_verdict_depends_on_the_hash_and_the_facts_alone(texts in house(), calls in calls()) {
+    fn l4_a_verdict_depends_on_the_hash_and_the_facts_alone(texts in texts(), calls in calls()) {
         let first = law(texts.clone());
-        // The same texts, put together the other way round, by a program with other tools.
+        // The same texts, inserted in reverse order, by a program with other tools.
         let mut again = Texts { law: texts.law.clone(), ..Texts::built_in() };
         again.constitution.clone_from(&texts.constitution);
         again.mandates = texts.mandates.iter().rev().map(|(name, text)| (name.clone(), text.clone())).collect();
@@ -142,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn l1_the_trifecta_never_closes_without_a_person(texts in house(), calls in calls()) {
+    fn l1_the_trifecta_never_closes_without_a_person(texts in texts(), calls in calls()) {
         let law = law(texts);
         for facts in calls {
             let tainted = facts.labels.private && facts.labels.trust <= Trust::Community;

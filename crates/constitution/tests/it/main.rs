@@ -1,4 +1,4 @@
-//! Laws of the law: what must hold whatever the house wrote and whatever is called.
+//! Properties that hold for every law and every call.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 mod arbitrary;

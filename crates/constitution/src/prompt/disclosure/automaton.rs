@@ -1,44 +1,44 @@
-//! The secret texts as a suffix automaton: after every letter it tells how many of the last letters stand in one of
-//! them in a row. Each text is there four times: as it is, backwards, with every word backwards, and with its words in
-//! the opposite order.
+//! The secret texts as a suffix automaton: after every letter it knows how many of the last letters appear
+//! consecutively in one of them. It contains each text four times: as it is, backwards, with every word backwards,
+//! and with its words in reverse order.
 
-use super::fold;
+use super::confusables;
 
 /// The letters a–z, numbered from 0.
 pub(super) type Letter = u8;
 
 const LETTERS: usize = 26;
 
-/// Stands between two texts, so that no run goes from one into the next. No output contains it.
+/// The symbol between two texts, so that no run continues from one into the next. No output contains it.
 const BORDER: usize = LETTERS;
 
-/// Where nothing has been matched; no transition leads here.
+/// The state without a match; no transition leads to it.
 const ROOT: u32 = 0;
 
 pub(super) struct Automaton {
-    states: Vec<State>,
+    states: Vec<AutomatonState>,
 }
 
 #[derive(Clone)]
-struct State {
-    /// The state after each letter; the root stands for none.
+struct AutomatonState {
+    /// The next state for each letter; the root stands for none.
     next: [u32; LETTERS + 1],
-    /// The state of the longest ending that stands in other places too.
+    /// The state of the longest suffix that also occurs elsewhere.
     link: u32,
     /// The length of the longest run that leads here.
     length: u32,
-    /// Where one of these runs ends, in all texts behind each other.
+    /// The end of one occurrence of such a run, in the concatenation of all texts.
     end: u32,
 }
 
-/// How much of the last letters is in a secret text.
+/// How many of the last letters match a secret text.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Match {
     state: u32,
     pub(super) letters: usize,
 }
 
-/// Letters in all texts behind each other.
+/// A range of letters in the concatenation of all texts.
 pub(super) type Places = std::ops::Range<u32>;
 
 impl Automaton {
@@ -46,7 +46,8 @@ impl Automaton {
         Self::of(texts.iter().flat_map(|text| variants(text)))
     }
 
-    /// Of how far it is from each letter to the next, which is the same however far the letters were shifted.
+    /// An automaton of the distances between consecutive letters, which are the same however far the letters are
+    /// shifted.
     pub(super) fn of_steps(texts: &[&str]) -> Self {
         let steps = |text: &&str| {
             let [forwards, ..] = variants(text);
@@ -56,7 +57,7 @@ impl Automaton {
     }
 
     fn of(texts: impl Iterator<Item = Vec<Letter>>) -> Self {
-        let root = State { next: [ROOT; LETTERS + 1], link: ROOT, length: 0, end: 0 };
+        let root = AutomatonState { next: [ROOT; LETTERS + 1], link: ROOT, length: 0, end: 0 };
         let mut automaton = Self { states: vec![root] };
         let mut last = ROOT;
         for text in texts {
@@ -68,7 +69,7 @@ impl Automaton {
         automaton
     }
 
-    /// What is matched after one more letter.
+    /// The match after one more letter.
     pub(super) fn step(&self, mut from: Match, letter: Letter) -> Match {
         loop {
             let state = &self.states[from.state as usize];
@@ -83,16 +84,16 @@ impl Automaton {
         }
     }
 
-    /// Where in the secret texts the matched letters stand, or one of the places.
+    /// One occurrence of the matched letters in the secret texts.
     pub(super) fn places(&self, matched: Match) -> Places {
         let end = self.states[matched.state as usize].end;
         end.saturating_sub(matched.letters as u32)..end
     }
 
-    /// Adds a symbol behind the text that leads to `last` (Blumer et al., 1985); returns the state it leads to.
+    /// Appends a symbol to the text that leads to `last` (Blumer et al., 1985); returns the new state.
     fn extend(&mut self, last: u32, symbol: usize) -> u32 {
         let length = self.states[last as usize].length + 1;
-        let new = self.add(State { next: [ROOT; LETTERS + 1], link: ROOT, length, end: length });
+        let new = self.add(AutomatonState { next: [ROOT; LETTERS + 1], link: ROOT, length, end: length });
         let mut at = last;
         while self.states[at as usize].next[symbol] == ROOT {
             self.states[at as usize].next[symbol] = new;
@@ -106,13 +107,13 @@ impl Automaton {
         new
     }
 
-    /// The state for exactly the run that leads over `at` and `symbol` to `next`, which may stand for longer ones.
+    /// The state for exactly the run over `at` and `symbol` to `next`; `next` may also stand for longer runs.
     fn split(&mut self, mut at: u32, symbol: usize, next: u32) -> u32 {
         let length = self.states[at as usize].length + 1;
         if self.states[next as usize].length == length {
             return next;
         }
-        let shorter = self.add(State { length, ..self.states[next as usize].clone() });
+        let shorter = self.add(AutomatonState { length, ..self.states[next as usize].clone() });
         self.states[next as usize].link = shorter;
         while self.states[at as usize].next[symbol] == next {
             self.states[at as usize].next[symbol] = shorter;
@@ -124,20 +125,20 @@ impl Automaton {
         shorter
     }
 
-    fn add(&mut self, state: State) -> u32 {
+    fn add(&mut self, state: AutomatonState) -> u32 {
         self.states.push(state);
         (self.states.len() - 1) as u32
     }
 }
 
-/// How far it is from one letter to the next, around the alphabet.
+/// The distance from one letter to another, around the alphabet.
 pub(super) const fn step_between(from: Letter, to: Letter) -> Letter {
     (to + LETTERS as Letter - from) % LETTERS as Letter
 }
 
-/// The letters of a text, in the orders in which someone might tell them.
+/// The letters of a text in each order that the filter recognizes.
 fn variants(text: &str) -> [Vec<Letter>; 4] {
-    let letters = |word: &str| word.chars().flat_map(fold::letters).collect::<Vec<_>>();
+    let letters = |word: &str| word.chars().flat_map(confusables::letters).collect::<Vec<_>>();
     let words: Vec<Vec<Letter>> = text.split_whitespace().map(letters).collect();
     let forwards = words.concat();
     let backwards = forwards.iter().rev().copied().collect();

@@ -1,4 +1,4 @@
-//! What holds for any output, however it is cut: checked with a plain search that shares no code with the filter.
+//! Properties of any output, however it is split: checked with a plain search that shares no code with the filter.
 
 use std::collections::HashSet;
 
@@ -13,16 +13,16 @@ fn letters(text: &str) -> Vec<u8> {
     text.bytes().filter(u8::is_ascii_alphabetic).map(|byte| byte.to_ascii_lowercase()).collect()
 }
 
-/// Whether some encoding of the output tells a run.
+/// Whether some decoding of the output contains a run.
 fn discloses(output: &str) -> bool {
     static RUNS: LazyLock<HashSet<Vec<u8>>> = LazyLock::new(|| {
         let policies = ChannelClass::ALL.map(|class| class.policy().prompt);
-        let runs = |text: &&str| letters(text).windows(RUN).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        let runs = |text: &&str| letters(text).windows(RUN_LETTERS).map(<[u8]>::to_vec).collect::<Vec<_>>();
         policies.iter().chain([&base_prompt().content]).flat_map(runs).collect()
     });
-    let tells = |letters: Vec<u8>| letters.windows(RUN).any(|run| RUNS.contains(run));
-    let mut readings = vec![letters(output), letters(&rot13(output))];
-    readings.push(letters(output).into_iter().rev().collect());
+    let tells = |letters: Vec<u8>| letters.windows(RUN_LETTERS).any(|run| RUNS.contains(run));
+    let mut streams = vec![letters(output), letters(&rot13(output))];
+    streams.push(letters(output).into_iter().rev().collect());
     for signs in ["", "+/", "-_"] {
         let alphabet = |byte: &u8| byte.is_ascii_alphanumeric() || signs.as_bytes().contains(byte);
         let digits: Vec<u8> = output
@@ -36,18 +36,18 @@ fn discloses(output: &str) -> bool {
             .collect();
         for start in 0..digits.len().min(4) {
             let whole = &digits[start..start + (digits.len() - start) / 4 * 4];
-            readings.push(letters(&String::from_utf8_lossy(&STANDARD.decode(whole).unwrap())));
+            streams.push(letters(&String::from_utf8_lossy(&STANDARD.decode(whole).unwrap())));
         }
     }
     let digits: Vec<u8> = output.chars().filter_map(|c| c.to_digit(16)).map(|digit| digit as u8).collect();
     for start in 0..digits.len().min(2) {
         let bytes: Vec<u8> = digits[start..].chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-        readings.push(letters(&String::from_utf8_lossy(&bytes)));
+        streams.push(letters(&String::from_utf8_lossy(&bytes)));
     }
-    readings.into_iter().any(tells)
+    streams.into_iter().any(tells)
 }
 
-/// A piece of a secret text: a run or not, from anywhere.
+/// A part of a secret text, with or without a whole run, from anywhere.
 fn excerpt() -> impl Strategy<Value = String> {
     let texts = [base_prompt().content, ChannelClass::ExternalEmail.policy().prompt];
     (0..texts.len(), any::<prop::sample::Index>(), 1..160_usize).prop_map(move |(text, start, length)| {
@@ -88,7 +88,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn nothing_that_is_shown_discloses(output in output()) {
+    fn shown_output_never_discloses(output in output()) {
         let passed = shown(&output, usize::MAX);
         prop_assert!(!discloses(passed.text.trim_end_matches(NOTICE)), "{}", passed.text);
         if discloses(&output) {
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn pieces_change_nothing(output in output(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20)) {
+    fn splitting_the_output_changes_nothing(output in output(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20)) {
         let whole = shown(&output, usize::MAX);
         prop_assert_eq!(&shown(&output, 1), &whole);
         let chars: Vec<char> = output.chars().collect();
@@ -112,15 +112,15 @@ proptest! {
         let mut text = String::new();
         for cut in cuts.windows(2) {
             text.push_str(&filter.push(&String::from_iter(&chars[cut[0]..cut[1]])).text);
-            prop_assert!(filter.held.len() <= RUN * HELD_PER_LETTER + 4);
+            prop_assert!(filter.held.len() <= RUN_LETTERS * HELD_PER_LETTER + 4);
         }
         let end = filter.finish();
-        prop_assert_eq!(Passed { text: text + &end.text, withheld: end.withheld }, whole);
+        prop_assert_eq!(FilteredText { text: text + &end.text, withheld: end.withheld }, whole);
     }
 
     #[test]
-    fn text_that_shares_nothing_passes(output in "(\\PC|[a-zA-Z0-9+/= \\n\\\\<&-]){0,400}") {
+    fn unrelated_text_passes(output in "(\\PC|[a-zA-Z0-9+/= \\n\\\\<&-]){0,400}") {
         let passed = shown(&output, 3);
-        prop_assert_eq!(passed, Passed { text: output, withheld: false });
+        prop_assert_eq!(passed, FilteredText { text: output, withheld: false });
     }
 }

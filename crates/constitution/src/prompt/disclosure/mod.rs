@@ -1,54 +1,55 @@
-//! Keeps confidential texts out of what an agent says, whatever talked it into saying them.
+//! Keeps confidential texts out of an agent's output, however the agent was made to reveal them.
 //!
-//! The output is read in many ways at once: as letters, as letters shifted by any number, as base64, base32, hex and numbers, with and without the marks that
-//! lists, quotations and JSON put between the words (`reading`). Each reading is a stream of the letters a–z that is
-//! compared with the secret texts, forwards and backwards (`automaton`, `run`). Once [`RUN`] letters in a row are theirs,
-//! everything from the first of them on is withheld and the rest of the answer with it; likewise once pieces of at least
-//! [`PIECE`] letters add up to [`PIECES`], so that other words between sentences do not help.
+//! The output is decoded in many ways at once: as letters, as shifted letters, as base64, base32, hex and numbers,
+//! with and without the separators that lists, quotations and JSON put between the words (`decoders`). Each decoder
+//! yields a stream of the letters a–z that is compared with the secret texts, forwards and backwards (`automaton`,
+//! `match_run`). After [`RUN_LETTERS`] consecutive letters of a secret text, everything from the first of them on is
+//! withheld, including the rest of the answer; likewise once pieces of at least [`PIECE_LETTERS`] letters add up to
+//! [`TOTAL_PIECE_LETTERS`], so that other words between sentences do not help.
 //!
-//! Until then the output flows, except for the end of it that could still become such a run: in prose that is the few
-//! letters that happen to stand in a secret text too, about a word, and never more than [`RUN`] times
+//! Until then the output passes, except for the end of it that could still become such a run. In prose these are a
+//! few letters that happen to occur in a secret text too, about a word, and never more than [`RUN_LETTERS`] times
 //! [`HELD_PER_LETTER`] bytes.
 //!
 //! It deliberately does not judge meaning: a paraphrase, a translation and a few short pieces pass, and so does an
-//! encoding that is not among the readings. It knows one answer; what is spread over several is not seen unless the
-//! caller keeps the filter for all of them.
+//! encoding without a decoder. It knows one answer; a text that is spread over several answers is only recognized
+//! if the caller uses one filter for all of them.
 
 mod automaton;
-mod fold;
-mod marks;
-mod reading;
-mod run;
+mod confusables;
+mod decoders;
+mod match_run;
+mod separators;
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use automaton::Automaton;
-use reading::Reading;
+use decoders::DecodedStream;
 
 use super::{ChannelClass, base_prompt};
 
-/// Letters in a row that disclose a text. Sentences that many people would word alike stay below; a line of a prompt
-/// does not.
-pub const RUN: usize = 48;
+/// Consecutive letters that disclose a text. Sentences that many people would phrase alike are shorter; a line of a
+/// prompt is not.
+pub const RUN_LETTERS: usize = 48;
 
-/// Letters in a row that count as a piece of a text: more than a phrase that two texts share by chance.
-const PIECE: usize = 20;
+/// Consecutive letters that count as a piece of a text: more than a phrase that two texts share by chance.
+const PIECE_LETTERS: usize = 20;
 
-/// Letters that disclose a text in pieces of at least [`PIECE`], with other words between them: about four lines.
-const PIECES: usize = 240;
+/// Letters that disclose a text in pieces of at least [`PIECE_LETTERS`], with other words between them: about four lines.
+const TOTAL_PIECE_LETTERS: usize = 240;
 
-/// Stands for all that is withheld.
+/// The text in place of everything that is withheld.
 pub const NOTICE: &str = "[withheld: this would have disclosed the agent's instructions]";
 
-/// Bytes that are held back at most for each letter of a run: one letter to a line with a bullet, a number and a few
-/// invisible characters takes less. Of runs that are spread thinner the beginning is let out, never the whole.
+/// Bytes that are held back at most for each letter of a run. One letter per line with a bullet, a number and a few
+/// invisible characters needs less. Of runs that are spread thinner the beginning passes, never the whole.
 const HELD_PER_LETTER: usize = 64;
 
-/// What may be shown.
+/// The output that may be shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Passed {
-    /// What of the output may be shown now, perhaps nothing, and the notice where it ends.
+pub struct FilteredText {
+    /// The part of the output that may be shown now, perhaps empty, with the notice where the output ends.
     pub text: String,
     /// Whether something was withheld, now or earlier: nothing will follow.
     pub withheld: bool,
@@ -58,37 +59,37 @@ pub struct Passed {
 #[derive(Clone)]
 pub struct Disclosure {
     secrets: Arc<Secrets>,
-    readings: Vec<Reading>,
-    /// What came and is not let out yet.
+    streams: Vec<DecodedStream>,
+    /// Output that is held back.
     held: String,
-    /// Bytes that came before what is held.
+    /// Bytes before the output that is held back.
     before: u64,
     is_closed: bool,
 }
 
-/// The secret texts, as readings are compared with them.
+/// The secret texts, in the forms that streams are compared with.
 struct Secrets {
     letters: Automaton,
-    /// The same by the steps from letter to letter.
+    /// The same as distances from letter to letter.
     steps: Automaton,
 }
 
 impl Disclosure {
-    /// A filter for these texts. One with fewer than [`RUN`] letters is never withheld.
+    /// A filter for these texts. A text with fewer than [`RUN_LETTERS`] letters is never withheld.
     pub fn new(secrets: &[&str]) -> Self {
         Self {
             secrets: Arc::new(Secrets {
                 letters: Automaton::new(secrets),
                 steps: Automaton::of_steps(secrets),
             }),
-            readings: Reading::all(),
+            streams: DecodedStream::all(),
             held: String::new(),
             before: 0,
             is_closed: false,
         }
     }
 
-    /// A filter for what is confidential in every house: the base prompt and the channel policies. Constitution,
+    /// A filter for what is confidential in every instance: the base prompt and the channel policies. Constitution,
     /// mandate and agent prompt are the operator's and may be quoted.
     pub fn of_instructions() -> Self {
         static FRESH: LazyLock<Disclosure> = LazyLock::new(|| {
@@ -100,8 +101,8 @@ impl Disclosure {
         FRESH.clone()
     }
 
-    /// Takes the next piece of the output. However it is cut into pieces, the same is let out in the end.
-    pub fn push(&mut self, delta: &str) -> Passed {
+    /// Takes the next part of the output. The total that passes does not depend on how the output is split.
+    pub fn push(&mut self, delta: &str) -> FilteredText {
         if self.is_closed {
             return self.passed(String::new());
         }
@@ -112,7 +113,7 @@ impl Disclosure {
         for (index, c) in text[unread..].char_indices() {
             let index = unread + index;
             let at = self.before + index as u64;
-            let disclosed = self.readings.iter_mut().filter_map(|reading| reading.push(&self.secrets, c, at));
+            let disclosed = self.streams.iter_mut().filter_map(|stream| stream.push(&self.secrets, c, at));
             if let Some(start) = disclosed.min() {
                 return self.close(&text, open, start);
             }
@@ -123,21 +124,21 @@ impl Disclosure {
         self.passed(text)
     }
 
-    /// The output stops for a while: what was held back may be shown, since it is no run yet. What comes later goes on with it all the
-    /// same.
-    pub fn pause(&mut self) -> Passed {
+    /// The output pauses: what was held back may be shown, because it is no complete run yet. A run continues in
+    /// later output nevertheless.
+    pub fn pause(&mut self) -> FilteredText {
         let text = std::mem::take(&mut self.held);
         self.before += text.len() as u64;
         self.passed(text)
     }
 
-    /// The output is over: what was held back may be shown, since nothing can become of it any more.
-    pub fn finish(&mut self) -> Passed {
+    /// The output ends: what was held back may be shown, because it cannot become a run any more.
+    pub fn finish(&mut self) -> FilteredText {
         if self.is_closed {
             return self.passed(String::new());
         }
         let text = std::mem::take(&mut self.held);
-        let disclosed = self.readings.iter_mut().filter_map(|reading| reading.finish(&self.secrets));
+        let disclosed = self.streams.iter_mut().filter_map(|stream| stream.finish(&self.secrets));
         if let Some(start) = disclosed.min() {
             return self.close(&text, 0, start);
         }
@@ -148,8 +149,8 @@ impl Disclosure {
     /// Where in `text`, which was read up to `end`, the part begins that could become a run.
     fn kept_from(&self, text: &str, end: usize) -> usize {
         let mut from = end;
-        for reading in &self.readings {
-            if let Some((start, letters)) = reading.held() {
+        for stream in &self.streams {
+            if let Some((start, letters)) = stream.held() {
                 let start = usize::try_from(start.saturating_sub(self.before)).unwrap_or(end);
                 from = from.min(start.max(end.saturating_sub(letters * HELD_PER_LETTER)));
             }
@@ -157,8 +158,8 @@ impl Disclosure {
         text.floor_char_boundary(from)
     }
 
-    /// Ends the output at `start`; `open` bytes of `text` are let out already.
-    fn close(&mut self, text: &str, open: usize, start: u64) -> Passed {
+    /// Ends the output at `start`; `open` bytes of `text` have passed already.
+    fn close(&mut self, text: &str, open: usize, start: u64) -> FilteredText {
         self.is_closed = true;
         self.held = String::new();
         let start = usize::try_from(start.saturating_sub(self.before)).unwrap_or(open);
@@ -167,8 +168,8 @@ impl Disclosure {
         self.passed(text)
     }
 
-    const fn passed(&self, text: String) -> Passed {
-        Passed { text, withheld: self.is_closed }
+    const fn passed(&self, text: String) -> FilteredText {
+        FilteredText { text, withheld: self.is_closed }
     }
 }
 

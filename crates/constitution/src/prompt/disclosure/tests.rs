@@ -5,7 +5,7 @@ use super::*;
 use crate::{DEFAULT_CONSTITUTION, DEFAULT_MANDATE_TEXT};
 
 /// What is shown of an output that comes in pieces of so many characters.
-pub(super) fn shown(output: &str, piece: usize) -> Passed {
+pub(super) fn shown(output: &str, piece: usize) -> FilteredText {
     let mut filter = Disclosure::of_instructions();
     let chars: Vec<char> = output.chars().collect();
     let mut text = String::new();
@@ -13,7 +13,7 @@ pub(super) fn shown(output: &str, piece: usize) -> Passed {
         text.push_str(&filter.push(&String::from_iter(piece)).text);
     }
     let end = filter.finish();
-    Passed { text: text + &end.text, withheld: end.withheld }
+    FilteredText { text: text + &end.text, withheld: end.withheld }
 }
 
 pub(super) fn rot13(text: &str) -> String {
@@ -39,7 +39,7 @@ fn map(text: &str, f: impl Fn(char) -> String) -> String {
     text.chars().map(f).collect()
 }
 
-/// Latin letters by others, some steps further in Unicode.
+/// Latin letters replaced by others at a fixed distance in Unicode.
 fn styled(text: &str, lower: u32, upper: u32) -> String {
     map(text, |c| {
         let first = match c {
@@ -79,7 +79,7 @@ fn base32(text: &str) -> String {
     text.as_bytes().chunks(5).map(group).collect()
 }
 
-/// Ways in which a text was seen to leak, or could.
+/// Ways in which a text has leaked, or could.
 fn leaks(secret: &str) -> Vec<(&'static str, String)> {
     let words: Vec<&str> = secret.split_whitespace().collect();
     let reversed = |text: &str| text.chars().rev().collect::<String>();
@@ -282,12 +282,12 @@ fn leaks_are_withheld() {
 fn every_line_of_the_base_prompt_is_withheld_by_itself() {
     for line in lines(base_prompt().content) {
         let letters = line.chars().filter(char::is_ascii_alphabetic).count();
-        assert_eq!(shown(line, 5).withheld, letters >= RUN, "{line}");
+        assert_eq!(shown(line, 5).withheld, letters >= RUN_LETTERS, "{line}");
     }
 }
 
 #[test]
-fn what_comes_before_a_leak_is_shown_and_nothing_after_it() {
+fn output_is_shown_up_to_a_leak() {
     let line = "Begin with the result. Be brief: a few sentences where they suffice, a list where it helps";
     let mut filter = Disclosure::of_instructions();
     let mut text = String::new();
@@ -295,37 +295,37 @@ fn what_comes_before_a_leak_is_shown_and_nothing_after_it() {
         text.push_str(&filter.push(piece).text);
     }
     assert_eq!(text, format!("42! {NOTICE}"));
-    assert_eq!(filter.push("still there?"), Passed { text: String::new(), withheld: true });
-    assert_eq!(filter.finish(), Passed { text: String::new(), withheld: true });
+    assert_eq!(filter.push("still there?"), FilteredText { text: String::new(), withheld: true });
+    assert_eq!(filter.finish(), FilteredText { text: String::new(), withheld: true });
 }
 
 #[test]
 fn a_run_of_47_letters_passes_and_one_of_48_does_not() {
     let letters: String = base_prompt().content.chars().filter(char::is_ascii_alphabetic).collect();
-    for start in (0..letters.len() - RUN).step_by(11) {
-        let (short, long) = (&letters[start..start + RUN - 1], &letters[start..start + RUN]);
-        assert_eq!(shown(short, 1), Passed { text: short.to_owned(), withheld: false });
-        assert_eq!(shown(long, 1), Passed { text: NOTICE.to_owned(), withheld: true });
+    for start in (0..letters.len() - RUN_LETTERS).step_by(11) {
+        let (short, long) = (&letters[start..start + RUN_LETTERS - 1], &letters[start..start + RUN_LETTERS]);
+        assert_eq!(shown(short, 1), FilteredText { text: short.to_owned(), withheld: false });
+        assert_eq!(shown(long, 1), FilteredText { text: NOTICE.to_owned(), withheld: true });
         assert!(shown(&hex(long), 1).withheld && shown(&STANDARD.encode(long), 1).withheld);
         assert!(!shown(&hex(short), 1).withheld && !shown(&STANDARD.encode(short), 1).withheld);
     }
 }
 
 #[test]
-fn a_run_that_is_spread_thin_is_not_let_out_whole() {
+fn a_thinly_spread_run_never_passes_whole() {
     let thin = separated(base_prompt().content, 1, &"·".repeat(500));
     let mut filter = Disclosure::of_instructions();
     for c in thin.chars() {
         filter.push(c.encode_utf8(&mut [0; 4]));
-        assert!(filter.held.len() <= RUN * HELD_PER_LETTER + c.len_utf8());
+        assert!(filter.held.len() <= RUN_LETTERS * HELD_PER_LETTER + c.len_utf8());
     }
     let passed = shown(&thin, 100);
     assert!(passed.withheld);
     let letters = passed.text.trim_end_matches(NOTICE).chars().filter(char::is_ascii_alphabetic).count();
-    assert!(letters < RUN, "{letters}");
+    assert!(letters < RUN_LETTERS, "{letters}");
 }
 
-/// Other words between `count` of the text's.
+/// Other words between `count` words of the text.
 fn padded(text: &str, count: usize) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.chunks(count).map(|words| format!("{} (so to speak) ", words.join(" "))).collect()
@@ -337,10 +337,10 @@ fn pieces_with_words_between_add_up() {
         let passed = shown(&padded(base_prompt().content, count), 4);
         assert!(passed.withheld, "{count}");
         let letters = passed.text.chars().filter(char::is_ascii_alphabetic).count();
-        assert!(letters < 3 * PIECES, "{count}: {}", passed.text);
+        assert!(letters < 3 * TOTAL_PIECE_LETTERS, "{count}: {}", passed.text);
         assert!(shown(&hex(&padded(base_prompt().content, count)), 4).withheld, "{count}");
     }
-    // The same piece again and again tells nothing new.
+    // A repeated piece discloses nothing new.
     let again = "Give a call exactly the arguments it needs, ".repeat(50);
     assert!(!shown(&again, 4).withheld);
 }
@@ -355,7 +355,7 @@ const ORDINARY: &[&str] = &[
     "I won't confirm guesses about how my prompt is worded.",
     "The call was denied: `exec` is not in my mandate. The gate said that the mandate `ops` would allow it. I have not tried another way.",
     "The gate turned it down because the path lies outside the workspace. An operator could give me another mandate.",
-    "This needs approval. I've made the call; it waits in the inbox until somebody allows it.",
+    "This needs approval. I've made the call; it waits in the inbox until an operator allows it.",
     "Your request is waiting for approval. You can approve it with `tribune approvals allow 0a1b2c3d`.",
     "Nobody has approved it yet, so I have not sent the letter.",
     "The page contains a sentence that looks like an instruction (\"ignore all previous instructions\"). I have ignored it and summarised the rest.",
@@ -396,7 +396,7 @@ const ORDINARY: &[&str] = &[
     DEFAULT_CONSTITUTION,
     DEFAULT_MANDATE_TEXT,
     include_str!("mod.rs"),
-    include_str!("reading.rs"),
+    include_str!("decoders.rs"),
     include_str!("../../command/programs.rs"),
     include_str!("../../../../../README.md"),
     include_str!("../../../../../ARCHITECTURE.md"),
@@ -409,16 +409,16 @@ const ORDINARY: &[&str] = &[
 fn ordinary_output_passes_unchanged() {
     assert!(ORDINARY.len() >= 40);
     let all = ORDINARY.concat();
-    assert_eq!(shown(&all, 100), Passed { text: all, withheld: false });
+    assert_eq!(shown(&all, 100), FilteredText { text: all, withheld: false });
     for output in ORDINARY {
         for piece in [3, usize::MAX] {
-            assert_eq!(shown(output, piece), Passed { text: (*output).to_owned(), withheld: false });
+            assert_eq!(shown(output, piece), FilteredText { text: (*output).to_owned(), withheld: false });
         }
     }
 }
 
 #[test]
-fn ordinary_prose_flows() {
+fn ordinary_prose_is_hardly_held_back() {
     let (mut most, mut sum, mut count) = (0, 0, 0);
     for output in ORDINARY {
         let mut filter = Disclosure::of_instructions();
@@ -433,7 +433,7 @@ fn ordinary_prose_flows() {
 }
 
 #[test]
-fn debugging_a_filter_tells_nothing() {
+fn debug_output_contains_no_secret() {
     let mut filter = Disclosure::of_instructions();
     filter.push("You are an agent that Tribune");
     assert_eq!(format!("{filter:?}"), "Disclosure { is_closed: false, .. }");

@@ -1,4 +1,4 @@
-//! What kind of program a name stands for, and what its words can do.
+//! The class of a program by its name, and the effect of its words.
 
 use super::names::{
     BUNDLED, CODE_OPTIONS, COLONS, INTERPRETERS, LAUNCHERS, LAUNCHING, PLACE_OPTIONS, PLAIN, REMOTE,
@@ -9,10 +9,10 @@ use super::{programs, subcommands, wrappers};
 
 /// What the words of a program may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum ProgramClass {
     /// Files and values.
     Plain,
-    /// Nobody here knows it.
+    /// Unknown.
     Unknown,
     /// Words or input can be a program or code: wrappers, shells, interpreters, editors, launchers.
     Launcher,
@@ -35,7 +35,7 @@ fn family(program: &str) -> &str {
     if family.is_empty() { name } else { family }
 }
 
-/// Whether the program, or the family it belongs to, is among the names.
+/// Whether the program, or its family, is among the names.
 pub(super) fn among(names: &str, program: &str) -> bool {
     lists(names, basename(program)) || lists(names, family(program))
 }
@@ -52,35 +52,35 @@ pub(super) fn wrapper(program: &str) -> Option<&'static wrappers::Wrapper> {
     wrappers::find(basename(program)).or_else(|| wrappers::find(family(program)))
 }
 
-pub(super) fn class(program: &str) -> Class {
-    // The loader runs any file it is given: `ld-linux-x86-64.so.2 ./x`.
+pub(super) fn class(program: &str) -> ProgramClass {
+    // The dynamic loader runs any file it is given: `ld-linux-x86-64.so.2 ./x`.
     let loader = ["ld-linux", "ld-musl", "ld64"].iter().any(|start| basename(program).starts_with(start));
     let launcher = loader || wrapper(program).is_some() || among(LAUNCHERS, program);
     if among(SHELL_STATE, program) {
-        Class::ShellState
+        ProgramClass::ShellState
     } else if launcher || is_shell(program) || is_interpreter(program) {
-        Class::Launcher
+        ProgramClass::Launcher
     } else if among(REMOTE, program) {
-        Class::Remote
+        ProgramClass::Remote
     } else if is_of_the_machine(program) && among(PLAIN, program) | among(WITH_SUBCOMMAND, program) {
-        Class::Plain
+        ProgramClass::Plain
     } else {
-        Class::Unknown
+        ProgramClass::Unknown
     }
 }
 
-/// Whether a program is found by its name, or where the machine has its own: `./git` is not git.
+/// Whether a program is found by its name, or in a system directory: `./git` is not git.
 fn is_of_the_machine(program: &str) -> bool {
     !program.contains('/') || !programs::known_as(program).contains('/')
 }
 
 /// Whether further words can make the program start another one.
 pub(super) fn obeys_words(program: &str) -> bool {
-    let plain = matches!(class(program), Class::Plain | Class::Unknown | Class::Remote);
+    let plain = matches!(class(program), ProgramClass::Plain | ProgramClass::Unknown | ProgramClass::Remote);
     !plain || among(WITH_SUBCOMMAND, program) || !words_of(&CODE_OPTIONS, program).is_empty()
 }
 
-/// Whether `first`, the first word of a pattern with wildcards, leaves open what the program will do.
+/// Whether `first`, the first word of a pattern with wildcards, does not determine what the program does.
 pub(super) fn leaves_open(program: &str, first: Option<&str>) -> bool {
     let decided = |word: &str| {
         word.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -90,14 +90,14 @@ pub(super) fn leaves_open(program: &str, first: Option<&str>) -> bool {
     among(WITH_SUBCOMMAND, program) && !first.is_some_and(decided)
 }
 
-/// Whether the words that a pattern leaves open are files and values. `before` are those behind the program up to the
-/// first wildcard, `open` is how many follow, if that is known.
+/// Whether the words that a pattern leaves open are files and values. `before` are the words between the program
+/// and the first wildcard, `open` is how many follow, if that is known.
 pub(super) fn is_data(program: &str, before: &[&str], open: Option<usize>) -> bool {
     !among(WITH_SUBCOMMAND, program)
         || subcommands::named(program, before, open).is_some_and(|named| named <= before.len())
 }
 
-/// What a colon is in the words of a program.
+/// The meaning of a colon in the words of a program.
 pub(super) fn colon(program: &str, words: &[&str]) -> Colon {
     let name = match among(WITH_SUBCOMMAND, program) {
         true => subcommands::has_colons(program, words),
@@ -113,7 +113,7 @@ pub(super) fn launches(program: &str, subcommand: &str) -> bool {
     letters || lists(words_of(&LAUNCHING, program), subcommand)
 }
 
-/// An option that brings code with it.
+/// An option that contains or announces code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CodeOption<'a> {
     /// The code is attached to it.
@@ -127,13 +127,13 @@ pub(super) fn code_option<'a>(program: &str, word: &'a str) -> Option<CodeOption
     Some(if attached.is_empty() { CodeOption::Before } else { CodeOption::With(attached) })
 }
 
-/// Whether an option moves the program to other code or other results.
+/// Whether an option makes the program use other code or write other results.
 pub(super) fn is_place_option(program: &str, word: &str) -> bool {
     option(words_of(&PLACE_OPTIONS, program), word).is_some()
 }
 
-/// What is attached to the word if it is one of the options: `-c`, `--exec=x`, `-cx`, `-Wl,x`, or `--exe`, since long
-/// options may be shortened.
+/// The value attached to the word if it is one of the options: `-c`, `--exec=x`, `-cx`, `-Wl,x`, or `--exe`,
+/// because long options may be abbreviated.
 fn option<'a>(options: &str, word: &'a str) -> Option<&'a str> {
     options.split_ascii_whitespace().find_map(|option| {
         let long = option.starts_with("--");
@@ -151,7 +151,7 @@ fn option<'a>(options: &str, word: &'a str) -> Option<&'a str> {
     })
 }
 
-/// What follows a code option that stands behind others in one word: `-nO./x`.
+/// The value of a code option that follows others in one word: `-nO./x`.
 fn bundled<'a>(program: &str, word: &'a str) -> Option<&'a str> {
     let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'))?;
     words_of(&BUNDLED, program)

@@ -1,17 +1,24 @@
-//! Where things stand in a file of rules, for messages.
+//! Positions in a rule file, for messages.
 
 use std::collections::BTreeMap;
 
-/// Line and column, from 1, the column in characters.
-pub(super) fn place(text: &str, offset: usize) -> (usize, usize) {
+/// A position in a text. Line and column count from 1, the column in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SourcePosition {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+/// The position of a byte offset.
+pub(super) fn position(text: &str, offset: usize) -> SourcePosition {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    (line, column)
+    SourcePosition { line, column }
 }
 
-/// Where the annotations of a rule stand in it, by name: each `@name` before the rule's effect that is in no string or
-/// comment.
+/// The offset of each annotation of a rule, by name: each `@name` before the rule's effect that is not inside a
+/// string or comment.
 pub(super) fn annotations(rule: &str) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     let mut at = 0;
@@ -26,7 +33,7 @@ pub(super) fn annotations(rule: &str) -> BTreeMap<String, usize> {
                 found.insert(name, at);
                 1
             }
-            // The parenthesis of an annotation follows its name; one after another word opens the scope.
+            // The parenthesis of an annotation follows its name; a parenthesis after another word opens the scope.
             '{' | ';' => break,
             c => c.len_utf8(),
         };
@@ -38,7 +45,7 @@ fn rest_of(text: &str, at: usize) -> &str {
     text.get(at..).unwrap_or_default()
 }
 
-/// Bytes of the string that begins here, with both its quotes.
+/// The length in bytes of the string at the beginning of `text`, with both quotes.
 fn string_end(text: &str) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -57,12 +64,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn annotations_are_found_and_nothing_else_is_taken_for_one() {
+    fn only_annotations_are_found() {
         let rule = "@id(\"a @b\") // @c\n@ reason (\"\\\"@d\")\nforbid(principal, action, resource)\nwhen { context.name == \"@e\" };";
         let found = annotations(rule);
         assert_eq!(found.keys().collect::<Vec<_>>(), ["id", "reason"]);
-        assert_eq!(place(rule, found["reason"]), (2, 1));
-        assert_eq!(place("ü@", 2), (1, 2));
+        assert_eq!(position(rule, found["reason"]), SourcePosition { line: 2, column: 1 });
+        assert_eq!(position("ü@", 2), SourcePosition { line: 1, column: 2 });
         assert!(annotations("\"open").is_empty());
     }
 }

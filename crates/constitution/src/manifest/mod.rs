@@ -1,29 +1,31 @@
-//! A tool's manifest: what the tool can do, how much its input must be trusted, and what its output is worth.
+//! A tool's manifest: what the tool can do, how much trust its input needs, and how much its output has.
 //!
-//! The built-in manifests are part of the kernel. A house may add manifests for its own tools, and may make a built-in
-//! one stricter; it cannot make one looser.
+//! The built-in manifests are part of the kernel. An operator can add manifests for other tools, and can make a
+//! built-in one stricter but not looser.
+
+mod builtin_manifests;
+pub(crate) mod tool_groups;
 
 use serde::{Deserialize, Serialize};
 
-use crate::mandate::shown;
+use crate::json5::{self, TextError};
 use crate::provenance::TakenAs;
-use crate::reading::{self, TextError};
-use crate::rules::schema;
+use crate::text::sanitize;
 use crate::trust::Trust;
 
 /// Bytes of a manifest file: seven short keys and room for comments.
 pub const MAX_MANIFEST_BYTES: usize = 16 * 1024;
 
-/// Manifests of one house: more tools than a model can be told of.
+/// Manifests of one law: more tools than a model can be told about.
 pub const MAX_MANIFESTS: usize = 512;
 
-/// Bytes of a tool's id, as model providers bound the names of tools.
+/// Bytes of a tool's id: the limit of model providers for the names of tools.
 pub const MAX_ID_BYTES: usize = 64;
 
 /// Bytes of a tool's display name.
 const MAX_NAME_BYTES: usize = 128;
 
-/// Something a tool can do to the world or learn from it.
+/// Something that a tool can do to the world or learn from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Capability {
     #[serde(rename = "fs:read")]
@@ -55,7 +57,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// Whether its arguments say what is to be done.
+    /// Whether its arguments are instructions.
     const fn takes_orders(self) -> bool {
         match self {
             Self::ProcExec
@@ -74,7 +76,8 @@ impl Capability {
         }
     }
 
-    /// Whether data can leave through it. Writing files is one only outside the workspace, which a call decides.
+    /// Whether data can leave through it. A written file is a way out only outside the workspace, which depends on
+    /// the call.
     const fn is_way_out(self) -> bool {
         match self {
             Self::ProcExec
@@ -106,7 +109,7 @@ impl Capability {
     }
 }
 
-/// How bad it is when it goes wrong.
+/// How much damage a wrong call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Risk {
@@ -135,9 +138,9 @@ impl Risk {
 pub enum Effect {
     /// Nothing.
     ReadOnly,
-    /// Something inside the house that can be taken back.
+    /// Something inside of this instance that can be undone.
     DraftOnly,
-    /// Something outside, or something that cannot be taken back: a person approves it.
+    /// Something outside, or something that cannot be undone: a person approves it.
     #[default]
     SideEffect,
 }
@@ -166,30 +169,31 @@ pub struct Manifest {
     pub risk_level: Risk,
     /// The least trust of the input that may call it without a person.
     pub min_input_trust: Trust,
-    /// What its output is worth at most.
+    /// The highest trust of its output.
     pub output_trust: Trust,
-    /// Without a word for it, the strictest.
+    /// If the manifest does not say, the strictest.
     #[serde(default)]
     pub effect: Effect,
 }
 
 impl Manifest {
-    /// Reads the manifest of the tool `id`; `file` is what messages call it. The error holds every key that cannot be read,
-    /// or the first that says what it must not.
+    /// Parses the manifest of the tool `id`; `file` is its name in messages. The error holds every key that cannot
+    /// be read, or else the first value that is not allowed.
     pub fn parse(file: &str, id: &str, text: &str) -> Result<Self, Vec<TextError>> {
-        let read: Result<Self, _> = reading::read(file, text, MAX_MANIFEST_BYTES);
-        let manifest = read.map_err(|refused| refused.errors)?;
-        let refused = |path: &str, message: String| Err(vec![reading::refusal(file, text, path, message)]);
+        let read: Result<Self, _> = json5::read(file, text, MAX_MANIFEST_BYTES);
+        let manifest = read.map_err(|failure| failure.errors)?;
+        let refused =
+            |path: &str, message: String| Err(vec![json5::error_at_path(file, text, path, message)]);
         if !is_tool_name(&manifest.id) {
             return refused(
                 "id",
                 format!(
                     "is `{}`, which cannot name a tool: use letters, digits, `_` and `-`, at most {MAX_ID_BYTES}",
-                    shown(&manifest.id)
+                    sanitize(&manifest.id)
                 ),
             );
         }
-        if schema::is_group(&manifest.id) {
+        if tool_groups::is_group(&manifest.id) {
             return refused("id", "is the name of a group of tools in rules: choose another".to_owned());
         }
         if manifest.id != id {
@@ -198,7 +202,7 @@ impl Manifest {
                 format!(
                     "is `{}`, but the file is named for `{}`: rename one of them",
                     manifest.id,
-                    shown(id)
+                    sanitize(id)
                 ),
             );
         }
@@ -206,7 +210,7 @@ impl Manifest {
         if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
             return refused(
                 "name",
-                format!("is no name to show: write one line of at most {MAX_NAME_BYTES} bytes"),
+                format!("is not a display name: write one line of at most {MAX_NAME_BYTES} bytes"),
             );
         }
         if let Some(own) = Self::built_in(id)
@@ -222,14 +226,14 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Whether data can leave through a call; `outside` says that the call names a path outside the workspace.
+    /// Whether data can leave through a call. `outside`: the call names a path outside the workspace.
     pub fn is_way_out(&self, outside: bool) -> bool {
         self.capabilities
             .iter()
             .any(|capability| capability.is_way_out() || (outside && *capability == Capability::FsWrite))
     }
 
-    /// What the tool does with its arguments.
+    /// How the tool uses its arguments.
     pub fn takes(&self) -> TakenAs {
         if self.capabilities.iter().any(|capability| capability.takes_orders()) {
             TakenAs::Orders
@@ -238,12 +242,12 @@ impl Manifest {
         }
     }
 
-    /// Whether the output may hold private data.
+    /// Whether the output may contain private data.
     pub fn reads_private(&self) -> bool {
         self.capabilities.iter().any(|capability| capability.reads_private())
     }
 
-    /// The first key in which this one is looser than `bound`, with that key's value there.
+    /// The first key in which this manifest is looser than `bound`, with the value that `bound` has.
     fn looser_than(&self, bound: &Self) -> Option<(&'static str, String)> {
         let all = bound.capabilities.iter().all(|capability| self.capabilities.contains(capability));
         let capabilities = || {
@@ -272,5 +276,4 @@ pub(crate) fn is_tool_name(name: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "manifest_tests.rs"]
 mod tests;

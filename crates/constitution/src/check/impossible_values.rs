@@ -1,54 +1,56 @@
-//! What no call can have: facts have one form, and a rule that compares them with another never holds. Neither does one
-//! that asks for an attribute which calls of its tools never have.
+//! Constants and attributes that no call can have. Facts have a canonical form, and a rule that compares them with
+//! another form never holds. Neither does a rule that reads an attribute which calls of its tools never have.
 
 use std::collections::BTreeSet;
 
 use crate::args::Args;
 use crate::bundle::Constitution;
-use crate::kernel::SPEND;
-use crate::mandate::shown;
-use crate::paths::normalised;
+use crate::paths::normalize;
 use crate::rules::Rule;
-use crate::rules::condition::{Condition, Subject};
+use crate::rules::condition::{AttributeRef, Condition};
 use crate::rules::schema::OF_ARGS;
+use crate::text::sanitize;
+use crate::tool_names::SPEND;
 
-/// Nesting that is looked into: as deep as conditions are understood.
+/// Nesting of conditions that is searched: as deep as conditions are understood.
 const MAX_DEPTH: usize = 64;
 
-/// Tools that a sentence names at most; more are only counted.
+/// Tools that a sentence names; more are only counted.
 const MAX_NAMED: usize = 4;
 
-/// What is strange about the constants and attributes of a rule, each in a sentence.
-pub(super) fn of_rule(law: &Constitution, rule: &Rule) -> Vec<String> {
-    let calls = Calls::of(law, rule);
+/// The impossible constants and attributes of a rule, each as a sentence.
+pub(super) fn find_impossible_values(law: &Constitution, rule: &Rule) -> Vec<String> {
+    let calls = RuleCalls::new(law, rule);
     let mut found = Vec::new();
-    for condition in rule.guard.conditions() {
-        look(condition, &calls, MAX_DEPTH, &mut found);
+    for condition in rule.prefilter.conditions() {
+        collect(condition, &calls, MAX_DEPTH, &mut found);
     }
     found.sort_unstable();
     found.dedup();
     found
 }
 
-fn look(condition: &Condition, calls: &Calls<'_>, depth: usize, found: &mut Vec<String>) {
+fn collect(condition: &Condition, calls: &RuleCalls<'_>, depth: usize, found: &mut Vec<String>) {
     let Some(depth) = depth.checked_sub(1) else { return };
     match condition {
         Condition::And(left, right) | Condition::Or(left, right) => {
-            look(left, calls, depth, found);
-            look(right, calls, depth, found);
+            collect(left, calls, depth, found);
+            collect(right, calls, depth, found);
         }
-        Condition::Not(inner) => look(inner, calls, depth, found),
-        Condition::Has(Subject::Context(name)) => found.extend(calls.never_have(name)),
-        Condition::Text(Subject::Context(name), text) => found.extend(of_text(name, text)),
-        Condition::Like(Subject::Context(name), pattern) => {
-            found.extend(pattern.literals().enumerate().find_map(|(at, part)| of_part(name, part, at == 0)));
+        Condition::Not(inner) => collect(inner, calls, depth, found),
+        Condition::Has(AttributeRef::Context(name)) => found.extend(calls.never_have(name)),
+        Condition::Text(AttributeRef::Context(name), text) => found.extend(impossible_text(name, text)),
+        Condition::Like(AttributeRef::Context(name), pattern) => {
+            found.extend(
+                pattern.literals().enumerate().find_map(|(at, part)| impossible_literal(name, part, at == 0)),
+            );
         }
         Condition::Text(..)
         | Condition::Like(..)
         | Condition::Unknown
         | Condition::Opaque
         | Condition::Always(_)
-        | Condition::Has(Subject::Agent(_) | Subject::Session(_))
+        | Condition::Has(AttributeRef::Agent(_) | AttributeRef::Session(_))
         | Condition::Flag(..)
         | Condition::Less(..)
         | Condition::AtMost(..)
@@ -58,27 +60,27 @@ fn look(condition: &Condition, calls: &Calls<'_>, depth: usize, found: &mut Vec<
 }
 
 /// The calls that a rule is for.
-struct Calls<'a> {
+struct RuleCalls<'a> {
     law: &'a Constitution,
     tools: &'a [String],
-    /// What any of them can have of its arguments.
+    /// The attributes of the arguments that any of them can have.
     attributes: BTreeSet<&'static str>,
 }
 
-impl<'a> Calls<'a> {
-    fn of(law: &'a Constitution, rule: &Rule) -> Self {
+impl<'a> RuleCalls<'a> {
+    fn new(law: &'a Constitution, rule: &Rule) -> Self {
         let tools = law.rules().tools_of(rule);
         Self { law, tools, attributes: tools.iter().flat_map(|tool| Args::attributes(tool)).collect() }
     }
 
-    /// That none of the calls has this attribute, if none can.
+    /// A sentence if none of the calls can have this attribute.
     fn never_have(&self, name: &str) -> Option<String> {
         let is_of_args = OF_ARGS.iter().any(|(own, _)| *own == name);
-        // A rule that is for no tool is another matter.
+        // A rule for no tool has another finding.
         if !is_of_args || self.attributes.contains(name) || self.tools.is_empty() {
             return None;
         }
-        // Questions about budgets have arguments that nobody knows, and no rule looks for a host in them.
+        // The daemon makes the calls about budgets, with arguments that no rule should read.
         let others = self.law.tools().iter().filter(|tool| *tool != SPEND);
         let others = others.filter(|tool| Args::attributes(tool).contains(name));
         let others: Vec<&str> = others.map(String::as_str).collect();
@@ -93,11 +95,11 @@ impl<'a> Calls<'a> {
         };
         Some(format!(
             "`context has {name}` never holds: calls of {} have no `{name}`, and {elsewhere}; {instead}",
-            self.named()
+            self.tool_list()
         ))
     }
 
-    fn named(&self) -> String {
+    fn tool_list(&self) -> String {
         if self.tools.len() > MAX_NAMED {
             return format!("these {} tools", self.tools.len());
         }
@@ -107,17 +109,17 @@ impl<'a> Calls<'a> {
 }
 
 /// A text that the attribute is compared with.
-fn of_text(name: &str, text: &str) -> Option<String> {
+fn impossible_text(name: &str, text: &str) -> Option<String> {
     let right = match name {
         "host" | "scheme" => text.to_ascii_lowercase(),
-        "path" => normalised(text).0,
+        "path" => normalize(text).0,
         _ => return None,
     };
     (right != text).then(|| sentence(name, text, &right))
 }
 
-/// A part of a pattern, and whether it is the first.
-fn of_part(name: &str, part: &str, is_first: bool) -> Option<String> {
+/// A literal part of a pattern, and whether it is the first.
+fn impossible_literal(name: &str, part: &str, is_first: bool) -> Option<String> {
     match name {
         "host" | "scheme" => {
             let right = part.to_ascii_lowercase();
@@ -133,10 +135,10 @@ fn of_part(name: &str, part: &str, is_first: bool) -> Option<String> {
 }
 
 fn sentence(name: &str, text: &str, right: &str) -> String {
-    let (text, right) = (shown(text), shown(right));
+    let (text, right) = (sanitize(text), sanitize(right));
     let form = match name {
-        "path" => "paths are told without `.`, `..` inside them and doubled slashes",
-        _ => "it is told in lowercase",
+        "path" => "paths have no `.`, no `..` inside them and no repeated slashes",
+        _ => "its value is in lowercase",
     };
     format!("`context.{name}` is never like `{text}`: {form}; write `{right}`")
 }

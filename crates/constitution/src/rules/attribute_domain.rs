@@ -1,17 +1,17 @@
-//! What conditions say of one attribute, until they contradict each other.
+//! The possible values of one attribute under a set of comparisons.
 
 use super::condition::Condition;
 use super::glob::Glob;
 
-/// What is known of one attribute.
+/// The constraints on one attribute.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known<'c> {
+pub(super) struct AttributeDomain<'c> {
     present: Option<bool>,
     pub(super) flag: Option<bool>,
     text: Option<&'c str>,
     /// Texts that it is not.
     other_than: Vec<&'c str>,
-    /// The only texts there are, if they can be told.
+    /// The only possible texts, if they are known.
     pub(super) words: Option<&'c [String]>,
     pub(super) least: Option<i64>,
     pub(super) most: Option<i64>,
@@ -22,13 +22,13 @@ pub(super) struct Known<'c> {
     is_set: Option<&'c [String]>,
 }
 
-impl<'c> Known<'c> {
-    pub(super) fn is_present(&mut self, present: bool) -> bool {
+impl<'c> AttributeDomain<'c> {
+    pub(super) fn set_presence(&mut self, present: bool) -> bool {
         *self.present.get_or_insert(present) == present
     }
 
-    /// Takes in a comparison; says whether it agrees with what was known.
-    pub(super) fn learn(&mut self, comparison: &'c Condition, want: bool) -> bool {
+    /// Adds a comparison or its negation; returns whether a value can still satisfy all constraints.
+    pub(super) fn restrict(&mut self, comparison: &'c Condition, want: bool) -> bool {
         match (comparison, want) {
             (Condition::Flag(_, flag), want) => {
                 let flag = *flag == want;
@@ -57,7 +57,7 @@ impl<'c> Known<'c> {
                 }
                 self.is_set = Some(texts);
             }
-            // That a set is another one says little, and nothing is made of it.
+            // The negation of a set comparison excludes too little to be tracked.
             (Condition::Set(_, _), false) => {}
             (
                 Condition::Unknown
@@ -70,11 +70,11 @@ impl<'c> Known<'c> {
                 _,
             ) => {}
         }
-        self.agrees()
+        self.is_satisfiable()
     }
 
     fn at_least(&mut self, bound: Option<i64>) {
-        // No number is beyond the largest.
+        // No number is larger than the maximum.
         let bound = bound.unwrap_or(i64::MAX);
         self.least = Some(self.least.map_or(bound, |own| own.max(bound)));
     }
@@ -84,8 +84,8 @@ impl<'c> Known<'c> {
         self.most = Some(self.most.map_or(bound, |own| own.min(bound)));
     }
 
-    /// Whether some value is all that is known of it.
-    fn agrees(&self) -> bool {
+    /// Whether some value may satisfy all constraints. False only if there is certainly none.
+    fn is_satisfiable(&self) -> bool {
         if let (Some(least), Some(most)) = (self.least, self.most)
             && least > most
         {

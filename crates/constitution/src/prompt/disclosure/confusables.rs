@@ -1,13 +1,13 @@
-//! Characters as the letters that a reader takes them for: without case, accents, width and style, and with letters of
-//! other scripts that look like Latin ones. What is no such letter is nothing at all.
+//! Maps characters to the Latin letters that a reader takes them for: without case, accents, width and style, and
+//! with look-alikes from other scripts. Every other character maps to nothing.
 
 use unicode_normalization::char::{decompose_compatible, is_combining_mark};
 
 use super::automaton::Letter;
 
-/// The letters of a character: mostly one or none, a few for a ligature.
+/// The letters of a character: mostly one or none, several for a ligature.
 pub(super) fn letters(c: char) -> impl Iterator<Item = Letter> {
-    let mut found = Found::default();
+    let mut found = LetterBuffer::default();
     if c.is_ascii() {
         found.extend(latin(c));
     } else if let Some(letter) = styled(c) {
@@ -18,14 +18,14 @@ pub(super) fn letters(c: char) -> impl Iterator<Item = Letter> {
     found.letters.into_iter().take(found.count)
 }
 
-/// More letters than any one character stands for, but for some words in circles and squares.
+/// Room for more letters than any character stands for, except for some words in circles and squares.
 #[derive(Default)]
-struct Found {
+struct LetterBuffer {
     letters: [Letter; 8],
     count: usize,
 }
 
-impl Found {
+impl LetterBuffer {
     fn extend(&mut self, letter: Option<Letter>) {
         if let (Some(letter), Some(place)) = (letter, self.letters.get_mut(self.count)) {
             *place = letter;
@@ -38,7 +38,7 @@ fn latin(c: char) -> Option<Letter> {
     c.is_ascii_alphabetic().then(|| c.to_ascii_lowercase() as u8 - b'a')
 }
 
-/// Whole alphabets of Latin letters that Unicode does not call compatible with them.
+/// Alphabets of styled Latin letters that have no compatibility decomposition in Unicode.
 fn styled(c: char) -> Option<Letter> {
     let nth = |first: u32| Some((u32::from(c) - first) as Letter);
     match c {
@@ -52,7 +52,7 @@ fn styled(c: char) -> Option<Letter> {
     }
 }
 
-/// The Latin letter that one of another script looks like.
+/// The Latin letter that a letter of another script looks like.
 fn lookalike(c: char) -> Option<Letter> {
     if !c.is_alphabetic() || is_combining_mark(c) {
         return None;
@@ -62,9 +62,9 @@ fn lookalike(c: char) -> Option<Letter> {
         unicode_security::skeleton(c.encode_utf8(&mut utf8)).filter(|part| !is_combining_mark(*part));
     let (first, second) = (shape.next(), shape.next());
     match (first, second) {
-        // The tables tell an `m` as two letters.
+        // The tables map an `m` to two letters.
         (Some('r'), Some('n')) => latin('m'),
-        // In the tables a capital I looks like an l; its small form tells which it is.
+        // The tables map a capital I to an l; its lowercase form distinguishes them.
         (Some('l'), _) if c.is_uppercase() => lookalike(c.to_lowercase().next()?),
         (Some(first), _) => latin(first).or_else(|| small_capital(first)),
         (None, _) => None,
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_read_as_what_it_looks_like() {
+    fn characters_are_read_as_what_they_look_like() {
         for (text, wanted) in [
             ("Hello, World! 42", "helloworld"),
             ("Ｈｅｌｌｏ", "hello"),

@@ -8,9 +8,9 @@ fn said(errors: &[TextError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// The values that were agreed on for the ten, key by key.
+/// The specified values of the ten tools, key by key.
 #[test]
-fn the_ten_are_as_agreed() {
+fn the_ten_tools_have_the_specified_values() {
     let agreed = [
         (
             "exec",
@@ -129,7 +129,7 @@ fn refusals_say_where_and_what() {
         (
             "name",
             "\"a\\nb\"",
-            "manifests/deploy.json:7:1: `name` is no name to show: write one line of at most 128 bytes",
+            "manifests/deploy.json:7:1: `name` is not a display name: write one line of at most 128 bytes",
         ),
         ("name", "1", "manifests/deploy.json:7:7: `name` has the wrong type: write a string in quotes"),
     ] {

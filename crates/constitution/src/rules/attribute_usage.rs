@@ -1,4 +1,5 @@
-//! What a rule looks at, found in its own tree: so that a request holds only what some rule will read.
+//! The attributes that a rule reads, found in its syntax tree, so that a Cedar request contains only what the rule
+//! will read.
 
 use std::collections::BTreeSet;
 
@@ -7,38 +8,38 @@ use serde_json::Value;
 
 use super::schema::{ALWAYS, OF_ARGS};
 
-/// What rules look at.
+/// What a rule reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Reads {
-    /// Names of the context's attributes.
+pub(crate) struct AttributeUsage {
+    /// Names of the attributes of the context.
     pub(crate) context: BTreeSet<String>,
-    /// Whether attributes of the agent or the session are read.
+    /// Whether it reads attributes of the agent or the session.
     pub(crate) entities: bool,
     /// Whether an attribute of the arguments is among them.
     pub(crate) args: bool,
     pub(crate) approved: bool,
     pub(crate) trust: bool,
     pub(crate) private: bool,
-    /// Whether it matters which agent asks: this one, or one that stands behind it.
+    /// Whether the result depends on the agent: this one, or one of the chain that started it.
     pub(crate) who: bool,
 }
 
-impl Reads {
-    /// Of one rule. Where its tree cannot be had, it reads everything.
+impl AttributeUsage {
+    /// The usage of one rule. Without a syntax tree, every attribute counts as read.
     pub(crate) fn of(policy: &Policy) -> Self {
-        let mut reads = Self::default();
+        let mut usage = Self::default();
         match policy.to_json() {
-            Ok(tree) => reads.walk(tree.get("conditions").unwrap_or(&Value::Null)),
-            Err(_) => reads.everything(),
+            Ok(tree) => usage.walk(tree.get("conditions").unwrap_or(&Value::Null)),
+            Err(_) => usage.everything(),
         }
-        let has = |name: &str| reads.context.contains(name);
+        let has = |name: &str| usage.context.contains(name);
         Self {
             args: OF_ARGS.iter().any(|(name, _)| has(name)),
             approved: has("approved"),
             trust: has("trust"),
             private: has("private"),
-            who: reads.entities || has("mandate") || has("owner_args"),
-            ..reads
+            who: usage.entities || has("mandate") || has("owner_args"),
+            ..usage
         }
     }
 
@@ -82,24 +83,24 @@ fn of_context(operand: &Value) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn reads(condition: &str) -> (String, bool) {
+    fn usage(condition: &str) -> (String, bool) {
         let text = format!("forbid(principal, action, resource) when {{ {condition} }};");
-        let reads = Reads::of(&Policy::parse(None, text).unwrap());
-        (reads.context.into_iter().collect::<Vec<_>>().join(" "), reads.entities)
+        let usage = AttributeUsage::of(&Policy::parse(None, text).unwrap());
+        (usage.context.into_iter().collect::<Vec<_>>().join(" "), usage.entities)
     }
 
     #[test]
     fn every_attribute_is_found() {
-        assert_eq!(reads("context.trust < 2 && !context.approved"), ("approved trust".to_owned(), false));
-        assert_eq!(reads("context has host && [context.host].contains(\"a\")"), ("host".to_owned(), false));
+        assert_eq!(usage("context.trust < 2 && !context.approved"), ("approved trust".to_owned(), false));
+        assert_eq!(usage("context has host && [context.host].contains(\"a\")"), ("host".to_owned(), false));
         assert_eq!(
-            reads("if context.private then context has path && context.path like \"a*\" else false"),
+            usage("if context.private then context has path && context.path like \"a*\" else false"),
             ("path private".to_owned(), false)
         );
-        assert_eq!(reads("context[\"trust\"] == 1"), ("trust".to_owned(), false));
-        assert_eq!(reads("principal.kind == \"main\""), (String::new(), true));
-        assert_eq!(reads("resource has class"), (String::new(), true));
-        assert_eq!(reads("context == {}").0.split(' ').count(), ALWAYS.len() + OF_ARGS.len());
-        assert_eq!(reads("true"), (String::new(), false));
+        assert_eq!(usage("context[\"trust\"] == 1"), ("trust".to_owned(), false));
+        assert_eq!(usage("principal.kind == \"main\""), (String::new(), true));
+        assert_eq!(usage("resource has class"), (String::new(), true));
+        assert_eq!(usage("context == {}").0.split(' ').count(), ALWAYS.len() + OF_ARGS.len());
+        assert_eq!(usage("true"), (String::new(), false));
     }
 }

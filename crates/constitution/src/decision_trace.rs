@@ -1,4 +1,4 @@
-//! The record of one decision in the making: which rules spoke, and, where someone wants to know, which did not.
+//! The trace of one decision: the objections of its rules, and on request every step.
 
 use std::fmt;
 
@@ -6,28 +6,28 @@ use serde::Serialize;
 
 use crate::verdict::{Decision, Verdict};
 
-/// Rules that one verdict names: what a person still reads.
+/// Rules that one verdict names: as many as a person still reads.
 const MAX_RULES: usize = 16;
 
 /// What a rule said of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Step {
+pub struct TraceStep {
     pub rule: String,
     pub outcome: Outcome,
-    /// Why, as a sentence.
+    /// The reason, as a sentence.
     pub why: String,
 }
 
-/// How a rule left a call.
+/// The outcome of one rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It had nothing against the call.
+    /// No objection.
     Passed,
     Asked,
     Denied,
-    /// It decides nothing by itself.
+    /// A note, without an effect on the decision.
     Noted,
 }
 
@@ -51,37 +51,37 @@ struct Objection {
     would_allow: Option<String>,
 }
 
-/// Collects what rules say.
+/// Collects the objections of a decision, and its steps if they are wanted.
 #[derive(Debug)]
-pub(crate) struct Inquiry<'a> {
+pub(crate) struct DecisionTrace<'a> {
     objections: Vec<Objection>,
-    steps: Option<&'a mut Vec<Step>>,
+    steps: Option<&'a mut Vec<TraceStep>>,
 }
 
-impl<'a> Inquiry<'a> {
-    /// Only the verdict is wanted.
-    pub(crate) const fn quiet() -> Self {
+impl<'a> DecisionTrace<'a> {
+    /// Collects only what the verdict needs.
+    pub(crate) const fn without_steps() -> Self {
         Self { objections: Vec::new(), steps: None }
     }
 
-    /// Every step is wanted.
-    pub(crate) const fn told(steps: &'a mut Vec<Step>) -> Self {
+    /// Records every step.
+    pub(crate) const fn with_steps(steps: &'a mut Vec<TraceStep>) -> Self {
         Self { objections: Vec::new(), steps: Some(steps) }
     }
 
-    pub(crate) fn passed(&mut self, rule: &str, why: impl FnOnce() -> String) {
+    pub(crate) fn record_pass(&mut self, rule: &str, why: impl FnOnce() -> String) {
         if let Some(steps) = &mut self.steps {
-            steps.push(Step { rule: rule.to_owned(), outcome: Outcome::Passed, why: why() });
+            steps.push(TraceStep { rule: rule.to_owned(), outcome: Outcome::Passed, why: why() });
         }
     }
 
-    pub(crate) fn noted(&mut self, rule: &str, why: &str) {
+    pub(crate) fn record_note(&mut self, rule: &str, why: &str) {
         if let Some(steps) = &mut self.steps {
-            steps.push(Step { rule: rule.to_owned(), outcome: Outcome::Noted, why: why.to_owned() });
+            steps.push(TraceStep { rule: rule.to_owned(), outcome: Outcome::Noted, why: why.to_owned() });
         }
     }
 
-    pub(crate) fn spoke(
+    pub(crate) fn object(
         &mut self,
         decision: Decision,
         rule: impl Into<String>,
@@ -95,25 +95,25 @@ impl<'a> Inquiry<'a> {
                 Decision::Ask => Outcome::Asked,
                 Decision::Deny => Outcome::Denied,
             };
-            steps.push(Step { rule: rule.clone(), outcome, why: reason.clone() });
+            steps.push(TraceStep { rule: rule.clone(), outcome, why: reason.clone() });
         }
         self.objections.push(Objection { decision, rule, reason, would_allow });
     }
 
     /// A denial that ends the decision.
-    pub(crate) fn denied(
+    pub(crate) fn deny(
         &mut self,
         rule: &str,
         reason: impl Into<String>,
         would_allow: Option<&str>,
     ) -> Verdict {
         let reason = reason.into();
-        self.spoke(Decision::Deny, rule, reason.clone(), None);
+        self.object(Decision::Deny, rule, reason.clone(), None);
         Verdict::deny(rule, reason, would_allow.map(str::to_owned))
     }
 
-    /// The strictest of what was said; `None` if there was no objection.
-    pub(crate) fn verdict(&mut self) -> Option<Verdict> {
+    /// The strictest of the objections as a verdict; `None` without an objection.
+    pub(crate) fn take_verdict(&mut self) -> Option<Verdict> {
         let decision = self.objections.iter().map(|objection| objection.decision).max()?;
         let (mut rules, mut reasons, mut would_allow) = (Vec::new(), Vec::new(), Vec::new());
         let strictest = self.objections.drain(..).filter(|objection| objection.decision == decision);

@@ -1,23 +1,24 @@
-//! Marks that are put between the words of a text, and carry letters or digits of their own: escapes of programming
-//! languages, tags and entities of markup, the numbers of lists. A reading takes them away before it looks.
+//! Removes separators that contain letters or digits of their own: escapes of programming languages, tags and
+//! entities of markup, the numbers of lists. Without this they would interrupt a run.
 
-/// Takes marks away. Characters come out with their place, some of them later than they went in.
+/// Removes one kind of separators. Each character keeps its position; some characters come out later than they went
+/// in.
 #[derive(Clone)]
-pub(super) enum Marks {
-    /// Takes nothing away.
+pub(super) enum SeparatorFilter {
+    /// Removes nothing.
     Kept,
     Unescaped(Escape),
-    Unnumbered(Number),
+    Unnumbered(LineNumber),
 }
 
 /// A character and where it began in the output.
 pub(super) type Placed = (char, u64);
 
-/// Characters of a tag and of an entity at most; what is longer is none.
+/// Characters of a tag and of an entity; a longer text is neither.
 const MAX_TAG: usize = 64;
 const MAX_ENTITY: usize = 10;
 
-/// Digits of a number before a line at most.
+/// Digits of a number before a line; a longer number is text.
 const MAX_DIGITS: usize = 6;
 
 #[derive(Clone, Default)]
@@ -25,7 +26,7 @@ pub(super) enum Escape {
     #[default]
     Outside,
     Backslash,
-    /// A character by its number, of which so many digits are to come.
+    /// A character by its number, with the digits that are still missing.
     Code {
         value: u32,
         left: usize,
@@ -35,18 +36,18 @@ pub(super) enum Escape {
 }
 
 #[derive(Clone)]
-pub(super) struct Number {
+pub(super) struct LineNumber {
     is_line_start: bool,
     digits: Vec<Placed>,
 }
 
-impl Default for Number {
+impl Default for LineNumber {
     fn default() -> Self {
         Self { is_line_start: true, digits: Vec::new() }
     }
 }
 
-impl Marks {
+impl SeparatorFilter {
     pub(super) fn push(&mut self, c: char, at: u64, mut out: impl FnMut(Placed)) {
         match self {
             Self::Kept => out((c, at)),
@@ -59,7 +60,7 @@ impl Marks {
         }
     }
 
-    /// What is still kept back when the output is over.
+    /// What is still held back when the output ends.
     pub(super) fn finish(&mut self) -> Vec<Placed> {
         match self {
             Self::Kept | Self::Unescaped(_) => Vec::new(),
@@ -108,7 +109,7 @@ fn numbered(entity: &str) -> Option<char> {
     code.ok().and_then(char::from_u32)
 }
 
-impl Number {
+impl LineNumber {
     fn push(&mut self, c: char, at: u64, mut out: impl FnMut(Placed)) {
         if self.is_line_start && c.is_ascii_digit() && self.digits.len() < MAX_DIGITS {
             self.digits.push((c, at));
@@ -119,7 +120,7 @@ impl Number {
             self.digits.clear();
         }
         self.digits.drain(..).for_each(&mut out);
-        // What stands before a number: blanks, quotation marks, bullets, brackets.
+        // Characters before a number: blanks, quotation marks, bullets, brackets.
         let is_before = c.is_whitespace() || ">-*#|[(".contains(c);
         self.is_line_start = matches!(c, '\n' | '\r') || self.is_line_start && !had_digits && is_before;
         out((c, at));

@@ -1,34 +1,34 @@
-//! A quick look whether a rule can match at all, before Cedar is asked.
+//! A fast check whether a rule can match, before Cedar evaluates it.
 //!
-//! Most rules are simple comparisons (`context has path && context.path like "secrets/*"`), and most calls fail them.
-//! What is understood of a rule's condition is kept in a form that is compared in nanoseconds, in the order in which
-//! Cedar looks at it; if that is false, so is the rule. Whatever is not understood may be anything, and what passes is
-//! for Cedar alone to decide: a guard never makes a rule match.
+//! Most rules are simple comparisons (`context has path && context.path like "secrets/*"`), and most calls fail
+//! them. The part of a rule's condition that is understood is stored in a form that is evaluated in nanoseconds, in
+//! the order in which Cedar evaluates it. If it is false, so is the rule. The rest can have any value, and only
+//! Cedar decides about what passes: the prefilter never makes a rule match.
 
 use cedar_policy::{EntityId, EntityTypeName, EntityUid, Policy, PrincipalConstraint};
 
+use super::call_view::CallView;
 use super::condition::Condition;
-use super::view::View;
 
-/// What must hold for a rule to match, as far as it is understood.
+/// The understood part of what must hold for a rule to match.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Guard {
+pub(crate) struct Prefilter {
     agent: Option<String>,
     conditions: Vec<Condition>,
 }
 
-impl Guard {
+impl Prefilter {
     pub(crate) fn of(policy: &Policy) -> Self {
-        let mut guard = Self::default();
+        let mut prefilter = Self::default();
         if let PrincipalConstraint::Eq(agent) = policy.principal_constraint()
             && let Ok(kind) = "Tribune::Agent".parse::<EntityTypeName>()
         {
             let id = agent.id().unescaped().to_owned();
             let same = agent == EntityUid::from_type_name_and_id(kind, EntityId::new(&id));
-            guard.agent = same.then_some(id);
+            prefilter.agent = same.then_some(id);
         }
-        guard.conditions = Condition::all_of(&policy.to_json().unwrap_or_default());
-        guard
+        prefilter.conditions = Condition::all_of(&policy.to_json().unwrap_or_default());
+        prefilter
     }
 
     /// The one agent that the rule is for.
@@ -36,13 +36,13 @@ impl Guard {
         self.agent.as_deref()
     }
 
-    /// What must hold, as far as it is understood.
+    /// The understood part of what must hold.
     pub(crate) fn conditions(&self) -> &[Condition] {
         &self.conditions
     }
 
     /// Whether the rule may match.
-    pub(crate) fn passes(&self, view: &View<'_>) -> bool {
+    pub(crate) fn may_match(&self, view: &CallView<'_>) -> bool {
         if self.agent.as_ref().is_some_and(|agent| *agent != view.facts.agent) {
             return false;
         }
@@ -50,7 +50,7 @@ impl Guard {
             match condition.holds(view) {
                 Some(true) => {}
                 Some(false) => return false,
-                // What comes behind may be false, but this may fail before it, which is for Cedar to find out.
+                // A later condition may be false, but this one may fail before it, which only Cedar can tell.
                 None => return true,
             }
         }
@@ -60,17 +60,20 @@ impl Guard {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reads::Reads;
-    use super::super::view::views;
+    use super::super::attribute_usage::AttributeUsage;
+    use super::super::call_view::call_views;
     use super::*;
     use crate::facts::Facts;
 
-    fn guard(condition: &str) -> Guard {
-        Guard::of(&Policy::parse(None, format!("forbid(principal, action, resource) {condition};")).unwrap())
+    fn prefilter(condition: &str) -> Prefilter {
+        Prefilter::of(
+            &Policy::parse(None, format!("forbid(principal, action, resource) {condition};")).unwrap(),
+        )
     }
 
     fn passes(condition: &str, facts: &Facts) -> bool {
-        guard(condition).passes(&views(&Reads::default(), facts, "internal").next().unwrap())
+        prefilter(condition)
+            .may_match(&call_views(&AttributeUsage::default(), facts, "internal").next().unwrap())
     }
 
     #[test]
@@ -105,7 +108,7 @@ mod tests {
             ("context.bytes < 5 || context has host", false),
             ("context.bytes < 5 || context has path", true),
             ("!(context has path && context.approved)", true),
-            // What is not understood may be anything, and so may all that Cedar would look at after it.
+            // What is not understood can have any value, and so can everything that Cedar evaluates after it.
             ("1 + 1 == 3", true),
             ("1 + 1 == 3 && context has host", true),
             ("context has host && 1 + 1 == 2", false),

@@ -1,32 +1,32 @@
 //! Characters that make a command look different from what it is.
 
-use super::{Simple, Unparsed};
-use crate::mandate::shown;
+use super::{CommandSyntaxError, SimpleCommand};
+use crate::text::sanitize;
 
-/// Refuses control characters other than tab and newline, blanks other than the ASCII ones, and everything that has no
-/// shape of its own or turns the direction of the text.
-pub(super) fn check_visible(text: &str) -> Result<(), Unparsed> {
+/// Refuses control characters except tab and newline, blanks outside ASCII, and every character that is invisible
+/// or changes the direction of the text.
+pub(super) fn check_visible(text: &str) -> Result<(), CommandSyntaxError> {
     match text.char_indices().find(|&(_, c)| is_hidden(c)) {
-        Some((at, c)) => Err(Unparsed::Invisible { at, code: u32::from(c) }),
+        Some((at, c)) => Err(CommandSyntaxError::Invisible { at, code: u32::from(c) }),
         None => Ok(()),
     }
 }
 
 /// Programs, options and the names of variables are ASCII; words after them may be in any script.
-pub(super) fn check_ascii(commands: &[Simple]) -> Result<(), Unparsed> {
+pub(super) fn check_ascii(commands: &[SimpleCommand]) -> Result<(), CommandSyntaxError> {
     for simple in commands {
         let options = simple.words.iter().skip(1).filter(|word| word.text.starts_with(is_dash));
         let names = simple.assignments.iter().map(|assignment| assignment.name.as_str());
         let program = simple.words.first();
         let mut checked = program.into_iter().chain(options).map(|word| word.text.as_str()).chain(names);
         if let Some(word) = checked.find(|word| !word.is_ascii()) {
-            return Err(Unparsed::LookAlike { word: shown(word) });
+            return Err(CommandSyntaxError::LookAlike { word: sanitize(word) });
         }
     }
     Ok(())
 }
 
-/// Whether a character cannot be seen, or turns the text around it.
+/// Whether a character is invisible, or changes the direction of the text around it.
 pub fn is_hidden(c: char) -> bool {
     match c {
         '\t' | '\n' | ' ' => false,
@@ -40,7 +40,7 @@ pub fn is_hidden(c: char) -> bool {
     }
 }
 
-/// A hyphen, or what can be taken for one.
+/// A hyphen, or a character that looks like one.
 fn is_dash(c: char) -> bool {
     matches!(c, '-' | '\u{58A}' | '\u{5BE}' | '\u{1806}' | '\u{2010}'..='\u{2015}' | '\u{2043}' | '\u{2212}')
         || matches!(
