@@ -15,12 +15,12 @@ use tribune_host::registry::{Approvers, BACKENDS, DEFAULT_ROSTER, Roster, Roster
 use tribune_host::store::Heartbeat;
 use tribune_host::{Home, Reader, law};
 
-use crate::agents_test::{self, TestArgs};
+use crate::agent_test::{self, TestArgs};
 use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::install::{self, InstallArgs};
 use crate::output::{Output, Paint, clean, table};
-use crate::providers::house::from_here;
+use crate::providers::inventory::from_here;
 use crate::sessions::cell;
 use crate::up::next_command;
 

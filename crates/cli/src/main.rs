@@ -1,9 +1,10 @@
 //! `tribune`: parse, run, say how it went.
 
 mod acp;
+mod agent_test;
 mod agents;
-mod agents_test;
 mod approvals;
+mod approver_connection;
 mod approvers;
 mod args;
 mod chat;
@@ -12,12 +13,8 @@ mod daemon;
 mod demo;
 mod detach;
 mod doctor;
-mod door;
 mod down;
 mod error;
-mod freeze;
-mod greeting;
-mod held;
 mod hints;
 mod import;
 mod init;
@@ -26,14 +23,17 @@ mod keys;
 mod law;
 mod ledger;
 mod output;
+mod pending_approvals;
 mod progress;
 mod providers;
-mod questions;
 mod run;
 mod sandbox_enter;
+mod sandbox_report;
 mod sessions;
 mod spend;
+mod startup_summary;
 mod status;
+mod stop_all;
 mod times;
 mod up;
 mod version;
@@ -79,8 +79,8 @@ fn main() -> ExitCode {
         Command::Approvals(args) => approvals::run(args, &home, &mut output),
         Command::Approvers { command } => approvers::run(&command, &home, &mut output),
         Command::Spend(args) => spend::run(&args, &home, &mut output),
-        Command::StopAll(door) => freeze::stop_all(&door, &home, &mut output),
-        Command::Resume(door) => freeze::resume(&door, &home, &mut output),
+        Command::StopAll(door) => stop_all::stop_all(&door, &home, &mut output),
+        Command::Resume(door) => stop_all::resume(&door, &home, &mut output),
         Command::Law { command } => law::run(&command, &home, &mut output),
         Command::Import { command } => import::run(&command, &mut output),
         Command::Demo(args) => demo::run(&args, &mut output),

@@ -12,7 +12,7 @@ use tribune_host::Home;
 use crate::approvals::card;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean, clean_text, excerpt, json_line, short_cid, table};
-use crate::{daemon, held, hints};
+use crate::{daemon, hints, sandbox_report};
 
 /// Rows asked for at once; the daemon gives no more.
 const PAGE: usize = 1_000;
@@ -191,12 +191,12 @@ async fn show(client: &mut Client, key: &str, lines: u32, output: &mut Output) -
     let newest = json!({ "session_key": key, "limit": lines });
     let turns = client.call("session.turns", &newest).await?["turns"].take();
     let messages = client.call("session.history", &newest).await?["messages"].take();
-    let held = held::of_session(client, key).await?;
+    let held = sandbox_report::of_session(client, key).await?;
     let value = json!({ "session": session, "turns": turns, "held": held, "messages": messages });
     output.result(
         |paint| {
             let mut parts = vec![info_text(&value["session"], paint), turns_text(&value, paint)];
-            parts.extend(held::text(&value["held"], paint));
+            parts.extend(sandbox_report::text(&value["held"], paint));
             parts.push(history_text(&value, paint));
             if let Some(said) = value["session"]["agent_stderr"].as_str() {
                 parts.push(format!(

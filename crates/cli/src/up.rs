@@ -17,7 +17,7 @@ use crate::args::default_home;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint};
 use crate::version::VERSION;
-use crate::{daemon, detach, greeting, init};
+use crate::{daemon, detach, init, startup_summary};
 
 /// How long files may take to be closed.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -201,7 +201,7 @@ impl Started {
             "token_file": self.token,
             "agents": self.survey["agents"],
             "default_model": self.survey["default_model"],
-            "rehearsal_agents": greeting::rehearsing(&self.survey),
+            "rehearsal_agents": startup_summary::rehearsing(&self.survey),
             "recovered_turns": self.recovered.turns,
             "recovered_calls": self.recovered.calls,
             "recovered_forgets": self.recovered.forgets,
@@ -216,7 +216,7 @@ impl Started {
             format!("home {}", self.home.root().display()),
             format!("token in {}", self.token.display()),
         ];
-        let minds = greeting::minds(&self.survey, &self.home, paint);
+        let minds = startup_summary::minds(&self.survey, &self.home, paint);
         if !minds.is_empty() {
             lines.push(String::new());
             lines.extend(minds);

@@ -5,8 +5,8 @@ pub(crate) mod card;
 mod draft;
 mod grants;
 mod keys;
+mod raw_terminal;
 mod screen;
-mod terminal;
 mod watch;
 
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use tribune_client::Client;
 use tribune_host::{Clock as _, Home, SystemClock};
 use tribune_ledger::Timestamp;
 
-use crate::door::Door;
+use crate::approver_connection::Door;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean, excerpt, table};
 use crate::sessions::cell;

@@ -11,10 +11,10 @@ use tribune_client::{Client, ClientError};
 use tribune_host::Home;
 
 use super::keys::keys;
+use super::raw_terminal::{self, Raw};
 use super::screen::{Effect, Screen};
-use super::terminal::{self, Raw};
 use super::{MAX_SHOWN, card, decided_text, id_of, rows};
-use crate::door::Door;
+use crate::approver_connection::Door;
 use crate::error::{CliError, Outcome};
 use crate::output::{Format, Output, clean};
 use crate::sessions::cell;
@@ -115,7 +115,7 @@ fn passes(error: &CliError) -> bool {
 }
 
 async fn live(mut inbox: Inbox<'_>, mut ends: Ends, output: &Output) -> Result<Outcome, CliError> {
-    let mut screen = Screen::new(output.paint(), terminal::size(), Instant::now());
+    let mut screen = Screen::new(output.paint(), raw_terminal::size(), Instant::now());
     let mut resized = signal(SignalKind::window_change()).map_err(CliError::System)?;
     let mut tick = tokio::time::interval(TICK);
     let mut input = tokio::io::stdin();
@@ -124,7 +124,7 @@ async fn live(mut inbox: Inbox<'_>, mut ends: Ends, output: &Output) -> Result<O
     loop {
         tokio::select! {
             _ = tick.tick() => look(&mut inbox, &mut screen).await?,
-            _ = resized.recv() => screen.resize(terminal::size()),
+            _ = resized.recv() => screen.resize(raw_terminal::size()),
             () = ends.any() => return Ok(Outcome::Done),
             read = input.read(&mut typed) => {
                 let read = read?;
@@ -150,7 +150,7 @@ async fn live(mut inbox: Inbox<'_>, mut ends: Ends, output: &Output) -> Result<O
                 show(&mut inbox, &mut screen).await?;
             }
         }
-        terminal::draw(&screen.lines())?;
+        raw_terminal::draw(&screen.lines())?;
     }
 }
 

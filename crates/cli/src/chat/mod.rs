@@ -1,12 +1,12 @@
 //! `tribune chat`: one message, a line per message, or a conversation.
 //!
 //! What the agent says goes to standard output and nothing else does, so that it can be piped on. What it does, and what
-//! the law says to it, goes to standard error. [`talk`] is the connection, [`view`] what is shown, [`slash`] the commands,
-//! [`house`] how the law stands.
+//! the law says to it, goes to standard error. [`connection`] is the connection, [`view`] what is shown, [`slash`] the commands,
+//! [`slash_tribune`] how the law stands.
 
-mod house;
+mod connection;
 mod slash;
-mod talk;
+mod slash_tribune;
 mod view;
 
 use std::io::{self, IsTerminal as _};
@@ -19,8 +19,8 @@ use tribune_agents::{AgentId, SessionKey, StopReason};
 use tribune_host::Home;
 use tribune_host::registry::MAIN_AGENT;
 
+use self::connection::{Talk, Turned};
 use self::slash::After;
-use self::talk::{Talk, Turned};
 use self::view::View;
 pub(crate) use self::view::rules;
 use crate::daemon;
@@ -91,8 +91,8 @@ pub(crate) fn run_in(
         };
         let outcome = match (args.message.join(" "), io::stdin().is_terminal()) {
             // What the house answers itself is answered here too; everything else is for the agent, word for word.
-            (message, _) if house::is_meant(&message) => {
-                house::show(&mut chat.talk, &mut chat.view).await.map(|()| Outcome::Done)
+            (message, _) if slash_tribune::is_meant(&message) => {
+                slash_tribune::show(&mut chat.talk, &mut chat.view).await.map(|()| Outcome::Done)
             }
             (message, _) if !args.message.is_empty() => chat.say(&message, Typing::Not).await.map(outcome_of),
             (_, true) => chat.converse().await,

@@ -3,8 +3,8 @@
 use serde_json::json;
 use tribune_agents::SessionKey;
 
-use super::house;
-use super::talk::Talk;
+use super::connection::Talk;
+use super::slash_tribune;
 use super::view::View;
 use crate::error::CliError;
 use crate::output::clean;
@@ -61,7 +61,7 @@ pub(super) async fn run(line: &str, talk: &mut Talk<'_>, view: &mut View<'_>) ->
             let list = talk.call("agent.list", &json!({})).await?;
             view.output().result(|paint| agents::list_text(&list, paint), &list)?;
         }
-        line if house::is_meant(line) => house::show(talk, view).await?,
+        line if slash_tribune::is_meant(line) => slash_tribune::show(talk, view).await?,
         "/cancel" => {
             let cancelled = talk.call("session.cancel", &of_session).await?;
             view.output().result(|_| sessions::cancelled_text(&cancelled).to_owned(), &cancelled)?;

@@ -3,7 +3,7 @@
 //! Nothing is simulated but the model: what is told here was read from answers and events, and if any of it is not as it
 //! should be, the story ends there with exit code 2.
 
-mod stage;
+mod demo_home;
 mod story;
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tribune_host::SystemClock;
 use tribune_host::config::Config;
 use tribune_host::daemon::Daemon;
 
-use self::stage::Stage;
+use self::demo_home::Stage;
 use self::story::{Mishap, Story};
 use crate::daemon;
 use crate::error::{CliError, Outcome};

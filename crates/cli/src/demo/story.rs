@@ -8,7 +8,7 @@ use tribune_host::{Reader, audit, keys, store};
 use tribune_ledger::VerifierKey;
 use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity};
 
-use super::stage::Stage;
+use super::demo_home::Stage;
 use crate::daemon;
 use crate::error::CliError;
 use crate::output::{Format, Output, clean, excerpt, short_cid};

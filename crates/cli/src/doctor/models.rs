@@ -6,13 +6,13 @@ use tribune_host::Home;
 
 use super::{Found, fine, warn};
 use crate::daemon;
-use crate::providers::house;
+use crate::providers::inventory;
 use crate::up::count;
 
 /// With a running daemon, its keys count; otherwise those of this shell.
 pub(super) fn check(home: &Home) -> Found {
     let asked = daemon::ask(home, "provider.list", &json!({}));
-    let survey = match asked.or_else(|_| house::from_here(home).map(|(_, survey)| json!(survey))) {
+    let survey = match asked.or_else(|_| inventory::from_here(home).map(|(_, survey)| json!(survey))) {
         Ok(survey) => survey,
         Err(_) => return warn("they cannot be looked at before the settings and the roster can"),
     };
@@ -26,9 +26,9 @@ pub(super) fn check(home: &Home) -> Found {
         let have = count(thinking, "agent has its model", "agents have their models");
         return fine(format!("{have} (`tribune providers test` asks them)"));
     }
-    let way = match house::usable_model(&survey) {
+    let way = match inventory::usable_model(&survey) {
         Some(model) => format!("`tribune chat --model {model}` talks to one"),
-        None => match house::keys_to_set(&survey) {
+        None => match inventory::keys_to_set(&survey) {
             keys if keys.is_empty() => "`tribune providers add` adds one".to_owned(),
             keys => format!("for a real one {keys}"),
         },

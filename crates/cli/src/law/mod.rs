@@ -1,6 +1,7 @@
 //! `tribune law`: the law as a text to check, test and try, and the verdicts that were made under it. Everything here
 //! reads files and the log; no daemon is needed, and none is disturbed.
 
+mod backtest;
 mod check;
 pub(crate) mod denials;
 mod explain;
@@ -8,7 +9,6 @@ mod replay;
 mod show;
 pub(crate) mod state;
 mod suggest;
-mod trial;
 
 use std::path::{Path, PathBuf};
 
@@ -17,9 +17,9 @@ use tribune_constitution::{Constitution, Facts, Texts, Verdict};
 use tribune_host::law::LawError;
 use tribune_host::{Home, law};
 
+use self::backtest::BacktestArgs;
 use self::explain::ExplainArgs;
 use self::suggest::SuggestArgs;
-use self::trial::BacktestArgs;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, clean};
 
@@ -101,7 +101,7 @@ pub(crate) fn run(command: &LawCommand, home: &Home, output: &mut Output) -> Res
         LawCommand::Test { dir } => check::test(dir.as_deref(), home, output),
         LawCommand::Explain(args) => explain::run(args, home, output),
         LawCommand::Replay => replay::run(home, output),
-        LawCommand::Backtest(args) => trial::run(args, home, output),
+        LawCommand::Backtest(args) => backtest::run(args, home, output),
         LawCommand::Suggest(args) => suggest::run(args, home, output),
     }
 }

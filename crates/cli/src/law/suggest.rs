@@ -9,7 +9,7 @@ use tribune_host::approval::record::State;
 use tribune_host::law_record::{Judged, Verdicts};
 use tribune_host::{Home, Reader};
 
-use super::{count, load, trial};
+use super::{backtest, count, load};
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean, clean_text};
 use crate::progress::Progress;
@@ -96,7 +96,7 @@ fn text(suggestions: &[Suggestion], calls: u64, least: u64, paint: Paint) -> Str
         lines.extend(own.caution.iter().map(|caution| paint.unsure(&clean(&format!("mind: {caution}")))));
         lines.push(clean_text(own.rule.trim_end()));
         lines.push(paint.faint("the whole record with this rule:"));
-        lines.extend(trial::text(&own.backtest, paint).lines().map(|line| format!("  {line}")));
+        lines.extend(backtest::text(&own.backtest, paint).lines().map(|line| format!("  {line}")));
         lines.join("\n")
     };
     let all: Vec<String> = suggestions.iter().map(one).collect();

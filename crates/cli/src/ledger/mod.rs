@@ -2,7 +2,7 @@
 
 mod graph;
 mod note;
-mod pen;
+mod note_writer;
 mod prove;
 mod show;
 mod tail;

@@ -10,7 +10,7 @@ use tribune_host::store::Reader;
 use tribune_ledger::Cid;
 
 use super::find;
-use super::pen::{Pen, Place, Written};
+use super::note_writer::{Pen, Place, Written};
 use crate::error::CliError;
 use crate::output::Output;
 

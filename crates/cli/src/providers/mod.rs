@@ -1,9 +1,9 @@
 //! `tribune providers`: who can be asked, whether they can be used, and one more of them. `tribune models` is in [`models`].
 
 mod add;
-pub(crate) mod house;
+mod check;
+pub(crate) mod inventory;
 pub(crate) mod models;
-mod trial;
 
 use clap::Subcommand;
 use serde_json::Value;
@@ -41,11 +41,11 @@ pub(crate) enum ProvidersCommand {
 pub(crate) fn run(command: ProvidersCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
     match command {
         ProvidersCommand::List => {
-            let survey = house::survey(home, output)?;
+            let survey = inventory::survey(home, output)?;
             output.result(|paint| text(&survey, paint), &survey["providers"])?;
             Ok(Outcome::Done)
         }
-        ProvidersCommand::Test { target } => trial::run(target.as_deref(), home, output),
+        ProvidersCommand::Test { target } => check::run(target.as_deref(), home, output),
         ProvidersCommand::Add(args) => add::run(args, home, output),
     }
 }

@@ -3,13 +3,13 @@
 use serde_json::Value;
 use tribune_host::Home;
 
-use super::house;
+use super::inventory;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean, table};
 use crate::sessions::cell;
 
 pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let survey = house::survey(home, output)?;
+    let survey = inventory::survey(home, output)?;
     output.result(|paint| text(&survey, paint), &survey)?;
     Ok(Outcome::Done)
 }
@@ -57,7 +57,7 @@ fn row(provider: &Value, model: &Value) -> Vec<String> {
         cell(&model["context_window"]),
         cell(&model["max_output_tokens"]),
         abilities.join(", "),
-        if house::is_ready(provider) { "yes".to_owned() } else { "no".to_owned() },
+        if inventory::is_ready(provider) { "yes".to_owned() } else { "no".to_owned() },
         users.join(", "),
     ]
 }

@@ -13,7 +13,7 @@ use tribune_host::daemon::write_if_missing;
 use tribune_host::profiles::{Profiles, missing};
 use tribune_ledger::cid::Domain;
 
-use super::order::one_name;
+use super::run_spec::one_name;
 use super::{RunArgs, WorkspaceMode, start_daemon};
 use crate::chat::{self, ChatArgs};
 use crate::error::{CliError, Outcome};

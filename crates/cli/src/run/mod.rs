@@ -3,15 +3,15 @@
 //!
 //! With the name of a profile it is an agent of another make on the folder ([`agent`]).
 //!
-//! [`order`] is what was asked for, [`profile`] the box it becomes, [`terminal`] a terminal of its own, [`conduit`] pipes to other
-//! streams, [`signals`] what is passed on, [`company`] the way to its end.
+//! [`run_spec`] is what was asked for, [`profile`] the box it becomes, [`terminal`] a terminal of its own, [`stdio_pipes`] pipes to other
+//! streams, [`signals`] what is passed on, [`supervise`] the way to its end.
 
 mod agent;
-mod company;
-mod conduit;
-mod order;
 mod profile;
+mod run_spec;
 mod signals;
+mod stdio_pipes;
+mod supervise;
 mod terminal;
 
 use std::path::PathBuf;
@@ -26,14 +26,14 @@ use tribune_host::quota::Quota;
 use tribune_sandbox::{House, Launcher};
 
 use self::agent::AgentOrder;
-use self::company::{Company, Ended};
-use self::conduit::Keys;
-use self::order::{Opened, Order};
+use self::run_spec::{Opened, Order};
 use self::signals::Signals;
+use self::stdio_pipes::Keys;
+use self::supervise::{Company, Ended};
 use self::terminal::Seat;
 use crate::error::{CliError, NOT_RUN, Outcome};
 use crate::output::{Format, Output, clean, json_line};
-use crate::questions::Questions;
+use crate::pending_approvals::Questions;
 use crate::up::{count, next_command};
 use crate::{daemon, detach, workspace};
 
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Ou
 
 fn run_in_a_box(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
     let order = Order::of(args)?;
-    conduit::check()?;
+    stdio_pipes::check()?;
     start_daemon(args.quiet, home, output)?;
     daemon::runtime()?.block_on(async {
         let mut client = daemon::connect(home).await?;

@@ -7,7 +7,7 @@ use tribune_contract::{
 };
 
 use super::WorkspaceMode;
-use super::order::{Opened, Order};
+use super::run_spec::{Opened, Order};
 use crate::error::CliError;
 
 /// Where the project is inside.

@@ -12,7 +12,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use tokio::sync::oneshot;
 use tribune_sandbox::{Stream, Streams};
 
-use super::conduit::{Conduits, Keys, pass};
+use super::stdio_pipes::{Conduits, Keys, pass};
 
 /// Where the operator sits.
 pub(super) enum Seat {

@@ -10,7 +10,7 @@ use super::changes::name;
 use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean};
-use crate::questions::Questions;
+use crate::pending_approvals::Questions;
 use crate::up::count;
 
 /// Between two looks for what it waits for.

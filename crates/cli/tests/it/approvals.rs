@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tribune_testkit::{TempHome, assert_sound, config};
 
 use crate::fixture::said;
-use crate::house::{House, KEY, Running, command};
-use crate::screen::Terminal;
+use crate::in_process_daemon::{House, KEY, Running, command};
+use crate::terminal::Terminal;
 
 /// Every read asks.
 const ASK: &str = "@id(\"ask-read\") forbid(principal, action == Tribune::Action::\"read\", resource) unless { context.approved };";

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::fixture::{Place, Said, binary, said};
-use crate::house::Running;
+use crate::in_process_daemon::Running;
 
 /// A demonstration whose temporary files can be seen.
 fn demo(folder: &Path, args: &[&str]) -> Command {

@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use insta::{Settings, assert_snapshot};
 use serde_json::Value;
 
-use crate::commands;
+use crate::command_output;
+use crate::daemon_process::Running;
 use crate::fixture::Place;
-use crate::running::Running;
 
 fn settings(place: &Place) -> Settings {
     let mut settings = commands::settings(place);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tribune_testkit::{TempHome, config};
 
 use crate::fixture::{Place, Said, said};
-use crate::house::{House, command};
+use crate::in_process_daemon::{House, command};
 
 const NO_SECRETS: &str = r#"@id("no-secrets")
 @example_deny("{\"args\": {\"path\": \"secrets/key\"}}")

@@ -7,9 +7,9 @@ use insta::{Settings, assert_snapshot};
 use serde_json::{Value, json};
 use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
 
-use crate::commands;
+use crate::command_output;
+use crate::daemon_process::Running;
 use crate::fixture::{Place, Said, said};
-use crate::running::Running;
 
 /// Nothing that anyone should see.
 const SECRET: &str = "fixture-key-4be7d1a90c";

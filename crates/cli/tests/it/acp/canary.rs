@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tribune_host::{Home, Reader};
 
 use super::{Killed, Rig, Setting, unasked, until, within, write};
-use crate::killing::start_with;
+use crate::turn_crash::start_with;
 
 /// A profile with a model of the house's, which nobody but a canary needs here.
 const MODEL: &str = ", model: 'openai-chat', environment: { OPENAI_BASE_URL: '{model_url}/v1', OPENAI_API_KEY: '{placeholder_key}', OPENAI_MODEL: '{model}' }";

@@ -1,14 +1,14 @@
 //! Agents of another make, in the real sandbox, driven by the real daemon: `agent.py` plays what a test tells it.
 
-mod attacks;
 mod canary;
-mod hostile;
+mod mcp_servers;
 mod modes;
-mod passed_on;
-mod servers;
+mod passthrough;
+mod permission_bypass;
+mod protocol_violations;
 mod terminals;
+mod turns;
 mod ungoverned;
-mod working;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Child;
@@ -20,7 +20,7 @@ use tribune_host::Home;
 use tribune_testkit::{assert_sound, say, text};
 
 use crate::fixture::Place;
-use crate::killing::start_with;
+use crate::turn_crash::start_with;
 
 pub(crate) const KEY: &str = "agent:coder:rpc:local:dm:op";
 

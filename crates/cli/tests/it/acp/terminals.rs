@@ -7,7 +7,7 @@ use tribune_host::{Home, Reader};
 use tribune_ledger::EntryQuality;
 
 use super::{ASK, Played, Rig, Setting, below, run, until};
-use crate::boxed::{mark, sleeping};
+use crate::sandboxed_commands::{mark, sleeping};
 
 const OFFERED: &str = ", capabilities: { terminal: true }";
 

@@ -5,7 +5,7 @@ use tribune_host::{Home, Reader};
 use tribune_ledger::EntryQuality;
 
 use super::{ASK, FREE, Played, Rig, Setting, unasked, until, write};
-use crate::boxed::{mark, sleeping};
+use crate::sandboxed_commands::{mark, sleeping};
 
 pub(super) fn is_ungoverned(played: &Played) -> bool {
     let events = played.of_type("ungoverned");

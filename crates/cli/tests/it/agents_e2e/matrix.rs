@@ -2,7 +2,7 @@
 
 use super::{Agent, House, Order, PLANTED, SECRET};
 use crate::acp::{ASK, FREE, Rig, processes, until};
-use crate::boxed::mark;
+use crate::sandboxed_commands::mark;
 
 /// Everything is free but this.
 fn but(forbidden: &str) -> String {

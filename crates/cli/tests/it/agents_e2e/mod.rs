@@ -5,13 +5,13 @@
 //!
 //! The programs are where `scripts/test` has installed them with `tribune agents install`; `TRIBUNE_E2E_AGENTS` says where that is.
 
+mod autorun_files;
 mod canary;
-mod cannot;
 mod denied;
-mod edited;
+mod editor_permission;
+mod limitations;
 mod matrix;
-mod planted;
-mod servers;
+mod mcp_servers;
 
 use std::path::PathBuf;
 

@@ -5,9 +5,9 @@
 //! The programs are where `scripts/test` has installed them; `TRIBUNE_E2E_ACP` says where that is.
 
 mod acpx;
-mod further;
+mod additional_directories;
+pub(crate) mod mcp_servers;
 mod sdk;
-pub(crate) mod servers;
 mod stdio;
 
 use std::path::{Path, PathBuf};

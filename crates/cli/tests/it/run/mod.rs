@@ -1,11 +1,11 @@
 //! `tribune run` with the real binary: what it may change, what it reaches, how it ends, and what is on record afterwards.
 
-mod ending;
-mod interrupted;
-mod reaching;
-mod seated;
-mod streams;
-mod userland;
+mod egress;
+mod exit_codes;
+mod interactive;
+mod interruption;
+mod ordinary_user;
+mod stdio;
 
 pub(crate) use ending::groups_of;
 
@@ -18,7 +18,7 @@ use tribune_host::config::Config;
 use tribune_testkit::{TempHome, assert_sound, config};
 
 use crate::fixture::{Said, said};
-use crate::house::{House, PATIENCE, Running};
+use crate::in_process_daemon::{House, PATIENCE, Running};
 
 /// A house, and a project beside it.
 pub(crate) struct Site {

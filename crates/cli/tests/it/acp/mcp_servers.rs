@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::UNTRIED;
 use crate::editors::Desk;
-use crate::editors::servers::Bench;
+use crate::editors::mcp_servers::Bench;
 
 const MANDATE: &str = "---\ntools: read, write, mcp\n---\n# For work\n";
 

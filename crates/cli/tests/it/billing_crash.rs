@@ -15,9 +15,9 @@ use tribune_host::{Home, Reader};
 use tribune_testkit::upstream::{FakeUpstream, Say};
 use tribune_testkit::{assert_sound, say};
 
-use crate::disks::failing_disk;
+use crate::disk_faults::failing_disk;
 use crate::fixture::Place;
-use crate::killing::roller;
+use crate::turn_crash::roller;
 
 /// Requests under way at once, through sessions and through the proxy.
 const SESSIONS: u64 = 3;

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{Site, within};
 use crate::fixture::said;
-use crate::house::Running;
+use crate::in_process_daemon::Running;
 
 /// More than a pipe holds, and no whole number of pieces.
 const LARGE: usize = 3_000_001;

@@ -17,7 +17,7 @@ use super::signals::Signals;
 use super::terminal::Seat;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::questions::Questions;
+use crate::pending_approvals::Questions;
 
 /// Between two looks for questions, which keep the connection alive too.
 const GLANCE: Duration = Duration::from_secs(1);

@@ -11,8 +11,8 @@ use tribune_host::Home;
 use tribune_testkit::{assert_sound, say, turn};
 
 use crate::fixture::Place;
-use crate::killing::start_with;
 use crate::run::groups_of;
+use crate::turn_crash::start_with;
 
 const KEY: &str = "agent:main:rpc:local:dm:op";
 const LAW: &str = "{ overrides: { exec: \"off\" } }";

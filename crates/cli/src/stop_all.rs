@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tribune_host::Home;
 
+use crate::approver_connection::Door;
 use crate::daemon;
-use crate::door::Door;
 use crate::error::{CliError, Outcome};
 use crate::output::Output;
 

@@ -16,7 +16,7 @@ use tribune_testkit::upstream::{FakeUpstream, Reply};
 use tribune_testkit::{TempHome, config};
 
 use super::{Site, session};
-use crate::house::House;
+use crate::in_process_daemon::House;
 
 /// A server of this machine that answers everything with the same word.
 pub(super) fn server(word: &'static str) -> SocketAddr {

@@ -7,9 +7,9 @@ use serde_json::json;
 use tribune_testkit::{TempHome, config};
 
 use super::{Site, session, within};
-use crate::boxed::{mark, sleeping};
 use crate::fixture::Place;
-use crate::killing::start;
+use crate::sandboxed_commands::{mark, sleeping};
+use crate::turn_crash::start;
 
 /// The cgroups that a process made for its boxes.
 pub(crate) fn groups_of(process: u32) -> Vec<PathBuf> {
@@ -70,7 +70,7 @@ fn a_signal_that_is_to_be_ignored_is() {
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$@\"", "nohup"]).arg(plain.get_program()).args(plain.get_args());
     command.current_dir(site.project());
-    let run = crate::house::Running::new(command);
+    let run = crate::in_process_daemon::Running::new(command);
     run.until_out("ready");
     run.signal(Signal::HUP);
     run.signal(Signal::USR1);

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::reaching::server;
+use super::egress::server;
 use super::{Site, session, within};
 use crate::fixture::Place;
-use crate::killing::start;
+use crate::turn_crash::start;
 
 /// Files that take long enough to land for a kill to come in between.
 const MANY: usize = 4_000;

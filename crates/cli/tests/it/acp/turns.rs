@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{ASK, Rig, Setting, run, until, write};
-use crate::boxed::{mark, sleeping};
+use crate::sandboxed_commands::{mark, sleeping};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l1_it_answers_and_acts_with_leave() {

@@ -6,7 +6,7 @@ use tribune_host::Home;
 use tribune_host::config::Config;
 use tribune_host::models::{Till, tries_any, try_out};
 
-use super::house;
+use super::inventory;
 use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean};
@@ -21,7 +21,7 @@ pub(crate) fn run(target: Option<&str>, home: &Home, output: &mut Output) -> Res
         }
         Err(CliError::NoDaemon(_)) => {
             output.aside("no daemon is running: asking from here, with the environment of this shell");
-            let (providers, survey) = house::from_here(home)?;
+            let (providers, survey) = inventory::from_here(home)?;
             let refused = |error: RuntimeError| CliError::Input(error.message);
             if tries_any(&providers, &survey, target).map_err(refused)? {
                 // What it costs is written down where a daemon would.
@@ -77,7 +77,7 @@ fn hint_at_own_keys(trials: &Value, home: &Home, output: &Output) {
     };
     let lacking = trials["providers"].as_array().into_iter().flatten().filter(lacks_key);
     let lacking: Vec<&str> = lacking.filter_map(|trial| trial["provider"].as_str()).collect();
-    let Ok((providers, _)) = house::from_here(home) else { return };
+    let Ok((providers, _)) = inventory::from_here(home) else { return };
     for provider in lacking.iter().filter_map(|id| providers.get(id)).filter(|own| own.has_key) {
         output.aside(&format!(
             "{} is set in this shell, but the daemon was started without it: run `{}` and `{}` here",
@@ -90,7 +90,7 @@ fn hint_at_own_keys(trials: &Value, home: &Home, output: &Output) {
 
 fn is_known_here(target: Option<&str>, home: &Home) -> bool {
     let target = target.unwrap_or_default();
-    house::from_here(home).is_ok_and(|(providers, _)| match target.parse() {
+    inventory::from_here(home).is_ok_and(|(providers, _)| match target.parse() {
         Ok(model) => providers.resolve(&model).is_ok(),
         Err(_) => providers.enabled(target).is_ok(),
     })

@@ -162,7 +162,7 @@ fn l1_a_landing_that_the_law_asks_about_waits_in_the_inbox() {
     assert_eq!(site.shell("asked", "echo two > a.txt").code, 0);
     let mut command = site.command(&["workspace", "land", "asked", "--all"]);
     command.current_dir(site.project());
-    let landing = crate::house::Running::new(command);
+    let landing = crate::in_process_daemon::Running::new(command);
     landing.until_err("waits for a decision: 1 changes to ");
     assert_eq!(site.read("a.txt").as_deref(), Some("one\n"));
     let busy = site.house.call(&["workspace", "discard", "asked"]);

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::boxed::Works;
+use crate::sandboxed_commands::Works;
 
 /// A server on this machine that says `hello`, and how often it was asked.
 fn server() -> (SocketAddr, Arc<AtomicUsize>) {

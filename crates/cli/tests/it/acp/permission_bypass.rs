@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::ungoverned::is_ungoverned;
 use super::{ASK, FREE, KEY, Played, Rig, Setting, run, until};
-use crate::boxed::{mark, sleeping};
+use crate::sandboxed_commands::{mark, sleeping};
 
 /// Nothing of this folder is read.
 const SECRETS: &str = r#"

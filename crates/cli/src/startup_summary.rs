@@ -5,7 +5,7 @@ use tribune_agents::rehearsal::BACKEND;
 use tribune_host::Home;
 
 use crate::output::{Paint, clean};
-use crate::providers::house::{keys_to_set, usable_model};
+use crate::providers::inventory::{keys_to_set, usable_model};
 use crate::up::next_command;
 
 /// Agents of a kind that are named; a house with more knows what it has.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tribune_host::Reader;
 
-use super::talk::Talk;
+use super::connection::Talk;
 use super::view::View;
 use crate::approvals::{self, card};
 use crate::error::CliError;

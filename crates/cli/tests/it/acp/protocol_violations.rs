@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{KEY, Rig, Setting, until};
-use crate::boxed::{mark, sleeping};
+use crate::sandboxed_commands::{mark, sleeping};
 
 /// A line that tells of a session that is not this one.
 fn elsewhere() -> Value {

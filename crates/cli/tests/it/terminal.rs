@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-use crate::house::PATIENCE;
+use crate::in_process_daemon::PATIENCE;
 
 /// A call on a terminal of its own.
 pub(crate) struct Terminal {

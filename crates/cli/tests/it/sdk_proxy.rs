@@ -6,9 +6,9 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
 
+use crate::daemon_process::Running;
 use crate::fixture::{Place, said, workspace};
-use crate::running::Running;
-use crate::stranger::python;
+use crate::python_verifier::python;
 
 /// What the environment of the daemon holds: nothing that anyone should see.
 const SECRET: &str = "fixture-key-5f1c9e0b7a";

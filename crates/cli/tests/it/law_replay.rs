@@ -12,7 +12,7 @@ use tribune_host::{Clock as _, SystemClock};
 use tribune_testkit::{TempHome, TestDaemon, config, turn};
 
 use crate::fixture::said;
-use crate::house::{House, command};
+use crate::in_process_daemon::{House, command};
 
 const MANDATE: &str = "---\ntools: cron, edit, exec, gateway, memory, message, read, search, send_message, spawn, web_fetch, web_search, write\n---\n# Everything\n";
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"dev\",\"standing\":false}\n\

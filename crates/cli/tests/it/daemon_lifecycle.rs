@@ -11,9 +11,9 @@ use tribune_client::Incoming;
 use tribune_host::Home;
 use tribune_testkit::{assert_sound, say};
 
-use crate::commands;
+use crate::command_output;
+use crate::daemon_process::{BOUND, Detached, Running, operator};
 use crate::fixture::{Place, binary, said};
-use crate::running::{BOUND, Detached, Running, operator};
 
 fn settings(place: &Place) -> Settings {
     let mut settings = commands::settings(place);

@@ -7,7 +7,7 @@ use tribune_testkit::FakeUpstream;
 
 use super::{Agent, SECRET, programs};
 use crate::editors::Desk;
-use crate::editors::servers::Bench;
+use crate::editors::mcp_servers::Bench;
 
 const MANDATE: &str = "---\ntools: read, write, mcp\n---\n# For work\n";
 

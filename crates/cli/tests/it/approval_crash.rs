@@ -13,7 +13,7 @@ use tribune_ledger::EntryQuality;
 use tribune_testkit::{assert_sound, say};
 
 use crate::fixture::Place;
-use crate::killing::{roller, start};
+use crate::turn_crash::{roller, start};
 
 const KILLS: u64 = 50;
 

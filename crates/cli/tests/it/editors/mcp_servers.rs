@@ -10,7 +10,7 @@ use tribune_testkit::upstream::FakeUpstream;
 use super::stdio::{CANCEL, Editor};
 use super::{Desk, assert_valid, node};
 use crate::fixture::workspace;
-use crate::house::PATIENCE;
+use crate::in_process_daemon::PATIENCE;
 
 const MANDATE: &str = "---\ntools: read, write, mcp\n---\n# For work\n";
 const TOKEN: &str = "hush-hush-0451-hush";

@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 
 use super::{Site, session, within};
-use crate::boxed::{mark, sleeping};
-use crate::house::Running;
-use crate::screen::Terminal;
+use crate::in_process_daemon::Running;
+use crate::sandboxed_commands::{mark, sleeping};
+use crate::terminal::Terminal;
 
 #[test]
 fn a_shell_has_a_terminal_of_its_own_with_job_control() {

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tribune_testkit::{TempHome, assert_sound, config};
 
 use crate::fixture::said;
-use crate::house::{House, KEY, command};
-use crate::screen::Terminal;
+use crate::in_process_daemon::{House, KEY, command};
+use crate::terminal::Terminal;
 
 /// Hides what differs from run to run.
 fn settings() -> Settings {
