@@ -1,4 +1,4 @@
-//! `tribune agents test`: whether the gate holds an agent, and whether it answers.
+//! `tribune agents test`: tests whether the gate holds an agent, and whether it answers.
 
 use std::time::Instant;
 
@@ -10,21 +10,22 @@ use tribune_client::{Client, ClientError, Incoming};
 use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean};
 
-/// What is said in the plain turn.
+/// The message of the plain turn.
 const PLAIN: &str = "Answer with the single word: ready";
 
-/// What the step with the plain turn is called.
+/// The name of the step that runs the plain turn.
 const ANSWERED: &str = "answered";
 
 #[derive(Debug, Args)]
 pub(crate) struct TestArgs {
     /// The agent's id.
     id: String,
-    /// Try the gate alone, and say nothing to the agent's own model.
+    /// Test only the gate; send nothing to the agent's own model.
     #[arg(long)]
     canary_only: bool,
-    /// Say that what an agent of this kind did unasked was looked at: if the gate holds it, it is run again. One that nobody can
-    /// try is run again on your word alone, if canary.untried in config.json5 names its profile.
+    /// Confirm that you have looked at what an agent of this kind did without permission. If the gate holds it, it runs
+    /// again. An agent that cannot be tested runs again on your confirmation alone, if canary.untried in config.json5
+    /// names its profile.
     #[arg(long)]
     clear_mark: bool,
 }
@@ -49,13 +50,13 @@ pub(crate) async fn run(
         && steps(&tested).count() > 0;
     tested["ok"] = is_good.into();
     output.verdict(|paint| text(&tested, paint), &tested)?;
-    // Nobody can try it, and what was asked for was done.
-    let is_taken_at_word = is_on_word(&tested)
+    // It cannot be tested, and the operator's confirmation was recorded.
+    let is_cleared_on_word = is_cleared_untested(&tested)
         && steps(&tested).filter(|step| step["step"] == ANSWERED).all(|step| step["ok"] == true);
-    Ok(if is_good || is_taken_at_word { Outcome::Done } else { Outcome::Failed })
+    Ok(if is_good || is_cleared_on_word { Outcome::Done } else { Outcome::Failed })
 }
 
-/// Has the agent answer a question, in a session that is closed afterwards.
+/// Has the agent answer a question in a session that is closed afterwards.
 async fn plain_turn(client: &mut Client, id: &str) -> Result<Value, CliError> {
     let began = Instant::now();
     let agent: AgentId = id.parse().map_err(|error| CliError::Input(format!("{error}")))?;
@@ -66,38 +67,38 @@ async fn plain_turn(client: &mut Client, id: &str) -> Result<Value, CliError> {
         Err(error @ ClientError::Rpc { .. }) => Some(error.to_string()),
         Err(error) => return Err(error.into()),
     };
-    // One that could not be opened is closed already.
+    // A session that could not be opened needs no closing.
     let _ = client.call("session.close", &json!({ "session_key": key })).await;
     let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     Ok(json!({ "step": ANSWERED, "ok": fault.is_none(), "took_ms": took, "detail": fault }))
 }
 
-/// Why there was no answer, if there was none.
+/// Runs the turn. Returns why there was no answer, if there was none.
 async fn ask(client: &mut Client, key: &SessionKey) -> Result<Option<String>, ClientError> {
     client.call("session.init", &json!({ "session_key": key })).await?;
     let content = json!([{ "type": "text", "text": PLAIN }]);
-    let asked =
+    let request_id =
         client.send("turn.run", &json!({ "session_key": key, "input": { "content": content } })).await?;
     let (mut fault, mut has_answer) = (None, false);
     loop {
         match client.next().await? {
-            Incoming::Answer(request, answer) if request == asked => {
+            Incoming::Answer(request, answer) if request == request_id => {
                 let stop = answer?["stop_reason"].as_str().unwrap_or_default().to_owned();
                 let silent = || format!("the turn ended with `{stop}` and without an answer");
                 return Ok(fault.or_else(|| (!has_answer).then(silent)));
             }
             Incoming::Answer(..) => {}
-            Incoming::Notification(said) => match said.params["event"]["type"].as_str() {
+            Incoming::Notification(event) => match event.params["event"]["type"].as_str() {
                 Some("text_delta") => has_answer = true,
-                Some("error") => fault = said.params["event"]["message"].as_str().map(str::to_owned),
+                Some("error") => fault = event.params["event"]["message"].as_str().map(str::to_owned),
                 _ => {}
             },
         }
     }
 }
 
-/// Whether a mark went because somebody says so, and nothing could be tried.
-fn is_on_word(tested: &Value) -> bool {
+/// Whether the mark was cleared on the operator's word, without a test.
+fn is_cleared_untested(tested: &Value) -> bool {
     tested["cleared"] == "looked_at_untried"
 }
 
@@ -119,30 +120,30 @@ fn text(tested: &Value, paint: Paint) -> String {
     let mut lines: Vec<String> = steps(tested).map(line).collect();
     if let Some(mark) = tested["mark"].as_str() {
         let (done, next) = match (tested["outcome"].as_str(), tested["excepted"] == true) {
-            (Some("not_tried"), true) => ("nobody allowed, and cannot be tried", "add --clear-mark"),
+            (Some("not_tried"), true) => ("nothing allowed, and it cannot be tested", "add --clear-mark"),
             (Some("not_tried"), false) => (
-                "nobody allowed, and cannot be tried",
-                "name its profile in canary.untried in config.json5, start the daemon again and add --clear-mark",
+                "nothing allowed, and it cannot be tested",
+                "name its profile in canary.untried in config.json5, restart the daemon and add --clear-mark",
             ),
-            _ => ("no canary tries", "add --clear-mark"),
+            _ => ("no canary provokes", "add --clear-mark"),
         };
         let what = format!(
-            "UNGOVERNED: one of its agents did what {done} ({}), and none is run: look at the session's record, then {next}",
+            "UNGOVERNED: an agent of this kind did what {done} ({}), and none is run: read the session's record, then {next}",
             clean(mark)
         );
         lines.push(paint.bad(&what));
         return lines.join("\n");
     }
-    if is_on_word(tested) {
-        let what = "the mark is cleared, and on record, on your word alone: whether the gate holds it is not known, since it could \
+    if is_cleared_untested(tested) {
+        let what = "the mark is cleared, and this is recorded, on your word alone: it is not known whether the gate holds it, since it could \
                     not be made to try anything";
         lines.push(paint.unsure(what));
         return lines.join("\n");
     }
     lines.push(match tested["outcome"].as_str() {
-        Some("live") => paint.good("the gate holds it: what it tried was asked for, refused, and not done"),
+        Some("live") => paint.good("the gate holds it: it asked, was refused, and did not do it"),
         Some("not_stopped") => paint.bad("UNGOVERNED: the gate does not hold it, and it is not run"),
-        _ => paint.unsure("whether the gate holds it is not known: it could not be made to try anything"),
+        _ => paint.unsure("it is not known whether the gate holds it: it could not be made to try anything"),
     });
     lines.join("\n")
 }

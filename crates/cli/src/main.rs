@@ -1,4 +1,4 @@
-//! `tribune`: parse, run, say how it went.
+//! The binary `tribune`: parses the arguments, runs the command, reports how it ended.
 
 mod acp;
 mod agent_test;
@@ -41,7 +41,7 @@ mod workspace;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
 use crate::args::{Args, Command};
 use crate::output::Output;
@@ -79,13 +79,13 @@ fn main() -> ExitCode {
         Command::Approvals(args) => approvals::run(args, &home, &mut output),
         Command::Approvers { command } => approvers::run(&command, &home, &mut output),
         Command::Spend(args) => spend::run(&args, &home, &mut output),
-        Command::StopAll(door) => stop_all::stop_all(&door, &home, &mut output),
-        Command::Resume(door) => stop_all::resume(&door, &home, &mut output),
+        Command::StopAll(connection) => stop_all::stop_all(&connection, &home, &mut output),
+        Command::Resume(connection) => stop_all::resume(&connection, &home, &mut output),
         Command::Law { command } => law::run(&command, &home, &mut output),
         Command::Import { command } => import::run(&command, &mut output),
         Command::Demo(args) => demo::run(&args, &mut output),
         Command::Ledger { command } => ledger::run(command, &home, &mut output),
-        Command::Completions(completions) => completions::run(&completions, &mut output),
+        Command::Completions(completions) => completions::run(&completions, Args::command(), &mut output),
         Command::Version => version::run(&mut output),
     });
     match done {

@@ -1,4 +1,4 @@
-//! Questions that wait for a person while a command runs, told beside it with the words that answer them.
+//! Prints the approvals that a running command waits for, with the commands that answer them.
 
 use std::collections::HashSet;
 
@@ -8,68 +8,72 @@ use tribune_constitution::{EGRESS, LAND};
 use tribune_host::Home;
 
 use crate::approvals::{self, card};
+use crate::hints::next_command;
 use crate::output::{Output, clean};
-use crate::up::next_command;
 
-/// Questions that are looked through.
+/// Approvals that are read at a time.
 const LOOKED_THROUGH: usize = 1_000;
 
-/// Which questions are told, and which were already.
-pub(crate) struct Questions {
+/// Prints each pending approval of a scope once.
+pub(crate) struct PendingApprovals {
     home: Home,
-    about: About,
-    told: HashSet<String>,
+    scope: Scope,
+    printed: HashSet<String>,
 }
 
-enum About {
+enum Scope {
     /// Connections of this session.
     Egress(String),
-    Landing,
+    Land,
 }
 
-impl Questions {
-    pub(crate) fn about_egress(home: &Home, session: &str) -> Self {
-        Self { home: home.clone(), about: About::Egress(session.to_owned()), told: HashSet::new() }
+impl PendingApprovals {
+    pub(crate) fn for_egress(home: &Home, session: &str) -> Self {
+        Self { home: home.clone(), scope: Scope::Egress(session.to_owned()), printed: HashSet::new() }
     }
 
-    pub(crate) fn about_landing(home: &Home) -> Self {
-        Self { home: home.clone(), about: About::Landing, told: HashSet::new() }
+    pub(crate) fn for_land(home: &Home) -> Self {
+        Self { home: home.clone(), scope: Scope::Land, printed: HashSet::new() }
     }
 
-    /// Tells those that are new.
-    pub(crate) async fn look(&mut self, client: &mut Client, output: &Output) -> Result<(), ClientError> {
+    /// Prints the new ones.
+    pub(crate) async fn print_new(
+        &mut self,
+        client: &mut Client,
+        output: &Output,
+    ) -> Result<(), ClientError> {
         let page = client.call("approval.list", &json!({ "limit": LOOKED_THROUGH })).await?;
-        let new: Vec<&Value> = approvals::rows(&page).filter(|row| self.is_meant(row)).collect();
+        let new: Vec<&Value> = approvals::rows(&page).filter(|row| self.is_in_scope(row)).collect();
         for row in new {
             let id = approvals::id_of(row);
-            if self.told.contains(id) {
+            if self.printed.contains(id) {
                 continue;
             }
             let shown = client.call("approval.show", &json!({ "id": id })).await?;
             let decide = |word: &str| next_command(&self.home, &format!("approvals {word} {}", clean(id)));
-            let what = match self.about {
-                About::Egress(_) => format!("wants to connect to {}", card::what(&shown)),
-                About::Landing => format!("waits for a decision: {}", card::what(&shown)),
+            let what = match self.scope {
+                Scope::Egress(_) => format!("wants to connect to {}", card::what(&shown)),
+                Scope::Land => format!("waits for a decision: {}", card::what(&shown)),
             };
-            output.aside(&format!(
+            output.notice(&format!(
                 "tribune: {what}\n  allow it: {}\n  deny it:  {}",
                 decide("allow"),
                 decide("deny")
             ));
-            self.told.insert(id.to_owned());
+            self.printed.insert(id.to_owned());
         }
         Ok(())
     }
 
-    /// Whether any was told.
-    pub(crate) fn were_told(&self) -> bool {
-        !self.told.is_empty()
+    /// Whether any was printed.
+    pub(crate) fn has_printed(&self) -> bool {
+        !self.printed.is_empty()
     }
 
-    fn is_meant(&self, row: &Value) -> bool {
-        match &self.about {
-            About::Egress(session) => row["session_key"] == session.as_str() && row["tool"] == EGRESS,
-            About::Landing => row["tool"] == LAND,
+    fn is_in_scope(&self, row: &Value) -> bool {
+        match &self.scope {
+            Scope::Egress(session) => row["session_key"] == session.as_str() && row["tool"] == EGRESS,
+            Scope::Land => row["tool"] == LAND,
         }
     }
 }

@@ -1,29 +1,28 @@
-//! What held the commands of a session, and how each ended: the mode of the sandbox, and what bounded them, as the log has it.
+//! The sandboxes of a session's commands: mode, limits and how each command ended, from the ledger.
 
 use serde_json::{Map, Value, json};
 use tribune_client::{Client, ClientError};
 
-use crate::output::{Paint, table};
-use crate::sessions::cell;
+use crate::output::{Paint, cell, table};
 use crate::workspace::bytes;
 
-/// Commands whose box is told.
-const NEWEST: u32 = 20;
+/// Commands that are listed.
+const MAX_ENTRIES: u32 = 20;
 
-/// The newest commands of a session with what held each, oldest first.
+/// The newest commands of a session with their sandboxes, oldest first.
 pub(crate) async fn of_session(client: &mut Client, key: &str) -> Result<Value, ClientError> {
-    let mut held = Vec::new();
+    let mut entries = Vec::new();
     for quality in ["session_lifecycle", "tool_result"] {
-        let params = json!({ "entity_id": key, "quality": quality, "limit": NEWEST });
+        let params = json!({ "entity_id": key, "quality": quality, "limit": MAX_ENTRIES });
         let page = client.call("ledger.tail", &params).await?;
-        let entries = page["entries"].as_array().into_iter().flatten();
-        held.extend(entries.filter_map(|entry| box_of(&entry["entry"]["payload"])));
+        let newest = page["entries"].as_array().into_iter().flatten();
+        entries.extend(newest.filter_map(|entry| sandbox_entry(&entry["entry"]["payload"])));
     }
-    Ok(Value::Array(held))
+    Ok(Value::Array(entries))
 }
 
-/// The box that an entry tells of, if it tells of one.
-fn box_of(payload: &Value) -> Option<Value> {
+/// The sandbox that a ledger entry records, if it records one.
+fn sandbox_entry(payload: &Value) -> Option<Value> {
     if payload["event"] == "run_started" {
         let limits =
             [("memoryBytes", "memory_bytes"), ("processes", "processes"), ("cpuPercent", "cpu_percent")];
@@ -34,7 +33,7 @@ fn box_of(payload: &Value) -> Option<Value> {
         }));
     }
     let sandbox = &payload["sandbox"];
-    // Of a command that was given up nobody knows what it ran in.
+    // For a command that was abandoned, the sandbox is unknown.
     let is_given_up =
         payload["tool"] == "exec" && matches!(payload["outcome"].as_str(), Some("cancelled" | "interrupted"));
     if sandbox.is_null() && !is_given_up {
@@ -46,8 +45,8 @@ fn box_of(payload: &Value) -> Option<Value> {
     }))
 }
 
-/// As a table, or nothing if there is none.
-pub(crate) fn text(held: &Value, paint: Paint) -> Option<String> {
+/// The entries as a table; `None` if there are none.
+pub(crate) fn text(entries: &Value, paint: Paint) -> Option<String> {
     let row = |one: &Value| {
         let words = LIMITS.iter().filter_map(|name| limit(name, one["limits"][name].as_u64()?));
         let words: Vec<String> = words.collect();
@@ -55,14 +54,14 @@ pub(crate) fn text(held: &Value, paint: Paint) -> Option<String> {
         let ended = cell(&one["ended"]).replace('_', " ");
         vec![cell(&one["tool"]), ended, cell(&one["mode"]), cell(&one["limited_by"]), limits]
     };
-    let rows: Vec<Vec<String>> = held.as_array()?.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = entries.as_array()?.iter().map(row).collect();
     (!rows.is_empty()).then(|| table(&["COMMAND", "ENDED", "SANDBOX", "LIMITED BY", "LIMITS"], &rows, paint))
 }
 
-/// The bounds that are told, in this order.
+/// The limits that are shown, in this order.
 const LIMITS: [&str; 4] = ["memoryBytes", "processes", "cpuPercent", "wallMs"];
 
-/// A bound in words; those that hold every command alike are left out.
+/// A limit in words. Limits that are the same for every command are left out.
 fn limit(name: &str, most: u64) -> Option<String> {
     match name {
         "memoryBytes" => Some(format!("{} of memory", bytes(most))),
@@ -78,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boxes_of_commands_and_runs_are_told_alike() {
+    fn commands_and_runs_are_listed_in_one_form() {
         let command = json!({ "tool": "exec", "outcome": "timed_out", "sandbox": {
             "mode": "full", "limited_by": "cgroup v2", "limits": { "memoryBytes": 1 << 30, "wallMs": 9000, "openFiles": 9 },
         } });
@@ -91,8 +90,8 @@ mod tests {
         let denied = json!({ "tool": "exec", "outcome": "denied" });
         let others = [json!({ "tool": "read", "outcome": "cancelled" }), json!({ "event": "opened" })];
         let all = [&run, &command, &bare, &given_up, &denied, &others[0], &others[1]];
-        let held: Vec<Value> = all.into_iter().filter_map(box_of).collect();
-        let shown = text(&Value::Array(held), Paint::OFF).unwrap();
+        let entries: Vec<Value> = all.into_iter().filter_map(sandbox_entry).collect();
+        let shown = text(&Value::Array(entries), Paint::OFF).unwrap();
         let lines: Vec<&str> = shown.lines().collect();
         assert_eq!(lines.len(), 5, "{shown}");
         assert!(lines[1].ends_with("1024 KiB of memory, 5 processes, 100 % of a core"), "{shown}");

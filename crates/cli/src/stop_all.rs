@@ -3,14 +3,18 @@
 use serde_json::{Value, json};
 use tribune_host::Home;
 
-use crate::approver_connection::Door;
+use crate::approver_connection::ApproverConnection;
 use crate::daemon;
 use crate::error::{CliError, Outcome};
 use crate::output::Output;
 
-/// Stops everything.
-pub(crate) fn stop_all(door: &Door, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let stopped = ask(door, home, "gate.stop_all")?;
+/// Stops all work.
+pub(crate) fn stop_all(
+    connection: &ApproverConnection,
+    home: &Home,
+    output: &mut Output,
+) -> Result<Outcome, CliError> {
+    let stopped = ask(connection, home, "gate.stop_all")?;
     output.result(
         |paint| {
             let ended = match stopped["cancelled"].as_u64().unwrap_or(0) {
@@ -26,22 +30,26 @@ pub(crate) fn stop_all(door: &Door, home: &Home, output: &mut Output) -> Result<
     Ok(Outcome::Done)
 }
 
-/// Lets everything go on.
-pub(crate) fn resume(door: &Door, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let resumed = ask(door, home, "gate.resume")?;
+/// Allows work again.
+pub(crate) fn resume(
+    connection: &ApproverConnection,
+    home: &Home,
+    output: &mut Output,
+) -> Result<Outcome, CliError> {
+    let resumed = ask(connection, home, "gate.resume")?;
     output.result(
         |paint| match resumed["already"] == true {
-            true => "nothing was stopped: calls are decided by the law, as before".to_owned(),
-            false => format!("{}: calls are decided by the law again", paint.good("resumed")),
+            true => "work was not stopped: the law decides calls, as before".to_owned(),
+            false => format!("{}: the law decides calls again", paint.good("resumed")),
         },
         &resumed,
     )?;
     Ok(Outcome::Done)
 }
 
-fn ask(door: &Door, home: &Home, method: &str) -> Result<Value, CliError> {
+fn ask(connection: &ApproverConnection, home: &Home, method: &str) -> Result<Value, CliError> {
     daemon::runtime()?.block_on(async {
-        let mut client = door.connect(home).await?;
+        let mut client = connection.connect(home).await?;
         let answer = client.call(method, &json!({})).await?;
         client.close().await;
         Ok(answer)

@@ -6,7 +6,7 @@ use tribune_host::store;
 use crate::error::{CliError, Outcome};
 use crate::output::Output;
 
-/// This program's.
+/// The version of this program.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub(crate) fn run(output: &mut Output) -> Result<Outcome, CliError> {

@@ -1,33 +1,32 @@
-//! The terminal in raw mode, on a screen of its own. However this ends, by leaving, by a failure or by a panic, the
-//! terminal is as it was.
+//! The terminal in raw mode, on the alternate screen. It is restored however the program ends: return, error or panic.
 
 use std::io::{self, Write as _};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// How the terminal was, while it is not.
+/// The terminal's settings from before, while it is in raw mode.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Another screen, without a cursor, where a line that is too long stays one.
+/// Alternate screen, no cursor, no line wrap.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";
-const LEAVE: &[u8] = b"\x1b[?7h\x1b[?25h\x1b[?1049l";
+const EXIT: &[u8] = b"\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// Size of a terminal that does not tell.
+/// The size to assume if the terminal does not report one.
 const USUAL: (usize, usize) = (80, 24);
 
-/// The terminal is raw as long as this lives.
+/// Keeps the terminal in raw mode until it is dropped.
 #[derive(Debug)]
-pub(super) struct Raw(());
+pub(super) struct RawTerminal(());
 
-impl Raw {
+impl RawTerminal {
     pub(super) fn enter() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut raw = before.clone();
         raw.make_raw();
         *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
         let entered = Self(());
-        // What a panic says is said on the ordinary screen.
+        // A panic message must appear on the normal screen.
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             restore();
@@ -41,7 +40,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         restore();
     }
@@ -50,8 +49,8 @@ impl Drop for Raw {
 fn restore() {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(before) = before {
-        // A terminal that is gone needs no mending.
-        let _ = io::stdout().lock().write_all(LEAVE).and_then(|()| io::stdout().flush());
+        // A terminal that is gone needs no restoring.
+        let _ = io::stdout().lock().write_all(EXIT).and_then(|()| io::stdout().flush());
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &before);
     }
 }
@@ -64,7 +63,7 @@ pub(super) fn size() -> (usize, usize) {
     }
 }
 
-/// Puts lines on the screen; they fit it.
+/// Draws the lines, which fit the screen.
 pub(super) fn draw(lines: &[String]) -> io::Result<()> {
     let mut frame = String::from("\x1b[H");
     for (n, line) in lines.iter().enumerate() {

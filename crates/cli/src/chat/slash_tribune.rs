@@ -1,9 +1,9 @@
-//! `/tribune` (and `/clawos`): how the law stands, and what it did in this conversation.
+//! `/tribune` (and `/clawos`): the state of the law, and what it denied in this conversation.
 
 use serde_json::{Value, json};
 use tribune_host::Reader;
 
-use super::connection::Talk;
+use super::connection::ChatConnection;
 use super::view::View;
 use crate::approvals::{self, card};
 use crate::error::CliError;
@@ -11,24 +11,24 @@ use crate::law::denials;
 use crate::law::state::LawState;
 use crate::output::Paint;
 
-/// Calls that wait, at most.
+/// Waiting calls that are shown.
 const MAX_WAITING: u32 = 20;
 
-/// Whether a message is meant for the house.
-pub(super) fn is_meant(message: &str) -> bool {
+/// Whether a message is this command.
+pub(super) fn is_slash_tribune(message: &str) -> bool {
     matches!(message.trim(), "/tribune" | "/clawos")
 }
 
-pub(super) async fn show(talk: &mut Talk<'_>, view: &mut View<'_>) -> Result<(), CliError> {
-    let home = talk.home();
-    let status = talk.call("daemon.status", &json!({})).await?;
-    let law = LawState::ask(home, &status, talk.client().await?).await?;
-    let mut page = talk.call("approval.list", &json!({ "limit": MAX_WAITING })).await?;
+pub(super) async fn show(connection: &mut ChatConnection<'_>, view: &mut View<'_>) -> Result<(), CliError> {
+    let home = connection.home();
+    let status = connection.call("daemon.status", &json!({})).await?;
+    let law = LawState::ask(home, &status, connection.client().await?).await?;
+    let mut page = connection.call("approval.list", &json!({ "limit": MAX_WAITING })).await?;
     for row in page["approvals"].as_array_mut().into_iter().flatten() {
-        let shown = talk.call("approval.show", &json!({ "id": approvals::id_of(row) })).await?;
+        let shown = connection.call("approval.show", &json!({ "id": approvals::id_of(row) })).await?;
         row["what"] = card::what(&shown).into();
     }
-    let denials = denials::last(&Reader::open(home)?, Some(talk.key().as_str()))?;
+    let denials = denials::last(&Reader::open(home)?, Some(connection.key().as_str()))?;
     let value = json!({ "law": law.value(), "denials": denials, "approvals": page["approvals"] });
     view.output().result(|paint| text(&law, &denials, &page, paint), &value)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! The throw-away home that the demonstration is played in.
+//! The temporary home of the demo.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -9,18 +9,18 @@ use tribune_host::Home;
 
 use crate::error::CliError;
 
-/// Names tried before giving up: a name is taken only if an earlier process of the same number left its folder behind.
+/// Folder names to try: a name is taken only if an earlier process with the same number left its folder behind.
 const MAX_NAMES: u32 = 1_000;
 
-/// A folder for its owner alone. Unless it is kept, it is gone when this is dropped, however that comes about.
+/// A folder that only its owner can read. It is removed on drop unless it is to be kept.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct DemoHome {
     home: Home,
     keep: bool,
 }
 
-impl Stage {
-    pub(super) fn build(keep: bool) -> Result<Self, CliError> {
+impl DemoHome {
+    pub(super) fn create(keep: bool) -> Result<Self, CliError> {
         let folder = std::env::temp_dir();
         for number in 0..MAX_NAMES {
             let path = folder.join(format!("tribune-demo-{}-{number}", std::process::id()));
@@ -37,13 +37,13 @@ impl Stage {
         &self.home
     }
 
-    /// Where it stays, if it does.
+    /// The path, if the folder is kept.
     pub(super) fn kept(&self) -> Option<&Path> {
         self.keep.then(|| self.home.root())
     }
 
-    /// Puts a file where the agent `main` can read it.
-    pub(super) fn furnish(&self, name: &str, text: &str) -> Result<(), CliError> {
+    /// Writes a file into the workspace of the agent `main`.
+    pub(super) fn write_workspace_file(&self, name: &str, text: &str) -> Result<(), CliError> {
         let folder: PathBuf = self.home.root().join("agents").join("main").join("workspace");
         DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(CliError::file(&folder))?;
         let path = folder.join(name);
@@ -51,10 +51,10 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for DemoHome {
     fn drop(&mut self) {
         if !self.keep {
-            // What cannot be removed is in the folder for things that may be.
+            // A folder that cannot be removed stays in the temporary folder.
             let _ = std::fs::remove_dir_all(self.home.root());
         }
     }

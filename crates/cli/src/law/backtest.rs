@@ -1,4 +1,4 @@
-//! `tribune law backtest`: what another law would have done with the calls there were.
+//! `tribune law backtest`: what a changed law would have decided for the recorded calls.
 
 use std::path::{Path, PathBuf};
 
@@ -10,38 +10,39 @@ use tribune_host::law_record::{Judged, Verdicts};
 use tribune_host::{Home, Reader, StoreError, law};
 use tribune_ledger::Timestamp;
 
-use super::{brief, count, line, load};
+use super::{brief, line, load};
 use crate::error::{CliError, Outcome};
-use crate::output::{Output, Paint, clean};
+use crate::output::{Output, Paint, clean, count};
 use crate::progress::Progress;
 use crate::times;
 
-/// Try a law on the calls of the log, before it is in force.
+/// Try a law on the recorded calls before it is in force.
 ///
-/// Decides every recorded call again and says what would be different: newly denied, newly allowed, prompts added and
-/// prompts saved, by tool and by agent, with examples. Nothing of what was said is read, only the recorded facts.
+/// Decides every recorded call again and reports the differences: newly denied, newly allowed, approvals added and
+/// approvals saved, by tool and by agent, with examples. It reads only recorded facts, no conversations.
 ///
-/// A call that ran only because someone was asked counts as asked. Whether later calls would have been made at all under
-/// the other law cannot be known.
+/// A call that ran because a person allowed it counts as asked. It cannot know whether later calls would have been made
+/// at all under the other law.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  cp -r ~/.tribune/{constitution.md,mandates,policy} trial/\n  tribune law backtest --with trial/ --since 30d"
 )]
 pub(crate) struct BacktestArgs {
-    /// The law to try: a folder laid out like a home. Texts it lacks are the built-in ones, not those of the home.
+    /// The law to try: a folder with the layout of a home. Missing files are replaced by the built-in ones, not by
+    /// those of the home.
     #[arg(long, value_name = "DIR")]
     with: PathBuf,
-    /// Only calls since then: 2030-01-31T18:00:00Z, 2030-01-31, or 30d for the last thirty days.
+    /// Only calls since a time: 2030-01-31T18:00:00Z, 2030-01-31, or 30d for the last thirty days.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
 }
 
 pub(super) fn run(args: &BacktestArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
     let candidate = load(Some(&args.with), home)?;
-    let since = args.since.as_deref().map(times::past).transpose()?;
-    tell_missing(&args.with, &candidate, home, output);
+    let since = args.since.as_deref().map(times::parse_past).transpose()?;
+    warn_missing_mandates(&args.with, &candidate, home, output);
     let reader = Reader::open(home)?;
-    let mut calls = Calls::new(&reader, since)?;
+    let mut calls = RecordedCalls::new(&reader, since)?;
     let result = backtest(&candidate, calls.by_ref());
     calls.end()?;
     let value = json!({ "hash": candidate.hash(), "since": since, "backtest": result, "unreadable": calls.unreadable });
@@ -59,8 +60,8 @@ pub(super) fn run(args: &BacktestArgs, home: &Home, output: &mut Output) -> Resu
     Ok(Outcome::Done)
 }
 
-/// A mandate that the folder lacks would deny every call under it, which is seldom what is to be tried.
-fn tell_missing(dir: &Path, candidate: &Constitution, home: &Home, output: &Output) {
+/// Warns about mandates that the folder lacks: every call under them would count as denied.
+fn warn_missing_mandates(dir: &Path, candidate: &Constitution, home: &Home, output: &Output) {
     let Ok(present) = law::load(home.root()) else { return };
     let missing: Vec<&str> = present
         .mandates()
@@ -69,16 +70,16 @@ fn tell_missing(dir: &Path, candidate: &Constitution, home: &Home, output: &Outp
         .filter(|name| candidate.mandate(name).is_none())
         .collect();
     if !missing.is_empty() {
-        output.aside(&format!(
-            "`{}` lacks mandates of this home ({}): calls under them count as denied; copy mandates/ there if that is not meant",
+        output.notice(&format!(
+            "`{}` lacks mandates of this home ({}): calls under them count as denied; copy mandates/ there if you do not want that",
             dir.display(),
             clean(&missing.join(", "))
         ));
     }
 }
 
-/// What was decided since a time, with what it was made from, as the backtest takes it.
-struct Calls<'a> {
+/// The recorded facts and verdicts since a time.
+struct RecordedCalls<'a> {
     verdicts: Verdicts<'a>,
     progress: Progress,
     since: Option<Timestamp>,
@@ -86,19 +87,19 @@ struct Calls<'a> {
     failed: Option<StoreError>,
 }
 
-impl<'a> Calls<'a> {
+impl<'a> RecordedCalls<'a> {
     fn new(reader: &'a Reader, since: Option<Timestamp>) -> Result<Self, CliError> {
         let progress = Progress::new("deciding", reader.size()?);
         Ok(Self { verdicts: Verdicts::from(reader, 0), progress, since, unreadable: 0, failed: None })
     }
 
-    /// Says whether all were read.
+    /// Returns the error that stopped the iteration, if there was one.
     fn end(&mut self) -> Result<(), CliError> {
         self.failed.take().map_or(Ok(()), |error| Err(error.into()))
     }
 }
 
-impl Iterator for Calls<'_> {
+impl Iterator for RecordedCalls<'_> {
     type Item = (Facts, Verdict);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -110,7 +111,7 @@ impl Iterator for Calls<'_> {
                     return None;
                 }
             };
-            self.progress.tell(stored.index);
+            self.progress.set(stored.index);
             if self.since.is_some_and(|since| stored.entry.timestamp < since) {
                 continue;
             }
@@ -122,7 +123,7 @@ impl Iterator for Calls<'_> {
     }
 }
 
-/// What a law would change, for people.
+/// The differences, as text.
 pub(super) fn text(result: &Backtest, paint: Paint) -> String {
     let mut lines = vec![format!(
         "{} decided again, {} as before",

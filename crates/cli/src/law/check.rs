@@ -1,4 +1,4 @@
-//! `tribune law check` and `tribune law test`: what is wrong with a law, and whether its rules do what they say.
+//! `tribune law check` finds mistakes in a law; `tribune law test` runs the examples of its rules.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use tribune_host::registry::Roster;
 use tribune_host::run::RUN_AGENT;
 use tribune_host::{Home, tools};
 
-use super::{count, line, texts};
+use super::{line, texts};
 use crate::error::{CliError, Outcome};
-use crate::output::{Output, Paint, clean};
+use crate::output::{Output, Paint, clean, count};
 
-/// The agents of a home.
+/// The roster file.
 const ROSTER: &str = "data/agent-roster.jsonl";
 
 pub(super) fn check(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
@@ -20,15 +20,15 @@ pub(super) fn check(dir: Option<&Path>, home: &Home, output: &mut Output) -> Res
     let mut findings = tribune_constitution::check(&texts, &tools::NAMES);
     let law = Constitution::new(texts, &tools::NAMES).ok();
     if let Some(law) = &law {
-        findings.extend(of_agents(law, home));
+        findings.extend(unknown_agent_findings(law, home));
         findings.sort();
     }
     let hash = law.map(|law| law.hash().to_string());
-    say(&findings, hash.as_deref(), dir.unwrap_or(home.root()), output)
+    print_findings(&findings, hash.as_deref(), dir.unwrap_or(home.root()), output)
 }
 
-/// Rules for agents that the home does not know, if it has a roster that can be read.
-fn of_agents(law: &Constitution, home: &Home) -> Vec<Finding> {
+/// Findings about rules for agents that are not in the roster, if the roster can be read.
+fn unknown_agent_findings(law: &Constitution, home: &Home) -> Vec<Finding> {
     let roster = Roster::load(&home.root().join(ROSTER)).unwrap_or_default();
     if roster.is_empty() {
         return Vec::new();
@@ -38,7 +38,7 @@ fn of_agents(law: &Constitution, home: &Home) -> Vec<Finding> {
     check_agents(law, &agents)
 }
 
-fn say(
+fn print_findings(
     findings: &[Finding],
     hash: Option<&str>,
     folder: &Path,
@@ -79,8 +79,10 @@ pub(super) fn test(dir: Option<&Path>, home: &Home, output: &mut Output) -> Resu
     let folder = dir.unwrap_or(home.root());
     let law = match Constitution::new(texts.clone(), &tools::NAMES) {
         Ok(law) => law,
-        // Nothing can be tried before it can be read.
-        Err(_) => return say(&tribune_constitution::check(&texts, &tools::NAMES), None, folder, output),
+        // A law that cannot be read cannot be tested.
+        Err(_) => {
+            return print_findings(&tribune_constitution::check(&texts, &tools::NAMES), None, folder, output);
+        }
     };
     let tested = law.test();
     let failed = tested.iter().filter(|tested| !tested.passed()).count() as u64;
@@ -93,7 +95,7 @@ pub(super) fn test(dir: Option<&Path>, home: &Home, output: &mut Output) -> Resu
             let all = tested.len() as u64;
             lines.push(match (all, failed) {
                 (0, _) => {
-                    "no rule carries an example: `tribune law test --help` shows how to write one".to_owned()
+                    "no rule has an example: `tribune law test --help` shows how to write one".to_owned()
                 }
                 (_, 0) => format!("{}: {}", paint.good("passed"), count(all, "example", "examples")),
                 _ => format!("{}: {failed} of {}", paint.bad("FAILED"), count(all, "example", "examples")),

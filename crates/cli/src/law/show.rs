@@ -1,4 +1,4 @@
-//! `tribune law show`: what is in a law.
+//! `tribune law show`: prints the contents of a law.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub(super) fn run(dir: Option<&Path>, home: &Home, output: &mut Output) -> Resul
     if dir.is_none() && daemon::is_running(home).is_some() {
         let status = daemon::ask(home, "daemon.status", &json!({}))?;
         if status["constitution_hash"] != json!(law.hash()) {
-            output.aside("the running daemon began with another law: restart it to put this one in force");
+            output.notice("the running daemon uses another law: restart it to put this one in force");
         }
     }
     Ok(Outcome::Done)

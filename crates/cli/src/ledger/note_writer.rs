@@ -1,4 +1,4 @@
-//! What writes notes: the daemon if one runs in the home, or else this process, which then holds the home itself.
+//! Writes notes: through the daemon if one runs, otherwise directly, with the lock on the home.
 
 use std::time::{Duration, Instant};
 
@@ -9,92 +9,99 @@ use tribune_host::store::{Beginning, Reader};
 use tribune_host::{Clock as _, Home, LedgerWriter, Store, SystemClock};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 
-use super::note::Note;
+use super::note::NoteTarget;
 use crate::daemon;
 use crate::error::CliError;
 use crate::output::Output;
 
-/// A connection that was silent for longer is replaced before it is used: the daemon closes silent ones, at the least
-/// after five seconds, and what is sent to one that just closed may or may not have been heard.
-const FRESH: Duration = Duration::from_secs(2);
+/// The longest silence after which a connection is used again. The daemon closes silent connections, after five seconds
+/// at the earliest, and a request on a connection that is just being closed may or may not have been handled.
+const MAX_IDLE: Duration = Duration::from_secs(2);
 
-/// Where notes go in their entity's history.
+/// The parents of notes.
 #[derive(Debug)]
-pub(super) enum Place {
-    /// They follow from these entries, or from none.
+pub(super) enum NoteParents {
+    /// These entries, or none.
     After(Vec<Cid>),
-    /// They follow from the entity's newest entry, if it has one.
+    /// The entity's newest entry, if there is one.
     AfterHead,
 }
 
-/// A note that is durable.
+/// A durable note.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct WrittenNote {
     pub(super) index: u64,
     pub(super) cid: String,
     pub(super) seq: u64,
 }
 
 #[derive(Debug)]
-pub(super) enum Pen {
-    Own(Own),
-    Daemon(Box<Line>),
+pub(super) enum NoteWriter {
+    Direct(DirectWriter),
+    Daemon(Box<DaemonWriter>),
 }
 
-/// The store, held by this process.
+/// Writes to the store itself.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct DirectWriter {
     home: Home,
     writer: LedgerWriter,
     _store: Store,
 }
 
-/// The line to a daemon.
+/// Sends notes to the daemon.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct DaemonWriter {
     home: Home,
     runtime: Runtime,
     client: Option<Client>,
     used: Instant,
 }
 
-impl Pen {
+impl NoteWriter {
     pub(super) fn open(home: &Home, output: &Output) -> Result<Self, CliError> {
         let home = home.clone();
         if daemon::is_running(&home).is_some() {
-            let line = Line { home, runtime: daemon::runtime()?, client: None, used: Instant::now() };
-            return Ok(Self::Daemon(Box::new(line)));
+            let daemon =
+                DaemonWriter { home, runtime: daemon::runtime()?, client: None, used: Instant::now() };
+            return Ok(Self::Daemon(Box::new(daemon)));
         }
         let store = Store::open(&home, &SystemClock)?;
         if store.beginning() == Beginning::Began {
             let key = Reader::open(&home)?.key_in_force()?;
-            output.aside(&format!("a new log begins in {}\nits public key: {key}", home.root().display()));
+            output
+                .notice(&format!("started a new ledger in {}\nits public key: {key}", home.root().display()));
         }
-        Ok(Self::Own(Own { home, writer: store.writer()?, _store: store }))
+        Ok(Self::Direct(DirectWriter { home, writer: store.writer()?, _store: store }))
     }
 
-    /// Writes notes; they are durable when this returns.
+    /// Writes notes. They are durable when it returns.
     pub(super) fn write(
         &mut self,
-        note: &Note,
+        note: &NoteTarget,
         texts: &[String],
-        place: &Place,
-    ) -> Result<Vec<Written>, CliError> {
+        placement: &NoteParents,
+    ) -> Result<Vec<WrittenNote>, CliError> {
         match self {
-            Self::Own(own) => own.write(note, texts, place),
-            Self::Daemon(line) => {
-                let answer = line.ask(&params(note, texts, place))?;
+            Self::Direct(direct) => direct.write(note, texts, placement),
+            Self::Daemon(daemon) => {
+                let answer = daemon.append(&params(note, texts, placement))?;
                 read(&answer).ok_or(CliError::Daemon(ClientError::Garbled))
             }
         }
     }
 }
 
-impl Own {
-    fn write(&self, note: &Note, texts: &[String], place: &Place) -> Result<Vec<Written>, CliError> {
-        let parents = match place {
-            Place::After(parents) => parents.clone(),
-            Place::AfterHead => {
+impl DirectWriter {
+    fn write(
+        &self,
+        note: &NoteTarget,
+        texts: &[String],
+        placement: &NoteParents,
+    ) -> Result<Vec<WrittenNote>, CliError> {
+        let parents = match placement {
+            NoteParents::After(parents) => parents.clone(),
+            NoteParents::AfterHead => {
                 Reader::open(&self.home)?.head(&note.entity)?.map(|head| head.entry.cid).into_iter().collect()
             }
         };
@@ -102,16 +109,16 @@ impl Own {
         let receipt = self.writer.submit_blocking(&drafts)?;
         let appended = self.writer.wait_blocking(receipt)?.into_iter();
         Ok(appended
-            .map(|entry| Written { index: entry.index, cid: entry.cid.to_string(), seq: entry.seq })
+            .map(|entry| WrittenNote { index: entry.index, cid: entry.cid.to_string(), seq: entry.seq })
             .collect())
     }
 }
 
-impl Line {
-    fn ask(&mut self, params: &Value) -> Result<Value, CliError> {
+impl DaemonWriter {
+    fn append(&mut self, params: &Value) -> Result<Value, CliError> {
         let Self { home, runtime, client, used } = self;
         let answer = runtime.block_on(async {
-            let mut connection = match client.take().filter(|_| used.elapsed() < FRESH) {
+            let mut connection = match client.take().filter(|_| used.elapsed() < MAX_IDLE) {
                 Some(connection) => connection,
                 None => daemon::connect(home).await?,
             };
@@ -124,7 +131,7 @@ impl Line {
     }
 }
 
-fn draft(note: &Note, text: &str, parents: Vec<Cid>) -> Draft {
+fn draft(note: &NoteTarget, text: &str, parents: Vec<Cid>) -> Draft {
     Draft {
         entity_id: note.entity.clone(),
         target: note.entity.clone(),
@@ -140,17 +147,17 @@ fn draft(note: &Note, text: &str, parents: Vec<Cid>) -> Draft {
     }
 }
 
-fn params(note: &Note, texts: &[String], place: &Place) -> Value {
-    let (parents, after_head) = match place {
-        Place::After(parents) => (parents.iter().map(ToString::to_string).collect(), false),
-        Place::AfterHead => (Vec::new(), true),
+fn params(note: &NoteTarget, texts: &[String], placement: &NoteParents) -> Value {
+    let (parents, after_head) = match placement {
+        NoteParents::After(parents) => (parents.iter().map(ToString::to_string).collect(), false),
+        NoteParents::AfterHead => (Vec::new(), true),
     };
     json!({ "texts": texts, "entity": note.entity, "tags": note.tags, "parents": parents, "after_head": after_head })
 }
 
-fn read(answer: &Value) -> Option<Vec<Written>> {
+fn read(answer: &Value) -> Option<Vec<WrittenNote>> {
     let written = |entry: &Value| {
-        Some(Written {
+        Some(WrittenNote {
             index: entry["index"].as_u64()?,
             cid: entry["cid"].as_str()?.to_owned(),
             seq: entry["seq"].as_u64()?,

@@ -1,4 +1,4 @@
-//! `tribune ledger prove`: evidence small enough to mail.
+//! `tribune ledger prove`: inclusion and consistency proofs.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,9 @@ pub(super) fn consistency(
 ) -> Result<(), CliError> {
     let (checkpoint, size) = newest(reader)?;
     if since == 0 {
-        return Err(CliError::Input("every log grew out of the empty one: name a size from 1".to_owned()));
+        return Err(CliError::Input(
+            "every ledger extends the empty one: name a size of at least 1".to_owned(),
+        ));
     }
     let path = prove::consistency(reader, since, size).map_err(failed)?;
     let old_root = prove::root_at(reader, since).map_err(failed)?;
@@ -64,7 +66,7 @@ fn failed(error: ProveError<tribune_host::StoreError>) -> CliError {
     match error {
         ProveError::Tiles(error) => error.into(),
         ProveError::ShortTile(_) => {
-            CliError::Tree(format!("{error}: `tribune ledger rebuild` makes the tree anew"))
+            CliError::Tree(format!("{error}: rebuild the tree with `tribune ledger rebuild`"))
         }
         ProveError::NoSuchEntry { .. } | ProveError::Shrunk { .. } => CliError::Input(error.to_string()),
     }

@@ -1,4 +1,4 @@
-//! `tribune ledger verify`: two verdicts, for people and for exit codes.
+//! `tribune ledger verify`: reports integrity and completeness, as text and as exit codes.
 
 use std::path::{Path, PathBuf};
 
@@ -17,11 +17,11 @@ use crate::error::{CliError, Outcome};
 use crate::output::{Output, Paint, clean};
 use crate::progress::Progress;
 
-/// Where the key that everything rests on came from.
+/// Where the trusted key came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeySource {
     Given,
-    /// It lay beside the log, so it shows only that the log agrees with itself.
+    /// It was next to the ledger, so it only shows that the ledger agrees with itself.
     BesideTheLog,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn run(
     let held = checkpoints.iter().map(|path| read_held(path)).collect::<Result<Vec<_>, _>>()?;
     match path {
         Some(path) if path.is_file() && !held.is_empty() => Err(CliError::Input(format!(
-            "--checkpoint goes with a home or an export; `{}` is a single proof, which brings its own",
+            "--checkpoint goes with a home or an export; `{}` is a proof file, which has its own",
             path.display()
         ))),
         Some(path) if path.is_file() => verify_proof(path, given.as_ref(), output),
@@ -63,14 +63,14 @@ fn verify_home(
         Ok((report, key, source, waiting)) => {
             if waiting > 0 {
                 let what = format!(
-                    "{waiting} records are in the daybook and not in the log yet: see what `tribune doctor` says of the disk, and start tribune"
+                    "{waiting} records are in the write-ahead log and not in the ledger yet: check the disk with `tribune doctor`, then start the daemon"
                 );
-                output.aside(&what);
+                output.notice(&what);
             }
-            say(&report, &key, source, output)
+            print_report(&report, &key, source, output)
         }
-        // A database that cannot be read is a verdict here, not a failure to reach one.
-        Err(StoreError::Damaged { what, .. }) => say_unreadable(&what, output),
+        // A damaged database is a verdict, not an error.
+        Err(StoreError::Damaged { what, .. }) => print_unreadable(&what, output),
         Err(error) => Err(error.into()),
     }
 }
@@ -91,7 +91,7 @@ fn check_home(
         }
     };
     let mut progress = Progress::new("verifying", reader.size()?);
-    let report = audit::verify_home(&reader, &key, held, &mut |done| progress.tell(done))?;
+    let report = audit::verify_home(&reader, &key, held, &mut |done| progress.set(done))?;
     Ok((report, key, source, waiting))
 }
 
@@ -114,12 +114,12 @@ fn verify_export(
         }
     };
     let mut progress = Progress::new("verifying", 0);
-    let report = audit::verify_export(folder, &key, held, &mut |done| progress.tell(done));
+    let report = audit::verify_export(folder, &key, held, &mut |done| progress.set(done));
     drop(progress);
-    say(&report.map_err(CliError::file(folder.join(export::ENTRIES)))?, &key, source, output)
+    print_report(&report.map_err(CliError::file(folder.join(export::ENTRIES)))?, &key, source, output)
 }
 
-/// A key from its text or from a file.
+/// Reads a key from its text or from a file.
 fn read_key(key: &str) -> Result<VerifierKey, CliError> {
     let text = match Path::new(key) {
         path if path.is_file() => read_small(path).map_err(CliError::file(path))?,
@@ -135,7 +135,7 @@ fn read_held(path: &Path) -> Result<HeldCheckpoint, CliError> {
     Ok(HeldCheckpoint { label: path.display().to_string(), note })
 }
 
-fn say(
+fn print_report(
     report: &Report,
     key: &VerifierKey,
     source: KeySource,
@@ -153,7 +153,7 @@ fn text(report: &Report, key: &VerifierKey, source: KeySource, paint: Paint) -> 
     let entries = report.entries;
     let mut lines = vec![match &report.integrity {
         Integrity::Sound => {
-            format!("integrity: {}, {entries} entries are what was logged", paint.good("sound"))
+            format!("integrity: {}, {entries} entries are what was recorded", paint.good("sound"))
         }
         Integrity::Broken(_) => format!("integrity: {}", paint.bad("BROKEN")),
     }];
@@ -171,7 +171,7 @@ fn text(report: &Report, key: &VerifierKey, source: KeySource, paint: Paint) -> 
             ));
         }
         Completeness::NotChecked => lines.push(format!(
-            "completeness: {}, because no checkpoint from elsewhere was given (--checkpoint)",
+            "completeness: {}, because no checkpoint was given (--checkpoint)",
             paint.unsure("not checked")
         )),
         Completeness::Failed(gaps) => {
@@ -185,7 +185,7 @@ fn text(report: &Report, key: &VerifierKey, source: KeySource, paint: Paint) -> 
             format!(
                 "key: {key}\n  {}",
                 paint.unsure(
-                    "it lay beside the log; only a key you got elsewhere (--key) shows whose log this is"
+                    "this key was next to the ledger; only a key from elsewhere (--key) shows whose ledger this is"
                 )
             )
         }
@@ -226,7 +226,7 @@ fn value(report: &Report, key: &VerifierKey, source: KeySource) -> Value {
     })
 }
 
-fn say_unreadable(what: &str, output: &mut Output) -> Result<Outcome, CliError> {
+fn print_unreadable(what: &str, output: &mut Output) -> Result<Outcome, CliError> {
     let finding = clean(&format!("tribune.db: {what}"));
     let value = json!({ "integrity": { "verdict": "broken", "findings": [{ "index": null, "cid": null, "what": finding }] } });
     output.verdict(|paint| format!("integrity: {}\n  {finding}", paint.bad("BROKEN")), &value)?;
@@ -236,11 +236,11 @@ fn say_unreadable(what: &str, output: &mut Output) -> Result<Outcome, CliError> 
 fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> Result<Outcome, CliError> {
     let Some(key) = key else {
         return Err(CliError::Input(
-            "a proof file proves nothing without the log's public key: give it with --key".to_owned(),
+            "a proof file proves nothing without the ledger's public key: give it with --key".to_owned(),
         ));
     };
     let file = std::fs::metadata(path).and_then(|found| {
-        // An entry, its base64, a path and a checkpoint stay below this.
+        // An entry, its base64 form, a path and a checkpoint stay below this size.
         if found.len() > 1 << 20 {
             Err(std::io::ErrorKind::FileTooLarge.into())
         } else {
@@ -252,7 +252,7 @@ fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> 
         ConsistencyProof::parse(&text).and_then(|proof| {
             let newer = proof.check(key)?;
             let sentence = format!(
-                "the log of {} entries grew out of the log of {} with root {}; compare that root with the checkpoint you kept",
+                "the ledger of {} entries extends the ledger of {} with root {}; compare that root with the checkpoint that you kept",
                 newer.size, proof.old_size, proof.old_root
             );
             Ok((sentence, json!({ "old_size": proof.old_size, "old_root": proof.old_root.to_string(), "size": newer.size })))
@@ -261,7 +261,7 @@ fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> 
         ProofBundle::parse(&text).and_then(|bundle| {
             let (entry, checkpoint) = bundle.check(key)?;
             let sentence = format!(
-                "entry {} ({}) is in the log of {} entries",
+                "entry {} ({}) is in the ledger of {} entries",
                 bundle.index, entry.cid, checkpoint.size
             );
             Ok((sentence, json!({ "index": bundle.index, "cid": entry.cid, "size": checkpoint.size })))
@@ -279,7 +279,7 @@ fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> 
             let foreign =
                 matches!(error, BundleError::Checkpoint(CheckpointError::Note(NoteError::NotSigned(_))));
             let hint =
-                if foreign { "; if the log's key was changed since, it takes the newer one" } else { "" };
+                if foreign { "; if the ledger's key was replaced since, use the newer one" } else { "" };
             let error = format!("{error}{hint}");
             let value = json!({ "proof": "broken", "what": error });
             output.verdict(|paint| format!("proof: {}: {}", paint.bad("BROKEN"), clean(&error)), &value)?;

@@ -1,4 +1,4 @@
-//! What was asked for, and what the daemon gave for it.
+//! The request for a run, and the daemon's answer.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use super::{RunArgs, WorkspaceMode};
 use crate::error::CliError;
 
-/// What was asked for, checked as far as it can be here.
-pub(super) struct Order {
+/// The request, checked as far as this process can.
+pub(super) struct RunSpec {
     pub(super) command: Vec<String>,
     pub(super) folder: PathBuf,
-    /// Where in the folder to begin.
+    /// The working folder, relative to the project.
     pub(super) within: PathBuf,
     pub(super) read: Vec<PathBuf>,
     pub(super) mode: WorkspaceMode,
@@ -23,12 +23,12 @@ pub(super) struct Order {
     net: Vec<String>,
 }
 
-impl Order {
-    pub(super) fn of(args: &RunArgs) -> Result<Self, CliError> {
+impl RunSpec {
+    pub(super) fn from_args(args: &RunArgs) -> Result<Self, CliError> {
         let here = std::env::current_dir().map_err(CliError::System)?;
-        let folder = one_name(args.rw.as_deref().unwrap_or(&here))?;
-        let within = one_name(&here)?.strip_prefix(&folder).map(Path::to_owned).unwrap_or_default();
-        let read = args.ro.iter().map(|path| one_name(path)).collect::<Result<_, _>>()?;
+        let folder = canonical_path(args.rw.as_deref().unwrap_or(&here))?;
+        let within = canonical_path(&here)?.strip_prefix(&folder).map(Path::to_owned).unwrap_or_default();
+        let read = args.ro.iter().map(|path| canonical_path(path)).collect::<Result<_, _>>()?;
         for net in &args.net {
             tribune_host::run::parse_net(net).map_err(|error| CliError::Input(error.to_string()))?;
         }
@@ -38,7 +38,9 @@ impl Order {
                 Some((name, value)) => (name, value.to_owned()),
                 None => {
                     let nothing = || {
-                        CliError::Input(format!("there is no variable `{variable}` here: give it a value"))
+                        CliError::Input(format!(
+                            "the environment has no variable `{variable}`: give it a value"
+                        ))
                     };
                     (variable.as_str(), std::env::var(variable).map_err(|_| nothing())?)
                 }
@@ -57,20 +59,20 @@ impl Order {
     }
 }
 
-/// The one name of something that is there.
-pub(super) fn one_name(path: &Path) -> Result<PathBuf, CliError> {
+/// The canonical path of an existing file or folder.
+pub(super) fn canonical_path(path: &Path) -> Result<PathBuf, CliError> {
     let found = std::fs::canonicalize(path).map_err(|error| {
-        CliError::Input(format!("`{}` cannot be used ({error}): name a folder that is there", path.display()))
+        CliError::Input(format!("`{}` cannot be used ({error}): name an existing folder", path.display()))
     })?;
     match found.to_str() {
         Some(_) => Ok(found),
-        None => Err(CliError::Input(format!("`{}` is no text: rename it", path.display()))),
+        None => Err(CliError::Input(format!("the path `{}` is not UTF-8: rename it", path.display()))),
     }
 }
 
-/// What the daemon gave.
+/// The daemon's answer: what the run may use.
 #[derive(Debug, Deserialize)]
-pub(super) struct Opened {
+pub(super) struct OpenedRun {
     pub(super) id: String,
     pub(super) session_key: String,
     pub(super) folder: PathBuf,
@@ -86,14 +88,14 @@ pub(super) struct Opened {
     pub(super) env: BTreeMap<String, String>,
 }
 
-impl Opened {
+impl OpenedRun {
     pub(super) fn read(answer: Value) -> Result<Self, CliError> {
         serde_json::from_value(answer).map_err(|_| {
-            CliError::Input("the daemon is of another version: `tribune down`, and try again".to_owned())
+            CliError::Input("the daemon has another version: run `tribune down`, then try again".to_owned())
         })
     }
 
-    /// Keeps the layer from being landed or discarded while this is held.
+    /// Takes the lock that keeps the overlay from being landed or discarded.
     pub(super) fn take_lock(&self) -> Result<Option<File>, CliError> {
         let lock = |path: &PathBuf| tribune_host::workspace::lock(path).map_err(CliError::file(path));
         self.lock.as_ref().map(lock).transpose()

@@ -1,4 +1,4 @@
-//! From the start of what runs to its end: signals are passed on, questions told, its changes counted.
+//! Supervises a run: forwards signals, prints approvals, enforces the quota.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,126 +14,129 @@ use tribune_host::quota::Quota;
 use tribune_sandbox::Child;
 
 use super::signals::Signals;
-use super::terminal::Seat;
+use super::terminal::Stdio;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::pending_approvals::Questions;
+use crate::pending_approvals::PendingApprovals;
 
-/// Between two looks for questions, which keep the connection alive too.
-const GLANCE: Duration = Duration::from_secs(1);
+/// Interval between requests for pending approvals, which also keep the connection alive.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long is waited for an answer of the daemon at a time; meanwhile nothing else is heard.
-const ANSWER: Duration = Duration::from_secs(2);
+/// How long one answer of the daemon may take; meanwhile signals are not handled.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a program that was told to end has for it.
+/// Time for the program to end after a signal that asks it to.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How it ended.
+/// How the run ended.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum RunEnd {
     Exit(Exit),
-    /// Tribune ended it, and why.
+    /// Tribune ended it because of the quota; the reason.
     OverQuota(String),
 }
 
-/// Everything that is at hand while something runs.
-pub(super) struct Company<'a> {
+/// A running command with everything that its supervision needs.
+pub(super) struct Supervisor<'a> {
     pub(super) child: Child,
-    /// None when the daemon is gone: what runs goes on without a way out.
+    /// `None` if the daemon is gone: the command goes on without network access.
     pub(super) client: Option<Client>,
-    /// Heard since before it ran.
+    /// Registered before the command started.
     pub(super) signals: Signals,
-    pub(super) questions: Questions,
-    /// None where nothing can be changed.
+    pub(super) pending: PendingApprovals,
+    /// `None` if the command can change nothing.
     pub(super) quota: Option<Quota>,
     pub(super) output: &'a Output,
 }
 
-impl Company<'_> {
-    pub(super) async fn stay(mut self, seat: &mut Seat) -> Result<(Ended, Option<Client>), CliError> {
-        let over = watched(self.child.as_fd().try_clone_to_owned().map_err(CliError::System)?);
-        let over = over.map_err(CliError::System)?;
-        let mut glance = tokio::time::interval(GLANCE);
-        glance.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut vanished = seat.vanished();
+impl Supervisor<'_> {
+    pub(super) async fn run_to_end(
+        mut self,
+        stdio: &mut Stdio,
+    ) -> Result<(RunEnd, Option<Client>), CliError> {
+        let process = readable_when_ended(self.child.as_fd().try_clone_to_owned().map_err(CliError::System)?);
+        let process = process.map_err(CliError::System)?;
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut hangup = stdio.hangup();
         let mut deadline: Option<Instant> = None;
-        let mut too_much = None;
+        let mut over_quota = None;
         loop {
-            let late = async {
+            let past_deadline = async {
                 match deadline {
                     Some(deadline) => tokio::time::sleep_until(deadline).await,
                     None => std::future::pending().await,
                 }
             };
-            let vanishing = async {
-                match &mut vanished {
-                    Some(vanished) => drop(vanished.await),
+            let hanging_up = async {
+                match &mut hangup {
+                    Some(hangup) => drop(hangup.await),
                     None => std::future::pending().await,
                 }
             };
-            let counting = async {
+            let quota_check = async {
                 match &mut self.quota {
                     Some(quota) => quota.exceeded().await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                _ = over.readable() => break,
+                _ = process.readable() => break,
                 signal = self.signals.next() => {
                     if signal == Signal::WINCH {
-                        seat.resize();
+                        stdio.resize();
                     }
                     if [Signal::TERM, Signal::HUP].contains(&signal) {
                         deadline.get_or_insert(Instant::now() + GRACE);
                     }
-                    // One that just ended takes none.
+                    // A process that has just ended accepts none.
                     let _ = self.child.signal(signal);
                 }
-                () = vanishing => {
-                    vanished = None;
+                () = hanging_up => {
+                    hangup = None;
                     deadline.get_or_insert(Instant::now() + GRACE);
                     let _ = self.child.signal(Signal::HUP);
                 }
-                () = late => {
+                () = past_deadline => {
                     self.child.kill();
                     deadline = None;
                 }
-                why = counting => if let Some(why) = why {
+                why = quota_check => if let Some(why) = why {
                     self.child.kill();
-                    too_much = Some(why);
+                    over_quota = Some(why);
                     self.quota = None;
                 },
-                _ = glance.tick() => self.look(seat).await,
+                _ = poll.tick() => self.check_daemon(stdio).await,
             }
         }
         let exit = self.child.wait().map_err(CliError::System)?;
-        let ended = too_much.map_or(Ended::Exit(exit), Ended::OverQuota);
+        let ended = over_quota.map_or(RunEnd::Exit(exit), RunEnd::OverQuota);
         Ok((ended, self.client))
     }
 
-    /// Looks for questions, and whether the daemon is still there.
-    async fn look(&mut self, seat: &Seat) {
+    /// Prints new approvals, and checks whether the daemon still runs.
+    async fn check_daemon(&mut self, stdio: &Stdio) {
         let Some(client) = &mut self.client else { return };
-        // On a terminal that belongs to what runs, nobody else writes.
-        let is_quiet = seat.is_terminal();
-        let looked = if is_quiet {
+        // The terminal belongs to the command, so nothing is written to it.
+        let is_quiet = stdio.is_terminal();
+        let checked = if is_quiet {
             let nothing = serde_json::json!({});
-            timeout(ANSWER, async { client.call("auth.whoami", &nothing).await.map(drop) }).await
+            timeout(ANSWER_TIMEOUT, async { client.call("auth.whoami", &nothing).await.map(drop) }).await
         } else {
-            timeout(ANSWER, self.questions.look(client, self.output)).await
+            timeout(ANSWER_TIMEOUT, self.pending.print_new(client, self.output)).await
         };
-        // One that is slow, or does not want to answer, is there.
-        let is_gone = matches!(&looked, Ok(Err(error)) if error.code().is_none());
+        // A timeout or an error answer means that the daemon runs.
+        let is_gone = matches!(&checked, Ok(Err(error)) if error.code().is_none());
         if is_gone {
             self.client = None;
             if !is_quiet {
-                self.output.aside("tribune: the daemon is gone; what runs goes on without a way out");
+                self.output.notice("tribune: the daemon is gone; the command goes on without network access");
             }
         }
     }
 }
 
-fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+fn readable_when_ended(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     #[expect(
         deprecated,
         reason = "sound for an `OwnedFd`, which is open for as long as it lives; the other is unsafe"
