@@ -17,7 +17,7 @@ use tribune_client::acp::{self, Receiving, Sending};
 use tribune_host::Home;
 
 use self::lines::InputLine;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::hints::next_command;
 use crate::output::Output;
 use crate::{daemon, detach};
@@ -54,7 +54,7 @@ pub(crate) struct AcpArgs {
     session: Option<SessionKey>,
 }
 
-pub(crate) fn run(args: &AcpArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(args: &AcpArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let connected = daemon::runtime()?.block_on(async {
         match connect_or_start(args, home, output).await {
             Ok((sending, receiving)) => {
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &AcpArgs, home: &Home, output: &mut Output) -> Result<Ou
             }
         }
     });
-    connected.map(|()| Outcome::Done)
+    connected.map(|()| CommandOutcome::Done)
 }
 
 /// Connects to the daemon of this home, and starts one if none runs.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tribune_agents::{AgentId, SessionKey};
 use tribune_client::{Client, ClientError, Incoming};
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean};
 
 /// The message of the plain turn.
@@ -34,7 +34,7 @@ pub(crate) async fn run(
     client: &mut Client,
     args: &TestArgs,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let mut tested =
         client.call("agent.test", &json!({ "agent_id": args.id, "clear_mark": args.clear_mark })).await?;
     let is_held = tested["outcome"] != "not_stopped" && tested["mark"].is_null();
@@ -53,7 +53,7 @@ pub(crate) async fn run(
     // It cannot be tested, and the operator's confirmation was recorded.
     let is_cleared_on_word = is_cleared_untested(&tested)
         && steps(&tested).filter(|step| step["step"] == ANSWERED).all(|step| step["ok"] == true);
-    Ok(if is_good || is_cleared_on_word { Outcome::Done } else { Outcome::Failed })
+    Ok(if is_good || is_cleared_on_word { CommandOutcome::Done } else { CommandOutcome::Failed })
 }
 
 /// Has the agent answer a question in a session that is closed afterwards.

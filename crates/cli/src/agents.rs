@@ -17,7 +17,7 @@ use tribune_host::{Home, Reader, law};
 
 use crate::agent_test::{self, TestArgs};
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::hints::next_command;
 use crate::install::{self, InstallArgs};
 use crate::output::{Output, Paint, cell, clean, table};
@@ -39,7 +39,7 @@ pub(crate) enum AgentsCommand {
     #[command(
         after_help = "Examples:\n  tribune agents add writer\n  tribune agents add writer --name Writer --mandate default --standing\n  tribune agents add thinker --model moonshot:kimi-k1-128k\n  tribune agents add coder --profile claude --model anthropic:claude-sonnet-5 --mandate dev"
     )]
-    Add(AddArgs),
+    Add(AddAgentArgs),
     /// Install the program of a CLI agent, as its profile names it.
     ///
     /// npm of this machine installs the exact version that the profile names into programs/ in the home folder. Package
@@ -76,7 +76,7 @@ pub(crate) enum AgentsCommand {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AddArgs {
+pub(crate) struct AddAgentArgs {
     /// Its permanent id: lowercase letters, digits, `-` and `_`.
     id: String,
     /// A display name.
@@ -108,11 +108,17 @@ pub(crate) struct AddArgs {
     pubkey: Option<String>,
 }
 
-pub(crate) fn run(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    command: AgentsCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     daemon::runtime()?.block_on(async {
         match daemon::connect(home).await {
             Ok(client) => over_rpc(client, command, home, output).await,
-            Err(CliError::NoDaemon(_)) => without_daemon(command, home, output).await.map(|()| Outcome::Done),
+            Err(CliError::NoDaemon(_)) => {
+                without_daemon(command, home, output).await.map(|()| CommandOutcome::Done)
+            }
             Err(error) => Err(error),
         }
     })
@@ -123,8 +129,8 @@ async fn over_rpc(
     command: AgentsCommand,
     home: &Home,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
-    let mut outcome = Outcome::Done;
+) -> Result<CommandOutcome, CliError> {
+    let mut outcome = CommandOutcome::Done;
     match command {
         AgentsCommand::List => {
             let agents = client.call("agent.list", &json!({})).await?;
@@ -135,7 +141,7 @@ async fn over_rpc(
             show(&agents, &id, output)?;
         }
         AgentsCommand::Add(add) => {
-            let AddArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
+            let AddAgentArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
             let mode = mode.map(Asking::as_str);
             let params = json!({
                 "agent_id": id, "name": name, "backend": backend, "profile": profile, "model": model,
@@ -227,8 +233,8 @@ fn pass_text(pass: &Value) -> String {
 }
 
 /// Builds the roster line, if the law and this build know what it names.
-fn checked(add: AddArgs, law: &Constitution, home: &Home) -> Result<RosterAgent, CliError> {
-    let AddArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
+fn checked(add: AddAgentArgs, law: &Constitution, home: &Home) -> Result<RosterAgent, CliError> {
+    let AddAgentArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
     let id: AgentId = id.parse().map_err(|error| CliError::Input(format!("{error}")))?;
     if law.mandate(&mandate).is_none() {
         let known: Vec<&str> = law.mandates().keys().map(String::as_str).collect();

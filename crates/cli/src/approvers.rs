@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tribune_host::Home;
 
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, cell, table};
 
 #[derive(Debug, Subcommand)]
@@ -33,7 +33,11 @@ pub(crate) enum ApproversCommand {
     },
 }
 
-pub(crate) fn run(command: &ApproversCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    command: &ApproversCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     match command {
         ApproversCommand::List => {
             let list = daemon::ask(home, "approver.list", &json!({}))?;
@@ -57,7 +61,7 @@ pub(crate) fn run(command: &ApproversCommand, home: &Home, output: &mut Output) 
             output.result(|_| format!("removed {}", cell(&json!(id))), &left)?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn text(list: &Value, paint: Paint) -> String {

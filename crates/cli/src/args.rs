@@ -39,7 +39,7 @@ use crate::workspace::WorkspaceCommand;
 #[command(
     after_help = "First steps:\n  tribune up --detach     start the daemon\n  tribune chat            talk to its agent\n  tribune run -- make     run any command in a sandbox\n  tribune ledger tail     read what happened\n  tribune down            stop it\n\nExit codes: 0 success, 1 failure, 2 a check found damage or errors (doctor, verify, rebuild --check, law check|test|replay), 3 a check is incomplete (verify, law replay), 64 wrong usage, 69 no daemon is running, 125 the command could not be run (run; otherwise its own exit code), 130 cancelled (chat)."
 )]
-pub(crate) struct Args {
+pub(crate) struct Cli {
     /// The home folder, which holds all state [default: ~/.tribune]
     #[arg(long, global = true, env = "TRIBUNE_HOME", hide_env_values = true, value_name = "DIR")]
     home: Option<PathBuf>,
@@ -49,10 +49,10 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
-impl Args {
+impl Cli {
     pub(crate) const fn format(&self) -> Format {
         if self.json { Format::Json } else { Format::Text }
     }
@@ -88,7 +88,7 @@ fn without_parent_parts(path: &Path) -> PathBuf {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Create the home folder with its files: settings, law, agents, a first workspace.
     ///
     /// Existing files are not changed. You can skip this command: `tribune up` creates the files that it needs. Run it

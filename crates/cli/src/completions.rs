@@ -4,7 +4,7 @@ use clap::Command;
 use clap_complete::Shell;
 use serde_json::json;
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::Output;
 
 #[derive(Debug, clap::Args)]
@@ -20,10 +20,10 @@ pub(crate) fn run(
     completions: &Completions,
     mut command: Command,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let mut script = Vec::new();
     clap_complete::generate(completions.shell, &mut command, "tribune", &mut script);
     let script = String::from_utf8_lossy(&script);
     output.verbatim(&script, &json!({ "shell": completions.shell.to_string(), "script": script }))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

@@ -14,7 +14,7 @@ use tribune_host::Home;
 use tribune_host::config::Config;
 use tribune_host::daemon::Whereabouts;
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::hints::next_command;
 use crate::output::Output;
 use crate::up::{StartupReport, Up, recovered_from_status};
@@ -35,7 +35,7 @@ const MAX_OUTPUT_READ: u64 = 64 << 10;
 /// Lines of that output that are shown.
 const LAST_LINES: usize = 10;
 
-pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let whereabouts = start(up.port, home, output)?;
     let status = daemon::ask(home, "daemon.status", &json!({}))?;
     let report = StartupReport {
@@ -47,7 +47,7 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, 
         stop: format!("`{}`", next_command(home, "down")),
     };
     report.print(output)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Starts the daemon of a home as a background process, and waits until it is ready.

@@ -25,7 +25,7 @@ use tribune_host::{Clock as _, Home, StoreError, SystemClock, law};
 use tribune_ledger::{Checkpoint, Timestamp};
 
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::hints::with_home;
 use crate::output::{Output, Paint, clean, count};
 use crate::version::VERSION;
@@ -86,7 +86,7 @@ pub(crate) struct DoctorArgs {
     sandbox: bool,
 }
 
-pub(crate) fn run(args: &DoctorArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(args: &DoctorArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let config = Config::load(&home.root().join("config.json5"));
     // If the settings cannot be read, the other checks assume the defaults.
     let assumed = config.as_ref().map_or_else(|_| Config::default(), Clone::clone);
@@ -129,7 +129,7 @@ fn print_report(
     home: &Home,
     findings: Vec<(&'static str, Diagnosis)>,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let finding = |(name, diagnosis): (_, Diagnosis)| DoctorLine {
         name,
         status: diagnosis.status,
@@ -142,7 +142,7 @@ fn print_report(
         &value,
     )?;
     let broken = findings.iter().any(|finding| finding.status == CheckStatus::Fail);
-    Ok(if broken { Outcome::Broken } else { Outcome::Done })
+    Ok(if broken { CommandOutcome::Broken } else { CommandOutcome::Done })
 }
 
 impl DoctorLine {

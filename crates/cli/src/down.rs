@@ -8,7 +8,7 @@ use tribune_host::Home;
 use tribune_host::config::Config;
 
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::Output;
 
 /// Time that the daemon needs beyond the drain time, to close connections and files.
@@ -34,7 +34,7 @@ pub(crate) struct Down {
     now: bool,
 }
 
-pub(crate) fn run(down: &Down, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(down: &Down, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let none = || daemon::none(home);
     let pid = daemon::is_running(home).ok_or_else(none)?.pid;
     let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(none)?;
@@ -73,5 +73,5 @@ pub(crate) fn run(down: &Down, home: &Home, output: &mut Output) -> Result<Outco
         std::thread::sleep(POLL_INTERVAL);
     }
     output.result(|_| format!("stopped (pid {pid})"), &json!({ "stopped": true, "pid": pid }))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

@@ -37,7 +37,7 @@ pub(crate) const NOT_RUN: u8 = 125;
 
 /// How a command that reached its end ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum CommandOutcome {
     Done,
     /// A check found damage or errors.
     Broken,
@@ -51,15 +51,15 @@ pub(crate) enum Outcome {
     Code(u8),
 }
 
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
+impl From<CommandOutcome> for ExitCode {
+    fn from(outcome: CommandOutcome) -> Self {
         match outcome {
-            Outcome::Done => Self::SUCCESS,
-            Outcome::Broken => Self::from(BROKEN),
-            Outcome::Incomplete => Self::from(INCOMPLETE),
-            Outcome::Failed => Self::from(FAILED),
-            Outcome::Cancelled => Self::from(CANCELLED),
-            Outcome::Code(code) => Self::from(code),
+            CommandOutcome::Done => Self::SUCCESS,
+            CommandOutcome::Broken => Self::from(BROKEN),
+            CommandOutcome::Incomplete => Self::from(INCOMPLETE),
+            CommandOutcome::Failed => Self::from(FAILED),
+            CommandOutcome::Cancelled => Self::from(CANCELLED),
+            CommandOutcome::Code(code) => Self::from(code),
         }
     }
 }

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::Output;
 use crate::version::VERSION;
 
@@ -20,11 +20,11 @@ pub(crate) enum ImportCommand {
     },
 }
 
-pub(crate) fn run(command: &ImportCommand, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(command: &ImportCommand, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let ImportCommand::AcpRegistryEntry { archive } = command;
     let entry = entry(archive);
     output.result(|_| format!("{entry:#}"), &entry)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Checks that the registry accepts the address. Editors unpack archives; they run no installers.

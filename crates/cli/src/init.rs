@@ -10,7 +10,7 @@ use tribune_host::daemon::write_if_missing;
 use tribune_host::registry::DEFAULT_ROSTER;
 use tribune_host::{Home, config};
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::hints::next_command;
 use crate::output::Output;
 
@@ -51,7 +51,7 @@ enum FileOutcome {
     Kept,
 }
 
-pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let home = &Home::at(absolute(home)?);
     home.prepare()?;
     let mut outcomes = vec![(&CONFIG, write_home_file(home, &CONFIG)?)];
@@ -82,7 +82,7 @@ pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError>
         },
         &value,
     )?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Creates the files that a new home lacks, except the settings: without a settings file the defaults hold.

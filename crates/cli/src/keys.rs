@@ -8,7 +8,7 @@ use tribune_host::{Home, Store, SystemClock, keys};
 use tribune_ledger::VerifierKey;
 
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::Output;
 
 #[derive(Debug, Subcommand)]
@@ -29,13 +29,17 @@ pub(crate) enum KeysCommand {
     Rotate,
 }
 
-pub(crate) fn run(command: KeysCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    command: KeysCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     match command {
         KeysCommand::Init { name } => init(home, name.as_deref(), output)?,
         KeysCommand::Show => show(home, output)?,
         KeysCommand::Rotate => rotate(home, output)?,
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn init(home: &Home, name: Option<&str>, output: &mut Output) -> Result<(), CliError> {

@@ -17,11 +17,11 @@ const LOOKED_THROUGH: usize = 1_000;
 /// Prints each pending approval of a scope once.
 pub(crate) struct PendingApprovals {
     home: Home,
-    scope: Scope,
+    scope: ApprovalScope,
     printed: HashSet<String>,
 }
 
-enum Scope {
+enum ApprovalScope {
     /// Connections of this session.
     Egress(String),
     Land,
@@ -29,11 +29,11 @@ enum Scope {
 
 impl PendingApprovals {
     pub(crate) fn for_egress(home: &Home, session: &str) -> Self {
-        Self { home: home.clone(), scope: Scope::Egress(session.to_owned()), printed: HashSet::new() }
+        Self { home: home.clone(), scope: ApprovalScope::Egress(session.to_owned()), printed: HashSet::new() }
     }
 
     pub(crate) fn for_land(home: &Home) -> Self {
-        Self { home: home.clone(), scope: Scope::Land, printed: HashSet::new() }
+        Self { home: home.clone(), scope: ApprovalScope::Land, printed: HashSet::new() }
     }
 
     /// Prints the new ones.
@@ -52,8 +52,8 @@ impl PendingApprovals {
             let shown = client.call("approval.show", &json!({ "id": id })).await?;
             let decide = |word: &str| next_command(&self.home, &format!("approvals {word} {}", clean(id)));
             let what = match self.scope {
-                Scope::Egress(_) => format!("wants to connect to {}", card::what(&shown)),
-                Scope::Land => format!("waits for a decision: {}", card::what(&shown)),
+                ApprovalScope::Egress(_) => format!("wants to connect to {}", card::what(&shown)),
+                ApprovalScope::Land => format!("waits for a decision: {}", card::what(&shown)),
             };
             output.notice(&format!(
                 "tribune: {what}\n  allow it: {}\n  deny it:  {}",
@@ -72,8 +72,8 @@ impl PendingApprovals {
 
     fn is_in_scope(&self, row: &Value) -> bool {
         match &self.scope {
-            Scope::Egress(session) => row["session_key"] == session.as_str() && row["tool"] == EGRESS,
-            Scope::Land => row["tool"] == LAND,
+            ApprovalScope::Egress(session) => row["session_key"] == session.as_str() && row["tool"] == EGRESS,
+            ApprovalScope::Land => row["tool"] == LAND,
         }
     }
 }

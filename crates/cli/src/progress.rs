@@ -10,14 +10,14 @@ const SHOW_AFTER: Duration = Duration::from_secs(1);
 
 /// Shows how many entries are done.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct EntryProgress {
     what: &'static str,
     total: u64,
     started: Instant,
     bar: Option<ProgressBar>,
 }
 
-impl Progress {
+impl EntryProgress {
     /// `total` is 0 if it is not known.
     pub(crate) fn new(what: &'static str, total: u64) -> Self {
         Self { what, total, started: Instant::now(), bar: None }
@@ -33,7 +33,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for EntryProgress {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -9,7 +9,7 @@ use tribune_constitution::nearest::nearest;
 use tribune_host::Home;
 
 use crate::approvals::card;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, cell, clean, clean_text, excerpt, json_line, short_cid, table};
 use crate::{daemon, hints, sandbox_report};
 
@@ -89,12 +89,16 @@ pub(crate) struct ListArgs {
     limit: u32,
 }
 
-pub(crate) fn run(command: SessionsCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    command: SessionsCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     if let SessionsCommand::Forget { key, yes: false } = &command
         && !confirmed(key)?
     {
         output.notice("nothing was forgotten");
-        return Ok(Outcome::Failed);
+        return Ok(CommandOutcome::Failed);
     }
     daemon::runtime()?.block_on(async {
         let mut client = daemon::connect(home).await?;
@@ -115,7 +119,7 @@ pub(crate) fn run(command: SessionsCommand, home: &Home, output: &mut Output) ->
             }
         }
         client.close().await;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     })
 }
 

@@ -6,7 +6,7 @@ use tribune_host::Home;
 use tribune_host::spend::{By, Line, Report};
 use tribune_host::store::Reader;
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean, table};
 
 /// Show what models cost.
@@ -19,28 +19,28 @@ use crate::output::{Output, Paint, clean, table};
 )]
 pub(crate) struct SpendArgs {
     /// How to group the sums.
-    #[arg(long, value_enum, default_value_t = Word::Day)]
-    by: Word,
+    #[arg(long, value_enum, default_value_t = GroupBy::Day)]
+    by: GroupBy,
     /// Start at this day (UTC), such as 2026-11-01.
     #[arg(long, value_name = "DAY", value_parser = day)]
     since: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Word {
+enum GroupBy {
     Day,
     Agent,
     Session,
     Model,
 }
 
-impl From<Word> for By {
-    fn from(word: Word) -> Self {
+impl From<GroupBy> for By {
+    fn from(word: GroupBy) -> Self {
         match word {
-            Word::Day => Self::Day,
-            Word::Agent => Self::Agent,
-            Word::Session => Self::Session,
-            Word::Model => Self::Model,
+            GroupBy::Day => Self::Day,
+            GroupBy::Agent => Self::Agent,
+            GroupBy::Session => Self::Session,
+            GroupBy::Model => Self::Model,
         }
     }
 }
@@ -54,11 +54,11 @@ fn day(text: &str) -> Result<String, String> {
     }
 }
 
-pub(crate) fn run(args: &SpendArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(args: &SpendArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let report = Reader::open(home)?.spend_report(args.by.into(), args.since.as_deref())?;
     let value: Value = serde_json::to_value(&report).unwrap_or_else(|_| json!({}));
     output.result(|paint| text(&report, paint), &value)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn text(report: &Report, paint: Paint) -> String {

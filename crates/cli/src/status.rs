@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 use tribune_host::{Home, Reader};
 
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::law::denials;
 use crate::law::state::LawState;
 use crate::output::{Output, Paint, clean};
 use crate::times::age;
 use crate::up::{number, recovered_from_status, recovered_text};
 
-pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let (mut status, law) = daemon::runtime()?.block_on(async {
         let mut client = daemon::connect(home).await?;
         let status = client.call("daemon.status", &json!({})).await?;
@@ -23,7 +23,7 @@ pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError>
     status["law"] = law.value();
     status["denials"] = json!(denied);
     output.result(|paint| text(&status, &law, &denied, paint), &status)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn text(status: &Value, law: &LawState, denied: &[Value], paint: Paint) -> String {

@@ -5,7 +5,7 @@ use tribune_host::Home;
 
 use crate::approver_connection::ApproverConnection;
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::Output;
 
 /// Stops all work.
@@ -13,7 +13,7 @@ pub(crate) fn stop_all(
     connection: &ApproverConnection,
     home: &Home,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let stopped = ask(connection, home, "gate.stop_all")?;
     output.result(
         |paint| {
@@ -27,7 +27,7 @@ pub(crate) fn stop_all(
         },
         &stopped,
     )?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Allows work again.
@@ -35,7 +35,7 @@ pub(crate) fn resume(
     connection: &ApproverConnection,
     home: &Home,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let resumed = ask(connection, home, "gate.resume")?;
     output.result(
         |paint| match resumed["already"] == true {
@@ -44,7 +44,7 @@ pub(crate) fn resume(
         },
         &resumed,
     )?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn ask(connection: &ApproverConnection, home: &Home, method: &str) -> Result<Value, CliError> {

@@ -13,7 +13,7 @@ use tribune_host::governed::Recovered;
 use tribune_host::home::HomeError;
 use tribune_host::{Home, StoreError, SystemClock, memory, telemetry, threads};
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::hints::next_command;
 use crate::output::{Output, Paint, count};
 use crate::version::VERSION;
@@ -56,7 +56,7 @@ pub(crate) struct StartupReport {
     pub(crate) stop: String,
 }
 
-pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     if up.detached {
         // A new session, so that this process survives its terminal. Fails only if it already leads one.
         let _ = rustix::process::setsid();
@@ -98,7 +98,7 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, 
     served
 }
 
-async fn serve(home: &Home, config: &Config, output: &mut Output) -> Result<Outcome, CliError> {
+async fn serve(home: &Home, config: &Config, output: &mut Output) -> Result<CommandOutcome, CliError> {
     // Registered before the start, so that a signal during it is not lost.
     let mut stop = StopSignals::new().map_err(CliError::System)?;
     let started = Daemon::start(home, config, Arc::new(SystemClock)).await;
@@ -133,7 +133,7 @@ async fn serve(home: &Home, config: &Config, output: &mut Output) -> Result<Outc
         (_, false) => format!("stopped; {turns} ended early"),
         (_, true) => format!("stopped; {turns} cut off and will be marked interrupted at the next start"),
     });
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// If the home is held by a running daemon, the error names that daemon.

@@ -18,7 +18,7 @@ use tribune_host::{Clock as _, Home, SystemClock};
 use tribune_ledger::Timestamp;
 
 use crate::approver_connection::ApproverConnection;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, cell, clean, excerpt, table};
 use crate::{daemon, times};
 
@@ -136,7 +136,7 @@ pub(crate) struct AllowArgs {
     reason: Option<String>,
 }
 
-pub(crate) fn run(args: ApprovalsArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(args: ApprovalsArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let ApprovalsArgs { connection, command } = args;
     let runtime = daemon::runtime()?;
     let done = runtime.block_on(async {
@@ -172,7 +172,7 @@ pub(crate) fn run(args: ApprovalsArgs, home: &Home, output: &mut Output) -> Resu
             ApprovalsCommand::Revoke { id } => grants::revoke(&mut client, &id, output).await?,
         }
         client.close().await;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     });
     // A thread may still be blocked on a key, and cannot be woken.
     runtime.shutdown_background();

@@ -28,7 +28,7 @@ const PATTERN_HELP: &str = "j/k choose  enter grant it  esc back";
 
 /// What to do for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(super) enum KeyAction {
     Nothing,
     Quit,
     Decide { id: String, decision: &'static str, pattern: Option<String> },
@@ -122,9 +122,9 @@ impl Screen {
         self.mode = ScreenMode::List;
     }
 
-    pub(super) fn key(&mut self, key: Key, now: Instant) -> Effect {
+    pub(super) fn key(&mut self, key: Key, now: Instant) -> KeyAction {
         match (key, &self.mode) {
-            (Key::Quit | Key::Char('q'), _) => return Effect::Quit,
+            (Key::Quit | Key::Char('q'), _) => return KeyAction::Quit,
             (Key::Up | Key::Char('k'), _) => self.step(-1),
             (Key::Down | Key::Char('j'), _) => self.step(1),
             (Key::Back, _) => self.mode = ScreenMode::List,
@@ -150,7 +150,7 @@ impl Screen {
             (Key::Char('D'), _) => return self.decide("deny_stop", None, now),
             (Key::Char(_) | Key::Enter, _) => {}
         }
-        Effect::Nothing
+        KeyAction::Nothing
     }
 
     fn step(&mut self, by: isize) {
@@ -171,14 +171,14 @@ impl Screen {
         }
     }
 
-    fn decide(&mut self, decision: &'static str, pattern: Option<String>, now: Instant) -> Effect {
-        let Some(id) = self.selected.clone() else { return Effect::Nothing };
+    fn decide(&mut self, decision: &'static str, pattern: Option<String>, now: Instant) -> KeyAction {
+        let Some(id) = self.selected.clone() else { return KeyAction::Nothing };
         if now.duration_since(self.settled) < SETTLE_TIME {
             self.note = "the list just changed: look again".to_owned();
-            return Effect::Nothing;
+            return KeyAction::Nothing;
         }
         self.settled = now;
-        Effect::Decide { id, decision, pattern }
+        KeyAction::Decide { id, decision, pattern }
     }
 
     fn patterns(&self) -> Vec<String> {

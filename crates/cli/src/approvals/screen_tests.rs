@@ -23,8 +23,8 @@ fn screen() -> (Screen, Instant) {
     (screen, began + SETTLE_TIME)
 }
 
-fn decided(id: &str, decision: &'static str) -> Effect {
-    Effect::Decide { id: id.to_owned(), decision, pattern: None }
+fn decided(id: &str, decision: &'static str) -> KeyAction {
+    KeyAction::Decide { id: id.to_owned(), decision, pattern: None }
 }
 
 #[test]
@@ -34,11 +34,11 @@ fn one_key_decides_the_selected_call() {
         assert_eq!(screen.key(Key::Char(key), now), decided("aaaaaaaa", decision));
     }
     let (mut screen, now) = screen();
-    assert_eq!(screen.key(Key::Down, now), Effect::Nothing);
-    assert_eq!(screen.key(Key::Char('a'), now), Effect::Nothing, "its card is not fetched yet");
+    assert_eq!(screen.key(Key::Down, now), KeyAction::Nothing);
+    assert_eq!(screen.key(Key::Char('a'), now), KeyAction::Nothing, "its card is not fetched yet");
     assert_eq!(screen.key(Key::Char('d'), now), decided("bbbbbbbb", "deny"), "a call can be denied unseen");
-    assert_eq!(screen.key(Key::Char('q'), now), Effect::Quit);
-    assert_eq!(screen.key(Key::Quit, now), Effect::Quit);
+    assert_eq!(screen.key(Key::Char('q'), now), KeyAction::Quit);
+    assert_eq!(screen.key(Key::Quit, now), KeyAction::Quit);
 }
 
 #[test]
@@ -50,14 +50,14 @@ fn selection_stays_with_its_call_and_blocks_keys_after_it_moved() {
     screen.refresh(vec![row("00000000"), row("cccccccc")], 2, now);
     assert_eq!(screen.selected(), Some("cccccccc"));
     screen.show(full("cccccccc", "rm"));
-    assert_eq!(screen.key(Key::Char('a'), now), Effect::Nothing);
+    assert_eq!(screen.key(Key::Char('a'), now), KeyAction::Nothing);
     assert!(screen.lines().iter().any(|line| line.contains("look again")));
     assert_eq!(screen.key(Key::Char('a'), now + SETTLE_TIME), decided("cccccccc", "allow_once"));
     // A repeated key decides once.
-    assert_eq!(screen.key(Key::Char('a'), now + SETTLE_TIME), Effect::Nothing);
+    assert_eq!(screen.key(Key::Char('a'), now + SETTLE_TIME), KeyAction::Nothing);
     screen.refresh(Vec::new(), 0, now);
     assert_eq!(screen.selected(), None);
-    assert_eq!(screen.key(Key::Char('a'), now + SETTLE_TIME * 3), Effect::Nothing);
+    assert_eq!(screen.key(Key::Char('a'), now + SETTLE_TIME * 3), KeyAction::Nothing);
 }
 
 #[test]
@@ -65,10 +65,10 @@ fn long_card_must_be_scrolled_to_its_end_before_allowing() {
     let (mut screen, now) = screen();
     let long = format!("ls\n{}rm -rf /", "echo\n".repeat(100));
     screen.show(full("aaaaaaaa", &long));
-    assert_eq!(screen.key(Key::Char('a'), now), Effect::Nothing);
+    assert_eq!(screen.key(Key::Char('a'), now), KeyAction::Nothing);
     assert!(screen.lines().iter().any(|line| line.contains("scroll to its end")));
     for _ in 0..200 {
-        assert_eq!(screen.key(Key::Char('j'), now), Effect::Nothing);
+        assert_eq!(screen.key(Key::Char('j'), now), KeyAction::Nothing);
     }
     assert!(screen.lines().iter().any(|line| line.contains("rm -rf /")), "{:#?}", screen.lines());
     assert_eq!(screen.key(Key::Char('a'), now), decided("aaaaaaaa", "allow_once"));
@@ -77,13 +77,13 @@ fn long_card_must_be_scrolled_to_its_end_before_allowing() {
 #[test]
 fn pattern_is_picked_from_the_list() {
     let (mut screen, now) = screen();
-    assert_eq!(screen.key(Key::Char('p'), now), Effect::Nothing);
-    assert_eq!(screen.key(Key::Char('a'), now), Effect::Nothing, "letters decide nothing here");
+    assert_eq!(screen.key(Key::Char('p'), now), KeyAction::Nothing);
+    assert_eq!(screen.key(Key::Char('a'), now), KeyAction::Nothing, "letters decide nothing here");
     screen.key(Key::Down, now);
     screen.key(Key::Down, now);
     assert!(screen.lines().iter().any(|line| line.starts_with("› git *")), "{:#?}", screen.lines());
     let pattern = Some("git *".to_owned());
-    let effect = Effect::Decide { id: "aaaaaaaa".to_owned(), decision: "allow_pattern", pattern };
+    let effect = KeyAction::Decide { id: "aaaaaaaa".to_owned(), decision: "allow_pattern", pattern };
     assert_eq!(screen.key(Key::Enter, now), effect);
 }
 

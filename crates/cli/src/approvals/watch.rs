@@ -12,10 +12,10 @@ use tribune_host::Home;
 
 use super::keys::keys;
 use super::raw_terminal::{self, RawTerminal};
-use super::screen::{Effect, Screen};
+use super::screen::{KeyAction, Screen};
 use super::{MAX_SHOWN, card, decided_text, id_of, rows};
 use crate::approver_connection::ApproverConnection;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Format, Output, cell, clean};
 
 /// Interval between polls.
@@ -29,7 +29,7 @@ pub(super) async fn run(
     home: &Home,
     connection: ApproverConnection,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let feed = PendingFeed { home, connection, client: Some(client), known: HashMap::new() };
     let on_screen =
         io::stdin().is_terminal() && io::stdout().is_terminal() && output.format() == Format::Text;
@@ -118,7 +118,7 @@ async fn live(
     mut feed: PendingFeed<'_>,
     mut end_signals: EndSignals,
     output: &Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let mut screen = Screen::new(output.paint(), raw_terminal::size(), Instant::now());
     let mut resized = signal(SignalKind::window_change()).map_err(CliError::System)?;
     let mut tick = tokio::time::interval(POLL_INTERVAL);
@@ -129,17 +129,17 @@ async fn live(
         tokio::select! {
             _ = tick.tick() => look(&mut feed, &mut screen).await?,
             _ = resized.recv() => screen.resize(raw_terminal::size()),
-            () = end_signals.any() => return Ok(Outcome::Done),
+            () = end_signals.any() => return Ok(CommandOutcome::Done),
             read = input.read(&mut typed) => {
                 let read = read?;
                 if read == 0 {
-                    return Ok(Outcome::Done);
+                    return Ok(CommandOutcome::Done);
                 }
                 for key in keys(&typed[..read]) {
                     match screen.key(key, Instant::now()) {
-                        Effect::Nothing => {}
-                        Effect::Quit => return Ok(Outcome::Done),
-                        Effect::Decide { id, decision, pattern } => {
+                        KeyAction::Nothing => {}
+                        KeyAction::Quit => return Ok(CommandOutcome::Done),
+                        KeyAction::Decide { id, decision, pattern } => {
                             let params = json!({ "id": id, "decision": decision, "pattern": pattern });
                             let note = match feed.call("approval.decide", &params).await {
                                 Ok(decided) => decided_text(&decided),
@@ -186,13 +186,13 @@ async fn lines(
     mut feed: PendingFeed<'_>,
     mut end_signals: EndSignals,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let mut tick = tokio::time::interval(POLL_INTERVAL);
     let mut waiting: Vec<Value> = Vec::new();
     loop {
         tokio::select! {
             _ = tick.tick() => {}
-            () = end_signals.any() => return Ok(Outcome::Done),
+            () = end_signals.any() => return Ok(CommandOutcome::Done),
         }
         let (now, _) = feed.look().await?;
         for row in missing(&now, &waiting) {

@@ -9,7 +9,7 @@ use tribune_agents::{SessionKey, StopReason};
 use tribune_client::{Client, ClientError, Incoming, Notification};
 use tribune_host::Home;
 
-use super::view::{DecisionCommands, View};
+use super::view::{ChatView, DecisionCommands};
 use crate::error::CliError;
 use crate::hints::next_command;
 use crate::output::clean;
@@ -112,7 +112,7 @@ impl<'a> ChatConnection<'a> {
     }
 
     /// Prints the approvals that the running turn waits for, because the next turn waits for them too.
-    async fn print_blocking_approvals(&mut self, view: &mut View<'_>) -> Result<Vec<String>, CliError> {
+    async fn print_blocking_approvals(&mut self, view: &mut ChatView<'_>) -> Result<Vec<String>, CliError> {
         let page = self.call("approval.list", &json!({ "limit": MAX_PENDING_READ })).await?;
         let own = approvals::rows(&page).filter(|row| row["session_key"] == self.key.as_str());
         let own: Vec<Value> = own.cloned().collect();
@@ -150,7 +150,7 @@ impl<'a> ChatConnection<'a> {
     }
 
     /// Keeps an idle connection alive. Returns when it is lost, and never if there is none.
-    pub(super) async fn wait_idle(&mut self, view: &mut View<'_>) {
+    pub(super) async fn wait_idle(&mut self, view: &mut ChatView<'_>) {
         let Some(client) = &mut self.client else { return std::future::pending().await };
         while client.next().await.is_ok() {}
         self.client = None;
@@ -158,7 +158,7 @@ impl<'a> ChatConnection<'a> {
     }
 
     /// Starts a turn.
-    pub(super) async fn start_turn(&mut self, text: &str, view: &mut View<'_>) -> Result<(), CliError> {
+    pub(super) async fn start_turn(&mut self, text: &str, view: &mut ChatView<'_>) -> Result<(), CliError> {
         if self.client.is_none() {
             self.client = Some(self.reconnect().await?);
             view.note("connected again");
@@ -177,7 +177,7 @@ impl<'a> ChatConnection<'a> {
     }
 
     /// Shows the turn to its end. Cancel-safe: after a drop, the next call loses no event and repeats none.
-    pub(super) async fn follow_turn(&mut self, view: &mut View<'_>) -> Result<WaitEnd, CliError> {
+    pub(super) async fn follow_turn(&mut self, view: &mut ChatView<'_>) -> Result<WaitEnd, CliError> {
         loop {
             if let Some(stop_reason) = self.turn.ended {
                 self.unsubscribe().await;
@@ -220,7 +220,11 @@ impl<'a> ChatConnection<'a> {
     }
 
     /// Shows an event unless it was shown before.
-    fn on_notification(&mut self, notification: &Notification, view: &mut View<'_>) -> Result<(), CliError> {
+    fn on_notification(
+        &mut self,
+        notification: &Notification,
+        view: &mut ChatView<'_>,
+    ) -> Result<(), CliError> {
         let event = &notification.params["event"];
         let seq = event["seq"].as_u64().unwrap_or(0);
         let is_ours =
@@ -241,14 +245,14 @@ impl<'a> ChatConnection<'a> {
         Ok(())
     }
 
-    fn end(&mut self, stop_reason: Option<&str>, view: &mut View<'_>) -> Result<(), CliError> {
+    fn end(&mut self, stop_reason: Option<&str>, view: &mut ChatView<'_>) -> Result<(), CliError> {
         let stop_reason = stop_reason.and_then(StopReason::parse).unwrap_or(StopReason::Error);
         self.turn.ended = Some(stop_reason);
         view.turn_ended(&self.key, stop_reason, self.last_seq)
     }
 
     /// Decides a call of the running turn. The answer arrives while the turn is followed.
-    pub(super) async fn decide(&mut self, typed: &str, decision: &str, view: &mut View<'_>) {
+    pub(super) async fn decide(&mut self, typed: &str, decision: &str, view: &mut ChatView<'_>) {
         let found: Vec<&String> = self.turn.waiting.iter().filter(|id| id.starts_with(typed)).collect();
         let id = match found.as_slice() {
             [one] => (*one).clone(),
@@ -279,7 +283,7 @@ impl<'a> ChatConnection<'a> {
     }
 
     /// Cancels the running turn.
-    pub(super) async fn cancel(&mut self, view: &mut View<'_>) {
+    pub(super) async fn cancel(&mut self, view: &mut ChatView<'_>) {
         view.note("cancelling");
         self.send_cancel().await;
     }
@@ -294,7 +298,7 @@ impl<'a> ChatConnection<'a> {
     }
 
     /// Resumes the turn on a new connection, after the last event that was shown.
-    async fn resume_turn(&mut self, view: &mut View<'_>) -> Result<(), CliError> {
+    async fn resume_turn(&mut self, view: &mut ChatView<'_>) -> Result<(), CliError> {
         let mut attempt = 1;
         loop {
             let client = self.reconnect().await?;

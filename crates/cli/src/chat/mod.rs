@@ -21,9 +21,9 @@ use tribune_host::registry::MAIN_AGENT;
 
 use self::connection::{ChatConnection, SessionOverrides, WaitEnd};
 use self::slash::SlashOutcome;
-use self::view::View;
+use self::view::ChatView;
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Format, Output};
 
 /// Characters of a user's name in a session key.
@@ -67,7 +67,7 @@ impl ChatArgs {
     }
 }
 
-pub(crate) fn run(args: &ChatArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(args: &ChatArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     run_in(args, None, home, output)
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn run_in(
     folder: Option<PathBuf>,
     home: &Home,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let key = session_key(args)?;
     let runtime = daemon::runtime()?;
     let done = runtime.block_on(async {
@@ -88,7 +88,7 @@ pub(crate) fn run_in(
                 SessionOverrides { model: args.model.clone(), workspace: folder },
             )
             .await?,
-            view: View::new(output),
+            view: ChatView::new(output),
             interrupts: signal(SignalKind::interrupt()).map_err(CliError::System)?,
             input: BufReader::new(tokio::io::stdin()).lines(),
             typed: Vec::new(),
@@ -96,7 +96,7 @@ pub(crate) fn run_in(
         let outcome = match (args.message.join(" "), io::stdin().is_terminal()) {
             // `/tribune` is answered here; every other message goes to the agent unchanged.
             (message, _) if slash_tribune::is_slash_tribune(&message) => {
-                slash_tribune::show(&mut chat.connection, &mut chat.view).await.map(|()| Outcome::Done)
+                slash_tribune::show(&mut chat.connection, &mut chat.view).await.map(|()| CommandOutcome::Done)
             }
             (message, _) if !args.message.is_empty() => {
                 chat.say(&message, InputDuringTurn::Ignored).await.map(outcome_of)
@@ -141,7 +141,7 @@ fn user_part(user: &str) -> String {
 
 struct Chat<'a> {
     connection: ChatConnection<'a>,
-    view: View<'a>,
+    view: ChatView<'a>,
     interrupts: Signal,
     input: Lines<BufReader<Stdin>>,
     /// Lines that were typed while a turn ran, newest first.
@@ -165,7 +165,7 @@ enum PromptInput {
 
 impl Chat<'_> {
     /// A conversation with a person.
-    async fn converse(&mut self) -> Result<Outcome, CliError> {
+    async fn converse(&mut self) -> Result<CommandOutcome, CliError> {
         self.view.greeting(self.connection.key());
         loop {
             self.view.prompt();
@@ -187,12 +187,12 @@ impl Chat<'_> {
             }
         }
         self.view.goodbye(self.connection.key());
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     }
 
     /// Runs one turn per line of input. The worst end of a turn is the outcome.
-    async fn take_lines(&mut self) -> Result<Outcome, CliError> {
-        let mut worst = Outcome::Done;
+    async fn take_lines(&mut self) -> Result<CommandOutcome, CliError> {
+        let mut worst = CommandOutcome::Done;
         loop {
             let line = match self.next_line().await? {
                 PromptInput::Line(line) => line,
@@ -206,9 +206,12 @@ impl Chat<'_> {
                 LineOutcome::Command => {}
                 LineOutcome::Turn(turned) => match outcome_of(turned) {
                     // A cancelled turn cancels the remaining lines too.
-                    Outcome::Cancelled => return Ok(Outcome::Cancelled),
-                    Outcome::Failed => worst = Outcome::Failed,
-                    Outcome::Done | Outcome::Broken | Outcome::Incomplete | Outcome::Code(_) => {}
+                    CommandOutcome::Cancelled => return Ok(CommandOutcome::Cancelled),
+                    CommandOutcome::Failed => worst = CommandOutcome::Failed,
+                    CommandOutcome::Done
+                    | CommandOutcome::Broken
+                    | CommandOutcome::Incomplete
+                    | CommandOutcome::Code(_) => {}
                 },
             }
         }
@@ -278,15 +281,17 @@ enum LineOutcome {
     Quit,
 }
 
-const fn outcome_of(turned: WaitEnd) -> Outcome {
+const fn outcome_of(turned: WaitEnd) -> CommandOutcome {
     match turned {
-        WaitEnd::Detached | WaitEnd::Ended(StopReason::Cancelled) => Outcome::Cancelled,
-        WaitEnd::Ended(StopReason::Error | StopReason::Interrupted) => Outcome::Failed,
-        WaitEnd::Ended(StopReason::EndTurn | StopReason::MaxTokens | StopReason::Refusal) => Outcome::Done,
+        WaitEnd::Detached | WaitEnd::Ended(StopReason::Cancelled) => CommandOutcome::Cancelled,
+        WaitEnd::Ended(StopReason::Error | StopReason::Interrupted) => CommandOutcome::Failed,
+        WaitEnd::Ended(StopReason::EndTurn | StopReason::MaxTokens | StopReason::Refusal) => {
+            CommandOutcome::Done
+        }
     }
 }
 
-impl View<'_> {
+impl ChatView<'_> {
     fn greeting(&mut self, key: &SessionKey) {
         self.note(&format!("{key}\nType a message, or /help. Ctrl-C cancels a turn, Ctrl-D quits."));
     }

@@ -5,7 +5,7 @@ use tribune_agents::SessionKey;
 
 use super::connection::ChatConnection;
 use super::slash_tribune;
-use super::view::View;
+use super::view::ChatView;
 use crate::error::CliError;
 use crate::output::clean;
 use crate::{agents, approvals, sessions};
@@ -42,7 +42,7 @@ pub(super) enum SlashOutcome {
 pub(super) async fn run(
     line: &str,
     connection: &mut ChatConnection<'_>,
-    view: &mut View<'_>,
+    view: &mut ChatView<'_>,
 ) -> Result<SlashOutcome, CliError> {
     let of_session = json!({ "session_key": connection.key() });
     match line {
@@ -104,7 +104,7 @@ pub(super) fn decision(line: &str) -> Option<(&'static str, String)> {
 /// Decides a call that an earlier turn left waiting.
 async fn decide(
     connection: &mut ChatConnection<'_>,
-    view: &mut View<'_>,
+    view: &mut ChatView<'_>,
     decision: &str,
     typed: &str,
 ) -> Result<(), CliError> {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tribune_host::Reader;
 
 use super::connection::ChatConnection;
-use super::view::View;
+use super::view::ChatView;
 use crate::approvals::{self, card};
 use crate::error::CliError;
 use crate::law::denials;
@@ -19,7 +19,10 @@ pub(super) fn is_slash_tribune(message: &str) -> bool {
     matches!(message.trim(), "/tribune" | "/clawos")
 }
 
-pub(super) async fn show(connection: &mut ChatConnection<'_>, view: &mut View<'_>) -> Result<(), CliError> {
+pub(super) async fn show(
+    connection: &mut ChatConnection<'_>,
+    view: &mut ChatView<'_>,
+) -> Result<(), CliError> {
     let home = connection.home();
     let status = connection.call("daemon.status", &json!({})).await?;
     let law = LawState::ask(home, &status, connection.client().await?).await?;

@@ -23,7 +23,7 @@ pub(super) struct DecisionCommands {
     pub(super) deny: String,
 }
 
-pub(super) struct View<'a> {
+pub(super) struct ChatView<'a> {
     output: &'a mut Output,
     /// Standard output is a terminal, which standard error shares, so neither may write into the other's line.
     on_screen: bool,
@@ -55,7 +55,7 @@ struct TurnView {
     denied: HashSet<String>,
 }
 
-impl<'a> View<'a> {
+impl<'a> ChatView<'a> {
     pub(super) fn new(output: &'a mut Output) -> Self {
         let on_screen = io::stdout().is_terminal();
         Self { output, on_screen, open: None, broken: HashSet::new(), turn: TurnView::default() }

@@ -19,7 +19,7 @@ use tribune_host::daemon::Daemon;
 use self::demo_home::DemoHome;
 use self::story::{DemoError, Story};
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, clean};
 
 /// How long the whole story may take.
@@ -39,7 +39,7 @@ pub(crate) struct DemoArgs {
     keep: bool,
 }
 
-pub(crate) fn run(args: &DemoArgs, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(args: &DemoArgs, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let demo_home = DemoHome::create(args.keep)?;
     // The folder outlives the runtime, so that no task writes into it while it is removed.
     let runtime = daemon::runtime()?;
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &DemoArgs, output: &mut Output) -> Result<Outcome, CliEr
     played
 }
 
-async fn play(demo_home: &DemoHome, output: &mut Output) -> Result<Outcome, CliError> {
+async fn play(demo_home: &DemoHome, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let listen = |kind| signal(kind).map_err(CliError::System);
     let (mut interrupt, mut terminate, mut hangup) =
         (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
@@ -77,7 +77,7 @@ fn conclude(
     mut facts: serde_json::Map<String, Value>,
     demo_home: &DemoHome,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let kept = demo_home.kept().map(|path| path.display().to_string());
     facts.insert("kept".to_owned(), json!(kept));
     match result {
@@ -90,12 +90,12 @@ fn conclude(
                 },
                 &Value::Object(facts),
             )?;
-            Ok(Outcome::Done)
+            Ok(CommandOutcome::Done)
         }
         Err(DemoError::Output(error)) => Err(error),
         Err(DemoError::Stopped) => {
             output.notice("stopped");
-            Ok(Outcome::Cancelled)
+            Ok(CommandOutcome::Cancelled)
         }
         Err(DemoError::Unexpected(what)) => {
             facts.insert("ok".to_owned(), false.into());
@@ -104,7 +104,7 @@ fn conclude(
                 |paint| format!("{}: {}", paint.bad("this step failed"), clean(&what)),
                 &Value::Object(facts),
             )?;
-            Ok(Outcome::Broken)
+            Ok(CommandOutcome::Broken)
         }
     }
 }

@@ -11,9 +11,9 @@ use tribune_host::{Home, Reader, StoreError, law};
 use tribune_ledger::Timestamp;
 
 use super::{brief, line, load};
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean, count};
-use crate::progress::Progress;
+use crate::progress::EntryProgress;
 use crate::times;
 
 /// Try a law on the recorded calls before it is in force.
@@ -37,7 +37,7 @@ pub(crate) struct BacktestArgs {
     since: Option<String>,
 }
 
-pub(super) fn run(args: &BacktestArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &BacktestArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let candidate = load(Some(&args.with), home)?;
     let since = args.since.as_deref().map(times::parse_past).transpose()?;
     warn_missing_mandates(&args.with, &candidate, home, output);
@@ -57,7 +57,7 @@ pub(super) fn run(args: &BacktestArgs, home: &Home, output: &mut Output) -> Resu
         },
         &value,
     )?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Warns about mandates that the folder lacks: every call under them would count as denied.
@@ -81,7 +81,7 @@ fn warn_missing_mandates(dir: &Path, candidate: &Constitution, home: &Home, outp
 /// The recorded facts and verdicts since a time.
 struct RecordedCalls<'a> {
     verdicts: Verdicts<'a>,
-    progress: Progress,
+    progress: EntryProgress,
     since: Option<Timestamp>,
     unreadable: u64,
     failed: Option<StoreError>,
@@ -89,7 +89,7 @@ struct RecordedCalls<'a> {
 
 impl<'a> RecordedCalls<'a> {
     fn new(reader: &'a Reader, since: Option<Timestamp>) -> Result<Self, CliError> {
-        let progress = Progress::new("deciding", reader.size()?);
+        let progress = EntryProgress::new("deciding", reader.size()?);
         Ok(Self { verdicts: Verdicts::from(reader, 0), progress, since, unreadable: 0, failed: None })
     }
 

@@ -9,13 +9,17 @@ use tribune_host::run::RUN_AGENT;
 use tribune_host::{Home, tools};
 
 use super::{line, texts};
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean, count};
 
 /// The roster file.
 const ROSTER: &str = "data/agent-roster.jsonl";
 
-pub(super) fn check(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(super) fn check(
+    dir: Option<&Path>,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     let texts = texts(dir, home)?;
     let mut findings = tribune_constitution::check(&texts, &tools::NAMES);
     let law = Constitution::new(texts, &tools::NAMES).ok();
@@ -43,7 +47,7 @@ fn print_findings(
     hash: Option<&str>,
     folder: &Path,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).count() as u64;
     let warnings = findings.len() as u64 - errors;
     let value = json!({ "findings": findings, "errors": errors, "warnings": warnings, "hash": hash });
@@ -61,7 +65,7 @@ fn print_findings(
         },
         &value,
     )?;
-    Ok(if errors > 0 { Outcome::Broken } else { Outcome::Done })
+    Ok(if errors > 0 { CommandOutcome::Broken } else { CommandOutcome::Done })
 }
 
 fn finding_text(finding: &Finding, folder: &Path, paint: Paint) -> String {
@@ -74,7 +78,7 @@ fn finding_text(finding: &Finding, folder: &Path, paint: Paint) -> String {
     format!("{place}: {word}: {}", clean(message))
 }
 
-pub(super) fn test(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(super) fn test(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let texts = texts(dir, home)?;
     let folder = dir.unwrap_or(home.root());
     let law = match Constitution::new(texts.clone(), &tools::NAMES) {
@@ -104,7 +108,7 @@ pub(super) fn test(dir: Option<&Path>, home: &Home, output: &mut Output) -> Resu
         },
         &value,
     )?;
-    Ok(if failed > 0 { Outcome::Broken } else { Outcome::Done })
+    Ok(if failed > 0 { CommandOutcome::Broken } else { CommandOutcome::Done })
 }
 
 fn result(tested: &Tested) -> Value {

@@ -12,7 +12,7 @@ use tribune_host::{Home, Reader, law};
 use tribune_ledger::EntryQuality;
 
 use super::{brief, line, load};
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::ledger::{ambiguous, find};
 use crate::output::{Output, Paint, clean, short_cid};
 
@@ -48,7 +48,7 @@ struct DecisionToExplain {
     facts: Facts,
 }
 
-pub(super) fn run(args: &ExplainArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &ExplainArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let candidate = args.with.as_deref().map(|dir| load(Some(dir), home)).transpose()?;
     let subjects = match (&args.facts, &args.entry) {
         (Some(path), _) => {
@@ -73,7 +73,7 @@ pub(super) fn run(args: &ExplainArgs, home: &Home, output: &mut Output) -> Resul
         let value = value(subject, explanation, law);
         output.result(|paint| format!("{gap}{}", text(subject, explanation, law, paint)), &value)?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// The verdicts that a name refers to.

@@ -21,7 +21,7 @@ use tribune_host::{Home, law};
 use self::backtest::BacktestArgs;
 use self::explain::ExplainArgs;
 use self::suggest::SuggestArgs;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, clean, excerpt};
 
 /// Characters of a list of rules that are shown.
@@ -99,7 +99,11 @@ Its output for a redundant rule, in trial/policy/local.cedar:
     Suggest(SuggestArgs),
 }
 
-pub(crate) fn run(command: &LawCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    command: &LawCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     match command {
         LawCommand::Show { dir } => show::run(dir.as_deref(), home, output),
         LawCommand::Check { dir } => check::check(dir.as_deref(), home, output),

@@ -9,9 +9,9 @@ use tribune_host::law_record::{Judged, Verdicts};
 use tribune_host::{Home, Reader, law};
 
 use super::{brief, line};
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean, count, short_cid};
-use crate::progress::Progress;
+use crate::progress::EntryProgress;
 
 /// Differences that are shown: enough to find the cause.
 const MAX_SHOWN: usize = 5;
@@ -55,11 +55,11 @@ struct LawCache<'a> {
     loaded: Vec<(String, Constitution)>,
 }
 
-pub(super) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(super) fn run(home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let reader = Reader::open(home)?;
     let mut laws = LawCache { home, present: law::load(home.root()).ok(), loaded: Vec::new() };
     let mut replay = ReplayReport::default();
-    let mut progress = Progress::new("deciding", reader.size()?);
+    let mut progress = EntryProgress::new("deciding", reader.size()?);
     for judged in Verdicts::from(&reader, 0) {
         let judged = judged?;
         progress.set(judged.stored.index);
@@ -135,14 +135,14 @@ impl ReplayReport {
         self.laws.values().filter(|count| count.problem.is_some()).map(|count| count.verdicts).sum()
     }
 
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> CommandOutcome {
         let altered = self.laws.values().flat_map(|count| &count.problem).any(|problem| problem.is_altered);
         if self.different > 0 || altered {
-            Outcome::Broken
+            CommandOutcome::Broken
         } else if self.undecided() + self.unreadable > 0 {
-            Outcome::Incomplete
+            CommandOutcome::Incomplete
         } else {
-            Outcome::Done
+            CommandOutcome::Done
         }
     }
 
@@ -160,9 +160,12 @@ impl ReplayReport {
 
     fn text(&self, present: Option<ConstitutionHash>, paint: Paint) -> String {
         let state = match self.outcome() {
-            Outcome::Done => paint.good("identical"),
-            Outcome::Incomplete => paint.unsure("INCOMPLETE"),
-            Outcome::Broken | Outcome::Failed | Outcome::Cancelled | Outcome::Code(_) => paint.bad("BROKEN"),
+            CommandOutcome::Done => paint.good("identical"),
+            CommandOutcome::Incomplete => paint.unsure("INCOMPLETE"),
+            CommandOutcome::Broken
+            | CommandOutcome::Failed
+            | CommandOutcome::Cancelled
+            | CommandOutcome::Code(_) => paint.bad("BROKEN"),
         };
         let mut lines = vec![format!(
             "replay: {state}, {} of {} decided again with the same result",

@@ -8,10 +8,10 @@ use tribune_host::Home;
 
 use super::load;
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean, table};
 
-pub(super) fn run(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(super) fn run(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let law = load(dir, home)?;
     let value = value(&law);
     output.result(|paint| text(&law, &value, paint), &value)?;
@@ -21,7 +21,7 @@ pub(super) fn run(dir: Option<&Path>, home: &Home, output: &mut Output) -> Resul
             output.notice("the running daemon uses another law: restart it to put this one in force");
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn value(law: &Constitution) -> Value {

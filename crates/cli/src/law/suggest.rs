@@ -10,9 +10,9 @@ use tribune_host::law_record::{Judged, Verdicts};
 use tribune_host::{Home, Reader};
 
 use super::{backtest, load};
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean, clean_text, count};
-use crate::progress::Progress;
+use crate::progress::EntryProgress;
 
 /// The newest calls that are read: as many as fit into some tens of megabytes.
 const MAX_CALLS: usize = 50_000;
@@ -32,7 +32,7 @@ pub(crate) struct SuggestArgs {
     min: u64,
 }
 
-pub(super) fn run(args: &SuggestArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &SuggestArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let law = load(None, home)?;
     let reader = Reader::open(home)?;
     let (calls, left_out) = calls(&reader)?;
@@ -44,14 +44,14 @@ pub(super) fn run(args: &SuggestArgs, home: &Home, output: &mut Output) -> Resul
     if left_out > 0 {
         output.notice(&format!("only the newest {MAX_CALLS} calls were read; {left_out} are older"));
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// The newest calls with the decisions of people, and the number of older ones.
 fn calls(reader: &Reader) -> Result<(Vec<Recorded>, u64), CliError> {
     let mut calls = VecDeque::new();
     let mut left_out = 0;
-    let mut progress = Progress::new("reading", reader.size()?);
+    let mut progress = EntryProgress::new("reading", reader.size()?);
     for judged in Verdicts::from(reader, 0) {
         let judged = judged?;
         progress.set(judged.stored.index);

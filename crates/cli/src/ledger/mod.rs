@@ -17,9 +17,9 @@ use tribune_host::store::{self, Lookup, Reader, Stored};
 use tribune_host::{Home, export};
 use tribune_ledger::{Checkpoint, Cid, EntryQuality};
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, clean};
-use crate::progress::Progress;
+use crate::progress::EntryProgress;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LedgerCommand {
@@ -132,7 +132,11 @@ pub(crate) enum LedgerCommand {
     },
 }
 
-pub(crate) fn run(command: LedgerCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    command: LedgerCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     match command {
         LedgerCommand::Tail { lines, entity, quality, follow } => {
             let filter = store::Filter { entity_id: entity, quality };
@@ -164,7 +168,7 @@ pub(crate) fn run(command: LedgerCommand, home: &Home, output: &mut Output) -> R
             graph::run(&Reader::open(home)?, &filter, lines as usize, mermaid, output)?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// The entry that `name` refers to.
@@ -207,7 +211,7 @@ fn deliver(
 
 fn export_log(home: &Home, folder: &Path, output: &mut Output) -> Result<(), CliError> {
     let reader = Reader::open(home)?;
-    let mut progress = Progress::new("exporting", reader.size()?);
+    let mut progress = EntryProgress::new("exporting", reader.size()?);
     let entries = export::write(&reader, folder, &mut |done| progress.set(done))?;
     drop(progress);
     let key = reader.key_in_force()?;
@@ -231,8 +235,8 @@ fn checkpoint(reader: &Reader, to: Option<PathBuf>, output: &mut Output) -> Resu
     deliver(&note, to, &value, output)
 }
 
-fn rebuild_without_wal(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let mut progress = Progress::new("rebuilding", Reader::open(home)?.size()?);
+fn rebuild_without_wal(home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
+    let mut progress = EntryProgress::new("rebuilding", Reader::open(home)?.size()?);
     let (entries, aside) = store::rebuild_without_daybook(home, &mut |done| progress.set(done))?;
     drop(progress);
     let aside = aside.map(|path| path.display().to_string());
@@ -246,11 +250,11 @@ fn rebuild_without_wal(home: &Home, output: &mut Output) -> Result<Outcome, CliE
         },
         &json!({ "entries": entries, "rebuilt": true, "daybook": aside }),
     )?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn rebuild(home: &Home, check: bool, output: &mut Output) -> Result<Outcome, CliError> {
-    let mut progress = Progress::new("rebuilding", Reader::open(home)?.size()?);
+fn rebuild(home: &Home, check: bool, output: &mut Output) -> Result<CommandOutcome, CliError> {
+    let mut progress = EntryProgress::new("rebuilding", Reader::open(home)?.size()?);
     if !check {
         let entries = store::rebuild_views(home, &mut |done| progress.set(done))?;
         drop(progress);
@@ -258,7 +262,7 @@ fn rebuild(home: &Home, check: bool, output: &mut Output) -> Result<Outcome, Cli
             |paint| format!("views: {} from {entries} entries", paint.good("rebuilt")),
             &json!({ "entries": entries, "rebuilt": true }),
         )?;
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
     let checked = store::check_views(home, &mut |done| progress.set(done))?;
     drop(progress);
@@ -275,5 +279,5 @@ fn rebuild(home: &Home, check: bool, output: &mut Output) -> Result<Outcome, Cli
         },
         &json!({ "entries": entries, "sound": fault.is_none(), "fault": fault }),
     )?;
-    Ok(if fault.is_some() { Outcome::Broken } else { Outcome::Done })
+    Ok(if fault.is_some() { CommandOutcome::Broken } else { CommandOutcome::Done })
 }

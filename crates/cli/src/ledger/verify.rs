@@ -13,9 +13,9 @@ use tribune_ledger::checkpoint::CheckpointError;
 use tribune_ledger::note::NoteError;
 use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity, Report};
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean};
-use crate::progress::Progress;
+use crate::progress::EntryProgress;
 
 /// Where the trusted key came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) fn run(
     key: Option<&str>,
     checkpoints: &[PathBuf],
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let given = key.map(read_key).transpose()?;
     let held = checkpoints.iter().map(|path| read_held(path)).collect::<Result<Vec<_>, _>>()?;
     match path {
@@ -58,7 +58,7 @@ fn verify_home(
     given: Option<VerifierKey>,
     held: Vec<HeldCheckpoint>,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     match check_home(home, given, held) {
         Ok((report, key, source, waiting)) => {
             if waiting > 0 {
@@ -90,7 +90,7 @@ fn check_home(
             (beside.map_or_else(|| reader.key_in_force(), Ok)?, KeySource::BesideTheLog)
         }
     };
-    let mut progress = Progress::new("verifying", reader.size()?);
+    let mut progress = EntryProgress::new("verifying", reader.size()?);
     let report = audit::verify_home(&reader, &key, held, &mut |done| progress.set(done))?;
     Ok((report, key, source, waiting))
 }
@@ -100,7 +100,7 @@ fn verify_export(
     given: Option<VerifierKey>,
     held: Vec<HeldCheckpoint>,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let (key, source) = match given {
         Some(key) => (key, KeySource::Given),
         None => {
@@ -113,7 +113,7 @@ fn verify_export(
             (key, KeySource::BesideTheLog)
         }
     };
-    let mut progress = Progress::new("verifying", 0);
+    let mut progress = EntryProgress::new("verifying", 0);
     let report = audit::verify_export(folder, &key, held, &mut |done| progress.set(done));
     drop(progress);
     print_report(&report.map_err(CliError::file(folder.join(export::ENTRIES)))?, &key, source, output)
@@ -140,12 +140,12 @@ fn print_report(
     key: &VerifierKey,
     source: KeySource,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     output.verdict(|paint| text(report, key, source, paint), &value(report, key, source))?;
     Ok(match (&report.integrity, &report.completeness) {
-        (Integrity::Broken(_), _) => Outcome::Broken,
-        (Integrity::Sound, Completeness::Failed(_)) => Outcome::Incomplete,
-        (Integrity::Sound, Completeness::Shown { .. } | Completeness::NotChecked) => Outcome::Done,
+        (Integrity::Broken(_), _) => CommandOutcome::Broken,
+        (Integrity::Sound, Completeness::Failed(_)) => CommandOutcome::Incomplete,
+        (Integrity::Sound, Completeness::Shown { .. } | Completeness::NotChecked) => CommandOutcome::Done,
     })
 }
 
@@ -226,14 +226,18 @@ fn value(report: &Report, key: &VerifierKey, source: KeySource) -> Value {
     })
 }
 
-fn print_unreadable(what: &str, output: &mut Output) -> Result<Outcome, CliError> {
+fn print_unreadable(what: &str, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let finding = clean(&format!("tribune.db: {what}"));
     let value = json!({ "integrity": { "verdict": "broken", "findings": [{ "index": null, "cid": null, "what": finding }] } });
     output.verdict(|paint| format!("integrity: {}\n  {finding}", paint.bad("BROKEN")), &value)?;
-    Ok(Outcome::Broken)
+    Ok(CommandOutcome::Broken)
 }
 
-fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> Result<Outcome, CliError> {
+fn verify_proof(
+    path: &Path,
+    key: Option<&VerifierKey>,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     let Some(key) = key else {
         return Err(CliError::Input(
             "a proof file proves nothing without the ledger's public key: give it with --key".to_owned(),
@@ -273,7 +277,7 @@ fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> 
                 |paint| format!("proof: {}, {sentence}", paint.good("sound")),
                 &json!({ "proof": "sound", "proven": proven }),
             )?;
-            Ok(Outcome::Done)
+            Ok(CommandOutcome::Done)
         }
         Err(error) => {
             let foreign =
@@ -283,7 +287,7 @@ fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> 
             let error = format!("{error}{hint}");
             let value = json!({ "proof": "broken", "what": error });
             output.verdict(|paint| format!("proof: {}: {}", paint.bad("BROKEN"), clean(&error)), &value)?;
-            Ok(Outcome::Broken)
+            Ok(CommandOutcome::Broken)
         }
     }
 }

@@ -7,7 +7,7 @@ use tribune_host::Home;
 use tribune_host::config::Config;
 use tribune_host::config::edit::{DeclaredModel, EditError, Existing, NewProvider, add_provider};
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::hints::next_command;
 use crate::output::{Output, clean};
 use crate::{daemon, init};
@@ -21,7 +21,7 @@ use crate::{daemon, init};
 #[command(
     after_help = "Examples:\n  tribune providers add ollama --model qwen3:8b --context-window 40960 --max-output 8192\n  tribune providers add acme --dialect openai-compatible --base-url https://models.example.org/v1 --key-env ACME_API_KEY --model large --context-window 128000 --max-output 8192\n  tribune providers add llama --base-url http://127.0.0.1:8080/v1 --local --model llama --context-window 32768 --max-output 4096"
 )]
-pub(crate) struct AddArgs {
+pub(crate) struct AddProviderArgs {
     /// Its id: lowercase letters, digits, `-` and `_`. A built-in provider needs no address.
     id: String,
     /// Its API [default: openai-compatible, or that of the built-in provider].
@@ -63,7 +63,11 @@ enum DialectWord {
     Gemini,
 }
 
-pub(crate) fn run(args: AddArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    args: AddProviderArgs,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     let home = &Home::at(init::absolute(home)?);
     let existing = if args.replace { Existing::Replace } else { Existing::Keep };
     let provider = provider(args);
@@ -79,12 +83,21 @@ pub(crate) fn run(args: AddArgs, home: &Home, output: &mut Output) -> Result<Out
         |_| format!("added {} to {}\n\nnext:\n  {}", clean(&provider.id), path.display(), steps.join("\n  ")),
         &value,
     )?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn provider(args: AddArgs) -> NewProvider {
-    let AddArgs { id, dialect, base_url, key_env, local, models, context_window, max_output, replace: _ } =
-        args;
+fn provider(args: AddProviderArgs) -> NewProvider {
+    let AddProviderArgs {
+        id,
+        dialect,
+        base_url,
+        key_env,
+        local,
+        models,
+        context_window,
+        max_output,
+        replace: _,
+    } = args;
     let model = |name: String| DeclaredModel {
         name,
         // INVARIANT: clap requires both limits with a model, and the configuration reader refuses zero.

@@ -8,11 +8,15 @@ use tribune_host::models::{Till, tries_any, try_out};
 
 use super::inventory;
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::hints::next_command;
 use crate::output::{Output, Paint, cell, clean};
 
-pub(crate) fn run(target: Option<&str>, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    target: Option<&str>,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     let trials = match daemon::ask(home, "provider.test", &json!({ "target": target })) {
         Ok(trials) => {
             hint_at_own_keys(&trials, home, output);
@@ -45,7 +49,7 @@ pub(crate) fn run(target: Option<&str>, home: &Home, output: &mut Output) -> Res
         Err(error) => return Err(error),
     };
     output.verdict(|paint| text(&trials, paint), &trials)?;
-    Ok(if trials["ok"] == true { Outcome::Done } else { Outcome::Failed })
+    Ok(if trials["ok"] == true { CommandOutcome::Done } else { CommandOutcome::Failed })
 }
 
 fn text(trials: &Value, paint: Paint) -> String {

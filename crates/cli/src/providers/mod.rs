@@ -9,8 +9,8 @@ use clap::Subcommand;
 use serde_json::Value;
 use tribune_host::Home;
 
-use self::add::AddArgs;
-use crate::error::{CliError, Outcome};
+use self::add::AddProviderArgs;
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, cell, table};
 
 #[derive(Debug, Subcommand)]
@@ -34,15 +34,19 @@ pub(crate) enum ProvidersCommand {
         #[arg(value_name = "PROVIDER|PROVIDER:MODEL")]
         target: Option<String>,
     },
-    Add(AddArgs),
+    Add(AddProviderArgs),
 }
 
-pub(crate) fn run(command: ProvidersCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    command: ProvidersCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     match command {
         ProvidersCommand::List => {
             let inventory = inventory::inventory(home, output)?;
             output.result(|paint| text(&inventory, paint), &inventory["providers"])?;
-            Ok(Outcome::Done)
+            Ok(CommandOutcome::Done)
         }
         ProvidersCommand::Test { target } => check::run(target.as_deref(), home, output),
         ProvidersCommand::Add(args) => add::run(args, home, output),

@@ -4,13 +4,13 @@ use serde_json::Value;
 use tribune_host::Home;
 
 use super::inventory;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, cell, clean, table};
 
-pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let inventory = inventory::inventory(home, output)?;
     output.result(|paint| text(&inventory, paint), &inventory)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn text(inventory: &Value, paint: Paint) -> String {

@@ -17,7 +17,7 @@ use tribune_ledger::cid::Domain;
 use super::run_spec::canonical_path;
 use super::{RunArgs, WorkspaceMode, start_daemon};
 use crate::chat::{self, ChatArgs};
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::hints::next_command;
 use crate::output::Output;
 use crate::{daemon, init};
@@ -71,7 +71,12 @@ impl AgentRun {
     }
 
     /// Starts the conversation.
-    pub(super) fn talk(self, args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+    pub(super) fn talk(
+        self,
+        args: &RunArgs,
+        home: &Home,
+        output: &mut Output,
+    ) -> Result<CommandOutcome, CliError> {
         let home = &Home::at(init::absolute(home)?);
         let profiles = Profiles::load(home)?;
         let profile = profiles.find(&self.profile).map_err(CliError::Input)?;

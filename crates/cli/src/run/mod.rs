@@ -31,7 +31,7 @@ use self::signals::Signals;
 use self::stdio_pipes::TerminalInput;
 use self::supervise::{RunEnd, Supervisor};
 use self::terminal::Stdio;
-use crate::error::{CliError, NOT_RUN, Outcome};
+use crate::error::{CliError, CommandOutcome, NOT_RUN};
 use crate::hints::next_command;
 use crate::output::{Format, Output, clean, count, json_line};
 use crate::pending_approvals::PendingApprovals;
@@ -114,7 +114,7 @@ impl WorkspaceMode {
     }
 }
 
-pub(crate) fn run(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(args: &RunArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let typed: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     if let Some(spec) = AgentRun::from_args(args, home, &typed)? {
         return spec.talk(args, home, output);
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Ou
     run_in_sandbox(args, home, output).map_err(CliError::before_a_run)
 }
 
-fn run_in_sandbox(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+fn run_in_sandbox(args: &RunArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let spec = RunSpec::from_args(args)?;
     stdio_pipes::check()?;
     start_daemon(args.quiet, home, output)?;
@@ -192,10 +192,10 @@ fn run_in_sandbox(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Ou
 }
 
 /// Reports output that could not be written, which is no success.
-fn report_lost_output(output: &Output, error: &std::io::Error, outcome: Outcome) -> Outcome {
+fn report_lost_output(output: &Output, error: &std::io::Error, outcome: CommandOutcome) -> CommandOutcome {
     output.notice(&format!("tribune: part of the command's output could not be written: {error}"));
     match outcome {
-        Outcome::Code(0) => Outcome::Failed,
+        CommandOutcome::Code(0) => CommandOutcome::Failed,
         other => other,
     }
 }
@@ -247,7 +247,7 @@ struct FinishedRun<'a> {
 }
 
 /// Prints the changes and the next commands. Returns the command's exit code.
-fn report_end(args: &RunArgs, home: &Home, output: &Output, finished: &FinishedRun<'_>) -> Outcome {
+fn report_end(args: &RunArgs, home: &Home, output: &Output, finished: &FinishedRun<'_>) -> CommandOutcome {
     let FinishedRun { opened, ended, left } = *finished;
     let code = match ended {
         RunEnd::Exit(Exit::Code { code }) => u8::try_from(*code).unwrap_or(u8::MAX),
@@ -265,7 +265,7 @@ fn report_end(args: &RunArgs, home: &Home, output: &Output, finished: &FinishedR
         crate::output::stderr_line(&json_line(&summary));
     }
     if args.quiet || opened.layers.is_none() {
-        return Outcome::Code(code);
+        return CommandOutcome::Code(code);
     }
     let id = &opened.id;
     let Some(left) = left else {
@@ -273,7 +273,7 @@ fn report_end(args: &RunArgs, home: &Home, output: &Output, finished: &FinishedR
         output.notice(&format!(
             "tribune: the daemon has ended; once it runs again, see the changes with: {see}"
         ));
-        return Outcome::Code(code);
+        return CommandOutcome::Code(code);
     };
     let changes = left["changes"].as_u64().unwrap_or(0);
     let command = |words: &str| next_command(home, &format!("workspace {words}"));
@@ -296,5 +296,5 @@ fn report_end(args: &RunArgs, home: &Home, output: &Output, finished: &FinishedR
             command(&format!("discard {id}")),
         ));
     }
-    Outcome::Code(code)
+    CommandOutcome::Code(code)
 }

@@ -18,11 +18,11 @@ use super::stdio_pipes::{StdioPipes, TerminalInput, copy};
 pub(super) enum Stdio {
     /// Files and pipes, or a terminal for some streams.
     Pipes(StdioPipes, TerminalInput),
-    Terminal(Box<Terminal>),
+    Terminal(Box<Pty>),
 }
 
 /// A pseudo-terminal.
-pub(super) struct Terminal {
+pub(super) struct Pty {
     ours: File,
     /// The command's end, until it is handed over.
     theirs: Option<OwnedFd>,
@@ -49,7 +49,7 @@ impl Stdio {
         tcsetattr(&theirs, OptionalActions::Now, &before)?;
         let (ours, theirs) = (File::from(ours), Some(theirs));
         let pipes = StdioPipes::default();
-        let terminal = Terminal { ours, theirs, before, showing: None, pipes, hangup: None };
+        let terminal = Pty { ours, theirs, before, showing: None, pipes, hangup: None };
         terminal.resize();
         Ok(Self::Terminal(Box::new(terminal)))
     }
@@ -99,7 +99,7 @@ fn given(stream: impl AsFd) -> io::Result<Stream> {
     Ok(Stream::Given(stream.as_fd().try_clone_to_owned()?))
 }
 
-impl Terminal {
+impl Pty {
     fn streams(&mut self) -> io::Result<Streams> {
         let theirs = self.theirs.take().ok_or(io::ErrorKind::NotConnected)?;
         let (stdin, stdout) = (given(&theirs)?, given(&theirs)?);
@@ -146,7 +146,7 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for Pty {
     fn drop(&mut self) {
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }

@@ -8,14 +8,14 @@ use tribune_host::Home;
 
 use super::changes::name;
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean, count};
 use crate::pending_approvals::PendingApprovals;
 
 /// Interval between requests for pending approvals.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(super) fn run(home: &Home, params: &Value, output: &mut Output) -> Result<Outcome, CliError> {
+pub(super) fn run(home: &Home, params: &Value, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let result = daemon::runtime()?.block_on(async {
         let mut client = daemon::connect(home).await?;
         let request = client.send("workspace.land", params).await?;
@@ -25,7 +25,7 @@ pub(super) fn run(home: &Home, params: &Value, output: &mut Output) -> Result<Ou
     })?;
     let is_whole = result["left"].as_array().is_none_or(Vec::is_empty);
     output.result(|paint| text(&result, paint), &result)?;
-    Ok(if is_whole { Outcome::Done } else { Outcome::Failed })
+    Ok(if is_whole { CommandOutcome::Done } else { CommandOutcome::Failed })
 }
 
 /// Waits for the result. If a person must decide, prints the commands for it.

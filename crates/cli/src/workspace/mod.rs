@@ -10,7 +10,7 @@ use tribune_host::Home;
 pub(crate) use tribune_host::quota::bytes;
 
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::hints::next_command;
 use crate::output::{Output, Paint, cell, clean, count, table};
 use crate::times;
@@ -75,7 +75,11 @@ pub(crate) enum WorkspaceCommand {
     },
 }
 
-pub(crate) fn run(command: &WorkspaceCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    command: &WorkspaceCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     match command {
         WorkspaceCommand::List => {
             let list = daemon::ask(home, "workspace.list", &json!({}))?;
@@ -100,7 +104,7 @@ pub(crate) fn run(command: &WorkspaceCommand, home: &Home, output: &mut Output) 
             )?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn list_text(list: &Value, home: &Home, paint: Paint) -> String {
