@@ -1,11 +1,11 @@
-//! `tribune agents install`, with an npm that is played: what it is asked for, what it is not given, and what becomes of what it
-//! brings.
+//! `tribune agents install` with a fake npm: how npm is called, with which environment, and what happens with its
+//! result.
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::fixture::{Place, Said, said};
+use crate::fixture::{CliOutput, Place, cli_output};
 
-/// Writes down how it was called, and brings a package in the version that stands in `brings`.
+/// Records how it was called, and installs a package in the version that the file `brings` names.
 const NPM: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 printf '%s\n' "$@" > "$here/arguments"
@@ -15,12 +15,12 @@ mkdir -p node_modules/@google/gemini-cli
 echo "{\"version\":\"$(cat "$here/brings")\"}" > node_modules/@google/gemini-cli/package.json
 "#;
 
-/// A place with a played npm.
-struct Shop {
+/// A home with a fake npm.
+struct FakeNpm {
     place: Place,
 }
 
-impl Shop {
+impl FakeNpm {
     fn new(brings: &str) -> Self {
         let shop = Self { place: Place::new() };
         std::fs::create_dir(shop.place.path("bin")).unwrap();
@@ -39,11 +39,11 @@ impl Shop {
         std::fs::read_to_string(self.place.path("bin").join(name)).unwrap()
     }
 
-    fn install(&self, more: &[&str]) -> Said {
+    fn install(&self, more: &[&str]) -> CliOutput {
         let mut command = self.place.command(&[&["agents", "install"], more].concat());
         command.env("PATH", format!("{}:/usr/bin:/bin", self.place.path("bin").display()));
         command.env("OPENAI_API_KEY", "fixture-key-0123456789").env("npm_config_loglevel", "error");
-        said(command.output().unwrap())
+        cli_output(command.output().unwrap())
     }
 
     fn installed(&self) -> Option<String> {
@@ -53,16 +53,13 @@ impl Shop {
 }
 
 #[test]
-fn one_exact_version_is_got_without_scripts_and_without_keys() {
-    let shop = Shop::new("0.61.0");
+fn install_gets_the_exact_version_without_scripts_or_keys() {
+    let shop = FakeNpm::new("0.61.0");
     let planned = shop.install(&["gemini", "--dry-run"]);
     assert!(planned.out.starts_with("would install @google/gemini-cli@0.61.0 with npm"), "{planned:?}");
     assert_eq!(shop.installed(), None, "nothing was done");
     let first = shop.install(&["gemini"]);
-    assert!(
-        first.err.contains("installing @google/gemini-cli@0.61.0 with npm, without its scripts"),
-        "{first:?}"
-    );
+    assert!(first.err.contains("installing @google/gemini-cli@0.61.0 with npm into"), "{first:?}");
     assert!(first.out.contains("installed Gemini CLI"), "{first:?}");
     assert!(shop.installed().is_some());
     let arguments = shop.read("arguments");
@@ -73,15 +70,15 @@ fn one_exact_version_is_got_without_scripts_and_without_keys() {
         !variables.contains("fixture-key") && variables.contains("npm_config_loglevel=error"),
         "{variables}"
     );
-    // Again, with an npm that would fail: it is not asked.
+    // Again, with an npm that would fail: it is not called.
     shop.write("fails", "");
     let second = shop.install(&["gemini", "--json"]);
     assert!(second.out.contains("\"was_installed\":true"), "{second:?}");
 }
 
 #[test]
-fn what_was_not_asked_for_or_did_not_come_leaves_everything_as_it_was() {
-    let shop = Shop::new("0.60.0");
+fn failed_install_changes_nothing() {
+    let shop = FakeNpm::new("0.60.0");
     let wrong = shop.install(&["gemini"]);
     assert_eq!(wrong.code, 1, "{wrong:?}");
     assert!(
@@ -100,13 +97,13 @@ fn what_was_not_asked_for_or_did_not_come_leaves_everything_as_it_was() {
     assert_eq!(shop.installed(), None);
     std::fs::remove_file(shop.place.path("bin/npm")).unwrap();
     let mut command = shop.place.command(&["agents", "install", "gemini"]);
-    let none = said(command.env("PATH", shop.place.path("bin")).output().unwrap());
+    let none = cli_output(command.env("PATH", shop.place.path("bin")).output().unwrap());
     assert!(none.err.contains("`npm` is not on the PATH"), "{none:?}");
 }
 
 #[test]
-fn what_is_not_there_is_told_with_the_nearest_name() {
-    let shop = Shop::new("0.61.0");
+fn unknown_profile_suggests_the_nearest_name() {
+    let shop = FakeNpm::new("0.61.0");
     let meant = shop.install(&["gemin"]);
     assert!(meant.err.contains("did you mean `gemini`?"), "{meant:?}");
     let nothing = shop.install(&["generic"]);

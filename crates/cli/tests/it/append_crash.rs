@@ -1,4 +1,4 @@
-//! The crash campaign: a process appending at full speed is killed at random points; what it acknowledged is there.
+//! A process that appends notes at full speed is killed at random times; every acknowledged note survives.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
@@ -12,11 +12,11 @@ use crate::fixture::Place;
 
 const KILLS: u64 = 200;
 
-/// Kills suffered by one home; then the next begins, so that the beginning of a log is hit as well.
+/// Kills per home; then a new home starts, so that the start of a ledger is hit as well.
 const KILLS_PER_HOME: u64 = 20;
 
 #[test]
-fn l2_nothing_acknowledged_is_lost_however_often_the_process_is_killed() {
+fn l2_acknowledged_notes_survive_kills() {
     let mut random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0_u8) | 1;
     println!("seed {random}");
     let mut roll = move |below: u64| {
@@ -33,7 +33,7 @@ fn l2_nothing_acknowledged_is_lost_however_often_the_process_is_killed() {
             acknowledged.clear();
         }
         let before = acknowledged.len();
-        // A quarter dies around its start, the rest in the middle of its work.
+        // A quarter is killed around the start, the rest during the work.
         match roll(4) {
             0 => append_until_killed(&place, 0, Duration::from_micros(roll(30_000)), &mut acknowledged),
             _ => append_until_killed(
@@ -50,7 +50,7 @@ fn l2_nothing_acknowledged_is_lost_however_often_the_process_is_killed() {
     assert!(total > 10_000, "the campaign must have work to lose: {total}");
 }
 
-/// Feeds notes as fast as they are taken, and kills the process after `answers` answers and a little longer.
+/// Writes notes as fast as they are accepted, and kills the process shortly after `answers` answers.
 fn append_until_killed(
     place: &Place,
     answers: usize,
@@ -62,7 +62,7 @@ fn append_until_killed(
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let feeder = std::thread::spawn(move || {
-        // Ends when the reader dies.
+        // Ends when the reader is killed.
         for n in 0..100_000 {
             if writeln!(stdin, "note {n} {}", "x".repeat(200)).is_err() {
                 break;
@@ -71,7 +71,7 @@ fn append_until_killed(
     });
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut take = |line: String| {
-        // A line cut off by the kill is no answer.
+        // A line that the kill cut off is no answer.
         if let Some((index, cid)) = line.split_once(' ').filter(|(_, cid)| cid.len() == 67) {
             acknowledged.push((index.parse().unwrap(), cid.to_owned()));
         }
@@ -79,7 +79,7 @@ fn append_until_killed(
     for _ in 0..answers {
         take(lines.next().unwrap().unwrap());
     }
-    // Not a wait for something to happen: the kill is meant to fall at a random moment.
+    // Not a wait for an event: the kill must fall at a random time.
     std::thread::sleep(longer);
     child.kill().unwrap();
     lines.map_while(Result::ok).for_each(take);

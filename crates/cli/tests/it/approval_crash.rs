@@ -1,6 +1,6 @@
-//! The daemon is killed while calls wait for a person, while they are decided, and right after: each call that was allowed
-//! runs once, or is marked as interrupted and is not run again. One that was only waiting when the daemon died is never
-//! lost: it waits on, and runs once when somebody allows it.
+//! The daemon is killed while calls wait for a person, while they are decided, and right after. An allowed call runs
+//! once, or is marked as interrupted and does not run again. A call that was only waiting is never lost: it keeps
+//! waiting, and runs once when it is allowed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use tribune_ledger::EntryQuality;
 use tribune_testkit::{assert_sound, say};
 
 use crate::fixture::Place;
-use crate::turn_crash::{roller, start};
+use crate::turn_crash::{random, start};
 
 const KILLS: u64 = 50;
 
 const MANDATE: &str = "---\ntools: exec\n---\n# For work\n";
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"work\"}\n";
 
-/// Where the daemon is killed.
+/// When the daemon is killed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum At {
-    /// Perhaps before the call is even parked.
+    /// Possibly before the call is parked.
     Asking,
     Parked,
     Deciding,
@@ -31,8 +31,8 @@ enum At {
 }
 
 #[test]
-fn l2_a_call_that_waits_for_a_person_runs_at_most_once_whenever_the_daemon_dies() {
-    let mut roll = roller();
+fn l2_waiting_call_runs_at_most_once_across_crashes() {
+    let mut roll = random();
     let place = Place::new();
     for (file, text) in [
         ("config.json5", "{ sandbox: \"off\" }"),
@@ -67,17 +67,17 @@ fn l2_a_call_that_waits_for_a_person_runs_at_most_once_whenever_the_daemon_dies(
                     At::Asking | At::Parked => {}
                 }
             }
-            // Not a wait for something to happen: the kill is meant to fall at a random moment.
+            // Not a wait for an event: the kill must fall at a random time.
             tokio::time::sleep(after).await;
             child.kill().unwrap();
             child.wait().unwrap();
         });
         if round % 10 == 9 {
-            // As the kill left it, before a start puts anything in order.
+            // The state that the kill left, before the next start recovers.
             assert_sound(&Home::at(place.home()));
         }
     }
-    // Whatever still waits is allowed now; then nothing is left open.
+    // All waiting calls are allowed now; then no call is open.
     let (mut child, address, token) = start(&place);
     runtime.block_on(async {
         let mut approver = Client::connect(&address, Some(&token)).await.unwrap();
@@ -101,13 +101,13 @@ fn l2_a_call_that_waits_for_a_person_runs_at_most_once_whenever_the_daemon_dies(
     let (mut ran, mut interrupted) = (0, 0);
     let outcomes = outcomes(&place);
     for (round, at) in &killed_at {
-        // Only what was killed before it was parked may have left nothing.
+        // Only a call that was killed before it was parked may have left nothing.
         assert!(*at == At::Asking || outcomes.contains_key(round), "round {round}, killed {at:?}, is lost");
     }
     for (round, outcome) in outcomes {
         let times = log.lines().filter(|line| *line == format!("run-{round}")).count();
         if killed_at[&round] == At::Parked {
-            // Nobody had decided yet, so nothing was under way: it must run, and once.
+            // It was not decided before the kill, so it had not started: it must run, once.
             assert_eq!(
                 (outcome, times),
                 (Some(CallOutcome::Ran), 1),
@@ -134,7 +134,7 @@ fn l2_a_call_that_waits_for_a_person_runs_at_most_once_whenever_the_daemon_dies(
     );
 }
 
-/// The approvals that wait.
+/// The pending approvals.
 async fn waiting(approver: &mut Client) -> Vec<String> {
     let page = approver.call("approval.list", &json!({ "limit": 1000 })).await.unwrap();
     let ids = page["approvals"].as_array().unwrap().iter();
@@ -154,7 +154,7 @@ async fn parked(approver: &mut Client, key: &str) -> String {
     panic!("the call of {key} was never parked");
 }
 
-/// What came of each round's call, as the log tells it; `None` while it is open.
+/// The outcome of each round's call, from the ledger; `None` while it is open.
 fn outcomes(place: &Place) -> BTreeMap<u64, Option<CallOutcome>> {
     let reader = Reader::open(&Home::at(place.home())).unwrap();
     let (mut rounds, mut outcomes) = (BTreeMap::new(), BTreeMap::new());

@@ -1,5 +1,5 @@
-//! The daemon is killed while models answer: what was on its way is paid in full, and once, however often the next starts are
-//! killed too.
+//! The daemon is killed while models answer: each running request is billed in full and once, even if the next starts
+//! are killed too.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -17,12 +17,12 @@ use tribune_testkit::{assert_sound, say};
 
 use crate::disk_faults::failing_disk;
 use crate::fixture::Place;
-use crate::turn_crash::roller;
+use crate::turn_crash::random;
 
-/// Requests under way at once, through sessions and through the proxy.
+/// Concurrent requests, through sessions and through the proxy.
 const SESSIONS: u64 = 3;
 
-/// Starts that are killed before they are through, or right after.
+/// Starts that are killed before or right after they finish.
 const KILLED_STARTS: u64 = 12;
 
 const KEY_ENV: &str = "FAKE_API_KEY";
@@ -39,7 +39,7 @@ fn spawn_with(place: &Place, env: &[(&str, &Path)]) -> Child {
     command.spawn().unwrap()
 }
 
-/// A daemon that serves, with its address and the operator's token.
+/// A ready daemon, with its address and the operator's token.
 fn serve(place: &Place) -> (Child, String, String) {
     serving(place, spawn(place))
 }
@@ -62,8 +62,8 @@ fn kill(mut child: Child) {
     child.wait().unwrap();
 }
 
-/// A home whose agent asks a model of `upstream`.
-fn settle_in(place: &Place, upstream: &FakeUpstream) {
+/// Sets up a home whose agent uses a model of `upstream`.
+fn set_up_model(place: &Place, upstream: &FakeUpstream) {
     let config = format!(
         "{{ spend: {{ perDay: {{ cost: 100 }}, prices: {{ 'fake:m': {{ input: 3, output: 15 }} }} }},
             models: {{ providers: {{ fake: {{ kind: 'anthropic', baseUrl: '{}', keyEnv: '{KEY_ENV}',
@@ -78,7 +78,7 @@ fn settle_in(place: &Place, upstream: &FakeUpstream) {
     }
 }
 
-/// A request through the proxy whose answer nobody reads.
+/// A request through the proxy whose answer is not read.
 async fn ask_the_proxy(address: &str, token: &str) -> TcpStream {
     let body = json!({ "model": "m", "max_tokens": 500, "stream": true, "messages": [] }).to_string();
     let head = format!(
@@ -92,12 +92,12 @@ async fn ask_the_proxy(address: &str, token: &str) -> TcpStream {
 }
 
 #[test]
-fn s9_a_daemon_killed_in_the_middle_of_answers_pays_for_each_in_full_and_once() {
-    let mut roll = roller();
+fn s9_killed_daemon_bills_each_answer_in_full_and_once() {
+    let mut roll = random();
     let place = Place::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let upstream = runtime.block_on(FakeUpstream::start());
-    settle_in(&place, &upstream);
+    set_up_model(&place, &upstream);
     let (child, address, token) = serve(&place);
     runtime.block_on(async {
         let mut clients = Vec::new();
@@ -127,7 +127,7 @@ fn s9_a_daemon_killed_in_the_middle_of_answers_pays_for_each_in_full_and_once() 
 
     for _ in 0..KILLED_STARTS {
         let child = spawn(&place);
-        // Not a wait for something to happen: the kill is meant to fall at a random moment of the start.
+        // Not a wait for an event: the kill must fall at a random time of the start.
         std::thread::sleep(Duration::from_micros(roll(120_000)));
         kill(child);
     }
@@ -150,12 +150,12 @@ fn s9_a_daemon_killed_in_the_middle_of_answers_pays_for_each_in_full_and_once() 
 }
 
 #[test]
-fn l2_no_model_is_asked_while_nothing_can_be_written_down() {
+fn l2_no_model_request_while_the_disk_fails() {
     let place = Place::new();
     let (shim, flag) = failing_disk(&place);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let upstream = runtime.block_on(FakeUpstream::start());
-    settle_in(&place, &upstream);
+    set_up_model(&place, &upstream);
     let child = spawn_with(&place, &[("LD_PRELOAD", &shim), ("FAIL_SYNCS_WHILE", &flag)]);
     let (child, address, token) = serving(&place, child);
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! Talking to agents, and looking at what was said.
+//! `tribune chat` and `tribune sessions`.
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -10,11 +10,11 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tribune_testkit::{TempHome, assert_sound, config};
 
-use crate::fixture::said;
-use crate::in_process_daemon::{House, KEY, command};
+use crate::fixture::cli_output;
+use crate::in_process_daemon::{InProcessDaemon, KEY, command};
 use crate::terminal::Terminal;
 
-/// Hides what differs from run to run.
+/// Replaces values that differ from run to run.
 fn settings() -> Settings {
     let mut settings = Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);
@@ -32,7 +32,7 @@ fn json_lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Numbers of events, which must rise by one from the first to the last.
+/// Asserts that event numbers rise by one from the first to the last.
 fn assert_gapless(events: &[Value]) {
     let seqs: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     let expected: Vec<u64> = (seqs[0]..seqs[0] + seqs.len() as u64).collect();
@@ -41,14 +41,14 @@ fn assert_gapless(events: &[Value]) {
 
 #[test]
 fn one_message_is_answered_and_what_the_agent_does_is_shown() {
-    let house = House::new();
-    house.home().write("agents/main/workspace/welcome.txt", "Hello from the file.");
-    let said = house.call(&["chat", "/play", "read"]);
+    let daemon = InProcessDaemon::new();
+    daemon.home().write("agents/main/workspace/welcome.txt", "Hello from the file.");
+    let said = daemon.call(&["chat", "/play", "read"]);
     assert_eq!(said.code, 0, "{said:?}");
-    // The answer alone, to be piped on.
+    // Only the answer, so that it can be piped.
     assert_eq!(said.out, "I will read welcome.txt.\nThis came back:\nHello from the file.\n");
 
-    let screen = |message: &str| house.screen(&["chat", message]);
+    let screen = |message: &str| daemon.screen(&["chat", message]);
     settings().bind(|| {
         assert_snapshot!("chat_read", screen("/play read").1);
         assert_snapshot!("chat_denied", screen("/play denied-shell").1);
@@ -71,49 +71,49 @@ fn one_message_is_answered_and_what_the_agent_does_is_shown() {
 
 #[test]
 fn each_line_of_a_pipe_is_a_message() {
-    let house = House::new();
-    let mut command = house.command(&["chat"]);
+    let daemon = InProcessDaemon::new();
+    let mut command = daemon.command(&["chat"]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let script = "!say one\n\n/cancel\n!say two\n/new\n!say three\n/status\n/history\n/new\n/sessions\n/agents\n/help\n/quit\n!say never\n";
     child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
-    let said = said(child.wait_with_output().unwrap());
+    let said = cli_output(child.wait_with_output().unwrap());
     assert_eq!(said.code, 0, "{said:?}");
     settings().bind(|| {
         assert_snapshot!("chat_piped", said.out);
         assert_snapshot!("chat_piped_err", said.err);
     });
 
-    let mut command = house.command(&["chat"]);
+    let mut command = daemon.command(&["chat"]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"/play fail\n!say still here\n").unwrap();
-    let said = crate::fixture::said(child.wait_with_output().unwrap());
+    let said = crate::fixture::cli_output(child.wait_with_output().unwrap());
     assert_eq!((said.code, said.out.ends_with("still here\n")), (1, true), "{said:?}");
 }
 
 #[test]
-fn ctrl_c_cancels_the_turn_and_a_second_one_leaves() {
-    let house = House::new();
-    // A line that ends, so that it can be waited for.
-    let chat = house.start(&["chat", "!say I begin\n!call read {\"path\":\".\"}\n!hang"]);
+fn ctrl_c_cancels_the_turn_and_a_second_one_quits() {
+    let daemon = InProcessDaemon::new();
+    // A complete line, so that the test can wait for it.
+    let chat = daemon.start(&["chat", "!say I begin\n!call read {\"path\":\".\"}\n!hang"]);
     chat.until_err("←");
     chat.signal(Signal::INT);
     let (status, out, err) = chat.end();
     assert_eq!(status.code(), Some(130), "{err}");
     assert_eq!(out, "I begin\n");
     assert!(err.contains("cancelling\n— cancelled · "), "{err}");
-    assert_eq!(house.ask("session.status", &json!({ "session_key": KEY }))["state"], "cancelled");
+    assert_eq!(daemon.ask("session.status", &json!({ "session_key": KEY }))["state"], "cancelled");
 
-    // At once, before the turn can have begun.
-    let chat = house.start(&["--json", "chat", "!hang"]);
+    // Immediately, possibly before the turn has begun.
+    let chat = daemon.start(&["--json", "chat", "!hang"]);
     chat.until_out("turn_started");
     chat.signal(Signal::INT);
     let (status, out, err) = chat.end();
     assert_eq!(status.code(), Some(130), "{err}");
     assert!(out.lines().last().unwrap().contains(r#""stop_reason":"cancelled""#), "{out}");
 
-    let chat = house.start(&["chat", "!think I do not listen\n!call read {\"path\":\".\"}\n!deaf"]);
+    let chat = daemon.start(&["chat", "!think I do not listen\n!call read {\"path\":\".\"}\n!deaf"]);
     chat.until_err("←");
     chat.signal(Signal::INT);
     chat.until_err("cancelling");
@@ -124,8 +124,8 @@ fn ctrl_c_cancels_the_turn_and_a_second_one_leaves() {
 
 #[test]
 fn programs_get_every_event_and_the_result() {
-    let house = House::new();
-    let lines = json_lines(&house.ok(&["--json", "chat", "/play denied-shell"]));
+    let daemon = InProcessDaemon::new();
+    let lines = json_lines(&daemon.ok(&["--json", "chat", "/play denied-shell"]));
     let (result, events) = lines.split_last().unwrap();
     assert_gapless(events);
     assert_eq!(
@@ -139,22 +139,22 @@ fn programs_get_every_event_and_the_result() {
     assert_eq!(*result, expected);
     assert!(result["usage"]["output_tokens"].as_u64().unwrap() > 0);
 
-    let stored = json_lines(&house.ok(&["sessions", "events", KEY]));
+    let stored = json_lines(&daemon.ok(&["sessions", "events", KEY]));
     assert_eq!(stored, events);
-    assert_eq!(json_lines(&house.ok(&["sessions", "events", KEY, "--after", "3"])), events[3..]);
+    assert_eq!(json_lines(&daemon.ok(&["sessions", "events", KEY, "--after", "3"])), events[3..]);
 }
 
 #[test]
-fn an_agent_cannot_steer_the_terminal() {
-    let house = House::new();
+fn agent_text_cannot_control_the_terminal() {
+    let daemon = InProcessDaemon::new();
     let evil = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}\rgone";
     let script = format!(
         "!think {evil}\n!say tab\there {evil}\n!call read {{\"path\":\"{}\"}}\n!fail bad {evil}",
         "\u{9b}2J\u{202e}"
     );
-    let (_, text) = house.screen(&["chat", &script]);
-    let shown = house.ok(&["sessions", "show", KEY]);
-    let events = house.ok(&["sessions", "events", KEY]);
+    let (_, text) = daemon.screen(&["chat", &script]);
+    let shown = daemon.ok(&["sessions", "show", KEY]);
+    let events = daemon.ok(&["sessions", "events", KEY]);
     for text in [&text, &shown, &events] {
         let steers =
             |c: char| (c.is_control() && c != '\n' && c != '\t') || ('\u{202a}'..='\u{202e}').contains(&c);
@@ -168,7 +168,7 @@ fn an_agent_cannot_steer_the_terminal() {
     assert!(said.contains(evil), "spelt out in JSON, it is still the same text: {said:?}");
 }
 
-/// A way to the daemon that can be cut.
+/// A TCP relay to the daemon that can be cut.
 struct Wire {
     cuts: Arc<Mutex<Vec<TcpStream>>>,
 }
@@ -192,7 +192,7 @@ impl Wire {
 
     fn cut(&self) {
         for stream in self.cuts.lock().unwrap().drain(..) {
-            // It may be closed already.
+            // It may already be closed.
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
     }
@@ -204,13 +204,13 @@ fn a_lost_connection_loses_nothing_and_repeats_nothing() {
     let front = listener.local_addr().unwrap().to_string();
     let mut config = config();
     config.gateway.hosts = vec![front.clone()];
-    let house = House::with(TempHome::new(), &config);
-    let wire = Wire::new(listener, house.address());
-    let found = house.home().read("run/daemon.json").replace(&house.address(), &front);
-    house.home().write("run/daemon.json", &found);
+    let daemon = InProcessDaemon::with(TempHome::new(), &config);
+    let wire = Wire::new(listener, daemon.address());
+    let found = daemon.home().read("run/daemon.json").replace(&daemon.address(), &front);
+    daemon.home().write("run/daemon.json", &found);
 
     let words: Vec<String> = (0..60).map(|n| format!("word{n}")).collect();
-    let chat = house.start(&["--json", "chat", &format!("!slowly 20ms {}", words.join(" "))]);
+    let chat = daemon.start(&["--json", "chat", &format!("!slowly 20ms {}", words.join(" "))]);
     let mut events = vec![chat.until_out("turn_started")];
     for word in ["word5 ", "word20 ", "word40 "] {
         events.push(chat.until_out(word));
@@ -218,50 +218,50 @@ fn a_lost_connection_loses_nothing_and_repeats_nothing() {
     }
     let (status, out, err) = chat.end();
     assert_eq!(status.code(), Some(0), "{err}");
-    // What was read to find the places is in the daemon's record; the rest must follow on it exactly.
+    // The events that were read to find the positions are in the daemon's history; the rest must continue them exactly.
     let (result, rest) =
         json_lines(&out).split_last().map(|(last, rest)| (last.clone(), rest.to_vec())).unwrap();
     assert_eq!(result["stop_reason"], "end_turn");
     let first: Value = serde_json::from_str(events.last().unwrap()).unwrap();
     assert_gapless(&[&[first], rest.as_slice()].concat());
 
-    // The same for people, who are told. The whole answer, once.
+    // The same in text format, with a notice. The whole answer appears once.
     let chat =
-        house.start(&["chat", &format!("!call read {{\"path\":\".\"}}\n!slowly 20ms {}", words.join(" "))]);
+        daemon.start(&["chat", &format!("!call read {{\"path\":\".\"}}\n!slowly 20ms {}", words.join(" "))]);
     chat.until_err("←");
     wire.cut();
     let (status, out, err) = chat.end();
     assert_eq!((status.code(), out.as_str()), (Some(0), format!("{}\n", words.join(" ")).as_str()), "{err}");
     assert!(
-        err.starts_with("the connection to the daemon was lost: looking for it again\nconnected again\n"),
+        err.starts_with("the connection to the daemon was lost: connecting again\nconnected again\n"),
         "{err}"
     );
 }
 
 #[test]
 fn a_turn_that_a_crash_interrupts_says_so() {
-    let house = House::new();
-    let chat = house.start(&["chat", "!say I begin\n!call read {\"path\":\".\"}\n!hang"]);
+    let daemon = InProcessDaemon::new();
+    let chat = daemon.start(&["chat", "!say I begin\n!call read {\"path\":\".\"}\n!hang"]);
     chat.until_err("←");
-    let home = house.crash();
+    let home = daemon.crash();
     chat.until_err("the connection to the daemon was lost");
-    let house = House::with(home, &config());
+    let daemon = InProcessDaemon::with(home, &config());
     let (status, out, err) = chat.end();
     assert_eq!((status.code(), out.as_str()), (Some(1), "I begin\n"), "{err}");
     assert!(err.contains("✗ interrupted: the daemon ended while this turn was running"), "{err}");
     assert!(err.contains("— interrupted · "), "{err}");
-    let shown = house.ok(&["sessions", "show", KEY]);
+    let shown = daemon.ok(&["sessions", "show", KEY]);
     assert!(shown.contains("interrupted"), "{shown}");
-    // And the session goes on.
-    assert_eq!(house.ok(&["chat", "!say again"]), "again\n");
-    assert_sound(&house.stop().home);
+    // The session still works.
+    assert_eq!(daemon.ok(&["chat", "!say again"]), "again\n");
+    assert_sound(&daemon.stop().home);
 }
 
 #[test]
 fn without_a_daemon_it_says_how_to_start_one() {
     let home = TempHome::new();
     for args in [&["chat", "hello"][..], &["sessions", "list"]] {
-        let said = said(command(&home, args).output().unwrap());
+        let said = cli_output(command(&home, args).output().unwrap());
         assert_eq!(said.code, 69, "{said:?}");
         assert!(said.err.contains("no daemon is running") && said.err.contains("tribune up"), "{}", said.err);
     }
@@ -269,21 +269,21 @@ fn without_a_daemon_it_says_how_to_start_one() {
 
 #[test]
 fn a_conversation_on_a_terminal() {
-    let house = House::new();
-    let Terminal { mut child, mut keyboard, screen, .. } = Terminal::start(house.command(&["chat"]));
+    let daemon = InProcessDaemon::new();
+    let Terminal { mut child, mut keyboard, screen, .. } = Terminal::start(daemon.command(&["chat"]));
 
     screen.until("› ");
     keyboard.write_all(b"!say hello\n").unwrap();
     screen.until("end_turn");
     screen.until("› ");
-    // Cancelled by a word, while it runs; what is typed behind it waits.
+    // `/cancel` cancels a running turn; later lines are queued.
     keyboard.write_all(b"!hang\n").unwrap();
     screen.until("!hang");
     keyboard.write_all(b"/cancel\n!say after\n").unwrap();
     screen.until("cancelled");
     screen.until("end_turn");
     screen.until("› ");
-    // Cancelled by Ctrl-C, which does not end the conversation.
+    // Ctrl-C cancels the turn and does not end the conversation.
     keyboard.write_all(b"!say before\n").unwrap();
     screen.until("› ");
     keyboard.write_all(b"/play slow\n").unwrap();
@@ -292,36 +292,36 @@ fn a_conversation_on_a_terminal() {
     rustix::process::kill_process(pid, Signal::INT).unwrap();
     screen.until("cancelled");
     screen.until("› ");
-    // A request that is refused does not end it either.
+    // A refused request does not end it either.
     keyboard.write_all(b"/unknown\n").unwrap();
     screen.until("You said");
     screen.until("› ");
     keyboard.write_all(b"\x04").unwrap();
-    screen.until(&format!("Goodbye. The session stays open: tribune chat --session {KEY}"));
+    screen.until(&format!("The session stays open. Continue it with: tribune chat --session {KEY}"));
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
 fn sessions_are_listed_shown_closed_and_forgotten() {
-    let house = House::new();
-    house.ok(&["chat", "!say My secret is $input\n!call read {\"path\":\"nothing.txt\"}\n!say done"]);
-    house.ok(&["chat", "--session", "agent:main:cli:local:dm:bob", "!say hello bob"]);
+    let daemon = InProcessDaemon::new();
+    daemon.ok(&["chat", "!say My secret is $input\n!call read {\"path\":\"nothing.txt\"}\n!say done"]);
+    daemon.ok(&["chat", "--session", "agent:main:cli:local:dm:bob", "!say hello bob"]);
     settings().bind(|| {
-        assert_snapshot!("sessions_list", house.ok(&["sessions", "list"]));
-        assert_snapshot!("sessions_list_none", house.ok(&["sessions", "list", "--state", "closed"]));
-        assert_snapshot!("sessions_show", house.ok(&["sessions", "show", KEY]));
-        assert_snapshot!("sessions_show_one", house.ok(&["sessions", "show", KEY, "-n", "1"]));
-        assert_snapshot!("sessions_cancel", house.ok(&["sessions", "cancel", KEY]));
-        assert_snapshot!("sessions_close", house.ok(&["sessions", "close", "agent:main:cli:local:dm:bob"]));
-        let unasked = house.call(&["sessions", "forget", KEY]);
+        assert_snapshot!("sessions_list", daemon.ok(&["sessions", "list"]));
+        assert_snapshot!("sessions_list_none", daemon.ok(&["sessions", "list", "--state", "closed"]));
+        assert_snapshot!("sessions_show", daemon.ok(&["sessions", "show", KEY]));
+        assert_snapshot!("sessions_show_one", daemon.ok(&["sessions", "show", KEY, "-n", "1"]));
+        assert_snapshot!("sessions_cancel", daemon.ok(&["sessions", "cancel", KEY]));
+        assert_snapshot!("sessions_close", daemon.ok(&["sessions", "close", "agent:main:cli:local:dm:bob"]));
+        let unasked = daemon.call(&["sessions", "forget", KEY]);
         assert_eq!(unasked.code, 64);
         assert_snapshot!("sessions_forget_unasked", unasked.err);
-        assert!(house.ok(&["sessions", "show", KEY]).contains("My secret"));
-        assert_snapshot!("sessions_forget", house.ok(&["sessions", "forget", KEY, "--yes"]));
-        let shown = house.ok(&["sessions", "show", KEY]);
+        assert!(daemon.ok(&["sessions", "show", KEY]).contains("My secret"));
+        assert_snapshot!("sessions_forget", daemon.ok(&["sessions", "forget", KEY, "--yes"]));
+        let shown = daemon.ok(&["sessions", "show", KEY]);
         assert!(!shown.contains("secret"), "{shown}");
         assert_snapshot!("sessions_show_forgotten", shown);
-        let json: Value = serde_json::from_str(&house.ok(&["sessions", "show", KEY, "--json"])).unwrap();
+        let json: Value = serde_json::from_str(&daemon.ok(&["sessions", "show", KEY, "--json"])).unwrap();
         assert_eq!(json["messages"][0]["content"], Value::Null);
         assert_eq!(json["session"]["session_key"], KEY);
     });
@@ -331,34 +331,37 @@ fn sessions_are_listed_shown_closed_and_forgotten() {
         (["sessions", "cancel", "agent:nobody:x:y:dm:z"], "`tribune sessions list --home "),
         (["sessions", "events", "nonsense"], "`tribune sessions list --home "),
     ] {
-        let said = house.call(&args);
+        let said = daemon.call(&args);
         assert_eq!((said.code, said.err.contains(meant)), (64, true), "{args:?}: {said:?}");
     }
-    assert_sound(&house.stop().home);
+    assert_sound(&daemon.stop().home);
 }
 
 #[test]
 fn events_are_followed_as_they_come() {
-    let house = House::new();
-    house.ok(&["chat", "!say one"]);
-    let follow = house.start(&["sessions", "events", KEY, "--follow", "--after", "2"]);
+    let daemon = InProcessDaemon::new();
+    daemon.ok(&["chat", "!say one"]);
+    let follow = daemon.start(&["sessions", "events", KEY, "--follow", "--after", "2"]);
     follow.until_out("done");
-    house.ok(&["chat", "!say two"]);
-    // Words come in pieces of any size.
+    daemon.ok(&["chat", "!say two"]);
+    // Text arrives in pieces of any size.
     let mut text = String::new();
     while text != "two" {
         let event: Value = serde_json::from_str(&follow.until_out("text_delta")).unwrap();
         text.push_str(event["text"].as_str().unwrap());
     }
-    house.ok(&["sessions", "close", KEY]);
+    daemon.ok(&["sessions", "close", KEY]);
     let (status, _, err) = follow.end();
-    assert_eq!((status.code(), err.as_str()), (Some(0), "the session was closed: nothing more comes\n"));
+    assert_eq!(
+        (status.code(), err.as_str()),
+        (Some(0), "the session was closed: there are no more events\n")
+    );
 }
 
 #[test]
 fn agents_are_added_with_a_daemon_and_without() {
     let home = TempHome::new();
-    let call = |args: &[&str]| said(command(&home, args).output().unwrap());
+    let call = |args: &[&str]| cli_output(command(&home, args).output().unwrap());
     let ok = |args: &[&str]| {
         let said = call(args);
         assert_eq!(said.code, 0, "{args:?}: {said:?}");
@@ -370,85 +373,86 @@ fn agents_are_added_with_a_daemon_and_without() {
         assert_snapshot!("agents_list_empty", ok(&["agents", "list"]));
         assert_snapshot!(
             "agents_add",
-            ok(&["agents", "add", "scribe", "--name", "The Scribe", "--standing"])
+            ok(&["agents", "add", "writer", "--name", "The Writer", "--standing"])
         );
         assert_snapshot!("agents_list", ok(&["agents", "list"]));
-        assert_snapshot!("agents_show", ok(&["agents", "show", "scribe"]));
+        assert_snapshot!("agents_show", ok(&["agents", "show", "writer"]));
     });
     let wrong = |args: &[&str], code: i32, what: &str| {
         let said = call(args);
         assert_eq!((said.code, said.err.contains(what)), (code, true), "{args:?}: {said:?}");
     };
     let refusals = || {
-        wrong(&["agents", "show", "scrib"], 64, "did you mean `scribe`?");
+        wrong(&["agents", "show", "write"], 64, "did you mean `writer`?");
         wrong(&["agents", "show", "nobody"], 64, "tribune agents add nobody");
     };
     refusals();
-    wrong(&["agents", "pass", "scribe"], 64, "start one with `tribune up --home ");
-    wrong(&["agents", "add", "scribe"], 1, "already on line 2");
+    wrong(&["agents", "pass", "writer"], 64, "start one with `tribune up --home ");
+    wrong(&["agents", "add", "writer"], 1, "already on line 2");
     wrong(&["agents", "add", "Bad Id"], 64, "is not an agent id");
     wrong(&["agents", "add", "x", "--mandate", "none"], 64, "this home has default");
     wrong(&["agents", "add", "x", "--backend", "gpt"], 64, "this build has rehearsal");
     wrong(&["agents", "add", "x", "--pubkey", "no"], 64, "pubkey");
-    let by_hand: Value = serde_json::from_str(&ok(&["agents", "show", "scribe", "--json"])).unwrap();
+    let by_hand: Value = serde_json::from_str(&ok(&["agents", "show", "writer", "--json"])).unwrap();
 
-    let house = House::with(home, &config());
-    let over_rpc: Value = serde_json::from_str(&house.ok(&["agents", "show", "scribe", "--json"])).unwrap();
+    let daemon = InProcessDaemon::with(home, &config());
+    let over_rpc: Value = serde_json::from_str(&daemon.ok(&["agents", "show", "writer", "--json"])).unwrap();
     let (mut a, mut b) = (by_hand, over_rpc);
-    // The daemon opened the session of the standing agent; everything else is the same.
+    // The daemon opened the session of the standing agent; everything else is unchanged.
     for agent in [&mut a, &mut b] {
         for member in ["last_seen", "sessions"] {
             assert!(agent.as_object_mut().unwrap().remove(member).is_some());
         }
     }
     assert_eq!(a, b);
-    house.ok(&["agents", "add", "clerk"]);
-    assert!(house.ok(&["agents", "list"]).contains("clerk"));
-    assert_eq!(house.ok(&["chat", "--agent", "clerk", "!say here"]), "here\n");
+    daemon.ok(&["agents", "add", "clerk"]);
+    assert!(daemon.ok(&["agents", "list"]).contains("clerk"));
+    assert_eq!(daemon.ok(&["chat", "--agent", "clerk", "!say here"]), "here\n");
     for (args, what) in [
         (&["agents", "show", "clrk"][..], "did you mean `clerk`?"),
         (&["agents", "add", "clerk"], "already on line"),
         (&["agents", "add", "x", "--mandate", "none"], "there is no mandate `none`"),
         (&["chat", "--agent", "nobody", "hello"], "there is no such agent"),
-        (&["chat", "--agent", "clerk", "--session", KEY, "hello"], "give one of them"),
+        (&["chat", "--agent", "clerk", "--session", KEY, "hello"], "give only one of them"),
     ] {
-        let said = house.call(args);
+        let said = daemon.call(args);
         assert!(said.code != 0 && said.err.contains(what), "{args:?}: {said:?}");
     }
-    // What was seen stays known when the daemon is gone.
-    let home = house.stop();
-    let said = said(command(&home, &["agents", "show", "clerk", "--json"]).output().unwrap());
+    // The heartbeats are kept after the daemon has stopped.
+    let home = daemon.stop();
+    let said = cli_output(command(&home, &["agents", "show", "clerk", "--json"]).output().unwrap());
     let clerk: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!((&clerk["sessions"], &clerk["turns"]), (&json!(1), &json!(1)));
 }
 
 #[test]
 fn a_standing_session_stays_standing_when_someone_talks_in_it() {
-    let house = House::new();
+    let daemon = InProcessDaemon::new();
     let key = "agent:main:standing:local:dm:main";
-    house.ok(&["chat", "--session", key, "!say hello"]);
-    let info = house.ask("session.status", &json!({ "session_key": key }));
+    daemon.ok(&["chat", "--session", key, "!say hello"]);
+    let info = daemon.ask("session.status", &json!({ "session_key": key }));
     assert_eq!((&info["mode"], &info["turns"]), (&json!("persistent"), &json!(1)));
 }
 
 #[test]
 fn help_teaches_how_to_talk() {
-    let house = House::new();
+    let daemon = InProcessDaemon::new();
     settings().bind(|| {
-        assert_snapshot!("help_chat", house.ok(&["chat", "--help"]));
-        assert_snapshot!("help_sessions", house.ok(&["sessions", "--help"]));
-        assert_snapshot!("help_forget", house.ok(&["sessions", "forget", "--help"]));
-        assert_snapshot!("help_agents_add", house.ok(&["agents", "add", "--help"]));
-        assert_snapshot!("help_agents_pass", house.ok(&["agents", "pass", "--help"]));
-        assert_snapshot!("help_demo", house.ok(&["demo", "--help"]));
+        assert_snapshot!("help_chat", daemon.ok(&["chat", "--help"]));
+        assert_snapshot!("help_sessions", daemon.ok(&["sessions", "--help"]));
+        assert_snapshot!("help_forget", daemon.ok(&["sessions", "forget", "--help"]));
+        assert_snapshot!("help_agents_add", daemon.ok(&["agents", "add", "--help"]));
+        assert_snapshot!("help_agents_pass", daemon.ok(&["agents", "pass", "--help"]));
+        assert_snapshot!("help_demo", daemon.ok(&["demo", "--help"]));
     });
 }
 
 #[test]
 fn a_reader_of_the_answer_that_has_seen_enough_is_no_error() {
-    let house = House::new();
+    let daemon = InProcessDaemon::new();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let output = house.command(&["chat", "!say hello"]).stdin(Stdio::null()).stdout(writer).output().unwrap();
+    let output =
+        daemon.command(&["chat", "!say hello"]).stdin(Stdio::null()).stdout(writer).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
 }

@@ -1,10 +1,10 @@
-//! What each command says, to people and to programs.
+//! The output of each command, as text and as JSON.
 
 use insta::{Settings, assert_snapshot};
 
 use crate::fixture::Place;
 
-/// Hides what differs from run to run.
+/// Replaces values that differ from run to run.
 pub(crate) fn settings(place: &Place) -> Settings {
     let mut settings = Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);
@@ -61,7 +61,7 @@ fn a_first_walk_through_the_ledger() {
 }
 
 #[test]
-fn the_same_for_programs() {
+fn ledger_commands_print_json() {
     let place = Place::new();
     place.ok(&["keys", "init", "--name", "example.com/agents"]);
     place.ok(&["ledger", "note", "--json", "first light"]);
@@ -174,7 +174,7 @@ fn lines_are_answered_in_order_and_a_bad_one_loses_nothing_before_it() {
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(format!("one\n\ntwo\n{}\nfive\n", "x".repeat(9000)).as_bytes()).unwrap();
     }
-    let said = crate::fixture::said(child.wait_with_output().unwrap());
+    let said = crate::fixture::cli_output(child.wait_with_output().unwrap());
     assert_eq!(said.code, 64);
     let expected = "error: line 4: the note has more than 8192 bytes, which is the limit\n";
     assert!(said.err.ends_with(expected), "{}", said.err);
@@ -214,12 +214,12 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         .env("TRIBUNE_HOME", place.home())
         .output()
         .unwrap();
-    let said = crate::fixture::said(output);
+    let said = crate::fixture::cli_output(output);
     assert_eq!((said.code, said.err.as_str(), said.out.lines().count()), (0, "", 1));
 }
 
 #[test]
-fn a_verdict_stands_whoever_stops_reading() {
+fn verdict_stands_if_the_reader_stops() {
     let place = Place::new();
     place.notes(20);
     place.ok(&["ledger", "export", "out"]);
@@ -235,13 +235,13 @@ fn a_verdict_stands_whoever_stops_reading() {
     drop(reader);
     let input = std::fs::File::open(&entries).unwrap();
     let output = place.command(&["ledger", "note", "--lines"]).stdin(input).stdout(writer).output().unwrap();
-    let said = crate::fixture::said(output);
+    let said = crate::fixture::cli_output(output);
     assert_eq!(said.code, 1);
-    assert!(said.err.contains("nobody reads the answers any more"), "{}", said.err);
+    assert!(said.err.contains("the reader of the answers has gone"), "{}", said.err);
 }
 
 #[test]
-fn a_hostile_export_cannot_steer_the_terminal_or_break_the_json() {
+fn hostile_export_cannot_control_the_terminal_or_break_json() {
     let place = Place::new();
     place.notes(3);
     place.ok(&["ledger", "export", "out"]);
@@ -307,7 +307,7 @@ fn every_shell_gets_its_completions() {
 }
 
 #[test]
-fn the_version_is_told_in_either_way() {
+fn version_is_printed_in_either_form() {
     let place = Place::new();
     let version = place.ok(&["version"]);
     assert_eq!(version, concat!("tribune ", env!("CARGO_PKG_VERSION"), "\n"));
@@ -321,7 +321,7 @@ fn the_version_is_told_in_either_way() {
 fn a_history_of_a_session_is_not_the_operators_to_write() {
     let place = Place::new();
     let said = place.call(&["ledger", "note", "x", "--entity", "agent:main:rpc"]);
-    let expected = "error: histories that begin with `agent:` are written by their sessions alone: name another entity\n";
+    let expected = "error: only sessions write histories that begin with `agent:`: name another entity\n";
     assert_eq!((said.code, said.err.as_str()), (64, expected));
-    assert!(!place.home().exists(), "nothing was begun");
+    assert!(!place.home().exists(), "nothing was created");
 }

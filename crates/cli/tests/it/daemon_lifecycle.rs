@@ -1,4 +1,4 @@
-//! A daemon's life as its operator sees it: made, started, asked, stopped.
+//! The lifecycle of a daemon: created, started, queried, stopped.
 
 use std::fs;
 use std::net::TcpListener;
@@ -12,14 +12,14 @@ use tribune_host::Home;
 use tribune_testkit::{assert_sound, say};
 
 use crate::command_output;
-use crate::daemon_process::{BOUND, Detached, Running, operator};
-use crate::fixture::{Place, binary, said};
+use crate::daemon_process::{BOUND, Detached, ForegroundDaemon, operator};
+use crate::fixture::{Place, binary, cli_output};
 
 fn settings(place: &Place) -> Settings {
-    let mut settings = commands::settings(place);
+    let mut settings = command_output::settings(place);
     settings.add_filter(r"127\.0\.0\.1:\d+", "[ADDRESS]");
     settings.add_filter(r#"(pid |"pid":)\d+"#, "$1[PID]");
-    // Connections that just ended may still be counted.
+    // Connections that have just ended may still be counted.
     settings.add_filter(r#"(connections  |"connections":)\d+"#, "$1[COUNT]");
     settings.add_filter(r"tribune \d+\.\d+\.\d+", "tribune [VERSION]");
     settings.add_filter(r#""version":"\d+\.\d+\.\d+""#, r#""version":"[VERSION]""#);
@@ -33,7 +33,7 @@ fn runtime() -> tokio::runtime::Runtime {
 #[test]
 fn up_says_where_it_is_and_what_comes_next() {
     let place = Place::new();
-    let daemon = Running::start(&place);
+    let daemon = ForegroundDaemon::start(&place);
     settings(&place).bind(|| assert_snapshot!("up", daemon.greeting));
     runtime().block_on(async {
         let mut client = operator(&place).await;
@@ -55,9 +55,9 @@ fn up_says_where_it_is_and_what_comes_next() {
 }
 
 #[test]
-fn programs_get_one_line() {
+fn up_prints_one_line_of_json() {
     let place = Place::new();
-    let daemon = Running::start_with(place.command(&["up", "--port", "0", "--json"]), "{");
+    let daemon = ForegroundDaemon::start_with(place.command(&["up", "--port", "0", "--json"]), "{");
     settings(&place).bind(|| assert_snapshot!("json_up", daemon.greeting));
     settings(&place).bind(|| assert_snapshot!("json_status", place.ok(&["status", "--json"])));
     daemon.signal(Signal::INT);
@@ -69,7 +69,7 @@ fn the_usual_home_needs_no_naming() {
     let place = Place::new();
     let mut command = place.command(&["up", "--port", "0"]);
     command.env_remove("TRIBUNE_HOME").env("HOME", place.folder.path());
-    let daemon = Running::start_with(command, "stop with");
+    let daemon = ForegroundDaemon::start_with(command, "stop with");
     assert!(
         daemon.greeting.contains("next:\n  tribune chat\n  tribune status\n  tribune demo\n"),
         "{daemon:?}"
@@ -78,15 +78,15 @@ fn the_usual_home_needs_no_naming() {
 }
 
 #[test]
-fn a_second_daemon_is_told_of_the_first() {
+fn second_daemon_is_refused_with_the_first_ones_address() {
     let place = Place::new();
-    let daemon = Running::start(&place);
+    let daemon = ForegroundDaemon::start(&place);
     for args in [&["up", "--port", "0"][..], &["up", "--port", "0", "--detach"]] {
         let error = place.refused(args);
-        assert!(error.contains(&format!("a daemon (pid {}) runs in ", daemon.pid())), "{error}");
+        assert!(error.contains(&format!("a daemon (pid {}) already runs in ", daemon.pid())), "{error}");
         assert!(error.ends_with("`tribune status` shows it, `tribune down` stops it"), "{error}");
     }
-    // The home alone is enough to be refused.
+    // The same home alone is a reason to refuse.
     fs::remove_file(place.home().join("run/daemon.json")).unwrap();
     let error = place.refused(&["up", "--port", "0"]);
     assert!(error.contains(&format!("is held by another process (pid {})", daemon.pid())), "{error}");
@@ -100,11 +100,11 @@ fn a_hint_is_about_the_home_that_was_named() {
     let named = |args: &[&str]| {
         let mut command = place.command(args);
         command.env_remove("TRIBUNE_HOME").arg("--home").arg(place.home());
-        said(command.output().unwrap())
+        cli_output(command.output().unwrap())
     };
     let none = named(&["status"]);
     assert!(none.err.ends_with(&format!("start one with `tribune up --home {path}`\n")), "{none:?}");
-    let daemon = Running::start(&place);
+    let daemon = ForegroundDaemon::start(&place);
     let second = named(&["up", "--port", "0"]);
     let hints = format!("`tribune status --home {path}` shows it, `tribune down --home {path}` stops it\n");
     assert!(second.err.ends_with(&hints), "{second:?}");
@@ -123,8 +123,8 @@ fn a_port_that_is_taken_is_explained() {
     let port = taken.local_addr().unwrap().port().to_string();
     for args in [&["up", "--port", &port][..], &["up", "--port", &port, "--detach"]] {
         let error = place.refused(args);
-        assert!(error.contains(&format!("error: 127.0.0.1:{port} is taken by another program")), "{error}");
-        assert!(error.ends_with("choose another with --port or gateway.address"), "{error}");
+        assert!(error.contains(&format!("error: 127.0.0.1:{port} is used by another program")), "{error}");
+        assert!(error.ends_with("choose another port with --port or gateway.address"), "{error}");
     }
     assert_eq!(place.call(&["status"]).code, 69);
 }
@@ -132,7 +132,7 @@ fn a_port_that_is_taken_is_explained() {
 #[test]
 fn sigterm_lets_a_turn_end() {
     let place = Place::new();
-    let daemon = Running::start(&place);
+    let daemon = ForegroundDaemon::start(&place);
     let (events, result) = runtime().block_on(async {
         let mut client = operator(&place).await;
         let key = client.call("session.init", &json!({})).await.unwrap()["session_key"].clone();
@@ -159,7 +159,7 @@ fn sigterm_lets_a_turn_end() {
     assert_sound(&Home::at(place.home()));
 }
 
-/// Begins a turn that does not end by itself; gives its answer once `told` has been done.
+/// Starts a turn that does not end by itself; returns its answer after `told` has run.
 async fn hanging_turn(place: &Place, told: impl FnOnce()) -> Value {
     let mut client = operator(place).await;
     let key = client.call("session.init", &json!({})).await.unwrap()["session_key"].clone();
@@ -183,7 +183,7 @@ fn a_second_signal_ends_turns_at_once() {
     let place = Place::new();
     // Longer than the test may take.
     write_config(&place, "{ gateway: { drainSeconds: 600 } }");
-    let daemon = Running::start(&place);
+    let daemon = ForegroundDaemon::start(&place);
     let result = runtime().block_on(hanging_turn(&place, || {
         daemon.signal(Signal::INT);
         daemon.hears("stopping: waiting up to 600 s");
@@ -197,14 +197,14 @@ fn a_second_signal_ends_turns_at_once() {
 fn down_now_ends_turns_at_once() {
     let place = Place::new();
     write_config(&place, "{ gateway: { drainSeconds: 600 } }");
-    let daemon = Running::start(&place);
+    let daemon = ForegroundDaemon::start(&place);
     let pid = daemon.pid();
     let mut down = None;
     let result = runtime().block_on(hanging_turn(&place, || {
         down = Some(place.command(&["down", "--now"]).stdout(std::process::Stdio::piped()).spawn().unwrap());
     }));
     assert_eq!(result["stop_reason"], "cancelled");
-    let down = said(down.unwrap().wait_with_output().unwrap());
+    let down = cli_output(down.unwrap().wait_with_output().unwrap());
     assert_eq!((down.code, down.out), (0, format!("stopped (pid {pid})\n")));
     assert_eq!(daemon.ended().0, Some(0));
 }
@@ -243,7 +243,7 @@ fn init_makes_what_is_missing_and_nothing_else() {
     assert_eq!(fs::read_to_string(&law).unwrap(), "# Ours\n");
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&place.home()), mode(&law.with_file_name("config.json5"))), (0o700, 0o600));
-    // What it wrote is what the daemon reads.
+    // The daemon reads what it wrote.
     let said = place.call(&["doctor", "--json"]);
     let findings: Value = serde_json::from_str(&said.out).unwrap();
     let verdict = |name: &str| {
@@ -275,7 +275,7 @@ fn in_the_background_and_back() {
     let out = place.home().join("logs/gateway/daemon.out");
     assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(fs::read_to_string(&out).unwrap().ends_with("stopped\n"));
-    // And once more in the same home.
+    // Again in the same home.
     let second = place.ok(&["up", "--detach", "--port", "0", "--json"]);
     let second: Value = serde_json::from_str(&second).unwrap();
     assert_eq!(second["rehearsal_agents"], json!(["main"]));
@@ -295,9 +295,9 @@ fn a_daemon_that_does_not_start_says_why() {
 }
 
 #[test]
-fn what_a_crash_left_behind_is_told() {
+fn up_reports_what_a_crash_left_behind() {
     let place = Place::new();
-    let daemon = Running::start(&place);
+    let daemon = ForegroundDaemon::start(&place);
     runtime().block_on(async {
         let mut client = operator(&place).await;
         let key = client.call("session.init", &json!({})).await.unwrap()["session_key"].clone();
@@ -308,8 +308,8 @@ fn what_a_crash_left_behind_is_told() {
     daemon.signal(Signal::KILL);
     daemon.ended();
     assert!(place.home().join("run/daemon.json").exists(), "nobody cleaned up");
-    assert_eq!(place.call(&["status"]).code, 69, "what was left behind is not taken for a daemon");
-    let daemon = Running::start(&place);
+    assert_eq!(place.call(&["status"]).code, 69, "a stale address file is not taken for a daemon");
+    let daemon = ForegroundDaemon::start(&place);
     settings(&place).bind(|| assert_snapshot!("up_recovered", daemon.greeting));
     assert!(place.ok(&["status"]).contains("1 turn and 0 calls were marked interrupted"));
     daemon.stop();
@@ -319,7 +319,7 @@ fn what_a_crash_left_behind_is_told() {
 fn notes_and_key_changes_go_through_the_daemon() {
     use std::io::Write as _;
     let place = Place::new();
-    let daemon = Running::start(&place);
+    let daemon = ForegroundDaemon::start(&place);
     let note = place.ok(&["ledger", "note", "beside the daemon", "--tag", "demo"]);
     let index = note.split(' ').next().unwrap();
     let shown = place.ok(&["ledger", "show", index, "--json"]);
@@ -327,7 +327,7 @@ fn notes_and_key_changes_go_through_the_daemon() {
     assert_eq!(shown["entry"]["payload"]["text"], "beside the daemon");
     assert_eq!((&shown["entry"]["actor"], &shown["entry"]["tags"]), (&"operator".into(), &json!(["demo"])));
 
-    // A second note follows from the first, or from what is named.
+    // A second note follows from the first, or from the named parent.
     let second: Value = serde_json::from_str(&place.ok(&["ledger", "note", "two", "--json"])).unwrap();
     let parent = |name: &str| -> Value {
         let shown = place.ok(&["ledger", "show", name, "--json"]);
@@ -348,7 +348,7 @@ fn notes_and_key_changes_go_through_the_daemon() {
         writeln!(stdin, "line {n}").unwrap();
     }
     drop(stdin);
-    let answers = said(child.wait_with_output().unwrap());
+    let answers = cli_output(child.wait_with_output().unwrap());
     assert_eq!((answers.code, answers.out.lines().count()), (0, 250));
     let tail = place.ok(&["ledger", "tail", "--entity", "feed", "-n", "250", "--json"]);
     for (n, (line, answer)) in tail.lines().zip(answers.out.lines()).enumerate() {
@@ -361,7 +361,7 @@ fn notes_and_key_changes_go_through_the_daemon() {
     let rotated = place.ok(&["keys", "rotate"]);
     assert_ne!(old, place.ok(&["keys", "show"]));
     settings(&place).bind(|| assert_snapshot!("keys_rotate_beside_daemon", rotated));
-    // The daemon goes on under the new key.
+    // The daemon continues with the new key.
     place.ok(&["ledger", "note", "under the new key"]);
     let held = place.refused(&["ledger", "rebuild"]);
     assert!(held.contains(&format!("is held by another process (pid {})", daemon.pid())), "{held}");
@@ -378,16 +378,16 @@ fn a_home_elsewhere_leaves_this_one_alone() {
     let call = |args: &[&str]| {
         let mut command = std::process::Command::new(binary());
         command.args(args).arg("--home").arg(&elsewhere).env_remove("TRIBUNE_HOME").env("HOME", &mine);
-        said(command.current_dir(&mine).output().unwrap())
+        cli_output(command.current_dir(&mine).output().unwrap())
     };
     let ok = |args: &[&str]| {
         let said = call(args);
         assert_eq!(said.code, 0, "{args:?}: {said:?}");
         said.out
     };
-    // Whatever it says: its port may be another program's here.
+    // Any result is fine: another program may use its port here.
     call(&["doctor"]);
-    assert!(!elsewhere.exists(), "looking makes nothing");
+    assert!(!elsewhere.exists(), "reading creates nothing");
     ok(&["init"]);
     let greeting = ok(&["up", "--detach", "--port", "0"]);
     let named = format!("  tribune status --home '{}'\n", elsewhere.display());

@@ -1,4 +1,4 @@
-//! `tribune up` as a process: started, spoken to, told to stop.
+//! `tribune up` as a process: helpers to start it, talk to it and stop it.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -10,25 +10,25 @@ use tribune_client::Client;
 
 use crate::fixture::Place;
 
-/// Longer than anything here takes on a busy machine. A test that waits for this long has failed.
+/// Longer than any step takes on a busy machine. A test that waits this long has failed.
 pub(crate) const BOUND: Duration = Duration::from_secs(60);
 
-/// A daemon in the foreground. Killed with this, if it still runs.
+/// A daemon in the foreground. Dropping it kills the process.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct ForegroundDaemon {
     pub(crate) child: Child,
     pub(crate) err: Receiver<String>,
-    /// What it said when it was ready.
+    /// What it printed when it was ready.
     pub(crate) greeting: String,
 }
 
-impl Running {
-    /// Starts a daemon on any free port and waits for its greeting.
+impl ForegroundDaemon {
+    /// Starts a daemon on a free port and waits for its startup summary.
     pub(crate) fn start(place: &Place) -> Self {
         Self::start_with(place.command(&["up", "--port", "0"]), "stop with Ctrl-C")
     }
 
-    /// The same; the greeting ends with the line that begins with `last`.
+    /// Starts a daemon whose startup summary ends with the line that begins with `last`.
     pub(crate) fn start_with(mut command: Command, last: &str) -> Self {
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -56,7 +56,7 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits for a line of standard error that begins like this.
+    /// Waits for a line of standard error with this prefix.
     pub(crate) fn hears(&self, begin: &str) -> String {
         loop {
             let line = self.err.recv_timeout(BOUND).unwrap_or_else(|_| panic!("`{begin}` was not said"));
@@ -66,7 +66,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end; gives the exit code and what it said on standard error since.
+    /// Waits for its end. Returns the exit code and the remaining standard error.
     pub(crate) fn ended(mut self) -> (Option<i32>, Vec<String>) {
         let began = Instant::now();
         while began.elapsed() < BOUND {
@@ -78,14 +78,13 @@ impl Running {
         panic!("the daemon did not end");
     }
 
-    /// Stops it.
     pub(crate) fn stop(self) {
         self.signal(Signal::TERM);
         assert_eq!(self.ended().0, Some(0));
     }
 }
 
-impl Drop for Running {
+impl Drop for ForegroundDaemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -104,7 +103,7 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// A daemon in the background. Told to stop with this, if it still runs.
+/// A daemon in the background. Dropping it stops the daemon.
 #[derive(Debug)]
 pub(crate) struct Detached<'a>(pub(crate) &'a Place);
 
@@ -114,7 +113,7 @@ impl Drop for Detached<'_> {
     }
 }
 
-/// A connection to the daemon of this place, as operator.
+/// Connects to the daemon of this home as operator.
 pub(crate) async fn operator(place: &Place) -> Client {
     let file = |name: &str| std::fs::read_to_string(place.home().join("run").join(name)).unwrap();
     let whereabouts: serde_json::Value = serde_json::from_str(&file("daemon.json")).unwrap();

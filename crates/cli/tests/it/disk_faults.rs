@@ -1,4 +1,4 @@
-//! Disks that are full and disks that fail: a clear error, nothing acknowledged that is not durable, and a way on.
+//! Full and failing disks: a clear error, no acknowledgement without durability, and a way to continue.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use crate::fixture::{Place, in_own_mounts, workspace};
 
-/// A library that makes syncs fail while the second file is there; a program that is to meet it gets it by `LD_PRELOAD`, and that
-/// file's name as `FAIL_SYNCS_WHILE`.
+/// Builds a library that makes syncs fail while the second file exists. A program gets it by `LD_PRELOAD`, with the
+/// file's name in `FAIL_SYNCS_WHILE`.
 pub(crate) fn failing_disk(place: &Place) -> (PathBuf, PathBuf) {
     let (shim, flag) = (place.path("failing_disk.so"), place.path("failing"));
     let built = Command::new("cc")
@@ -63,18 +63,23 @@ fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
     }
     let all = log.len();
     assert_eq!(log[all - 1]["entry"]["payload"]["text"], "room again");
-    // What was in the daybook and had no room in the log is posted when there is some, whether it was acknowledged or not. Until
-    // then whoever verifies is told of it.
+    // Records that were in the write-ahead log and had no space in the ledger are applied when there is space,
+    // acknowledged or not. Until then `verify` reports them.
     let posted = said.out.split(" entries").next().and_then(|text| text.rsplit(' ').next()).unwrap();
     let posted: usize = posted.parse().unwrap();
     assert!(posted < all, "{posted} of {all}");
-    let is_told = said.err.contains(" records are in the daybook and not in the log yet: ");
-    assert!(is_told || posted > acks.len(), "{posted} of {all}, {} acknowledged: {}", acks.len(), said.err);
+    let is_reported = said.err.contains(" records are in the write-ahead log and not in the ledger yet: ");
+    assert!(
+        is_reported || posted > acks.len(),
+        "{posted} of {all}, {} acknowledged: {}",
+        acks.len(),
+        said.err
+    );
     let expected = format!(
-        "exit 1\n-- full\nexit 1\nintegrity: sound, {posted} entries are what was logged\nexit 0\n\
-         views: sound, {posted} entries give exactly what is stored\nexit 0\n-- room again\nexit 0\n\
-         integrity: sound, {all} entries are what was logged\nexit 0\n\
-         views: sound, {all} entries give exactly what is stored\nexit 0\n"
+        "exit 1\n-- full\nexit 1\nintegrity: sound, {posted} entries are what was recorded\nexit 0\n\
+         views: sound, they match all {posted} entries\nexit 0\n-- room again\nexit 0\n\
+         integrity: sound, {all} entries are what was recorded\nexit 0\n\
+         views: sound, they match all {all} entries\nexit 0\n"
     );
     assert_eq!(said.out, expected);
 }
@@ -98,8 +103,8 @@ fn a_disk_whose_syncs_fail_stops_the_store_until_it_is_opened_again() {
     std::fs::write(&flag, "").unwrap();
     writeln!(stdin, "while the disk is failing").unwrap();
     assert!(answers.next().is_none(), "nothing is acknowledged that was not synced");
-    // The input is still open: the command must not wait for more of it.
-    let said = crate::fixture::said(child.wait_with_output().unwrap());
+    // The input is still open: the command must not wait for more.
+    let said = crate::fixture::cli_output(child.wait_with_output().unwrap());
     assert_eq!(said.code, 1);
     assert!(
         said.err.contains(

@@ -15,15 +15,15 @@ use tribune_host::config::Config;
 use tribune_host::daemon::{Daemon, Extras};
 use tribune_testkit::{TempHome, TestDaemon, config};
 
-use crate::fixture::{Said, binary, said};
+use crate::fixture::{CliOutput, binary, cli_output};
 
-/// How long anything that is waited for may take on a busy machine.
+/// How long a wait may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The session that `tribune chat` opens here.
 pub(crate) const KEY: &str = "agent:main:cli:local:dm:ada";
 
-pub(crate) struct House {
+pub(crate) struct InProcessDaemon {
     runtime: Runtime,
     daemon: TestDaemon,
 }
@@ -32,7 +32,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-impl House {
+impl InProcessDaemon {
     pub(crate) fn new() -> Self {
         Self::with(TempHome::new(), &config())
     }
@@ -43,7 +43,7 @@ impl House {
         Self { runtime, daemon }
     }
 
-    /// With what only a caller in this process can bring.
+    /// With overrides that only a caller in this process can set.
     pub(crate) fn with_extras(home: TempHome, config: &Config, extras: Extras) -> Self {
         let runtime = runtime();
         let started = Daemon::start_with(&home.home, config, Arc::new(SystemClock), extras);
@@ -59,7 +59,7 @@ impl House {
         self.daemon.address()
     }
 
-    /// The daemon is gone from one moment to the next; only what is on disk is left.
+    /// Ends the daemon without a shutdown; only its files are left.
     pub(crate) fn crash(self) -> TempHome {
         let Self { runtime, daemon: TestDaemon { daemon, home } } = self;
         runtime.shutdown_timeout(PATIENCE);
@@ -71,7 +71,7 @@ impl House {
         self.runtime.block_on(self.daemon.stop())
     }
 
-    /// Asks the daemon directly.
+    /// Sends a request to the daemon.
     pub(crate) fn ask(&self, method: &str, params: &Value) -> Value {
         self.runtime.block_on(async {
             let mut client: Client = self.daemon.operator().await;
@@ -79,7 +79,7 @@ impl House {
         })
     }
 
-    /// Does something with the daemon itself.
+    /// Runs a closure with the daemon itself.
     pub(crate) fn with_daemon<T>(&self, act: impl AsyncFnOnce(&TestDaemon) -> T) -> T {
         self.runtime.block_on(act(&self.daemon))
     }
@@ -88,8 +88,8 @@ impl House {
         command(&self.daemon.home, args)
     }
 
-    pub(crate) fn call(&self, args: &[&str]) -> Said {
-        said(self.command(args).stdin(Stdio::null()).output().unwrap())
+    pub(crate) fn call(&self, args: &[&str]) -> CliOutput {
+        cli_output(self.command(args).stdin(Stdio::null()).output().unwrap())
     }
 
     pub(crate) fn ok(&self, args: &[&str]) -> String {
@@ -98,7 +98,7 @@ impl House {
         said.out
     }
 
-    /// A call as it looks on a screen: both streams in one.
+    /// A call with both streams merged, as on a screen.
     pub(crate) fn screen(&self, args: &[&str]) -> (i32, String) {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let mut command = self.command(args);
@@ -110,8 +110,8 @@ impl House {
         (child.wait().unwrap().code().unwrap_or(-1), text)
     }
 
-    pub(crate) fn start(&self, args: &[&str]) -> Running {
-        Running::new(self.command(args))
+    pub(crate) fn start(&self, args: &[&str]) -> RunningCall {
+        RunningCall::new(self.command(args))
     }
 }
 
@@ -123,8 +123,8 @@ pub(crate) fn command(home: &TempHome, args: &[&str]) -> Command {
     command
 }
 
-/// A call under way, whose output is waited for.
-pub(crate) struct Running {
+/// A running call whose output the test waits for.
+pub(crate) struct RunningCall {
     child: Child,
     out: Receiver<String>,
     err: Receiver<String>,
@@ -143,19 +143,19 @@ fn lines(stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-impl Running {
+impl RunningCall {
     pub(crate) fn new(mut command: Command) -> Self {
         Self::fed(command.stdin(Stdio::null()))
     }
 
-    /// One with an input of its own.
+    /// A call with a piped input.
     pub(crate) fn fed(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (out, err) = (lines(child.stdout.take().unwrap()), lines(child.stderr.take().unwrap()));
         Self { child, out, err }
     }
 
-    /// The next line of standard output that holds `part`.
+    /// Waits for the next line of standard output that contains `part`.
     pub(crate) fn until_out(&self, part: &str) -> String {
         until(&self.out, part)
     }
@@ -173,10 +173,10 @@ impl Running {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for the end; gives the rest of both streams.
+    /// Waits for the end. Returns the rest of both streams.
     pub(crate) fn end(mut self) -> (ExitStatus, String, String) {
         let id = self.child.id();
-        // What it is doing, if it does not end.
+        // If it does not end, print what it is doing.
         let state = || {
             let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
             let state = status.lines().find(|line| line.starts_with("State:")).unwrap_or("gone").to_owned();
@@ -200,9 +200,9 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCall {
     fn drop(&mut self) {
-        // Already ended, or of no more use.
+        // It has ended, or is no longer needed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,5 @@
-//! `law replay` over a long run with everything in it: calls of every kind, people who allow, deny, grant and reword, sub-agents,
-//! calls of other harnesses, a restart, and a law that was changed on the way.
+//! `law replay` over a long mixed run: calls of every kind, people who allow, deny, grant and edit, sub-agents, calls
+//! of external harnesses, a restart, and a law that changes midway.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use tribune_client::Client;
 use tribune_host::{Clock as _, SystemClock};
 use tribune_testkit::{TempHome, TestDaemon, config, turn};
 
-use crate::fixture::said;
-use crate::in_process_daemon::{House, command};
+use crate::fixture::cli_output;
+use crate::in_process_daemon::{InProcessDaemon, command};
 
 const MANDATE: &str = "---\ntools: cron, edit, exec, gateway, memory, message, read, search, send_message, spawn, web_fetch, web_search, write\n---\n# Everything\n";
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"dev\",\"standing\":false}\n\
@@ -22,11 +22,11 @@ when { context has path && context.path like "reports/*" } unless { context.appr
 @id("no-secrets") forbid(principal, action, resource) when { context has path && context.path like "secrets/*" };
 "#;
 
-/// Turns before and after the law is changed.
+/// Turns before and after the change of the law.
 const FIRST_TURNS: usize = 75;
 const MORE_TURNS: usize = 50;
 
-/// Calls that are made over and over, in an order that a seed gives.
+/// Calls that are repeated in a seeded random order.
 fn calls() -> Vec<(&'static str, Value)> {
     vec![
         ("read", json!({ "path": "notes.txt" })),
@@ -58,7 +58,7 @@ fn calls() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Numbers that look like chance and are the same every time.
+/// A seeded random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -68,7 +68,7 @@ impl Dice {
     }
 }
 
-/// A person who decides whatever waits, one way after the other.
+/// An approver who decides every waiting call, in a different way each time.
 async fn person(mut client: Client, is_over: Arc<AtomicBool>) -> usize {
     let mut decided = 0;
     while !is_over.load(Ordering::Relaxed) {
@@ -85,7 +85,7 @@ async fn person(mut client: Client, is_over: Arc<AtomicBool>) -> usize {
             };
             decision["id"] = card["id"].clone();
             if client.call("approval.decide", &decision).await.is_err() {
-                // Words that cannot be changed, say: no is always an answer.
+                // For example a text that cannot be edited; denying always works.
                 let no = json!({ "id": card["id"], "decision": "deny" });
                 let _ = client.call("approval.decide", &no).await;
             }
@@ -96,7 +96,7 @@ async fn person(mut client: Client, is_over: Arc<AtomicBool>) -> usize {
     decided
 }
 
-/// Turns in three sessions, and calls that another harness asks for in a fourth.
+/// Runs turns in three sessions, and calls of an external harness in a fourth.
 async fn busy(daemon: &TestDaemon, dice: &mut Dice, turns: usize) -> usize {
     let calls = calls();
     let is_over = Arc::new(AtomicBool::new(false));
@@ -125,36 +125,36 @@ async fn busy(daemon: &TestDaemon, dice: &mut Dice, turns: usize) -> usize {
 }
 
 #[test]
-fn a_long_mixed_run_is_decided_again_to_the_bit() {
+fn long_mixed_run_replays_identically() {
     let home = TempHome::new();
     home.write("mandates/dev.md", MANDATE);
     home.write("data/agent-roster.jsonl", ROSTER);
-    home.write("policy/house.cedar", POLICY);
+    home.write("policy/local.cedar", POLICY);
     home.write("agents/main/workspace/notes.txt", "hello");
     let mut dice = Dice(7);
-    let house = House::with(home, &config());
-    let decided = house.with_daemon(async |daemon| busy(daemon, &mut dice, FIRST_TURNS).await);
+    let daemon = InProcessDaemon::with(home, &config());
+    let decided = daemon.with_daemon(async |daemon| busy(daemon, &mut dice, FIRST_TURNS).await);
     assert!(decided >= 20, "{decided} decisions are no mixed run");
-    let home = house.stop();
-    // One byte of the law is another; what was decided before stands under the law of its time.
-    home.write("policy/house.cedar", &format!("{POLICY} "));
-    let house = House::with(home, &config());
-    house.with_daemon(async |daemon| busy(daemon, &mut dice, MORE_TURNS).await);
+    let home = daemon.stop();
+    // The law changes by one byte; earlier verdicts belong to the law of their time.
+    home.write("policy/local.cedar", &format!("{POLICY} "));
+    let daemon = InProcessDaemon::with(home, &config());
+    daemon.with_daemon(async |daemon| busy(daemon, &mut dice, MORE_TURNS).await);
 
-    let value: Value = serde_json::from_str(&house.ok(&["--json", "law", "replay"])).unwrap();
+    let value: Value = serde_json::from_str(&daemon.ok(&["--json", "law", "replay"])).unwrap();
     let all = value["verdicts"].as_u64().unwrap();
     assert!(all >= 1_000, "{value}");
     let came = (value["identical"].as_u64(), &value["different"], &value["unavailable"]);
     assert_eq!(came, (Some(all), &json!(0), &json!(0)), "{value}");
     assert_eq!(value["laws"].as_array().unwrap().len(), 2, "{value}");
 
-    // And it notices a verdict that would come out differently.
-    let home = house.stop();
+    // It notices a verdict that would be different.
+    let home = daemon.stop();
     for file in std::fs::read_dir(home.home.root().join("constitutions")).unwrap() {
         let path = file.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("reports/*", "report/*")).unwrap();
     }
-    let tampered = said(command(&home, &["law", "replay"]).output().unwrap());
+    let tampered = cli_output(command(&home, &["law", "replay"]).output().unwrap());
     assert_eq!(tampered.code, 2, "{tampered:?}");
 }

@@ -1,4 +1,4 @@
-//! The real binary, driven as a person or a script would.
+//! Integration tests of the real binary, driven as by a person or a script.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,9 +1,9 @@
-//! A stranger's tools: `e2e/verify_ledger.py` shares no code with us.
+//! An independent verifier: `e2e/verify_ledger.py` shares no code with Tribune.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::fixture::{Place, Said, said, workspace};
+use crate::fixture::{CliOutput, Place, cli_output, workspace};
 
 pub(crate) fn python() -> PathBuf {
     let python = std::env::var_os("TRIBUNE_E2E_PYTHON")
@@ -16,13 +16,13 @@ pub(crate) fn python() -> PathBuf {
     python
 }
 
-fn verify(place: &Place, args: &[&str]) -> Said {
+fn verify(place: &Place, args: &[&str]) -> CliOutput {
     let mut command = Command::new(python());
     command.arg(workspace().join("e2e/verify_ledger.py")).args(args).current_dir(place.folder.path());
-    said(command.output().unwrap())
+    cli_output(command.output().unwrap())
 }
 
-/// An export with notes, a change of key, kept checkpoints from before and after it, and proofs.
+/// An export with notes, a key change, kept checkpoints from before and after it, and proofs.
 fn exported() -> Place {
     let place = Place::new();
     place.notes(300);
@@ -40,7 +40,7 @@ fn exported() -> Place {
 }
 
 #[test]
-fn a_stranger_verifies_an_export_with_none_of_our_code() {
+fn independent_verifier_accepts_an_export() {
     let place = exported();
     let everything = [
         "out",
@@ -76,7 +76,7 @@ fn a_stranger_verifies_an_export_with_none_of_our_code() {
 }
 
 #[test]
-fn a_stranger_finds_what_was_tampered_with() {
+fn independent_verifier_finds_tampering() {
     let place = exported();
     let edit = |file: &str, edit: &dyn Fn(&mut Vec<u8>)| {
         let path = place.path(file);
@@ -123,11 +123,11 @@ fn a_stranger_finds_what_was_tampered_with() {
 
     let other = exported();
     let key = other.path("first.vkey").display().to_string();
-    assert_eq!(verify(&place, &["out", "--key", &key]).code, 2, "somebody else's key");
+    assert_eq!(verify(&place, &["out", "--key", &key]).code, 2, "another ledger's key");
     let kept = other.path("kept-late").display().to_string();
     assert_eq!(
         verify(&place, &["out", "--key", "first.vkey", "--checkpoint", &kept]).code,
         3,
-        "somebody else's history"
+        "another ledger's history"
     );
 }

@@ -1,4 +1,4 @@
-//! Commands of agents, in the sandbox that a daemon starts them in unless it is told otherwise.
+//! Commands of agents in the daemon's default sandbox.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,15 @@ const KEY: &str = "agent:main:rpc:local:dm:op";
 const LAW: &str = "{ overrides: { exec: \"off\" } }";
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"work\"}\n";
 
-/// A house whose agent may run commands.
-pub(crate) struct Works {
+/// A daemon whose agent may run commands.
+pub(crate) struct SandboxedAgent {
     place: Place,
     child: Child,
     address: String,
     client: Client,
 }
 
-impl Works {
+impl SandboxedAgent {
     async fn new(config: &str) -> Self {
         Self::with_tools(config, "exec").await
     }
@@ -51,7 +51,7 @@ impl Works {
         Self { place, child, address, client }
     }
 
-    /// Starts the daemon, with a folder of its own for what it throws away.
+    /// Starts the daemon with its own folder for temporary files.
     async fn start(place: &Place) -> (Child, String, Client) {
         let (child, address, token) = start_with(place, &[("TMPDIR", place.path("tmp").to_str().unwrap())]);
         let mut client = Client::connect(&address, Some(&token)).await.unwrap();
@@ -59,7 +59,7 @@ impl Works {
         (child, address, client)
     }
 
-    /// What came of a command.
+    /// Runs a command and returns its result.
     pub(crate) async fn exec(&mut self, call: Value) -> String {
         let (events, _) = turn(&mut self.client, KEY, &format!("!call exec {call}")).await.unwrap();
         let result = events.iter().find(|event| event["type"] == "tool_result").unwrap();
@@ -74,7 +74,7 @@ impl Works {
         std::fs::read_to_string(self.place.home().join("agents/main/workspace").join(name)).ok()
     }
 
-    /// What was decided about connections, in their order.
+    /// The verdicts about connections, in order.
     pub(crate) async fn egress_verdicts(&mut self) -> Vec<Value> {
         let wanted = json!({ "entity_id": format!("egress:{KEY}"), "quality": "policy_verdict" });
         let page = self.client.call("ledger.tail", &wanted).await.unwrap();
@@ -91,8 +91,8 @@ impl Works {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l7_a_command_has_its_workspace_and_nothing_else_of_this_machine() {
-    let mut works = Works::new("{}").await;
+async fn l7_command_sees_only_its_workspace() {
+    let mut works = SandboxedAgent::new("{}").await;
     let ran = works.run("mkdir -p sub && echo made > sub/file && cat sub/file && pwd").await;
     assert_eq!(ran, "exit code 0\n[stdout]\nmade\n/workspace\n");
     assert_eq!(works.workspace("sub/file").as_deref(), Some("made\n"));
@@ -121,11 +121,11 @@ async fn l7_a_command_has_its_workspace_and_nothing_else_of_this_machine() {
     works.end();
 }
 
-/// What an agent makes in its workspace neither stops its next command nor lifts a protection.
+/// A file that an agent creates in its workspace neither blocks its next command nor lifts a protection.
 #[tokio::test(flavor = "multi_thread")]
-async fn l3_names_that_are_no_text_do_not_lift_protection() {
+async fn l3_non_utf8_names_keep_protection() {
     use std::os::unix::ffi::OsStrExt as _;
-    let mut works = Works::new("{}").await;
+    let mut works = SandboxedAgent::new("{}").await;
     let folder =
         works.place.home().join("agents/main/workspace").join(std::ffi::OsStr::from_bytes(b"\xffproj"));
     std::fs::create_dir_all(folder.join("plain")).unwrap();
@@ -145,8 +145,8 @@ async fn l3_names_that_are_no_text_do_not_lift_protection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l3_a_command_reaches_no_address_not_even_the_daemon() {
-    let mut works = Works::new("{}").await;
+async fn l3_command_reaches_no_address_not_even_the_daemon() {
+    let mut works = SandboxedAgent::new("{}").await;
     let (host, port) = works.address.split_once(':').unwrap();
     let knock = format!("bash -c 'echo > /dev/tcp/{host}/{port}' && echo open || echo closed");
     assert!(works.run(&knock).await.contains("[stdout]\nclosed\n"));
@@ -156,19 +156,19 @@ async fn l3_a_command_reaches_no_address_not_even_the_daemon() {
         ["exit code 0", "[stdout]", "lo"]
     );
     works.end();
-    // The same knock is heard where there is no sandbox.
-    let mut works = Works::new("{ sandbox: \"off\" }").await;
+    // Without a sandbox the same connection arrives.
+    let mut works = SandboxedAgent::new("{ sandbox: \"off\" }").await;
     let (host, port) = works.address.split_once(':').unwrap();
     let knock = format!("bash -c 'echo > /dev/tcp/{host}/{port}' && echo open || echo closed");
     assert!(works.run(&knock).await.contains("[stdout]\nopen\n"));
     works.end();
 }
 
-/// What a command ran in stands with its result in the log.
+/// The ledger records the sandbox of a command with its result.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_says_what_held_a_command() {
+async fn ledger_records_the_sandbox_of_a_command() {
     for (config, mode) in [("{}", "full"), ("{ sandbox: \"off\" }", "off")] {
-        let mut works = Works::new(config).await;
+        let mut works = SandboxedAgent::new(config).await;
         let call = json!({ "command": "true", "timeoutSeconds": 7 });
         let (events, _) = turn(&mut works.client, KEY, &format!("!call exec {call}")).await.unwrap();
         let entries = events.iter().filter(|event| event["type"] == "ledger_append");
@@ -185,11 +185,12 @@ async fn the_log_says_what_held_a_command() {
     }
 }
 
-/// A command that was ended is no command that ran: the log, the events and whoever looks at the session say what happened.
+/// A command that was ended does not count as one that ran: the ledger, the events and `sessions show` say what
+/// happened.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_says_that_a_command_was_ended() {
+async fn ledger_records_that_a_command_was_ended() {
     for config in ["{}", "{ sandbox: \"off\" }"] {
-        let mut works = Works::new(config).await;
+        let mut works = SandboxedAgent::new(config).await;
         let call = json!({ "command": "echo begun; sleep 300", "timeoutSeconds": 1 });
         let (events, _) = turn(&mut works.client, KEY, &format!("!call exec {call}")).await.unwrap();
         let payloads = events.iter().map(|event| &event["entry"]["payload"]);
@@ -208,9 +209,9 @@ async fn the_log_says_that_a_command_was_ended() {
     }
 }
 
-/// A hook that is a program reads what agents say, and has no more of this machine than they do.
+/// A hook program reads agents' messages, and has no more access to this machine than the agents.
 #[tokio::test(flavor = "multi_thread")]
-async fn l7_a_hook_runs_in_the_sandbox_unless_the_operator_says_otherwise() {
+async fn l7_hook_runs_sandboxed_by_default() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -232,20 +233,20 @@ async fn l7_a_hook_runs_in_the_sandbox_unless_the_operator_says_otherwise() {
     };
     let reads = format!(", reads: ['{}']", listed.display());
     for (rest, said) in [(reads.as_str(), "told, a list, shut, lo"), ("", "told, unlisted, shut, lo")] {
-        let mut works = Works::new(&hook(rest)).await;
+        let mut works = SandboxedAgent::new(&hook(rest)).await;
         let denied = works.run("true").await;
         assert!(denied.starts_with("denied (hook.hook.sh)") && denied.contains(said), "{denied}");
         works.end();
     }
-    let mut works = Works::new(&hook(", sandbox: 'off'")).await;
+    let mut works = SandboxedAgent::new(&hook(", sandbox: 'off'")).await;
     let denied = works.run("true").await;
     assert!(denied.contains("told, a list, hush, "), "{denied}");
     works.end();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_out_of_time_is_ended_with_all_that_it_started() {
-    let mut works = Works::new("{}").await;
+async fn command_timeout_ends_all_its_processes() {
+    let mut works = SandboxedAgent::new("{}").await;
     let mark = mark();
     let late = json!({ "command": format!("setsid sleep {mark} & sleep {mark}"), "timeoutSeconds": 1 });
     let ended = works.exec(late).await;
@@ -255,8 +256,8 @@ async fn a_command_out_of_time_is_ended_with_all_that_it_started() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_does_not_see_what_is_hidden() {
-    let mut works = Works::new("{ workspaces: { hide: ['.env', 'keys/private'] } }").await;
+async fn command_does_not_see_hidden_files() {
+    let mut works = SandboxedAgent::new("{ workspaces: { hide: ['.env', 'keys/private'] } }").await;
     let folder = works.place.home().join("agents/main/workspace");
     std::fs::create_dir_all(folder.join("keys/private")).unwrap();
     for file in [".env", "keys/private/key", "keys/public"] {
@@ -270,16 +271,16 @@ async fn a_command_does_not_see_what_is_hidden() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_that_cannot_hide_runs_nothing() {
-    let mut works = Works::new("{ sandbox: 'landlock', workspaces: { hide: ['.env'] } }").await;
+async fn nothing_runs_if_files_cannot_be_hidden() {
+    let mut works = SandboxedAgent::new("{ sandbox: 'landlock', workspaces: { hide: ['.env'] } }").await;
     let refused = works.run("echo ran").await;
     assert!(refused.contains("it cannot have hidden or frozen names"), "{refused}");
     works.end();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_writes_too_much_is_ended() {
-    let mut works = Works::new("{ workspaces: { maxBytes: 4194304 } }").await;
+async fn command_over_quota_is_ended() {
+    let mut works = SandboxedAgent::new("{ workspaces: { maxBytes: 4194304 } }").await;
     let line = "for n in 1 2 3 4; do head -c 2000000 /dev/urandom > f$n; done; echo written; sleep 30";
     let ended = works.run(line).await;
     assert!(ended.starts_with("ended, because its changes take "), "{ended}");
@@ -288,11 +289,11 @@ async fn a_command_that_writes_too_much_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_a_daemon_that_is_killed_leaves_no_command_and_once_it_is_back_no_trace_of_one() {
-    let mut works = Works::with_tools("{}", "exec, egress").await;
-    // What the first command of a house makes stays for the others.
+async fn l2_killed_daemon_leaves_no_process_and_restart_removes_traces() {
+    let mut works = SandboxedAgent::with_tools("{}", "exec, egress").await;
+    // The files that the first command of a daemon creates are kept for later ones.
     assert!(works.run("true").await.starts_with("exit code 0"));
-    // What others read of a turn is written when its end was shown already.
+    // The transcript of a turn may be written after its end was shown.
     let told = works.place.home().join("agents/main/sessions");
     within("the first turn is told", || std::fs::read_dir(&told).is_ok_and(|mut told| told.next().is_some()))
         .await;
@@ -305,7 +306,7 @@ async fn l2_a_daemon_that_is_killed_leaves_no_command_and_once_it_is_back_no_tra
     within("the command runs", || sleeping(&mark).len() == 2).await;
     let daemon = works.child.id();
     let family = family(daemon);
-    // The usher, the launcher, process 1, the shell and both that sleep.
+    // The fork server, the launcher, process 1, the shell and both sleeping processes.
     assert!(family.len() >= 6 && sockets() == 1, "{family:?}");
     let had_groups = !groups_of(daemon).is_empty();
     works.child.kill().unwrap();
@@ -313,13 +314,13 @@ async fn l2_a_daemon_that_is_killed_leaves_no_command_and_once_it_is_back_no_tra
     within("all of it is gone", || family.iter().all(|who| born(who.0) != Some(who.1))).await;
     assert!(sleeping(&mark).is_empty());
 
-    let (child, address, client) = Works::start(&works.place).await;
-    works = Works { child, address, client, ..works };
+    let (child, address, client) = SandboxedAgent::start(&works.place).await;
+    works = SandboxedAgent { child, address, client, ..works };
     assert_eq!((groups_of(daemon), sockets()), (Vec::new(), 0));
     assert_eq!(self::mounts(), mounts);
     assert_eq!(self::names(works.place.folder.path()), names);
     assert_eq!(std::fs::read_dir(works.place.path("tmp")).unwrap().count(), 0);
-    // It goes on, held by the same.
+    // Commands still run, in the same sandbox.
     let call = json!({ "command": "true" });
     let (events, _) = turn(&mut works.client, KEY, &format!("!call exec {call}")).await.unwrap();
     let entries = events.iter().filter(|event| event["type"] == "ledger_append");
@@ -328,7 +329,7 @@ async fn l2_a_daemon_that_is_killed_leaves_no_command_and_once_it_is_back_no_tra
     works.end();
 }
 
-/// Everything below a folder, by its path. The log's own files come and go with whoever has it open.
+/// All paths below a folder, without the ledger's own files, which depend on who has it open.
 fn names(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut folders = vec![folder.to_owned()];
@@ -340,18 +341,18 @@ fn names(folder: &Path) -> BTreeSet<PathBuf> {
             found.insert(entry.path());
         }
     }
-    // Nor does it matter that there is a place for ways out if there are none.
+    // An empty folder for egress sockets is ignored too.
     let comes_and_goes = |path: &str| ["-wal", "-shm", "run/s"].iter().any(|end| path.ends_with(end));
     found.retain(|path| !comes_and_goes(path.to_str().unwrap()));
     found
 }
 
-/// What is mounted where, to whoever asks here.
+/// The mounts that this process sees.
 fn mounts() -> BTreeSet<String> {
     std::fs::read_to_string("/proc/self/mountinfo").unwrap().lines().map(str::to_owned).collect()
 }
 
-/// The parent of a process and when it was born, which with its number tells it from all others.
+/// The parent and the start time of a process; number and start time together identify it.
 fn stat(pid: u32) -> Option<(u32, u64)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -362,7 +363,7 @@ fn born(pid: u32) -> Option<u64> {
     Some(stat(pid)?.1)
 }
 
-/// A process and all that came of it, with when each was born.
+/// A process and all its descendants, each with its start time.
 fn family(root: u32) -> Vec<(u32, u64)> {
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -378,8 +379,8 @@ fn family(root: u32) -> Vec<(u32, u64)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn landlock_is_chosen_and_holds() {
-    let mut works = Works::new("{ sandbox: \"landlock\" }").await;
+async fn landlock_mode_confines_commands() {
+    let mut works = SandboxedAgent::new("{ sandbox: \"landlock\" }").await;
     let secret = works.place.home().join("secret.txt");
     let ran = works.run(&format!("echo made > file; cat file; cat {}", secret.display())).await;
     assert!(!ran.contains("hush"), "{ran}");
@@ -392,7 +393,7 @@ pub(crate) fn mark() -> String {
     format!("9999.{random}")
 }
 
-/// Processes that sleep for exactly so long.
+/// Processes that sleep for exactly this time.
 pub(crate) fn sleeping(mark: &str) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());

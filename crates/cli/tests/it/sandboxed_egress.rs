@@ -1,4 +1,5 @@
-//! The way out of agents' commands: where the mandate has one, through the law, and with what the command could have read.
+//! Network access of agents' commands: only with a mandate that allows it, judged by the law, with the labels of all
+//! that the command could have read.
 
 use serde_json::json;
 use std::io::{Read as _, Write as _};
@@ -6,9 +7,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::sandboxed_commands::Works;
+use crate::sandboxed_commands::SandboxedAgent;
 
-/// A server on this machine that says `hello`, and how often it was asked.
+/// A server on this machine that answers `hello`, and a counter of its connections.
 fn server() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, asked) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -24,7 +25,7 @@ fn server() -> (SocketAddr, Arc<AtomicUsize>) {
     (address, asked)
 }
 
-/// Asks for a page through the proxy of the environment; python is there wherever the tests run.
+/// Fetches a page through the proxy from the environment; python exists wherever the tests run.
 fn fetch(url: &str) -> String {
     format!(
         "python3 -c 'import urllib.request as u, urllib.error as e\ntry: print(u.urlopen(\"{url}\").read().decode())\nexcept e.HTTPError as x: print(x.code, x.read().decode())\nexcept OSError as x: print(\"unreachable\")'"
@@ -37,33 +38,34 @@ fn listing(at: SocketAddr) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l7_a_command_reaches_what_is_listed_and_nothing_else_and_all_of_it_is_on_record() {
+async fn l7_command_reaches_only_listed_addresses_on_record() {
     let (at, asked) = server();
     let (other, unasked) = server();
-    let mut works = Works::with_tools(&listing(at), "exec, egress").await;
+    let mut works = SandboxedAgent::with_tools(&listing(at), "exec, egress").await;
     let reached = works.run(&fetch(&format!("http://{at}/"))).await;
     assert!(reached.contains("[stdout]\nhello\n"), "{reached}");
     let refused = works.run(&fetch(&format!("http://{other}/"))).await;
     assert!(refused.contains("403") && !refused.contains("hello"), "{refused}");
-    // Without the proxy there is nothing to reach.
+    // Without the proxy no address can be reached.
     let around = works
         .run(&format!("bash -c 'echo > /dev/tcp/{}/{}' && echo open || echo closed", at.ip(), at.port()))
         .await;
     assert!(around.contains("[stdout]\nclosed\n"), "{around}");
     assert_eq!((asked.load(Ordering::SeqCst), unasked.load(Ordering::SeqCst)), (1, 0));
 
-    // What the command could have read went with it: the verdict says so, though the command was not over.
+    // The verdict has the labels of all that the command could have read, although the command was still running.
     let verdicts = works.egress_verdicts().await;
     assert_eq!(verdicts[0]["decision"], "allow", "{verdicts:#?}");
     assert_eq!(verdicts[0]["facts"]["labels"]["private"], true, "{verdicts:#?}");
     works.end();
 }
 
-/// One connection brings words of a stranger in. With what the workspace holds, the next would be the third side of the triangle.
+/// One connection brings in untrusted text. Together with private data in the workspace, the next connection would
+/// complete the lethal trifecta.
 #[tokio::test(flavor = "multi_thread")]
-async fn l7_a_command_that_heard_from_outside_asks_before_it_speaks_again() {
+async fn l7_egress_after_untrusted_input_needs_approval() {
     let (at, asked) = server();
-    let mut works = Works::with_tools(&listing(at), "exec, egress").await;
+    let mut works = SandboxedAgent::with_tools(&listing(at), "exec, egress").await;
     let (first, second) = (fetch(&format!("http://{at}/")), fetch(&format!("http://{at}/leak")));
     let call = json!({ "command": format!("{first}; timeout 2 {second}; echo over"), "timeoutSeconds": 30 });
     let ran = works.exec(call).await;
@@ -77,9 +79,9 @@ async fn l7_a_command_that_heard_from_outside_asks_before_it_speaks_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l7_a_command_without_egress_in_its_mandate_has_no_way_out() {
+async fn l7_mandate_without_egress_has_no_network() {
     let (at, asked) = server();
-    let mut works = Works::with_tools(&listing(at), "exec").await;
+    let mut works = SandboxedAgent::with_tools(&listing(at), "exec").await;
     let ran = works
         .run(&format!("env | grep -ci proxy; ls /run/tribune; {}", fetch(&format!("http://{at}/"))))
         .await;

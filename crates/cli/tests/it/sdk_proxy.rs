@@ -1,19 +1,19 @@
-//! The official SDKs through the real binary, with `e2e/proxy_sdk.py`: they see a provider as they know it, the provider sees
-//! the real key, and they never do.
+//! The official SDKs through the model proxy, with `e2e/proxy_sdk.py`: they see a provider as they know it, the
+//! provider sees the real key, and they never do.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
 use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
 
-use crate::daemon_process::Running;
-use crate::fixture::{Place, said, workspace};
+use crate::daemon_process::ForegroundDaemon;
+use crate::fixture::{Place, cli_output, workspace};
 use crate::python_verifier::python;
 
-/// What the environment of the daemon holds: nothing that anyone should see.
+/// The key in the daemon's environment, which must not appear anywhere.
 const SECRET: &str = "fixture-key-5f1c9e0b7a";
 
-/// What the provider says, in the order in which the script asks.
+/// The provider's answers, in the order of the script's requests.
 fn replies(upstream: &FakeUpstream) {
     let call = Say::new()
         .text("Let me look that up.")
@@ -64,7 +64,7 @@ fn the_official_sdks_run_a_conversation_with_tools_through_the_proxy() {
     std::fs::write(place.home().join("data/agent-roster.jsonl"), roster).unwrap();
     let mut up = place.command(&["up", "--port", "0"]);
     up.env("ANTHROPIC_API_KEY", SECRET).env("OPENAI_API_KEY", SECRET);
-    let running = Running::start_with(up, "stop with Ctrl-C");
+    let running = ForegroundDaemon::start_with(up, "stop with Ctrl-C");
 
     let token = std::fs::read_to_string(place.home().join("run/token")).unwrap();
     let whereabouts = std::fs::read(place.home().join("run/daemon.json")).unwrap();
@@ -78,12 +78,12 @@ fn the_official_sdks_run_a_conversation_with_tools_through_the_proxy() {
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
         script.env_remove(name);
     }
-    let said = said(script.output().unwrap());
+    let said = cli_output(script.output().unwrap());
     assert_eq!(said.code, 0, "{}\n{}", said.out, said.err);
     assert!(said.out.contains("anthropic") && said.out.contains("openai"), "{}", said.out);
 
     let seen = upstream.requests();
-    assert_eq!(seen.len(), 11, "what was refused here never left the house");
+    assert_eq!(seen.len(), 11, "refused requests were not sent");
     for request in &seen {
         let key =
             request.header("x-api-key").or_else(|| request.header("authorization")?.strip_prefix("Bearer "));

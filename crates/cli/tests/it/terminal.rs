@@ -1,4 +1,4 @@
-//! `tribune` on a terminal, with someone at the keyboard.
+//! Helpers that run `tribune` on a pseudo-terminal.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -11,12 +11,12 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::in_process_daemon::PATIENCE;
 
-/// A call on a terminal of its own.
+/// A call on its own pseudo-terminal.
 pub(crate) struct Terminal {
     pub(crate) child: Child,
     pub(crate) keyboard: File,
     pub(crate) screen: Screen,
-    /// The side that the call has, kept so that it does not go away with it.
+    /// The call's side, kept open so that it survives the call.
     own: File,
 }
 
@@ -25,7 +25,7 @@ impl Terminal {
         Self::start_with(command, None)
     }
 
-    /// The same with an output that is not the terminal, as in a pipe.
+    /// A call with another standard output, such as a pipe.
     pub(crate) fn start_with(mut command: Command, stdout: Option<Stdio>) -> Self {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&terminal).unwrap();
@@ -41,7 +41,7 @@ impl Terminal {
         Self { child, keyboard, screen: Screen::new(File::from(terminal)), own }
     }
 
-    /// Whether lines are edited and shown as they are typed, as a shell leaves it.
+    /// Whether the terminal is in cooked mode with echo, as a shell leaves it.
     pub(crate) fn is_ordinary(&self) -> bool {
         tcgetattr(&self.own)
             .unwrap()
@@ -50,7 +50,7 @@ impl Terminal {
     }
 }
 
-/// What appears on a terminal, as it comes.
+/// The output on a terminal.
 pub(crate) struct Screen {
     bytes: Receiver<Vec<u8>>,
     rest: RefCell<String>,
@@ -70,7 +70,7 @@ impl Screen {
         Self { bytes, rest: RefCell::default() }
     }
 
-    /// Waits for `text`; what came before it is gone.
+    /// Waits for `text` and drops everything before it.
     pub(crate) fn until(&self, text: &str) {
         let mut rest = self.rest.borrow_mut();
         loop {

@@ -1,5 +1,5 @@
-//! The daemon is killed in the middle of turns, again and again: what it acknowledged is there, what it showed is what
-//! it has, what it was doing is marked, and it goes on.
+//! The daemon is killed during turns, repeatedly: everything that it acknowledged or showed is there, interrupted work
+//! is marked, and it continues.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,20 +14,20 @@ use tribune_testkit::{assert_sound, say};
 
 use crate::fixture::Place;
 
-/// Kills at least, and at most if they find little to interrupt.
+/// The number of kills, and the upper bound if they interrupt too little.
 const KILLS: u64 = 50;
 const MOST_KILLS: u64 = 4 * KILLS;
 
-/// Acknowledged turns that make a campaign.
+/// Acknowledged turns that the test needs.
 const WORTH_KILLING: usize = 100;
 
 /// Sessions that are busy when the daemon is killed.
 const SESSIONS: u64 = 6;
 
-/// How long the daemon may take to be there.
+/// How long the daemon may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Turns of all lengths, with and without calls.
+/// Turns of different lengths, with and without calls.
 const SCRIPTS: [&str; 5] = [
     "!say one\n!say two",
     "!call read {\"path\":\".\"}\n!say $result",
@@ -36,30 +36,30 @@ const SCRIPTS: [&str; 5] = [
     "!flood 200 64",
 ];
 
-/// Messages of a session that are looked at after each kill: the most that one page holds.
+/// Messages of a session that are compared after each kill: one page.
 const PAGE: usize = 1_000;
 
 /// What a client saw of a session.
 #[derive(Default)]
 struct Seen {
-    /// Inputs whose `turn_started` was received, by the turn's CID.
+    /// Inputs whose `turn_started` event was received, by the turn's CID.
     acknowledged: BTreeMap<String, String>,
-    /// Those of them that a start had in the session's history.
+    /// Those that were found in the session's history after a start.
     found: BTreeSet<String>,
-    /// Every event, by its number.
+    /// All events, by number.
     events: BTreeMap<u64, Value>,
 }
 
 #[test]
-fn l2_a_daemon_killed_in_the_middle_of_turns_loses_nothing_it_acknowledged() {
-    let mut roll = roller();
+fn l2_killed_daemon_keeps_every_acknowledged_turn() {
+    let mut roll = random();
     let place = Place::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
     let (mut interrupted, mut recovered) = (0, 0);
     let acknowledged =
         |seen: &BTreeMap<String, Seen>| seen.values().map(|seen| seen.acknowledged.len()).sum::<usize>();
-    // A busy machine gets less done between two kills, and is killed more often.
+    // A busy machine does less between kills, so it is killed more often.
     while interrupted < KILLS || (acknowledged(&seen) <= WORTH_KILLING && interrupted < MOST_KILLS) {
         let kill = interrupted;
         let (mut child, address, token) = start(&place);
@@ -78,7 +78,7 @@ fn l2_a_daemon_killed_in_the_middle_of_turns_loses_nothing_it_acknowledged() {
                     format!("{script}\n!say kill {kill}"),
                 ));
             }
-            // Not a wait for something to happen: the kill is meant to fall at a random moment.
+            // Not a wait for an event: the kill must fall at a random time.
             tokio::time::sleep(after).await;
             child.kill().unwrap();
             child.wait().unwrap();
@@ -91,7 +91,7 @@ fn l2_a_daemon_killed_in_the_middle_of_turns_loses_nothing_it_acknowledged() {
         }
         interrupted += 1;
         if interrupted % 10 == 0 {
-            // As the kill left it, before a start puts anything in order.
+            // The state that the kill left, before the next start recovers.
             assert_sound(&Home::at(place.home()));
         }
     }
@@ -109,10 +109,9 @@ fn l2_a_daemon_killed_in_the_middle_of_turns_loses_nothing_it_acknowledged() {
     assert!(acknowledged > WORTH_KILLING && recovered > 10, "the campaign must have work to lose");
 }
 
-/// Random numbers below what is asked, of a seed that is printed.
-/// A turn that is cut off is in the file for people, as far as it came, and once however often the daemon is started.
+/// An interrupted turn is in the transcript file as far as it came, and once however often the daemon starts.
 #[tokio::test(flavor = "multi_thread")]
-async fn s6_a_turn_that_was_cut_off_is_in_the_transcript_once() {
+async fn s6_interrupted_turn_is_in_the_transcript_once() {
     let place = Place::new();
     let keys = ["agent:main:cli:local:dm:op", "agent:main:mail:local:dm:somebody"];
     let kept = |key: &str| -> Vec<(String, String, String)> {
@@ -149,7 +148,8 @@ async fn s6_a_turn_that_was_cut_off_is_in_the_transcript_once() {
             kept(keys[0]),
             [line(&turns[0], "user", script), line(&turns[0], "assistant", "as far as it came")]
         );
-        // People outside of the house are told when it is done, and of what is said to them only that is kept.
+        // People on external channels get the answer when the turn is done, and their transcript keeps only what they
+        // got.
         assert_eq!(kept(keys[1]), []);
     }
     child.kill().unwrap();
@@ -157,7 +157,8 @@ async fn s6_a_turn_that_was_cut_off_is_in_the_transcript_once() {
     assert_sound(&Home::at(place.home()));
 }
 
-pub(crate) fn roller() -> impl FnMut(u64) -> u64 {
+/// A seeded random number generator that prints its seed. The closure returns a number below its argument.
+pub(crate) fn random() -> impl FnMut(u64) -> u64 {
     let mut random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0_u8) | 1;
     println!("seed {random}");
     move |below| {
@@ -172,8 +173,8 @@ pub(crate) fn start(place: &Place) -> (Child, String, String) {
     start_with(place, &[])
 }
 
-/// The same with these variables.
-#[expect(clippy::zombie_processes, reason = "whoever gets the child kills it and waits")]
+/// Starts a daemon with these variables.
+#[expect(clippy::zombie_processes, reason = "the caller kills the child and waits for it")]
 pub(crate) fn start_with(place: &Place, variables: &[(&str, &str)]) -> (Child, String, String) {
     let mut command = place.command(&["up", "--port", "0"]);
     command.envs(variables.iter().copied());
@@ -197,7 +198,7 @@ async fn talk(address: String, token: String, key: String, text: String) -> (Str
     if client.call("session.init", &json!({ "session_key": key, "mode": "persistent" })).await.is_err() {
         return (key, seen);
     }
-    // Bounded by the kill, which comes within a tenth of a second.
+    // Bounded by the kill, which comes within 100 ms.
     for _ in 0..10_000 {
         let Ok(id) = client.send("turn.run", &say(&key, &text)).await else { break };
         loop {
@@ -224,13 +225,13 @@ async fn talk(address: String, token: String, key: String, text: String) -> (Str
     (key, seen)
 }
 
-/// Compares what was seen with what is there. Returns how many turns this start found interrupted.
+/// Compares what clients saw with what is stored. Returns how many turns this start found interrupted.
 async fn check(address: &str, token: &str, seen: &mut BTreeMap<String, Seen>, kill: u64) -> u64 {
     let mut client = Client::connect(address, Some(token)).await.unwrap();
     let status = client.call("daemon.status", &json!({})).await.unwrap();
     for (key, seen) in seen {
         let Ok(info) = client.call("session.status", &json!({ "session_key": key })).await else {
-            // Killed before the session was on record; then nothing of it was acknowledged.
+            // Killed before the session was recorded; then nothing of it was acknowledged.
             assert!(seen.acknowledged.is_empty(), "kill {kill}: {key} is lost");
             continue;
         };
@@ -266,7 +267,7 @@ async fn check(address: &str, token: &str, seen: &mut BTreeMap<String, Seen>, ki
     status["recovered_turns"].as_u64().unwrap()
 }
 
-/// Each input that was acknowledged is in the history, word for word. What is older than a page of it was found there before.
+/// Asserts that each acknowledged input is in the history, unchanged. Older ones than a page were found there before.
 async fn inputs_are_there(client: &mut Client, key: &str, seen: &mut Seen, kill: u64) {
     let asked = json!({ "session_key": key, "limit": PAGE });
     let history = client.call("session.history", &asked).await.unwrap();

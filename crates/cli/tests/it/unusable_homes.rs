@@ -1,4 +1,4 @@
-//! Homes that cannot be used: each has its own sentence with a next step, and nothing is lost.
+//! Homes that cannot be used: each has its own error with a next step, and nothing is lost.
 
 use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use rusqlite::Connection;
 
-use crate::fixture::{Place, binary, in_own_mounts, said};
+use crate::fixture::{Place, binary, cli_output, in_own_mounts};
 
 #[test]
 fn a_home_that_is_a_file() {
@@ -41,7 +41,7 @@ fn a_home_that_this_user_may_not_write() {
     fs::set_permissions(place.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::create_dir(place.home()).unwrap();
     fs::set_permissions(place.home(), fs::Permissions::from_mode(0o555)).unwrap();
-    // Root may write anywhere, so root becomes somebody else first.
+    // Root may write anywhere, so root becomes another user first.
     let root = rustix::process::geteuid().is_root();
     let mut command = if root {
         let mut command = std::process::Command::new("setpriv");
@@ -51,7 +51,7 @@ fn a_home_that_this_user_may_not_write() {
         std::process::Command::new(&copy)
     };
     command.args(["ledger", "note", "x"]).env("TRIBUNE_HOME", place.home()).current_dir("/");
-    let said = said(command.output().unwrap());
+    let said = cli_output(command.output().unwrap());
     assert_eq!(said.code, 1, "{said:?}");
     let expected =
         "cannot be written by this user: change its owner or mode, or name another home with --home\n";
@@ -71,7 +71,7 @@ fn a_home_on_a_read_only_disk_is_read_but_not_written() {
         "$TRIBUNE" ledger note "x" && echo written
         "#;
     let said = in_own_mounts(script, &place);
-    assert_eq!(said.out, "integrity: sound, 6 entries are what was logged\n      5 \n", "{}", said.err);
+    assert_eq!(said.out, "integrity: sound, 6 entries are what was recorded\n      5 \n", "{}", said.err);
     let expected = "is on a read-only disk: remount it for writing, or name another home with --home (reading and `tribune ledger verify` still work)\n";
     assert!(said.err.ends_with(expected), "{}", said.err);
 }
@@ -84,7 +84,7 @@ fn a_home_held_by_another_process() {
         holder.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut stdin = holder.stdin.take().unwrap();
     writeln!(stdin, "mine").unwrap();
-    // Its answer shows that it holds the home now.
+    // Its answer shows that it holds the home.
     let mut answer = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(holder.stdout.take().unwrap()), &mut answer)
         .unwrap();

@@ -1,10 +1,10 @@
-//! What is typed wrong, and what others left open or took away: each has its exit code and its sentence.
+//! Usage errors, open permissions and missing files: each has its exit code and its message.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use crate::daemon_process::Running;
+use crate::daemon_process::ForegroundDaemon;
 use crate::fixture::Place;
 
 fn mode(path: &Path) -> u32 {
@@ -12,9 +12,9 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn names_that_do_not_exist_are_wrong_usage_and_no_method_is_named() {
+fn unknown_names_are_usage_errors_without_method_names() {
     let place = Place::new();
-    let daemon = Running::start(&place);
+    let daemon = ForegroundDaemon::start(&place);
     for args in [
         &["chat", "--agent", "nobody", "hello"][..],
         &["chat", "--agent", "No Body", "hello"],
@@ -32,7 +32,7 @@ fn names_that_do_not_exist_are_wrong_usage_and_no_method_is_named() {
     }
     let said = place.call(&["chat", "hello", "--json"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.lines().all(|line| line.starts_with('{')), "a flag behind the message is one: {said:?}");
+    assert!(said.out.lines().all(|line| line.starts_with('{')), "a flag after the message counts: {said:?}");
     fs::remove_file(place.home().join("run/token")).unwrap();
     let error = place.refused(&["status"]);
     assert!(error.contains("the operator's token") && error.contains("`tribune up`"), "{error}");
@@ -40,7 +40,7 @@ fn names_that_do_not_exist_are_wrong_usage_and_no_method_is_named() {
 }
 
 #[test]
-fn a_home_that_is_open_to_others_is_closed_at_the_start() {
+fn start_makes_a_readable_home_private() {
     let place = Place::new();
     fs::create_dir_all(place.home()).unwrap();
     fs::set_permissions(place.home(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -48,18 +48,18 @@ fn a_home_that_is_open_to_others_is_closed_at_the_start() {
     fs::write(place.home().join("run/lock"), "").unwrap();
     let said = place.call(&["up", "--detach", "--port", "0"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("had mode 0755, so others could look into it"), "{said:?}");
+    assert!(said.err.contains("had mode 0755, so other users could read it"), "{said:?}");
     assert_eq!((mode(&place.home()), mode(&place.home().join("run/lock"))), (0o700, 0o600));
     assert_eq!(place.call(&["down"]).code, 0);
 }
 
 #[test]
-fn the_doctor_finds_agents_sessions_and_keys_that_are_of_no_use() {
+fn doctor_finds_unusable_agents_sessions_and_keys() {
     let place = Place::new();
     fs::create_dir_all(place.home().join("data")).unwrap();
     let roster = place.home().join("data/agent-roster.jsonl");
     fs::write(&roster, "{\"id\":\"main\"}\n{\"id\":\"clerk\"}\n").unwrap();
-    let daemon = Running::start(&place);
+    let daemon = ForegroundDaemon::start(&place);
     place.ok(&["chat", "--session", "agent:clerk:cli:local:dm:x", "!say hello"]);
     daemon.stop();
     fs::write(&roster, "{\"id\":\"main\"}\n{\"id\":\"clerk\",\"backend\":\"lost\"}\n").unwrap();

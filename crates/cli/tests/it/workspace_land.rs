@@ -1,11 +1,11 @@
-//! `tribune workspace`: changes of boxes, told and landed, with the real binary.
+//! `tribune workspace`: showing and landing changes of sandboxed runs.
 
 use serde_json::json;
 use tribune_testkit::{TempHome, config};
 
 use crate::run::{Site, session};
 
-/// A box that did everything that can be done to a folder.
+/// A run that made every kind of change to a folder.
 const EVERYTHING: &str = "echo two >> a.txt; rm gone.txt; chmod 755 mode.sh; mkdir -p new/deep; echo x > new/deep/f; \
                           ln -s a.txt link; ln -s /etc/passwd out; printf 'a\\0b' > bin; echo evil > .envrc; \
                           mkdir .vscode; echo '{}' > .vscode/tasks.json; mkfifo pipe";
@@ -28,19 +28,19 @@ fn the_project_is_untouched_until_its_changes_are_landed() {
     let site = site();
     let ran = site.shell("all", EVERYTHING);
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(ran.err.contains("13 changes (") && ran.err.contains("3 of them under names that"), "{ran:?}");
+    assert!(ran.err.contains("13 changes (") && ran.err.contains("3 of them autorun files"), "{ran:?}");
     for word in ["diff all", "land all --all", "discard all"] {
         assert!(ran.err.contains(&format!("tribune workspace {word} --home ")), "{ran:?}");
     }
     assert_eq!(site.read("a.txt").as_deref(), Some("one\n"));
     assert!(site.read("gone.txt").is_some() && site.read(".envrc").is_none());
 
-    let list = site.house.ok(&["workspace", "list"]);
+    let list = site.daemon.ok(&["workspace", "list"]);
     assert!(list.lines().nth(1).unwrap().starts_with("all  13 !3"), "{list}");
-    let diff = site.house.ok(&["workspace", "diff", "all"]);
+    let diff = site.daemon.ok(&["workspace", "diff", "all"]);
     for line in [
-        "!A .envrc  (mode 644; programs of this machine obey it)",
-        "!A .vscode  (a folder; mode 755; programs of this machine obey it)",
+        "!A .envrc  (mode 644; autorun file: programs of this machine run it)",
+        "!A .vscode  (a folder; mode 755; autorun file: programs of this machine run it)",
         " M a.txt",
         "    +two",
         " A bin  (mode 644; binary, 3 B)",
@@ -53,16 +53,16 @@ fn the_project_is_untouched_until_its_changes_are_landed() {
     ] {
         assert!(diff.lines().any(|shown| shown == line), "{line:?} is not in\n{diff}");
     }
-    let some = site.house.ok(&["workspace", "diff", "all", "new", "--stat"]);
+    let some = site.daemon.ok(&["workspace", "diff", "all", "new", "--stat"]);
     assert!(some.starts_with(" A new  (a folder; mode 755)\n A new/deep") && !some.contains("+x"), "{some}");
 
-    // By file first, then the rest; what must not land is left, with a reason.
+    // First by file, then the rest; changes that must not land are left, with a reason.
     assert_eq!(
-        site.house.ok(&["workspace", "land", "all", "a.txt", "new/deep/f"]),
+        site.daemon.ok(&["workspace", "land", "all", "a.txt", "new/deep/f"]),
         "landed a.txt\nlanded new\nlanded new/deep\nlanded new/deep/f\n4 changes landed\n"
     );
     assert_eq!(site.read("a.txt").as_deref(), Some("one\ntwo\n"));
-    let rest = site.house.call(&["workspace", "land", "all", "--all"]);
+    let rest = site.daemon.call(&["workspace", "land", "all", "--all"]);
     assert_eq!(rest.code, 1, "{rest:?}");
     for part in [
         "landed gone.txt",
@@ -77,20 +77,20 @@ fn the_project_is_untouched_until_its_changes_are_landed() {
     assert!(site.read(".envrc").is_none() && site.read(".vscode/tasks.json").is_none());
     assert!(!site.project().join("out").is_symlink() && !site.project().join("pipe").exists());
 
-    // By its own name, or with the word for it.
+    // By its own name, or with --traps.
     assert!(
-        site.house
+        site.daemon
             .ok(&["workspace", "land", "all", ".vscode/tasks.json"])
             .contains("landed .vscode/tasks.json")
     );
     assert!(site.read(".envrc").is_none());
-    let traps = site.house.call(&["workspace", "land", "all", "--all", "--traps"]);
+    let traps = site.daemon.call(&["workspace", "land", "all", "--all", "--traps"]);
     assert!(traps.out.contains("landed .envrc") && site.read(".envrc").is_some(), "{traps:?}");
-    site.house.ok(&["workspace", "discard", "all", "out"]);
-    assert_eq!(site.house.ok(&["workspace", "discard", "all"]), "discarded 1 change of all\n");
-    assert!(site.house.ok(&["workspace", "list"]).starts_with("no changes wait"));
+    site.daemon.ok(&["workspace", "discard", "all", "out"]);
+    assert_eq!(site.daemon.ok(&["workspace", "discard", "all"]), "discarded 1 change of all\n");
+    assert!(site.daemon.ok(&["workspace", "list"]).starts_with("no changes wait"));
 
-    // Each landing is judged and ended on record; no path is.
+    // Each land is judged and recorded; paths are not recorded.
     let history = format!("workspace:{}", session("all"));
     let verdicts = site.log(&history, "policy_verdict");
     assert!(
@@ -111,64 +111,64 @@ fn the_project_is_untouched_until_its_changes_are_landed() {
 }
 
 #[test]
-fn what_somebody_else_changed_is_not_overwritten() {
+fn concurrent_changes_are_not_overwritten() {
     let site = Site::new();
     site.write("b.txt", "one\n");
     site.write("gone.txt", "one\n");
-    let line = "echo box > a.txt; echo box > b.txt; echo box > c.txt; rm gone.txt";
+    let line = "echo run > a.txt; echo run > b.txt; echo run > c.txt; rm gone.txt";
     assert_eq!(site.shell("both", line).code, 0);
     site.write("gone.txt", "mine\n");
     site.write("a.txt", "mine\n");
     site.write("c.txt", "mine\n");
-    let landed = site.house.call(&["workspace", "land", "both", "--all"]);
+    let landed = site.daemon.call(&["workspace", "land", "both", "--all"]);
     assert_eq!(landed.code, 1);
     assert!(landed.out.contains("left   a.txt: it was changed in the workspace since"), "{landed:?}");
-    assert_eq!(site.read("b.txt").as_deref(), Some("box\n"));
+    assert_eq!(site.read("b.txt").as_deref(), Some("run\n"));
     for name in ["a.txt", "c.txt"] {
         assert_eq!(site.read(name).as_deref(), Some("mine\n"), "{name}");
         let theirs = landed.out.lines().find_map(|line| {
-            line.trim().strip_prefix("the box's version: ").filter(|path| path.ends_with(name))
+            line.trim().strip_prefix("the run's version: ").filter(|path| path.ends_with(name))
         });
-        assert_eq!(std::fs::read_to_string(theirs.unwrap()).unwrap(), "box\n", "{name}");
+        assert_eq!(std::fs::read_to_string(theirs.unwrap()).unwrap(), "run\n", "{name}");
     }
-    // Of what the box removed it has no version.
+    // For a file that the run removed there is no version of the run.
     assert!(
         landed.out.contains("left   gone.txt: it was changed") && !landed.out.contains("/gone.txt"),
         "{landed:?}"
     );
     assert_eq!(site.read("gone.txt").as_deref(), Some("mine\n"));
-    site.house.ok(&["workspace", "discard", "both"]);
+    site.daemon.ok(&["workspace", "discard", "both"]);
     site.end();
 }
 
 #[test]
 fn l1_the_law_has_the_last_word_about_landing() {
     let home = TempHome::new();
-    home.write("policy/house.cedar", BARS);
+    home.write("policy/local.cedar", BARS);
     let site = Site::in_home(home, &config());
     assert_eq!(site.shell("barred", "echo two > a.txt").code, 0);
-    let landed = site.house.call(&["workspace", "land", "barred", "--all"]);
+    let landed = site.daemon.call(&["workspace", "land", "barred", "--all"]);
     assert!(landed.code == 1 && landed.err.contains("no-landing"), "{landed:?}");
     assert_eq!(site.read("a.txt").as_deref(), Some("one\n"));
-    site.house.ok(&["workspace", "discard", "barred"]);
+    site.daemon.ok(&["workspace", "discard", "barred"]);
     site.end();
 }
 
 #[test]
 fn l1_a_landing_that_the_law_asks_about_waits_in_the_inbox() {
     let home = TempHome::new();
-    home.write("policy/house.cedar", ASKS);
+    home.write("policy/local.cedar", ASKS);
     let site = Site::in_home(home, &config());
     assert_eq!(site.shell("asked", "echo two > a.txt").code, 0);
     let mut command = site.command(&["workspace", "land", "asked", "--all"]);
     command.current_dir(site.project());
-    let landing = crate::in_process_daemon::Running::new(command);
+    let landing = crate::in_process_daemon::RunningCall::new(command);
     landing.until_err("waits for a decision: 1 changes to ");
     assert_eq!(site.read("a.txt").as_deref(), Some("one\n"));
-    let busy = site.house.call(&["workspace", "discard", "asked"]);
+    let busy = site.daemon.call(&["workspace", "discard", "asked"]);
     assert!(busy.code == 1 && busy.err.contains("being landed"), "{busy:?}");
     let id = site.question()["id"].as_str().unwrap().to_owned();
-    site.house.ok(&["approvals", "allow", &id]);
+    site.daemon.ok(&["approvals", "allow", &id]);
     let (status, out, _) = landing.end();
     assert_eq!((status.code(), out.as_str()), (Some(0), "landed a.txt\n1 change landed\n"));
     assert_eq!(site.read("a.txt").as_deref(), Some("two\n"));
@@ -183,15 +183,15 @@ fn l1_a_landing_that_the_law_asks_about_waits_in_the_inbox() {
 }
 
 #[test]
-fn what_runs_is_neither_landed_nor_discarded() {
+fn running_workspace_is_neither_landed_nor_discarded() {
     let site = Site::new();
     let run = site.start(&["--name", "busy", "--", "sh", "-c", "echo two > a.txt; echo ready; sleep 9999"]);
     run.until_out("ready");
     for words in [&["land", "busy", "--all"][..], &["discard", "busy"]] {
-        let refused = site.house.call(&[&["workspace"], words].concat());
+        let refused = site.daemon.call(&[&["workspace"], words].concat());
         assert!(refused.code == 1 && refused.err.contains("`busy` is still running"), "{refused:?}");
     }
-    assert!(site.house.ok(&["workspace", "diff", "busy"]).contains("it is still running"));
+    assert!(site.daemon.ok(&["workspace", "diff", "busy"]).contains("it is still running"));
     let again = site.run(&["--name", "busy", "--", "true"]);
     assert!(again.code == 125 && again.err.contains("`busy` is running already"), "{again:?}");
     run.signal(rustix::process::Signal::TERM);
@@ -201,7 +201,7 @@ fn what_runs_is_neither_landed_nor_discarded() {
         again.code == 125 && again.err.contains("has changes that nobody landed or discarded"),
         "{again:?}"
     );
-    site.house.ok(&["workspace", "discard", "busy"]);
+    site.daemon.ok(&["workspace", "discard", "busy"]);
     assert_eq!(site.run(&["--name", "busy", "--", "true"]).code, 0, "the name is free again");
     site.end();
 }
@@ -212,19 +212,19 @@ fn l3_paths_that_lead_elsewhere_name_nothing() {
     assert_eq!(site.shell("paths", "echo two > a.txt").code, 0);
     for path in ["../a.txt", "/etc/passwd", ".", "..", "a.txt/../../x"] {
         for word in ["land", "discard", "diff"] {
-            let refused = site.house.call(&["workspace", word, "paths", path]);
+            let refused = site.daemon.call(&["workspace", word, "paths", path]);
             assert!(
                 refused.code == 64 && refused.err.contains("must lead from the root of the workspace"),
                 "{path}: {refused:?}"
             );
         }
     }
-    let refused = site.house.call(&["workspace", "land", "paths", "other"]);
+    let refused = site.daemon.call(&["workspace", "land", "paths", "other"]);
     assert!(refused.code == 64 && refused.err.contains("`other` is no change of `paths`"), "{refused:?}");
-    let refused = site.house.call(&["workspace", "diff", "nobody"]);
+    let refused = site.daemon.call(&["workspace", "diff", "nobody"]);
     assert!(refused.code == 64 && refused.err.contains("tribune workspace list"), "{refused:?}");
-    assert_eq!(site.house.call(&["workspace", "land", "paths"]).code, 64, "say which");
-    assert_eq!(site.house.ok(&["workspace", "land", "paths", "./a.txt"]), "landed a.txt\n1 change landed\n");
+    assert_eq!(site.daemon.call(&["workspace", "land", "paths"]).code, 64, "say which");
+    assert_eq!(site.daemon.ok(&["workspace", "land", "paths", "./a.txt"]), "landed a.txt\n1 change landed\n");
     site.end();
 }
 
@@ -232,14 +232,15 @@ fn l3_paths_that_lead_elsewhere_name_nothing() {
 fn the_same_over_plain_http() {
     let site = Site::new();
     assert_eq!(site.shell("http", "echo two > a.txt; echo x > b.txt").code, 0);
-    let token = std::fs::read_to_string(site.house.home().home.root().join("run/token")).unwrap();
+    let token = std::fs::read_to_string(site.daemon.home().home.root().join("run/token")).unwrap();
     let ask = |path: &str, body: Option<&str>| {
         let mut curl = std::process::Command::new("curl");
         curl.args(["-s", "--noproxy", "*", "-H", &format!("Authorization: Bearer {}", token.trim())]);
         if let Some(body) = body {
             curl.args(["-H", "Content-Type: application/json", "-d", body]);
         }
-        let said = curl.arg(format!("http://{}/v1/workspaces{path}", site.house.address())).output().unwrap();
+        let said =
+            curl.arg(format!("http://{}/v1/workspaces{path}", site.daemon.address())).output().unwrap();
         serde_json::from_slice::<serde_json::Value>(&said.stdout).unwrap()
     };
     let list = ask("", None);

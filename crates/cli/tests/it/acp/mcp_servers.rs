@@ -1,25 +1,25 @@
-//! MCP servers that an editor brings for a session whose agent is of another make: the house runs them, the agent reaches them over a
-//! port of its box, and each call passes the gate.
+//! MCP servers from an editor, for a session with a CLI agent: Tribune runs the servers, the agent reaches them over a
+//! port of its sandbox, and each call passes the gate.
 
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
 use super::UNTRIED;
-use crate::editors::Desk;
+use crate::editors::EditorHome;
 use crate::editors::mcp_servers::Bench;
 
 const MANDATE: &str = "---\ntools: read, write, mcp\n---\n# For work\n";
 
-/// What needs no person.
+/// Allowed without an approval.
 const FREE: &str = r#"@id("free") permit(principal, action == Tribune::Action::"mcp", resource);"#;
 
-/// What nobody may do.
+/// Denied for everyone.
 const NONE: &str = r#"@id("none") @reason("no servers today") forbid(principal, action == Tribune::Action::"mcp", resource);"#;
 
-/// A bench at which an editor talks to a played agent.
+/// A bench with an editor and a scripted agent.
 fn bench(role: &str, law: &str) -> Bench {
-    let desk = Desk::new();
+    let desk = EditorHome::new();
     let folder = desk.place.path("played");
     std::fs::create_dir(&folder).unwrap();
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
@@ -40,12 +40,12 @@ fn bench(role: &str, law: &str) -> Bench {
     Bench::at(desk, &files)
 }
 
-/// Has the agent play this.
+/// Makes the agent perform these acts.
 fn plays(bench: &mut Bench, session: &str, acts: &Value) -> String {
     bench.say(session, &script(acts))
 }
 
-/// In hex, so that none of it counts as the owner's own words.
+/// In hex, so that no part of it counts as the owner's own text.
 fn script(acts: &Value) -> String {
     acts.to_string().bytes().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -54,7 +54,7 @@ fn write(path: &str) -> Value {
     json!({ "path": path, "text": "made" })
 }
 
-/// A call that the agent asks about first, and that it has made if it may.
+/// A call that the agent requests permission for, and executes if it is granted.
 fn asked(call: &str, input: &Value) -> Value {
     json!({
         "ask": { "toolCallId": call, "title": "mcp__probe__write", "kind": "other", "rawInput": input },
@@ -62,12 +62,12 @@ fn asked(call: &str, input: &Value) -> Value {
     })
 }
 
-/// A call that it makes without asking.
+/// A call that it makes without a permission request.
 fn unasked(input: &Value) -> Value {
     json!({ "do": { "use": ["probe", "write", input] } })
 }
 
-/// What was decided about calls of servers' tools: at which stage, and how.
+/// The verdicts about MCP tools: at which stage, and which decision.
 fn verdicts(bench: &Bench, session: &str) -> Vec<(String, String)> {
     let word = |value: &Value| value.as_str().unwrap().to_owned();
     let of_mcp = |entry: &&Value| entry["facts"]["tool"] == "mcp" && entry["facts"]["stage"] != "offer";
@@ -103,10 +103,10 @@ fn l1_a_call_is_decided_once_whether_the_agent_asks_or_not() {
             (&called["facts"]["args"]["name"], &called["facts"]["args"]["action"]),
             (&json!("probe"), &json!("write"))
         );
-        // What a server answers is nobody's word, whoever had it called.
+        // A server's answer is untrusted, whoever made the call.
         let shown = bench.desk.place.ok(&["sessions", "show", &session, "--json"]);
         assert!(shown.contains("untrusted"), "{shown}");
-        // So that from now on a person is asked, whatever was permitted.
+        // From now on an approval is needed, despite the permit.
         bench.answers("deny");
         plays(&mut bench, &session, &json!([unasked(&write("again.txt"))]));
         assert!(!bench.desk.project().join("again.txt").exists());
@@ -144,9 +144,9 @@ fn l2_a_person_decides_about_exactly_the_call() {
     }
 }
 
-/// Leave for one call is leave for no other.
+/// The permission for one call covers no other call.
 #[test]
-fn l2_what_was_not_asked_about_is_asked_about() {
+fn l2_unrequested_call_still_waits_for_a_person() {
     let mut bench = bench("", "");
     let session = bench.open(&json!([bench.server("well")]));
     let ask = json!({ "ask": { "toolCallId": "t", "title": "mcp__probe__write", "kind": "other", "rawInput": write("one.txt") } });
@@ -157,9 +157,9 @@ fn l2_what_was_not_asked_about_is_asked_about() {
     }
 }
 
-/// What is told as done was done by the house, or ends the turn.
+/// A call that is reported as done was executed by Tribune, or it ends the turn.
 #[test]
-fn l1_what_did_not_go_through_the_house_is_ungoverned() {
+fn l1_mcp_call_outside_tribune_is_ungoverned() {
     let mut bench = bench("", "");
     let session = bench.open(&json!([bench.server("well")]));
     let told = json!({ "update": { "sessionUpdate": "tool_call", "toolCallId": "u", "title": "mcp__probe__write", "kind": "other",
@@ -175,7 +175,7 @@ fn l1_what_did_not_go_through_the_house_is_ungoverned() {
     );
 }
 
-/// A call that waits for a person when its turn is cancelled is answered, and not made.
+/// A call that waits for a person when its turn is cancelled is answered, and not executed.
 #[test]
 fn l8_a_call_ends_with_its_turn() {
     for act in [asked("t", &write("made.txt")), unasked(&write("made.txt"))] {
@@ -193,9 +193,9 @@ fn l8_a_call_ends_with_its_turn() {
     }
 }
 
-/// What is spoken at the port is MCP, and nobody else's.
+/// The port serves MCP, for this agent only.
 #[test]
-fn the_servers_are_told_of_over_mcp() {
+fn servers_are_listed_over_mcp() {
     let mut bench = bench("", FREE);
     let session = bench.open(&json!([bench.server("well")]));
     let speak = |message: Value| json!({ "speak": ["probe", message] });
@@ -220,9 +220,9 @@ fn the_servers_are_told_of_over_mcp() {
     assert_eq!(bodies[3].1["error"]["code"], -32601);
 }
 
-/// An agent that takes none gets none, and the session says so.
+/// An agent that supports no servers gets none, and the session reports it.
 #[test]
-fn an_agent_that_takes_no_servers_is_told_of_none() {
+fn agent_without_server_support_gets_no_servers() {
     let mut bench = bench("serverless", FREE);
     let session = bench.open(&json!([bench.server("well")]));
     let told = plays(&mut bench, &session, &json!([{ "say": "on" }]));
@@ -234,9 +234,9 @@ fn an_agent_that_takes_no_servers_is_told_of_none() {
     );
 }
 
-/// Other servers than before: the agent is started anew, and knows what was said.
+/// With other servers than before, the agent is restarted and keeps its conversation.
 #[test]
-fn an_agent_is_told_of_the_servers_that_come_later() {
+fn agent_gets_servers_that_are_added_later() {
     let mut bench = bench("", FREE);
     let session = bench.open(&json!([]));
     assert_eq!(plays(&mut bench, &session, &json!(["turns"])), "turn 1");

@@ -1,4 +1,4 @@
-//! An agent that speaks ACP, behind Tribune, as a client sees it: its own words as they came, with ours beside them.
+//! An ACP agent behind Tribune, as a client sees it: its messages unchanged, with Tribune's messages beside them.
 
 use std::path::Path;
 
@@ -7,16 +7,16 @@ use tribune_client::acp;
 
 use super::{ASK, Rig, Setting, within, write};
 
-/// Plays acts in a session of a client's that says yes to everything. Returns how the prompt ended, and all else that was heard.
+/// Performs acts in a session whose client allows everything. Returns the answer to the prompt, and all other messages.
 async fn plays(rig: &Rig, folder: &Path, acts: Value) -> (Value, Vec<Value>) {
     plays_in(rig, json!({ "cwd": folder, "mcpServers": [] }), acts).await
 }
 
-/// The same in a session that is opened like this.
+/// Does so in a session with these parameters.
 async fn plays_in(rig: &Rig, wanted: Value, acts: Value) -> (Value, Vec<Value>) {
     let connected = acp::connect(&rig.address, Some(&rig.token), Some("coder"), None).await;
     let (mut sending, mut receiving) = connected.unwrap();
-    // In hex, so that none of it counts as the owner's own words.
+    // In hex, so that no part of it counts as the owner's own text.
     let script: String = acts.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
     let (mut heard, mut next) = (Vec::new(), 1);
     let mut ask = async |method: &str, params: Value| {
@@ -44,7 +44,7 @@ async fn plays_in(rig: &Rig, wanted: Value, acts: Value) -> (Value, Vec<Value>) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_agent_says_reaches_the_client_as_it_came() {
+async fn agent_messages_reach_the_client_unchanged() {
     let rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
     let project = tempfile::tempdir().unwrap();
     let folder = project.path().canonicalize().unwrap();
@@ -70,7 +70,7 @@ async fn what_an_agent_says_reaches_the_client_as_it_came() {
     for said in [&told, &plan, &unknown] {
         assert_eq!(updates.iter().filter(|update| *update == &said).count(), 1, "{said}");
     }
-    // Its call is told of once, by itself; the house says what was decided about it.
+    // The agent reports its call once; Tribune reports the decision.
     assert_eq!(updates.iter().filter(|update| update["sessionUpdate"] == "tool_call").count(), 1);
     let of_call = |update: &&&Value| update["toolCallId"] == "w1";
     let decisions: Vec<&str> = updates
@@ -82,8 +82,8 @@ async fn what_an_agent_says_reaches_the_client_as_it_came() {
     assert!(updates.iter().filter(of_call).any(|update| update["status"] == "completed"));
     let asked = heard.iter().find(|said| said["method"] == "session/request_permission").unwrap();
     let shown = &asked["params"]["toolCall"];
-    assert_eq!(shown["title"], "write made.txt", "who decides sees what would be done, in the house's words");
-    // Its commands stand beside ours.
+    assert_eq!(shown["title"], "write made.txt", "the approver sees Tribune's own description");
+    // Its commands are listed beside Tribune's.
     let offered =
         updates.iter().rev().find(|update| update["sessionUpdate"] == "available_commands_update").unwrap();
     let names: Vec<&str> = offered["availableCommands"]
@@ -99,9 +99,9 @@ async fn what_an_agent_says_reaches_the_client_as_it_came() {
     rig.end();
 }
 
-/// An agent that says something that nobody knows wherever it can: all of it reaches the client, and no secret does.
+/// An agent that adds unknown members wherever it can: all of them reach the client, and no secret does.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_knows_reaches_the_client_wherever_it_stands() {
+async fn unknown_members_reach_the_client() {
     const KEY: &str = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789";
     let rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
     let project = tempfile::tempdir().unwrap();
@@ -126,7 +126,7 @@ async fn what_nobody_knows_reaches_the_client_wherever_it_stands() {
         { "update": chunk("agent_message_chunk", "Words with more. ", 1), "beside": beside(1) },
         { "update": chunk("agent_message_chunk", "", 2) },
         { "update": chunk("agent_thought_chunk", "A thought. ", 3), "beside": beside(3) },
-        // A secret in two pieces, with something else around each.
+        // A secret in two pieces, with other text around each.
         { "update": chunk("agent_message_chunk", &format!("It is {}", &KEY[..20]), 4) },
         { "update": chunk("agent_message_chunk", &format!("{}, really. ", &KEY[20..]), 5) },
         { "update": plan, "beside": beside(11) },
@@ -153,7 +153,7 @@ async fn what_nobody_knows_reaches_the_client_wherever_it_stands() {
         heard.iter().filter(|said| said["params"]["update"]["sessionUpdate"] == kind).collect::<Vec<_>>()
     };
     let words = of("agent_message_chunk");
-    // Everything but its text, and that all together.
+    // All messages except its text, and then its text as a whole.
     let around = |said: &Value| {
         let mut params = said["params"].clone();
         params["update"]["content"]["text"] = "".into();
@@ -171,7 +171,7 @@ async fn what_nobody_knows_reaches_the_client_wherever_it_stands() {
     arounds.dedup();
     let bare = json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": "" } });
     let (plain, more): (Vec<_>, Vec<_>) = arounds.iter().cloned().partition(|said| said["update"] == bare);
-    assert!(plain.len() >= 2, "what has nothing around it has nothing: {arounds:#?}");
+    assert!(plain.len() >= 2, "an update without metadata has none: {arounds:#?}");
     assert_eq!(
         more,
         [
@@ -194,7 +194,7 @@ async fn what_nobody_knows_reaches_the_client_wherever_it_stands() {
     let weather = heard.iter().find(|said| said["method"] == "_theirs/weather").unwrap();
     assert_eq!(weather["params"]["sun"], theirs(12));
     assert_eq!(weather["params"]["sessionId"], said["params"]["sessionId"], "the client's own name for it");
-    assert!(heard.iter().all(|said| said["method"] != "_tribune/event"), "that is the house's to say");
+    assert!(heard.iter().all(|said| said["method"] != "_tribune/event"), "only Tribune sends it");
 
     let asked = heard.iter().find(|said| said["method"] == "session/request_permission").unwrap();
     let shown = &asked["params"]["toolCall"];
@@ -211,9 +211,10 @@ async fn what_nobody_knows_reaches_the_client_wherever_it_stands() {
     rig.end();
 }
 
-/// What an agent says of its session when that begins: everyone hears it with the first turn, as it came, and no secret.
+/// Session metadata that an agent sends at the start: every client gets it with the first turn, unchanged, without
+/// secrets.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_agent_says_of_its_session_reaches_everyone() {
+async fn session_metadata_reaches_every_client() {
     const KEY: &str = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789";
     let mut rig = Rig::new(Setting { role: "talkative", ..Setting::default() }).await;
     let played = rig.plays(json!([{ "say": "hello" }])).await;
@@ -227,7 +228,7 @@ async fn what_an_agent_says_of_its_session_reaches_everyone() {
                 \"unknown\":[1e2,\"";
     assert_eq!(before, came);
     assert!(behind.ends_with("\"]},\"jsonrpc\":\"2.0\", \"id\":2}"), "{line}");
-    // It is said once, and kept: whoever asks later is told the same.
+    // It is sent once and kept: a later client gets the same.
     let again = rig.plays(json!([{ "say": "again" }])).await;
     assert!(again.of_type("agent_update").iter().all(|event| event["kind"] != "session/new"), "{again:#?}");
     let kept = rig
@@ -259,14 +260,14 @@ async fn what_an_agent_says_of_its_session_reaches_everyone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_agent_says_keeps_its_order() {
+async fn agent_messages_keep_their_order() {
     let rig = Rig::new(Setting::default()).await;
     let project = tempfile::tempdir().unwrap();
     let call = |id: &str| json!({ "sessionUpdate": "tool_call", "toolCallId": id, "title": "Think", "kind": "think", "status": "completed" });
     let thought =
         json!({ "sessionUpdate": "agent_thought_chunk", "content": { "type": "text", "text": "Hm, a key" } });
     let used = json!({ "sessionUpdate": "usage_update", "used": 1, "size": 2 });
-    // The ends of these might become secrets, and are held back until that is known.
+    // The ends of these texts may be the start of a secret, and are held back until that is known.
     let acts = json!([
         { "say": "Look at config" }, { "update": call("one") }, { "say": "then at token" }, { "update": used }, { "say": "s" },
         { "update": call("two") }, { "update": thought }, { "update": call("three") }, { "say": ". Done" },
@@ -301,9 +302,9 @@ async fn what_an_agent_says_keeps_its_order() {
     rig.end();
 }
 
-/// A terminal that the agent was given is the house's: its client sees what was written there, without secrets.
+/// Tribune runs the agent's terminal: its client sees the output, without secrets.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terminal_of_the_house_reaches_the_client_as_text() {
+async fn terminal_output_reaches_the_client_as_text() {
     const KEY: &str = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789";
     let profile = ", capabilities: { terminal: true }";
     let rig = Rig::new(Setting { profile, ..Setting::default() }).await;
@@ -331,15 +332,15 @@ async fn a_terminal_of_the_house_reaches_the_client_as_text() {
     assert_eq!((&last["status"], &last["toolCallId"]), (&json!("completed"), &json!("r1")));
     let text = last["content"][0]["content"]["text"].as_str().unwrap();
     assert!(text.starts_with("exit code 0\n[stdout]\n"), "{text}");
-    // The call is one, and the house's own words stand nowhere beside it.
+    // It is one call, without messages of Tribune's own beside it.
     let calls = heard.iter().filter(|said| said["params"]["update"]["sessionUpdate"] == "tool_call").count();
     assert_eq!(calls, 1, "{heard:#?}");
     rig.end();
 }
 
-/// Its box has one folder, and nobody should believe that it has more.
+/// Its sandbox has one folder, and the client must not believe that there are more.
 #[tokio::test(flavor = "multi_thread")]
-async fn further_folders_are_left_out_for_an_agent_of_another_make_and_that_is_told() {
+async fn additional_directories_are_left_out_for_cli_agents_with_a_notice() {
     let rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
     let both = tempfile::tempdir().unwrap();
     let root = both.path().canonicalize().unwrap();

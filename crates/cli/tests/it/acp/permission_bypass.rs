@@ -1,19 +1,19 @@
-//! Agents that try to get around the asking, each in one way: leave for one thing and another done, ids used again, one leave for
-//! many deeds, what is told when nobody listens, one file under many names.
+//! Agents that try to bypass permission requests, each in one way: permission for one call and another executed, ids
+//! used again, one permission for many calls, updates outside of a turn, one file under many names.
 
 use serde_json::{Value, json};
 
 use super::ungoverned::is_ungoverned;
-use super::{ASK, FREE, KEY, Played, Rig, Setting, run, until};
+use super::{ASK, FREE, FinishedTurn, KEY, Rig, Setting, run, until};
 use crate::sandboxed_commands::{mark, sleeping};
 
-/// Nothing of this folder is read.
+/// Denies reads in this folder.
 const SECRETS: &str = r#"
     @id("free") permit(principal, action in Tribune::Action::"side_effect", resource);
     @id("secrets") forbid(principal, action == Tribune::Action::"read", resource) when { context has path && context.path like "secrets/*" };
 "#;
 
-/// Commands are free, changes of files need a person.
+/// Commands are allowed; file changes need an approval.
 const ASK_CHANGES: &str = r#"
     @id("free") permit(principal, action in Tribune::Action::"side_effect", resource);
     @id("ask") forbid(principal, action in [Tribune::Action::"write", Tribune::Action::"edit"], resource) unless { context.approved };
@@ -42,7 +42,7 @@ fn asked(id: &str, command: &str) -> Value {
     ask
 }
 
-/// A question about a change of a file.
+/// A permission request for a file change.
 fn changes(id: &str, path: &str) -> Value {
     let mut ask = edit(path);
     ask["toolCallId"] = json!(id);
@@ -55,7 +55,7 @@ fn edit(path: &str) -> Value {
     json!({ "kind": "edit", "title": format!("Edit {path}"), "content": [diff], "locations": [{ "path": file }] })
 }
 
-async fn played(law: &str, acts: Value) -> Played {
+async fn played(law: &str, acts: Value) -> FinishedTurn {
     let mut rig = Rig::new(Setting { law, ..Setting::default() }).await;
     let played = rig.plays(acts).await;
     rig.end();
@@ -63,7 +63,7 @@ async fn played(law: &str, acts: Value) -> Played {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_leave_for_one_thing_is_none_for_another() {
+async fn l1_permission_covers_only_the_requested_call() {
     for (what, acts) in [
         ("another kind", json!([asked("t", "ls"), told("t", "completed", edit("made.txt"))])),
         (
@@ -114,9 +114,9 @@ async fn l1_leave_for_one_thing_is_none_for_another() {
     }
 }
 
-/// An agent that says it stopped asking is not listened to any more.
+/// An agent that announces a mode without permission requests is ended.
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_the_mode_in_which_it_asks_is_not_left() {
+async fn l1_agent_cannot_leave_its_permission_mode() {
     let mode =
         |mode: &str| json!({ "update": { "sessionUpdate": "current_mode_update", "currentModeId": mode } });
     let mut rig = Rig::new(Setting { profile: ", mode: 'asking'", ..Setting::default() }).await;
@@ -127,9 +127,9 @@ async fn l1_the_mode_in_which_it_asks_is_not_left() {
     rig.end();
 }
 
-/// Another file than the one that a person allowed.
+/// A change of another file than the one that was allowed.
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_leave_for_one_file_is_none_for_another() {
+async fn l1_permission_for_a_file_covers_no_other_file() {
     let mut rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
     let mut operator = rig.operator().await;
     let running = rig.begins(json!([changes("t", "a.txt"), told("t", "completed", edit("b.txt"))])).await;
@@ -138,7 +138,7 @@ async fn l1_leave_for_one_file_is_none_for_another() {
     let played = rig.ended(running).await;
     assert!(is_ungoverned(&played), "{played:#?}");
     rig.end();
-    // One that was refused is told as failed, and then as done.
+    // A refused call that is reported as failed, then as completed.
     let mut rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
     let mut operator = rig.operator().await;
     let acts =
@@ -152,7 +152,7 @@ async fn l1_leave_for_one_file_is_none_for_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_one_leave_is_one_leave() {
+async fn l2_permission_is_used_once() {
     let mut rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
     let mut operator = rig.operator().await;
     let running =
@@ -174,16 +174,16 @@ async fn l2_one_leave_is_one_leave() {
     rig.end();
 }
 
-/// What is told as failed may have done its work all the same.
+/// A call that is reported as failed may still have had an effect.
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_what_failed_on_the_way_was_begun() {
+async fn l1_failed_call_counts_as_executed() {
     let acts = json!([begun("t", "in_progress", edit("made.txt")), told("t", "failed", json!({}))]);
     let played = played(ASK, acts).await;
     assert!(is_ungoverned(&played), "{played:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_what_is_told_when_the_turn_is_over_is_noticed() {
+async fn l1_update_after_the_turn_is_noticed() {
     for acts in [
         json!([{ "afterwards": begun("u", "pending", edit("b.txt"))["update"] }, { "afterwards": told("u", "completed", json!({}))["update"] }]),
         json!([
@@ -194,7 +194,7 @@ async fn l1_what_is_told_when_the_turn_is_over_is_noticed() {
         let mut rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
         let before = rig.plays(acts).await;
         std::fs::write(rig.place.home().join("agents/coder/workspace/later"), "").unwrap();
-        // It answers in its order, so what it had to tell is told by then.
+        // It answers in order, so its updates have arrived by then.
         let during = rig.plays(json!([{ "say": "good morning" }])).await;
         let after = rig.plays(json!([{ "say": "good morning" }])).await;
         let is_noticed = [&before, &during, &after].into_iter().any(is_ungoverned);
@@ -204,7 +204,7 @@ async fn l1_what_is_told_when_the_turn_is_over_is_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_one_file_has_one_name() {
+async fn l1_file_names_are_canonical() {
     let read = |path: &str| json!({ "ask": { "toolCallId": path, "name": "Read", "kind": "read", "rawInput": { "file_path": path } } });
     let mut rig = Rig::new(Setting { law: SECRETS, ..Setting::default() }).await;
     let workspace = rig.place.home().join("agents/coder/workspace");
@@ -231,15 +231,15 @@ async fn l1_one_file_has_one_name() {
     rig.end();
 }
 
-/// Whoever decides sees the whole, and an answer is for that and nothing else.
+/// The approver sees the whole call, and the decision is valid for that call only.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_an_approval_is_of_what_will_happen() {
+async fn l2_approval_binds_the_exact_call() {
     let edits = |new: &str| {
         let raw = json!({ "file_path": "/workspace/notes.txt", "edits": [{ "old_string": "notes", "new_string": new }] });
         json!({ "ask": { "toolCallId": "e", "name": "MultiEdit", "kind": "edit", "rawInput": raw } })
     };
     let played = played(FREE, json!([edits("x")])).await;
-    assert_eq!(played.text, "[no]", "what is not shown is a tool of its own: {played:#?}");
+    assert_eq!(played.text, "[no]", "an unshown call is a tool of its own: {played:#?}");
     let call = played.of_type("tool_call");
     assert_eq!(
         (&call[0]["name"], &call[0]["input"]["edits"][0]["new_string"]),
@@ -253,7 +253,7 @@ fn peak(rig: &Rig) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
-/// Megabytes of a daemon whose agent tells as much as it likes.
+/// Megabytes that a daemon may use while an agent sends as much as it can.
 const MOST: u64 = 500;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -278,7 +278,7 @@ async fn an_agent_cannot_fill_the_memory() {
     rig.end();
 }
 
-/// One line that tells of many files is kept once, and is one call that nobody understands.
+/// One update that lists many files is stored once, and counts as one unknown call.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_cannot_fill_the_disk_with_one_line() {
     let nothing = r#"@id("nothing") forbid(principal, action, resource);"#;
@@ -295,7 +295,7 @@ async fn an_agent_cannot_fill_the_disk_with_one_line() {
     rig.end();
 }
 
-/// Nothing is written for an agent whose turn was cancelled.
+/// No file is written for an agent whose turn was cancelled.
 #[tokio::test(flavor = "multi_thread")]
 async fn l8_nothing_is_done_for_it_after_a_cancel() {
     let profile = ", capabilities: { fs: { writeTextFile: true, readTextFile: true } }";
@@ -315,9 +315,9 @@ async fn l8_nothing_is_done_for_it_after_a_cancel() {
     rig.end();
 }
 
-/// What an agent left running is stopped when everything is, and it is there again after that.
+/// Processes that an agent left running end with `stop-all`, and the agent works again after `resume`.
 #[tokio::test(flavor = "multi_thread")]
-async fn l8_a_stop_of_everything_stops_what_it_left_running() {
+async fn l8_stop_all_ends_leftover_processes() {
     let mark = mark();
     let mut rig = Rig::new(Setting::default()).await;
     rig.plays(json!([{ "child": mark }])).await;
@@ -331,9 +331,9 @@ async fn l8_a_stop_of_everything_stops_what_it_left_running() {
     rig.end();
 }
 
-/// What is in the workspace or was left in its home for it to obey, it does not see.
+/// It does not see settings that lie in the workspace or were left in its home.
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_it_sees_no_settings_that_others_wrote() {
+async fn l1_planted_settings_are_hidden() {
     let mut rig = Rig::new(Setting {
         profile: ", system: { 'played/settings.json': { ask: true } }",
         ..Setting::default()
@@ -355,9 +355,9 @@ async fn l1_it_sees_no_settings_that_others_wrote() {
     rig.end();
 }
 
-/// A command that is allowed can leave names that programs of this machine obey. Nobody can hold it back; somebody is told.
+/// An allowed command can create autorun files. This cannot be prevented, so it is reported.
 #[tokio::test(flavor = "multi_thread")]
-async fn l3_what_a_command_leaves_for_programs_of_this_machine_is_told_and_on_record() {
+async fn l3_autorun_files_left_by_a_command_are_reported() {
     let mut rig = Rig::new(Setting::default()).await;
     let quiet = rig.plays(json!([run("a", "touch plain.txt")])).await;
     assert_eq!(quiet.of_type("notice").len(), 0, "{quiet:#?}");

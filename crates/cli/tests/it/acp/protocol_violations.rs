@@ -1,11 +1,11 @@
-//! Agents that break the rules of the protocol, or do not end: each is bounded, told in one sentence, and gone.
+//! Agents that violate the protocol or hang: each is bounded, reported in one sentence, and ended.
 
 use serde_json::{Value, json};
 
 use super::{KEY, Rig, Setting, until};
 use crate::sandboxed_commands::{mark, sleeping};
 
-/// A line that tells of a session that is not this one.
+/// An update for another session.
 fn elsewhere() -> Value {
     let text =
         json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": "psst" } });
@@ -13,7 +13,7 @@ fn elsewhere() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_protocol_ends_the_turn_with_one_sentence_and_the_agent_with_it() {
+async fn protocol_violation_ends_the_turn_and_the_agent() {
     for (what, act, sentence) in [
         ("garbage", json!({ "raw": "%%%", "times": 1000 }), "it writes what is no ACP"),
         ("a line without end", json!({ "megabytes": 50 }), "it wrote a line of more than"),
@@ -44,7 +44,7 @@ async fn what_is_no_protocol_ends_the_turn_with_one_sentence_and_the_agent_with_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_a_nuisance_is_borne() {
+async fn harmless_violations_are_tolerated() {
     let mut rig = Rig::new(Setting { role: "twice", ..Setting::default() }).await;
     let noise = json!([
         { "raw": "Warning: something is deprecated" }, { "raw": "" }, { "raw": "[]" },
@@ -62,7 +62,7 @@ async fn what_is_a_nuisance_is_borne() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_fails_at_its_start_says_why() {
+async fn failed_start_is_explained() {
     for (role, code, sentence) in [
         ("exit:initialize", "agent_ended", "no initialize for me"),
         ("exit:session/new", "agent_ended", "no session/new for me"),
@@ -79,9 +79,9 @@ async fn one_that_fails_at_its_start_says_why() {
     }
 }
 
-/// Silence ends with the patience of whoever waits: a cancel comes through at once.
+/// A silent agent: a cancel takes effect at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_never_answers_can_be_cancelled_and_is_gone() {
+async fn silent_agent_can_be_cancelled() {
     for role in ["silent:initialize", "silent:session/new", "silent:session/prompt", "deaf"] {
         let mark = mark();
         let mut rig = Rig::new(Setting { role, ..Setting::default() }).await;
@@ -105,21 +105,21 @@ async fn one_that_never_answers_can_be_cancelled_and_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_left_of_it_when_its_session_or_the_daemon_ends() {
+async fn no_process_outlives_its_session_or_the_daemon() {
     let (first, second) = (mark(), mark());
     let mut rig = Rig::new(Setting::default()).await;
     rig.plays(json!([{ "child": first }])).await;
-    assert_eq!(sleeping(&first).len(), 1, "it may leave a child behind its turn");
+    assert_eq!(sleeping(&first).len(), 1, "a child may outlive its turn");
     rig.client.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
-    until("the box of a closed session is gone", || sleeping(&first).is_empty()).await;
+    until("the sandbox of a closed session is gone", || sleeping(&first).is_empty()).await;
     rig.client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
     let again = rig.plays(json!([{ "child": second }, "turns"])).await;
-    assert_eq!(again.text, "turn 2", "a session that is opened again is taken up");
+    assert_eq!(again.text, "turn 2", "a reopened session is resumed");
     let folder = rig.place.home().join("agents/coder/cli");
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
     rig.client.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
     rig.client.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "what was forgotten is gone");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "forgotten texts are gone");
     rig.client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
     let third = mark();
     let fresh = rig.plays(json!([{ "child": third }, "turns"])).await;

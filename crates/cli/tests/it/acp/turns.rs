@@ -1,4 +1,4 @@
-//! What an agent of another make does under law: it answers, asks, acts, is cancelled, dies and is started anew.
+//! Turns of a CLI agent under law: it answers, asks, acts, is cancelled, dies and is restarted.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::{ASK, Rig, Setting, run, until, write};
 use crate::sandboxed_commands::{mark, sleeping};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_it_answers_and_acts_with_leave() {
+async fn l1_agent_answers_and_acts_with_permission() {
     let mut rig = Rig::new(Setting::default()).await;
     let first = rig.plays(json!([{ "say": "hello " }, { "say": "you" }, "turns"])).await;
     assert_eq!((first.text.as_str(), first.stop.as_str()), ("hello youturn 1", "end_turn"));
@@ -23,7 +23,7 @@ async fn l1_it_answers_and_acts_with_leave() {
     assert_eq!((&calls[0]["name"], &calls[0]["input"]["path"]), (&json!("write"), &json!("made.txt")));
     assert_eq!(calls[1]["input"], json!({ "command": "cat made.txt notes.txt" }));
 
-    // What nobody here knows is handed on as it came.
+    // Unknown members are passed on unchanged.
     let told = rig.plays(json!([{ "update": { "sessionUpdate": "weather", "sun": 1 } }])).await;
     let updates = told.of_type("agent_update");
     assert_eq!(updates[0]["kind"], "weather");
@@ -55,9 +55,9 @@ async fn l2_a_person_decides_what_the_law_asks_about() {
     rig.end();
 }
 
-/// The same question again is another question.
+/// A repeated request is a new request.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_one_leave_answers_one_question() {
+async fn l2_permission_answers_one_request() {
     let mut rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
     let mut operator = rig.operator().await;
     let mut ask = write("w", "a.txt", "x");
@@ -76,7 +76,7 @@ async fn l2_one_leave_answers_one_question() {
     rig.end();
 }
 
-/// Several files, several calls: the whole goes through or nothing does.
+/// Several files are several calls: either all are executed or none.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edit_of_several_files_is_asked_about_file_by_file() {
     let law = r#"
@@ -92,9 +92,9 @@ async fn an_edit_of_several_files_is_asked_about_file_by_file() {
     rig.end();
 }
 
-/// An agent that asks first and has the file written for it is asked about once.
+/// An agent that requests permission and then lets Tribune write the file is asked about once.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_a_file_is_written_for_it_under_the_leave_it_has() {
+async fn l2_file_write_uses_the_given_permission() {
     let profile = ", capabilities: { fs: { writeTextFile: true } }";
     let mut rig = Rig::new(Setting { law: ASK, profile, ..Setting::default() }).await;
     let mut operator = rig.operator().await;
@@ -116,7 +116,7 @@ async fn l2_a_file_is_written_for_it_under_the_leave_it_has() {
             break waiting;
         }
     };
-    assert_eq!(rig.workspace("a.txt").as_deref(), Some("asked"), "written under the first leave");
+    assert_eq!(rig.workspace("a.txt").as_deref(), Some("asked"), "written under the first permission");
     Rig::decide(&mut operator, &second[0], "deny").await;
     let played = rig.ended(running).await;
     assert_eq!(rig.workspace("a.txt").as_deref(), Some("asked"));
@@ -137,7 +137,7 @@ async fn l8_a_cancelled_turn_ends_and_the_agent_goes_on() {
     operator.call("session.cancel", &json!({ "session_key": super::KEY })).await.unwrap();
     let played = rig.ended(running).await;
     assert_eq!((played.stop.as_str(), played.text.contains("never")), ("cancelled", false), "{played:#?}");
-    // A question that waits is answered with it.
+    // The cancel also answers a waiting request.
     let running = rig.begins(json!([write("w", "a.txt", "x")])).await;
     Rig::waiting(&mut operator).await;
     operator.call("session.cancel", &json!({ "session_key": super::KEY })).await.unwrap();
@@ -150,7 +150,7 @@ async fn l8_a_cancelled_turn_ends_and_the_agent_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_dies_is_started_anew_and_takes_up_its_conversation() {
+async fn agent_that_dies_is_restarted_and_resumes_its_conversation() {
     for (role, turn, notices) in [("", "turn 2", 0), ("forgetful", "turn 1", 1)] {
         let mut rig = Rig::new(Setting { role, ..Setting::default() }).await;
         let died = rig.plays(json!([{ "say": "so " }, { "exit": 3 }])).await;
@@ -170,9 +170,9 @@ async fn an_agent_that_dies_is_started_anew_and_takes_up_its_conversation() {
     }
 }
 
-/// It is killed between two turns, and spoken to at once: nobody but its conversation notices.
+/// It is killed between two turns and gets a message at once: the conversation continues.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_killed_between_two_turns_is_started_anew_unnoticed() {
+async fn agent_killed_between_turns_is_restarted_unnoticed() {
     let mut rig = Rig::new(Setting::default()).await;
     for turn in 1..=20_u32 {
         let said = rig.plays(json!(["turns"])).await;
@@ -182,17 +182,17 @@ async fn an_agent_that_is_killed_between_two_turns_is_started_anew_unnoticed() {
         assert!(!own.is_empty());
         for pid in own {
             let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-            // It may be gone with another one.
+            // It may have ended together with another process.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
     rig.end();
 }
 
-/// Instructions look empty to it, and git in its box does not take them for emptied.
+/// Instruction files look empty to it, and git in its sandbox does not record them as emptied.
 #[tokio::test(flavor = "multi_thread")]
-async fn git_in_a_box_leaves_what_is_hidden_as_it_is() {
-    let place = Rig::furnished(Setting::default());
+async fn git_in_the_sandbox_keeps_hidden_files() {
+    let place = Rig::set_up(Setting::default());
     let profile = place.home().join("profiles/played.json5");
     let text = std::fs::read_to_string(&profile).unwrap();
     std::fs::write(&profile, text.replace("hide: ['.played']", "hide: ['.played', 'AGENTS.md']")).unwrap();
@@ -228,7 +228,7 @@ async fn git_in_a_box_leaves_what_is_hidden_as_it_is() {
     rig.end();
 }
 
-/// More sessions than agents may run: each goes on where it was.
+/// More sessions than agents may run: each continues where it was.
 #[tokio::test(flavor = "multi_thread")]
 async fn more_sessions_than_agents_may_run_go_on_one_after_the_other() {
     let config = "{ canary: { untried: ['played'] }, cliAgents: { maxRunning: 2 } }";
@@ -248,7 +248,7 @@ async fn more_sessions_than_agents_may_run_go_on_one_after_the_other() {
     rig.end();
 }
 
-/// The daemon is killed while a call of its agent waits. The answer that is given after that lets the same call go, once.
+/// The daemon is killed while a call waits. A decision after the restart releases the same call, once.
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_an_answer_after_the_daemon_was_killed_releases_the_call_once() {
     let mut rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
@@ -264,7 +264,7 @@ async fn l2_an_answer_after_the_daemon_was_killed_releases_the_call_once() {
     let still = Rig::waiting(&mut operator).await;
     assert_eq!(still[0]["id"], waiting[0]["id"]);
     Rig::decide(&mut operator, &still[0], "allow_once").await;
-    assert_eq!(rig.workspace("a.txt"), None, "nobody but the agent carries it out");
+    assert_eq!(rig.workspace("a.txt"), None, "only the agent executes it");
     let again = rig.plays(json!(["turns", write("w", "a.txt", "x")])).await;
     assert_eq!(again.text, "turn 2[yes]", "{again:#?}");
     assert_eq!(rig.workspace("a.txt").as_deref(), Some("x"));
@@ -276,7 +276,7 @@ async fn l2_an_answer_after_the_daemon_was_killed_releases_the_call_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l7_its_box_has_its_workspace_and_nothing_of_the_house() {
+async fn l7_sandbox_has_the_workspace_and_nothing_of_the_home() {
     let mut rig = Rig::new(Setting::default()).await;
     let secret = rig.place.home().join("secret.txt").display().to_string();
     let token = rig.place.home().join("run/token").display().to_string();
@@ -292,9 +292,9 @@ async fn l7_its_box_has_its_workspace_and_nothing_of_the_house() {
     rig.end();
 }
 
-/// A mandate without a tool that changes files: whatever the agent does, none is changed.
+/// With a mandate without writing tools, no file changes whatever the agent does.
 #[tokio::test(flavor = "multi_thread")]
-async fn l3_without_leave_to_change_anything_the_workspace_cannot_be_changed() {
+async fn l3_read_only_mandate_makes_the_workspace_read_only() {
     let mut rig = Rig::new(Setting { tools: "read", ..Setting::default() }).await;
     let acts = json!([
         write("w", "a.txt", "x"),

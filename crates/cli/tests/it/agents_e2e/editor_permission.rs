@@ -1,17 +1,17 @@
-//! A real agent of another make behind Tribune, behind a real client: what it changes is asked about in the client's own way.
+//! A real CLI agent behind Tribune, behind a real client: permission requests for its changes appear in the client.
 
 use serde_json::Value;
 
-use super::{Agent, House, Order};
+use super::{Agent, AgentDaemon, ModelOrder};
 use crate::acp::ASK;
 use crate::editors::{acpx, assert_valid};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claude_writes_a_file_that_the_editor_allows() {
-    let house = House::open(Agent::Claude, ASK).await;
+    let daemon = AgentDaemon::open(Agent::Claude, ASK).await;
     let project = tempfile::tempdir().unwrap();
-    let words = house.orders(&[Order::Write("made.txt", "by Claude")]);
-    let (place, folder) = (&house.rig.place, project.path().canonicalize().unwrap());
+    let words = daemon.orders(&[ModelOrder::Write("made.txt", "by Claude")]);
+    let (place, folder) = (&daemon.rig.place, project.path().canonicalize().unwrap());
     let told = tokio::task::block_in_place(|| {
         acpx(place, &folder, "--agent coder", &["--approve-all", "--format", "json", "exec", &words])
     });
@@ -19,9 +19,9 @@ async fn claude_writes_a_file_that_the_editor_allows() {
     assert_eq!(std::fs::read_to_string(folder.join("made.txt")).unwrap().trim_end(), "by Claude", "{told:?}");
     assert!(told.out.contains("session/request_permission"), "{}", told.out);
     assert_valid(place, &told.out);
-    // The chain: prompt, call, verdict that asks, approval, verdict that allows, result; each names what it follows from.
+    // The chain: prompt, call, verdict that asks, approval, verdict that allows, result; each names its parent.
     let session = told.out.split("\"sessionId\":\"").nth(1).unwrap().split('"').next().unwrap();
-    let mut operator = house.rig.operator().await;
+    let mut operator = daemon.rig.operator().await;
     let tail = serde_json::json!({ "entity_id": session, "limit": 500 });
     let entries = operator.call("ledger.tail", &tail).await.unwrap()["entries"].take();
     let entries: Vec<Value> =
@@ -50,19 +50,19 @@ async fn claude_writes_a_file_that_the_editor_allows() {
     let approval = asked["payload"]["id"].as_str().unwrap();
     let shown = operator.call("approval.show", &serde_json::json!({ "id": approval })).await.unwrap();
     assert_eq!((&shown["state"], &shown["decided_by"]), (&"allowed".into(), &"operator".into()));
-    house.rig.end();
+    daemon.rig.end();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claude_writes_nothing_that_the_editor_denies() {
-    let house = House::open(Agent::Claude, ASK).await;
+    let daemon = AgentDaemon::open(Agent::Claude, ASK).await;
     let project = tempfile::tempdir().unwrap();
-    let words = house.orders(&[Order::Write("made.txt", "by Claude")]);
+    let words = daemon.orders(&[ModelOrder::Write("made.txt", "by Claude")]);
     let folder = project.path().canonicalize().unwrap();
     let told = tokio::task::block_in_place(|| {
-        acpx(&house.rig.place, &folder, "--agent coder", &["--deny-all", "--format", "json", "exec", &words])
+        acpx(&daemon.rig.place, &folder, "--agent coder", &["--deny-all", "--format", "json", "exec", &words])
     });
     assert!(!folder.join("made.txt").exists(), "{told:?}");
-    assert_valid(&house.rig.place, &told.out);
-    house.rig.end();
+    assert_valid(&daemon.rig.place, &told.out);
+    daemon.rig.end();
 }

@@ -1,9 +1,10 @@
-//! What an agent cannot do. The guide has a table of that: each line of it is driven here, and the table has no other.
+//! The limitations of each agent. The guide has a table of them: each line is tested here, and the table has no other
+//! line.
 
-use super::{Agent, House, Order};
+use super::{Agent, AgentDaemon, ModelOrder};
 use crate::acp::FREE;
 
-/// The lines of the guide's table: the profile, and what it cannot do.
+/// The lines of the guide's table: the profile, and its limitation.
 const TABLE: [(&str, &str); 7] = [
     ("claude", "asking about an edit of a file that it was not let read"),
     ("codex", "`read`"),
@@ -29,18 +30,20 @@ fn the_guide_lists_what_these_tests_find() {
     assert_eq!(cells.collect::<Vec<_>>(), TABLE);
 }
 
-/// The law would let it edit, so that nothing but the program itself stands in the way.
+/// The law allows the edit, so only the program itself can refuse it.
 async fn edits_nothing_unread(agent: Agent) {
     let no_reading = r#"@id("no-reading") forbid(principal, action == Tribune::Action::"read", resource);"#;
-    let mut house = House::open(agent, &format!("{FREE}\n{no_reading}")).await;
-    let said = house.does(&[Order::Edit("notes.txt", "notes", "changed")]).await;
-    assert_eq!(house.rig.workspace("notes.txt").as_deref(), Some("notes\n"), "{said:#?}");
-    assert!(house.model_heard("has not been read yet"), "{said:#?}");
-    // The same once it was let read.
-    let mut house = House::open(agent, FREE).await;
-    let said = house.does(&[Order::Read("notes.txt"), Order::Edit("notes.txt", "notes", "changed")]).await;
-    assert_eq!(house.rig.workspace("notes.txt").as_deref(), Some("changed\n"), "{said:#?}");
-    house.rig.end();
+    let mut daemon = AgentDaemon::open(agent, &format!("{FREE}\n{no_reading}")).await;
+    let said = daemon.does(&[ModelOrder::Edit("notes.txt", "notes", "changed")]).await;
+    assert_eq!(daemon.rig.workspace("notes.txt").as_deref(), Some("notes\n"), "{said:#?}");
+    assert!(daemon.model_heard("has not been read yet"), "{said:#?}");
+    // The same after it was allowed to read.
+    let mut daemon = AgentDaemon::open(agent, FREE).await;
+    let said = daemon
+        .does(&[ModelOrder::Read("notes.txt"), ModelOrder::Edit("notes.txt", "notes", "changed")])
+        .await;
+    assert_eq!(daemon.rig.workspace("notes.txt").as_deref(), Some("changed\n"), "{said:#?}");
+    daemon.rig.end();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,33 +53,33 @@ async fn claude_edits_nothing_that_it_did_not_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn codex_reads_with_a_command() {
-    let mut house = House::open(Agent::Codex, FREE).await;
-    let said = house.does(&[Order::Read("notes.txt")]).await;
-    let verdicts = house.verdicts();
+    let mut daemon = AgentDaemon::open(Agent::Codex, FREE).await;
+    let said = daemon.does(&[ModelOrder::Read("notes.txt")]).await;
+    let verdicts = daemon.verdicts();
     assert!(verdicts.contains(&("exec".to_owned(), "allow".to_owned())), "{said:#?}");
     assert!(verdicts.iter().all(|(tool, _)| tool != "read"), "{verdicts:?}");
-    house.rig.end();
+    daemon.rig.end();
 }
 
-/// It asks and is let, and does not ask the house's proxy.
+/// It asks and is allowed, but does not use the sandbox's proxy.
 #[tokio::test(flavor = "multi_thread")]
 async fn gemini_fetches_no_page() {
-    let mut house = House::open(Agent::Gemini, FREE).await;
-    let said = house.does(&[Order::Fetch("http://page.example/words")]).await;
-    let verdicts = house.verdicts();
+    let mut daemon = AgentDaemon::open(Agent::Gemini, FREE).await;
+    let said = daemon.does(&[ModelOrder::Fetch("http://page.example/words")]).await;
+    let verdicts = daemon.verdicts();
     assert!(verdicts.contains(&("web_fetch".to_owned(), "allow".to_owned())), "{verdicts:?} {said:#?}");
-    assert!(house.model_heard("Error"), "{said:#?}");
-    house.rig.end();
+    assert!(daemon.model_heard("Error"), "{said:#?}");
+    daemon.rig.end();
 }
 
-/// It is let search, and brings no program for it.
+/// It may search, but does not ship the program for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn opencode_searches_with_a_program_that_it_does_not_bring() {
-    let mut house = House::open(Agent::Opencode, FREE).await;
-    let said = house.rig.hears(r#"[[call grep {"pattern":"no*tes"}]]"#).await;
-    let verdicts = house.verdicts();
+    let mut daemon = AgentDaemon::open(Agent::Opencode, FREE).await;
+    let said = daemon.rig.hears(r#"[[call grep {"pattern":"no*tes"}]]"#).await;
+    let verdicts = daemon.verdicts();
     assert!(verdicts.contains(&("search".to_owned(), "allow".to_owned())), "{verdicts:?} {said:#?}");
     let has_rg = std::process::Command::new("sh").args(["-c", "command -v rg"]).output().unwrap();
-    assert_eq!(house.model_heard("notes.txt"), has_rg.status.success(), "{said:#?}");
-    house.rig.end();
+    assert_eq!(daemon.model_heard("notes.txt"), has_rg.status.success(), "{said:#?}");
+    daemon.rig.end();
 }

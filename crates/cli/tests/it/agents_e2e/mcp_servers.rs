@@ -1,24 +1,24 @@
-//! Each agent with an MCP server that its editor brought: the model orders a call of one of its tools, and the house makes it or does
-//! not.
+//! Each agent with an MCP server from its editor: the model orders a call of one of its tools, and Tribune executes it
+//! or not.
 
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tribune_testkit::FakeUpstream;
 
 use super::{Agent, SECRET, programs};
-use crate::editors::Desk;
+use crate::editors::EditorHome;
 use crate::editors::mcp_servers::Bench;
 
 const MANDATE: &str = "---\ntools: read, write, mcp\n---\n# For work\n";
 
-/// What needs no person.
+/// Allowed without an approval.
 const FREE: &str = r#"@id("free") permit(principal, action == Tribune::Action::"mcp", resource);"#;
 
-/// What nobody may do.
+/// Denied for everyone.
 const NONE: &str = r#"@id("none") @reason("no servers today") forbid(principal, action == Tribune::Action::"mcp", resource);"#;
 
 impl Agent {
-    /// Its own name for a tool of the server `probe`.
+    /// The agent's name for a tool of the server `probe`.
     fn tool(self, name: &str) -> String {
         match self {
             Self::Claude | Self::ClaudeCode => format!("mcp__probe__{name}"),
@@ -28,7 +28,7 @@ impl Agent {
         }
     }
 
-    /// Whether it asks leave for such a call. Otherwise the call itself is the question.
+    /// Whether it requests permission for such a call. Otherwise the call itself is the request.
     const fn asks_first(self) -> bool {
         match self {
             Self::Claude | Self::ClaudeCode | Self::Codex => true,
@@ -37,8 +37,8 @@ impl Agent {
     }
 }
 
-/// A bench at which an editor talks to one of the agents, with a session that has a server.
-struct Served {
+/// A bench with an editor and one of the agents, with a session that has a server.
+struct ServerBench {
     agent: Agent,
     bench: Bench,
     session: String,
@@ -46,7 +46,7 @@ struct Served {
     _runtime: Runtime,
 }
 
-impl Served {
+impl ServerBench {
     fn new(agent: Agent, law: &str) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -63,7 +63,7 @@ impl Served {
         let roster = json!({
             "id": "main", "backend": agent.backend(), "profile": agent.profile(), "model": "fake:fake-model", "mandate": "work",
         });
-        let desk = Desk::new();
+        let desk = EditorHome::new();
         std::fs::create_dir_all(desk.place.home().join("programs")).unwrap();
         let program = programs().join(agent.program());
         std::os::unix::fs::symlink(program, desk.place.home().join("programs").join(agent.program()))
@@ -79,7 +79,7 @@ impl Served {
         Self { agent, bench, session, model, _runtime: runtime }
     }
 
-    /// Has the model order a call of the server's tool that writes a file.
+    /// Makes the model order a call of the server's tool that writes a file.
     fn writes(&mut self, path: &str) -> String {
         let input = json!({ "path": path, "text": "made" });
         let words = format!("[[call {} {input}]]", self.agent.tool("write"));
@@ -90,7 +90,7 @@ impl Served {
         self.bench.desk.project().join(path).exists()
     }
 
-    /// What was decided about calls: of which tool, at which stage, and how.
+    /// The verdicts about calls: the tool, the stage and the decision.
     fn verdicts(&self) -> Vec<(String, String, String)> {
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let entries = self.bench.entries(&self.session);
@@ -104,17 +104,17 @@ impl Served {
             .collect()
     }
 
-    /// Whether the agent asked about its calls in its own words.
+    /// Whether the agent sent its own permission requests.
     fn asked_first(&self) -> bool {
         self.bench.entries(&self.session).iter().any(|entry| entry["said_hash"].is_string())
     }
 
-    /// Whether the model was told these words.
+    /// Whether the model got this text.
     fn model_heard(&self, words: &str) -> bool {
         self.model.requests().iter().any(|request| request.text().contains(words))
     }
 
-    /// The tools that the model was offered, of all requests.
+    /// The tools that all requests offered to the model.
     fn offered(&self) -> String {
         let tools = self
             .model
@@ -130,9 +130,9 @@ fn decided(all: &[(&str, &str)]) -> Vec<(String, String, String)> {
     all.iter().map(|(stage, how)| ("mcp".to_owned(), (*stage).to_owned(), (*how).to_owned())).collect()
 }
 
-/// The law lets it: the house makes the call, and the model is told what came of it.
+/// The law allows it: Tribune executes the call, and the model gets the result.
 fn is_let(agent: Agent) {
-    let mut served = Served::new(agent, FREE);
+    let mut served = ServerBench::new(agent, FREE);
     let told = served.writes("made.txt");
     assert!(served.has("made.txt"), "{told}\n{}", served.offered());
     assert_eq!(served.verdicts(), decided(&[("call", "allow")]), "{told}\n{}", served.bench.lines());
@@ -142,9 +142,9 @@ fn is_let(agent: Agent) {
     assert_eq!(served.bench.questions(), [] as [&str; 0]);
 }
 
-/// The law forbids it: the server hears nothing of it, and the agent goes on.
+/// The law forbids it: the server gets no call, and the agent continues.
 fn is_refused(agent: Agent) {
-    let mut served = Served::new(agent, NONE);
+    let mut served = ServerBench::new(agent, NONE);
     let told = served.writes("made.txt");
     assert!(!served.has("made.txt"), "{told}");
     assert_eq!(served.verdicts(), decided(&[("call", "deny")]), "{told}\n{}", served.bench.lines());
@@ -152,10 +152,10 @@ fn is_refused(agent: Agent) {
     assert!(after.contains(tribune_testkit::upstream::model::GREETING), "{after}");
 }
 
-/// A person is asked, once, about exactly the call.
+/// A person is asked once, about exactly this call.
 fn is_asked_about(agent: Agent) {
     for (option, is_made) in [("allow_once", true), ("deny", false)] {
-        let mut served = Served::new(agent, "");
+        let mut served = ServerBench::new(agent, "");
         served.bench.answers(option);
         let told = served.writes("made.txt");
         assert_eq!(served.has("made.txt"), is_made, "{option}: {told}");
@@ -166,10 +166,10 @@ fn is_asked_about(agent: Agent) {
     }
 }
 
-/// Gemini CLI starts no servers in a folder that it does not trust: it is told of none, and people are told so.
+/// Gemini CLI starts no servers in a folder that it does not trust: it gets none, and the session reports it.
 #[test]
 fn gemini_has_no_servers() {
-    let mut served = Served::new(Agent::Gemini, FREE);
+    let mut served = ServerBench::new(Agent::Gemini, FREE);
     let told = served.writes("made.txt");
     assert!(served.bench.heard("this agent takes no MCP servers from Tribune; left out: `probe`"), "{told}");
     assert!(served.model_heard("not found in registry"), "{told}");
@@ -183,12 +183,12 @@ macro_rules! matrix {
             use super::*;
 
             #[test]
-            fn l1_has_a_servers_tool_called_by_the_house() {
+            fn l1_mcp_tool_is_called_by_tribune() {
                 is_let($agent);
             }
 
             #[test]
-            fn l1_has_nothing_called_without_leave() {
+            fn l1_mcp_tool_is_not_called_without_permission() {
                 is_refused($agent);
             }
 

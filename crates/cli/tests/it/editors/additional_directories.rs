@@ -1,5 +1,5 @@
-//! Folders that an editor lists beside its own, in the sandbox of the real binary: commands have them where they are on this machine,
-//! and what is hidden or obeyed there stays so.
+//! Additional directories of an editor's session, in the sandbox of the real binary: commands have them at the same
+//! path, with hidden files hidden and autorun files protected.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::stdio::Editor;
-use super::{Desk, assert_valid};
+use super::{EditorHome, assert_valid};
 
-/// A desk whose agent runs commands, and an editor at it with a session that has a further folder.
+/// A home whose agent runs commands, and an editor whose session has an additional directory.
 struct Bench {
-    desk: Desk,
+    desk: EditorHome,
     editor: Editor,
     session: String,
     next: u64,
@@ -19,7 +19,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let desk = Desk::new();
+        let desk = EditorHome::new();
         for (name, text) in [
             ("config.json5", "{ gateway: { address: '127.0.0.1:0' }, workspaces: { hide: ['.env'] } }"),
             ("mandates/work.md", "---\ntools: read, exec\n---\n# For work\n"),
@@ -68,7 +68,7 @@ impl Bench {
         opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned()
     }
 
-    /// What came of a command.
+    /// Runs a command and returns its result.
     fn exec(&mut self, session: &str, call: &Value) -> String {
         let from = self.editor.lines.len();
         let text = format!("!call exec {call}\n!say $result");
@@ -83,7 +83,7 @@ impl Bench {
 }
 
 #[test]
-fn commands_have_further_folders_with_what_is_hidden_and_obeyed_in_them() {
+fn commands_get_additional_directories_with_protection() {
     let mut bench = Bench::new();
     let (session, lib) = (bench.session.clone(), bench.lib());
     let at = lib.display().to_string();
@@ -99,21 +99,21 @@ fn commands_have_further_folders_with_what_is_hidden_and_obeyed_in_them() {
         let ran = bench.exec(&session, &json!({ "command": "echo it-ran", "cwd": cwd }));
         assert!(!ran.contains("exit code"), "{cwd}: {ran}");
     }
-    // What programs of this machine obey stays as it is: by its own name, and where a link of the other folder leads to.
+    // Autorun files cannot change: neither by name, nor through a link in the other folder.
     let line = "echo x > .envrc; echo x > hooks/pre-commit; echo x > hooks/new; rm -rf hooks .envrc; mv hooks h; echo done";
     let ran = bench.exec(&session, &json!({ "command": line, "cwd": at }));
     assert!(ran.contains("done"), "{ran}");
     assert_eq!([bench.says(".envrc"), bench.says("hooks/pre-commit")], ["obeyed\n", "hook\n"]);
     assert_eq!((bench.says("hooks/new").as_str(), bench.says(".env").as_str()), ("", "hidden-words\n"));
 
-    // A session without them has nothing of it.
+    // A session without the directory does not have it.
     let plain = bench.open(&json!([]));
     let ran =
         bench.exec(&plain, &json!({ "command": format!("cat {at}/a.txt; ls {at}; echo x > {at}/made.txt") }));
     assert!(!ran.contains("in the lib") && !ran.contains("sub"), "{ran}");
     assert_eq!(bench.says("made.txt"), "made\n");
 
-    // One that became a link is not followed.
+    // A directory that became a link is not followed.
     let moved = bench.desk.place.path("moved");
     std::fs::rename(&lib, &moved).unwrap();
     symlink(bench.desk.place.home(), &lib).unwrap();

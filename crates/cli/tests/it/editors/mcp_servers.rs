@@ -1,5 +1,5 @@
-//! MCP servers that an editor brings, in the sandbox of the real binary: `e2e/mcp_server.py` behaves as it is told to, and one is
-//! made with the official SDK.
+//! MCP servers from an editor, in the sandbox of the real binary: `e2e/mcp_server.py`, which misbehaves on request, and
+//! one made with the official SDK.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 use tribune_testkit::upstream::FakeUpstream;
 
 use super::stdio::{CANCEL, Editor};
-use super::{Desk, assert_valid, node};
+use super::{EditorHome, assert_valid, node};
 use crate::fixture::workspace;
 use crate::in_process_daemon::PATIENCE;
 
 const MANDATE: &str = "---\ntools: read, write, mcp\n---\n# For work\n";
 const TOKEN: &str = "hush-hush-0451-hush";
 
-/// A desk whose agent may use MCP servers, and an editor at it.
+/// A home whose agent may use MCP servers, and an editor.
 pub(crate) struct Bench {
-    pub(crate) desk: Desk,
+    pub(crate) desk: EditorHome,
     editor: Editor,
     next: u64,
 }
@@ -28,15 +28,15 @@ impl Bench {
     }
 
     fn with(mandate: &str) -> Self {
-        Self::furnished(&[("mandates/work.md", mandate)])
+        Self::set_up(&[("mandates/work.md", mandate)])
     }
 
     /// With these files in the home.
-    fn furnished(files: &[(&str, &str)]) -> Self {
-        Self::at(Desk::new(), files)
+    fn set_up(files: &[(&str, &str)]) -> Self {
+        Self::at(EditorHome::new(), files)
     }
 
-    pub(crate) fn at(desk: Desk, files: &[(&str, &str)]) -> Self {
+    pub(crate) fn at(desk: EditorHome, files: &[(&str, &str)]) -> Self {
         for (name, text) in files {
             let path = desk.place.home().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -48,22 +48,22 @@ impl Bench {
         bench
     }
 
-    /// What the editor answers when it is asked about a call, from now on.
+    /// Sets the editor's answer to permission requests.
     pub(crate) const fn answers(&mut self, option: &'static str) {
         self.editor.option = option;
     }
 
-    /// Whether the editor was told these words, in whichever way.
+    /// Whether the editor got this text in any message.
     pub(crate) fn heard(&self, words: &str) -> bool {
         self.editor.lines.contains(words)
     }
 
-    /// The lines of both sides, for whoever looks into a failure.
+    /// The lines of both sides, for failure messages.
     pub(crate) fn lines(&self) -> &str {
         &self.editor.lines
     }
 
-    /// It cancels the turn instead, from now on.
+    /// Makes the editor cancel the turn instead.
     pub(crate) const fn cancels(&mut self) {
         self.editor.option = CANCEL;
     }
@@ -78,7 +78,7 @@ impl Bench {
         self.editor.call(self.next, method, params)
     }
 
-    /// A server of the test's own, which can be told by its mark among the processes of this machine.
+    /// The test's own server, which has a mark in its command line.
     pub(crate) fn server(&self, mode: &str) -> Value {
         let env = json!([{ "name": "PROBE_TOKEN", "value": TOKEN }]);
         let args =
@@ -95,7 +95,7 @@ impl Bench {
         opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned()
     }
 
-    /// What the agent says to a prompt.
+    /// The agent's answer to a prompt.
     pub(crate) fn say(&mut self, session: &str, text: &str) -> String {
         let from = self.editor.lines.len();
         let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
@@ -108,12 +108,12 @@ impl Bench {
         chunks.filter_map(|update| update["content"]["text"].as_str().map(str::to_owned)).collect()
     }
 
-    /// What a tool of the server answers.
+    /// Calls a tool of the server and returns its answer.
     fn use_tool(&mut self, session: &str, tool: &str, input: &Value) -> String {
         self.say(session, &format!("!call mcp__probe__{tool} {input}\n!say $result"))
     }
 
-    /// Processes of this machine that have the mark.
+    /// The number of processes with the mark.
     fn running(&self) -> usize {
         let mark = self.mark();
         let marked = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -131,14 +131,14 @@ impl Bench {
         }
     }
 
-    /// The payloads of an entity's entries, in their order.
+    /// The payloads of an entity's entries, in order.
     pub(crate) fn entries(&self, entity: &str) -> Vec<Value> {
         let told = self.desk.place.ok(&["ledger", "tail", "--lines", "1000", "--entity", entity, "--json"]);
         let all = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         all.map(|entry| entry["entry"]["payload"].clone()).collect()
     }
 
-    /// Whether any file of the home or any line to the editor holds a text.
+    /// The file of the home, or the message to the editor, that holds a text.
     fn holds(&self, text: &str) -> Option<PathBuf> {
         fn look(folder: &Path, text: &[u8]) -> Option<PathBuf> {
             std::fs::read_dir(folder).unwrap().find_map(|entry| {
@@ -164,14 +164,14 @@ fn questions(lines: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_server_runs_in_a_box_and_each_of_its_calls_passes_the_gate() {
+fn server_runs_sandboxed_and_its_calls_pass_the_gate() {
     let mut bench = Bench::new();
     let session = bench.open(&json!([bench.server("well")]));
     assert_eq!(bench.use_tool(&session, "add", &json!({ "a": 2, "b": 3 })), "5");
     assert_eq!(questions(&bench.editor.lines), ["probe: add"]);
     std::fs::write(bench.desk.project().join("note.txt"), "hello").unwrap();
     assert_eq!(bench.use_tool(&session, "look", &json!({ "path": "note.txt" })), "/workspace: hello");
-    // Nothing of this machine but the project, and no way out.
+    // It sees only the project of this machine, and has no network access.
     let config = bench.desk.place.home().join("config.json5");
     let outside = bench.use_tool(&session, "look", &json!({ "path": config }));
     assert_eq!(outside, "/workspace: No such file or directory");
@@ -180,7 +180,7 @@ fn a_server_runs_in_a_box_and_each_of_its_calls_passes_the_gate() {
     let port: u16 = address["address"].as_str().unwrap().rsplit(':').next().unwrap().parse().unwrap();
     let reached = bench.use_tool(&session, "connect", &json!({ "host": "127.0.0.1", "port": port }));
     assert!(reached.contains("refused") || reached.contains("unreachable"), "{reached}");
-    // It may change what its session may.
+    // It may change the files that its session may change.
     let written = bench.use_tool(&session, "write", &json!({ "path": "made.txt", "text": "made" }));
     assert_eq!(written, "written");
     assert_eq!(std::fs::read_to_string(bench.desk.project().join("made.txt")).unwrap(), "made");
@@ -205,14 +205,14 @@ fn a_server_runs_in_a_box_and_each_of_its_calls_passes_the_gate() {
         (&json!("probe"), &json!("add"))
     );
     assert_eq!(call["decision"], "ask");
-    // What it answers is nobody's word.
+    // Its answers are untrusted.
     let shown = bench.desk.place.ok(&["sessions", "show", &session, "--json"]);
     assert!(shown.contains("untrusted"), "{shown}");
     assert!(assert_valid(&bench.desk.place, &bench.editor.lines) > 40);
 }
 
 #[test]
-fn l5_what_a_server_is_given_to_know_stays_with_it() {
+fn l5_server_secrets_stay_with_the_server() {
     let mut bench = Bench::new();
     let session = bench.open(&json!([bench.server("well")]));
     assert_eq!(
@@ -221,7 +221,7 @@ fn l5_what_a_server_is_given_to_know_stays_with_it() {
     );
     let told = bench.use_tool(&session, "variable", &json!({ "name": "PROBE_TOKEN" }));
     assert!(told.starts_with("it is ") && !told.contains("not set") && !told.contains(TOKEN), "{told}");
-    // Where the server says it while it is started.
+    // The server prints it during its start.
     let failing = bench.open(&json!([bench.server("exits")]));
     let told = bench.say(&failing, "!say on");
     assert!(told.contains("ended with code 1") && told.contains("no licence for"), "{told}");
@@ -240,7 +240,7 @@ fn a_call_that_is_denied_does_not_reach_its_server() {
     let told = bench.use_tool(&session, "write", &json!({ "path": "made.txt", "text": "made" }));
     assert!(told.contains("denied"), "{told}");
     assert!(!bench.desk.project().join("made.txt").exists());
-    // Without a tool that changes files, neither does its server.
+    // Without a writing tool in the mandate, the server cannot change files either.
     drop(bench);
     let mut bench = Bench::with("---\ntools: read, mcp\n---\n# For reading\n");
     let session = bench.open(&json!([bench.server("well")]));
@@ -249,29 +249,29 @@ fn a_call_that_is_denied_does_not_reach_its_server() {
 }
 
 #[test]
-fn a_server_ends_with_its_session_and_with_everything_that_it_started() {
+fn server_ends_with_its_session_and_all_its_processes() {
     let mut bench = Bench::new();
     let servers = json!([bench.server("well")]);
     let session = bench.open(&servers);
     assert!(bench.running() > 0);
-    // It dies, and leaves a child in its box.
+    // It dies, and leaves a child in its sandbox.
     let told = bench.use_tool(&session, "leave", &json!({}));
     assert!(told.contains("`probe` is gone") && told.contains("do without"), "{told}");
     bench.wait_until_gone();
     let told = bench.say(&session, "!call mcp__probe__add {\"a\":1,\"b\":1}\n!say $result");
     assert!(told.contains("is gone"), "{told}");
     assert_eq!(bench.say(&session, "!say on"), "on", "the session can be used");
-    // Whoever takes the session up again brings it again.
+    // The client that loads the session again sends the servers again.
     let again = json!({ "sessionId": session, "cwd": bench.desk.project(), "mcpServers": servers });
     assert!(bench.call("session/resume", &again)["result"].is_object());
     assert_eq!(bench.use_tool(&session, "add", &json!({ "a": 2, "b": 3 })), "5");
     let before = bench.entries(&format!("mcp:{session}")).len();
     assert!(bench.call("session/load", &again)["result"].is_object());
-    assert_eq!(bench.entries(&format!("mcp:{session}")).len(), before, "one that runs is not started anew");
+    assert_eq!(bench.entries(&format!("mcp:{session}")).len(), before, "a running agent is not restarted");
     assert!(bench.running() > 0);
     bench.call("session/close", &json!({ "sessionId": session }));
     bench.wait_until_gone();
-    // A line without an end is not the daemon's end.
+    // A line without an end does not end the daemon.
     let session = bench.open(&servers);
     let told = bench.use_tool(&session, "flood", &json!({}));
     assert!(told.contains("more in one line"), "{told}");
@@ -285,15 +285,15 @@ fn a_server_ends_with_its_session_and_with_everything_that_it_started() {
     bench.desk.place.ok(&["stop-all"]);
     bench.wait_until_gone();
     bench.desk.place.ok(&["resume"]);
-    // They come back with the next words of whoever brought them.
+    // They are restarted with the next prompt of the client that sent them.
     assert_eq!(bench.use_tool(&session, "add", &json!({ "a": 2, "b": 3 })), "5");
     assert!(bench.running() > 0);
     bench.desk.place.ok(&["down"]);
-    assert_eq!(bench.running(), 0, "the daemon takes them along");
+    assert_eq!(bench.running(), 0, "the daemon ends them too");
 }
 
 #[test]
-fn l6_a_server_that_does_not_behave_is_left_out_and_the_session_is_there() {
+fn l6_misbehaving_server_is_left_out() {
     let mut bench = Bench::new();
     for (mode, why) in [
         ("exits", "its program ended with code 1"),
@@ -330,7 +330,7 @@ fn an_agent_whose_mandate_has_no_servers_gets_none() {
     );
     let started = bench.entries(&format!("mcp:{session}"));
     assert_eq!((started.len(), &started[0]["decision"]), (1, &json!("deny")), "{started:?}");
-    // A rule of the operator's has a word in it too.
+    // The operator's rules apply too.
     drop(bench);
     let mut bench = Bench::new();
     let rule = "@id(\"no-python\") @reason(\"no interpreters\") forbid(principal, action == Tribune::Action::\"mcp_server\", resource) \
@@ -346,7 +346,7 @@ fn an_agent_whose_mandate_has_no_servers_gets_none() {
 }
 
 #[test]
-fn an_agent_with_a_model_is_told_of_the_tools_and_calls_them() {
+fn agent_with_a_model_gets_and_calls_the_tools() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let upstream = runtime.block_on(FakeUpstream::start());
     upstream.acts_as_model();
@@ -359,7 +359,7 @@ fn an_agent_with_a_model_is_told_of_the_tools_and_calls_them() {
     let roster = "{\"id\":\"main\",\"backend\":\"native\",\"model\":\"fake:m\",\"mandate\":\"work\"}\n";
     let files =
         [("mandates/work.md", MANDATE), ("config.json5", &config), ("data/agent-roster.jsonl", roster)];
-    let mut bench = Bench::furnished(&files);
+    let mut bench = Bench::set_up(&files);
     let session = bench.open(&json!([bench.server("well")]));
     let told = bench.say(&session, "[[call mcp__probe__add {\"a\": 20, \"b\": 22}]]");
     assert!(told.ends_with("It came to this: 42"), "{told}");
@@ -373,7 +373,7 @@ fn an_agent_with_a_model_is_told_of_the_tools_and_calls_them() {
 }
 
 #[test]
-fn a_server_made_with_the_official_sdk_is_spoken_to() {
+fn server_made_with_the_official_sdk_works() {
     let mut bench = Bench::new();
     let source = "import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
@@ -390,7 +390,7 @@ await server.connect(new StdioServerTransport());
 ";
     let script = bench.desk.project().join("official.mjs");
     std::fs::write(&script, source).unwrap();
-    // It comes with one of the agents that are installed for other tests.
+    // It is part of one of the agents that are installed for other tests.
     let programs = std::env::var("TRIBUNE_E2E_AGENTS").expect("run scripts/test, or set TRIBUNE_E2E_AGENTS");
     let sdk = "claude/node_modules/@modelcontextprotocol/sdk/dist/esm/server/mcp.js";
     let args = [script, Path::new(&programs).join(sdk)];

@@ -1,4 +1,4 @@
-//! What a run reaches: what was named, what a person allows, and nothing else.
+//! Network access of a run: named addresses, addresses that a person allows, and no other.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,9 +16,9 @@ use tribune_testkit::upstream::{FakeUpstream, Reply};
 use tribune_testkit::{TempHome, config};
 
 use super::{Site, session};
-use crate::in_process_daemon::House;
+use crate::in_process_daemon::InProcessDaemon;
 
-/// A server of this machine that answers everything with the same word.
+/// A server on this machine that answers every request with the same word.
 pub(super) fn server(word: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -35,15 +35,15 @@ pub(super) fn server(word: &'static str) -> SocketAddr {
     address
 }
 
-/// A world in which names lead to servers of this machine.
+/// A fake network in which host names resolve to servers on this machine.
 #[derive(Debug, Default)]
-struct World {
+struct FakeNetwork {
     names: HashMap<String, IpAddr>,
     routes: HashMap<SocketAddr, SocketAddr>,
 }
 
 #[async_trait]
-impl Network for World {
+impl Network for FakeNetwork {
     async fn resolve(&self, host: &str, _port: u16) -> Result<Vec<IpAddr>, Unresolved> {
         self.names.get(host).map(|address| vec![*address]).ok_or(Unresolved::Failed)
     }
@@ -53,14 +53,14 @@ impl Network for World {
     }
 
     async fn dial(&self, address: SocketAddr) -> io::Result<tokio::net::TcpStream> {
-        // Whatever has no route here would leave the machine.
+        // An address without a route here would leave the machine.
         let to = self.routes.get(&address).ok_or(io::ErrorKind::NetworkUnreachable)?;
         tokio::net::TcpStream::connect(to).await
     }
 }
 
 #[test]
-fn a_place_that_was_named_is_reached_by_ordinary_clients_and_no_other_is() {
+fn named_addresses_are_reached_and_no_others() {
     let site = Site::new();
     let (listed, other) = (server("listed"), server("other"));
     let line = format!(
@@ -94,22 +94,22 @@ fn a_place_that_was_named_is_reached_by_ordinary_clients_and_no_other_is() {
 }
 
 #[test]
-fn l1_a_place_that_was_not_named_waits_for_a_person() {
+fn l1_unnamed_address_waits_for_a_person() {
     let to = server("hello");
     let public: SocketAddr = "93.184.215.14:80".parse().unwrap();
-    let world = World {
+    let world = FakeNetwork {
         names: HashMap::from([("example.org".to_owned(), public.ip())]),
         routes: HashMap::from([(public, to)]),
     };
     let extras = || Extras {
-        network: Some(Arc::new(World { names: world.names.clone(), routes: world.routes.clone() })),
+        network: Some(Arc::new(FakeNetwork { names: world.names.clone(), routes: world.routes.clone() })),
         ..Extras::default()
     };
     let home = TempHome::new();
     std::fs::create_dir(home.folder.path().join("project")).unwrap();
-    let site = Site { house: House::with_extras(home, &config(), extras()) };
+    let site = Site { daemon: InProcessDaemon::with_extras(home, &config(), extras()) };
 
-    // Somebody else allows it, and the connection that waits goes on.
+    // An approver allows it, and the waiting connection continues.
     let run = site.start(&["--name", "asks", "--", "curl", "-s", "http://example.org/path"]);
     let card = run.until_err("wants to connect to http://example.org:80/path");
     assert!(card.starts_with("tribune: "), "{card}");
@@ -118,15 +118,15 @@ fn l1_a_place_that_was_not_named_waits_for_a_person() {
     let id = question["id"].as_str().unwrap();
     assert!(command.contains(&format!("tribune approvals allow {id} --home ")), "{command}");
     assert_eq!((&question["tool"], &question["session_key"]), (&json!("egress"), &json!(session("asks"))));
-    // It waits for ten minutes, and whoever is asked is told so.
+    // It waits for ten minutes, and the approval says so.
     let is_told = |text: String| text.contains("10m") || text.contains("9m");
-    assert!(is_told(site.house.ok(&["approvals", "list"])), "{}", site.house.ok(&["approvals", "list"]));
+    assert!(is_told(site.daemon.ok(&["approvals", "list"])), "{}", site.daemon.ok(&["approvals", "list"]));
     assert!(
-        is_told(site.house.ok(&["approvals", "show", id])),
+        is_told(site.daemon.ok(&["approvals", "show", id])),
         "{}",
-        site.house.ok(&["approvals", "show", id])
+        site.daemon.ok(&["approvals", "show", id])
     );
-    site.house.ok(&["approvals", "allow", id]);
+    site.daemon.ok(&["approvals", "allow", id]);
     let (status, out, _) = run.end();
     assert_eq!((status.code(), out.as_str()), (Some(0), "hello\n"));
     let egress = format!("egress:{}", session("asks"));
@@ -138,23 +138,23 @@ fn l1_a_place_that_was_not_named_waits_for_a_person() {
     // Or denies it.
     let run = site.start(&["--name", "denied", "--", "curl", "-s", "http://example.org/"]);
     let id = site.question()["id"].as_str().unwrap().to_owned();
-    site.house.ok(&["approvals", "deny", &id]);
+    site.daemon.ok(&["approvals", "deny", &id]);
     let (_, out, _) = run.end();
     assert!(out.contains("\"code\":\"denied\""), "{out}");
     assert_eq!(site.events(&format!("egress:{}", session("denied")), "delivery"), Vec::<String>::new());
 
-    // A question goes with whoever asked it.
+    // A pending approval ends with its run.
     let run = site.start(&["--name", "gone", "--", "curl", "-s", "http://example.org/"]);
     site.question();
     run.signal(rustix::process::Signal::TERM);
     run.end();
     super::within("nothing waits", || {
-        site.house.ask("approval.list", &json!({}))["approvals"].as_array().unwrap().is_empty()
+        site.daemon.ask("approval.list", &json!({}))["approvals"].as_array().unwrap().is_empty()
     });
     site.end();
 }
 
-/// A TLS server with a certificate of its own making.
+/// A TLS server with a self-signed certificate.
 struct Tls {
     child: Child,
     port: u16,
@@ -170,7 +170,7 @@ impl Tls {
             .output()
             .unwrap();
         assert!(made.status.success(), "{made:?}");
-        // Free a moment ago; nobody else here takes it.
+        // The port was just free; no other test takes it.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let child = Command::new("openssl")
             .args(["s_server", "-quiet", "-www", "-key", "key.pem", "-cert", "cert.pem", "-accept"])
@@ -194,7 +194,7 @@ impl Drop for Tls {
 }
 
 #[test]
-fn tls_goes_through_the_tunnel_and_is_for_the_place_that_was_named() {
+fn tls_goes_through_the_tunnel_to_the_named_host_only() {
     let site = Site::new();
     let tls = Tls::start(&site);
     let at = format!("localhost:{}", tls.port);
@@ -210,7 +210,7 @@ fn tls_goes_through_the_tunnel_and_is_for_the_place_that_was_named() {
     let egress = format!("egress:{}", session("tls"));
     let ends = site.log(&egress, "delivery");
     let outcomes: Vec<&str> = ends.iter().map(|end| end["outcome"].as_str().unwrap()).collect();
-    // Each is written down when it has ended, which two that follow each other may do in either order.
+    // Each is recorded when it has ended, and consecutive ones may end in either order.
     assert_eq!(outcomes.iter().filter(|outcome| **outcome == "done").count(), 2, "{ends:?}");
     let received = |end: &&serde_json::Value| end["received"].as_u64().unwrap() > 100;
     assert_eq!(ends.iter().filter(received).count(), 2, "{ends:?}");
@@ -218,7 +218,7 @@ fn tls_goes_through_the_tunnel_and_is_for_the_place_that_was_named() {
 }
 
 #[test]
-fn the_houses_model_is_there_without_its_key() {
+fn default_model_is_reachable_without_its_key() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let upstream = runtime.block_on(FakeUpstream::start());
     upstream.reply(Reply::json(
@@ -253,13 +253,13 @@ fn the_houses_model_is_there_without_its_key() {
 }
 
 #[test]
-fn nobody_is_asked_about_what_no_answer_would_open() {
+fn forbidden_address_asks_nobody() {
     let site = Site::new();
     for host in ["localhost", "a.localhost"] {
         let line = format!("curl -s --noproxy '' http://{host}:18999/");
         let ran = site.run(&["-q", "--", "sh", "-c", &line]);
         assert!(ran.out.contains(&format!("--net {host}:18999")), "{ran:?}");
     }
-    assert_eq!(site.house.ask("approval.list", &json!({}))["approvals"], json!([]));
+    assert_eq!(site.daemon.ask("approval.list", &json!({}))["approvals"], json!([]));
     site.end();
 }

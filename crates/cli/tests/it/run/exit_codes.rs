@@ -1,4 +1,4 @@
-//! How a run ends: by itself, by a signal, with whoever started it, or because it took too much.
+//! How a run ends: by itself, by a signal, with its parent process, or because of a limit.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::fixture::Place;
 use crate::sandboxed_commands::{mark, sleeping};
 use crate::turn_crash::start;
 
-/// The cgroups that a process made for its boxes.
+/// The cgroups that a process created for its sandboxes.
 pub(crate) fn groups_of(process: u32) -> Vec<PathBuf> {
     let (mut folders, mut found) = (vec![PathBuf::from("/sys/fs/cgroup")], Vec::new());
     while let Some(folder) = folders.pop() {
@@ -37,7 +37,7 @@ fn the_exit_code_is_the_commands() {
     assert!(ran.code == 127 && ran.err.contains("not found"), "{ran:?}");
     let ran = site.run(&["--", "/workspace/a.txt"]);
     assert_eq!(ran.code, 126, "{ran:?}");
-    // For programs: the last line of standard error, because standard output is the command's.
+    // JSON goes to the last line of standard error, because standard output belongs to the command.
     let ran = site.run(&["--json", "--", "sh", "-c", "echo out; echo new > b.txt; exit 7"]);
     let said: serde_json::Value = serde_json::from_str(ran.err.lines().last().unwrap()).unwrap();
     assert_eq!((ran.out.as_str(), &said["exit_code"], &said["changes"]), ("out\n", &json!(7), &json!(1)));
@@ -70,7 +70,7 @@ fn a_signal_that_is_to_be_ignored_is() {
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$@\"", "nohup"]).arg(plain.get_program()).args(plain.get_args());
     command.current_dir(site.project());
-    let run = crate::in_process_daemon::Running::new(command);
+    let run = crate::in_process_daemon::RunningCall::new(command);
     run.until_out("ready");
     run.signal(Signal::HUP);
     run.signal(Signal::USR1);
@@ -80,11 +80,11 @@ fn a_signal_that_is_to_be_ignored_is() {
 }
 
 #[test]
-fn l2_who_is_told_to_end_takes_everything_along() {
+fn l2_terminated_run_ends_all_its_processes() {
     let site = Site::new();
     for signal in [Signal::TERM, Signal::HUP] {
         let mark = mark();
-        // Neither hears it, and one of them is somewhere else.
+        // Both ignore the signal, and one is in another process group.
         let line = format!("trap '' TERM HUP; setsid sleep {mark} & sleep {mark}");
         let run = site.start(&["--", "sh", "-c", &line]);
         within("both sleep", || sleeping(&mark).len() == 2);
@@ -103,7 +103,7 @@ fn l2_a_run_whose_terminal_is_killed_leaves_nothing_running_and_is_on_record() {
     let line = format!("echo half > b.txt; setsid sleep {mark} & sleep {mark}");
     let run = site.start(&["--name", "lost", "--", "sh", "-c", &line]);
     within("both sleep", || sleeping(&mark).len() == 2);
-    // What holds it is told when it runs already.
+    // The sandbox is recorded once the command runs.
     let limited_by = || {
         let log = site.log(&session("lost"), "session_lifecycle");
         log.iter().find_map(|payload| payload["limited_by"].as_str().map(str::to_owned))
@@ -114,7 +114,7 @@ fn l2_a_run_whose_terminal_is_killed_leaves_nothing_running_and_is_on_record() {
     assert_eq!(!groups_of(id).is_empty(), has_groups);
     run.signal(Signal::KILL);
     within("all are gone", || sleeping(&mark).is_empty());
-    // Whoever started it has not looked after it yet: dead is dead.
+    // Its parent may not have reaped it yet; a zombie counts as ended.
     within("what held them is gone", || groups_of(id).is_empty());
     run.end();
     let closed =
@@ -123,19 +123,19 @@ fn l2_a_run_whose_terminal_is_killed_leaves_nothing_running_and_is_on_record() {
     let log = site.log(&session("lost"), "session_lifecycle");
     assert_eq!(log[log.len() - 2]["outcome"], "lost");
     assert_eq!(
-        std::fs::read_dir(site.house.home().home.root().join("run/s")).unwrap().count(),
+        std::fs::read_dir(site.daemon.home().home.root().join("run/s")).unwrap().count(),
         0,
         "no way out"
     );
-    // What it did is there to be looked at.
-    let diff = site.house.ok(&["workspace", "diff", "lost"]);
+    // Its changes can be shown.
+    let diff = site.daemon.ok(&["workspace", "diff", "lost"]);
     assert!(diff.starts_with(" A b.txt") && diff.contains("+half"), "{diff}");
-    site.house.ok(&["workspace", "discard", "lost"]);
+    site.daemon.ok(&["workspace", "discard", "lost"]);
     site.end();
 }
 
 #[test]
-fn l2_a_daemon_that_is_killed_ends_every_way_out_and_not_the_work() {
+fn l2_killed_daemon_ends_network_access_and_not_the_work() {
     let place = Place::new();
     std::fs::create_dir(place.path("project")).unwrap();
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -164,11 +164,11 @@ fn l2_a_daemon_that_is_killed_ends_every_way_out_and_not_the_work() {
     let (mut errors, mut stderr) = (String::new(), child.stderr.take().unwrap());
     std::io::Read::read_to_string(&mut stderr, &mut errors).unwrap();
     assert_eq!((rest.as_str(), child.wait().unwrap().code()), ("closed\n", Some(0)), "{errors}");
-    assert!(errors.contains("the daemon ended meanwhile"), "{errors}");
+    assert!(errors.contains("the daemon has ended"), "{errors}");
     server.set_nonblocking(true).unwrap();
     assert!(server.accept().is_err(), "nobody came");
 
-    // The next one says that it was lost, and has what it changed.
+    // The next daemon records the loss, and has the changes.
     let (mut daemon, ..) = start(&place);
     let diff = place.ok(&["workspace", "diff", "orphan"]);
     assert!(diff.contains("+kept"), "{diff}");
@@ -182,7 +182,7 @@ fn l2_a_daemon_that_is_killed_ends_every_way_out_and_not_the_work() {
 }
 
 #[test]
-fn a_run_that_writes_too_much_is_ended_and_says_so() {
+fn run_over_quota_is_ended_with_a_message() {
     let mut config = config();
     config.workspaces.max_bytes = 4 << 20;
     let site = Site::in_home(TempHome::new(), &config);
@@ -194,10 +194,10 @@ fn a_run_that_writes_too_much_is_ended_and_says_so() {
     assert_eq!(log[log.len() - 2]["outcome"], "over_quota");
     let started = log.iter().find(|payload| payload["event"] == "run_started").unwrap();
     assert_eq!((&started["file_bytes"], &started["layer_bytes"]), (&json!(4 << 20), &json!(4 << 20)));
-    // One file is bounded by itself, without anyone counting.
+    // The size of a single file is limited by the kernel.
     let ran = site.shell("one", "head -c 9000000 /dev/zero > f; ls -l f | cut -d' ' -f5");
     assert!(!ran.out.contains("9000000"), "{ran:?}");
-    // What its owner closed is counted too.
+    // Files in folders without read permission are counted too.
     if !rustix::process::geteuid().is_root() {
         let line =
             "mkdir d; for n in 1 2; do head -c 3000000 /dev/urandom > d/$n; done; chmod 000 d; sleep 9999";
@@ -208,13 +208,13 @@ fn a_run_that_writes_too_much_is_ended_and_says_so() {
 }
 
 #[test]
-fn a_run_that_lets_its_folder_grow_too_much_is_ended_and_says_so() {
+fn run_that_outgrows_its_folder_is_ended_with_a_message() {
     let mut config = config();
     config.workspaces.max_bytes = 4 << 20;
     let site = Site::in_home(TempHome::new(), &config);
     let run =
         |name: &str, line: &str| site.run(&["--name", name, "--workspace", "direct", "--", "sh", "-c", line]);
-    // What was there before is not its.
+    // Files from before the run are not counted.
     site.write("old", &"x".repeat(6 << 20));
     let grow =
         |files: &str| format!("for n in {files}; do head -c 2000000 /dev/urandom > f$n; done; echo written");

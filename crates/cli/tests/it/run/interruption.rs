@@ -1,4 +1,4 @@
-//! What comes in between: everything is stopped while something runs, and the daemon is killed while it lands.
+//! Interruptions: `stop-all` while a command runs, and a daemon that is killed while it lands.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -12,11 +12,11 @@ use super::{Site, session, within};
 use crate::fixture::Place;
 use crate::turn_crash::start;
 
-/// Files that take long enough to land for a kill to come in between.
+/// Enough files for a kill to fall during their landing.
 const MANY: usize = 4_000;
 
 #[test]
-fn l1_stopping_everything_ends_the_ways_out_of_what_runs_and_not_the_work() {
+fn l1_stop_all_ends_network_access_of_runs_and_not_the_work() {
     let site = Site::new();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     server.set_nonblocking(true).unwrap();
@@ -37,26 +37,26 @@ fn l1_stopping_everything_ends_the_ways_out_of_what_runs_and_not_the_work() {
         line,
     ]);
     run.until_out("ready");
-    site.house.ok(&["stop-all"]);
+    site.daemon.ok(&["stop-all"]);
     run.signal(Signal::USR1);
     run.until_out("tried");
     assert!(server.accept().is_err(), "nobody came");
     run.signal(Signal::TERM);
     let (status, ..) = run.end();
-    assert_eq!(status.code(), Some(143), "the work itself was its operator's to end");
+    assert_eq!(status.code(), Some(143), "the operator ends the work itself");
     let refused = site.log(&format!("egress:{}", session("kept")), "policy_verdict");
     assert!(refused.iter().all(|one| one["decision"] != "allow"), "{refused:?}");
-    site.house.ok(&["resume"]);
+    site.daemon.ok(&["resume"]);
     site.end();
 }
 
 #[test]
-fn l2_a_landing_that_is_killed_is_put_in_order_by_the_next_start() {
+fn l2_killed_land_is_recovered_by_the_next_start() {
     let place = Place::new();
     std::fs::create_dir(place.path("project")).unwrap();
     std::fs::write(place.path("project/f1"), "mine\n").unwrap();
     let (mut daemon, ..) = start(&place);
-    let line = format!("for n in $(seq {MANY}); do echo box > f$n; done");
+    let line = format!("for n in $(seq {MANY}); do echo run > f$n; done");
     let mut command = place.command(&["run", "-q", "--name", "cut", "--", "sh", "-c", &line]);
     assert!(command.current_dir(place.path("project")).status().unwrap().success());
     let mut landing = place.command(&["workspace", "land", "cut", "--all"]);
@@ -77,7 +77,7 @@ fn l2_a_landing_that_is_killed_is_put_in_order_by_the_next_start() {
     let history = format!("workspace:{}", session("cut"));
     let log = place.ok(&["ledger", "tail", "--entity", &history, "--json"]);
     assert!(log.contains("\"event\":\"landing_interrupted\"") && !log.contains("\"landed\":0"), "{log}");
-    // The rest lands as if nothing had been.
+    // The remaining files land normally.
     let rest = place.call(&["workspace", "land", "cut", "--all"]);
     assert!(!rest.out.contains("left "), "{}", rest.out.lines().rev().take(5).collect::<String>());
     assert_eq!(count(), MANY);
@@ -86,9 +86,10 @@ fn l2_a_landing_that_is_killed_is_put_in_order_by_the_next_start() {
     tribune_testkit::assert_sound(&tribune_host::Home::at(place.home()));
 }
 
-/// Nobody is left to tidy up: the next start does, as the end of the run would have. What was changed stays for its operator.
+/// After both were killed, the next start cleans up, as the end of the run would have. The changes stay for the
+/// operator.
 #[test]
-fn l2_what_is_killed_together_with_the_daemon_leaves_no_empty_workspace() {
+fn l2_run_killed_with_the_daemon_leaves_no_empty_workspace() {
     let place = Place::new();
     std::fs::create_dir(place.path("project")).unwrap();
     let (mut daemon, ..) = start(&place);
@@ -110,13 +111,13 @@ fn l2_what_is_killed_together_with_the_daemon_leaves_no_empty_workspace() {
     daemon.wait().unwrap();
     let is_left = |name: &str| place.home().join("workspaces").join(name).exists();
     assert!(is_left("idle") && is_left("busy"));
-    // The boxes end with their launchers, a moment later.
+    // The sandboxes end shortly after their launchers.
     let is_free = |name: &str| {
         let lock = place.home().join("workspaces").join(name).join("lock");
         tribune_host::workspace::lock(&lock).is_ok()
     };
-    within("the boxes have ended", || is_free("idle") && is_free("busy"));
-    // One that was being made when the daemon was killed: everything but its label is there.
+    within("the sandboxes have ended", || is_free("idle") && is_free("busy"));
+    // A workspace that was being created when the daemon was killed: it lacks only its label.
     std::fs::create_dir_all(place.home().join("workspaces/half/layers/upper")).unwrap();
     std::fs::write(place.home().join("workspaces/half/lock"), "").unwrap();
 
@@ -150,7 +151,7 @@ fn l2_a_daemon_that_is_slow_is_not_gone() {
     assert_eq!(said, "ready\n");
     let pid = rustix::process::Pid::from_raw(daemon.id().try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, Signal::STOP).unwrap();
-    // Longer than an answer is waited for. Nothing happens at the end of that, so there is nothing to wait for.
+    // Longer than the answer timeout. No event marks its end, so there is nothing else to wait for.
     std::thread::sleep(Duration::from_secs(5));
     rustix::process::kill_process(pid, Signal::CONT).unwrap();
     child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();

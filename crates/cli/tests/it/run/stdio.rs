@@ -1,4 +1,4 @@
-//! What a run is connected to.
+//! The standard streams of a run.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -9,16 +9,16 @@ use std::process::Stdio;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{Site, within};
-use crate::fixture::said;
-use crate::in_process_daemon::Running;
+use crate::fixture::cli_output;
+use crate::in_process_daemon::RunningCall;
 
-/// More than a pipe holds, and no whole number of pieces.
+/// More than a pipe holds, and no multiple of the chunk size.
 const LARGE: usize = 3_000_001;
 
 #[test]
 fn files_go_in_and_out_whole() {
     let site = Site::new();
-    let folder = site.house.home().folder.path();
+    let folder = site.daemon.home().folder.path();
     let bytes: Vec<u8> = (0..LARGE).map(|at| (at % 251) as u8).collect();
     std::fs::write(folder.join("in"), &bytes).unwrap();
     std::fs::write(folder.join("out"), "before\n").unwrap();
@@ -29,7 +29,7 @@ fn files_go_in_and_out_whole() {
     assert_eq!((ran.status.code(), ran.stderr.len()), (Some(7), 0));
     assert!(std::fs::read(folder.join("out")).unwrap() == [b"before\n", &bytes[..]].concat());
 
-    // Both outputs to one file: in the order in which they were said.
+    // Both outputs to one file keep their order.
     let both = File::create(folder.join("both")).unwrap();
     let line = "for n in 1 2 3; do echo out$n; echo err$n >&2; done";
     let mut command = site.command(&["run", "-q", "--", "sh", "-c", line]);
@@ -41,9 +41,9 @@ fn files_go_in_and_out_whole() {
 }
 
 #[test]
-fn l7_a_run_has_no_hold_of_the_files_it_is_connected_to() {
+fn l7_run_gets_pipes_instead_of_files() {
     let site = Site::new();
-    let folder = site.house.home().folder.path();
+    let folder = site.daemon.home().folder.path();
     std::fs::write(folder.join("in"), "input\n").unwrap();
     std::fs::write(folder.join("out"), "as it was\n").unwrap();
     let line = "import os, stat
@@ -66,7 +66,7 @@ for stream in range(3):
         let opened = File::open(folder).unwrap();
         let (stdin, stdout) =
             if is_input { (opened.into(), Stdio::piped()) } else { (Stdio::null(), opened.into()) };
-        let refused = said(command.stdin(stdin).stdout(stdout).output().unwrap());
+        let refused = cli_output(command.stdin(stdin).stdout(stdout).output().unwrap());
         assert!(refused.code == 64 && refused.out.is_empty(), "{refused:?}");
         assert!(refused.err.contains(&format!("the standard {name} is a folder")), "{refused:?}");
     }
@@ -74,7 +74,7 @@ for stream in range(3):
 }
 
 #[test]
-fn streams_that_do_not_wait_lose_nothing() {
+fn non_blocking_streams_lose_nothing() {
     let site = Site::new();
     let socket = || {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -91,7 +91,7 @@ fn streams_that_do_not_wait_lose_nothing() {
         command.stdin(Stdio::null()).stdout(theirs.try_clone().unwrap());
         let mut run = command.spawn().unwrap();
         drop(command);
-        // Nobody reads until no more can be written.
+        // The reader starts only when the pipe is full.
         within("it is full", || {
             let mut full = [PollFd::new(&theirs, PollFlags::OUT)];
             rustix::event::poll(&mut full, Some(&Timespec::default())).unwrap() == 0
@@ -109,7 +109,7 @@ fn streams_that_do_not_wait_lose_nothing() {
         rustix::io::ioctl_fionbio(&theirs, true).unwrap();
         let mut ours = File::from(ours);
         let mut command = site.command(&["run", "-q", "--", "sh", "-c", "echo ready; cat"]);
-        let run = Running::fed(command.stdin(theirs));
+        let run = RunningCall::fed(command.stdin(theirs));
         drop(command);
         for word in ["ready", "one", "two"] {
             if word != "ready" {
@@ -124,29 +124,29 @@ fn streams_that_do_not_wait_lose_nothing() {
 }
 
 #[test]
-fn nobody_waits_for_input_that_is_not_read_or_output_that_nobody_takes() {
+fn unread_streams_block_nothing() {
     let site = Site::new();
-    // Somebody who says nothing more, and somebody who never stops.
+    // A writer that stays silent, and a writer that never stops.
     let (ours, theirs) = UnixStream::pair().unwrap();
     (&ours).write_all(b"one\n").unwrap();
     for (line, input) in
         [("head -n1", std::os::fd::OwnedFd::from(theirs)), ("true", File::open("/dev/zero").unwrap().into())]
     {
         let mut command = site.command(&["run", "-q", "--", "sh", "-c", line]);
-        let ran = said(command.stdin(input).output().unwrap());
+        let ran = cli_output(command.stdin(input).output().unwrap());
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{line}");
     }
-    // A device that is full ends the program, as it would without a box.
+    // A full device ends the program, as it would without a sandbox.
     let mut command = site.command(&["run", "-q", "--", "yes"]);
     command.stdin(Stdio::null()).stdout(File::options().write(true).open("/dev/full").unwrap());
     assert_eq!(command.status().unwrap().code(), Some(141));
-    // What nobody got is no success, if the program did not notice.
+    // Lost output is no success, even if the program did not notice.
     let mut command = site.command(&["run", "-q", "--", "echo", "lost"]);
     command.stdin(Stdio::null()).stdout(File::options().write(true).open("/dev/full").unwrap());
-    let ran = said(command.output().unwrap());
+    let ran = cli_output(command.output().unwrap());
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("not all that the command said could be written: No space left"), "{ran:?}");
-    // So does a reader that went.
+    // So does a closed reader.
     let mut command = site.command(&["run", "-q", "--", "yes"]);
     let mut run = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     drop(run.stdout.take());
