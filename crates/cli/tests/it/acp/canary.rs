@@ -117,8 +117,8 @@ async fn l1_untestable_agent_is_refused_unless_excepted() {
         (no_model, "names no model of the house"),
     ] {
         let role = setting.role;
-        let daemon = |untried: &str| format!("{{ canary: {{ untried: [{untried}] }}, {PROVIDERS} }}");
-        let mut rig = Rig::new(Setting { config: &daemon(""), ..setting }).await;
+        let config = |untried: &str| format!("{{ canary: {{ untried: [{untried}] }}, {PROVIDERS} }}");
+        let mut rig = Rig::new(Setting { config: &config(""), ..setting }).await;
         let refused = rig.plays(json!([{ "do": { "run": "touch real.txt" } }, { "say": "hello" }])).await;
         let (code, message) = refused.error();
         assert_eq!((code.as_str(), refused.text.as_str()), ("untried", ""), "{role}: {refused:#?}");
@@ -133,7 +133,7 @@ async fn l1_untestable_agent_is_refused_unless_excepted() {
         assert!(doctor.out.contains("`played` is not run, because"), "{role}: {doctor:?}");
         rig.end();
 
-        let mut rig = Rig::new(Setting { config: &daemon("'played'"), ..setting }).await;
+        let mut rig = Rig::new(Setting { config: &config("'played'"), ..setting }).await;
         if !role.starts_with("exit:") {
             assert_eq!(rig.plays(json!([{ "say": "hello" }])).await.text, "hello", "{role}");
         }
