@@ -1,5 +1,5 @@
-//! `tribune acp`: an editor's way to the daemon. Lines come in and go to the daemon, its messages go out as lines; the agent itself
-//! is in the daemon, and stays there when the editor goes.
+//! `tribune acp`: connects an editor to the daemon over ACP. Lines from standard input go to the daemon, its messages
+//! come back as lines. The agent runs in the daemon and survives the editor.
 
 mod lines;
 
@@ -14,74 +14,78 @@ use tokio::time::Instant;
 use tribune_agents::{AgentId, SessionKey};
 use tribune_client::ClientError;
 use tribune_client::acp::{self, Receiving, Sending};
-use tribune_storage::home::Home;
+use tribune_host::Home;
 
-use self::lines::Line;
-use crate::error::{CliError, Outcome};
+use self::lines::InputLine;
+use crate::error::{CliError, CommandOutcome};
+use crate::hints::next_command;
 use crate::output::Output;
-use crate::up::next_command;
 use crate::{daemon, detach};
 
-/// Bytes of one line, where no daemon says what it takes.
+/// Bytes of one line, if the daemon does not say its limit.
 const MAX_LINE: usize = 8 << 20;
 
-/// Lines on their way.
-const ON_THE_WAY: usize = 64;
+/// Lines that may be queued in each direction.
+const QUEUED_LINES: usize = 64;
 
-/// How long nothing comes when everything that was asked is answered, but for prompts.
-const QUIET: Duration = Duration::from_millis(250);
+/// Silence after which all requests but prompts count as answered.
+const QUIET_TIME: Duration = Duration::from_millis(250);
 
-/// How long the last lines may take to come, and to be written.
-const LAST_LINES: Duration = Duration::from_secs(2);
+/// How long the last lines may take to arrive and to be written.
+const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Be an ACP agent on standard input and output, for an editor.
+/// Serve an editor as an ACP agent on standard input and output.
 ///
-/// Editors and other ACP clients start this. It attaches to the daemon of this home, or starts one, and passes lines on: every agent
-/// of the house can be talked to, its calls are judged by the law, and what needs a person is asked in the editor. It ends when
-/// standard input does; the session lives on, and can be loaded again.
+/// Editors and other ACP clients start this command. It connects to the daemon of this home, or starts one, and gives
+/// the editor every agent of the home. The law judges each call, and the editor shows the questions that a person must
+/// answer. The command ends with its standard input; the session stays and can be loaded again.
 ///
-/// Nothing but ACP is written to standard output.
+/// Only ACP messages are written to standard output.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  tribune acp\n  tribune acp --agent claude\n  acpx --agent 'tribune acp' exec 'What is in this folder?'\n\nHow editors are told: docs/guide/editors.md"
+    after_help = "Examples:\n  tribune acp\n  tribune acp --agent claude\n  acpx --agent 'tribune acp' exec 'What is in this folder?'\n\nHow to set up editors: docs/guide/editors.md"
 )]
 pub(crate) struct AcpArgs {
-    /// Whom new sessions are with [default: main].
+    /// The agent of new sessions [default: main].
     #[arg(long, value_name = "NAME")]
     agent: Option<AgentId>,
-    /// Take up this session instead of opening a new one, the first time that one is asked for.
+    /// Resume this session the first time that the editor asks for a new one.
     #[arg(long, value_name = "KEY")]
     session: Option<SessionKey>,
 }
 
-pub(crate) fn run(args: &AcpArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(args: &AcpArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let connected = daemon::runtime()?.block_on(async {
-        match reach(args, home, output).await {
+        match connect_or_start(args, home, output).await {
             Ok((sending, receiving)) => {
                 let lines = read_lines(sending.most_bytes().unwrap_or(MAX_LINE));
-                carry(lines, sending, receiving).await
+                forward(lines, sending, receiving).await
             }
             Err(error) => {
-                refuse(read_lines(MAX_LINE), &error.to_string()).await;
+                reject_all(read_lines(MAX_LINE), &error.to_string()).await;
                 Err(error)
             }
         }
     });
-    connected.map(|()| Outcome::Done)
+    connected.map(|()| CommandOutcome::Done)
 }
 
-/// The daemon of this home; started if there is none.
-async fn reach(args: &AcpArgs, home: &Home, output: &Output) -> Result<(Sending, Receiving), CliError> {
+/// Connects to the daemon of this home, and starts one if none runs.
+async fn connect_or_start(
+    args: &AcpArgs,
+    home: &Home,
+    output: &Output,
+) -> Result<(Sending, Receiving), CliError> {
     if daemon::is_running(home).is_none() {
-        match detach::start_apart(home) {
+        match detach::start_via_child(home) {
             Ok(()) => {
                 let stop = next_command(home, "down");
-                output.aside(&format!(
-                    "started the daemon of {} (it ends with: {stop})",
+                output.notice(&format!(
+                    "started the daemon of {} (stop it with: {stop})",
                     home.root().display()
                 ));
             }
-            // Someone else was faster.
+            // Another process started it first.
             Err(_) if daemon::is_running(home).is_some() => {}
             Err(error) => return Err(error),
         }
@@ -94,12 +98,12 @@ async fn reach(args: &AcpArgs, home: &Home, output: &Output) -> Result<(Sending,
     Ok(acp::connect(&whereabouts.address.to_string(), Some(&token), agent, session).await?)
 }
 
-/// The lines of standard input, read by a thread of its own: nothing else can be kept from ending by it.
-fn read_lines(most: usize) -> mpsc::Receiver<Line> {
-    let (send, lines) = mpsc::channel(ON_THE_WAY);
+/// Reads standard input in its own thread, because a blocked read cannot be cancelled.
+fn read_lines(most: usize) -> mpsc::Receiver<InputLine> {
+    let (send, lines) = mpsc::channel(QUEUED_LINES);
     std::thread::spawn(move || {
         let mut input = BufReader::new(std::io::stdin().lock());
-        while let Ok(Some(line)) = lines::next(&mut input, most) {
+        while let Ok(Some(line)) = lines::read_line(&mut input, most) {
             if send.blocking_send(line).is_err() {
                 return;
             }
@@ -108,7 +112,7 @@ fn read_lines(most: usize) -> mpsc::Receiver<Line> {
     lines
 }
 
-/// The answer to a request that got no further than this.
+/// The error answer to a request that did not reach the daemon.
 fn failure(id: &Value, code: i64, word: &str, message: &str) -> String {
     let error = json!({ "code": code, "message": message, "data": { "code": word } });
     json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string()
@@ -121,71 +125,71 @@ fn too_large(id: &Value, most: usize) -> String {
     failure(id, -32602, "too_large", &what)
 }
 
-/// Passes lines on until either side ends.
-async fn carry(
-    mut lines: mpsc::Receiver<Line>,
+/// Forwards lines in both directions until either side ends.
+async fn forward(
+    mut lines: mpsc::Receiver<InputLine>,
     mut sending: Sending,
     mut receiving: Receiving,
 ) -> Result<(), CliError> {
     let (out, mut written) = write_lines();
-    let (refused, heard) = (out.clone(), Cell::new(Instant::now()));
-    let forth = async {
+    let (replies, last_heard) = (out.clone(), Cell::new(Instant::now()));
+    let to_daemon = async {
         while let Some(line) = lines.recv().await {
             match line {
-                Line::Whole(line) => sending.send(line).await?,
-                Line::TooLong { id: Some(id), most } => {
-                    let _ = refused.send(too_large(&id, most)).await;
+                InputLine::Whole(line) => sending.send(line).await?,
+                InputLine::TooLong { id: Some(id), most } => {
+                    let _ = replies.send(too_large(&id, most)).await;
                 }
-                // Nobody waits for an answer.
-                Line::TooLong { id: None, .. } => {}
+                // A notification gets no answer.
+                InputLine::TooLong { id: None, .. } => {}
             }
         }
-        heard.set(Instant::now());
+        last_heard.set(Instant::now());
         Ok::<_, ClientError>(())
     };
     let ended = {
-        let back = async {
+        let from_daemon = async {
             loop {
                 let message = receiving.next().await?;
-                heard.set(Instant::now());
+                last_heard.set(Instant::now());
                 if out.send(message).await.is_err() {
-                    // Nobody reads any more.
+                    // The editor closed the output.
                     return Ok::<_, ClientError>(());
                 }
             }
         };
-        let mut back = std::pin::pin!(back);
+        let mut from_daemon = std::pin::pin!(from_daemon);
         tokio::select! {
-            ended = &mut back => ended,
-            ended = forth => match ended {
-                // What was asked just before the end is answered still.
+            ended = &mut from_daemon => ended,
+            ended = to_daemon => match ended {
+                // Requests from just before the end still get their answers.
                 Ok(()) => tokio::select! {
-                    ended = &mut back => ended,
-                    () = silence(&heard) => Ok(()),
+                    ended = &mut from_daemon => ended,
+                    () = wait_quiet(&last_heard) => Ok(()),
                 },
                 failed => failed,
             },
         }
     };
     sending.close().await;
-    drop((out, refused));
-    let _ = tokio::time::timeout(LAST_LINES, written.recv()).await;
+    drop((out, replies));
+    let _ = tokio::time::timeout(LAST_LINES_TIMEOUT, written.recv()).await;
     Ok(ended?)
 }
 
-/// Waits until nothing came for a moment, but not for long.
-async fn silence(heard: &Cell<Instant>) {
+/// Waits until nothing has arrived for [`QUIET_TIME`], at most [`LAST_LINES_TIMEOUT`].
+async fn wait_quiet(last_heard: &Cell<Instant>) {
     let quiet = async {
-        while heard.get().elapsed() < QUIET {
-            tokio::time::sleep_until(heard.get() + QUIET).await;
+        while last_heard.get().elapsed() < QUIET_TIME {
+            tokio::time::sleep_until(last_heard.get() + QUIET_TIME).await;
         }
     };
-    let _ = tokio::time::timeout(LAST_LINES, quiet).await;
+    let _ = tokio::time::timeout(LAST_LINES_TIMEOUT, quiet).await;
 }
 
-/// Writes lines to standard output, in a thread of its own. What is returned second ends when all are written.
+/// Writes lines to standard output in its own thread. The second value ends when all lines are written.
 fn write_lines() -> (mpsc::Sender<String>, mpsc::Receiver<()>) {
-    let (send, mut lines) = mpsc::channel::<String>(ON_THE_WAY);
+    let (send, mut lines) = mpsc::channel::<String>(QUEUED_LINES);
     let (done, written) = mpsc::channel(1);
     std::thread::spawn(move || {
         let _done = done;
@@ -200,13 +204,13 @@ fn write_lines() -> (mpsc::Sender<String>, mpsc::Receiver<()>) {
     (send, written)
 }
 
-/// Answers every request with why there is no daemon, until nobody asks.
-async fn refuse(mut lines: mpsc::Receiver<Line>, why: &str) {
+/// Answers every request with the reason why there is no daemon, until the input ends.
+async fn reject_all(mut lines: mpsc::Receiver<InputLine>, why: &str) {
     let (out, mut written) = write_lines();
     while let Some(line) = lines.recv().await {
         let id = match line {
-            Line::Whole(line) => lines::request_id(line.as_bytes()),
-            Line::TooLong { id, .. } => id,
+            InputLine::Whole(line) => lines::request_id(line.as_bytes()),
+            InputLine::TooLong { id, .. } => id,
         };
         if let Some(id) = id
             && out.send(failure(&id, -32603, "no_daemon", why)).await.is_err()
@@ -215,5 +219,5 @@ async fn refuse(mut lines: mpsc::Receiver<Line>, why: &str) {
         }
     }
     drop(out);
-    let _ = tokio::time::timeout(LAST_LINES, written.recv()).await;
+    let _ = tokio::time::timeout(LAST_LINES_TIMEOUT, written.recv()).await;
 }

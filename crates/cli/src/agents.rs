@@ -1,4 +1,4 @@
-//! `tribune agents`: who there is. The daemon is asked if one runs; otherwise the roster file is read and written here.
+//! `tribune agents`: lists and adds agents. Asks the daemon if one runs; otherwise reads and writes the roster file.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -10,111 +10,115 @@ use tribune_agents::provider::ModelRef;
 use tribune_client::Client;
 use tribune_constitution::nearest::nearest;
 use tribune_constitution::{Asking, Constitution, DEFAULT_MANDATE};
-use tribune_daemon::daemon::write_if_missing;
-use tribune_governance::policy_files;
-use tribune_registry::{Approvers, BACKENDS, DEFAULT_ROSTER, Roster, RosterAgent, backend_for};
-use tribune_storage::home::Home;
-use tribune_storage::store::Heartbeat;
-use tribune_storage::store::Reader;
+use tribune_host::daemon::write_if_missing;
+use tribune_host::registry::{Approvers, BACKENDS, DEFAULT_ROSTER, Roster, RosterAgent, backend_for};
+use tribune_host::store::Heartbeat;
+use tribune_host::{Home, Reader, law};
 
-use crate::agents_test::{self, TestArgs};
+use crate::agent_test::{self, TestArgs};
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
+use crate::hints::next_command;
 use crate::install::{self, InstallArgs};
-use crate::output::{Output, Paint, clean, table};
-use crate::providers::house::from_here;
-use crate::sessions::cell;
-use crate::up::next_command;
+use crate::output::{Output, Paint, cell, clean, table};
+use crate::providers::inventory::from_here;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentsCommand {
     /// List the agents.
     List,
-    /// Show one agent: what runs it, and what it may do.
+    /// Show one agent: what runs it, and which tools it may call.
     Show {
         /// The agent's id.
         id: String,
     },
     /// Add an agent.
     ///
-    /// What it may do is its mandate's to say: a file in mandates/, or `default`. Without a daemon this writes
+    /// Its mandate decides what it may do: a file in mandates/, or `default`. Without a daemon this command writes
     /// data/agent-roster.jsonl, which you can also edit by hand.
     #[command(
-        after_help = "Examples:\n  tribune agents add scribe\n  tribune agents add scribe --name Scribe --mandate default --standing\n  tribune agents add thinker --model moonshot:kimi-k1-128k\n  tribune agents add coder --profile claude --model anthropic:claude-sonnet-5 --mandate dev"
+        after_help = "Examples:\n  tribune agents add writer\n  tribune agents add writer --name Writer --mandate default --standing\n  tribune agents add thinker --model moonshot:kimi-k1-128k\n  tribune agents add coder --profile claude --model anthropic:claude-sonnet-5 --mandate dev"
     )]
-    Add(AddArgs),
-    /// Install the program of an agent of another make, as its profile names it.
+    Add(AddAgentArgs),
+    /// Install the program of a CLI agent, as its profile names it.
     ///
-    /// It is got with npm of this machine, in the one version that the profile names, into programs/ in the home folder. Scripts of
-    /// packages are not run.
+    /// npm of this machine installs the exact version that the profile names into programs/ in the home folder. Package
+    /// scripts are not run.
     #[command(
         after_help = "Examples:\n  tribune agents install claude\n  tribune agents install gemini --dry-run"
     )]
     Install(InstallArgs),
-    /// Test an agent: does the gate hold it, and does it answer?
+    /// Test an agent: does the gate stop it, and does it answer?
     ///
-    /// First the agent is made to try something harmless that must be refused, with a model that the house plays: it counts only
-    /// if the agent asked, was refused, and did not do it all the same. An agent that does is not run any more. Then it is asked
-    /// something, with its own model, which may cost a few tokens. Each step is told with its time.
+    /// First a scripted model makes the agent try something harmless that the law refuses. The agent passes if it asks,
+    /// is refused, and does not do it. An agent that does it anyway is not run any more. Then the agent's own model
+    /// answers one question, which may cost a few tokens. Each step is printed with its time.
     ///
-    /// Exit codes: 0 all went well, 1 something did not.
+    /// Exit codes: 0 all steps passed, 1 a step failed.
     #[command(
         after_help = "Examples:\n  tribune agents test coder\n  tribune agents test coder --canary-only --json"
     )]
     Test(TestArgs),
-    /// Give out a pass, with which programs of an agent ask its model through the daemon. It is printed once.
+    /// Create a pass: a token with which an agent's programs use its model through the daemon.
     ///
-    /// It opens the model proxy and nothing else, for the one model that the roster gives the agent, and is over with its
-    /// time or with the daemon.
+    /// The token is printed once. It opens the model proxy and nothing else, for the one model that the roster gives
+    /// the agent. It expires after its time, or when the daemon stops.
     #[command(
-        after_help = "Examples:\n  tribune agents pass scribe\n  tribune agents pass scribe --minutes 480 --json"
+        after_help = "Examples:\n  tribune agents pass writer\n  tribune agents pass writer --minutes 480 --json"
     )]
     Pass {
         /// The agent's id.
         id: String,
-        /// How long it is good, up to a day.
+        /// How long the pass is valid, up to a day.
         #[arg(long, value_name = "MINUTES")]
         minutes: Option<u32>,
     },
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AddArgs {
-    /// Its id for life: lowercase letters, digits, `-` and `_`.
+pub(crate) struct AddAgentArgs {
+    /// Its permanent id: lowercase letters, digits, `-` and `_`.
     id: String,
-    /// What people call it.
+    /// A display name.
     #[arg(long)]
     name: Option<String>,
-    /// What runs its turns: `rehearsal` (scripted), `native` (a model), `acp` or `claude_code` (agents of another make)
-    /// [default: that of --profile, native with --model, else rehearsal].
+    /// What runs its turns: `rehearsal` (scripted), `native` (a model), `acp` or `claude_code` (a CLI agent) [default:
+    /// that of --profile, native with --model, else rehearsal].
     #[arg(long)]
     backend: Option<String>,
-    /// How an agent of another make is run: claude, claude-code, codex, gemini, opencode, or one of your own in profiles/.
+    /// The profile of a CLI agent: claude, claude-code, codex, gemini, opencode, or a file of yours in profiles/.
     #[arg(long, value_name = "ID")]
     profile: Option<String>,
-    /// The model it thinks with; `tribune models` lists them.
+    /// Its model; `tribune models` lists the models.
     #[arg(long, value_name = "PROVIDER:MODEL")]
     model: Option<String>,
-    /// Whose law it acts under.
+    /// The mandate that says what it may do.
     #[arg(long, default_value = DEFAULT_MANDATE)]
     mandate: String,
-    /// How far it is let go within its mandate: `ask` (what cannot be taken back waits for a person), `approve-all` (it does not;
-    /// what is forbidden stays so), `approve-reads` (reading and nothing else), `deny-all` [default: as the law says].
+    /// How much it may do without asking, within its mandate: `ask` (effects that cannot be undone wait for a person),
+    /// `approve-all` (nothing waits; what the law forbids stays forbidden), `approve-reads` (only reading), `deny-all`
+    /// [default: as the law says].
     #[arg(long, value_parser = asking)]
     mode: Option<Asking>,
-    /// Keep a session of it open from the start.
+    /// Open a session for it when the daemon starts, and keep it open.
     #[arg(long)]
     standing: bool,
-    /// Its public key, `ed25519:` and 64 hex digits. Whoever proves it is this agent.
+    /// Its public key: `ed25519:` and 64 hex digits. A client that proves this key acts as this agent.
     #[arg(long, value_name = "KEY")]
     pubkey: Option<String>,
 }
 
-pub(crate) fn run(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    command: AgentsCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     daemon::runtime()?.block_on(async {
         match daemon::connect(home).await {
             Ok(client) => over_rpc(client, command, home, output).await,
-            Err(CliError::NoDaemon(_)) => by_hand(command, home, output).await.map(|()| Outcome::Done),
+            Err(CliError::NoDaemon(_)) => {
+                without_daemon(command, home, output).await.map(|()| CommandOutcome::Done)
+            }
             Err(error) => Err(error),
         }
     })
@@ -125,8 +129,8 @@ async fn over_rpc(
     command: AgentsCommand,
     home: &Home,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
-    let mut outcome = Outcome::Done;
+) -> Result<CommandOutcome, CliError> {
+    let mut outcome = CommandOutcome::Done;
     match command {
         AgentsCommand::List => {
             let agents = client.call("agent.list", &json!({})).await?;
@@ -137,7 +141,7 @@ async fn over_rpc(
             show(&agents, &id, output)?;
         }
         AgentsCommand::Add(add) => {
-            let AddArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
+            let AddAgentArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
             let mode = mode.map(Asking::as_str);
             let params = json!({
                 "agent_id": id, "name": name, "backend": backend, "profile": profile, "model": model,
@@ -145,11 +149,11 @@ async fn over_rpc(
             });
             let agent = client.call("agent.add", &params).await?;
             added(&agent, home, output)?;
-            let survey = client.call("provider.list", &json!({})).await?;
-            warn_of_fault(&survey, &agent, home, output);
+            let inventory = client.call("provider.list", &json!({})).await?;
+            warn_of_fault(&inventory, &agent, home, output);
         }
         AgentsCommand::Install(args) => install::run(&args, home, output).await?,
-        AgentsCommand::Test(args) => outcome = agents_test::run(&mut client, &args, output).await?,
+        AgentsCommand::Test(args) => outcome = agent_test::run(&mut client, &args, output).await?,
         AgentsCommand::Pass { id, minutes } => {
             let pass = client.call("proxy.pass", &json!({ "agent_id": id, "minutes": minutes })).await?;
             output.result(|_| pass_text(&pass), &pass)?;
@@ -159,10 +163,10 @@ async fn over_rpc(
     Ok(outcome)
 }
 
-async fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<(), CliError> {
+async fn without_daemon(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<(), CliError> {
     let path = home.root().join("data").join("agent-roster.jsonl");
-    let law = policy_files::load(home.root(), &tribune_tools::NAMES)?;
-    // A home without a log has seen nobody.
+    let law = law::load(home.root())?;
+    // A home without a ledger has no heartbeats.
     let seen = Reader::open(home).and_then(|reader| reader.heartbeats()).unwrap_or_default();
     match command {
         AgentsCommand::List => {
@@ -176,35 +180,35 @@ async fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Re
             let approvers = approvers.map_err(|error| CliError::Input(error.to_string()))?;
             if approvers.knows(agent.id.as_str()) {
                 return Err(CliError::Input(format!(
-                    "`{}` is the name of an approver, who could then decide about itself: choose another name",
+                    "`{}` is the id of an approver, and an agent must not decide its own calls: choose another id",
                     agent.id
                 )));
             }
-            home.prepare().map_err(tribune_storage::store::StoreError::from)?;
+            home.prepare().map_err(tribune_host::StoreError::from)?;
             let data = home.root().join("data");
             DirBuilder::new().recursive(true).mode(0o700).create(&data).map_err(CliError::file(&data))?;
-            // Or the daemon would find a roster without the agent that every home begins with.
+            // Otherwise the daemon would find a roster without the agent `main`, with which every home starts.
             write_if_missing(&path, DEFAULT_ROSTER.as_bytes())?;
             let id = agent.id.clone();
             let roster = Roster::add(&path, agent)?;
             let agents = agents_of(&roster, &law, &seen);
             let agent = find(&agents, id.as_str()).cloned().unwrap_or_default();
             added(&agent, home, output)?;
-            if let Ok((_, survey)) = from_here(home) {
-                // INVARIANT: names, numbers and texts are JSON.
-                warn_of_fault(&serde_json::to_value(survey).unwrap_or_default(), &agent, home, output);
+            if let Ok((_, inventory)) = from_here(home) {
+                // INVARIANT: it holds only names, numbers and texts, which serialize to JSON.
+                warn_of_fault(&serde_json::to_value(inventory).unwrap_or_default(), &agent, home, output);
             }
         }
         AgentsCommand::Install(args) => install::run(&args, home, output).await?,
         AgentsCommand::Test(_) => {
             return Err(CliError::Input(format!(
-                "an agent is tested by the daemon that runs it, and none does: start one with `{}`",
+                "the daemon tests its agents, and none is running: start one with `{}`",
                 next_command(home, "up")
             )));
         }
         AgentsCommand::Pass { .. } => {
             return Err(CliError::Input(format!(
-                "a pass is good as long as its daemon runs, and none does: start one with `{}`",
+                "a pass is valid while its daemon runs, and none is running: start one with `{}`",
                 next_command(home, "up")
             )));
         }
@@ -212,7 +216,7 @@ async fn by_hand(command: AgentsCommand, home: &Home, output: &mut Output) -> Re
     Ok(())
 }
 
-/// A mode by its name.
+/// Parses the name of a mode.
 pub(crate) fn asking(word: &str) -> Result<Asking, String> {
     let known = || format!("use one of {}", Asking::ALL.map(Asking::as_str).join(", "));
     Asking::parse(word).ok_or_else(known)
@@ -220,7 +224,7 @@ pub(crate) fn asking(word: &str) -> Result<Asking, String> {
 
 fn pass_text(pass: &Value) -> String {
     format!(
-        "pass: {}\n{} may ask {} with it for {} minutes; it is shown only now",
+        "pass: {}\n{} may use {} with it for {} minutes; it is shown only now",
         cell(&pass["token"]),
         cell(&pass["agent_id"]),
         cell(&pass["model"]),
@@ -228,9 +232,9 @@ fn pass_text(pass: &Value) -> String {
     )
 }
 
-/// The agent as the roster takes it, if the law and this build know what it names.
-fn checked(add: AddArgs, law: &Constitution, home: &Home) -> Result<RosterAgent, CliError> {
-    let AddArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
+/// Builds the roster line, if the law and this build know what it names.
+fn checked(add: AddAgentArgs, law: &Constitution, home: &Home) -> Result<RosterAgent, CliError> {
+    let AddAgentArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
     let id: AgentId = id.parse().map_err(|error| CliError::Input(format!("{error}")))?;
     if law.mandate(&mandate).is_none() {
         let known: Vec<&str> = law.mandates().keys().map(String::as_str).collect();
@@ -246,7 +250,7 @@ fn checked(add: AddArgs, law: &Constitution, home: &Home) -> Result<RosterAgent,
     Ok(RosterAgent { id, name, backend, profile, model, mandate, mode, standing, pubkey })
 }
 
-/// The roster in the form in which the daemon gives it.
+/// The roster in the form of the daemon's `agent.list`.
 fn agents_of(roster: &Roster, law: &Constitution, seen: &[Heartbeat]) -> Value {
     let agent = |agent: &RosterAgent| {
         let tools = law.mandate(&agent.mandate).map(|mandate| mandate.tools().to_vec()).unwrap_or_default();
@@ -318,44 +322,44 @@ fn agent_text(agent: &Value, paint: Paint) -> String {
     lines.push(line("turns", cell(&agent["turns"])));
     lines.push(line("last seen", cell(&agent["last_seen"])));
     if agent["rostered"] == false {
-        lines.push("not in the roster: a stranger, under the default mandate".to_owned());
+        lines.push("not in the roster: an unregistered agent, under the default mandate".to_owned());
     }
     lines.join("\n")
 }
 
-/// Says what an agent that was added still lacks to think.
-fn warn_of_fault(survey: &Value, agent: &Value, home: &Home, output: &Output) {
-    let mut all = survey["agents"].as_array().into_iter().flatten();
+/// Prints what an added agent still lacks to use its model.
+fn warn_of_fault(inventory: &Value, agent: &Value, home: &Home, output: &Output) {
+    let mut all = inventory["agents"].as_array().into_iter().flatten();
     let Some(fault) =
         all.find(|known| known["agent_id"] == agent["agent_id"]).and_then(|own| own["fault"].as_str())
     else {
         return;
     };
     let id = cell(&agent["agent_id"]);
-    output.aside(&format!("{id} cannot think yet: {}", clean(fault)));
+    output.notice(&format!("{id} has no usable model yet: {}", clean(fault)));
     let model = agent["model"].as_str().and_then(|model| model.parse().ok());
     let is_known_here = |model| from_here(home).is_ok_and(|(providers, _)| providers.resolve(&model).is_ok());
     if daemon::is_running(home).is_some()
-        && model.clone().is_some_and(|model: ModelRef| !is_in(survey, &model))
+        && model.clone().is_some_and(|model: ModelRef| !is_in(inventory, &model))
         && model.is_some_and(is_known_here)
     {
-        output.aside(&format!(
-            "config.json5 has it, but the daemon was started before: run `{}` and `{}`",
+        output.notice(&format!(
+            "config.json5 has the model, but the daemon started before it was added: run `{}` and `{}`",
             next_command(home, "down"),
             next_command(home, "up")
         ));
     } else {
-        output.aside(&format!(
-            "`{}` lists the models there are, `{}` adds one",
+        output.notice(&format!(
+            "list the models with `{}`, or add one with `{}`",
             next_command(home, "models"),
             next_command(home, "providers add")
         ));
     }
 }
 
-/// Whether the daemon knows a model.
-fn is_in(survey: &Value, model: &ModelRef) -> bool {
-    let providers = survey["providers"].as_array().into_iter().flatten();
+/// Whether the daemon's inventory has the model.
+fn is_in(inventory: &Value, model: &ModelRef) -> bool {
+    let providers = inventory["providers"].as_array().into_iter().flatten();
     let mut models = providers.flat_map(|provider| provider["models"].as_array().into_iter().flatten());
     models.any(|known| known["model"] == model.to_string())
 }
@@ -366,7 +370,7 @@ fn added(agent: &Value, home: &Home, output: &mut Output) -> Result<(), CliError
     output.result(
         |_| {
             format!(
-                "added {id}, under the mandate {}, which allows: {}\ntalk to it with: {chat}",
+                "added {id} with the mandate {}, which allows: {}\ntalk to it with: {chat}",
                 cell(&agent["mandate"]),
                 tools(agent),
             )

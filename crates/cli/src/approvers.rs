@@ -1,40 +1,43 @@
-//! `tribune approvers`: who may decide beside the operator.
+//! `tribune approvers`: people other than the operator who may decide calls.
 
 use clap::Subcommand;
 use serde_json::{Value, json};
-use tribune_storage::home::Home;
+use tribune_host::Home;
 
 use crate::daemon;
-use crate::error::{CliError, Outcome};
-use crate::output::{Output, Paint, table};
-use crate::sessions::cell;
+use crate::error::{CliError, CommandOutcome};
+use crate::output::{Output, Paint, cell, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApproversCommand {
-    /// List who may decide beside the operator.
+    /// List the approvers and their roles.
     List,
-    /// Add an approver. Its token is printed once and kept nowhere.
+    /// Add an approver. Its token is printed once and not stored.
     ///
-    /// Roles say what it may decide: those that the law names for a tool (approvals.roles in policy/law.json5). Without
-    /// any it decides what asks for no role.
+    /// Roles say what it may decide: the law can require a role for a tool (approvals.roles in policy/law.json5). An
+    /// approver without a role decides calls that require none.
     #[command(
         after_help = "Examples:\n  tribune approvers add ada --role release\n  tribune approvals --token ada.token allow 7k"
     )]
     Add {
-        /// Lowercase letters, digits, `-` and `_`; not the name of an agent.
+        /// Its id: lowercase letters, digits, `-` and `_`; not the id of an agent.
         id: String,
-        /// A role; may be given several times.
+        /// A role; may be repeated.
         #[arg(long = "role", value_name = "ROLE")]
         roles: Vec<String>,
     },
-    /// Remove an approver. Its token is worth nothing from then on.
+    /// Remove an approver. Its token stops working at once.
     Remove {
         /// The approver's id.
         id: String,
     },
 }
 
-pub(crate) fn run(command: &ApproversCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    command: &ApproversCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     match command {
         ApproversCommand::List => {
             let list = daemon::ask(home, "approver.list", &json!({}))?;
@@ -45,7 +48,7 @@ pub(crate) fn run(command: &ApproversCommand, home: &Home, output: &mut Output) 
             output.result(
                 |_| {
                     format!(
-                        "added {}\ntoken: {}\nit is shown only now: hand it over on a way you trust",
+                        "added {}\ntoken: {}\nit is shown only now: pass it on over a channel that you trust",
                         cell(&added["id"]),
                         cell(&added["token"])
                     )
@@ -58,19 +61,19 @@ pub(crate) fn run(command: &ApproversCommand, home: &Home, output: &mut Output) 
             output.result(|_| format!("removed {}", cell(&json!(id))), &left)?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn text(list: &Value, paint: Paint) -> String {
     let row = |approver: &Value| {
         let roles: Vec<String> = approver["roles"].as_array().into_iter().flatten().map(cell).collect();
         let roles =
-            if roles.is_empty() { "none: what asks for no role".to_owned() } else { roles.join(", ") };
+            if roles.is_empty() { "none: calls that require no role".to_owned() } else { roles.join(", ") };
         vec![cell(&approver["id"]), roles]
     };
     let rows: Vec<Vec<String>> = list["approvers"].as_array().into_iter().flatten().map(row).collect();
     if rows.is_empty() {
-        return "only the operator decides: `tribune approvers add` adds others".to_owned();
+        return "only the operator decides: add others with `tribune approvers add`".to_owned();
     }
     table(&["ID", "ROLES"], &rows, paint)
 }

@@ -1,11 +1,10 @@
 //! `tribune completions`.
 
-use clap::CommandFactory as _;
+use clap::Command;
 use clap_complete::Shell;
 use serde_json::json;
 
-use crate::args::Args;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::Output;
 
 #[derive(Debug, clap::Args)]
@@ -13,14 +12,18 @@ use crate::output::Output;
     after_help = "Examples:\n  tribune completions bash > ~/.local/share/bash-completion/completions/tribune\n  tribune completions zsh > ~/.zfunc/_tribune\n  tribune completions fish > ~/.config/fish/completions/tribune.fish"
 )]
 pub(crate) struct Completions {
-    /// Which shell.
+    /// The shell.
     shell: Shell,
 }
 
-pub(crate) fn run(completions: &Completions, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    completions: &Completions,
+    mut command: Command,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(completions.shell, &mut Args::command(), "tribune", &mut script);
+    clap_complete::generate(completions.shell, &mut command, "tribune", &mut script);
     let script = String::from_utf8_lossy(&script);
     output.verbatim(&script, &json!({ "shell": completions.shell.to_string(), "script": script }))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

@@ -1,4 +1,4 @@
-//! The way to the daemon of a home: whether there is one, and a connection to it.
+//! Finding the daemon of a home and connecting to it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -7,33 +7,34 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tribune_client::{Client, ClientError};
-use tribune_daemon::daemon::Whereabouts;
-use tribune_storage::home::{Home, HomeError};
+use tribune_host::Home;
+use tribune_host::daemon::Whereabouts;
+use tribune_host::home::HomeError;
 
 use crate::error::CliError;
 
-/// What a command that talks to the daemon runs on.
+/// The runtime for a command that talks to the daemon.
 pub(crate) fn runtime() -> Result<Runtime, CliError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::System)
 }
 
-/// Where the daemon of this home is, if one runs: it said where, and it is the one that holds the home.
+/// The address file of this home's daemon, if the process that wrote it still holds the home.
 pub(crate) fn is_running(home: &Home) -> Option<Whereabouts> {
     let whereabouts = Whereabouts::read(home)?;
     (home.holder() == Some(whereabouts.pid)).then_some(whereabouts)
 }
 
-/// A connection to the daemon of this home, as its operator.
+/// Connects to the daemon of this home as its operator.
 pub(crate) async fn connect(home: &Home) -> Result<Client, CliError> {
     connect_with(home, home.root().join("run").join("token")).await
 }
 
-/// The same, as whoever has the token in this file.
+/// Connects with the token in this file.
 pub(crate) async fn connect_with(home: &Home, path: PathBuf) -> Result<Client, CliError> {
     let none = || none(home);
-    let whereabouts = is_running(home).ok_or_else(|| match is_closed(home) {
+    let whereabouts = is_running(home).ok_or_else(|| match is_unreadable(home) {
         true => CliError::Input(format!(
-            "{} is closed to you: say where its daemon is with --address, and who you are with --token",
+            "you may not read {}: give the daemon's address with --address, and your token with --token",
             home.root().display()
         )),
         false => none(),
@@ -47,14 +48,14 @@ pub(crate) async fn connect_with(home: &Home, path: PathBuf) -> Result<Client, C
         Ok(client) => Ok(client),
         Err(ClientError::Unreachable(_)) => Err(match is_running(home) {
             Some(Whereabouts { pid, address, .. }) => CliError::Silent { pid, address },
-            // It went away in between.
+            // The daemon stopped in between.
             None => none(),
         }),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Why nobody answers in a home without a daemon.
+/// The error for a home without a daemon.
 pub(crate) fn none(home: &Home) -> CliError {
     let path = home.root().to_owned();
     match fs::metadata(&path) {
@@ -70,32 +71,32 @@ pub(crate) fn token(home: &Home) -> Result<String, CliError> {
     Ok(token.trim().to_owned())
 }
 
-/// A connection to the daemon at an address, as whoever has the token in this file. Its home need not be readable.
+/// Connects to an address with the token in this file. The daemon's home need not be readable.
 pub(crate) async fn connect_at(address: &str, path: &Path) -> Result<Client, CliError> {
     let address: SocketAddr = address.parse().map_err(|_| {
-        CliError::Input(format!("`{address}` is no address: write one such as 127.0.0.1:18789"))
+        CliError::Input(format!("`{address}` is not an address: write one such as 127.0.0.1:18789"))
     })?;
     let token = token_in(path)?;
     Ok(Client::connect(&address.to_string(), Some(token.trim())).await?)
 }
 
-/// The token that somebody keeps in a file.
+/// Reads an approver's token from a file.
 fn token_in(path: &Path) -> Result<String, CliError> {
     fs::read_to_string(path).map_err(|error| {
         CliError::Input(format!(
-            "the token `{}` cannot be read ({error}): --token takes the file with an approver's token",
+            "the token file `{}` cannot be read ({error}): --token takes a file that holds an approver's token",
             path.display()
         ))
     })
 }
 
-/// Whether this home is somebody else's.
-fn is_closed(home: &Home) -> bool {
+/// Whether this user may not look into the home.
+fn is_unreadable(home: &Home) -> bool {
     let looked = fs::metadata(home.root().join("run"));
     looked.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
-/// Asks the daemon of this home one thing.
+/// Sends one request to the daemon of this home.
 pub(crate) fn ask(home: &Home, method: &str, params: &Value) -> Result<Value, CliError> {
     runtime()?.block_on(async {
         let mut client = connect(home).await?;

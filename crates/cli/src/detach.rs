@@ -1,4 +1,4 @@
-//! `tribune up --detach`: the same daemon in a process of its own, watched until it is ready.
+//! `tribune up --detach`: starts the daemon as a background process and waits until it is ready.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -10,85 +10,87 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use serde_json::json;
-use tribune_config::Config;
-use tribune_daemon::daemon::Whereabouts;
-use tribune_storage::home::Home;
+use tribune_host::Home;
+use tribune_host::config::Config;
+use tribune_host::daemon::Whereabouts;
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
+use crate::hints::next_command;
 use crate::output::Output;
-use crate::up::{Started, Up, next_command, recovered_of};
+use crate::up::{StartupReport, Up, recovered_from_status};
 use crate::{daemon, init};
 
-/// How long a start may take. A large log is opened in a fraction of this.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a start may take. Opening a large ledger takes a fraction of it.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Between two looks.
-const GLANCE: Duration = Duration::from_millis(20);
+/// Interval between checks.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long one answer to a health check may take.
-const ANSWER: Duration = Duration::from_secs(2);
+/// How long one health check may take.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Bytes that are read of what a daemon said before it ended.
-const MAX_LAST_WORDS: u64 = 64 << 10;
+/// Bytes that are read from the output of a daemon that ended.
+const MAX_OUTPUT_READ: u64 = 64 << 10;
 
-/// Lines of it that are shown.
+/// Lines of that output that are shown.
 const LAST_LINES: usize = 10;
 
-pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let whereabouts = start(up.port, home, output)?;
     let status = daemon::ask(home, "daemon.status", &json!({}))?;
-    let started = Started {
+    let report = StartupReport {
         home: home.clone(),
         whereabouts,
         token: home.root().join("run").join("token"),
-        recovered: recovered_of(&status),
-        survey: daemon::ask(home, "provider.list", &json!({}))?,
+        recovered: recovered_from_status(&status),
+        inventory: daemon::ask(home, "provider.list", &json!({}))?,
         stop: format!("`{}`", next_command(home, "down")),
     };
-    started.tell(output)?;
-    Ok(Outcome::Done)
+    report.print(output)?;
+    Ok(CommandOutcome::Done)
 }
 
-/// Starts the daemon of a home in a process of its own, and waits until it is ready.
+/// Starts the daemon of a home as a background process, and waits until it is ready.
 pub(crate) fn start(port: Option<u16>, home: &Home, output: &Output) -> Result<Whereabouts, CliError> {
     let home = &Home::at(init::absolute(home)?);
     let path = home.root().join("logs").join("gateway").join("daemon.out");
     let file = open(&path).map_err(CliError::file(&path))?;
     let mut child = spawn(port, home, file).map_err(CliError::file("tribune"))?;
-    match wait(&mut child, home) {
-        Waited::Ready(whereabouts) => Ok(whereabouts),
-        Waited::Ended => Err(last_words(&path, output)),
-        Waited::TooLong => Err(CliError::NotStarted(format!(
-            "the daemon (pid {}) is not ready after {} s: it may still be starting; look with `{}`, and at {}",
+    match wait_ready(&mut child, home) {
+        StartWait::Ready(whereabouts) => Ok(whereabouts),
+        StartWait::Ended => Err(startup_error(&path, output)),
+        StartWait::TooLong => Err(CliError::NotStarted(format!(
+            "the daemon (pid {}) is not ready after {} s and may still be starting: check with `{}`, and read {}",
             child.id(),
-            PATIENCE.as_secs(),
+            START_TIMEOUT.as_secs(),
             next_command(home, "status"),
             path.display()
         ))),
     }
 }
 
-/// Starts the daemon of a home through a process that ends when it is ready. Whoever ends this process with everything that came
-/// from it, as editors do with their agents, does not find the daemon.
-#[expect(clippy::disallowed_methods, reason = "the daemon itself is in no sandbox")]
-pub(crate) fn start_apart(home: &Home) -> Result<(), CliError> {
+/// Starts the daemon of a home through a child process that ends when the daemon is ready. The daemon is then no
+/// descendant of this process, so that an editor that kills this process tree does not kill the daemon.
+#[expect(clippy::disallowed_methods, reason = "the daemon itself runs outside any sandbox")]
+pub(crate) fn start_via_child(home: &Home) -> Result<(), CliError> {
     let home = &Home::at(init::absolute(home)?);
     let mut command = Command::new(std::env::current_exe().map_err(CliError::file("tribune"))?);
     command.arg("--home").arg(home.root()).args(["up", "--detach"]);
-    if let Some(port) = other_port(home)? {
+    if let Some(port) = free_port_if_taken(home)? {
         command.arg("--port").arg(port.to_string());
     }
     let ended = command.stdin(Stdio::null()).output().map_err(CliError::file("tribune"))?;
     if ended.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&ended.stderr);
-    let last = said.lines().rfind(|line| !line.is_empty()).unwrap_or("the daemon could not be started");
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    let last = stderr.lines().rfind(|line| !line.is_empty()).unwrap_or("the daemon could not be started");
     Err(CliError::NotStarted(last.strip_prefix("error: ").unwrap_or(last).to_owned()))
 }
 
-/// Any port that is free, if the daemon's own is taken: nobody who just needs a daemon has a word in that.
-pub(crate) fn other_port(home: &Home) -> Result<Option<u16>, CliError> {
+/// Port 0 (any free port) if the configured port is taken. A command that only needs some daemon does not depend on the
+/// port.
+pub(crate) fn free_port_if_taken(home: &Home) -> Result<Option<u16>, CliError> {
     let config = Config::load(&home.root().join("config.json5"))?;
     let is_taken = TcpListener::bind(config.gateway.address)
         .is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse);
@@ -104,64 +106,64 @@ fn open(path: &Path) -> std::io::Result<File> {
     options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the daemon itself is in no sandbox")]
+#[expect(clippy::disallowed_methods, reason = "the daemon itself runs outside any sandbox")]
 fn spawn(port: Option<u16>, home: &Home, out: File) -> std::io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("--home").arg(home.root()).args(["up", "--detached"]);
     if let Some(port) = port {
         command.arg("--port").arg(port.to_string());
     }
-    // The folder this was called in may be unmounted one day.
+    // `/`, so that the daemon does not keep the current folder from being unmounted.
     command.current_dir("/").stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).spawn()
 }
 
-enum Waited {
+enum StartWait {
     Ready(Whereabouts),
     Ended,
     TooLong,
 }
 
-fn wait(child: &mut Child, home: &Home) -> Waited {
+fn wait_ready(child: &mut Child, home: &Home) -> StartWait {
     let began = Instant::now();
-    while began.elapsed() < PATIENCE {
-        let said = Whereabouts::read(home).filter(|said| said.pid == child.id());
-        if let Some(whereabouts) = said.filter(|said| healthy(said.address).is_some()) {
-            return Waited::Ready(whereabouts);
+    while began.elapsed() < START_TIMEOUT {
+        let found = Whereabouts::read(home).filter(|found| found.pid == child.id());
+        if let Some(whereabouts) = found.filter(|found| healthy(found.address).is_some()) {
+            return StartWait::Ready(whereabouts);
         }
-        // One that cannot be asked is taken for alive; the bound holds.
+        // If its state cannot be read it counts as alive; the time limit still holds.
         if let Ok(Some(_)) = child.try_wait() {
-            return Waited::Ended;
+            return StartWait::Ended;
         }
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(POLL_INTERVAL);
     }
-    Waited::TooLong
+    StartWait::TooLong
 }
 
 /// Asks `/healthz`.
 fn healthy(address: SocketAddr) -> Option<()> {
-    let mut stream = TcpStream::connect_timeout(&address, ANSWER).ok()?;
-    stream.set_read_timeout(Some(ANSWER)).ok()?;
+    let mut stream = TcpStream::connect_timeout(&address, HEALTH_TIMEOUT).ok()?;
+    stream.set_read_timeout(Some(HEALTH_TIMEOUT)).ok()?;
     write!(stream, "GET /healthz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").ok()?;
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).ok()?;
     (&answer == b"HTTP/1.1 200").then_some(())
 }
 
-/// What the daemon said before it ended; its last line is the error.
-fn last_words(path: &PathBuf, output: &Output) -> CliError {
+/// The error of a daemon that ended during its start: its last line of output.
+fn startup_error(path: &PathBuf, output: &Output) -> CliError {
     let mut text = Vec::new();
-    // Without its words it is still known that it ended.
-    let _ = File::open(path).and_then(|file| file.take(MAX_LAST_WORDS).read_to_end(&mut text));
+    // If the output cannot be read, it is still known that the daemon ended.
+    let _ = File::open(path).and_then(|file| file.take(MAX_OUTPUT_READ).read_to_end(&mut text));
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
     let Some((last, before)) = lines.split_last() else {
         return CliError::NotStarted(format!(
-            "the daemon ended at once and said nothing: see {}",
+            "the daemon ended at once without a message: see {}",
             path.display()
         ));
     };
     for line in &before[before.len().saturating_sub(LAST_LINES)..] {
-        output.aside(&crate::output::clean(line));
+        output.notice(&crate::output::clean(line));
     }
     CliError::NotStarted(last.strip_prefix("error: ").unwrap_or(last).to_owned())
 }

@@ -1,4 +1,4 @@
-//! How a command can end, and with which exit code.
+//! How a command can end, and its exit code.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,64 +6,65 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use tribune_client::ClientError;
-use tribune_config::ConfigError;
-use tribune_daemon::daemon::StartError;
-use tribune_governance::policy_files::LawError;
-use tribune_registry::RosterError;
-use tribune_registry::profiles::{InstallError, ProfilesError};
-use tribune_registry::roster::LineFault;
-use tribune_storage::export::ExportError;
-use tribune_storage::home::{Home, HomeError};
-use tribune_storage::keys::KeyFileError;
-use tribune_storage::store::StoreError;
+use tribune_host::Home;
+use tribune_host::config::ConfigError;
+use tribune_host::daemon::StartError;
+use tribune_host::export::ExportError;
+use tribune_host::home::HomeError;
+use tribune_host::keys::KeyFileError;
+use tribune_host::law::LawError;
+use tribune_host::profiles::{InstallError, ProfilesError};
+use tribune_host::registry::RosterError;
+use tribune_host::registry::roster::LineFault;
+use tribune_host::store::StoreError;
 
 use crate::hints;
 use crate::output::{Format, clean};
 
-/// The exit codes, which scripts rely on.
+/// Exit codes are an interface: scripts rely on them.
 const FAILED: u8 = 1;
 const BROKEN: u8 = 2;
 const INCOMPLETE: u8 = 3;
-/// What a shell says of a command that Ctrl-C ended.
+/// The shell's code for a command that Ctrl-C ended.
 const CANCELLED: u8 = 130;
-/// `EX_USAGE`: clap's own 2 means something else here.
+/// `EX_USAGE`. clap uses 2, which here means that a check found damage.
 const USAGE: u8 = 64;
-/// `EX_UNAVAILABLE`: the command needs a daemon and there is none.
+/// `EX_UNAVAILABLE`: the command needs a daemon and none is running.
 const UNAVAILABLE: u8 = 69;
 
-/// What could not be run, as `env` and `timeout` say it.
+/// The command could not be run; the same code as `env` and `timeout`.
 pub(crate) const NOT_RUN: u8 = 125;
 
-/// A command that ran to its end.
+/// How a command that reached its end ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum CommandOutcome {
     Done,
-    /// What was checked is broken.
+    /// A check found damage or errors.
     Broken,
-    /// What was checked is sound as far as it goes, but something is missing.
+    /// What could be checked is sound, but something is missing.
     Incomplete,
-    /// The agent failed at what it was asked; it was said why.
+    /// The work failed, and the reason was printed.
     Failed,
-    /// It was ended by whoever asked for it.
+    /// The user cancelled it.
     Cancelled,
-    /// As what ran says.
+    /// The exit code of the program that ran.
     Code(u8),
 }
 
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
+impl From<CommandOutcome> for ExitCode {
+    fn from(outcome: CommandOutcome) -> Self {
         match outcome {
-            Outcome::Done => Self::SUCCESS,
-            Outcome::Broken => Self::from(BROKEN),
-            Outcome::Incomplete => Self::from(INCOMPLETE),
-            Outcome::Failed => Self::from(FAILED),
-            Outcome::Cancelled => Self::from(CANCELLED),
-            Outcome::Code(code) => Self::from(code),
+            CommandOutcome::Done => Self::SUCCESS,
+            CommandOutcome::Broken => Self::from(BROKEN),
+            CommandOutcome::Incomplete => Self::from(INCOMPLETE),
+            CommandOutcome::Failed => Self::from(FAILED),
+            CommandOutcome::Cancelled => Self::from(CANCELLED),
+            CommandOutcome::Code(code) => Self::from(code),
         }
     }
 }
 
-/// A command that could not do what it was asked.
+/// An error that ends a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     #[error(transparent)]
@@ -94,40 +95,41 @@ pub(crate) enum CliError {
     Input(String),
     #[error("the output could not be written: {0}")]
     Output(#[from] io::Error),
-    #[error("the system gives this process no threads or events ({0}): try again when it has some to spare")]
+    #[error(
+        "the system refuses more threads or event descriptors ({0}): close other programs, then try again"
+    )]
     System(io::Error),
     #[error(
-        "the operator's token `{path}` cannot be read ({error}): `tribune down` and `tribune up` make one if it is gone", path = .path.display()
+        "the operator's token `{path}` cannot be read ({error}): if the file is missing, `tribune down` and `tribune up` create it", path = .path.display()
     )]
     NoToken { path: PathBuf, error: io::Error },
-    /// The home that no daemon runs in.
     #[error("no daemon is running in {home}: start one with `tribune up`", home = .0.display())]
     NoDaemon(PathBuf),
     #[error(
-        "a daemon (pid {pid}) runs in {home} already, at http://{address}: `tribune status` shows it, `tribune down` stops it", home = .home.display()
+        "a daemon (pid {pid}) already runs in {home}, at http://{address}: `tribune status` shows it, `tribune down` stops it", home = .home.display()
     )]
     AlreadyRunning { home: PathBuf, pid: u32, address: SocketAddr },
     #[error(
-        "the daemon (pid {pid}) does not answer at {address}: it is stopping, or stuck; `tribune down --now` ends it"
+        "the daemon (pid {pid}) does not answer at {address}: it is stopping or hangs; `tribune down --now` ends it"
     )]
     Silent { pid: u32, address: SocketAddr },
-    #[error("the daemon takes too long to answer: `tribune status` shows how it is")]
+    #[error("the daemon takes too long to answer: see `tribune status`")]
     Slow,
-    /// Its last words, or none.
+    /// The last line that the daemon printed, or a substitute.
     #[error("{0}")]
     NotStarted(String),
     #[error("{0}")]
     NotStopped(String),
-    /// What the daemon answered, or that it did not.
+    /// The daemon's error, or a failed connection.
     #[error(transparent)]
     Daemon(#[from] ClientError),
-    /// Why nothing runs in a box.
+    /// Why the command could not be started in a sandbox.
     #[error("{0}")]
     NotRun(String),
-    /// The same, and it is nothing that was typed.
+    /// An error before the start of a run that is no usage error.
     #[error(transparent)]
     NotBegun(Box<CliError>),
-    #[error("nobody reads the answers any more: some of the last lines may be written without one")]
+    #[error("the reader of the answers has gone: some of the last lines may be recorded without an answer")]
     Unanswered,
 }
 
@@ -137,11 +139,11 @@ impl CliError {
         move |error| Self::File { path, error }
     }
 
-    /// As the end of something that was to run: what was typed wrong stays that.
+    /// Gives an error before a run the exit code for "could not be run"; a usage error keeps its own.
     pub(crate) fn before_a_run(self) -> Self {
         match self {
             Self::NotRun(_) | Self::NotBegun(_) => self,
-            _ if self.is_about_what_was_typed() => self,
+            _ if self.is_usage_error() => self,
             error => Self::NotBegun(Box::new(error)),
         }
     }
@@ -181,30 +183,30 @@ impl CliError {
         }
     }
 
-    /// Says what went wrong, on one line of standard error.
-    #[expect(clippy::print_stderr, reason = "this is where errors are said")]
+    /// Prints the error on one line of standard error.
+    #[expect(clippy::print_stderr, reason = "errors are printed here")]
     pub(crate) fn report(&self, format: Format, home: Option<&Home>) -> ExitCode {
         match self {
-            // Whoever reads our output has seen enough.
+            // The reader of the output closed the pipe.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             _ => {}
         }
-        let said = self.to_string();
-        let said = home.map_or_else(|| said.clone(), |home| hints::about(home, &said));
+        let message = self.to_string();
+        let message = home.map_or_else(|| message.clone(), |home| hints::name_home_if_needed(home, &message));
         match format {
-            Format::Text => eprintln!("error: {}", clean(&said)),
-            Format::Json => eprintln!("{}", json_error(self.kind(), &said)),
+            Format::Text => eprintln!("error: {}", clean(&message)),
+            Format::Json => eprintln!("{}", json_error(self.kind(), &message)),
         }
         ExitCode::from(match self {
             Self::NoDaemon(_) => UNAVAILABLE,
             Self::NotRun(_) | Self::NotBegun(_) => NOT_RUN,
-            _ if self.is_about_what_was_typed() => USAGE,
+            _ if self.is_usage_error() => USAGE,
             _ => FAILED,
         })
     }
 
-    /// Whether a name or an id that was typed is wrong, whoever noticed it.
-    fn is_about_what_was_typed(&self) -> bool {
+    /// Whether the user named something wrongly, no matter if this process or the daemon found out.
+    fn is_usage_error(&self) -> bool {
         match self {
             Self::Input(_) => true,
             Self::Daemon(error) => {
@@ -222,14 +224,14 @@ fn json_error(kind: &str, message: &str) -> serde_json::Value {
     serde_json::json!({ "error": { "kind": kind, "message": message } })
 }
 
-/// Help and version go to standard output with 0; a wrong call to standard error with 64.
-#[expect(clippy::print_stderr, reason = "this is where errors are said")]
+/// Prints clap's message. Help and version go to standard output with 0, a usage error to standard error with 64.
+#[expect(clippy::print_stderr, reason = "errors are printed here")]
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && std::env::args().any(|arg| arg == "--json") {
         eprintln!("{}", json_error("usage", error.to_string().trim_end()));
         return ExitCode::from(USAGE);
     }
-    // If even this cannot be printed, the exit code has to do.
+    // If printing fails too, the exit code is all that is left.
     let _ = error.print();
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }

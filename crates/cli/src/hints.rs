@@ -1,11 +1,26 @@
-//! Commands that are pointed at in a sentence: they must be about the same home as the command that points at them.
+//! Commands that a message suggests. They must act on the same home as the command that prints the message.
 
-use tribune_storage::home::Home;
+use std::path::PathBuf;
 
-use crate::args::default_home;
-use crate::up::next_command;
+use tribune_host::Home;
 
-/// A sentence whose commands are about this home, where it is not the usual one.
+/// The home that is used if the user names none.
+pub(crate) fn default_home() -> Option<PathBuf> {
+    std::env::home_dir().filter(|home| !home.as_os_str().is_empty()).map(|home| home.join(".tribune"))
+}
+
+/// `tribune WORDS`, with `--home` if the home is not the default one.
+pub(crate) fn next_command(home: &Home, words: &str) -> String {
+    if default_home().is_some_and(|usual| usual == home.root()) {
+        return format!("tribune {words}");
+    }
+    let path = home.root().display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@%,:".contains(c);
+    let path = if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) };
+    format!("tribune {words} --home {path}")
+}
+
+/// Adds `--home` to each command in backquotes, if the home is not the default one.
 pub(crate) fn with_home(home: &Home, sentence: &str) -> String {
     let parts = sentence.split('`').enumerate().map(|(index, part)| match part.strip_prefix("tribune ") {
         Some(words) if index % 2 == 1 => next_command(home, words),
@@ -14,8 +29,8 @@ pub(crate) fn with_home(home: &Home, sentence: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-/// The same, where the next command would not find this home by itself.
-pub(crate) fn about(home: &Home, sentence: &str) -> String {
+/// Does so only if the next command would not use this home by itself.
+pub(crate) fn name_home_if_needed(home: &Home, sentence: &str) -> String {
     let named = std::env::var_os("TRIBUNE_HOME").filter(|path| !path.is_empty()).map(Into::into);
     match named.or_else(default_home).is_some_and(|found| found == home.root()) {
         true => sentence.to_owned(),

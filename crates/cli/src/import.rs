@@ -1,47 +1,47 @@
-//! `tribune import`: what other programs import to know Tribune.
+//! `tribune import`: prints entries that make Tribune known to other programs.
 
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::Output;
 use crate::version::VERSION;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImportCommand {
-    /// Print the entry of Tribune for the ACP registry, from which editors install agents.
+    /// Print Tribune's entry for the ACP registry, from which editors install agents.
     #[command(
         after_help = "Examples:\n  tribune import acp-registry-entry --archive https://example.com/tribune-linux-x86_64.tar.gz"
     )]
     AcpRegistryEntry {
-        /// Where the archive of this release is, with the program `tribune` in it.
+        /// The address of this release's archive, which holds the program `tribune`.
         #[arg(long, value_name = "URL", value_parser = archive)]
         archive: String,
     },
 }
 
-pub(crate) fn run(command: &ImportCommand, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(command: &ImportCommand, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let ImportCommand::AcpRegistryEntry { archive } = command;
     let entry = entry(archive);
     output.result(|_| format!("{entry:#}"), &entry)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-/// An address that the registry takes: editors unpack what is there, and run no installers.
+/// Checks that the registry accepts the address. Editors unpack archives; they run no installers.
 fn archive(text: &str) -> Result<String, String> {
     let place = text.strip_prefix("https://").unwrap_or_default();
     let is_address =
         !place.is_empty() && !place.starts_with('/') && text.chars().all(|c| c.is_ascii_graphic());
     if !is_address {
-        return Err("give the whole address, beginning with https://".to_owned());
+        return Err("give the full address, which starts with https://".to_owned());
     }
     if [".dmg", ".pkg", ".deb", ".rpm", ".msi"].iter().any(|kind| text.ends_with(kind)) {
-        return Err("the registry takes archives such as .tar.gz and .zip, and no installers".to_owned());
+        return Err("the registry accepts archives such as .tar.gz and .zip, not installers".to_owned());
     }
     Ok(text.to_owned())
 }
 
-/// This machine as the registry calls it.
+/// The registry's name for this platform.
 fn platform(os: &str, arch: &str) -> String {
     format!("{}-{arch}", if os == "macos" { "darwin" } else { os })
 }
@@ -64,9 +64,9 @@ fn entry(archive: &str) -> Value {
 mod tests {
     use super::*;
 
-    /// What `agent.schema.json` of the registry asks for, member by member.
+    /// Checks the entry against the registry's `agent.schema.json`, member by member.
     #[test]
-    fn the_entry_is_what_the_registry_takes() {
+    fn registry_entry_matches_the_registry_schema() {
         let entry = entry("https://example.com/tribune.tar.gz");
         for required in ["id", "name", "version", "description", "distribution"] {
             assert!(!entry[required].is_null() && entry[required] != "", "{required}: {entry}");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_is_an_address_of_one() {
+    fn archive_address_must_be_https_and_an_archive() {
         for good in ["https://example.com/tribune-linux-x86_64.tar.gz", "https://example.com/a.zip?b=c"] {
             assert_eq!(archive(good).as_deref(), Ok(good));
         }

@@ -1,4 +1,4 @@
-//! `tribune init`: the files of a home that a person may want to change. What is there already stays as it is.
+//! `tribune init`: creates the files of a home that people edit. Existing files are not changed.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -6,72 +6,73 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use tribune_constitution::{DEFAULT_CONSTITUTION, DEFAULT_MANDATE_TEXT};
-use tribune_daemon::daemon::write_if_missing;
-use tribune_registry::DEFAULT_ROSTER;
-use tribune_storage::home::Home;
+use tribune_host::daemon::write_if_missing;
+use tribune_host::registry::DEFAULT_ROSTER;
+use tribune_host::{Home, config};
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
+use crate::hints::next_command;
 use crate::output::Output;
-use crate::up::next_command;
 
-/// A file of a home: where it is, what it is for, what it says at first.
-struct Piece {
+/// A file of a new home: its path, its purpose and its first content.
+struct HomeFile {
     path: &'static str,
     about: &'static str,
     content: &'static str,
 }
 
-const CONFIG: Piece = Piece {
+const CONFIG: HomeFile = HomeFile {
     path: "config.json5",
     about: "settings, each at its default and explained",
-    content: tribune_config::EXAMPLE,
+    content: config::EXAMPLE,
 };
 
-/// What the daemon needs or shows on its first day.
-const PIECES: [Piece; 5] = [
-    Piece { path: "constitution.md", about: "the law for every agent", content: DEFAULT_CONSTITUTION },
-    Piece {
+/// Files that the daemon needs or shows at its first start.
+const HOME_FILES: [HomeFile; 5] = [
+    HomeFile { path: "constitution.md", about: "the law for every agent", content: DEFAULT_CONSTITUTION },
+    HomeFile {
         path: "mandates/default.md",
         about: "what an agent without a mandate of its own may do",
         content: DEFAULT_MANDATE_TEXT,
     },
-    Piece { path: "data/agent-roster.jsonl", about: "the agents, one per line", content: DEFAULT_ROSTER },
-    Piece { path: "board.md", about: "notes that every agent sees", content: "" },
-    Piece {
+    HomeFile { path: "data/agent-roster.jsonl", about: "the agents, one per line", content: DEFAULT_ROSTER },
+    HomeFile { path: "board.md", about: "notes that every agent sees", content: "" },
+    HomeFile {
         path: "agents/main/workspace/welcome.txt",
         about: "a file for the agent `main` to read",
         content: include_str!("welcome.txt"),
     },
 ];
 
-/// What became of a piece.
+/// Whether a file was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Made,
+enum FileOutcome {
+    Created,
     Kept,
 }
 
-pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let home = &Home::at(absolute(home)?);
     home.prepare()?;
-    let mut fates = vec![(&CONFIG, place(home, &CONFIG)?)];
-    for piece in &PIECES {
-        fates.push((piece, place(home, piece)?));
+    let mut outcomes = vec![(&CONFIG, write_home_file(home, &CONFIG)?)];
+    for file in &HOME_FILES {
+        outcomes.push((file, write_home_file(home, file)?));
     }
-    let paths = |wanted: Fate| -> Vec<&str> {
-        fates.iter().filter(|(_, fate)| *fate == wanted).map(|(piece, _)| piece.path).collect()
+    let paths = |wanted: FileOutcome| -> Vec<&str> {
+        outcomes.iter().filter(|(_, outcome)| *outcome == wanted).map(|(file, _)| file.path).collect()
     };
-    let value = json!({ "home": home.root(), "made": paths(Fate::Made), "kept": paths(Fate::Kept) });
+    let value =
+        json!({ "home": home.root(), "made": paths(FileOutcome::Created), "kept": paths(FileOutcome::Kept) });
     output.result(
         |paint| {
-            let line = |(piece, fate): &(&Piece, Fate)| {
-                let word = match fate {
-                    Fate::Made => paint.good("made"),
-                    Fate::Kept => paint.faint("kept"),
+            let line = |(file, outcome): &(&HomeFile, FileOutcome)| {
+                let word = match outcome {
+                    FileOutcome::Created => paint.good("made"),
+                    FileOutcome::Kept => paint.faint("kept"),
                 };
-                format!("{word}  {:<35}{}", piece.path, paint.faint(piece.about))
+                format!("{word}  {:<35}{}", file.path, paint.faint(file.about))
             };
-            let lines: Vec<String> = fates.iter().map(line).collect();
+            let lines: Vec<String> = outcomes.iter().map(line).collect();
             format!(
                 "home {}\n{}\n\nnext:\n  {}",
                 home.root().display(),
@@ -81,25 +82,25 @@ pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError>
         },
         &value,
     )?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-/// Puts in place whatever a fresh home lacks, but no settings: without them the defaults hold.
-pub(crate) fn furnish(home: &Home) -> Result<(), CliError> {
-    PIECES.iter().try_for_each(|piece| place(home, piece).map(drop))
+/// Creates the files that a new home lacks, except the settings: without a settings file the defaults hold.
+pub(crate) fn create_missing_files(home: &Home) -> Result<(), CliError> {
+    HOME_FILES.iter().try_for_each(|file| write_home_file(home, file).map(drop))
 }
 
-/// The folder of `home` from the root on: it is told to people and programs that are elsewhere.
+/// The absolute path of the home: people and programs in other folders get it.
 pub(crate) fn absolute(home: &Home) -> Result<PathBuf, CliError> {
     std::path::absolute(home.root()).map_err(CliError::file(home.root()))
 }
 
-fn place(home: &Home, piece: &Piece) -> Result<Fate, CliError> {
-    let path = home.root().join(piece.path);
+fn write_home_file(home: &Home, file: &HomeFile) -> Result<FileOutcome, CliError> {
+    let path = home.root().join(file.path);
     if let Some(folder) = path.parent() {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(CliError::file(folder))?;
     }
-    let made = write_if_missing(&path, piece.content.as_bytes())?;
-    Ok(if made { Fate::Made } else { Fate::Kept })
+    let made = write_if_missing(&path, file.content.as_bytes())?;
+    Ok(if made { FileOutcome::Created } else { FileOutcome::Kept })
 }

@@ -1,40 +1,61 @@
 //! `tribune keys`.
 
+use clap::Subcommand;
 use serde_json::json;
 use tribune_client::ClientError;
+use tribune_host::store::{Beginning, Reader};
+use tribune_host::{Home, Store, SystemClock, keys};
 use tribune_ledger::VerifierKey;
-use tribune_storage::clock::SystemClock;
-use tribune_storage::home::Home;
-use tribune_storage::keys;
-use tribune_storage::store::{Beginning, Reader, Store};
 
-use crate::args::KeysCommand;
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::Output;
 
-pub(crate) fn run(command: KeysCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Create the first key, and start the ledger with it.
+    ///
+    /// The secret key goes to keys/ledger.key (mode 0600), the public key to keys/ledger.vkey. The first write to a
+    /// home does this by itself; run this command to choose the ledger's name.
+    Init {
+        /// The permanent name of the ledger, such as example.com/agents [default: derived from the key].
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Print the public key. People who verify the ledger need it.
+    Show,
+    /// Replace the key. The ledger records the change, signed with the old key, so that holders of either key can
+    /// follow it.
+    Rotate,
+}
+
+pub(crate) fn run(
+    command: KeysCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     match command {
         KeysCommand::Init { name } => init(home, name.as_deref(), output)?,
         KeysCommand::Show => show(home, output)?,
         KeysCommand::Rotate => rotate(home, output)?,
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn init(home: &Home, name: Option<&str>, output: &mut Output) -> Result<(), CliError> {
     let store = Store::open_named(home, &SystemClock, name)?;
     let key = Reader::open(home)?.key_in_force()?;
     if store.beginning() == Beginning::Found {
-        let message =
-            format!("this home has a log already, signed by {key}: `tribune keys rotate` replaces the key");
+        let message = format!(
+            "this home already has a ledger, signed by {key}: replace the key with `tribune keys rotate`"
+        );
         return Err(CliError::Input(message));
     }
     store.close();
     let public = keys::public_path(home);
     let value = json!({ "key": key.to_string(), "name": key.name(), "public_key_file": public, "secret_key_file": keys::secret_path(home) });
     output.result(
-        |_| format!("{key}\n\nThe log `{}` has begun. Its public key is also in {}: give it to whoever is to verify the log.", key.name(), public.display()),
+        |_| format!("{key}\n\nThe ledger `{}` is started. Its public key is also in {}: give it to the people who verify the ledger.", key.name(), public.display()),
         &value,
     )?;
     Ok(())
@@ -49,7 +70,7 @@ fn show(home: &Home, output: &mut Output) -> Result<(), CliError> {
 }
 
 fn rotate(home: &Home, output: &mut Output) -> Result<(), CliError> {
-    // Without a log there is nothing to tell, and nothing to rotate.
+    // Without a ledger there is no key to rotate.
     Reader::open(home)?;
     let rotated = match daemon::is_running(home) {
         Some(_) => rotate_by_daemon(home)?,
@@ -63,13 +84,13 @@ fn rotate(home: &Home, output: &mut Output) -> Result<(), CliError> {
     let Rotated { key, index, cid } = rotated;
     let value = json!({ "key": key.to_string(), "name": key.name(), "index": index, "cid": cid });
     output.result(
-        |_| format!("{key}\n\nEntry {index} ({cid}) tells the log. The old secret is gone; whoever trusts the old key can still verify."),
+        |_| format!("{key}\n\nEntry {index} ({cid}) records the change. The old secret key is deleted; holders of the old public key can still verify."),
         &value,
     )?;
     Ok(())
 }
 
-/// The new key, and where the log says so.
+/// The new key, and the ledger entry that records it.
 struct Rotated {
     key: VerifierKey,
     index: u64,

@@ -1,9 +1,10 @@
-//! `tribune`: parse, run, say how it went.
+//! The binary `tribune`: parses the arguments, runs the command, reports how it ended.
 
 mod acp;
+mod agent_test;
 mod agents;
-mod agents_test;
 mod approvals;
+mod approver_connection;
 mod approvers;
 mod args;
 mod chat;
@@ -12,12 +13,8 @@ mod daemon;
 mod demo;
 mod detach;
 mod doctor;
-mod door;
 mod down;
 mod error;
-mod freeze;
-mod greeting;
-mod held;
 mod hints;
 mod import;
 mod init;
@@ -26,14 +23,17 @@ mod keys;
 mod law;
 mod ledger;
 mod output;
+mod pending_approvals;
 mod progress;
 mod providers;
-mod questions;
 mod run;
 mod sandbox_enter;
+mod sandbox_report;
 mod sessions;
 mod spend;
+mod startup_summary;
 mod status;
+mod stop_all;
 mod times;
 mod up;
 mod version;
@@ -41,9 +41,9 @@ mod workspace;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
-use crate::args::{Args, Command};
+use crate::args::{Cli, CliCommand};
 use crate::output::Output;
 
 #[global_allocator]
@@ -53,8 +53,8 @@ fn main() -> ExitCode {
     if let Some(code) = sandbox_enter::if_asked() {
         return code;
     }
-    tribune_daemon::memory::ask_for_small_pages();
-    let args = match Args::try_parse() {
+    tribune_host::memory::ask_for_small_pages();
+    let args = match Cli::try_parse() {
         Ok(args) => args,
         Err(error) => return error::usage(&error),
     };
@@ -62,31 +62,31 @@ fn main() -> ExitCode {
     let home = args.home();
     let place = home.as_ref().ok().cloned();
     let done = home.and_then(|home| match args.command {
-        Command::Init => init::run(&home, &mut output),
-        Command::Up(up) => up::run(&up, &home, &mut output),
-        Command::Down(down) => down::run(&down, &home, &mut output),
-        Command::Status => status::run(&home, &mut output),
-        Command::Doctor(doctor) => doctor::run(&doctor, &home, &mut output),
-        Command::Keys { command } => keys::run(command, &home, &mut output),
-        Command::Chat(args) => chat::run(&args, &home, &mut output),
-        Command::Acp(args) => acp::run(&args, &home, &mut output),
-        Command::Run(args) => run::run(&args, &home, &mut output),
-        Command::Workspace { command } => workspace::run(&command, &home, &mut output),
-        Command::Sessions { command } => sessions::run(command, &home, &mut output),
-        Command::Providers { command } => providers::run(command, &home, &mut output),
-        Command::Models => providers::models::run(&home, &mut output),
-        Command::Agents { command } => agents::run(command, &home, &mut output),
-        Command::Approvals(args) => approvals::run(args, &home, &mut output),
-        Command::Approvers { command } => approvers::run(&command, &home, &mut output),
-        Command::Spend(args) => spend::run(&args, &home, &mut output),
-        Command::StopAll(door) => freeze::stop_all(&door, &home, &mut output),
-        Command::Resume(door) => freeze::resume(&door, &home, &mut output),
-        Command::Law { command } => law::run(&command, &home, &mut output),
-        Command::Import { command } => import::run(&command, &mut output),
-        Command::Demo(args) => demo::run(&args, &mut output),
-        Command::Ledger { command } => ledger::run(command, &home, &mut output),
-        Command::Completions(completions) => completions::run(&completions, &mut output),
-        Command::Version => version::run(&mut output),
+        CliCommand::Init => init::run(&home, &mut output),
+        CliCommand::Up(up) => up::run(&up, &home, &mut output),
+        CliCommand::Down(down) => down::run(&down, &home, &mut output),
+        CliCommand::Status => status::run(&home, &mut output),
+        CliCommand::Doctor(doctor) => doctor::run(&doctor, &home, &mut output),
+        CliCommand::Keys { command } => keys::run(command, &home, &mut output),
+        CliCommand::Chat(args) => chat::run(&args, &home, &mut output),
+        CliCommand::Acp(args) => acp::run(&args, &home, &mut output),
+        CliCommand::Run(args) => run::run(&args, &home, &mut output),
+        CliCommand::Workspace { command } => workspace::run(&command, &home, &mut output),
+        CliCommand::Sessions { command } => sessions::run(command, &home, &mut output),
+        CliCommand::Providers { command } => providers::run(command, &home, &mut output),
+        CliCommand::Models => providers::models::run(&home, &mut output),
+        CliCommand::Agents { command } => agents::run(command, &home, &mut output),
+        CliCommand::Approvals(args) => approvals::run(args, &home, &mut output),
+        CliCommand::Approvers { command } => approvers::run(&command, &home, &mut output),
+        CliCommand::Spend(args) => spend::run(&args, &home, &mut output),
+        CliCommand::StopAll(connection) => stop_all::stop_all(&connection, &home, &mut output),
+        CliCommand::Resume(connection) => stop_all::resume(&connection, &home, &mut output),
+        CliCommand::Law { command } => law::run(&command, &home, &mut output),
+        CliCommand::Import { command } => import::run(&command, &mut output),
+        CliCommand::Demo(args) => demo::run(&args, &mut output),
+        CliCommand::Ledger { command } => ledger::run(command, &home, &mut output),
+        CliCommand::Completions(completions) => completions::run(&completions, Cli::command(), &mut output),
+        CliCommand::Version => version::run(&mut output),
     });
     match done {
         Ok(outcome) => outcome.into(),

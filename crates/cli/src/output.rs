@@ -1,10 +1,10 @@
-//! Where results go: text for people or JSON for programs.
+//! Printing results: text for people, JSON for programs.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
 use serde_json::Value;
 
-/// How results are written.
+/// The format of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
@@ -28,12 +28,12 @@ impl Output {
         self.format
     }
 
-    /// The colours of standard output.
+    /// The colours for standard output.
     pub(crate) const fn paint(&self) -> Paint {
         Paint { on: self.colour }
     }
 
-    /// Writes `text` for people or `value` for programs, one line of JSON.
+    /// Writes `text` for people or `value` for programs, as one line of JSON.
     pub(crate) fn result(&mut self, text: impl FnOnce(Paint) -> String, value: &Value) -> io::Result<()> {
         let mut out = io::stdout().lock();
         match self.format {
@@ -43,7 +43,7 @@ impl Output {
         out.flush()
     }
 
-    /// The same for a verdict, which stands whether or not anyone reads to its end.
+    /// Like [`Self::result`], but a reader that closed the pipe is no error: a verdict also has an exit code.
     pub(crate) fn verdict(&mut self, text: impl FnOnce(Paint) -> String, value: &Value) -> io::Result<()> {
         match self.result(text, value) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -51,7 +51,7 @@ impl Output {
         }
     }
 
-    /// Writes `text` exactly as it is, for results that are files.
+    /// Writes `text` unchanged, for results that are files.
     pub(crate) fn verbatim(&mut self, text: &str, value: &Value) -> io::Result<()> {
         match self.format {
             Format::Text => {
@@ -63,7 +63,7 @@ impl Output {
         }
     }
 
-    /// Writes a part of a text that goes on, to people only.
+    /// Writes a part of a longer text. Text format only.
     pub(crate) fn stream(&mut self, text: &str) -> io::Result<()> {
         if self.format == Format::Json {
             return Ok(());
@@ -73,31 +73,31 @@ impl Output {
         out.flush()
     }
 
-    /// Writes a part of what is said on the side, to people only.
-    pub(crate) fn murmur(&self, text: impl FnOnce(Paint) -> String) {
+    /// Writes a part of a notice, with colours, to standard error. Text format only.
+    pub(crate) fn notice_part(&self, text: impl FnOnce(Paint) -> String) {
         if self.format == Format::Text {
             let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            // Whoever closed standard error does not want to know.
+            // A closed standard error is no reason to stop.
             let _ = io::stderr().lock().write_all(text(Paint { on: colour }).as_bytes());
         }
     }
 
-    /// Says something on the side, to people only.
-    pub(crate) fn aside(&self, text: &str) {
+    /// Writes a notice on a line of standard error. Text format only.
+    pub(crate) fn notice(&self, text: &str) {
         if self.format == Format::Text {
-            // Nobody there to hear it is no reason to stop.
+            // A closed standard error is no reason to stop.
             let _ = writeln!(io::stderr(), "{text}");
         }
     }
 }
 
-/// A line on standard error, whatever the format.
-pub(crate) fn side_line(line: &str) {
-    // Nobody there to hear it is no reason to stop.
+/// Writes a line to standard error in either format.
+pub(crate) fn stderr_line(line: &str) {
+    // A closed standard error is no reason to stop.
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// The same value with the members of every object in order, so that the same result is the same line in every build.
+/// The value with the members of every object sorted, so that equal results are equal lines in every build.
 pub(crate) fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -111,42 +111,44 @@ pub(crate) fn sorted(value: &Value) -> Value {
     }
 }
 
-/// A value on one line of JSON that cannot steer a terminal either.
+/// A value as one line of JSON, with escapes for characters that could control a terminal.
 pub(crate) fn json_line(value: &Value) -> String {
     let text = sorted(value).to_string();
-    if !text.contains(steers) {
+    if !text.contains(is_unsafe_for_terminal) {
         return text;
     }
-    // Such characters can only stand in strings, where JSON has its own way to spell them.
-    let spelt = |c: char| if steers(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
-    text.chars().map(spelt).collect()
+    // Such characters occur only inside strings, where JSON has an escape for them.
+    let escape =
+        |c: char| if is_unsafe_for_terminal(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    text.chars().map(escape).collect()
 }
 
-/// Longest text from elsewhere that is shown to a person.
+/// Characters of an untrusted text that are shown to a person.
 const MAX_SHOWN: usize = 2000;
 
-/// What would move the cursor, change colours or reverse the line.
-fn steers(c: char) -> bool {
+/// Whether a character moves the cursor, changes colours or reverses the line.
+fn is_unsafe_for_terminal(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text from elsewhere, safe to show: what would move the cursor, change colours or reverse the line is spelt out.
+/// Makes an untrusted text safe to print: escapes control characters and direction marks, and cuts it at a bound.
 pub(crate) fn clean(text: &str) -> String {
-    let spelt = |c: char| if steers(c) { c.escape_unicode().to_string() } else { c.to_string() };
-    text.chars().take(MAX_SHOWN).map(spelt).collect()
+    let escape =
+        |c: char| if is_unsafe_for_terminal(c) { c.escape_unicode().to_string() } else { c.to_string() };
+    text.chars().take(MAX_SHOWN).map(escape).collect()
 }
 
-/// The same for a text of several lines: it keeps line breaks and tabs, and its whole length.
+/// Does so for a text of several lines: keeps line breaks, tabs and the full length.
 pub(crate) fn clean_text(text: &str) -> String {
-    let spelt = |c: char| match c {
+    let escape = |c: char| match c {
         '\n' | '\t' => c.to_string(),
-        c if steers(c) => c.escape_unicode().to_string(),
+        c if is_unsafe_for_terminal(c) => c.escape_unicode().to_string(),
         c => c.to_string(),
     };
-    text.replace("\r\n", "\n").chars().map(spelt).collect()
+    text.replace("\r\n", "\n").chars().map(escape).collect()
 }
 
-/// The same for a text that someone decides about: what cannot be seen is spelt out too.
+/// Does so for a text that a person decides about: escapes invisible characters too.
 pub(crate) fn clean_exact(text: &str) -> String {
     let unseen = |c: char| {
         matches!(
@@ -155,11 +157,11 @@ pub(crate) fn clean_exact(text: &str) -> String {
         ) || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}')
             || matches!(c, '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
     };
-    let spelt = |c: char| if unseen(c) { c.escape_unicode().to_string() } else { c.to_string() };
-    clean_text(text).chars().map(spelt).collect()
+    let escape = |c: char| if unseen(c) { c.escape_unicode().to_string() } else { c.to_string() };
+    clean_text(text).chars().map(escape).collect()
 }
 
-/// The same on one line and cut to `most` characters.
+/// Cuts a text at `most` characters and makes it safe to print on one line.
 pub(crate) fn excerpt(text: &str, most: usize) -> String {
     let mut shown: String = text.chars().take(most).collect();
     if shown.len() < text.len() {
@@ -168,12 +170,26 @@ pub(crate) fn excerpt(text: &str, most: usize) -> String {
     clean(&shown)
 }
 
-/// A CID, cut to what is enough to look it up.
+/// The start of a CID, long enough to look it up.
 pub(crate) fn short_cid(cid: &str) -> String {
     clean(&cid.chars().take(15).collect::<String>())
 }
 
-/// Rows under a heading, each column as wide as its widest cell.
+/// A JSON value as a table cell; `-` for null.
+pub(crate) fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => excerpt(text, 200),
+        other => clean(&other.to_string()),
+    }
+}
+
+/// `1 call`, `2 calls`.
+pub(crate) fn count(number: u64, one: &str, several: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { several })
+}
+
+/// A table with aligned columns.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>], paint: Paint) -> String {
     let heading: Vec<String> = heading.iter().map(|&name| name.to_owned()).collect();
     let width = |column: usize| {
@@ -191,7 +207,7 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>], paint: Paint) -> Str
     lines.join("\n")
 }
 
-/// Colours, if the reader can see them.
+/// Applies colours if the stream shows them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Paint {
     on: bool,

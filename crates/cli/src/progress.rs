@@ -1,31 +1,30 @@
-//! A bar on standard error for work that takes more than a second, if somebody is watching.
+//! A progress bar on standard error for work of more than a second, if standard error is a terminal.
 
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shorter work needs no bar.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Work that is shorter shows no bar.
+const SHOW_AFTER: Duration = Duration::from_secs(1);
 
-/// Counts entries.
+/// Shows how many entries are done.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct EntryProgress {
     what: &'static str,
     total: u64,
     started: Instant,
     bar: Option<ProgressBar>,
 }
 
-impl Progress {
-    /// `total` is 0 where it is not known.
+impl EntryProgress {
+    /// `total` is 0 if it is not known.
     pub(crate) fn new(what: &'static str, total: u64) -> Self {
         Self { what, total, started: Instant::now(), bar: None }
     }
 
-    /// `done` entries are done.
-    pub(crate) fn tell(&mut self, done: u64) {
-        if self.bar.is_none() && self.started.elapsed() > PATIENCE && io::stderr().is_terminal() {
+    pub(crate) fn set(&mut self, done: u64) {
+        if self.bar.is_none() && self.started.elapsed() > SHOW_AFTER && io::stderr().is_terminal() {
             self.bar = Some(bar(self.what, self.total));
         }
         if let Some(bar) = &self.bar {
@@ -34,7 +33,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for EntryProgress {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -47,7 +46,7 @@ fn bar(what: &'static str, total: u64) -> ProgressBar {
         0 => (ProgressBar::new_spinner(), "{msg} {human_pos} entries, {per_sec}"),
         total => (ProgressBar::new(total), "{msg} {bar:32} {human_pos} of {human_len} entries, {eta} left"),
     };
-    // The templates are fixed; if one were wrong the plain style does as well.
+    // The templates are constants; if one is wrong, the default style serves.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }

@@ -1,12 +1,13 @@
-//! `tribune sandbox-enter`: the entering half of the sandbox. The daemon starts it; people have no use for it.
+//! `tribune sandbox-enter`: the half of the sandbox that runs inside. The daemon starts it; it is not for people.
 
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-/// The exit code of a program that was called in a way it does not know.
+/// The exit code for a wrong call.
 const MISUSED: u8 = 2;
 
-/// Enters a sandbox if this process was started for that. Called before anything else, because it must have one thread.
+/// Enters a sandbox if this process was started for that. Must run before anything else, while the process has one
+/// thread.
 pub(crate) fn if_asked() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     if args.next().as_deref() != Some(OsStr::new("sandbox-enter")) || args.next().is_some() {
@@ -18,7 +19,7 @@ pub(crate) fn if_asked() -> Option<ExitCode> {
             #[expect(clippy::print_stderr, reason = "there is no other output yet")]
             {
                 eprintln!(
-                    "The daemon starts `sandbox-enter` by itself, with a socket to speak to it ({error})."
+                    "`sandbox-enter` is internal: the daemon starts it with a control socket ({error})."
                 );
             }
             Some(ExitCode::from(MISUSED))

@@ -1,5 +1,4 @@
-//! `tribune sessions`: what was said, and ending or forgetting it. Everything goes through the daemon, which owns the
-//! sessions.
+//! `tribune sessions`: lists, shows, ends and forgets sessions. All requests go to the daemon, which owns the sessions.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -7,14 +6,14 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tribune_client::{Client, ClientError, Incoming};
 use tribune_constitution::nearest::nearest;
-use tribune_storage::home::Home;
+use tribune_host::Home;
 
 use crate::approvals::card;
-use crate::error::{CliError, Outcome};
-use crate::output::{Output, Paint, clean, clean_text, excerpt, json_line, short_cid, table};
-use crate::{daemon, held, hints};
+use crate::error::{CliError, CommandOutcome};
+use crate::output::{Output, Paint, cell, clean, clean_text, excerpt, json_line, short_cid, table};
+use crate::{daemon, hints, sandbox_report};
 
-/// Rows asked for at once; the daemon gives no more.
+/// Rows of one page, which is the daemon's limit.
 const PAGE: usize = 1_000;
 
 /// Characters of a call's input that are shown.
@@ -27,50 +26,51 @@ pub(crate) enum SessionsCommand {
         after_help = "Examples:\n  tribune sessions list\n  tribune sessions list --agent main --state idle"
     )]
     List(ListArgs),
-    /// Show a session: its terms, its turns, what held its commands, and its newest messages.
+    /// Show a session: its terms, its turns, the sandboxes of its commands, and its newest messages.
     ///
-    /// The words come from the vault. Words that were forgotten are shown as (shredded): the ledger keeps a commitment
-    /// to them, and nobody can read them any more.
+    /// The texts come from the vault. Forgotten texts are shown as (shredded): the ledger keeps a commitment to them,
+    /// but nobody can read them any more.
     #[command(after_help = "Example:\n  tribune sessions show agent:main:cli:local:dm:operator -n 5")]
     Show {
         /// The session's key, as `tribune sessions list` prints it.
         key: String,
-        /// How many turns and messages.
+        /// How many turns and messages to show.
         #[arg(short = 'n', long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
         lines: u32,
     },
-    /// Close a session. A turn that runs is cancelled first. What was said stays, and the session can be opened again.
+    /// Close a session. A running turn is cancelled first. The conversation is kept, and the session can be opened
+    /// again.
     Close {
         /// The session's key.
         key: String,
     },
-    /// Close a session and destroy what was said in it, for good.
+    /// Close a session and destroy its conversation permanently.
     ///
-    /// The key that the words are sealed under is destroyed, so that nobody can read them again; only a copy of the whole
-    /// home made before could. The ledger keeps its entries, which hold commitments and no words, and still verifies.
+    /// The key that encrypts the texts is destroyed, so nobody can read them again; only a copy of the whole home, made
+    /// before, still could. The ledger keeps its entries, which hold commitments instead of texts, and still verifies.
     Forget {
         /// The session's key.
         key: String,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
     },
-    /// Cancel the turn that a session is running.
+    /// Cancel the running turn of a session.
     Cancel {
         /// The session's key.
         key: String,
     },
-    /// Print a session's events, one line of JSON each.
+    /// Print the events of a session, one line of JSON each.
     #[command(
         after_help = "Examples:\n  tribune sessions events agent:main:cli:local:dm:operator\n  tribune sessions events agent:main:cli:local:dm:operator --after 120 --follow"
     )]
     Events {
         /// The session's key.
         key: String,
-        /// Only events behind this number [default: from the oldest that is kept].
+        /// Only events after this number [default: from the oldest that is kept].
         #[arg(long, value_name = "SEQ")]
         after: Option<u64>,
-        /// Go on as events come, until interrupted.
+        /// Keep printing new events until interrupted.
         #[arg(short, long)]
         follow: bool,
     },
@@ -89,12 +89,16 @@ pub(crate) struct ListArgs {
     limit: u32,
 }
 
-pub(crate) fn run(command: SessionsCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    command: SessionsCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     if let SessionsCommand::Forget { key, yes: false } = &command
         && !confirmed(key)?
     {
-        output.aside("nothing was forgotten");
-        return Ok(Outcome::Failed);
+        output.notice("nothing was forgotten");
+        return Ok(CommandOutcome::Failed);
     }
     daemon::runtime()?.block_on(async {
         let mut client = daemon::connect(home).await?;
@@ -102,7 +106,7 @@ pub(crate) fn run(command: SessionsCommand, home: &Home, output: &mut Output) ->
             SessionsCommand::List(args) => list(&mut client, args, output).await?,
             SessionsCommand::Show { key, lines } => show(&mut client, key, *lines, output).await?,
             SessionsCommand::Close { key } => {
-                let closed = on(&mut client, "session.close", key).await?;
+                let closed = call_for_session(&mut client, "session.close", key).await?;
                 output.result(|_| format!("closed {}", clean(key)), &closed)?;
             }
             SessionsCommand::Forget { key, .. } => forget(&mut client, key, home, output).await?,
@@ -115,12 +119,12 @@ pub(crate) fn run(command: SessionsCommand, home: &Home, output: &mut Output) ->
             }
         }
         client.close().await;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     })
 }
 
-/// Calls a method that takes a session's key. If there is no such session, says which may have been meant.
-async fn on(client: &mut Client, method: &str, key: &str) -> Result<Value, CliError> {
+/// Calls a method with a session's key. If there is no such session, the error suggests the nearest key.
+async fn call_for_session(client: &mut Client, method: &str, key: &str) -> Result<Value, CliError> {
     ask(client, method, key, json!({ "session_key": key })).await
 }
 
@@ -140,7 +144,9 @@ async fn ask(client: &mut Client, method: &str, key: &str, params: Value) -> Res
                     format!("there is no session `{key}`: did you mean `{meant}`?")
                 }
                 Some(_) => error.to_string(),
-                None => format!("there is no session `{key}`: `tribune sessions list` shows those there are"),
+                None => {
+                    format!("there is no session `{key}`: list the sessions with `tribune sessions list`")
+                }
             }))
         }
         Err(error) => Err(error.into()),
@@ -151,15 +157,6 @@ fn rows<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value[name].as_array().into_iter().flatten()
 }
 
-/// A member as a word for a cell; `-` if there is none.
-pub(crate) fn cell(value: &Value) -> String {
-    match value {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => excerpt(text, 200),
-        other => clean(&other.to_string()),
-    }
-}
-
 async fn list(client: &mut Client, args: &ListArgs, output: &mut Output) -> Result<(), CliError> {
     let params = json!({ "agent_id": args.agent, "state": args.state, "limit": args.limit });
     let page = client.call("session.list", &params).await?;
@@ -167,7 +164,7 @@ async fn list(client: &mut Client, args: &ListArgs, output: &mut Output) -> Resu
     output
         .result(|paint| if none { "no such sessions".to_owned() } else { list_text(&page, paint) }, &page)?;
     if !page["next"].is_null() {
-        output.aside("there are more: raise --limit, or narrow it with --agent or --state");
+        output.notice("there are more: raise --limit, or narrow it with --agent or --state");
     }
     Ok(())
 }
@@ -187,22 +184,22 @@ pub(crate) fn list_text(page: &Value, paint: Paint) -> String {
 }
 
 async fn show(client: &mut Client, key: &str, lines: u32, output: &mut Output) -> Result<(), CliError> {
-    let session = on(client, "session.status", key).await?;
+    let session = call_for_session(client, "session.status", key).await?;
     let newest = json!({ "session_key": key, "limit": lines });
     let turns = client.call("session.turns", &newest).await?["turns"].take();
     let messages = client.call("session.history", &newest).await?["messages"].take();
-    let held = held::of_session(client, key).await?;
-    let value = json!({ "session": session, "turns": turns, "held": held, "messages": messages });
+    let sandboxes = sandbox_report::of_session(client, key).await?;
+    let value = json!({ "session": session, "turns": turns, "held": sandboxes, "messages": messages });
     output.result(
         |paint| {
             let mut parts = vec![info_text(&value["session"], paint), turns_text(&value, paint)];
-            parts.extend(held::text(&value["held"], paint));
+            parts.extend(sandbox_report::text(&value["held"], paint));
             parts.push(history_text(&value, paint));
-            if let Some(said) = value["session"]["agent_stderr"].as_str() {
+            if let Some(stderr) = value["session"]["agent_stderr"].as_str() {
                 parts.push(format!(
                     "{}\n{}",
                     paint.faint("the agent's standard error"),
-                    clean_text(said.trim_end())
+                    clean_text(stderr.trim_end())
                 ));
             }
             parts.join("\n\n")
@@ -212,7 +209,7 @@ async fn show(client: &mut Client, key: &str, lines: u32, output: &mut Output) -
     Ok(())
 }
 
-/// A session's terms.
+/// The terms of a session.
 pub(crate) fn info_text(session: &Value, paint: Paint) -> String {
     let names = [
         "session_key",
@@ -265,7 +262,7 @@ fn turns_text(value: &Value, paint: Paint) -> String {
     table(&["TURN", "ENDED", "IN", "OUT", "STARTED"], &rows, paint)
 }
 
-/// Messages with their words.
+/// Messages with their texts.
 pub(crate) fn history_text(value: &Value, paint: Paint) -> String {
     let message = |message: &Value| {
         let role = message["role"].as_str().unwrap_or_default();
@@ -298,14 +295,14 @@ fn words(role: &str, content: &Value, paint: Paint) -> String {
     }
 }
 
-/// Asks whether to go on. Without a terminal there is nobody to ask.
+/// Asks for confirmation. Without a terminal it is an error.
 fn confirmed(key: &str) -> Result<bool, CliError> {
     let what = format!(
-        "This destroys every word said in `{}`, and cannot be undone. The ledger keeps its entries, and still verifies.",
+        "This destroys the conversation of `{}` and cannot be undone. The ledger keeps its entries and still verifies.",
         clean(key)
     );
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        return Err(CliError::Input(format!("{what} Say --yes if that is what you want")));
+        return Err(CliError::Input(format!("{what} Add --yes to do it")));
     }
     let mut err = io::stderr().lock();
     write!(err, "{what}\nForget it? [y/N] ")?;
@@ -316,15 +313,15 @@ fn confirmed(key: &str) -> Result<bool, CliError> {
 }
 
 async fn forget(client: &mut Client, key: &str, home: &Home, output: &mut Output) -> Result<(), CliError> {
-    let forgotten = on(client, "session.forget", key).await?;
+    let forgotten = call_for_session(client, "session.forget", key).await?;
     output.result(
         |_| {
-            let says = format!(
-                "forgotten: nobody can read what was said in {} any more\nentry {} says so; `tribune ledger verify` shows that the ledger is sound",
+            let text = format!(
+                "forgotten: nobody can read the conversation of {} any more\nentry {} records it; check that the ledger is sound with `tribune ledger verify`",
                 clean(key),
                 short_cid(forgotten["cid"].as_str().unwrap_or_default())
             );
-            hints::about(home, &says)
+            hints::name_home_if_needed(home, &text)
         },
         &forgotten,
     )?;
@@ -332,12 +329,12 @@ async fn forget(client: &mut Client, key: &str, home: &Home, output: &mut Output
 }
 
 async fn cancel(client: &mut Client, key: &str, output: &mut Output) -> Result<(), CliError> {
-    let cancelled = on(client, "session.cancel", key).await?;
+    let cancelled = call_for_session(client, "session.cancel", key).await?;
     output.result(|_| cancelled_text(&cancelled).to_owned(), &cancelled)?;
     Ok(())
 }
 
-/// What came of a cancel.
+/// The result of a cancel, in words.
 pub(crate) fn cancelled_text(cancelled: &Value) -> &'static str {
     if cancelled["cancelled"] == true { "cancelled" } else { "no turn is running" }
 }
@@ -371,23 +368,23 @@ async fn follow(
     let params = json!({ "session_key": key, "after": after });
     let following = ask(client, "session.events", key, params).await?;
     loop {
-        let said = match client.next().await {
-            Ok(Incoming::Notification(said)) => said,
+        let message = match client.next().await {
+            Ok(Incoming::Notification(message)) => message,
             Ok(Incoming::Answer(..)) => continue,
             Err(error) => {
                 let place = after.map_or_else(String::new, |after| format!(" --after {after}"));
-                output.aside(&format!("go on with: tribune sessions events {}{place} --follow", clean(key)));
+                output.notice(&format!("go on with: tribune sessions events {}{place} --follow", clean(key)));
                 return Err(error.into());
             }
         };
-        match said.method.as_str() {
+        match message.method.as_str() {
             "session.event" => {
-                let event = &said.params["event"];
+                let event = &message.params["event"];
                 after = event["seq"].as_u64().or(after);
                 output.result(|_| json_line(event), event)?;
             }
-            "session.ended" if said.params["subscription"] == following["subscription"] => {
-                output.aside("the session was closed: nothing more comes");
+            "session.ended" if message.params["subscription"] == following["subscription"] => {
+                output.notice("the session was closed: there are no more events");
                 return Ok(());
             }
             _ => {}

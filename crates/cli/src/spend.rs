@@ -1,70 +1,70 @@
-//! `tribune spend`: what models cost, from the log.
+//! `tribune spend`: what models cost, from the ledger.
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use tribune_records::spend::report::{By, Line, Report};
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
+use tribune_host::Home;
+use tribune_host::spend::{By, Line, Report};
+use tribune_host::store::Reader;
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean, table};
 
 /// Show what models cost.
 ///
-/// Every request to a model is in the log with its tokens, and with its cost if config.json5 has a price for the model. This
-/// adds them up. It works with or without a running daemon. Limits are set in config.json5, under `spend`.
+/// The ledger has every model request with its tokens, and with its cost if config.json5 has a price for the model.
+/// This command adds them up, with or without a running daemon. Limits are in config.json5, under `spend`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  tribune spend\n  tribune spend --by agent --since 2026-11-01\n  tribune spend --by model --json"
 )]
 pub(crate) struct SpendArgs {
-    /// What to add up by.
-    #[arg(long, value_enum, default_value_t = Word::Day)]
-    by: Word,
-    /// Leave out what was before this day (UTC), such as 2026-11-01.
+    /// How to group the sums.
+    #[arg(long, value_enum, default_value_t = GroupBy::Day)]
+    by: GroupBy,
+    /// Start at this day (UTC), such as 2026-11-01.
     #[arg(long, value_name = "DAY", value_parser = day)]
     since: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Word {
+enum GroupBy {
     Day,
     Agent,
     Session,
     Model,
 }
 
-impl From<Word> for By {
-    fn from(word: Word) -> Self {
+impl From<GroupBy> for By {
+    fn from(word: GroupBy) -> Self {
         match word {
-            Word::Day => Self::Day,
-            Word::Agent => Self::Agent,
-            Word::Session => Self::Session,
-            Word::Model => Self::Model,
+            GroupBy::Day => Self::Day,
+            GroupBy::Agent => Self::Agent,
+            GroupBy::Session => Self::Session,
+            GroupBy::Model => Self::Model,
         }
     }
 }
 
-/// A day as it is written.
+/// Checks that a text is a day.
 fn day(text: &str) -> Result<String, String> {
-    let parsed = tribune_storage::clock::parse_time(&format!("{text}T00:00:00Z"));
+    let parsed = tribune_host::clock::parse_time(&format!("{text}T00:00:00Z"));
     match parsed {
         Some(_) if text.len() == 10 => Ok(text.to_owned()),
-        _ => Err("write a day like 2026-11-01".to_owned()),
+        _ => Err("write a day such as 2026-11-01".to_owned()),
     }
 }
 
-pub(crate) fn run(args: &SpendArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(args: &SpendArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let report = Reader::open(home)?.spend_report(args.by.into(), args.since.as_deref())?;
     let value: Value = serde_json::to_value(&report).unwrap_or_else(|_| json!({}));
     output.result(|paint| text(&report, paint), &value)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn text(report: &Report, paint: Paint) -> String {
     if report.lines.is_empty() {
         let since = report.since.as_ref().map_or_else(String::new, |day| format!(" since {day}"));
-        return format!("No model was asked{since}.");
+        return format!("No model requests{since}.");
     }
     let heading = [report.by.as_str(), "requests", "input", "cached", "output", "cost"];
     let mut rows: Vec<Vec<String>> = report.lines.iter().map(row).collect();
@@ -74,14 +74,14 @@ fn text(report: &Report, paint: Paint) -> String {
     let mut text = table(&heading, &rows, paint);
     if report.all.without_price > 0 {
         let what = format!(
-            "\n{} requests went to models without a price: add it to spend.prices in config.json5",
+            "\n{} requests went to models without a price: add prices to spend.prices in config.json5",
             report.all.without_price
         );
         text.push_str(&paint.faint(&what));
     }
     if report.all.estimated > 0 {
         let what = format!(
-            "\nof {} requests the provider did not tell the tokens: they count as the most they can have been",
+            "\nfor {} requests the provider did not report tokens: they count with the most that they can have used",
             report.all.estimated
         );
         text.push_str(&paint.faint(&what));

@@ -1,18 +1,17 @@
 //! `tribune status`.
 
 use serde_json::{Value, json};
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
+use tribune_host::{Home, Reader};
 
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::law::denials;
 use crate::law::state::LawState;
 use crate::output::{Output, Paint, clean};
-use crate::times::since;
-use crate::up::{number, recovered, recovered_of};
+use crate::times::age;
+use crate::up::{number, recovered_from_status, recovered_text};
 
-pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let (mut status, law) = daemon::runtime()?.block_on(async {
         let mut client = daemon::connect(home).await?;
         let status = client.call("daemon.status", &json!({})).await?;
@@ -24,7 +23,7 @@ pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError>
     status["law"] = law.value();
     status["denials"] = json!(denied);
     output.result(|paint| text(&status, &law, &denied, paint), &status)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn text(status: &Value, law: &LawState, denied: &[Value], paint: Paint) -> String {
@@ -61,28 +60,28 @@ fn text(status: &Value, law: &LawState, denied: &[Value], paint: Paint) -> Strin
         lines.push(paint.faint("denied lately"));
         lines.extend(denials::lines(denied, paint));
     }
-    lines.extend(recovered(&recovered_of(status)).map(|said| paint.unsure(&said)));
+    lines.extend(recovered_text(&recovered_from_status(status)).map(|text| paint.unsure(&text)));
     lines.join("\n")
 }
 
-/// Whether the gate holds the agents of other makes, and every backend that it does not hold.
+/// The canary results: one line for each CLI agent, and one for every backend that the gate does not hold.
 fn canaries(status: &Value, paint: Paint) -> Vec<String> {
     let all = status["canaries"].as_array().map(Vec::as_slice).unwrap_or_default();
     let word = |canary: &Value, name: &str| clean(canary[name].as_str().unwrap_or_default());
-    let is_told = |canary: &&Value| {
+    let is_listed = |canary: &&Value| {
         word(canary, "backend") != word(canary, "subject") || canary["state"] == "ungoverned"
     };
     let line = |canary: &Value| {
         let (subject, detail) = (word(canary, "subject"), word(canary, "detail"));
         let state = match canary["state"].as_str().unwrap_or_default() {
-            "live" => paint.good(&format!("live, tried {} ago", since(&word(canary, "at")))),
+            "live" => paint.good(&format!("live, tested {} ago", age(&word(canary, "at")))),
             "ungoverned" => paint.bad(&format!("UNGOVERNED, not run: {detail}")),
-            "not_tried" => paint.bad(&format!("not tried, not run: {detail}")),
-            "untried" => paint.unsure(&format!("not tried, run because canary.untried names it: {detail}")),
-            "off" => paint.unsure("off: nobody tries whether the gate holds it"),
+            "not_tried" => paint.bad(&format!("not tested, not run: {detail}")),
+            "untried" => paint.unsure(&format!("not tested, run because canary.untried names it: {detail}")),
+            "off" => paint.unsure("off: no canary tests whether the gate holds it"),
             state => state.to_owned(),
         };
         format!("{}{subject}: {state}", paint.faint(&format!("{:<13}", "canary")))
     };
-    all.iter().filter(is_told).map(line).collect()
+    all.iter().filter(is_listed).map(line).collect()
 }

@@ -1,4 +1,4 @@
-//! `tribune up`: the daemon, from its settings to its last word.
+//! `tribune up`: starts the daemon and waits for the signal to stop.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,60 +7,58 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tribune_config::Config;
-use tribune_daemon::daemon::{Daemon, StartError, Whereabouts};
-use tribune_daemon::{memory, telemetry, threads};
-use tribune_governance::turn::Recovered;
-use tribune_storage::clock::SystemClock;
-use tribune_storage::home::{Home, HomeError};
-use tribune_storage::store::StoreError;
+use tribune_host::config::Config;
+use tribune_host::daemon::{Daemon, StartError, Whereabouts};
+use tribune_host::governed::Recovered;
+use tribune_host::home::HomeError;
+use tribune_host::{Home, StoreError, SystemClock, memory, telemetry, threads};
 
-use crate::args::default_home;
-use crate::error::{CliError, Outcome};
-use crate::output::{Output, Paint};
+use crate::error::{CliError, CommandOutcome};
+use crate::hints::next_command;
+use crate::output::{Output, Paint, count};
 use crate::version::VERSION;
-use crate::{daemon, detach, greeting, init};
+use crate::{daemon, detach, init, startup_summary};
 
-/// How long files may take to be closed.
-const CLOSING: Duration = Duration::from_secs(5);
+/// How long closing files may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Start the daemon of this home.
 ///
-/// It runs until SIGTERM or Ctrl-C; then it takes no new work and waits for running turns as long as
-/// gateway.drainSeconds says. A second signal ends them. Settings are in config.json5 in the home; `tribune init` writes
-/// one with every setting explained.
+/// It runs until SIGTERM or Ctrl-C. Then it accepts no new work and waits for running turns, at most
+/// gateway.drainSeconds; a second signal ends them at once. Settings are in config.json5 in the home; `tribune init`
+/// writes one that explains every setting.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  tribune up\n  tribune up --detach\n  tribune up --port 0 --home /tmp/trial    any free port, a home of its own"
+    after_help = "Examples:\n  tribune up\n  tribune up --detach\n  tribune up --port 0 --home /tmp/trial    any free port, a separate home"
 )]
 pub(crate) struct Up {
-    /// Listen on this port instead of the one in gateway.address; 0 takes any that is free.
+    /// Listen on this port instead of the one in gateway.address; 0 picks a free port.
     #[arg(long)]
     pub(crate) port: Option<u16>,
-    /// Start it in the background, and return when it is ready.
+    /// Start the daemon in the background, and return when it is ready.
     #[arg(long)]
     detach: bool,
-    /// This process is the one in the background.
+    /// Marks the background process itself.
     #[arg(long, hide = true, conflicts_with = "detach")]
     detached: bool,
 }
 
-/// What is said of a daemon that has started.
+/// What is printed about a daemon that has started.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartupReport {
     pub(crate) home: Home,
     pub(crate) whereabouts: Whereabouts,
     pub(crate) token: PathBuf,
     pub(crate) recovered: Recovered,
-    /// Providers and models, and which agent uses what: `provider.list`.
-    pub(crate) survey: Value,
+    /// Providers, models and the model of each agent, as `provider.list` answers.
+    pub(crate) inventory: Value,
     /// How to stop it.
     pub(crate) stop: String,
 }
 
-pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     if up.detached {
-        // The terminal may go, this process stays. Fails only for one that leads a session already.
+        // A new session, so that this process survives its terminal. Fails only if it already leads one.
         let _ = rustix::process::setsid();
     }
     let home = &Home::at(init::absolute(home)?);
@@ -73,8 +71,8 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, 
     }
     home.prepare()?;
     if let Some(mode) = home.close_to_others()? {
-        output.aside(&format!(
-            "{} had mode {mode:04o}, so others could look into it: it is for its owner alone now",
+        output.notice(&format!(
+            "{} had mode {mode:04o}, so other users could read it; now only its owner can",
             home.root().display()
         ));
     }
@@ -87,7 +85,7 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, 
     raise_descriptor_limit();
     telemetry::start(home.root(), &config.log).map_err(CliError::file(home.root().join("logs/gateway")))?;
     telemetry::hush_panics();
-    init::furnish(home)?;
+    init::create_missing_files(home)?;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads::workers())
@@ -95,17 +93,17 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<Outcome, 
         .build()
         .map_err(CliError::System)?;
     let served = runtime.block_on(serve(home, &config, output));
-    // What has not ended by now had its time, but for the threads that close files: the process must not end under them.
-    runtime.shutdown_timeout(CLOSING);
+    // Work that still runs had its time. Only threads that close files get more, so that the process does not end under them.
+    runtime.shutdown_timeout(CLOSE_TIMEOUT);
     served
 }
 
-async fn serve(home: &Home, config: &Config, output: &mut Output) -> Result<Outcome, CliError> {
-    // Before the start, so that a signal during it is not lost.
+async fn serve(home: &Home, config: &Config, output: &mut Output) -> Result<CommandOutcome, CliError> {
+    // Registered before the start, so that a signal during it is not lost.
     let mut stop = StopSignals::new().map_err(CliError::System)?;
     let started = Daemon::start(home, config, Arc::new(SystemClock)).await;
-    let daemon = started.map_err(|error| explain(error, home))?;
-    let started = Started {
+    let daemon = started.map_err(|error| name_running_daemon(error, home))?;
+    let report = StartupReport {
         home: home.clone(),
         whereabouts: Whereabouts {
             pid: std::process::id(),
@@ -115,31 +113,31 @@ async fn serve(home: &Home, config: &Config, output: &mut Output) -> Result<Outc
         },
         token: daemon.token_path().to_owned(),
         recovered: daemon.recovered().clone(),
-        // INVARIANT: names, numbers and texts are JSON.
-        survey: serde_json::to_value(daemon.survey().await).unwrap_or_default(),
+        // INVARIANT: it holds only names, numbers and texts, which serialize to JSON.
+        inventory: serde_json::to_value(daemon.survey().await).unwrap_or_default(),
         stop: "Ctrl-C".to_owned(),
     };
-    // A daemon whose greeting cannot be written serves all the same.
-    let _ = started.tell(output);
+    // A report that cannot be printed does not stop the daemon.
+    let _ = report.print(output);
     memory::let_go_of_code();
 
     stop.next().await;
     let seconds = config.gateway.drain.as_secs();
-    output.aside(&format!(
+    output.notice(&format!(
         "stopping: waiting up to {seconds} s for running turns; press Ctrl-C again to end them now"
     ));
     let drained = daemon.stop(stop.next()).await;
     let turns = count(drained.cancelled as u64, "turn was", "turns were");
-    output.aside(&match (drained.cancelled, drained.abandoned) {
+    output.notice(&match (drained.cancelled, drained.abandoned) {
         (0, false) => "stopped".to_owned(),
         (_, false) => format!("stopped; {turns} ended early"),
         (_, true) => format!("stopped; {turns} cut off and will be marked interrupted at the next start"),
     });
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-/// A home that is taken was taken by a daemon, most likely; then there is more to say.
-fn explain(error: StartError, home: &Home) -> CliError {
+/// If the home is held by a running daemon, the error names that daemon.
+fn name_running_daemon(error: StartError, home: &Home) -> CliError {
     match (error, daemon::is_running(home)) {
         (StartError::Store(StoreError::Home(HomeError::Held { .. })), Some(other)) => {
             CliError::AlreadyRunning { home: home.root().to_owned(), pid: other.pid, address: other.address }
@@ -148,7 +146,7 @@ fn explain(error: StartError, home: &Home) -> CliError {
     }
 }
 
-/// What asks the daemon to stop.
+/// The signals that stop the daemon.
 #[derive(Debug)]
 struct StopSignals {
     terminate: Signal,
@@ -168,42 +166,28 @@ impl StopSignals {
     }
 }
 
-/// Each connection is a descriptor; the soft limit is meant for programs that cannot count beyond 1024.
+/// Raises the soft limit of descriptors to the hard one, because each connection takes one. The soft limit only
+/// protects programs that use `select`, which cannot count beyond 1024.
 fn raise_descriptor_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
-        // The lower limit does for a start; `tribune doctor` tells.
+        // The lower limit is enough to start; `tribune doctor` reports it.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
 }
 
-/// `tribune WORDS`, with the home where it is not the usual one.
-pub(crate) fn next_command(home: &Home, words: &str) -> String {
-    if default_home().is_some_and(|usual| usual == home.root()) {
-        return format!("tribune {words}");
-    }
-    let path = home.root().display().to_string();
-    let plain = |c: char| c.is_alphanumeric() || "/._-+@%,:".contains(c);
-    let path = if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) };
-    format!("tribune {words} --home {path}")
-}
-
-pub(crate) fn count(number: u64, one: &str, several: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { several })
-}
-
-impl Started {
-    /// Says where the daemon is, what it has and what to do next.
-    pub(crate) fn tell(&self, output: &mut Output) -> std::io::Result<()> {
+impl StartupReport {
+    /// Prints the daemon's address, its agents and the next commands.
+    pub(crate) fn print(&self, output: &mut Output) -> std::io::Result<()> {
         let value = json!({
             "version": self.whereabouts.version,
             "pid": self.whereabouts.pid,
             "address": self.whereabouts.address,
             "home": self.home.root(),
             "token_file": self.token,
-            "agents": self.survey["agents"],
-            "default_model": self.survey["default_model"],
-            "rehearsal_agents": greeting::rehearsing(&self.survey),
+            "agents": self.inventory["agents"],
+            "default_model": self.inventory["default_model"],
+            "rehearsal_agents": startup_summary::rehearsing(&self.inventory),
             "recovered_turns": self.recovered.turns,
             "recovered_calls": self.recovered.calls,
             "recovered_forgets": self.recovered.forgets,
@@ -218,25 +202,25 @@ impl Started {
             format!("home {}", self.home.root().display()),
             format!("token in {}", self.token.display()),
         ];
-        let minds = greeting::minds(&self.survey, &self.home, paint);
-        if !minds.is_empty() {
+        let model_lines = startup_summary::model_lines(&self.inventory, &self.home, paint);
+        if !model_lines.is_empty() {
             lines.push(String::new());
-            lines.extend(minds);
+            lines.extend(model_lines);
         }
-        if let Some(said) = recovered(&self.recovered) {
-            lines.extend([String::new(), paint.unsure(&said)]);
+        if let Some(text) = recovered_text(&self.recovered) {
+            lines.extend([String::new(), paint.unsure(&text)]);
         }
         lines.extend([String::new(), "next:".to_owned()]);
         lines.extend(["chat", "status"].map(|words| format!("  {}", next_command(&self.home, words))));
-        // It has a home of its own.
+        // The demo makes its own home.
         lines.push("  tribune demo".to_owned());
         lines.push(paint.faint(&format!("stop with {}", self.stop)));
         lines.join("\n")
     }
 }
 
-/// What an earlier daemon left unfinished.
-pub(crate) fn recovered(found: &Recovered) -> Option<String> {
+/// What the previous daemon left unfinished, and what was done about it.
+pub(crate) fn recovered_text(found: &Recovered) -> Option<String> {
     let Recovered { turns, calls, forgets } = *found;
     let interrupted = (turns + calls > 0).then(|| {
         format!(
@@ -246,13 +230,13 @@ pub(crate) fn recovered(found: &Recovered) -> Option<String> {
         )
     });
     let forgotten = (forgets > 0)
-        .then(|| format!("{} forgotten as was asked", count(forgets, "session was", "sessions were")));
+        .then(|| format!("{} forgotten as requested", count(forgets, "session was", "sessions were")));
     let done: Vec<String> = interrupted.into_iter().chain(forgotten).collect();
-    (!done.is_empty()).then(|| format!("an earlier daemon was cut short: {}", done.join(", ")))
+    (!done.is_empty()).then(|| format!("the previous daemon did not stop cleanly: {}", done.join(", ")))
 }
 
-/// The same, from `daemon.status`.
-pub(crate) fn recovered_of(status: &Value) -> Recovered {
+/// Reads the counts from `daemon.status`.
+pub(crate) fn recovered_from_status(status: &Value) -> Recovered {
     Recovered {
         turns: number(status, "recovered_turns"),
         calls: number(status, "recovered_calls"),
@@ -260,7 +244,7 @@ pub(crate) fn recovered_of(status: &Value) -> Recovered {
     }
 }
 
-/// The part of `daemon.status` that is told at the start.
+/// A count of `daemon.status`.
 pub(crate) fn number(status: &Value, name: &str) -> u64 {
     status[name].as_u64().unwrap_or(0)
 }

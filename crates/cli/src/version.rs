@@ -1,17 +1,17 @@
 //! `tribune version`.
 
 use serde_json::json;
-use tribune_storage::store;
+use tribune_host::store;
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::Output;
 
-/// This program's.
+/// The version of this program.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-pub(crate) fn run(output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(output: &mut Output) -> Result<CommandOutcome, CliError> {
     let built_in = store::versions();
     let value = json!({ "version": VERSION, "sqlite": built_in.sqlite, "sqlcipher": built_in.cipher });
     output.result(|_| format!("tribune {VERSION}"), &value)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

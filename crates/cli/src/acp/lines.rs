@@ -1,27 +1,27 @@
-//! Lines of standard input, within bounds. Of one that is too long only its outline is kept, so that whoever waits for an answer
-//! gets one.
+//! Reads bounded lines from standard input. A line that is too long is dropped but for its outline, so that the request
+//! in it can be answered with an error.
 
 use std::io::BufRead;
 
 use serde_json::Value;
 
-/// Bytes of an outline: of a message's own members, without what is in them.
+/// Bytes of an outline: the top-level members of a message without their contents.
 const MAX_OUTLINE: usize = 4 << 10;
 
 /// A line that is not empty.
 #[derive(Debug, PartialEq)]
-pub(super) enum Line {
+pub(super) enum InputLine {
     Whole(String),
-    /// More than `most` bytes, which are gone.
+    /// A line of more than `most` bytes, which are dropped.
     TooLong {
-        /// The id of the request that it was.
+        /// The id of the request in it.
         id: Option<Value>,
         most: usize,
     },
 }
 
-/// The next line, or none at the end.
-pub(super) fn next(input: &mut impl BufRead, most: usize) -> std::io::Result<Option<Line>> {
+/// Reads the next line that is not empty; `None` at the end.
+pub(super) fn read_line(input: &mut impl BufRead, most: usize) -> std::io::Result<Option<InputLine>> {
     loop {
         let mut line = Vec::new();
         let mut outline = None;
@@ -48,25 +48,25 @@ pub(super) fn next(input: &mut impl BufRead, most: usize) -> std::io::Result<Opt
             }
         };
         if let Some(outline) = outline {
-            return Ok(Some(Line::TooLong { id: request_id(&outline.text), most }));
+            return Ok(Some(InputLine::TooLong { id: request_id(&outline.text), most }));
         }
         let line = String::from_utf8_lossy(&line).trim().to_owned();
         match (line.is_empty(), is_over) {
-            (false, _) => return Ok(Some(Line::Whole(line))),
+            (false, _) => return Ok(Some(InputLine::Whole(line))),
             (true, true) => return Ok(None),
             (true, false) => {}
         }
     }
 }
 
-/// The id of a request; none if the message is none, or none that could be read.
+/// The id of a request; `None` if the message is no request or cannot be read.
 pub(super) fn request_id(message: &[u8]) -> Option<Value> {
     let mut message: Value = serde_json::from_slice(message).ok()?;
     let id = message["id"].take();
     (message["method"].is_string() && (id.is_string() || id.is_number())).then_some(id)
 }
 
-/// A message as it comes, with `null` in place of every list and object in it.
+/// A message with `null` in place of every nested list and object.
 #[derive(Debug, Default)]
 struct Outline {
     text: Vec<u8>,
@@ -115,7 +115,7 @@ impl Outline {
         }
     }
 
-    /// An outline that is too long itself is none.
+    /// Drops bytes beyond the bound; the outline then no longer parses.
     fn keep(&mut self, bytes: &[u8]) {
         if self.text.len() < MAX_OUTLINE {
             self.text.extend_from_slice(bytes);
@@ -131,13 +131,13 @@ mod tests {
 
     use super::*;
 
-    fn all(text: &str, most: usize, at_once: usize) -> Vec<Line> {
+    fn all(text: &str, most: usize, at_once: usize) -> Vec<InputLine> {
         let mut input = BufReader::with_capacity(at_once, text.as_bytes());
-        std::iter::from_fn(|| next(&mut input, most).unwrap()).collect()
+        std::iter::from_fn(|| read_line(&mut input, most).unwrap()).collect()
     }
 
     #[test]
-    fn lines_come_whole_or_as_the_id_that_waits_for_an_answer() {
+    fn long_lines_are_reduced_to_their_request_id() {
         let long = "x".repeat(200);
         let request = |id: Value| json!({ "jsonrpc": "2.0", "id": id, "method": "m", "params": { "a": [long, { "id": 9 }] } });
         let behind =
@@ -148,8 +148,8 @@ mod tests {
             request(json!(3)),
             request(json!("a"))
         );
-        let too_long = |id: Option<Value>| Line::TooLong { id, most: 100 };
-        let whole = |text: &str| Line::Whole(text.to_owned());
+        let too_long = |id: Option<Value>| InputLine::TooLong { id, most: 100 };
+        let whole = |text: &str| InputLine::Whole(text.to_owned());
         let expected = [
             whole("short"),
             too_long(Some(json!(3))),
@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn an_outline_is_bounded() {
+    fn outline_is_bounded() {
         let text = format!(r#"{{"id":1,"method":"{}"}}"#, "m".repeat(1 << 20));
-        assert_eq!(all(&text, 100, 4096), [Line::TooLong { id: None, most: 100 }]);
+        assert_eq!(all(&text, 100, 4096), [InputLine::TooLong { id: None, most: 100 }]);
         let deep = format!(r#"{{"id":1,"method":"m","params":{}"#, "[".repeat(1 << 20));
         assert_eq!(
             all(&deep, 100, 4096),
-            [Line::TooLong { id: None, most: 100 }],
-            "a message without an end is none"
+            [InputLine::TooLong { id: None, most: 100 }],
+            "a message without an end has no id"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! One call that waits, as a person sees it: exactly what would run, and why someone is asked. Everything an agent had a
-//! hand in is cleaned before it is shown.
+//! Prints one waiting call for the person who decides: exactly what would run, and why a person is asked. Text that an
+//! agent influenced is made safe for the terminal.
 
 use std::fs;
 use std::io::Read as _;
@@ -7,20 +7,19 @@ use std::path::Path;
 
 use serde_json::Value;
 use tribune_constitution::{LAND, SPEND};
-use tribune_storage::home::Home;
+use tribune_host::Home;
 
-use crate::output::{Paint, clean, clean_exact, sorted};
-use crate::sessions::cell;
+use crate::output::{Paint, cell, clean, clean_exact, sorted};
 use crate::times;
 
-/// Lines of a text that are shown, and characters of each line. What is left out is counted.
+/// Lines of a text and characters of a line that are shown. The card says how much is left out.
 const MAX_LINES: usize = 40;
 const MAX_COLUMNS: usize = 400;
 
-/// Bytes of a file that a new text is compared with.
+/// Largest file that is compared with its new content.
 const MAX_COMPARED: u64 = 1 << 20;
 
-/// What a call is about, on one line: the command, the path, the address, the recipient.
+/// The subject of a call on one line: the command, the path, the address, the recipient.
 pub(crate) fn what(approval: &Value) -> String {
     let action = &approval["action"];
     let input = &action["input"];
@@ -32,12 +31,8 @@ pub(crate) fn what(approval: &Value) -> String {
     }
     if approval["tool"] == LAND {
         let traps = input["traps"].as_array().map_or(0, Vec::len);
-        let obeyed = if traps > 0 {
-            format!(", {traps} of them obeyed by programs of this machine")
-        } else {
-            String::new()
-        };
-        return format!("{} changes to {}{obeyed}", input["changes"], cell(&input["folder"]));
+        let autorun = if traps > 0 { format!(", {traps} of them autorun files") } else { String::new() };
+        return format!("{} changes to {}{autorun}", input["changes"], cell(&input["folder"]));
     }
     let named = ["command", "path", "url", "host", "to", "recipient", "query", "name"];
     match named.iter().find_map(|name| input[name].as_str()) {
@@ -46,7 +41,7 @@ pub(crate) fn what(approval: &Value) -> String {
     }
 }
 
-/// By how much which limits would be raised, in words.
+/// The limits that would be raised, and by how much.
 pub(crate) fn raises(input: &Value) -> Vec<String> {
     let one = |one: &Value| {
         let tokens = one["tokens"].as_u64().map(|tokens| format!("{tokens} tokens"));
@@ -62,7 +57,7 @@ pub(crate) fn raises(input: &Value) -> Vec<String> {
     input["raise"].as_array().into_iter().flatten().map(one).collect()
 }
 
-/// What the session has taken in, in words.
+/// The taint labels of a session, in words.
 pub(crate) fn context(trust: &str, private: bool) -> String {
     let trust = match trust {
         "owner" => "only its owner's words",
@@ -74,12 +69,12 @@ pub(crate) fn context(trust: &str, private: bool) -> String {
     format!("{trust}, {private}")
 }
 
-/// The card. With a home, a file that would be written is compared with the one that is there.
+/// The card. With a home, new file content is shown as a diff against the current file.
 pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> String {
     let word = |name: &str| approval[name].as_str().unwrap_or_default();
-    let mut card = Card { paint, lines: Vec::new() };
+    let mut card = CardText { paint, lines: Vec::new() };
     let state = match word("state") {
-        "pending" => format!("expires in {}", times::until(word("expires_at"))),
+        "pending" => format!("expires in {}", times::time_left(word("expires_at"))),
         _ => decided(approval),
     };
     let head =
@@ -87,14 +82,14 @@ pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> Strin
     card.lines.push(format!(
         "{}  {}",
         paint.good(&head),
-        paint.faint(&format!("{} old, {state}", times::since(word("created_at"))))
+        paint.faint(&format!("{} old, {state}", times::age(word("created_at"))))
     ));
     card.action(approval, home);
     if let Some(words) = approval["text"].as_str() {
-        card.block("went as", words);
+        card.block("sent as", words);
     }
     if let Some(word) = approval["came_of_it"].as_str() {
-        card.field("came of it", &clean(word));
+        card.field("result", &clean(word));
     }
     match approval["action"]["input"]["why"].as_str().filter(|_| word("tool") == SPEND) {
         Some(why) => card.field("why", &clean(why)),
@@ -110,7 +105,7 @@ pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> Strin
     if let Some(before) = approval["instead_of"].as_str() {
         let changed = list(&approval["changed"]);
         card.field(
-            "came back",
+            "again",
             &paint.unsure(&format!("{} was allowed, but since then changed: {changed}", clean(before))),
         );
         if let Some(diff) = approval["diff"].as_str() {
@@ -133,13 +128,13 @@ pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> Strin
         card.field(if n == 0 { "patterns" } else { "" }, &format!("{pattern}{}", paint.faint(&past)));
     }
     if let Some(words) = approval["draft"].as_str().filter(|_| word("state") == "pending") {
-        card.field("draft", &format!("you may change `{}` first: allow --edit", clean(words)));
+        card.field("draft", &format!("you may edit `{}` first: allow --edit", clean(words)));
     }
     card.field("digest", &cell(&approval["digest"]));
     card.lines.join("\n")
 }
 
-/// One thing that the session took in: when, what, and what it has been since.
+/// One step of the label history: when the session read what, who wrote it, and the labels since then.
 fn trail_step(step: &Value) -> String {
     let word = |name: &str| clean(step[name].as_str().unwrap_or_default());
     let at = word("at");
@@ -150,7 +145,7 @@ fn trail_step(step: &Value) -> String {
     format!("{} at {at} UTC{written}; since then: {since}", word("what"))
 }
 
-/// What a pattern would have covered of what was asked before.
+/// How many earlier requests a pattern would have covered.
 fn past(past: &Value) -> String {
     let count = |name: &str| past[name].as_u64().unwrap_or(0);
     match (count("asked"), count("denied")) {
@@ -176,23 +171,21 @@ fn list(value: &Value) -> String {
     words.join(", ")
 }
 
-struct Card {
+struct CardText {
     paint: Paint,
     lines: Vec<String>,
 }
 
-impl Card {
+impl CardText {
     fn field(&mut self, name: &str, value: &str) {
         self.lines.push(format!("{} {value}", self.paint.faint(&format!("{name:<9}"))));
     }
 
-    /// Everything of the action that decides what happens.
+    /// Every part of the action that affects what happens.
     fn action(&mut self, approval: &Value, home: Option<&Home>) {
         let action = &approval["action"];
         if action.is_null() {
-            let gone = self
-                .paint
-                .unsure("what was asked has been forgotten: it can only be allowed once, or denied");
+            let gone = self.paint.unsure("the request was forgotten: it can only be allowed once, or denied");
             return self.field("action", &gone);
         }
         let input = &action["input"];
@@ -207,7 +200,7 @@ impl Card {
         for (name, value) in sorted(input).as_object().into_iter().flatten() {
             match (name.as_str(), value) {
                 ("old" | "new", _) if old.is_some() && new.is_some() => {}
-                // Whoever allows a command must have seen all of it.
+                // A command is never shortened: the person who allows it must have seen all of it.
                 ("command", Value::String(command)) => self.whole("command", command),
                 ("content", Value::String(content)) if path.is_some() => {
                     let before = home.zip(path).and_then(|(home, path)| current(home, approval, path));
@@ -239,14 +232,14 @@ impl Card {
         }
     }
 
-    /// A text of any length.
+    /// A text without a length limit.
     fn whole(&mut self, name: &str, text: &str) {
         for (n, line) in clean_exact(text).lines().enumerate() {
             self.field(if n == 0 { name } else { "" }, line);
         }
     }
 
-    /// A text: on the line if it is one, or else below.
+    /// A text: on the same line if it fits, otherwise below.
     fn block(&mut self, name: &str, text: &str) {
         match text.contains('\n') || text.chars().count() > MAX_COLUMNS {
             false => self.field(name, &clean_exact(text)),
@@ -258,7 +251,7 @@ impl Card {
         }
     }
 
-    /// What stands there now and what would stand there, without what both have.
+    /// The removed and the added lines, without the common start and end.
     fn diff(&mut self, name: &str, before: &str, after: &str) {
         let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
         let head = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
@@ -288,10 +281,7 @@ impl Card {
     fn bounded(&mut self, lines: impl Iterator<Item = String>, all: usize) {
         self.lines.extend(lines.take(MAX_LINES));
         if all > MAX_LINES {
-            let more = format!(
-                "    … and {} lines more, which are in: tribune approvals show --json",
-                all - MAX_LINES
-            );
+            let more = format!("    … and {} lines more, in: tribune approvals show --json", all - MAX_LINES);
             self.lines.push(self.paint.unsure(&more));
         }
     }
@@ -301,7 +291,7 @@ fn lines(count: usize) -> String {
     if count == 1 { "1 line".to_owned() } else { format!("{count} lines") }
 }
 
-/// A line, cut if it must be; the cut is told.
+/// A line, cut at the bound with a note.
 fn cut(line: &str) -> String {
     let shown: String = line.chars().take(MAX_COLUMNS).collect();
     let rest = line.chars().count().saturating_sub(MAX_COLUMNS);
@@ -309,7 +299,7 @@ fn cut(line: &str) -> String {
     format!("{}{more}", clean_exact(&shown))
 }
 
-/// The file in the agent's workspace that would be replaced, if it is a text that can be compared.
+/// The file in the agent's workspace that would be replaced, if it is small enough and UTF-8.
 fn current(home: &Home, approval: &Value, path: &str) -> Option<String> {
     let agent: tribune_agents::AgentId = approval["agent_id"].as_str()?.parse().ok()?;
     let workspace = home.root().join("agents").join(agent.as_str()).join("workspace").canonicalize().ok()?;
@@ -343,25 +333,25 @@ mod tests {
     }
 
     #[test]
-    fn a_card_says_exactly_what_would_run_and_why_it_is_asked() {
+    fn card_shows_exactly_what_would_run_and_why() {
         let text = card(json!({ "command": "git push\u{202e}\u{200b} --force" }));
-        for said in [
+        for line in [
             "command   git push\\u{202e}\\u{200b} --force",
             "why       it can \\u{1b}[2Jnot be taken back",
             "rules     effect.side_effect",
             "context   untrusted, has read private data",
-            "came back 9z9z9z9z was allowed, but since then changed: file deploy.sh\n  @@ -1 +1 @@\n  -make\n  +curl \\u{1b}[2J\n",
+            "again     9z9z9z9z was allowed, but since then changed: file deploy.sh\n  @@ -1 +1 @@\n  -make\n  +curl \\u{1b}[2J\n",
             "needs     2 people; agreed: ada",
             "patterns  git push",
             "folder    .",
             "files     deploy.sh b3:11",
         ] {
-            assert!(text.contains(said), "{said}\n{text}");
+            assert!(text.contains(line), "{line}\n{text}");
         }
     }
 
     #[test]
-    fn a_budget_that_is_to_be_raised_is_told_in_words() {
+    fn budget_increase_is_described_in_words() {
         let approval = json!({
             "id": "0a1b2c3d", "state": "pending", "tool": "spend", "agent_id": "main", "reason": "a side effect",
             "rules": ["effect.side_effect"], "trust": "owner", "created_at": "", "expires_at": "",
@@ -384,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_bounded_and_changes_are_shown_as_such() {
+    fn long_texts_are_bounded_and_edits_are_shown_as_diffs() {
         let text = card(json!({ "path": "a", "content": "line\n".repeat(1_000) }));
         assert!(text.contains("… and 960 lines more") && text.lines().count() < 80, "{text}");
         let text = card(json!({ "path": "a", "old": "one\ntwo\nthree", "new": "one\n2\nthree" }));

@@ -1,4 +1,4 @@
-//! The words of a draft, changed by whoever allows it: from a file, or in an editor.
+//! Replaces the text of a call that is allowed: from a file, or edited in an editor.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::error::CliError;
 
-/// Bytes of a text that is read: as many as a call may have.
+/// Largest text: the same bound as for a call.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The words from a file; `-` is the standard input.
+/// Reads the text from a file; `-` is standard input.
 pub(super) fn from_file(path: &Path) -> Result<String, CliError> {
     let mut text = String::new();
     let read = match path.to_str() {
@@ -28,27 +28,29 @@ pub(super) fn from_file(path: &Path) -> Result<String, CliError> {
     Ok(text)
 }
 
-/// The words as they come out of an editor. None if they came out as they were.
+/// Lets the user edit the text in an editor. Returns `None` if it is unchanged.
 #[expect(clippy::disallowed_methods, reason = "a person's editor, started for that person")]
 pub(super) fn edited(approval: &Value) -> Result<Option<String>, CliError> {
     let Some(words) = approval["draft"].as_str().and_then(|name| approval["action"]["input"][name].as_str())
     else {
         let what = match approval["needs"].as_u64() {
-            Some(2..) => "several people must agree to the same words: deny it, and say what to change",
-            _ => "this call has no words that can be changed: allow it as it is, or deny it",
+            Some(2..) => "several people must agree to the same text: deny the call, and say what to change",
+            _ => "this call has no text that can be edited: allow it as it is, or deny it",
         };
         return Err(CliError::Input(what.to_owned()));
     };
-    let mut file = Private::new()?;
+    let mut file = PrivateFile::new()?;
     file.write(words)?;
     let editor =
         std::env::var("VISUAL").or_else(|_| std::env::var("EDITOR")).unwrap_or_else(|_| "vi".to_owned());
-    // As everyone runs it: the variable may hold options.
+    // Run through a shell, because the variable may hold options.
     let status =
         Command::new("sh").arg("-c").arg(format!("{editor} \"$1\"")).arg(&editor).arg(&file.path).status();
     match status {
         Ok(status) if status.success() => {}
-        Ok(_) => return Err(CliError::Input(format!("`{editor}` did not end well: nothing was decided"))),
+        Ok(_) => {
+            return Err(CliError::Input(format!("`{editor}` failed, so nothing was decided: try again")));
+        }
         Err(error) => {
             let what = format!("`{editor}` cannot be started ({error}): set EDITOR, or use --text-file");
             return Err(CliError::Input(what));
@@ -58,13 +60,13 @@ pub(super) fn edited(approval: &Value) -> Result<Option<String>, CliError> {
     Ok((text != words).then_some(text))
 }
 
-/// A file for its owner alone, that goes away.
-struct Private {
+/// A temporary file that only its owner can read, removed on drop.
+struct PrivateFile {
     path: std::path::PathBuf,
     file: std::fs::File,
 }
 
-impl Private {
+impl PrivateFile {
     fn new() -> Result<Self, CliError> {
         use std::os::unix::fs::OpenOptionsExt as _;
         let name = format!(
@@ -83,9 +85,9 @@ impl Private {
     }
 }
 
-impl Drop for Private {
+impl Drop for PrivateFile {
     fn drop(&mut self) {
-        // What cannot be removed is in the folder for such files, and for its owner alone.
+        // A file that cannot be removed stays in the temporary folder, readable only by its owner.
         let _ = std::fs::remove_file(&self.path);
     }
 }

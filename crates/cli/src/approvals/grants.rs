@@ -5,8 +5,7 @@ use tribune_client::Client;
 
 use super::{MIN_PREFIX, card};
 use crate::error::CliError;
-use crate::output::{Output, Paint, clean, table};
-use crate::sessions::cell;
+use crate::output::{Output, Paint, cell, clean, table};
 use crate::times;
 
 pub(super) async fn list(client: &mut Client, output: &mut Output) -> Result<(), CliError> {
@@ -21,7 +20,10 @@ pub(super) async fn revoke(client: &mut Client, typed: &str, output: &mut Output
     let id = pick(&typed.to_ascii_lowercase(), &ids)?;
     let left = client.call("grant.revoke", &json!({ "id": id })).await?;
     let value = json!({ "revoked": id, "grants": left["grants"] });
-    output.result(|_| format!("{} is revoked: what it covered is asked again", clean(&id)), &value)?;
+    output.result(
+        |_| format!("{} is revoked: the calls that it covered are asked about again", clean(&id)),
+        &value,
+    )?;
     Ok(())
 }
 
@@ -29,15 +31,16 @@ fn pick(typed: &str, ids: &[&str]) -> Result<String, CliError> {
     let found: Vec<&str> = ids.iter().copied().filter(|id| id.starts_with(typed)).collect();
     match found.as_slice() {
         _ if typed.len() < MIN_PREFIX => Err(CliError::Input(format!(
-            "`{typed}` is too short: type at least {MIN_PREFIX} letters of the grant's id"
+            "`{typed}` is too short: type at least {MIN_PREFIX} characters of the grant's id"
         ))),
         [] => Err(CliError::Input(format!(
-            "no grant begins with `{typed}`: `tribune approvals grants` lists those in force"
+            "no grant has an id that begins with `{typed}`: list the grants with `tribune approvals grants`"
         ))),
         [one] => Ok((*one).to_owned()),
-        several => {
-            Err(CliError::Input(format!("several grants begin with `{typed}`: {}", several.join(", "))))
-        }
+        several => Err(CliError::Input(format!(
+            "several grants have ids that begin with `{typed}`: {}",
+            several.join(", ")
+        ))),
     }
 }
 
@@ -50,7 +53,7 @@ fn text(grants: &Value, paint: Paint) -> String {
         let scope =
             if grant["session"].is_null() { "any session".to_owned() } else { cell(&grant["session"]) };
         let until = match grant["until"].as_str() {
-            Some(until) => format!("{} left", times::until(until)),
+            Some(until) => format!("{} left", times::time_left(until)),
             None if grant["session"].is_null() => "you revoke it".to_owned(),
             None => "the session is closed".to_owned(),
         };

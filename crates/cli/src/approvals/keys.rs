@@ -1,6 +1,6 @@
-//! What a terminal sends, as keys.
+//! Decodes terminal input into keys.
 
-/// A key that means something on the screen.
+/// A key that the screen knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Char(char),
@@ -10,11 +10,10 @@ pub(super) enum Key {
     /// Escape, or Backspace.
     Back,
     /// Ctrl-C, Ctrl-D, or the end of the input.
-    Leave,
+    Quit,
 }
 
-/// The keys in what was read at once. Sequences that mean nothing here are skipped whole, so that none of their letters
-/// is taken for a decision.
+/// Decodes one read. Unknown escape sequences are skipped whole, so that none of their letters counts as a decision.
 pub(super) fn keys(bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut rest = bytes;
@@ -37,7 +36,7 @@ pub(super) fn keys(bytes: &[u8]) -> Vec<Key> {
             },
             b'\r' | b'\n' => keys.push(Key::Enter),
             0x08 | 0x7f => keys.push(Key::Back),
-            0x03 | 0x04 => keys.push(Key::Leave),
+            0x03 | 0x04 => keys.push(Key::Quit),
             byte if byte.is_ascii_graphic() => keys.push(Key::Char(char::from(byte))),
             _ => {}
         }
@@ -50,8 +49,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_keys_that_were_pressed_are_heard() {
-        assert_eq!(keys(b"jA\r\x03"), [Key::Char('j'), Key::Char('A'), Key::Enter, Key::Leave]);
+    fn escape_sequences_are_not_read_as_letters() {
+        assert_eq!(keys(b"jA\r\x03"), [Key::Char('j'), Key::Char('A'), Key::Enter, Key::Quit]);
         assert_eq!(keys(b"\x1b[A\x1bOB\x1b"), [Key::Up, Key::Down, Key::Back]);
         // The letters of other sequences are no decisions: a page key, a mouse, Alt-a, a paste.
         assert_eq!(keys(b"\x1b[5~\x1b[1;5D\x1ba\x1b[200~"), []);

@@ -1,12 +1,12 @@
-//! `tribune approvals`: calls that wait for a person, what to do about them, and what was granted. [`card`] is how one
-//! call is shown, [`watch`] the live screen.
+//! `tribune approvals`: lists and decides the calls that wait for a person, and manages grants. [`card`] prints one
+//! call, [`watch`] is the live screen.
 
 pub(crate) mod card;
 mod draft;
 mod grants;
 mod keys;
+mod raw_terminal;
 mod screen;
-mod terminal;
 mod watch;
 
 use std::path::PathBuf;
@@ -14,133 +14,133 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tribune_client::Client;
+use tribune_host::{Clock as _, Home, SystemClock};
 use tribune_ledger::Timestamp;
-use tribune_storage::clock::{Clock as _, SystemClock};
-use tribune_storage::home::Home;
 
-use crate::door::Door;
-use crate::error::{CliError, Outcome};
-use crate::output::{Output, Paint, clean, excerpt, table};
-use crate::sessions::cell;
+use crate::approver_connection::ApproverConnection;
+use crate::error::{CliError, CommandOutcome};
+use crate::output::{Output, Paint, cell, clean, excerpt, table};
 use crate::{daemon, times};
 
-/// Approvals asked for at once; the daemon gives no more.
+/// Approvals of one page, which is the daemon's limit.
 const PAGE: usize = 1_000;
 
-/// Rows whose exact action is looked up for a list.
+/// Rows of a list for which the action is fetched.
 const MAX_SHOWN: usize = 200;
 
-/// Characters of an action on one line.
+/// Characters of an action in a table.
 const WHAT_CHARS: usize = 60;
 
-/// Letters of an id that a call is named by at least.
+/// The shortest accepted prefix of an id.
 const MIN_PREFIX: usize = 2;
 
-/// Letters of a whole id.
+/// Characters of a full id.
 const ID_CHARS: usize = 8;
 
 #[derive(Debug, Args)]
-pub(crate) struct Approvals {
+pub(crate) struct ApprovalsArgs {
     #[command(flatten)]
-    door: Door,
+    connection: ApproverConnection,
     #[command(subcommand)]
     command: ApprovalsCommand,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApprovalsCommand {
-    /// List what waits for a person, oldest first.
+    /// List the calls that wait for a person, oldest first.
     ///
-    /// With another --state, the newest first: those that were asked last.
+    /// With another --state: the newest first.
     #[command(
         after_help = "Examples:\n  tribune approvals list\n  tribune approvals list --state denied --limit 20"
     )]
     List {
-        /// What is listed.
+        /// The state of the calls to list.
         #[arg(long, default_value = "pending", value_parser = ["pending", "allowed", "denied", "expired", "withdrawn", "any"])]
         state: String,
         /// At most this many.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
         limit: u32,
     },
-    /// Show exactly what would run, why it is asked, and what could be granted.
+    /// Show exactly what would run, why a person is asked, and which grants are possible.
     #[command(after_help = "Example:\n  tribune approvals show 7k")]
     Show {
-        /// Its id, or the first letters of it.
+        /// The call's id, or the first characters of it.
         id: String,
     },
-    /// A live screen with one key for each decision.
+    /// Decide calls on a live screen, with one key for each decision.
     ///
-    /// j and k or the arrows select, a allows once, s for the session, p picks a pattern to grant, d denies, D denies and
-    /// ends the turn, Enter shows all of it, q leaves. Without a terminal it prints a line for each call as it comes.
+    /// Keys: j and k or the arrows select, a allows once, s allows for the session, p picks a pattern to grant, d
+    /// denies, D denies and ends the turn, Enter shows the whole call, q quits. Without a terminal it prints a line for
+    /// each new call.
     #[command(
         after_help = "Examples:\n  tribune approvals watch\n  tribune approvals watch --json | while read -r line; do notify-send tribune; done"
     )]
     Watch,
-    /// Allow a call: once, or also what is like it.
+    /// Allow a call once, or also similar calls.
     ///
-    /// Without an option just this call runs, exactly as it was shown: if anything about it changes before it starts, it
-    /// comes back. The options also make a grant, so that the same need not be asked again; `tribune approvals grants`
-    /// lists those.
+    /// Without options only this call runs, exactly as shown: if anything about it changes before it starts, it waits
+    /// again. The options also create a grant, so that similar calls are not asked about again; `tribune approvals
+    /// grants` lists the grants.
     #[command(
         after_help = "Examples:\n  tribune approvals allow 7k\n  tribune approvals allow 7k --session\n  tribune approvals allow 7k --for 2h --reason \"release day\"\n  tribune approvals allow 7k --pattern 'git status'\n  tribune approvals allow 7k --edit"
     )]
     Allow(AllowArgs),
-    /// Deny a call. The agent is told, and goes on without it.
+    /// Deny a call. The agent gets the denial and continues without the call.
     #[command(
         after_help = "Examples:\n  tribune approvals deny 7k --reason \"not on a Friday\"\n  tribune approvals deny 7k --stop"
     )]
     Deny {
-        /// Its id, or the first letters of it.
+        /// The call's id, or the first characters of it.
         id: String,
-        /// And end the agent's turn.
+        /// Also end the agent's turn.
         #[arg(long)]
         stop: bool,
-        /// Why; the agent is told, and the log keeps it.
+        /// The reason; the agent gets it, and the ledger records it.
         #[arg(long)]
         reason: Option<String>,
     },
     /// List the grants in force, newest first.
     Grants,
-    /// Take a grant back. What it covered is asked again.
+    /// Revoke a grant. The calls that it covered are asked about again.
     Revoke {
-        /// The grant's id, as `tribune approvals grants` prints it, or the first letters of it.
+        /// The grant's id, as `tribune approvals grants` prints it, or the first characters of it.
         id: String,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AllowArgs {
-    /// Its id, or the first letters of it.
+    /// The call's id, or the first characters of it.
     id: String,
-    /// And the same again, as long as the session is open.
+    /// Also allow the same call again, while the session is open.
     #[arg(long, conflicts_with_all = ["until", "span", "pattern"])]
     session: bool,
-    /// And the same again, until a time: 2030-01-31T18:00:00Z or 2030-01-31.
+    /// Also allow the same call again, until a time: 2030-01-31T18:00:00Z or 2030-01-31.
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// And the same again, for so long: 30m, 2h, 7d.
+    /// Also allow the same call again, for a time span: 30m, 2h, 7d.
     #[arg(long = "for", value_name = "SPAN", conflicts_with = "until", allow_hyphen_values = true)]
     span: Option<String>,
-    /// And whatever this covers; `tribune approvals show` suggests some. May be bounded with --until or --for.
+    /// Also allow every call that this pattern covers; `tribune approvals show` suggests patterns. Combine with --until
+    /// or --for to limit the time.
     #[arg(long)]
     pattern: Option<String>,
-    /// Change the words of a message or a file in your editor ($VISUAL or $EDITOR) first, and let those go.
+    /// First edit the text of a message or a file in your editor ($VISUAL or $EDITOR); the edited text is used.
     #[arg(long, conflicts_with_all = ["session", "until", "span", "pattern"])]
     edit: bool,
-    /// Let these words go instead of the call's own; `-` reads them from the standard input.
+    /// Use the text in this file instead of the call's own; `-` reads standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["edit", "session", "until", "span", "pattern"])]
     text_file: Option<PathBuf>,
-    /// Why; the log keeps it.
+    /// The reason; the ledger records it.
     #[arg(long)]
     reason: Option<String>,
 }
 
-pub(crate) fn run(args: Approvals, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let Approvals { door, command } = args;
+pub(crate) fn run(args: ApprovalsArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
+    let ApprovalsArgs { connection, command } = args;
     let runtime = daemon::runtime()?;
     let done = runtime.block_on(async {
-        let mut client = door.connect(home).await?;
+        let mut client = connection.connect(home).await?;
         match command {
             ApprovalsCommand::List { state, limit } => list(&mut client, &state, limit, output).await?,
             ApprovalsCommand::Show { id } => {
@@ -148,42 +148,42 @@ pub(crate) fn run(args: Approvals, home: &Home, output: &mut Output) -> Result<O
                 let approval = client.call("approval.show", &json!({ "id": id })).await?;
                 output.result(|paint| card::text(&approval, Some(home), paint), &approval)?;
             }
-            ApprovalsCommand::Watch => return watch::run(client, home, door, output).await,
+            ApprovalsCommand::Watch => return watch::run(client, home, connection, output).await,
             ApprovalsCommand::Allow(args) => {
                 let id = resolve(&mut client, &args.id).await?;
-                let mut wish = wish(&args, &id)?;
+                let mut params = allow_params(&args, &id)?;
                 if let Some(file) = &args.text_file {
-                    wish["text"] = draft::from_file(file)?.into();
+                    params["text"] = draft::from_file(file)?.into();
                 } else if args.edit {
                     let approval = client.call("approval.show", &json!({ "id": id })).await?;
-                    wish["text"] = draft::edited(&approval)?.into();
+                    params["text"] = draft::edited(&approval)?.into();
                 }
-                let decided = client.call("approval.decide", &wish).await?;
-                say_decided(&decided, output)?;
+                let decided = client.call("approval.decide", &params).await?;
+                print_decided(&decided, output)?;
             }
             ApprovalsCommand::Deny { id, stop, reason } => {
                 let id = resolve(&mut client, &id).await?;
                 let decision = if stop { "deny_stop" } else { "deny" };
                 let params = json!({ "id": id, "decision": decision, "reason": reason });
                 let decided = client.call("approval.decide", &params).await?;
-                say_decided(&decided, output)?;
+                print_decided(&decided, output)?;
             }
             ApprovalsCommand::Grants => grants::list(&mut client, output).await?,
             ApprovalsCommand::Revoke { id } => grants::revoke(&mut client, &id, output).await?,
         }
         client.close().await;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     });
-    // A key may still be waited for, in a thread that cannot be woken.
+    // A thread may still be blocked on a key, and cannot be woken.
     runtime.shutdown_background();
     done
 }
 
-/// What `allow` asks for, as the daemon takes it.
-fn wish(args: &AllowArgs, id: &str) -> Result<Value, CliError> {
+/// The parameters of `approval.decide` for `allow`.
+fn allow_params(args: &AllowArgs, id: &str) -> Result<Value, CliError> {
     let until = match (&args.until, &args.span) {
-        (Some(until), _) => Some(moment(until)?),
-        (None, Some(span)) => Some(SystemClock.now().plus(times::span(span)?)),
+        (Some(until), _) => Some(grant_end(until)?),
+        (None, Some(span)) => Some(SystemClock.now().plus(times::parse_span(span)?)),
         (None, None) => None,
     };
     let decision = match (args.session, &args.pattern, until) {
@@ -198,33 +198,33 @@ fn wish(args: &AllowArgs, id: &str) -> Result<Value, CliError> {
     }))
 }
 
-/// The end of a grant. A span is asked for with another option.
-fn moment(until: &str) -> Result<Timestamp, CliError> {
-    match times::span(until) {
-        Ok(_) => Err(CliError::Input(format!("`{until}` is a span and no time: write --for {until}"))),
-        Err(_) => times::moment(until),
+/// Parses the end of a grant. For a span, the error names the option for spans.
+fn grant_end(until: &str) -> Result<Timestamp, CliError> {
+    match times::parse_span(until) {
+        Ok(_) => Err(CliError::Input(format!("`{until}` is a time span, not a time: write --for {until}"))),
+        Err(_) => times::parse_time_point(until),
     }
 }
 
-/// The approval that was meant, by the first letters of its id.
+/// The full id of the approval whose id starts with the typed text.
 pub(crate) async fn resolve(client: &mut Client, typed: &str) -> Result<String, CliError> {
     let typed = typed.to_ascii_lowercase();
-    // A whole id may be of one that waits no more, and the daemon knows best what became of it.
+    // A full id may be of a decided approval; the daemon reports its state.
     if typed.len() >= ID_CHARS {
         return Ok(typed);
     }
-    let found = beginning(client, "pending", &typed).await?;
+    let found = with_prefix(client, "pending", &typed).await?;
     if found.is_empty() && typed.len() >= MIN_PREFIX {
-        // Perhaps it was decided a moment ago; the daemon says what became of it.
-        if let [decided] = beginning(client, "any", &typed).await?.as_slice() {
+        // It may just have been decided; the daemon reports its state.
+        if let [decided] = with_prefix(client, "any", &typed).await?.as_slice() {
             return Ok(id_of(decided).to_owned());
         }
     }
     pick(&typed, &found)
 }
 
-/// The approvals in this state whose ids begin like this.
-async fn beginning(client: &mut Client, state: &str, typed: &str) -> Result<Vec<Value>, CliError> {
+/// The approvals in this state whose ids have this prefix.
+async fn with_prefix(client: &mut Client, state: &str, typed: &str) -> Result<Vec<Value>, CliError> {
     let mut found = Vec::new();
     let mut after = Value::Null;
     loop {
@@ -238,15 +238,15 @@ async fn beginning(client: &mut Client, state: &str, typed: &str) -> Result<Vec<
     }
 }
 
-/// The one that begins like this, among those that do.
+/// The only match; no match or several are errors.
 fn pick(typed: &str, found: &[Value]) -> Result<String, CliError> {
     if typed.len() < MIN_PREFIX {
-        let what = format!("`{typed}` is too short: type at least {MIN_PREFIX} letters of the id");
+        let what = format!("`{typed}` is too short: type at least {MIN_PREFIX} characters of the id");
         return Err(CliError::Input(what));
     }
     match found {
         [] => Err(CliError::Input(format!(
-            "nothing that waits begins with `{typed}`: `tribune approvals list` shows what does"
+            "no waiting call has an id that begins with `{typed}`: list the waiting calls with `tribune approvals list`"
         ))),
         [one] => Ok(id_of(one).to_owned()),
         several => {
@@ -254,7 +254,7 @@ fn pick(typed: &str, found: &[Value]) -> Result<String, CliError> {
                 format!("{} ({} by {})", id_of(row), cell(&row["tool"]), cell(&row["agent_id"]))
             };
             let names: Vec<String> = several.iter().take(5).map(name).collect();
-            Err(CliError::Input(format!("several begin with `{typed}`: {}", names.join(", "))))
+            Err(CliError::Input(format!("several ids begin with `{typed}`: {}", names.join(", "))))
         }
     }
 }
@@ -275,7 +275,7 @@ async fn list(client: &mut Client, state: &str, limit: u32, output: &mut Output)
     }
     output.result(|paint| list_text(&page, state, paint), &page)?;
     if !page["next"].is_null() {
-        output.aside("there are more: raise --limit");
+        output.notice("there are more: raise --limit");
     }
     Ok(())
 }
@@ -284,12 +284,12 @@ async fn list(client: &mut Client, state: &str, limit: u32, output: &mut Output)
 pub(crate) fn list_text(page: &Value, state: &str, paint: Paint) -> String {
     let row = |row: &Value| {
         let left = match row["state"].as_str() {
-            Some("pending") => times::until(row["expires_at"].as_str().unwrap_or_default()),
+            Some("pending") => times::time_left(row["expires_at"].as_str().unwrap_or_default()),
             _ => cell(&row["state"]),
         };
         vec![
             cell(&row["id"]),
-            times::since(row["created_at"].as_str().unwrap_or_default()),
+            times::age(row["created_at"].as_str().unwrap_or_default()),
             cell(&row["agent_id"]),
             cell(&row["tool"]),
             excerpt(row["what"].as_str().unwrap_or_default(), WHAT_CHARS),
@@ -308,25 +308,25 @@ pub(crate) fn list_text(page: &Value, state: &str, paint: Paint) -> String {
     }
 }
 
-/// What came of a decision, in a sentence.
+/// The result of a decision, in a sentence.
 pub(crate) fn decided_text(decided: &Value) -> String {
     let id = cell(&decided["id"]);
     if decided["without_turn"] == true && decided["state"] == "allowed" {
         return match decided["came_of_it"].as_str() {
             Some("ran") => {
                 format!(
-                    "{id} is allowed; the turn that asked is over, so its agent is told by letter that the call ran"
+                    "{id} is allowed and the call ran; the turn that asked is over, so the result was sent to the agent's mailbox"
                 )
             }
             Some("denied") => format!(
-                "{id} is allowed, but by now the law denies the call, so it did not run; its agent is told by letter. More about it: tribune approvals show {id}"
+                "{id} is allowed, but the law now denies the call, so it did not run; the agent's mailbox has a message about it. Details: tribune approvals show {id}"
             ),
             Some(word) => format!(
-                "{id} is allowed, but the call came to this: {}; its agent is told by letter. More about it: tribune approvals show {id}",
+                "{id} is allowed, but the call ended as: {}; the agent's mailbox has a message about it. Details: tribune approvals show {id}",
                 clean(word)
             ),
             None => format!(
-                "{id} is allowed; the turn that asked is over, so the call is carried out now and its agent is told by letter. If something about it has changed it waits again: tribune approvals list"
+                "{id} is allowed; the turn that asked is over, so the call runs now and its result goes to the agent's mailbox. If anything about the call has changed, it waits again: tribune approvals list"
             ),
         };
     }
@@ -335,7 +335,7 @@ pub(crate) fn decided_text(decided: &Value) -> String {
         (0, Some(grant)) => {
             let grant = clean(grant);
             format!(
-                "{id} is {}, and the grant {grant} covers what is like it; take it back with: tribune approvals revoke {grant}",
+                "{id} is {}, and the grant {grant} covers similar calls; revoke it with: tribune approvals revoke {grant}",
                 cell(&decided["state"])
             )
         }
@@ -344,7 +344,7 @@ pub(crate) fn decided_text(decided: &Value) -> String {
     }
 }
 
-fn say_decided(decided: &Value, output: &mut Output) -> Result<(), CliError> {
+fn print_decided(decided: &Value, output: &mut Output) -> Result<(), CliError> {
     output.result(|_| decided_text(decided), decided)?;
     Ok(())
 }
@@ -354,14 +354,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_named_by_the_first_letters_of_its_id() {
+    fn call_is_named_by_a_prefix_of_its_id() {
         let row = |id: &str| json!({ "id": id, "tool": "exec", "agent_id": "main" });
         let (one, two) = (row("0a1b2c3d"), row("0a9z9z9z"));
-        let said = |typed: &str, found: &[Value]| pick(typed, found).map_err(|error| error.to_string());
-        assert_eq!(said("0a1", std::slice::from_ref(&one)), Ok("0a1b2c3d".to_owned()));
-        assert!(said("0", std::slice::from_ref(&one)).unwrap_err().contains("too short"));
-        assert!(said("zz", &[]).unwrap_err().contains("nothing that waits begins with `zz`"));
-        let several = said("0a", &[one, two]).unwrap_err();
-        assert_eq!(several, "several begin with `0a`: 0a1b2c3d (exec by main), 0a9z9z9z (exec by main)");
+        let result = |typed: &str, found: &[Value]| pick(typed, found).map_err(|error| error.to_string());
+        assert_eq!(result("0a1", std::slice::from_ref(&one)), Ok("0a1b2c3d".to_owned()));
+        assert!(result("0", std::slice::from_ref(&one)).unwrap_err().contains("too short"));
+        assert!(result("zz", &[]).unwrap_err().contains("begins with `zz`"));
+        let several = result("0a", &[one, two]).unwrap_err();
+        assert_eq!(several, "several ids begin with `0a`: 0a1b2c3d (exec by main), 0a9z9z9z (exec by main)");
     }
 }

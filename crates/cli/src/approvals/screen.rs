@@ -1,8 +1,8 @@
-//! The live screen as a value: what is shown, and what a key does. It asks nobody anything; [`super::watch`] does.
+//! The state of the live screen: what it shows, and what a key does. It does no I/O; [`super::watch`] does.
 //!
-//! One key decides, so the screen makes sure that it decides about what the person has seen: the selection stays with a
-//! call and not with a line, nothing is decided right after the selection moved by itself, and a call whose card does not
-//! fit is first shown to its end.
+//! Because one key decides, the screen makes sure that the person has seen the call: the selection stays with a call,
+//! not with a line; nothing is decided right after the selection moved by itself; and a call whose card does not fit
+//! must be scrolled to its end before it is allowed.
 
 use std::time::{Duration, Instant};
 
@@ -10,34 +10,34 @@ use serde_json::Value;
 
 use super::keys::Key;
 use super::{card, id_of};
-use crate::output::{Paint, clean, excerpt};
-use crate::sessions::cell;
+use crate::output::{Paint, cell, clean, excerpt};
 use crate::times;
 
-/// How long a selection that moved by itself is not decided about: longer than a key repeats, or a finger falls.
-const SETTLE: Duration = Duration::from_millis(500);
+/// How long decisions are blocked after the selection moved by itself: longer than a key repeat or a key press in
+/// progress.
+const SETTLE_TIME: Duration = Duration::from_millis(500);
 
-/// Lines of the list, at most; the rest is the card's.
+/// Lines of the list; the card gets the rest.
 const MAX_LIST: usize = 12;
 
 const HELP: &str =
-    "j/k select  a allow once  s session  p pattern  d deny  D deny and stop  enter all of it  q leave";
+    "j/k select  a allow once  s session  p pattern  d deny  D deny and stop  enter show all  q quit";
 const CARD_HELP: &str =
-    "j/k scroll  a allow once  s session  p pattern  d deny  D deny and stop  esc back  q leave";
+    "j/k scroll  a allow once  s session  p pattern  d deny  D deny and stop  esc back  q quit";
 const PATTERN_HELP: &str = "j/k choose  enter grant it  esc back";
 
-/// What is to be done for a key.
+/// What to do for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(super) enum KeyAction {
     Nothing,
-    Leave,
+    Quit,
     Decide { id: String, decision: &'static str, pattern: Option<String> },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Mode {
+enum ScreenMode {
     List,
-    /// The card alone, from this line on.
+    /// Only the card, scrolled to this line.
     Card {
         top: usize,
     },
@@ -49,12 +49,12 @@ enum Mode {
 #[derive(Debug)]
 pub(super) struct Screen {
     rows: Vec<Value>,
-    /// How many wait; there may be more than rows.
+    /// How many calls wait; may be more than the rows.
     pending: u64,
     selected: Option<String>,
-    /// The selected call in full, once it is known.
+    /// The selected call in full, once it is fetched.
     shown: Option<Value>,
-    mode: Mode,
+    mode: ScreenMode,
     note: String,
     settled: Instant,
     size: (usize, usize),
@@ -63,7 +63,7 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn new(paint: Paint, size: (usize, usize), now: Instant) -> Self {
-        let (rows, mode) = (Vec::new(), Mode::List);
+        let (rows, mode) = (Vec::new(), ScreenMode::List);
         Self {
             rows,
             pending: 0,
@@ -89,14 +89,14 @@ impl Screen {
         self.selected.as_deref()
     }
 
-    /// What waits now. The selection stays with its call; if that is gone, the next one is selected.
+    /// Updates the list. The selection stays with its call; if the call is gone, the next one is selected.
     pub(super) fn refresh(&mut self, rows: Vec<Value>, pending: u64, now: Instant) {
         let place = self.place();
         self.rows = rows;
         self.pending = pending;
         if self.place().is_none() {
             if self.selected.is_some() && self.note.is_empty() {
-                self.note = "what was selected waits no more".to_owned();
+                self.note = "the selected call no longer waits".to_owned();
             }
             let next = place.unwrap_or(0).min(self.rows.len().saturating_sub(1));
             self.select(next);
@@ -119,29 +119,29 @@ impl Screen {
     fn select(&mut self, place: usize) {
         self.selected = self.rows.get(place).map(|row| id_of(row).to_owned());
         self.shown = None;
-        self.mode = Mode::List;
+        self.mode = ScreenMode::List;
     }
 
-    pub(super) fn key(&mut self, key: Key, now: Instant) -> Effect {
+    pub(super) fn key(&mut self, key: Key, now: Instant) -> KeyAction {
         match (key, &self.mode) {
-            (Key::Leave | Key::Char('q'), _) => return Effect::Leave,
+            (Key::Quit | Key::Char('q'), _) => return KeyAction::Quit,
             (Key::Up | Key::Char('k'), _) => self.step(-1),
             (Key::Down | Key::Char('j'), _) => self.step(1),
-            (Key::Back, _) => self.mode = Mode::List,
-            (Key::Enter, Mode::List) => self.mode = Mode::Card { top: 0 },
-            (Key::Enter, Mode::Patterns { chosen }) => {
+            (Key::Back, _) => self.mode = ScreenMode::List,
+            (Key::Enter, ScreenMode::List) => self.mode = ScreenMode::Card { top: 0 },
+            (Key::Enter, ScreenMode::Patterns { chosen }) => {
                 let pattern = self.patterns().get(*chosen).cloned();
                 return self.decide("allow_pattern", pattern, now);
             }
-            (_, Mode::Patterns { .. }) => {}
+            (_, ScreenMode::Patterns { .. }) => {}
             (Key::Char('p'), _) if self.patterns().is_empty() => {
-                self.note = "there is no pattern for this call: allow it once or for the session".to_owned();
+                self.note = "no pattern fits this call: allow it once or for the session".to_owned();
             }
-            (Key::Char('p'), _) if self.is_seen() => self.mode = Mode::Patterns { chosen: 0 },
+            (Key::Char('p'), _) if self.is_seen() => self.mode = ScreenMode::Patterns { chosen: 0 },
             (Key::Char('a' | 's' | 'p'), _) if !self.is_seen() => {
-                self.note = "there is more of it: read it to its end with j, then decide".to_owned();
-                if self.mode == Mode::List && self.shown.is_some() {
-                    self.mode = Mode::Card { top: 0 };
+                self.note = "the call is longer: scroll to its end with j, then decide".to_owned();
+                if self.mode == ScreenMode::List && self.shown.is_some() {
+                    self.mode = ScreenMode::Card { top: 0 };
                 }
             }
             (Key::Char('a'), _) => return self.decide("allow_once", None, now),
@@ -150,7 +150,7 @@ impl Screen {
             (Key::Char('D'), _) => return self.decide("deny_stop", None, now),
             (Key::Char(_) | Key::Enter, _) => {}
         }
-        Effect::Nothing
+        KeyAction::Nothing
     }
 
     fn step(&mut self, by: isize) {
@@ -158,27 +158,27 @@ impl Screen {
         let last = self.card_lines().len().saturating_sub(self.card_height());
         let patterns = self.patterns().len();
         match &mut self.mode {
-            Mode::List => {
+            ScreenMode::List => {
                 let place = self.place().unwrap_or(0).saturating_add_signed(by);
                 if place < self.rows.len() && Some(place) != self.place() {
                     self.select(place);
                 }
             }
-            Mode::Card { top } => *top = top.saturating_add_signed(by).min(last),
-            Mode::Patterns { chosen } => {
+            ScreenMode::Card { top } => *top = top.saturating_add_signed(by).min(last),
+            ScreenMode::Patterns { chosen } => {
                 *chosen = chosen.saturating_add_signed(by).min(patterns.saturating_sub(1));
             }
         }
     }
 
-    fn decide(&mut self, decision: &'static str, pattern: Option<String>, now: Instant) -> Effect {
-        let Some(id) = self.selected.clone() else { return Effect::Nothing };
-        if now.duration_since(self.settled) < SETTLE {
-            self.note = "the list just moved: look again".to_owned();
-            return Effect::Nothing;
+    fn decide(&mut self, decision: &'static str, pattern: Option<String>, now: Instant) -> KeyAction {
+        let Some(id) = self.selected.clone() else { return KeyAction::Nothing };
+        if now.duration_since(self.settled) < SETTLE_TIME {
+            self.note = "the list just changed: look again".to_owned();
+            return KeyAction::Nothing;
         }
         self.settled = now;
-        Effect::Decide { id, decision, pattern }
+        KeyAction::Decide { id, decision, pattern }
     }
 
     fn patterns(&self) -> Vec<String> {
@@ -186,14 +186,14 @@ impl Screen {
         patterns.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
-    /// Whether all of the call's card is on the screen, or was scrolled to its end.
+    /// Whether the whole card is on the screen or was scrolled to its end.
     fn is_seen(&self) -> bool {
         let lines = self.card_lines().len();
         match self.mode {
             _ if self.shown.is_none() => false,
-            Mode::List => lines <= self.card_height(),
-            Mode::Card { top } => top + self.card_height() >= lines,
-            Mode::Patterns { .. } => true,
+            ScreenMode::List => lines <= self.card_height(),
+            ScreenMode::Card { top } => top + self.card_height() >= lines,
+            ScreenMode::Patterns { .. } => true,
         }
     }
 
@@ -206,29 +206,31 @@ impl Screen {
         self.rows.len().clamp(1, MAX_LIST).min(self.size.1 / 3)
     }
 
-    /// Lines that the card has: all but the title, the list, a gap and the two lines at the foot.
+    /// Lines for the card: the screen without the title, the list, a gap and two footer lines.
     fn card_height(&self) -> usize {
         let others = match self.mode {
-            Mode::List => 4 + self.list_height(),
-            Mode::Card { .. } | Mode::Patterns { .. } => 3,
+            ScreenMode::List => 4 + self.list_height(),
+            ScreenMode::Card { .. } | ScreenMode::Patterns { .. } => 3,
         };
         self.size.1.saturating_sub(others)
     }
 
-    /// As many lines as the screen has, none longer.
+    /// The lines of the screen: exactly its height, none wider.
     pub(super) fn lines(&self) -> Vec<String> {
         let (width, height) = self.size;
         let fit = |text: &str| wrapped(&clean(text), width).swap_remove(0);
         let paint = self.paint;
         let mut lines = vec![paint.faint(&fit(&format!("tribune approvals: {} waiting", self.pending)))];
         let (body, help) = match self.mode {
-            Mode::List => {
+            ScreenMode::List => {
                 lines.extend(self.list(&fit));
                 lines.push(String::new());
                 (self.card_lines(), HELP)
             }
-            Mode::Card { top } => (self.card_lines().split_off(top.min(self.card_lines().len())), CARD_HELP),
-            Mode::Patterns { chosen } => {
+            ScreenMode::Card { top } => {
+                (self.card_lines().split_off(top.min(self.card_lines().len())), CARD_HELP)
+            }
+            ScreenMode::Patterns { chosen } => {
                 let mark = |(n, pattern): (usize, &String)| {
                     let line = fit(&format!("{} {pattern}", if n == chosen { "›" } else { " " }));
                     if n == chosen { paint.good(&line) } else { line }
@@ -263,11 +265,11 @@ impl Screen {
                 "{} {}  {:>4}  {} {}  {}  {}",
                 if n == place { "›" } else { " " },
                 cell(&row["id"]),
-                times::since(word("created_at")),
+                times::age(word("created_at")),
                 cell(&row["agent_id"]),
                 cell(&row["tool"]),
                 excerpt(word("what"), 60),
-                times::until(word("expires_at")),
+                times::time_left(word("expires_at")),
             ));
             if n == place { self.paint.good(&text) } else { text }
         };
@@ -275,14 +277,14 @@ impl Screen {
     }
 }
 
-/// A text in lines of a width, with nothing left out; at least one line.
+/// Wraps a text at a width. Returns at least one line.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.saturating_sub(1).max(1);
     let mut lines = Vec::new();
     for line in text.lines() {
         let (mut own, mut columns) = (String::new(), 0);
         for c in line.replace('\t', "    ").chars() {
-            // Some letters take two columns. To take them all for such ones only wraps too early.
+            // Some characters take two columns. Counting every non-ASCII one as two only wraps early.
             let needs = if c.is_ascii() { 1 } else { 2 };
             if columns + needs > width && !own.is_empty() {
                 lines.push(std::mem::take(&mut own));

@@ -14,81 +14,81 @@ fn full(id: &str, command: &str) -> Value {
     row
 }
 
-/// A screen that shows two calls, the first selected, and a moment at which it can be decided.
+/// A screen with two calls, the first selected, and a time at which it can be decided.
 fn screen() -> (Screen, Instant) {
     let began = Instant::now();
     let mut screen = Screen::new(Paint::OFF, (100, 40), began);
     screen.refresh(vec![row("aaaaaaaa"), row("bbbbbbbb")], 2, began);
     screen.show(full("aaaaaaaa", "ls"));
-    (screen, began + SETTLE)
+    (screen, began + SETTLE_TIME)
 }
 
-fn decided(id: &str, decision: &'static str) -> Effect {
-    Effect::Decide { id: id.to_owned(), decision, pattern: None }
+fn decided(id: &str, decision: &'static str) -> KeyAction {
+    KeyAction::Decide { id: id.to_owned(), decision, pattern: None }
 }
 
 #[test]
-fn one_key_decides_about_what_is_selected() {
+fn one_key_decides_the_selected_call() {
     for (key, decision) in [('a', "allow_once"), ('s', "allow_session"), ('d', "deny"), ('D', "deny_stop")] {
         let (mut screen, now) = screen();
         assert_eq!(screen.key(Key::Char(key), now), decided("aaaaaaaa", decision));
     }
     let (mut screen, now) = screen();
-    assert_eq!(screen.key(Key::Down, now), Effect::Nothing);
-    assert_eq!(screen.key(Key::Char('a'), now), Effect::Nothing, "it is not known yet what it is");
-    assert_eq!(screen.key(Key::Char('d'), now), decided("bbbbbbbb", "deny"), "denying needs no look");
-    assert_eq!(screen.key(Key::Char('q'), now), Effect::Leave);
-    assert_eq!(screen.key(Key::Leave, now), Effect::Leave);
+    assert_eq!(screen.key(Key::Down, now), KeyAction::Nothing);
+    assert_eq!(screen.key(Key::Char('a'), now), KeyAction::Nothing, "its card is not fetched yet");
+    assert_eq!(screen.key(Key::Char('d'), now), decided("bbbbbbbb", "deny"), "a call can be denied unseen");
+    assert_eq!(screen.key(Key::Char('q'), now), KeyAction::Quit);
+    assert_eq!(screen.key(Key::Quit, now), KeyAction::Quit);
 }
 
 #[test]
-fn the_selection_stays_with_its_call_and_nothing_is_decided_by_a_finger_that_falls() {
+fn selection_stays_with_its_call_and_blocks_keys_after_it_moved() {
     let (mut screen, now) = screen();
     screen.refresh(vec![row("00000000"), row("aaaaaaaa")], 2, now);
     assert_eq!(screen.selected(), Some("aaaaaaaa"));
-    // Someone else decided it: the next one is selected, and not decided about at once.
+    // Another approver decided it: the next call is selected, and cannot be decided at once.
     screen.refresh(vec![row("00000000"), row("cccccccc")], 2, now);
     assert_eq!(screen.selected(), Some("cccccccc"));
     screen.show(full("cccccccc", "rm"));
-    assert_eq!(screen.key(Key::Char('a'), now), Effect::Nothing);
+    assert_eq!(screen.key(Key::Char('a'), now), KeyAction::Nothing);
     assert!(screen.lines().iter().any(|line| line.contains("look again")));
-    assert_eq!(screen.key(Key::Char('a'), now + SETTLE), decided("cccccccc", "allow_once"));
-    // A key that repeats decides once.
-    assert_eq!(screen.key(Key::Char('a'), now + SETTLE), Effect::Nothing);
+    assert_eq!(screen.key(Key::Char('a'), now + SETTLE_TIME), decided("cccccccc", "allow_once"));
+    // A repeated key decides once.
+    assert_eq!(screen.key(Key::Char('a'), now + SETTLE_TIME), KeyAction::Nothing);
     screen.refresh(Vec::new(), 0, now);
     assert_eq!(screen.selected(), None);
-    assert_eq!(screen.key(Key::Char('a'), now + SETTLE * 3), Effect::Nothing);
+    assert_eq!(screen.key(Key::Char('a'), now + SETTLE_TIME * 3), KeyAction::Nothing);
 }
 
 #[test]
-fn what_does_not_fit_is_read_to_its_end_before_it_is_allowed() {
+fn long_card_must_be_scrolled_to_its_end_before_allowing() {
     let (mut screen, now) = screen();
     let long = format!("ls\n{}rm -rf /", "echo\n".repeat(100));
     screen.show(full("aaaaaaaa", &long));
-    assert_eq!(screen.key(Key::Char('a'), now), Effect::Nothing);
-    assert!(screen.lines().iter().any(|line| line.contains("read it to its end")));
+    assert_eq!(screen.key(Key::Char('a'), now), KeyAction::Nothing);
+    assert!(screen.lines().iter().any(|line| line.contains("scroll to its end")));
     for _ in 0..200 {
-        assert_eq!(screen.key(Key::Char('j'), now), Effect::Nothing);
+        assert_eq!(screen.key(Key::Char('j'), now), KeyAction::Nothing);
     }
     assert!(screen.lines().iter().any(|line| line.contains("rm -rf /")), "{:#?}", screen.lines());
     assert_eq!(screen.key(Key::Char('a'), now), decided("aaaaaaaa", "allow_once"));
 }
 
 #[test]
-fn a_pattern_is_picked() {
+fn pattern_is_picked_from_the_list() {
     let (mut screen, now) = screen();
-    assert_eq!(screen.key(Key::Char('p'), now), Effect::Nothing);
-    assert_eq!(screen.key(Key::Char('a'), now), Effect::Nothing, "letters decide nothing here");
+    assert_eq!(screen.key(Key::Char('p'), now), KeyAction::Nothing);
+    assert_eq!(screen.key(Key::Char('a'), now), KeyAction::Nothing, "letters decide nothing here");
     screen.key(Key::Down, now);
     screen.key(Key::Down, now);
     assert!(screen.lines().iter().any(|line| line.starts_with("› git *")), "{:#?}", screen.lines());
     let pattern = Some("git *".to_owned());
-    let effect = Effect::Decide { id: "aaaaaaaa".to_owned(), decision: "allow_pattern", pattern };
+    let effect = KeyAction::Decide { id: "aaaaaaaa".to_owned(), decision: "allow_pattern", pattern };
     assert_eq!(screen.key(Key::Enter, now), effect);
 }
 
 #[test]
-fn every_screen_has_its_size() {
+fn lines_fit_every_screen_size() {
     for size in [(1, 1), (20, 5), (80, 24), (200, 100)] {
         let (mut screen, now) = screen();
         screen.resize(size);

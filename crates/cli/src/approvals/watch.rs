@@ -1,4 +1,4 @@
-//! `tribune approvals watch`: looks about once a second, shows what waits, and passes decisions on.
+//! `tribune approvals watch`: polls the waiting calls once a second, shows them, and sends decisions.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, IsTerminal as _};
@@ -8,40 +8,39 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tribune_client::{Client, ClientError};
-use tribune_storage::home::Home;
+use tribune_host::Home;
 
 use super::keys::keys;
-use super::screen::{Effect, Screen};
-use super::terminal::{self, Raw};
+use super::raw_terminal::{self, RawTerminal};
+use super::screen::{KeyAction, Screen};
 use super::{MAX_SHOWN, card, decided_text, id_of, rows};
-use crate::door::Door;
-use crate::error::{CliError, Outcome};
-use crate::output::{Format, Output, clean};
-use crate::sessions::cell;
+use crate::approver_connection::ApproverConnection;
+use crate::error::{CliError, CommandOutcome};
+use crate::output::{Format, Output, cell, clean};
 
-/// How often it looks.
-const TICK: Duration = Duration::from_secs(1);
+/// Interval between polls.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the daemon may take to answer. Until then no key is heard.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the daemon may take to answer. Until then keys are not handled.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(
     client: Client,
     home: &Home,
-    door: Door,
+    connection: ApproverConnection,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
-    let inbox = Inbox { home, door, client: Some(client), known: HashMap::new() };
+) -> Result<CommandOutcome, CliError> {
+    let feed = PendingFeed { home, connection, client: Some(client), known: HashMap::new() };
     let on_screen =
         io::stdin().is_terminal() && io::stdout().is_terminal() && output.format() == Format::Text;
-    let ends = Ends::new()?;
-    if on_screen { live(inbox, ends, output).await } else { lines(inbox, ends, output).await }
+    let end_signals = EndSignals::new()?;
+    if on_screen { live(feed, end_signals, output).await } else { lines(feed, end_signals, output).await }
 }
 
-/// The signals that end it.
-struct Ends([Signal; 3]);
+/// The signals that end the command.
+struct EndSignals([Signal; 3]);
 
-impl Ends {
+impl EndSignals {
     fn new() -> Result<Self, CliError> {
         let on = |kind| signal(kind).map_err(CliError::System);
         Ok(Self([on(SignalKind::interrupt())?, on(SignalKind::terminate())?, on(SignalKind::hangup())?]))
@@ -57,33 +56,34 @@ impl Ends {
     }
 }
 
-/// What waits, as the daemon tells it; the daemon is looked for again when it was lost.
-struct Inbox<'a> {
+/// The waiting calls, from the daemon. Reconnects after a lost connection.
+struct PendingFeed<'a> {
     home: &'a Home,
-    door: Door,
+    connection: ApproverConnection,
     client: Option<Client>,
-    /// What the calls that wait are about, which does not change.
+    /// The subjects of the waiting calls, which do not change.
     known: HashMap<String, String>,
 }
 
-impl Inbox<'_> {
+impl PendingFeed<'_> {
     async fn call(&mut self, method: &str, params: &Value) -> Result<Value, CliError> {
         let silent = |_| CliError::Slow;
         let mut client = match self.client.take() {
             Some(client) => client,
             None => {
-                let connecting = self.door.connect(self.home);
-                tokio::time::timeout(PATIENCE, connecting).await.map_err(silent)??
+                let connecting = self.connection.connect(self.home);
+                tokio::time::timeout(ANSWER_TIMEOUT, connecting).await.map_err(silent)??
             }
         };
-        let answer = tokio::time::timeout(PATIENCE, client.call(method, params)).await.map_err(silent)?;
+        let answer =
+            tokio::time::timeout(ANSWER_TIMEOUT, client.call(method, params)).await.map_err(silent)?;
         if !matches!(answer, Err(ClientError::Unreachable(_) | ClientError::Closed(_))) {
             self.client = Some(client);
         }
         Ok(answer?)
     }
 
-    /// The oldest calls that wait, each with what it is about, and how many wait.
+    /// The oldest waiting calls with their subjects, and how many wait.
     async fn look(&mut self) -> Result<(Vec<Value>, u64), CliError> {
         let page = self.call("approval.list", &json!({ "limit": MAX_SHOWN })).await?;
         let mut waiting: Vec<Value> = rows(&page).cloned().collect();
@@ -102,8 +102,8 @@ impl Inbox<'_> {
     }
 }
 
-/// Whether it can be tried again: the daemon is away, or a call was decided while it was looked at.
-fn passes(error: &CliError) -> bool {
+/// Whether an error may pass: the daemon is away, or the call was decided at the same time.
+fn is_temporary(error: &CliError) -> bool {
     matches!(
         error,
         CliError::NoDaemon(_)
@@ -114,79 +114,87 @@ fn passes(error: &CliError) -> bool {
     )
 }
 
-async fn live(mut inbox: Inbox<'_>, mut ends: Ends, output: &Output) -> Result<Outcome, CliError> {
-    let mut screen = Screen::new(output.paint(), terminal::size(), Instant::now());
+async fn live(
+    mut feed: PendingFeed<'_>,
+    mut end_signals: EndSignals,
+    output: &Output,
+) -> Result<CommandOutcome, CliError> {
+    let mut screen = Screen::new(output.paint(), raw_terminal::size(), Instant::now());
     let mut resized = signal(SignalKind::window_change()).map_err(CliError::System)?;
-    let mut tick = tokio::time::interval(TICK);
+    let mut tick = tokio::time::interval(POLL_INTERVAL);
     let mut input = tokio::io::stdin();
     let mut typed = [0; 256];
-    let _raw = Raw::enter()?;
+    let _raw = RawTerminal::enter()?;
     loop {
         tokio::select! {
-            _ = tick.tick() => look(&mut inbox, &mut screen).await?,
-            _ = resized.recv() => screen.resize(terminal::size()),
-            () = ends.any() => return Ok(Outcome::Done),
+            _ = tick.tick() => look(&mut feed, &mut screen).await?,
+            _ = resized.recv() => screen.resize(raw_terminal::size()),
+            () = end_signals.any() => return Ok(CommandOutcome::Done),
             read = input.read(&mut typed) => {
                 let read = read?;
                 if read == 0 {
-                    return Ok(Outcome::Done);
+                    return Ok(CommandOutcome::Done);
                 }
                 for key in keys(&typed[..read]) {
                     match screen.key(key, Instant::now()) {
-                        Effect::Nothing => {}
-                        Effect::Leave => return Ok(Outcome::Done),
-                        Effect::Decide { id, decision, pattern } => {
+                        KeyAction::Nothing => {}
+                        KeyAction::Quit => return Ok(CommandOutcome::Done),
+                        KeyAction::Decide { id, decision, pattern } => {
                             let params = json!({ "id": id, "decision": decision, "pattern": pattern });
-                            let note = match inbox.call("approval.decide", &params).await {
+                            let note = match feed.call("approval.decide", &params).await {
                                 Ok(decided) => decided_text(&decided),
-                                Err(error) if passes(&error) => clean(&error.to_string()),
+                                Err(error) if is_temporary(&error) => clean(&error.to_string()),
                                 Err(error) => return Err(error),
                             };
                             screen.note(note);
-                            look(&mut inbox, &mut screen).await?;
+                            look(&mut feed, &mut screen).await?;
                         }
                     }
                 }
-                show(&mut inbox, &mut screen).await?;
+                show(&mut feed, &mut screen).await?;
             }
         }
-        terminal::draw(&screen.lines())?;
+        raw_terminal::draw(&screen.lines())?;
     }
 }
 
-async fn look(inbox: &mut Inbox<'_>, screen: &mut Screen) -> Result<(), CliError> {
-    match inbox.look().await {
+async fn look(feed: &mut PendingFeed<'_>, screen: &mut Screen) -> Result<(), CliError> {
+    match feed.look().await {
         Ok((rows, pending)) => screen.refresh(rows, pending, Instant::now()),
-        Err(error) if passes(&error) => {
+        Err(error) if is_temporary(&error) => {
             screen.note(clean(&error.to_string()));
             return Ok(());
         }
         Err(error) => return Err(error),
     }
-    show(inbox, screen).await
+    show(feed, screen).await
 }
 
-/// Fetches the card of what is selected.
-async fn show(inbox: &mut Inbox<'_>, screen: &mut Screen) -> Result<(), CliError> {
+/// Fetches the card of the selected call.
+async fn show(feed: &mut PendingFeed<'_>, screen: &mut Screen) -> Result<(), CliError> {
     let Some(id) = screen.selected().map(str::to_owned) else { return Ok(()) };
-    match inbox.call("approval.show", &json!({ "id": id })).await {
+    match feed.call("approval.show", &json!({ "id": id })).await {
         Ok(approval) => screen.show(approval),
-        Err(error) if passes(&error) => {}
+        Err(error) if is_temporary(&error) => {}
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
-/// A line for each call as it comes, and one as it goes; those that are found together in the order in which they came.
-async fn lines(mut inbox: Inbox<'_>, mut ends: Ends, output: &mut Output) -> Result<Outcome, CliError> {
-    let mut tick = tokio::time::interval(TICK);
+/// Prints a line for each new call and for each one that ended, in the order of their creation.
+async fn lines(
+    mut feed: PendingFeed<'_>,
+    mut end_signals: EndSignals,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
+    let mut tick = tokio::time::interval(POLL_INTERVAL);
     let mut waiting: Vec<Value> = Vec::new();
     loop {
         tokio::select! {
             _ = tick.tick() => {}
-            () = ends.any() => return Ok(Outcome::Done),
+            () = end_signals.any() => return Ok(CommandOutcome::Done),
         }
-        let (now, _) = inbox.look().await?;
+        let (now, _) = feed.look().await?;
         for row in missing(&now, &waiting) {
             let value = json!({ "event": "requested", "id": id_of(row), "approval": row });
             output.result(
@@ -204,9 +212,9 @@ async fn lines(mut inbox: Inbox<'_>, mut ends: Ends, output: &mut Output) -> Res
             )?;
         }
         for id in missing(&waiting, &now).map(id_of) {
-            let shown = inbox.call("approval.show", &json!({ "id": id })).await?;
+            let shown = feed.call("approval.show", &json!({ "id": id })).await?;
             let value = json!({ "event": "ended", "id": id, "state": shown["state"], "approval": shown });
-            // One that is only behind the first page of the list waits still.
+            // A call that only moved off the first page still waits.
             if shown["state"] != "pending" {
                 output.result(|_| format!("{} is {}", clean(id), cell(&shown["state"])), &value)?;
             }
@@ -215,7 +223,7 @@ async fn lines(mut inbox: Inbox<'_>, mut ends: Ends, output: &mut Output) -> Res
     }
 }
 
-/// The calls of one look that another does not have, in their order.
+/// The calls of one poll that the other lacks, in order.
 fn missing<'a>(rows: &'a [Value], other: &'a [Value]) -> impl Iterator<Item = &'a Value> {
     let known: HashSet<&str> = other.iter().map(id_of).collect();
     rows.iter().filter(move |row| !known.contains(id_of(row)))

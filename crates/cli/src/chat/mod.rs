@@ -1,12 +1,12 @@
-//! `tribune chat`: one message, a line per message, or a conversation.
+//! `tribune chat`: one message, one message per line of input, or a conversation.
 //!
-//! What the agent says goes to standard output and nothing else does, so that it can be piped on. What it does, and what
-//! the law says to it, goes to standard error. [`talk`] is the connection, [`view`] what is shown, [`slash`] the commands,
-//! [`house`] how the law stands.
+//! Only the agent's answer goes to standard output, so that it can be piped. Tool calls and verdicts go to standard
+//! error. [`connection`] talks to the daemon, [`view`] prints, [`slash`] runs the commands, [`slash_tribune`] shows the
+//! state of the law.
 
-mod house;
+mod connection;
 mod slash;
-mod talk;
+mod slash_tribune;
 mod view;
 
 use std::io::{self, IsTerminal as _};
@@ -16,115 +16,121 @@ use clap::Args;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tribune_agents::{AgentId, SessionKey, StopReason};
-use tribune_registry::MAIN_AGENT;
-use tribune_storage::home::Home;
+use tribune_host::Home;
+use tribune_host::registry::MAIN_AGENT;
 
-use self::slash::After;
-use self::talk::{Talk, Turned};
-use self::view::View;
-pub(crate) use self::view::rules;
+use self::connection::{ChatConnection, SessionOverrides, WaitEnd};
+use self::slash::SlashOutcome;
+use self::view::ChatView;
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Format, Output};
 
 /// Characters of a user's name in a session key.
 const USER_CHARS: usize = 64;
 
-/// Lines typed ahead while a turn runs.
+/// Lines that are queued while a turn runs.
 const TYPED_AHEAD: usize = 100;
 
 /// Talk to an agent.
 ///
-/// With a message: one turn, whose answer is printed. Without: a conversation; or, if standard input is not a terminal,
-/// one turn per line of it.
+/// With a message: runs one turn and prints the answer. Without a message: starts a conversation, or runs one turn per
+/// line if standard input is not a terminal.
 ///
-/// The answer goes to standard output; calls, denials and the line at the end of a turn go to standard error. Ctrl-C
-/// cancels the turn, and a second one leaves. A connection that is lost is taken up again where it broke off.
+/// The answer goes to standard output; tool calls, denials and the closing line of a turn go to standard error. Ctrl-C
+/// cancels the turn, a second Ctrl-C quits. A lost connection is restored where it broke off.
 ///
 /// Exit codes: 0 answered, 1 the turn failed, 130 the turn was cancelled.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  tribune chat\n  tribune chat \"what is in my workspace?\"\n  tribune chat --agent scribe /play read\n  printf 'one\\ntwo\\n' | tribune chat\n  tribune chat --json hello | jq .type"
+    after_help = "Examples:\n  tribune chat\n  tribune chat \"what is in my workspace?\"\n  tribune chat --agent writer /play read\n  printf 'one\\ntwo\\n' | tribune chat\n  tribune chat --json hello | jq .type"
 )]
 pub(crate) struct ChatArgs {
-    /// Whom to talk to [default: the session's agent, or main].
+    /// The agent to talk to [default: the session's agent, or main].
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
-    /// Which conversation to go on with [default: agent:AGENT:cli:local:dm:USER].
+    /// The session to continue [default: agent:AGENT:cli:local:dm:USER].
     #[arg(long, value_name = "KEY")]
     session: Option<String>,
-    /// Talk to this model, instead of the agent's own [example: moonshot:kimi-k1-128k].
+    /// Use this model instead of the agent's own [example: moonshot:kimi-k1-128k].
     #[arg(long, value_name = "PROVIDER:MODEL")]
     model: Option<String>,
-    /// What to say. Several words are joined with spaces; words that begin with a dash go behind `--`.
+    /// The message. Several words are joined with spaces; put words that begin with a dash after `--`.
     #[arg(allow_negative_numbers = true)]
     message: Vec<String>,
 }
 
 impl ChatArgs {
-    /// A conversation with this agent; with words, one turn.
+    /// A conversation with this agent; with a message, one turn.
     pub(crate) const fn with(agent: String, message: Vec<String>) -> Self {
         Self { agent: Some(agent), session: None, model: None, message }
     }
 }
 
-pub(crate) fn run(args: &ChatArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(args: &ChatArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     run_in(args, None, home, output)
 }
 
-/// The same with an agent that works in this folder, if there is one, instead of its own.
+/// Runs the chat with an agent that works in this folder instead of its own workspace.
 pub(crate) fn run_in(
     args: &ChatArgs,
     folder: Option<PathBuf>,
     home: &Home,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let key = session_key(args)?;
     let runtime = daemon::runtime()?;
     let done = runtime.block_on(async {
         let mut chat = Chat {
-            talk: Talk::open(home, key, (args.model.clone(), folder)).await?,
-            view: View::new(output),
+            connection: ChatConnection::open(
+                home,
+                key,
+                SessionOverrides { model: args.model.clone(), workspace: folder },
+            )
+            .await?,
+            view: ChatView::new(output),
             interrupts: signal(SignalKind::interrupt()).map_err(CliError::System)?,
             input: BufReader::new(tokio::io::stdin()).lines(),
             typed: Vec::new(),
         };
         let outcome = match (args.message.join(" "), io::stdin().is_terminal()) {
-            // What the house answers itself is answered here too; everything else is for the agent, word for word.
-            (message, _) if house::is_meant(&message) => {
-                house::show(&mut chat.talk, &mut chat.view).await.map(|()| Outcome::Done)
+            // `/tribune` is answered here; every other message goes to the agent unchanged.
+            (message, _) if slash_tribune::is_slash_tribune(&message) => {
+                slash_tribune::show(&mut chat.connection, &mut chat.view).await.map(|()| CommandOutcome::Done)
             }
-            (message, _) if !args.message.is_empty() => chat.say(&message, Typing::Not).await.map(outcome_of),
+            (message, _) if !args.message.is_empty() => {
+                chat.say(&message, InputDuringTurn::Ignored).await.map(outcome_of)
+            }
             (_, true) => chat.converse().await,
             (_, false) => chat.take_lines().await,
         };
-        chat.talk.close().await;
+        chat.connection.close().await;
         outcome
     });
-    // A line of standard input may still be waited for, in a thread that cannot be woken.
+    // A thread may still be blocked on standard input, and cannot be woken.
     runtime.shutdown_background();
     done
 }
 
-/// The session that was asked for.
+/// The session that the arguments name.
 fn session_key(args: &ChatArgs) -> Result<SessionKey, CliError> {
     let wrong = |error: tribune_agents::session::NameError| CliError::Input(error.to_string());
     if let Some(key) = &args.session {
         let key: SessionKey = key.parse().map_err(wrong)?;
         if args.agent.as_ref().is_some_and(|agent| agent != key.agent().as_str()) {
             return Err(CliError::Input(
-                "--agent is not the agent in --session: give one of them".to_owned(),
+                "--agent and --session name different agents: give only one of them".to_owned(),
             ));
         }
         return Ok(key);
     }
     let agent: AgentId = args.agent.as_deref().unwrap_or(MAIN_AGENT).parse().map_err(wrong)?;
     let user = std::env::var("USER").unwrap_or_default();
-    SessionKey::direct(&agent, "cli", "local", &peer(&user)).map_err(wrong)
+    SessionKey::direct(&agent, "cli", "local", &user_part(&user)).map_err(wrong)
 }
 
-/// A user's name as a session key takes it.
-fn peer(user: &str) -> String {
+/// A user's name with only the characters that a session key accepts.
+fn user_part(user: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._+@=-".contains(c);
     let name: String = user.chars().take(USER_CHARS).map(|c| if fits(c) { c } else { '-' }).collect();
     match name.trim_start_matches('.') {
@@ -134,8 +140,8 @@ fn peer(user: &str) -> String {
 }
 
 struct Chat<'a> {
-    talk: Talk<'a>,
-    view: View<'a>,
+    connection: ChatConnection<'a>,
+    view: ChatView<'a>,
     interrupts: Signal,
     input: Lines<BufReader<Stdin>>,
     /// Lines that were typed while a turn ran, newest first.
@@ -144,14 +150,14 @@ struct Chat<'a> {
 
 /// Whether lines are read while a turn runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Typing {
-    /// `/cancel` cancels, `/approve` and `/deny` decide, everything else waits for its turn.
-    Heard,
-    Not,
+enum InputDuringTurn {
+    /// `/cancel` cancels, `/approve` and `/deny` decide, every other line is queued.
+    Read,
+    Ignored,
 }
 
-/// What comes next at the prompt.
-enum Next {
+/// What the prompt returns.
+enum PromptInput {
     Line(String),
     /// Ctrl-C, Ctrl-D or the end of the input.
     End,
@@ -159,155 +165,160 @@ enum Next {
 
 impl Chat<'_> {
     /// A conversation with a person.
-    async fn converse(&mut self) -> Result<Outcome, CliError> {
-        self.view.greeting(self.talk.key());
+    async fn converse(&mut self) -> Result<CommandOutcome, CliError> {
+        self.view.greeting(self.connection.key());
         loop {
             self.view.prompt();
             let line = match self.next_line().await? {
-                Next::Line(line) => line,
-                Next::End => break,
+                PromptInput::Line(line) => line,
+                PromptInput::End => break,
             };
             if line.trim().is_empty() {
                 continue;
             }
-            match self.answer(&line, Typing::Heard).await {
-                Ok(Answered::Turn(Turned::Left) | Answered::Quit) => break,
-                Ok(Answered::Turn(Turned::Ended(_)) | Answered::Command) => {}
-                // What one message runs into need not end the conversation.
+            match self.answer(&line, InputDuringTurn::Read).await {
+                Ok(LineOutcome::Turn(WaitEnd::Detached) | LineOutcome::Quit) => break,
+                Ok(LineOutcome::Turn(WaitEnd::Ended(_)) | LineOutcome::Command) => {}
+                // An error of one message does not end the conversation.
                 Err(error @ (CliError::Daemon(_) | CliError::NoDaemon(_) | CliError::Input(_))) => {
                     self.view.failed(&error.to_string())
                 }
                 Err(error) => return Err(error),
             }
         }
-        self.view.goodbye(self.talk.key());
-        Ok(Outcome::Done)
+        self.view.goodbye(self.connection.key());
+        Ok(CommandOutcome::Done)
     }
 
-    /// A message per line, until there are no more. The worst end of a turn is the end of all.
-    async fn take_lines(&mut self) -> Result<Outcome, CliError> {
-        let mut worst = Outcome::Done;
+    /// Runs one turn per line of input. The worst end of a turn is the outcome.
+    async fn take_lines(&mut self) -> Result<CommandOutcome, CliError> {
+        let mut worst = CommandOutcome::Done;
         loop {
             let line = match self.next_line().await? {
-                Next::Line(line) => line,
-                Next::End => return Ok(worst),
+                PromptInput::Line(line) => line,
+                PromptInput::End => return Ok(worst),
             };
             if line.trim().is_empty() {
                 continue;
             }
-            match self.answer(&line, Typing::Not).await? {
-                Answered::Quit => return Ok(worst),
-                Answered::Command => {}
-                Answered::Turn(turned) => match outcome_of(turned) {
-                    // Whoever cancels one of many wants none of the others either.
-                    Outcome::Cancelled => return Ok(Outcome::Cancelled),
-                    Outcome::Failed => worst = Outcome::Failed,
-                    Outcome::Done | Outcome::Broken | Outcome::Incomplete | Outcome::Code(_) => {}
+            match self.answer(&line, InputDuringTurn::Ignored).await? {
+                LineOutcome::Quit => return Ok(worst),
+                LineOutcome::Command => {}
+                LineOutcome::Turn(turned) => match outcome_of(turned) {
+                    // A cancelled turn cancels the remaining lines too.
+                    CommandOutcome::Cancelled => return Ok(CommandOutcome::Cancelled),
+                    CommandOutcome::Failed => worst = CommandOutcome::Failed,
+                    CommandOutcome::Done
+                    | CommandOutcome::Broken
+                    | CommandOutcome::Incomplete
+                    | CommandOutcome::Code(_) => {}
                 },
             }
         }
     }
 
-    async fn answer(&mut self, line: &str, typing: Typing) -> Result<Answered, CliError> {
-        match slash::run(line.trim(), &mut self.talk, &mut self.view).await? {
-            After::Stay => Ok(Answered::Command),
-            After::Quit => Ok(Answered::Quit),
-            After::Say => self.say(line, typing).await.map(Answered::Turn),
+    async fn answer(&mut self, line: &str, input: InputDuringTurn) -> Result<LineOutcome, CliError> {
+        match slash::run(line.trim(), &mut self.connection, &mut self.view).await? {
+            SlashOutcome::Handled => Ok(LineOutcome::Command),
+            SlashOutcome::Quit => Ok(LineOutcome::Quit),
+            SlashOutcome::SendToAgent => self.say(line, input).await.map(LineOutcome::Turn),
         }
     }
 
-    async fn say(&mut self, text: &str, typing: Typing) -> Result<Turned, CliError> {
+    async fn say(&mut self, text: &str, input: InputDuringTurn) -> Result<WaitEnd, CliError> {
         tokio::select! {
-            asked = self.talk.ask(text, &mut self.view) => asked?,
-            _ = self.interrupts.recv() => return Ok(Turned::Left),
+            asked = self.connection.start_turn(text, &mut self.view) => asked?,
+            _ = self.interrupts.recv() => return Ok(WaitEnd::Detached),
         }
-        let mut told_to_end = false;
-        let mut hearing = typing;
+        let mut cancel_sent = false;
+        let mut input = input;
         loop {
             tokio::select! {
-                turned = self.talk.listen(&mut self.view) => return turned,
+                turned = self.connection.follow_turn(&mut self.view) => return turned,
                 _ = self.interrupts.recv() => {
-                    if told_to_end {
+                    if cancel_sent {
                         self.view.end_line();
-                        return Ok(Turned::Left);
+                        return Ok(WaitEnd::Detached);
                     }
-                    told_to_end = true;
-                    self.talk.cancel(&mut self.view).await;
+                    cancel_sent = true;
+                    self.connection.cancel(&mut self.view).await;
                 }
-                line = self.input.next_line(), if hearing == Typing::Heard => match line? {
-                    Some(line) if line.trim() == "/cancel" => self.talk.cancel(&mut self.view).await,
+                line = self.input.next_line(), if input == InputDuringTurn::Read => match line? {
+                    Some(line) if line.trim() == "/cancel" => self.connection.cancel(&mut self.view).await,
                     Some(line) if slash::decision(&line).is_some() => {
                         if let Some((decision, id)) = slash::decision(&line) {
-                            self.talk.decide(&id, decision, &mut self.view).await;
+                            self.connection.decide(&id, decision, &mut self.view).await;
                         }
                     }
                     Some(line) if self.typed.len() < TYPED_AHEAD => self.typed.insert(0, line),
                     Some(_) => {}
-                    None => hearing = Typing::Not,
+                    None => input = InputDuringTurn::Ignored,
                 },
             }
         }
     }
 
-    async fn next_line(&mut self) -> Result<Next, CliError> {
+    async fn next_line(&mut self) -> Result<PromptInput, CliError> {
         if let Some(line) = self.typed.pop() {
-            return Ok(Next::Line(line));
+            return Ok(PromptInput::Line(line));
         }
         loop {
             tokio::select! {
                 line = self.input.next_line() => {
-                    return Ok(line?.map_or(Next::End, Next::Line));
+                    return Ok(line?.map_or(PromptInput::End, PromptInput::Line));
                 }
-                _ = self.interrupts.recv() => return Ok(Next::End),
+                _ = self.interrupts.recv() => return Ok(PromptInput::End),
                 // Keeps the connection alive, and notices its end.
-                () = self.talk.idle(&mut self.view) => {}
+                () = self.connection.wait_idle(&mut self.view) => {}
             }
         }
     }
 }
 
-enum Answered {
-    Turn(Turned),
+enum LineOutcome {
+    Turn(WaitEnd),
     Command,
     Quit,
 }
 
-const fn outcome_of(turned: Turned) -> Outcome {
+const fn outcome_of(turned: WaitEnd) -> CommandOutcome {
     match turned {
-        Turned::Left | Turned::Ended(StopReason::Cancelled) => Outcome::Cancelled,
-        Turned::Ended(StopReason::Error | StopReason::Interrupted) => Outcome::Failed,
-        Turned::Ended(StopReason::EndTurn | StopReason::MaxTokens | StopReason::Refusal) => Outcome::Done,
+        WaitEnd::Detached | WaitEnd::Ended(StopReason::Cancelled) => CommandOutcome::Cancelled,
+        WaitEnd::Ended(StopReason::Error | StopReason::Interrupted) => CommandOutcome::Failed,
+        WaitEnd::Ended(StopReason::EndTurn | StopReason::MaxTokens | StopReason::Refusal) => {
+            CommandOutcome::Done
+        }
     }
 }
 
-impl View<'_> {
+impl ChatView<'_> {
     fn greeting(&mut self, key: &SessionKey) {
-        self.note(&format!("{key}\nSay something, or /help. Ctrl-C cancels a turn, Ctrl-D leaves."));
+        self.note(&format!("{key}\nType a message, or /help. Ctrl-C cancels a turn, Ctrl-D quits."));
     }
 
     fn goodbye(&mut self, key: &SessionKey) {
-        self.note(&format!("Goodbye. The session stays open: tribune chat --session {key}"));
+        self.note(&format!("The session stays open. Continue it with: tribune chat --session {key}"));
     }
 
-    /// Where the next line is typed. Programs need none.
+    /// Prints the prompt, on a terminal only.
     fn prompt(&mut self) {
         if self.format() == Format::Text && io::stderr().is_terminal() {
-            self.murmur("› ");
+            self.print_raw("› ");
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::peer;
+    use super::user_part;
 
     #[test]
-    fn any_user_name_becomes_a_part_of_a_session_key() {
+    fn user_names_are_made_valid_for_session_keys() {
         for (user, expected) in
             [("", "operator"), ("ada", "ada"), ("a:b c/ü", "a-b-c--"), ("...", "operator"), (".x", "x")]
         {
-            assert_eq!(peer(user), expected, "{user:?}");
-            let key = format!("agent:main:cli:local:dm:{}", peer(user));
+            assert_eq!(user_part(user), expected, "{user:?}");
+            let key = format!("agent:main:cli:local:dm:{}", user_part(user));
             assert!(key.parse::<tribune_agents::SessionKey>().is_ok(), "{key}");
         }
     }

@@ -1,5 +1,5 @@
-//! What a conversation shows. The agent's text goes to standard output; everything about it to standard error. All of it
-//! comes from elsewhere and is cleaned.
+//! What a conversation prints. The agent's text goes to standard output, everything else to standard error. All of it
+//! is untrusted and is made safe for the terminal.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, IsTerminal as _};
@@ -10,48 +10,55 @@ use tribune_constitution::SPEND;
 
 use crate::approvals::card;
 use crate::error::CliError;
+use crate::law::rules;
 use crate::output::{Format, Output, Paint, clean, clean_text, excerpt, short_cid, sorted};
 
-/// Characters of a call's input, of an error and of a denial that are shown.
+/// Characters of a call's input, and of an error or a denial, that are shown.
 const INPUT_CHARS: usize = 120;
 const ERROR_CHARS: usize = 300;
 
-pub(super) struct View<'a> {
-    output: &'a mut Output,
-    /// Standard output is where standard error is seen too, so neither may write into the other's line.
-    on_screen: bool,
-    /// Whose line is not ended yet.
-    open: Option<Voice>,
-    /// A line was ended for the voice; a line break that it begins with would be a second one.
-    broken: HashSet<Voice>,
-    turn: Turn,
+/// The commands that decide a call.
+pub(super) struct DecisionCommands {
+    pub(super) allow: String,
+    pub(super) deny: String,
 }
 
-/// Who is speaking.
+pub(super) struct ChatView<'a> {
+    output: &'a mut Output,
+    /// Standard output is a terminal, which standard error shares, so neither may write into the other's line.
+    on_screen: bool,
+    /// The output whose line is not ended yet.
+    open: Option<OutputKind>,
+    /// Outputs whose line was ended here; a line break at the start of their next text is dropped.
+    broken: HashSet<OutputKind>,
+    turn: TurnView,
+}
+
+/// What a text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Voice {
+enum OutputKind {
     Answer,
     Reasoning,
 }
 
-/// What is known of the turn so far.
+/// The state of the turn so far.
 #[derive(Debug, Default)]
-struct Turn {
+struct TurnView {
     cid: Option<String>,
     first_seq: Option<u64>,
     input_tokens: u64,
     output_tokens: u64,
-    /// Calls that wait for their result, by id.
+    /// The tools of calls without a result yet, by call id.
     calls: HashMap<String, String>,
-    /// Which call an entry of the log is about.
+    /// The call of each ledger entry.
     entries: HashMap<String, String>,
     denied: HashSet<String>,
 }
 
-impl<'a> View<'a> {
+impl<'a> ChatView<'a> {
     pub(super) fn new(output: &'a mut Output) -> Self {
         let on_screen = io::stdout().is_terminal();
-        Self { output, on_screen, open: None, broken: HashSet::new(), turn: Turn::default() }
+        Self { output, on_screen, open: None, broken: HashSet::new(), turn: TurnView::default() }
     }
 
     pub(super) const fn format(&self) -> Format {
@@ -62,13 +69,13 @@ impl<'a> View<'a> {
         self.output
     }
 
-    /// A new turn.
-    pub(super) fn begin(&mut self) {
-        self.turn = Turn::default();
+    /// Resets the state for a new turn.
+    pub(super) fn begin_turn(&mut self) {
+        self.turn = TurnView::default();
         self.broken.clear();
     }
 
-    /// Shows one event.
+    /// Prints one event.
     pub(super) fn event(&mut self, event: &Value) -> Result<(), CliError> {
         match self.format() {
             Format::Json => self.output.result(|_| String::new(), event)?,
@@ -80,8 +87,8 @@ impl<'a> View<'a> {
                 self.turn.cid = event["turn"].as_str().map(str::to_owned);
                 self.turn.first_seq = event["seq"].as_u64();
             }
-            "text_delta" => self.speak(Voice::Answer, text("text"))?,
-            "reasoning_delta" => self.speak(Voice::Reasoning, text("text"))?,
+            "text_delta" => self.print_text(OutputKind::Answer, text("text"))?,
+            "reasoning_delta" => self.print_text(OutputKind::Reasoning, text("text"))?,
             "tool_call" => {
                 let (id, name) = (text("id"), text("name"));
                 self.turn.calls.insert(id.to_owned(), name.to_owned());
@@ -93,14 +100,14 @@ impl<'a> View<'a> {
                 let line = format!("→ {} {about}", clean(name));
                 self.line(|paint| paint.faint(&line));
             }
-            "tool_result" => self.result(event),
+            "tool_result" => self.print_result(event),
             "usage_update" => {
                 self.turn.input_tokens = event["input_tokens"].as_u64().unwrap_or(0);
                 self.turn.output_tokens = event["output_tokens"].as_u64().unwrap_or(0);
             }
-            "policy_gate" => self.judged(&event["entry"]),
-            "approval_requested" => self.waits(text("id"), &event["entry"]["payload"]),
-            "approval_decided" => self.decided(text("id"), text("state")),
+            "policy_gate" => self.print_verdict(&event["entry"]),
+            "approval_requested" => self.print_waiting(text("id"), &event["entry"]["payload"]),
+            "approval_decided" => self.print_decided(text("id"), text("state")),
             "mailbox_injected" => {
                 let from =
                     excerpt(event["entry"]["payload"]["from"].as_str().unwrap_or_default(), INPUT_CHARS);
@@ -128,43 +135,43 @@ impl<'a> View<'a> {
                 let line = format!("✗ {}: {}", clean(text("code")), clean(text("message")));
                 self.line(|paint| paint.bad(&line));
             }
-            // The end has a line of its own; what else there may be is not for people.
+            // `done` is printed by `turn_ended`; other events are for programs.
             _ => {}
         }
         Ok(())
     }
 
-    /// Says a piece of text, which may be any part of a line.
-    fn speak(&mut self, voice: Voice, text: &str) -> Result<(), CliError> {
+    /// Prints a piece of text, which need not end at a line break.
+    fn print_text(&mut self, kind: OutputKind, text: &str) -> Result<(), CliError> {
         if text.is_empty() {
             return Ok(());
         }
-        if self.open.is_some_and(|open| open != voice) {
+        if self.open.is_some_and(|open| open != kind) {
             self.end_line();
         }
-        let text = match self.broken.remove(&voice) {
+        let text = match self.broken.remove(&kind) {
             true => text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text),
             false => text,
         };
         let text = clean_text(text);
         let begins = self.open.is_none();
-        match voice {
-            Voice::Answer => self.output.stream(&text)?,
-            Voice::Reasoning => {
+        match kind {
+            OutputKind::Answer => self.output.stream(&text)?,
+            OutputKind::Reasoning => {
                 let mark = if begins { "… " } else { "" };
-                self.output.murmur(|paint| paint.faint(&format!("{mark}{text}")));
+                self.output.notice_part(|paint| paint.faint(&format!("{mark}{text}")));
             }
         }
         let ends = text.ends_with('\n') || (text.is_empty() && begins);
-        self.open = (!ends).then_some(voice);
+        self.open = (!ends).then_some(kind);
         Ok(())
     }
 
-    fn result(&mut self, event: &Value) {
+    fn print_result(&mut self, event: &Value) {
         let id = event["id"].as_str().unwrap_or_default();
         let several = self.turn.calls.len() > 1;
         let name = self.turn.calls.remove(id).unwrap_or_default();
-        // The denial was shown already.
+        // The denial was already printed.
         if self.turn.denied.contains(id) {
             return;
         }
@@ -179,8 +186,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A verdict. Those about the list of tools belong to no call, and most are no news.
-    fn judged(&mut self, entry: &Value) {
+    /// Prints a denial. Verdicts without an input hash are about the list of tools and belong to no call.
+    fn print_verdict(&mut self, entry: &Value) {
         let verdict = &entry["payload"];
         if verdict["decision"] != "deny" || verdict["input_hash"].is_null() {
             return;
@@ -194,14 +201,17 @@ impl<'a> View<'a> {
         self.line(|paint| paint.bad(&line));
     }
 
-    /// A call waits for a person.
-    fn waits(&mut self, id: &str, asked: &Value) {
+    /// Prints that a call waits for a person.
+    fn print_waiting(&mut self, id: &str, asked: &Value) {
         let text = |name: &str| excerpt(asked[name].as_str().unwrap_or_default(), ERROR_CHARS);
         let id = clean(id);
         let back = match asked["instead_of"].as_str() {
             Some(before) => {
                 let changed = words(&asked["changed"]);
-                format!("\n  it comes back: {} was allowed, but since then changed: {changed}", clean(before))
+                format!(
+                    "\n  it waits again: {} was allowed, but since then this changed: {changed}",
+                    clean(before)
+                )
             }
             None => String::new(),
         };
@@ -214,19 +224,20 @@ impl<'a> View<'a> {
         self.line(|paint| paint.unsure(&line));
     }
 
-    /// A call of the turn before waits for a person, and what was just said with it.
-    pub(super) fn queued_behind(&mut self, row: &Value, (allow, deny): (&str, &str)) {
+    /// Prints a call of the running turn that the new message waits for.
+    pub(super) fn queued_behind(&mut self, row: &Value, commands: &DecisionCommands) {
         let text = |name: &str| excerpt(row[name].as_str().unwrap_or_default(), ERROR_CHARS);
         let (id, tool) = (text("id"), text("tool"));
+        let DecisionCommands { allow, deny } = commands;
         let line = format!(
-            "⏸ the turn before waits for approval {id} ({tool}): {}\n  this message comes after it; decide with: {allow}, or: {deny}",
+            "⏸ the previous turn waits for approval {id} ({tool}): {}\n  this message is queued; decide with: {allow}, or: {deny}",
             text("reason"),
         );
         self.line(|paint| paint.unsure(&line));
     }
 
-    /// What waited is decided.
-    fn decided(&mut self, id: &str, state: &str) {
+    /// Prints a decision.
+    fn print_decided(&mut self, id: &str, state: &str) {
         let line = format!("approval {}: {}", clean(id), clean(state));
         self.line(|paint| {
             if state == "allowed" {
@@ -237,14 +248,14 @@ impl<'a> View<'a> {
         });
     }
 
-    /// The turn is over.
-    pub(super) fn ended(
+    /// Prints the end of the turn.
+    pub(super) fn turn_ended(
         &mut self,
         key: &SessionKey,
         stop_reason: StopReason,
         last_seq: u64,
     ) -> Result<(), CliError> {
-        let Turn { cid, first_seq, input_tokens, output_tokens, .. } = std::mem::take(&mut self.turn);
+        let TurnView { cid, first_seq, input_tokens, output_tokens, .. } = std::mem::take(&mut self.turn);
         let result = json!({
             "type": "result", "session_key": key, "turn": cid, "first_seq": first_seq, "last_seq": last_seq,
             "stop_reason": stop_reason.as_str(),
@@ -259,7 +270,7 @@ impl<'a> View<'a> {
                     stop_reason.as_str()
                 );
                 self.line(|paint| paint.faint(&line));
-                if let Some(why) = cut_short(stop_reason) {
+                if let Some(why) = stop_advice(stop_reason) {
                     self.note(why);
                 }
             }
@@ -267,51 +278,46 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Says something that is not the agent's, and no reason to begin a new line in an answer that is piped on.
+    /// Prints a notice. Does not end a line of the answer if the answer is piped.
     pub(super) fn note(&mut self, text: &str) {
-        if self.on_screen || self.open == Some(Voice::Reasoning) {
+        if self.on_screen || self.open == Some(OutputKind::Reasoning) {
             self.end_line();
         }
-        self.output.murmur(|paint| format!("{}\n", paint.faint(text)));
+        self.output.notice_part(|paint| format!("{}\n", paint.faint(text)));
     }
 
-    /// Says that something went wrong, and that it goes on.
+    /// Prints an error that does not end the conversation.
     pub(super) fn failed(&mut self, what: &str) {
         let line = format!("error: {}", clean(what));
         self.line(|paint| paint.bad(&line));
     }
 
-    /// Writes to standard error as it is.
-    pub(super) fn murmur(&mut self, text: &str) {
+    /// Writes text to standard error unchanged.
+    pub(super) fn print_raw(&mut self, text: &str) {
         self.end_line();
-        self.output.murmur(|paint| paint.faint(text));
+        self.output.notice_part(|paint| paint.faint(text));
     }
 
     fn line(&mut self, text: impl FnOnce(Paint) -> String) {
         self.end_line();
-        self.output.murmur(|paint| format!("{}\n", text(paint)));
+        self.output.notice_part(|paint| format!("{}\n", text(paint)));
     }
 
-    /// Ends the line that is open, if one is.
+    /// Ends the open line, if there is one.
     pub(super) fn end_line(&mut self) {
         match self.open.take() {
             None => {}
-            Some(Voice::Answer) => {
-                // If the answer cannot be written, its next part says so.
+            Some(OutputKind::Answer) => {
+                // If the answer cannot be written, its next part returns the error.
                 let _ = self.output.stream("\n");
-                self.broken.insert(Voice::Answer);
+                self.broken.insert(OutputKind::Answer);
             }
-            Some(Voice::Reasoning) => {
-                self.output.murmur(|_| "\n".to_owned());
-                self.broken.insert(Voice::Reasoning);
+            Some(OutputKind::Reasoning) => {
+                self.output.notice_part(|_| "\n".to_owned());
+                self.broken.insert(OutputKind::Reasoning);
             }
         }
     }
-}
-
-/// The rules that spoke, on one line.
-pub(crate) fn rules(verdict: &Value) -> String {
-    words(&verdict["rules"])
 }
 
 fn words(list: &Value) -> String {
@@ -319,14 +325,14 @@ fn words(list: &Value) -> String {
     excerpt(&words.collect::<Vec<_>>().join(", "), ERROR_CHARS)
 }
 
-/// What a person should know of an answer that ended otherwise than by itself.
-const fn cut_short(stop_reason: StopReason) -> Option<&'static str> {
+/// Advice for an answer that did not end normally.
+const fn stop_advice(stop_reason: StopReason) -> Option<&'static str> {
     match stop_reason {
         StopReason::MaxTokens => Some(
-            "the answer ended where the model's output does: say \"go on\", or declare the model with a larger maxOutputTokens",
+            "the answer reached the model's output limit: say \"go on\", or declare the model with a larger maxOutputTokens",
         ),
         StopReason::Refusal => {
-            Some("the model refused to answer: say it in other words, or ask another model")
+            Some("the model refused to answer: rephrase the message, or use another model")
         }
         StopReason::EndTurn | StopReason::Cancelled | StopReason::Error | StopReason::Interrupted => None,
     }

@@ -1,9 +1,9 @@
-//! `tribune demo`: a real daemon in a throw-away home, and a story that is checked while it is told.
+//! `tribune demo`: a real daemon in a temporary home, and a story whose steps are checked.
 //!
-//! Nothing is simulated but the model: what is told here was read from answers and events, and if any of it is not as it
+//! Only the model is scripted: everything that is printed was read from answers and events. If anything is not as it
 //! should be, the story ends there with exit code 2.
 
-mod stage;
+mod demo_home;
 mod story;
 
 use std::sync::Arc;
@@ -12,75 +12,75 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
-use tribune_config::Config;
-use tribune_daemon::daemon::Daemon;
-use tribune_storage::clock::SystemClock;
+use tribune_host::SystemClock;
+use tribune_host::config::Config;
+use tribune_host::daemon::Daemon;
 
-use self::stage::Stage;
-use self::story::{Mishap, Story};
+use self::demo_home::DemoHome;
+use self::story::{DemoError, Story};
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, clean};
 
 /// How long the whole story may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// See it all at work in a minute: no key, no set-up, nothing left behind.
+/// See Tribune at work in a minute: no API key, no setup, nothing left behind.
 ///
-/// Starts a real daemon in a throw-away home and lets a rehearsed agent read a file, try a shell, write to another agent
-/// and be cancelled. Then it verifies the log of all that. Each step is checked; what is told is what happened.
+/// Starts a real daemon in a temporary home. A scripted agent reads a file, tries a shell command, writes to another
+/// agent and is cancelled. Then the ledger of all this is verified. Each step is checked before it is printed.
 ///
-/// Exit codes: 0 all went as told, 2 something did not.
+/// Exit codes: 0 every step went as described, 2 a step did not.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  tribune demo\n  tribune demo --keep\n  tribune demo --json")]
 pub(crate) struct DemoArgs {
-    /// Keep the home, and say where it is.
+    /// Keep the temporary home, and print its path.
     #[arg(long)]
     keep: bool,
 }
 
-pub(crate) fn run(args: &DemoArgs, output: &mut Output) -> Result<Outcome, CliError> {
-    let stage = Stage::build(args.keep)?;
-    // The stage outlives the runtime, so that nobody writes into it while it is taken down.
+pub(crate) fn run(args: &DemoArgs, output: &mut Output) -> Result<CommandOutcome, CliError> {
+    let demo_home = DemoHome::create(args.keep)?;
+    // The folder outlives the runtime, so that no task writes into it while it is removed.
     let runtime = daemon::runtime()?;
-    let played = runtime.block_on(play(&stage, output));
+    let played = runtime.block_on(play(&demo_home, output));
     drop(runtime);
     played
 }
 
-async fn play(stage: &Stage, output: &mut Output) -> Result<Outcome, CliError> {
+async fn play(demo_home: &DemoHome, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let listen = |kind| signal(kind).map_err(CliError::System);
     let (mut interrupt, mut terminate, mut hangup) =
         (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
     let mut config = Config::default();
     config.gateway.address.set_port(0);
     config.gateway.drain = Duration::ZERO;
-    let daemon = Daemon::start(stage.home(), &config, Arc::new(SystemClock)).await?;
+    let daemon = Daemon::start(demo_home.home(), &config, Arc::new(SystemClock)).await?;
 
-    let mut story = Story::new(stage, output);
-    let told = tokio::select! {
-        told = tokio::time::timeout(PATIENCE, story.tell()) => {
-            told.unwrap_or_else(|_| Err(Mishap::Strange("it took longer than a minute".to_owned())))
+    let mut story = Story::new(demo_home, output);
+    let result = tokio::select! {
+        result = tokio::time::timeout(TIMEOUT, story.run()) => {
+            result.unwrap_or_else(|_| Err(DemoError::Unexpected("it took longer than a minute".to_owned())))
         }
-        _ = interrupt.recv() => Err(Mishap::Stopped),
-        _ = terminate.recv() => Err(Mishap::Stopped),
-        _ = hangup.recv() => Err(Mishap::Stopped),
+        _ = interrupt.recv() => Err(DemoError::Stopped),
+        _ = terminate.recv() => Err(DemoError::Stopped),
+        _ = hangup.recv() => Err(DemoError::Stopped),
     };
     daemon.stop(std::future::ready(())).await;
-    let told = told.and_then(|()| story.prove());
+    let result = result.and_then(|()| story.verify());
     let facts = story.into_facts();
-    conclude(told, facts, stage, output)
+    conclude(result, facts, demo_home, output)
 }
 
 fn conclude(
-    told: Result<u64, Mishap>,
+    result: Result<u64, DemoError>,
     mut facts: serde_json::Map<String, Value>,
-    stage: &Stage,
+    demo_home: &DemoHome,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
-    let kept = stage.kept().map(|path| path.display().to_string());
+) -> Result<CommandOutcome, CliError> {
+    let kept = demo_home.kept().map(|path| path.display().to_string());
     facts.insert("kept".to_owned(), json!(kept));
-    match told {
+    match result {
         Ok(entries) => {
             facts.insert("ok".to_owned(), true.into());
             output.verdict(
@@ -90,21 +90,21 @@ fn conclude(
                 },
                 &Value::Object(facts),
             )?;
-            Ok(Outcome::Done)
+            Ok(CommandOutcome::Done)
         }
-        Err(Mishap::Output(error)) => Err(error),
-        Err(Mishap::Stopped) => {
-            output.aside("stopped");
-            Ok(Outcome::Cancelled)
+        Err(DemoError::Output(error)) => Err(error),
+        Err(DemoError::Stopped) => {
+            output.notice("stopped");
+            Ok(CommandOutcome::Cancelled)
         }
-        Err(Mishap::Strange(what)) => {
+        Err(DemoError::Unexpected(what)) => {
             facts.insert("ok".to_owned(), false.into());
             facts.insert("failed".to_owned(), what.clone().into());
             output.verdict(
-                |paint| format!("{}: {}", paint.bad("this did not go as it should"), clean(&what)),
+                |paint| format!("{}: {}", paint.bad("this step failed"), clean(&what)),
                 &Value::Object(facts),
             )?;
-            Ok(Outcome::Broken)
+            Ok(CommandOutcome::Broken)
         }
     }
 }

@@ -1,97 +1,96 @@
-//! The story: each step does something over RPC, checks what came of it, and tells it.
+//! The steps of the demo. Each does something over RPC, checks the result, and describes it.
 
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 use tribune_client::{Client, ClientError, Incoming};
+use tribune_host::{Reader, audit, keys, store};
 use tribune_ledger::VerifierKey;
 use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity};
-use tribune_storage::store::Reader;
-use tribune_storage::{audit, keys, store};
 
-use super::stage::Stage;
+use super::demo_home::DemoHome;
 use crate::daemon;
 use crate::error::CliError;
 use crate::output::{Format, Output, clean, excerpt, short_cid};
 
 const MAIN: &str = "agent:main:cli:local:dm:you";
-const SCRIBE: &str = "agent:scribe:cli:local:dm:you";
+const CLERK: &str = "agent:clerk:cli:local:dm:you";
 
 const FILE: &str = "welcome.txt";
 const FILE_TEXT: &str = "The law is the same for every agent, and so is the record.";
-const LETTER: &str = "The harbour is open again. Please note it.";
+const MESSAGE: &str = "The harbour is open again. Please note it.";
 
 /// Words after which the slow answer is cancelled.
 const WORDS_BEFORE_CANCEL: usize = 3;
 
-/// The slow answer takes twenty seconds; one that was cancelled ends well before.
+/// The slow answer takes twenty seconds; a cancelled one ends well before.
 const CANCELLED_WITHIN_MS: u128 = 5_000;
 
-/// Columns of the text.
+/// Width of the text in columns.
 const WIDTH: usize = 88;
 
-/// Why the story ended early.
+/// Why the demo ended early.
 #[derive(Debug)]
-pub(super) enum Mishap {
-    /// Something is not as it should be.
-    Strange(String),
-    /// The reader asked for it.
+pub(super) enum DemoError {
+    /// A result was not as expected.
+    Unexpected(String),
+    /// The user stopped it.
     Stopped,
     Output(CliError),
 }
 
-impl From<std::io::Error> for Mishap {
+impl From<std::io::Error> for DemoError {
     fn from(error: std::io::Error) -> Self {
         Self::Output(error.into())
     }
 }
 
-impl From<ClientError> for Mishap {
+impl From<ClientError> for DemoError {
     fn from(error: ClientError) -> Self {
-        Self::Strange(error.to_string())
+        Self::Unexpected(error.to_string())
     }
 }
 
-impl From<CliError> for Mishap {
+impl From<CliError> for DemoError {
     fn from(error: CliError) -> Self {
         match error {
             CliError::Output(_) => Self::Output(error),
-            other => Self::Strange(other.to_string()),
+            other => Self::Unexpected(other.to_string()),
         }
     }
 }
 
-impl From<store::StoreError> for Mishap {
+impl From<store::StoreError> for DemoError {
     fn from(error: store::StoreError) -> Self {
-        Self::Strange(error.to_string())
+        Self::Unexpected(error.to_string())
     }
 }
 
-fn strange(what: impl Into<String>) -> Mishap {
-    Mishap::Strange(what.into())
+fn unexpected(what: impl Into<String>) -> DemoError {
+    DemoError::Unexpected(what.into())
 }
 
-/// Holds the story to its word.
-fn ensure(is_so: bool, what: impl FnOnce() -> String) -> Result<(), Mishap> {
-    if is_so { Ok(()) } else { Err(Mishap::Strange(what())) }
+/// Fails the demo if a check does not hold.
+fn ensure(is_so: bool, what: impl FnOnce() -> String) -> Result<(), DemoError> {
+    if is_so { Ok(()) } else { Err(DemoError::Unexpected(what())) }
 }
 
 pub(super) struct Story<'a> {
-    stage: &'a Stage,
+    demo_home: &'a DemoHome,
     output: &'a mut Output,
     facts: Map<String, Value>,
     chapter: u32,
-    /// The key and the checkpoint of the beginning, which the end is held against.
+    /// The key and the checkpoint from the start, which the end is verified against.
     kept: Option<(VerifierKey, HeldCheckpoint)>,
 }
 
-/// A turn that was played.
-struct Played {
+/// A finished turn.
+struct PlayedTurn {
     events: Vec<Value>,
     result: Value,
 }
 
-impl Played {
+impl PlayedTurn {
     fn of_type(&self, kind: &str) -> impl Iterator<Item = &Value> {
         self.events.iter().filter(move |event| event["type"] == kind)
     }
@@ -104,7 +103,7 @@ impl Played {
         self.result["turn"].as_str().unwrap_or_default()
     }
 
-    /// The verdict about a call, and its entry's CID.
+    /// The verdict about a call, and the CID of its entry.
     fn verdict(&self, tool: &str) -> Option<(&Value, &str)> {
         let about_call =
             |entry: &&Value| entry["payload"]["tool"] == tool && !entry["payload"]["input_hash"].is_null();
@@ -112,68 +111,70 @@ impl Played {
         Some((&entry["payload"], entry["cid"].as_str()?))
     }
 
-    fn ended_with(&self, stop_reason: &str) -> Result<(), Mishap> {
+    fn ended_with(&self, stop_reason: &str) -> Result<(), DemoError> {
         let found = &self.result["stop_reason"];
         ensure(*found == stop_reason, || format!("a turn ended with {found} and not with {stop_reason}"))
     }
 }
 
 impl<'a> Story<'a> {
-    pub(super) fn new(stage: &'a Stage, output: &'a mut Output) -> Self {
-        Self { stage, output, facts: Map::new(), chapter: 0, kept: None }
+    pub(super) fn new(demo_home: &'a DemoHome, output: &'a mut Output) -> Self {
+        Self { demo_home, output, facts: Map::new(), chapter: 0, kept: None }
     }
 
     pub(super) fn into_facts(self) -> Map<String, Value> {
         self.facts
     }
 
-    /// Everything that needs the daemon.
-    pub(super) async fn tell(&mut self) -> Result<(), Mishap> {
-        self.say(
-            "Tribune runs AI agents under law. This is a real daemon with a real ledger in a throw-away home; only \
-             the model is replaced by an agent that plays a script. It takes a few seconds.",
+    /// Runs the steps that need the daemon.
+    pub(super) async fn run(&mut self) -> Result<(), DemoError> {
+        self.print(
+            "Tribune runs AI agents under law. This is a real daemon with a real ledger in a temporary home; only \
+             the model is replaced by a scripted agent. It takes a few seconds.",
             "",
         )?;
-        let mut client = daemon::connect(self.stage.home()).await?;
-        self.begin(&mut client).await?;
-        self.read(&mut client).await?;
-        self.shell(&mut client).await?;
-        self.letter(&mut client).await?;
-        self.change_of_mind(&mut client).await?;
+        let mut client = daemon::connect(self.demo_home.home()).await?;
+        self.start_ledger(&mut client).await?;
+        self.read_file(&mut client).await?;
+        self.denied_shell(&mut client).await?;
+        self.mailbox_message(&mut client).await?;
+        self.cancelled_turn(&mut client).await?;
         client.close().await;
         Ok(())
     }
 
-    async fn begin(&mut self, client: &mut Client) -> Result<(), Mishap> {
-        self.stage.furnish(FILE, FILE_TEXT)?;
+    async fn start_ledger(&mut self, client: &mut Client) -> Result<(), DemoError> {
+        self.demo_home.write_workspace_file(FILE, FILE_TEXT)?;
         client.call("session.init", &json!({ "session_key": MAIN })).await?;
         let checkpoint = client.call("ledger.checkpoint", &json!({})).await?;
         let note = checkpoint["note"].as_str().unwrap_or_default().to_owned();
-        let path = keys::public_path(self.stage.home());
+        let path = keys::public_path(self.demo_home.home());
         let key = audit::read_small(&path).map_err(CliError::file(&path))?;
-        let key: VerifierKey = key.trim_end().parse().map_err(|_| strange("the log's key cannot be read"))?;
+        let key: VerifierKey =
+            key.trim_end().parse().map_err(|_| unexpected("the ledger's key cannot be read"))?;
         let (name, size) = (key.name().to_owned(), checkpoint["size"].clone());
-        self.kept = Some((key, HeldCheckpoint { label: "the checkpoint of the beginning".to_owned(), note }));
+        self.kept = Some((key, HeldCheckpoint { label: "the checkpoint from the start".to_owned(), note }));
         self.fact("beginning", json!({ "log": name, "entries": size }));
         self.chapter(
-            "A log begins.",
+            "A ledger starts.",
             &format!(
-                "The daemon made a key and began the log `{name}`. It signs the log as it grows. Its signature over \
-                 the first {size} entries is put aside: at the end the whole log must still contain them."
+                "The daemon created a key and started the ledger `{name}`, which it signs as it grows. Its signature over \
+                 the first {size} entries is kept: at the end the whole ledger must still contain them."
             ),
         )
     }
 
-    async fn read(&mut self, client: &mut Client) -> Result<(), Mishap> {
+    async fn read_file(&mut self, client: &mut Client) -> Result<(), DemoError> {
         let played = turn(client, MAIN, "/play read").await?;
         played.ended_with("end_turn")?;
-        let result = played.of_type("tool_result").next().ok_or_else(|| strange("the read had no result"))?;
+        let result =
+            played.of_type("tool_result").next().ok_or_else(|| unexpected("the read had no result"))?;
         let content = result["content"].as_str().unwrap_or_default();
         ensure(result["is_error"] == false && content.contains(FILE_TEXT), || {
-            format!("the read gave something else: {}", excerpt(content, 200))
+            format!("the read returned something else: {}", excerpt(content, 200))
         })?;
-        ensure(played.text().contains(FILE_TEXT), || "the agent did not say what it read".to_owned())?;
-        let (verdict, cid) = played.verdict("read").ok_or_else(|| strange("the read was not judged"))?;
+        ensure(played.text().contains(FILE_TEXT), || "the agent did not repeat what it read".to_owned())?;
+        let (verdict, cid) = played.verdict("read").ok_or_else(|| unexpected("the read was not judged"))?;
         ensure(verdict["decision"] == "allow", || "the read was not allowed".to_owned())?;
         let rule = rules(verdict);
         self.fact(
@@ -181,79 +182,79 @@ impl<'a> Story<'a> {
             json!({ "turn": played.turn(), "verdict": cid, "rules": verdict["rules"], "content": content }),
         );
         self.chapter(
-            "A file is read.",
+            "An agent reads a file.",
             &format!(
                 "The agent `main` asked for `read {{\"path\":\"{FILE}\"}}`. Its mandate lists that tool, so the rule \
-                 {rule} let it pass, and it read: \"{FILE_TEXT}\" The verdict was on disk before the file was opened: \
+                 {rule} allowed it, and it read: \"{FILE_TEXT}\" The verdict was on disk before the file was opened: \
                  {}.",
                 short_cid(cid)
             ),
         )
     }
 
-    async fn shell(&mut self, client: &mut Client) -> Result<(), Mishap> {
+    async fn denied_shell(&mut self, client: &mut Client) -> Result<(), DemoError> {
         let played = turn(client, MAIN, "/play denied-shell").await?;
         played.ended_with("end_turn")?;
         let (verdict, cid) =
-            played.verdict("exec").ok_or_else(|| strange("the shell call was not judged"))?;
+            played.verdict("exec").ok_or_else(|| unexpected("the shell call was not judged"))?;
         ensure(verdict["decision"] == "deny", || "the shell call was not denied".to_owned())?;
         let (rule, reason) = (rules(verdict), word(verdict, "reason"));
         ensure(!rule.is_empty() && !reason.is_empty(), || {
             "the denial names no rule or no reason".to_owned()
         })?;
         let refused = played.of_type("tool_result").all(|result| result["is_error"] == true);
-        ensure(refused && played.text().contains(&rule), || {
-            "the agent was not told of the denial".to_owned()
-        })?;
+        ensure(refused && played.text().contains(&rule), || "the agent did not get the denial".to_owned())?;
         self.fact(
             "denied",
             json!({ "turn": played.turn(), "verdict": cid, "rules": verdict["rules"], "reason": verdict["reason"] }),
         );
         self.chapter(
-            "A shell is denied.",
+            "The law denies a shell command.",
             &format!(
-                "Then it asked for `exec {{\"command\":\"cat /etc/shadow\"}}`. The law said no, by the rule {rule}: \
-                 {reason}. Nothing was run. The agent was told why, and the log knows it too: {}.",
+                "Then it asked for `exec {{\"command\":\"cat /etc/shadow\"}}`. The law denied it with the rule {rule}: \
+                 {reason}. Nothing ran. The agent got the reason, and the ledger recorded it: {}.",
                 short_cid(cid)
             ),
         )
     }
 
-    async fn letter(&mut self, client: &mut Client) -> Result<(), Mishap> {
-        client.call("agent.add", &json!({ "agent_id": "scribe", "name": "Scribe" })).await?;
-        let input = json!({ "to": "scribe", "text": LETTER });
+    async fn mailbox_message(&mut self, client: &mut Client) -> Result<(), DemoError> {
+        client.call("agent.add", &json!({ "agent_id": "clerk", "name": "Clerk" })).await?;
+        let input = json!({ "to": "clerk", "text": MESSAGE });
         let sent = turn(client, MAIN, &format!("!call send_message {input}\n!expect ok\n!say Sent.")).await?;
         sent.ended_with("end_turn")?;
-        client.call("session.init", &json!({ "session_key": SCRIBE })).await?;
-        let received = turn(client, SCRIBE, "Is there any mail?").await?;
+        client.call("session.init", &json!({ "session_key": CLERK })).await?;
+        let received = turn(client, CLERK, "Is there any mail?").await?;
         received.ended_with("end_turn")?;
         let arrived = received.of_type("mailbox_injected").map(|event| &event["entry"]);
         let arrived = arrived.filter(|entry| entry["payload"]["from"] == "main").collect::<Vec<_>>();
         let [entry] = arrived.as_slice() else {
-            return Err(strange(format!("{} letters arrived, and not one", arrived.len())));
+            return Err(unexpected(format!("{} messages arrived instead of one", arrived.len())));
         };
-        ensure(received.text().contains(LETTER), || "the letter's words did not arrive".to_owned())?;
-        let again = turn(client, SCRIBE, "And now?").await?;
-        ensure(again.of_type("mailbox_injected").next().is_none(), || "the letter arrived twice".to_owned())?;
+        ensure(received.text().contains(MESSAGE), || "the text of the message did not arrive".to_owned())?;
+        let again = turn(client, CLERK, "And now?").await?;
+        ensure(again.of_type("mailbox_injected").next().is_none(), || {
+            "the message arrived twice".to_owned()
+        })?;
         let cid = entry["cid"].as_str().unwrap_or_default();
         self.fact(
             "letter",
-            json!({ "sent_in": sent.turn(), "received_in": received.turn(), "entry": cid, "text": LETTER }),
+            json!({ "sent_in": sent.turn(), "received_in": received.turn(), "entry": cid, "text": MESSAGE }),
         );
         self.chapter(
-            "A letter arrives.",
+            "An agent writes to another.",
             &format!(
-                "A second agent, `scribe`, joined the roster. `main` wrote to it: \"{LETTER}\" The next turn of \
-                 `scribe` began with the letter, once, on record as {}. The record holds a commitment to the words, \
-                 not the words.",
+                "A second agent, `clerk`, joined the roster. `main` sent a message to its mailbox: \"{MESSAGE}\" The next turn of \
+                 `clerk` began with the message, exactly once; the entry is {}. The ledger holds a commitment to the text, \
+                 not the text.",
                 short_cid(cid)
             ),
         )
     }
 
-    async fn change_of_mind(&mut self, client: &mut Client) -> Result<(), Mishap> {
+    async fn cancelled_turn(&mut self, client: &mut Client) -> Result<(), DemoError> {
         let run = client.send("turn.run", &input(MAIN, "/play slow")).await?;
-        let mut played = Played { events: Vec::new(), result: Value::Null };
+        let mut played = PlayedTurn { events: Vec::new(), result: Value::Null };
         let mut cancelled_at = None;
         while played.result.is_null() {
             match client.next().await? {
@@ -274,51 +275,51 @@ impl<'a> Story<'a> {
         let said = played.text();
         self.fact("cancelled", json!({ "turn": played.turn(), "said": said, "took_ms": took as u64 }));
         self.chapter(
-            "A mind is changed.",
+            "A turn is cancelled.",
             &format!(
-                "`main` began an answer of twenty seconds. After \"{}\" the turn was cancelled, and it ended {took} ms \
-                 later. It is on record as cancelled, with what was said until then: {}.",
+                "`main` started an answer of twenty seconds. After \"{}\" the turn was cancelled, and it ended {took} ms \
+                 later. The ledger records the turn as cancelled, and the text until then is kept: {}.",
                 excerpt(said.trim(), 60),
                 short_cid(played.turn())
             ),
         )
     }
 
-    /// The end, when nobody holds the home any more: what was told is what is on disk. Gives the number of entries.
-    pub(super) fn prove(&mut self) -> Result<u64, Mishap> {
-        let home = self.stage.home();
-        let (key, held) = self.kept.take().ok_or_else(|| strange("the beginning was not kept"))?;
+    /// Verifies the ledger after the daemon has stopped. Returns the number of entries.
+    pub(super) fn verify(&mut self) -> Result<u64, DemoError> {
+        let home = self.demo_home.home();
+        let (key, held) = self.kept.take().ok_or_else(|| unexpected("the first checkpoint was not kept"))?;
         let report = audit::verify_home(&Reader::open(home)?, &key, vec![held], &mut |_| {})?;
         match &report.integrity {
             Integrity::Sound => {}
             Integrity::Broken(findings) => {
                 let findings: Vec<String> =
                     findings.iter().map(|finding| clean(&finding.to_string())).collect();
-                return Err(strange(format!("the log does not verify: {}", findings.join("; "))));
+                return Err(unexpected(format!("the ledger does not verify: {}", findings.join("; "))));
             }
         }
         let size = match &report.completeness {
             Completeness::Shown { size, .. } => *size,
             Completeness::NotChecked | Completeness::Failed(_) => {
-                return Err(strange("the log does not contain its beginning"));
+                return Err(unexpected("the ledger does not contain its first entries"));
             }
         };
         let views = store::check_views(home, &mut |_| {})?;
         if let Some(fault) = views.fault {
-            return Err(strange(format!("the views are not what the entries give: {fault}")));
+            return Err(unexpected(format!("the views do not match the entries: {fault}")));
         }
         let entries = report.entries;
-        ensure(views.entries == entries, || "the views count other entries than the log".to_owned())?;
+        ensure(views.entries == entries, || "the views count other entries than the ledger".to_owned())?;
         self.fact(
             "verified",
             json!({ "integrity": "sound", "entries": entries, "complete_since": size, "views": "sound" }),
         );
         self.chapter(
-            "All of it is proved.",
+            "All of it is verified.",
             &format!(
                 "The daemon has stopped. Each of the {entries} entries was hashed again and compared with the signed \
-                 log, which still contains the {size} of the beginning. The tables made from the entries were made \
-                 anew and came out the same. Change one letter of any entry, and this step says so."
+                 ledger, which still contains the first {size}. The tables derived from the entries were rebuilt \
+                 and are identical. Change one character of any entry, and this step fails."
             ),
         )?;
         Ok(entries)
@@ -328,14 +329,14 @@ impl<'a> Story<'a> {
         self.facts.insert(name.to_owned(), value);
     }
 
-    fn chapter(&mut self, title: &str, text: &str) -> Result<(), Mishap> {
+    fn chapter(&mut self, title: &str, text: &str) -> Result<(), DemoError> {
         self.chapter += 1;
         let number = self.chapter;
-        self.say(&format!("{number}. {title} {text}"), "   ")
+        self.print(&format!("{number}. {title} {text}"), "   ")
     }
 
-    /// A paragraph, for people only.
-    fn say(&mut self, text: &str, indent: &str) -> Result<(), Mishap> {
+    /// Prints a paragraph. Text format only.
+    fn print(&mut self, text: &str, indent: &str) -> Result<(), DemoError> {
         match self.output.format() {
             Format::Text => Ok(self.output.stream(&format!("{}\n\n", wrapped(text, indent)))?),
             Format::Json => Ok(()),
@@ -343,20 +344,20 @@ impl<'a> Story<'a> {
     }
 }
 
-/// What to do with what was seen.
+/// What to try next.
 pub(super) fn what_next(kept: Option<&str>) -> String {
     match kept {
-        None => "Try next:\n  tribune init          make a home of your own\n  tribune up            start its daemon\n  tribune chat          talk to its agent; /scenes lists what it can play\n  tribune ledger tail   see what was logged".to_owned(),
+        None => "Try next:\n  tribune init          create your own home\n  tribune up            start its daemon\n  tribune chat          talk to its agent; /scenes lists what it can play\n  tribune ledger tail   see what was recorded".to_owned(),
         Some(home) => format!(
             "The home is kept. Try next:\n  tribune --home {home} ledger tail\n  tribune --home {home} ledger verify\n  tribune --home {home} up\n  rm -r {home}"
         ),
     }
 }
 
-async fn turn(client: &mut Client, key: &str, text: &str) -> Result<Played, Mishap> {
+async fn turn(client: &mut Client, key: &str, text: &str) -> Result<PlayedTurn, DemoError> {
     let result = client.call("turn.run", &input(key, text)).await?;
     let events = client.take_kept().into_iter().map(|said| said.params["event"].clone()).collect();
-    Ok(Played { events, result })
+    Ok(PlayedTurn { events, result })
 }
 
 fn input(key: &str, text: &str) -> Value {
@@ -372,7 +373,7 @@ fn word(verdict: &Value, name: &str) -> String {
     clean(verdict[name].as_str().unwrap_or_default())
 }
 
-/// A paragraph in lines of a width that reads well, all but the first indented.
+/// Wraps a paragraph; all lines but the first are indented.
 fn wrapped(text: &str, indent: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

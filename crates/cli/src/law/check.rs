@@ -1,34 +1,38 @@
-//! `tribune law check` and `tribune law test`: what is wrong with a law, and whether its rules do what they say.
+//! `tribune law check` finds mistakes in a law; `tribune law test` runs the examples of its rules.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, Finding, Severity, Tested, check_agents};
-use tribune_records::agents::RUN_AGENT;
-use tribune_registry::Roster;
-use tribune_storage::home::Home;
+use tribune_host::registry::Roster;
+use tribune_host::run::RUN_AGENT;
+use tribune_host::{Home, tools};
 
-use super::{count, line, texts};
-use crate::error::{CliError, Outcome};
-use crate::output::{Output, Paint, clean};
+use super::{line, texts};
+use crate::error::{CliError, CommandOutcome};
+use crate::output::{Output, Paint, clean, count};
 
-/// The agents of a home.
+/// The roster file.
 const ROSTER: &str = "data/agent-roster.jsonl";
 
-pub(super) fn check(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(super) fn check(
+    dir: Option<&Path>,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     let texts = texts(dir, home)?;
-    let mut findings = tribune_constitution::check(&texts, &tribune_tools::NAMES);
-    let law = Constitution::new(texts, &tribune_tools::NAMES).ok();
+    let mut findings = tribune_constitution::check(&texts, &tools::NAMES);
+    let law = Constitution::new(texts, &tools::NAMES).ok();
     if let Some(law) = &law {
-        findings.extend(of_agents(law, home));
+        findings.extend(unknown_agent_findings(law, home));
         findings.sort();
     }
     let hash = law.map(|law| law.hash().to_string());
-    say(&findings, hash.as_deref(), dir.unwrap_or(home.root()), output)
+    print_findings(&findings, hash.as_deref(), dir.unwrap_or(home.root()), output)
 }
 
-/// Rules for agents that the home does not know, if it has a roster that can be read.
-fn of_agents(law: &Constitution, home: &Home) -> Vec<Finding> {
+/// Findings about rules for agents that are not in the roster, if the roster can be read.
+fn unknown_agent_findings(law: &Constitution, home: &Home) -> Vec<Finding> {
     let roster = Roster::load(&home.root().join(ROSTER)).unwrap_or_default();
     if roster.is_empty() {
         return Vec::new();
@@ -38,12 +42,12 @@ fn of_agents(law: &Constitution, home: &Home) -> Vec<Finding> {
     check_agents(law, &agents)
 }
 
-fn say(
+fn print_findings(
     findings: &[Finding],
     hash: Option<&str>,
     folder: &Path,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).count() as u64;
     let warnings = findings.len() as u64 - errors;
     let value = json!({ "findings": findings, "errors": errors, "warnings": warnings, "hash": hash });
@@ -61,7 +65,7 @@ fn say(
         },
         &value,
     )?;
-    Ok(if errors > 0 { Outcome::Broken } else { Outcome::Done })
+    Ok(if errors > 0 { CommandOutcome::Broken } else { CommandOutcome::Done })
 }
 
 fn finding_text(finding: &Finding, folder: &Path, paint: Paint) -> String {
@@ -74,14 +78,14 @@ fn finding_text(finding: &Finding, folder: &Path, paint: Paint) -> String {
     format!("{place}: {word}: {}", clean(message))
 }
 
-pub(super) fn test(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(super) fn test(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let texts = texts(dir, home)?;
     let folder = dir.unwrap_or(home.root());
-    let law = match Constitution::new(texts.clone(), &tribune_tools::NAMES) {
+    let law = match Constitution::new(texts.clone(), &tools::NAMES) {
         Ok(law) => law,
-        // Nothing can be tried before it can be read.
+        // A law that cannot be read cannot be tested.
         Err(_) => {
-            return say(&tribune_constitution::check(&texts, &tribune_tools::NAMES), None, folder, output);
+            return print_findings(&tribune_constitution::check(&texts, &tools::NAMES), None, folder, output);
         }
     };
     let tested = law.test();
@@ -95,7 +99,7 @@ pub(super) fn test(dir: Option<&Path>, home: &Home, output: &mut Output) -> Resu
             let all = tested.len() as u64;
             lines.push(match (all, failed) {
                 (0, _) => {
-                    "no rule carries an example: `tribune law test --help` shows how to write one".to_owned()
+                    "no rule has an example: `tribune law test --help` shows how to write one".to_owned()
                 }
                 (_, 0) => format!("{}: {}", paint.good("passed"), count(all, "example", "examples")),
                 _ => format!("{}: {failed} of {}", paint.bad("FAILED"), count(all, "example", "examples")),
@@ -104,7 +108,7 @@ pub(super) fn test(dir: Option<&Path>, home: &Home, output: &mut Output) -> Resu
         },
         &value,
     )?;
-    Ok(if failed > 0 { Outcome::Broken } else { Outcome::Done })
+    Ok(if failed > 0 { CommandOutcome::Broken } else { CommandOutcome::Done })
 }
 
 fn result(tested: &Tested) -> Value {

@@ -1,23 +1,22 @@
-//! The last calls that the law refused, for whoever wonders.
+//! The newest calls that the law denied.
 
 use serde_json::{Value, json};
-use tribune_storage::store::Reader;
-use tribune_storage::verdict_log::last_denials;
+use tribune_host::Reader;
+use tribune_host::law_record::last_denials;
 
-use crate::chat::rules;
+use super::rules;
 use crate::error::CliError;
-use crate::output::{Paint, excerpt, short_cid};
-use crate::sessions::cell;
+use crate::output::{Paint, cell, excerpt, short_cid};
 
-/// Characters of a reason.
+/// Characters of a reason that are shown.
 const REASON_CHARS: usize = 200;
 
-/// The last calls that were refused, in one session or in all, newest last.
+/// The newest denied calls of one session or of all, newest last.
 pub(crate) fn last(reader: &Reader, session: Option<&str>) -> Result<Vec<Value>, CliError> {
     Ok(last_denials(reader, session)?.iter().map(|denial| json!(denial)).collect())
 }
 
-/// The same for people, a line for each.
+/// The denials as text, one line each.
 pub(crate) fn lines(denials: &[Value], paint: Paint) -> Vec<String> {
     if denials.is_empty() {
         return vec!["  nothing".to_owned()];

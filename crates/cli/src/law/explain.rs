@@ -1,61 +1,61 @@
-//! `tribune law explain`: why a call was decided as it was, step by step.
+//! `tribune law explain`: why a call was decided as it was, rule by rule.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tribune_constitution::{Constitution, Explanation, Facts, Outcome as Said};
-use tribune_governance::policy_files;
+use tribune_constitution::{Constitution, Explanation, Facts, Outcome as StepOutcome};
+use tribune_host::audit::read_small;
+use tribune_host::law_record::{Judged, Verdicts};
+use tribune_host::store::{Lookup, Stored};
+use tribune_host::{Home, Reader, law};
 use tribune_ledger::EntryQuality;
-use tribune_storage::audit::read_small;
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
-use tribune_storage::store::{Lookup, Stored};
-use tribune_storage::verdict_log::{Judged, Verdicts};
 
 use super::{brief, line, load};
-use crate::error::{CliError, Outcome};
-use crate::ledger::{find, several};
+use crate::error::{CliError, CommandOutcome};
+use crate::ledger::{ambiguous, find};
 use crate::output::{Output, Paint, clean, short_cid};
 
-/// Verdicts of one call that are explained: it is decided when it is made and before it runs, and again if it comes back.
+/// Verdicts of one call that are explained: a call is judged when it is made, before it runs, and again if it waits
+/// again.
 const MAX_VERDICTS: usize = 16;
 
-/// Explain a verdict: every rule in its order, and what it said.
+/// Explain a verdict: every rule in order, and its result.
 ///
-/// Names a verdict of the log, a call (all its verdicts are explained) or an approval. A recorded verdict is explained by
-/// the law of its time; with --with, by the one in a folder. Facts from a file are decided by the law of the home.
+/// Names a verdict in the ledger, a call (all its verdicts are explained) or an approval. A recorded verdict is
+/// explained under the law of its time; with --with, under the law in a folder. Facts from a file are judged under the
+/// home's law.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  tribune law explain 4711                      the verdict at that place in the log\n  tribune law explain b3:0a1b2c                 a verdict or a call by its CID\n  tribune law explain 7k2m9x0q                  why an approval was asked for\n  tribune law explain --facts call.json --with trial/"
+    after_help = "Examples:\n  tribune law explain 4711                      the verdict at that position in the ledger\n  tribune law explain b3:0a1b2c                 a verdict or a call by its CID\n  tribune law explain 7k2m9x0q                  why this approval was needed\n  tribune law explain --facts call.json --with trial/"
 )]
 pub(crate) struct ExplainArgs {
-    /// A verdict or a call: its place in the log, its CID or the CID's first digits; or the id of an approval.
+    /// A verdict or a call: its position in the ledger, its CID or the start of its CID; or the id of an approval.
     #[arg(value_name = "CALL|VERDICT", required_unless_present = "facts")]
     entry: Option<String>,
-    /// Instead: a file with the facts of a call, as they stand in a verdict.
+    /// A file with the facts of a call, in the form of a recorded verdict.
     #[arg(long, value_name = "FILE", conflicts_with = "entry")]
     facts: Option<PathBuf>,
-    /// Decide under the law in this folder, which is laid out like a home.
+    /// Use the law in this folder, which has the layout of a home.
     #[arg(long, value_name = "DIR")]
     with: Option<PathBuf>,
 }
 
 /// One decision to explain.
-struct Subject {
-    /// Where it stands, if it was recorded.
+struct DecisionToExplain {
+    /// Its ledger entry, if it was recorded.
     judged: Option<Judged>,
     facts: Facts,
 }
 
-pub(super) fn run(args: &ExplainArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &ExplainArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let candidate = args.with.as_deref().map(|dir| load(Some(dir), home)).transpose()?;
     let subjects = match (&args.facts, &args.entry) {
         (Some(path), _) => {
             let text = read_small(path).map_err(CliError::file(path))?;
             let facts = Facts::parse(text.trim_end().as_bytes())
                 .map_err(|error| CliError::Input(format!("`{}`: {error}", path.display())))?;
-            vec![Subject { judged: None, facts }]
+            vec![DecisionToExplain { judged: None, facts }]
         }
         (None, entry) => recorded(&Reader::open(home)?, entry.as_deref().unwrap_or_default())?,
     };
@@ -73,14 +73,14 @@ pub(super) fn run(args: &ExplainArgs, home: &Home, output: &mut Output) -> Resul
         let value = value(subject, explanation, law);
         output.result(|paint| format!("{gap}{}", text(subject, explanation, law, paint)), &value)?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-/// The verdicts that a name stands for.
-fn recorded(reader: &Reader, name: &str) -> Result<Vec<Subject>, CliError> {
+/// The verdicts that a name refers to.
+fn recorded(reader: &Reader, name: &str) -> Result<Vec<DecisionToExplain>, CliError> {
     let stored = match reader.lookup(name)? {
         Lookup::Found(stored) => *stored,
-        Lookup::Several(cids) => return Err(several(name, &cids)),
+        Lookup::Several(cids) => return Err(ambiguous(name, &cids)),
         Lookup::Nothing(what) => match reader.approval(name)? {
             Some(approval) => find(reader, &approval.requested.verdict)?,
             None => return Err(CliError::Input(what)),
@@ -95,9 +95,9 @@ fn recorded(reader: &Reader, name: &str) -> Result<Vec<Subject>, CliError> {
         }
     };
     let subject = |judged: Judged| match &judged.record {
-        Some(record) => Ok(Subject { facts: record.facts.clone(), judged: Some(judged) }),
+        Some(record) => Ok(DecisionToExplain { facts: record.facts.clone(), judged: Some(judged) }),
         None => {
-            let what = "was written by another version, whose facts cannot be read here";
+            let what = "was written by another version, whose facts this version cannot read";
             Err(CliError::Input(format!("the verdict at {} {what}", judged.stored.index)))
         }
     };
@@ -118,7 +118,7 @@ fn of_call(reader: &Reader, call: &Stored) -> Result<Vec<Judged>, CliError> {
     }
     if found.is_empty() {
         return Err(CliError::Input(format!(
-            "the call at {} was not decided: it never came so far",
+            "the call at {} has no verdict: its turn ended before the decision",
             call.index
         )));
     }
@@ -128,10 +128,10 @@ fn of_call(reader: &Reader, call: &Stored) -> Result<Vec<Judged>, CliError> {
 fn law_of(judged: &Judged, home: &Home) -> Result<Constitution, CliError> {
     let hash = judged.record.as_ref().map(|record| record.constitution_hash.as_str()).unwrap_or_default();
     let hash = hash.parse().map_err(|error| CliError::Input(format!("{error}")))?;
-    Ok(policy_files::kept(home.root(), hash, &tribune_tools::NAMES)?)
+    Ok(law::kept(home.root(), hash)?)
 }
 
-fn value(subject: &Subject, explanation: &Explanation, law: &Constitution) -> Value {
+fn value(subject: &DecisionToExplain, explanation: &Explanation, law: &Constitution) -> Value {
     let recorded = subject.judged.as_ref().and_then(|judged| {
         let record = judged.record.as_ref()?;
         Some(json!({
@@ -145,7 +145,7 @@ fn value(subject: &Subject, explanation: &Explanation, law: &Constitution) -> Va
     })
 }
 
-fn text(subject: &Subject, explanation: &Explanation, law: &Constitution, paint: Paint) -> String {
+fn text(subject: &DecisionToExplain, explanation: &Explanation, law: &Constitution, paint: Paint) -> String {
     let facts = &subject.facts;
     let field = |name: &str, value: String| format!("{} {value}", paint.faint(&format!("{name:<10}")));
     let context = crate::approvals::card::context(facts.labels.trust.as_str(), facts.labels.private);
@@ -173,10 +173,10 @@ fn text(subject: &Subject, explanation: &Explanation, law: &Constitution, paint:
     let width = explanation.steps.iter().map(|step| step.rule.chars().count()).max().unwrap_or(0);
     for step in &explanation.steps {
         let word = match step.outcome {
-            Said::Passed => paint.good("passed"),
-            Said::Asked => paint.unsure("asked "),
-            Said::Denied => paint.bad("denied"),
-            Said::Noted => paint.faint("noted "),
+            StepOutcome::Passed => paint.good("passed"),
+            StepOutcome::Asked => paint.unsure("asked "),
+            StepOutcome::Denied => paint.bad("denied"),
+            StepOutcome::Noted => paint.faint("noted "),
         };
         lines.push(format!("  {word}  {:<width$}  {}", clean(&step.rule), clean(&step.why)));
     }

@@ -1,74 +1,68 @@
-//! `tribune law replay`: every verdict of the log, decided again.
+//! `tribune law replay`: decides every recorded verdict again.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, ConstitutionHash};
-use tribune_governance::policy_files;
-use tribune_governance::policy_files::LawError;
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
-use tribune_storage::verdict_log::{Judged, Verdicts};
+use tribune_host::law::LawError;
+use tribune_host::law_record::{Judged, Verdicts};
+use tribune_host::{Home, Reader, law};
 
-use super::{brief, count, line};
-use crate::error::{CliError, Outcome};
-use crate::output::{Output, Paint, clean, short_cid};
-use crate::progress::Progress;
+use super::{brief, line};
+use crate::error::{CliError, CommandOutcome};
+use crate::output::{Output, Paint, clean, count, short_cid};
+use crate::progress::EntryProgress;
 
-/// Differences that are shown: enough to see what is wrong.
+/// Differences that are shown: enough to find the cause.
 const MAX_SHOWN: usize = 5;
 
-/// Laws held at a time. Verdicts come in the order of the log, so one law's are mostly together.
+/// Laws that are loaded at a time. Verdicts are read in ledger order, so those of one law are mostly adjacent.
 const MAX_LOADED: usize = 8;
 
-/// What came of it.
+/// The result of a replay.
 #[derive(Debug, Default)]
-struct Replay {
+struct ReplayReport {
     verdicts: u64,
     identical: u64,
     different: u64,
-    /// The first ones.
+    /// The first differences.
     differences: Vec<Value>,
-    /// Written by another version.
+    /// Verdicts of another version.
     unreadable: u64,
-    laws: BTreeMap<String, Count>,
+    laws: BTreeMap<String, LawVerdicts>,
 }
 
-/// The verdicts of one law.
+/// The verdicts under one law.
 #[derive(Debug, Default)]
-struct Count {
+struct LawVerdicts {
     verdicts: u64,
     /// Why they could not be decided again.
-    problem: Option<Problem>,
+    problem: Option<LawProblem>,
 }
 
 #[derive(Debug, Clone)]
-struct Problem {
+struct LawProblem {
     sentence: String,
-    /// The texts are there, and are not what they were.
+    /// The kept texts exist, but no longer match their hash.
     is_altered: bool,
 }
 
-/// The laws of the log, loaded as they are needed.
-struct Laws<'a> {
+/// The laws that verdicts name, loaded when needed.
+struct LawCache<'a> {
     home: &'a Home,
-    /// The law of the home, for logs from before laws were kept.
+    /// The law of the home, for ledgers from before laws were kept.
     present: Option<Constitution>,
     loaded: Vec<(String, Constitution)>,
 }
 
-pub(super) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(super) fn run(home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let reader = Reader::open(home)?;
-    let mut laws = Laws {
-        home,
-        present: policy_files::load(home.root(), &tribune_tools::NAMES).ok(),
-        loaded: Vec::new(),
-    };
-    let mut replay = Replay::default();
-    let mut progress = Progress::new("deciding", reader.size()?);
+    let mut laws = LawCache { home, present: law::load(home.root()).ok(), loaded: Vec::new() };
+    let mut replay = ReplayReport::default();
+    let mut progress = EntryProgress::new("deciding", reader.size()?);
     for judged in Verdicts::from(&reader, 0) {
         let judged = judged?;
-        progress.tell(judged.stored.index);
+        progress.set(judged.stored.index);
         replay.take(&judged, &mut laws);
     }
     drop(progress);
@@ -77,8 +71,8 @@ pub(super) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError>
     Ok(replay.outcome())
 }
 
-impl Laws<'_> {
-    fn law(&mut self, name: &str) -> Result<&Constitution, Problem> {
+impl LawCache<'_> {
+    fn law(&mut self, name: &str) -> Result<&Constitution, LawProblem> {
         if let Some(at) = self.loaded.iter().position(|(own, _)| own == name) {
             return Ok(&self.loaded[at].1);
         }
@@ -90,24 +84,24 @@ impl Laws<'_> {
         Ok(&self.loaded[self.loaded.len() - 1].1)
     }
 
-    fn find(&self, name: &str) -> Result<Constitution, Problem> {
-        let plain = |sentence: String| Problem { sentence, is_altered: false };
+    fn find(&self, name: &str) -> Result<Constitution, LawProblem> {
+        let plain = |sentence: String| LawProblem { sentence, is_altered: false };
         let hash: ConstitutionHash = name.parse().map_err(|error| plain(format!("{error}")))?;
-        match policy_files::kept(self.home.root(), hash, &tribune_tools::NAMES) {
+        match law::kept(self.home.root(), hash) {
             Ok(law) => Ok(law),
             Err(LawError::NotKept(_)) if self.present.as_ref().is_some_and(|law| law.hash() == hash) => {
                 self.present.clone().ok_or_else(|| plain(String::new()))
             }
             Err(error) => {
                 let is_altered = matches!(error, LawError::Altered { .. });
-                Err(Problem { sentence: error.to_string(), is_altered })
+                Err(LawProblem { sentence: error.to_string(), is_altered })
             }
         }
     }
 }
 
-impl Replay {
-    fn take(&mut self, judged: &Judged, laws: &mut Laws<'_>) {
+impl ReplayReport {
+    fn take(&mut self, judged: &Judged, laws: &mut LawCache<'_>) {
         self.verdicts += 1;
         let Some(record) = &judged.record else {
             self.unreadable += 1;
@@ -141,19 +135,19 @@ impl Replay {
         self.laws.values().filter(|count| count.problem.is_some()).map(|count| count.verdicts).sum()
     }
 
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> CommandOutcome {
         let altered = self.laws.values().flat_map(|count| &count.problem).any(|problem| problem.is_altered);
         if self.different > 0 || altered {
-            Outcome::Broken
+            CommandOutcome::Broken
         } else if self.undecided() + self.unreadable > 0 {
-            Outcome::Incomplete
+            CommandOutcome::Incomplete
         } else {
-            Outcome::Done
+            CommandOutcome::Done
         }
     }
 
     fn value(&self, present: Option<ConstitutionHash>) -> Value {
-        let law = |(hash, count): (&String, &Count)| {
+        let law = |(hash, count): (&String, &LawVerdicts)| {
             let problem = count.problem.as_ref().map(|problem| &problem.sentence);
             json!({ "hash": hash, "verdicts": count.verdicts, "available": problem.is_none(), "problem": problem })
         };
@@ -166,12 +160,15 @@ impl Replay {
 
     fn text(&self, present: Option<ConstitutionHash>, paint: Paint) -> String {
         let state = match self.outcome() {
-            Outcome::Done => paint.good("identical"),
-            Outcome::Incomplete => paint.unsure("INCOMPLETE"),
-            Outcome::Broken | Outcome::Failed | Outcome::Cancelled | Outcome::Code(_) => paint.bad("BROKEN"),
+            CommandOutcome::Done => paint.good("identical"),
+            CommandOutcome::Incomplete => paint.unsure("INCOMPLETE"),
+            CommandOutcome::Broken
+            | CommandOutcome::Failed
+            | CommandOutcome::Cancelled
+            | CommandOutcome::Code(_) => paint.bad("BROKEN"),
         };
         let mut lines = vec![format!(
-            "replay: {state}, {} of {} decided again to the same bit",
+            "replay: {state}, {} of {} decided again with the same result",
             self.identical,
             count(self.verdicts, "verdict", "verdicts")
         )];
@@ -206,12 +203,12 @@ impl Replay {
         }
         match present.map(|hash| hash.to_string()) {
             Some(hash) if !self.laws.contains_key(&hash) => {
-                lines.push(format!("the law in the home now is {hash}: no verdict was made under it yet"));
+                lines
+                    .push(format!("the current law of the home is {hash}: no verdict was made under it yet"));
             }
             Some(_) => {}
-            None => {
-                lines.push("the law in the home now is refused: `tribune law check` shows why".to_owned())
-            }
+            None => lines
+                .push("the current law of the home has errors: `tribune law check` shows them".to_owned()),
         }
         lines.join("\n")
     }

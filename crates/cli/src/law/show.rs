@@ -1,27 +1,27 @@
-//! `tribune law show`: what is in a law.
+//! `tribune law show`: prints the contents of a law.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, Manifest, Mode, RuleHead};
-use tribune_storage::home::Home;
+use tribune_host::Home;
 
 use super::load;
 use crate::daemon;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean, table};
 
-pub(super) fn run(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(super) fn run(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let law = load(dir, home)?;
     let value = value(&law);
     output.result(|paint| text(&law, &value, paint), &value)?;
     if dir.is_none() && daemon::is_running(home).is_some() {
         let status = daemon::ask(home, "daemon.status", &json!({}))?;
         if status["constitution_hash"] != json!(law.hash()) {
-            output.aside("the running daemon began with another law: restart it to put this one in force");
+            output.notice("the running daemon uses another law: restart it to put this one in force");
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn value(law: &Constitution) -> Value {

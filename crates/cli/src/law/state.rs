@@ -1,26 +1,24 @@
-//! How the law stands in a home where a daemon runs: what `tribune status` and `/tribune` show of it.
+//! The state of the law that a running daemon enforces, for `tribune status` and `/tribune`.
 
 use serde_json::{Value, json};
 use tribune_client::Client;
 use tribune_constitution::Mode;
-use tribune_governance::policy_files;
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
+use tribune_host::{Home, Reader, law};
 
 use crate::error::CliError;
 use crate::output::{Paint, clean};
 
-/// The law that a daemon runs under.
+/// The law that a daemon enforces.
 #[derive(Debug, Default)]
 pub(crate) struct LawState {
     hash: String,
-    /// Unknown if the texts of the law in force are gone.
+    /// Unknown if the kept texts of the law are missing.
     mode: Option<Mode>,
-    /// Tools with a mode of their own.
+    /// Tools with their own mode.
     overrides: usize,
     manifests: usize,
     own_manifests: usize,
-    /// Who stopped everything, and when.
+    /// Who stopped all work, and when.
     frozen: Option<(String, String)>,
     pending: u64,
     /// The files in the home are another law, or none.
@@ -28,22 +26,18 @@ pub(crate) struct LawState {
 }
 
 impl LawState {
-    /// Asks the daemon what it did not say of itself, and looks at the files of its home.
+    /// Asks the daemon for what the status lacks, and reads the files of its home.
     pub(crate) async fn ask(home: &Home, status: &Value, client: &mut Client) -> Result<Self, CliError> {
         let page = client.call("approval.list", &json!({ "limit": 1 })).await?;
         Ok(Self::of(home, status, page["pending"].as_u64().unwrap_or(0)))
     }
 
-    /// From what the daemon says of itself and how many approvals wait, and from the files of its home.
+    /// Builds the state from the daemon's status, the number of pending approvals and the files of its home.
     pub(crate) fn of(home: &Home, status: &Value, pending: u64) -> Self {
         let hash = status["constitution_hash"].as_str().unwrap_or_default().to_owned();
-        let kept = hash
-            .parse()
-            .ok()
-            .and_then(|hash| policy_files::kept(home.root(), hash, &tribune_tools::NAMES).ok());
+        let kept = hash.parse().ok().and_then(|hash| law::kept(home.root(), hash).ok());
         let frozen = Reader::open(home).and_then(|reader| reader.frozen()).ok().flatten();
-        let present =
-            policy_files::load(home.root(), &tribune_tools::NAMES).map(|law| law.hash().to_string());
+        let present = law::load(home.root()).map(|law| law.hash().to_string());
         Self {
             mode: kept.as_ref().map(|law| law.settings().mode),
             overrides: kept.as_ref().map_or(0, |law| law.settings().overrides.len()),
@@ -65,10 +59,10 @@ impl LawState {
         })
     }
 
-    /// Lines of a name and a value.
+    /// The state as names and values.
     pub(crate) fn rows(&self, paint: Paint) -> Vec<(&'static str, String)> {
         let mode = match self.mode {
-            None => paint.unsure("unknown: the texts of the law in force are gone from constitutions/"),
+            None => paint.unsure("unknown: the texts of the law in force are missing from constitutions/"),
             Some(Mode::Enforce) => paint.good("enforce"),
             Some(mode @ (Mode::Audit | Mode::Off)) => paint.unsure(mode.as_str()),
         };
@@ -82,17 +76,17 @@ impl LawState {
             ("manifests", format!("{}, of which {} of this home", self.manifests, self.own_manifests)),
         ];
         if let Some((by, at)) = &self.frozen {
-            let said = clean(&format!("since {at} by {by}; go on with: tribune resume"));
-            rows.push(("stopped", format!("{} {said}", paint.bad("EVERYTHING IS STOPPED"))));
+            let text = clean(&format!("since {at} by {by}; allow work again with: tribune resume"));
+            rows.push(("stopped", format!("{} {text}", paint.bad("EVERYTHING IS STOPPED"))));
         }
         rows.push(match self.pending {
             0 => ("approvals", "none pending".to_owned()),
             n => ("approvals", paint.unsure(&format!("{n} pending: tribune approvals watch"))),
         });
         if self.has_changed {
-            let said =
-                "the files of the law have changed since the start: restart the daemon to put them in force";
-            rows.push(("", paint.unsure(said)));
+            let text =
+                "the law's files have changed since the daemon started: restart it to put them in force";
+            rows.push(("", paint.unsure(text)));
         }
         rows
     }

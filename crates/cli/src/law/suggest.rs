@@ -1,39 +1,38 @@
-//! `tribune law suggest`: rules that would have saved people questions.
+//! `tribune law suggest`: suggests rules that would have saved approvals.
 
 use std::collections::VecDeque;
 
 use clap::Args;
 use serde_json::json;
 use tribune_constitution::{Decision, Recorded, Stage, Suggestion, suggest};
-use tribune_records::approval::record::State;
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
-use tribune_storage::verdict_log::{Judged, Verdicts};
+use tribune_host::approval::record::State;
+use tribune_host::law_record::{Judged, Verdicts};
+use tribune_host::{Home, Reader};
 
-use super::{count, load, trial};
-use crate::error::{CliError, Outcome};
-use crate::output::{Output, Paint, clean, clean_text};
-use crate::progress::Progress;
+use super::{backtest, load};
+use crate::error::{CliError, CommandOutcome};
+use crate::output::{Output, Paint, clean, clean_text, count};
+use crate::progress::EntryProgress;
 
-/// Calls that are looked at: the newest ones, as many as fit into some tens of megabytes.
+/// The newest calls that are read: as many as fit into some tens of megabytes.
 const MAX_CALLS: usize = 50_000;
 
-/// Suggest the narrowest rules that would have saved prompts.
+/// Suggest the narrowest rules that would have saved approvals.
 ///
-/// Looks for calls that people were asked about and always allowed, and writes the narrowest rule that would let them
-/// pass, with what it would have changed in the whole record. A call that was denied even once is not suggested. Put the
-/// text into a file in policy/ if you agree; nothing is changed here.
+/// Finds calls that people were asked about and always allowed, and prints the narrowest rule that allows them, with
+/// its effect on all recorded calls. A call that was denied even once is not suggested. Nothing is changed: to use a
+/// rule, put its text into a file in policy/.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  tribune law suggest\n  tribune law suggest --min 3\n  tribune law suggest --json | jq -r '.suggestions[0].rule' > ~/.tribune/policy/saved.cedar"
 )]
 pub(crate) struct SuggestArgs {
-    /// Prompts that a rule must have saved at least.
+    /// The smallest number of approvals that a rule must have saved.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     min: u64,
 }
 
-pub(super) fn run(args: &SuggestArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &SuggestArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let law = load(None, home)?;
     let reader = Reader::open(home)?;
     let (calls, left_out) = calls(&reader)?;
@@ -43,19 +42,19 @@ pub(super) fn run(args: &SuggestArgs, home: &Home, output: &mut Output) -> Resul
     });
     output.result(|paint| text(&suggestions, calls.len() as u64, args.min, paint), &value)?;
     if left_out > 0 {
-        output.aside(&format!("only the newest {MAX_CALLS} calls were looked at; {left_out} are older"));
+        output.notice(&format!("only the newest {MAX_CALLS} calls were read; {left_out} are older"));
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-/// The newest calls, with what people said to them; and how many are older.
+/// The newest calls with the decisions of people, and the number of older ones.
 fn calls(reader: &Reader) -> Result<(Vec<Recorded>, u64), CliError> {
     let mut calls = VecDeque::new();
     let mut left_out = 0;
-    let mut progress = Progress::new("reading", reader.size()?);
+    let mut progress = EntryProgress::new("reading", reader.size()?);
     for judged in Verdicts::from(reader, 0) {
         let judged = judged?;
-        progress.tell(judged.stored.index);
+        progress.set(judged.stored.index);
         let answer = answer(reader, &judged)?;
         let Some(record) = judged.record.filter(|record| record.facts.stage == Stage::Call) else { continue };
         if calls.len() == MAX_CALLS {
@@ -67,7 +66,7 @@ fn calls(reader: &Reader) -> Result<(Vec<Recorded>, u64), CliError> {
     Ok((calls.into(), left_out))
 }
 
-/// What a person decided about the call, if one did.
+/// A person's decision about the call, if there is one.
 fn answer(reader: &Reader, judged: &Judged) -> Result<Option<bool>, CliError> {
     let asked = |decision: Decision| decision == Decision::Ask;
     if !judged.record.as_ref().is_some_and(|record| asked(record.verdict.decision)) {
@@ -86,7 +85,7 @@ fn answer(reader: &Reader, judged: &Judged) -> Result<Option<bool>, CliError> {
 fn text(suggestions: &[Suggestion], calls: u64, least: u64, paint: Paint) -> String {
     if suggestions.is_empty() {
         return format!(
-            "no rule to suggest: {} were looked at, and none whose side effect alone was asked about was allowed {} or more and never denied",
+            "no rule to suggest: of {}, none that needed an approval only for its side effect was allowed {} or more and never denied",
             count(calls, "call", "calls"),
             count(least, "time", "times")
         );
@@ -97,9 +96,9 @@ fn text(suggestions: &[Suggestion], calls: u64, least: u64, paint: Paint) -> Str
         lines.extend(own.caution.iter().map(|caution| paint.unsure(&clean(&format!("mind: {caution}")))));
         lines.push(clean_text(own.rule.trim_end()));
         lines.push(paint.faint("the whole record with this rule:"));
-        lines.extend(trial::text(&own.backtest, paint).lines().map(|line| format!("  {line}")));
+        lines.extend(backtest::text(&own.backtest, paint).lines().map(|line| format!("  {line}")));
         lines.join("\n")
     };
     let all: Vec<String> = suggestions.iter().map(one).collect();
-    format!("{}\n\nput a rule into a file in policy/, and see: tribune law check", all.join("\n\n"))
+    format!("{}\n\nput a rule into a file in policy/, then run: tribune law check", all.join("\n\n"))
 }

@@ -1,11 +1,11 @@
-//! `tribune ledger graph`: what led to what.
+//! `tribune ledger graph`: entries and their parents as a graph.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use serde_json::json;
+use tribune_host::store::{Filter, Reader, Stored};
 use tribune_ledger::Cid;
-use tribune_storage::store::{Filter, Reader, Stored};
 
 use crate::error::CliError;
 use crate::output::Output;
@@ -29,7 +29,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// From each parent to its child; parents may be older than the entries shown.
+/// Edges from parent to child; a parent may be older than the entries shown.
 fn edges(entries: &[Stored]) -> Vec<(Cid, Cid)> {
     let children = entries.iter().map(|stored| &stored.entry);
     children.flat_map(|entry| entry.parent_cids().into_iter().map(|parent| (parent, entry.cid))).collect()
@@ -41,7 +41,7 @@ fn older(entries: &[Stored]) -> Vec<Cid> {
     edges(entries).into_iter().map(|(parent, _)| parent).filter(|parent| known.insert(*parent)).collect()
 }
 
-/// A name that both languages take.
+/// A node name that is valid in both languages.
 fn id(cid: &Cid) -> String {
     format!("n{}", &cid.to_string()[3..15])
 }

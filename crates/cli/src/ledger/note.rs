@@ -1,49 +1,54 @@
-//! `tribune ledger note`: words that the operator wants in the log.
+//! `tribune ledger note`: adds notes of the operator to the ledger.
 
 use std::io::{self, BufRead, Read as _};
 use std::sync::mpsc;
 
 use serde_json::json;
+use tribune_host::Home;
+use tribune_host::record::SESSION_ENTITIES;
+use tribune_host::store::Reader;
 use tribune_ledger::Cid;
-use tribune_records::ledger_payloads::SESSION_ENTITIES;
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
 
 use super::find;
-use super::pen::{Pen, Place, Written};
+use super::note_writer::{NoteParents, NoteWriter, WrittenNote};
 use crate::error::CliError;
 use crate::output::Output;
 
 /// Bytes of one note: a paragraph. Longer texts belong elsewhere, with their hash in a note.
 const MAX_NOTE_TEXT: usize = 8 * 1024;
 
-/// Notes in one commit at most: what fits a request even if each is of the largest size.
+/// Notes of one commit: as many as fit a request if each has the largest size.
 const AT_ONCE: usize = 100;
 
-/// Where a note belongs.
+/// Where notes go: entity, tags and parents.
 #[derive(Debug)]
-pub(super) struct Note {
+pub(super) struct NoteTarget {
     pub(super) entity: String,
     pub(super) tags: Vec<String>,
-    /// As they were typed.
+    /// As the user typed them.
     pub(super) parents: Vec<String>,
 }
 
-pub(super) fn write_one(home: &Home, note: &Note, text: &str, output: &mut Output) -> Result<(), CliError> {
+pub(super) fn write_one(
+    home: &Home,
+    note: &NoteTarget,
+    text: &str,
+    output: &mut Output,
+) -> Result<(), CliError> {
     check(text)?;
     let parents = note.check(home)?;
-    let place = if parents.is_empty() { Place::AfterHead } else { Place::After(parents) };
-    let mut pen = Pen::open(home, output)?;
-    for written in pen.write(note, &[text.to_owned()], &place)? {
+    let placement = if parents.is_empty() { NoteParents::AfterHead } else { NoteParents::After(parents) };
+    let mut writer = NoteWriter::open(home, output)?;
+    for written in writer.write(note, &[text.to_owned()], &placement)? {
         answer(&written, output)?;
     }
     Ok(())
 }
 
-pub(super) fn write_lines(home: &Home, note: &Note, output: &mut Output) -> Result<(), CliError> {
-    let place = Place::After(note.check(home)?);
-    let mut pen = Pen::open(home, output)?;
-    // Reading goes on while a commit is under way, so that the next one takes whatever has come. The thread holds
+pub(super) fn write_lines(home: &Home, note: &NoteTarget, output: &mut Output) -> Result<(), CliError> {
+    let placement = NoteParents::After(note.check(home)?);
+    let mut writer = NoteWriter::open(home, output)?;
+    // The thread reads during a commit, so that the next commit takes all lines that have arrived. The thread holds
     // nothing of the store: if the disk fails, this command ends even if the next line never comes.
     let (send, lines) = mpsc::sync_channel::<Result<String, CliError>>(AT_ONCE);
     std::thread::spawn(move || {
@@ -51,7 +56,7 @@ pub(super) fn write_lines(home: &Home, note: &Note, output: &mut Output) -> Resu
         for number in 1_u64.. {
             let line = match read_line(&mut input) {
                 Ok(None) => break,
-                // A blank line separates; it says nothing.
+                // A blank line is no note.
                 Ok(Some(text)) if text.is_empty() => continue,
                 Ok(Some(text)) => Ok(text),
                 Err(error) => Err(CliError::Input(format!("line {number}: {error}"))),
@@ -72,7 +77,7 @@ pub(super) fn write_lines(home: &Home, note: &Note, output: &mut Output) -> Resu
                 Err(_) => break,
             }
         }
-        for written in pen.write(note, &texts, &place)? {
+        for written in writer.write(note, &texts, &placement)? {
             answer(&written, output).map_err(|error| match error {
                 CliError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => CliError::Unanswered,
                 error => error,
@@ -85,7 +90,7 @@ pub(super) fn write_lines(home: &Home, note: &Note, output: &mut Output) -> Resu
     Ok(())
 }
 
-/// The next line without its end; none at the end of the input. Never reads more than a note may have.
+/// Reads the next line without its line break; `None` at the end. Never reads more than the bytes of one note.
 fn read_line(input: &mut impl BufRead) -> Result<Option<String>, CliError> {
     let mut line = Vec::new();
     let limit = MAX_NOTE_TEXT as u64 + 1;
@@ -105,12 +110,12 @@ fn read_line(input: &mut impl BufRead) -> Result<Option<String>, CliError> {
     }
 }
 
-impl Note {
-    /// Refuses a place that is not the operator's, and finds the parents that were named.
+impl NoteTarget {
+    /// Refuses entities that only sessions may write, and resolves the parents.
     fn check(&self, home: &Home) -> Result<Vec<Cid>, CliError> {
         if self.entity.starts_with(SESSION_ENTITIES) {
             return Err(CliError::Input(format!(
-                "histories that begin with `{SESSION_ENTITIES}` are written by their sessions alone: name another entity"
+                "only sessions write histories that begin with `{SESSION_ENTITIES}`: name another entity"
             )));
         }
         if self.parents.is_empty() {
@@ -129,8 +134,8 @@ fn check(text: &str) -> Result<(), CliError> {
     }
 }
 
-fn answer(written: &Written, output: &mut Output) -> Result<(), CliError> {
-    let Written { index, cid, seq } = written;
+fn answer(written: &WrittenNote, output: &mut Output) -> Result<(), CliError> {
+    let WrittenNote { index, cid, seq } = written;
     output.result(|_| format!("{index} {cid}"), &json!({ "index": index, "cid": cid, "seq": seq }))?;
     Ok(())
 }

@@ -1,13 +1,13 @@
-//! `tribune ledger prove`: evidence small enough to mail.
+//! `tribune ledger prove`: inclusion and consistency proofs.
 
 use std::path::PathBuf;
 
 use serde_json::json;
+use tribune_host::store::Reader;
 use tribune_ledger::Checkpoint;
 use tribune_ledger::bundle::{ConsistencyProof, ProofBundle};
 use tribune_ledger::tree::Hash;
 use tribune_ledger::tree::prove::{self, ProveError};
-use tribune_storage::store::Reader;
 
 use super::{deliver, find};
 use crate::error::CliError;
@@ -39,7 +39,9 @@ pub(super) fn consistency(
 ) -> Result<(), CliError> {
     let (checkpoint, size) = newest(reader)?;
     if since == 0 {
-        return Err(CliError::Input("every log grew out of the empty one: name a size from 1".to_owned()));
+        return Err(CliError::Input(
+            "every ledger extends the empty one: name a size of at least 1".to_owned(),
+        ));
     }
     let path = prove::consistency(reader, since, size).map_err(failed)?;
     let old_root = prove::root_at(reader, since).map_err(failed)?;
@@ -60,11 +62,11 @@ fn texts(path: &[Hash]) -> Vec<String> {
     path.iter().map(ToString::to_string).collect()
 }
 
-fn failed(error: ProveError<tribune_storage::store::StoreError>) -> CliError {
+fn failed(error: ProveError<tribune_host::StoreError>) -> CliError {
     match error {
         ProveError::Tiles(error) => error.into(),
         ProveError::ShortTile(_) => {
-            CliError::Tree(format!("{error}: `tribune ledger rebuild` makes the tree anew"))
+            CliError::Tree(format!("{error}: rebuild the tree with `tribune ledger rebuild`"))
         }
         ProveError::NoSuchEntry { .. } | ProveError::Shrunk { .. } => CliError::Input(error.to_string()),
     }

@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tribune_storage::home::Home;
-use tribune_storage::store::StoreError;
-use tribune_storage::store::{Filter, Reader, Stored};
+use tribune_host::store::{Filter, Reader, Stored};
+use tribune_host::{Home, StoreError};
 
 use crate::error::CliError;
 use crate::output::{Output, clean};
 
-/// Entries a following reader takes at once.
+/// Entries that `--follow` reads at a time.
 const READ_AHEAD: usize = 256;
 
-/// How often a following reader looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// Interval at which `--follow` polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) fn run(
     home: &Home,
@@ -32,20 +31,20 @@ pub(super) fn run(
         return Ok(());
     }
     loop {
-        // A snapshot is held only while a few entries are read, never while they are printed or waited for.
+        // The read snapshot is held only while a few entries are read, never while printing or waiting.
         let mut fresh = Vec::new();
         reader
             .for_each(next, |stored| match fresh.len() {
-                READ_AHEAD => Err(Pause::Enough),
+                READ_AHEAD => Err(StopReading::Enough),
                 _ => {
                     fresh.push(stored?);
                     Ok(())
                 }
             })
-            .or_else(Pause::unless_failed)?;
+            .or_else(StopReading::into_result)?;
         reader.release()?;
         if fresh.is_empty() {
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
         for stored in fresh {
             next = stored.index + 1;
@@ -58,13 +57,13 @@ pub(super) fn run(
 }
 
 /// Why reading stopped.
-enum Pause {
+enum StopReading {
     Enough,
     Failed(StoreError),
 }
 
-impl Pause {
-    fn unless_failed(self) -> Result<(), StoreError> {
+impl StopReading {
+    fn into_result(self) -> Result<(), StoreError> {
         match self {
             Self::Enough => Ok(()),
             Self::Failed(error) => Err(error),
@@ -72,7 +71,7 @@ impl Pause {
     }
 }
 
-impl From<StoreError> for Pause {
+impl From<StoreError> for StopReading {
     fn from(error: StoreError) -> Self {
         Self::Failed(error)
     }

@@ -1,27 +1,27 @@
-//! `tribune ledger verify`: two verdicts, for people and for exit codes.
+//! `tribune ledger verify`: reports integrity and completeness, as text and as exit codes.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use tribune_host::audit::{self, read_small};
+use tribune_host::export;
+use tribune_host::store::{Reader, StoreError};
+use tribune_host::{Home, keys};
 use tribune_ledger::VerifierKey;
 use tribune_ledger::bundle::{BundleError, ConsistencyProof, ProofBundle};
 use tribune_ledger::checkpoint::CheckpointError;
 use tribune_ledger::note::NoteError;
 use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity, Report};
-use tribune_storage::audit::read_small;
-use tribune_storage::home::Home;
-use tribune_storage::store::{Reader, StoreError};
-use tribune_storage::{audit, export, keys};
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean};
-use crate::progress::Progress;
+use crate::progress::EntryProgress;
 
-/// Where the key that everything rests on came from.
+/// Where the trusted key came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeySource {
     Given,
-    /// It lay beside the log, so it shows only that the log agrees with itself.
+    /// It was next to the ledger, so it only shows that the ledger agrees with itself.
     BesideTheLog,
 }
 
@@ -31,12 +31,12 @@ pub(super) fn run(
     key: Option<&str>,
     checkpoints: &[PathBuf],
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let given = key.map(read_key).transpose()?;
     let held = checkpoints.iter().map(|path| read_held(path)).collect::<Result<Vec<_>, _>>()?;
     match path {
         Some(path) if path.is_file() && !held.is_empty() => Err(CliError::Input(format!(
-            "--checkpoint goes with a home or an export; `{}` is a single proof, which brings its own",
+            "--checkpoint goes with a home or an export; `{}` is a proof file, which has its own",
             path.display()
         ))),
         Some(path) if path.is_file() => verify_proof(path, given.as_ref(), output),
@@ -58,19 +58,19 @@ fn verify_home(
     given: Option<VerifierKey>,
     held: Vec<HeldCheckpoint>,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     match check_home(home, given, held) {
         Ok((report, key, source, waiting)) => {
             if waiting > 0 {
                 let what = format!(
-                    "{waiting} records are in the daybook and not in the log yet: see what `tribune doctor` says of the disk, and start tribune"
+                    "{waiting} records are in the write-ahead log and not in the ledger yet: check the disk with `tribune doctor`, then start the daemon"
                 );
-                output.aside(&what);
+                output.notice(&what);
             }
-            say(&report, &key, source, output)
+            print_report(&report, &key, source, output)
         }
-        // A database that cannot be read is a verdict here, not a failure to reach one.
-        Err(StoreError::Damaged { what, .. }) => say_unreadable(&what, output),
+        // A damaged database is a verdict, not an error.
+        Err(StoreError::Damaged { what, .. }) => print_unreadable(&what, output),
         Err(error) => Err(error.into()),
     }
 }
@@ -90,8 +90,8 @@ fn check_home(
             (beside.map_or_else(|| reader.key_in_force(), Ok)?, KeySource::BesideTheLog)
         }
     };
-    let mut progress = Progress::new("verifying", reader.size()?);
-    let report = audit::verify_home(&reader, &key, held, &mut |done| progress.tell(done))?;
+    let mut progress = EntryProgress::new("verifying", reader.size()?);
+    let report = audit::verify_home(&reader, &key, held, &mut |done| progress.set(done))?;
     Ok((report, key, source, waiting))
 }
 
@@ -100,7 +100,7 @@ fn verify_export(
     given: Option<VerifierKey>,
     held: Vec<HeldCheckpoint>,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let (key, source) = match given {
         Some(key) => (key, KeySource::Given),
         None => {
@@ -113,13 +113,13 @@ fn verify_export(
             (key, KeySource::BesideTheLog)
         }
     };
-    let mut progress = Progress::new("verifying", 0);
-    let report = audit::verify_export(folder, &key, held, &mut |done| progress.tell(done));
+    let mut progress = EntryProgress::new("verifying", 0);
+    let report = audit::verify_export(folder, &key, held, &mut |done| progress.set(done));
     drop(progress);
-    say(&report.map_err(CliError::file(folder.join(export::ENTRIES)))?, &key, source, output)
+    print_report(&report.map_err(CliError::file(folder.join(export::ENTRIES)))?, &key, source, output)
 }
 
-/// A key from its text or from a file.
+/// Reads a key from its text or from a file.
 fn read_key(key: &str) -> Result<VerifierKey, CliError> {
     let text = match Path::new(key) {
         path if path.is_file() => read_small(path).map_err(CliError::file(path))?,
@@ -135,17 +135,17 @@ fn read_held(path: &Path) -> Result<HeldCheckpoint, CliError> {
     Ok(HeldCheckpoint { label: path.display().to_string(), note })
 }
 
-fn say(
+fn print_report(
     report: &Report,
     key: &VerifierKey,
     source: KeySource,
     output: &mut Output,
-) -> Result<Outcome, CliError> {
+) -> Result<CommandOutcome, CliError> {
     output.verdict(|paint| text(report, key, source, paint), &value(report, key, source))?;
     Ok(match (&report.integrity, &report.completeness) {
-        (Integrity::Broken(_), _) => Outcome::Broken,
-        (Integrity::Sound, Completeness::Failed(_)) => Outcome::Incomplete,
-        (Integrity::Sound, Completeness::Shown { .. } | Completeness::NotChecked) => Outcome::Done,
+        (Integrity::Broken(_), _) => CommandOutcome::Broken,
+        (Integrity::Sound, Completeness::Failed(_)) => CommandOutcome::Incomplete,
+        (Integrity::Sound, Completeness::Shown { .. } | Completeness::NotChecked) => CommandOutcome::Done,
     })
 }
 
@@ -153,7 +153,7 @@ fn text(report: &Report, key: &VerifierKey, source: KeySource, paint: Paint) -> 
     let entries = report.entries;
     let mut lines = vec![match &report.integrity {
         Integrity::Sound => {
-            format!("integrity: {}, {entries} entries are what was logged", paint.good("sound"))
+            format!("integrity: {}, {entries} entries are what was recorded", paint.good("sound"))
         }
         Integrity::Broken(_) => format!("integrity: {}", paint.bad("BROKEN")),
     }];
@@ -171,7 +171,7 @@ fn text(report: &Report, key: &VerifierKey, source: KeySource, paint: Paint) -> 
             ));
         }
         Completeness::NotChecked => lines.push(format!(
-            "completeness: {}, because no checkpoint from elsewhere was given (--checkpoint)",
+            "completeness: {}, because no checkpoint was given (--checkpoint)",
             paint.unsure("not checked")
         )),
         Completeness::Failed(gaps) => {
@@ -185,7 +185,7 @@ fn text(report: &Report, key: &VerifierKey, source: KeySource, paint: Paint) -> 
             format!(
                 "key: {key}\n  {}",
                 paint.unsure(
-                    "it lay beside the log; only a key you got elsewhere (--key) shows whose log this is"
+                    "this key was next to the ledger; only a key from elsewhere (--key) shows whose ledger this is"
                 )
             )
         }
@@ -226,21 +226,25 @@ fn value(report: &Report, key: &VerifierKey, source: KeySource) -> Value {
     })
 }
 
-fn say_unreadable(what: &str, output: &mut Output) -> Result<Outcome, CliError> {
+fn print_unreadable(what: &str, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let finding = clean(&format!("tribune.db: {what}"));
     let value = json!({ "integrity": { "verdict": "broken", "findings": [{ "index": null, "cid": null, "what": finding }] } });
     output.verdict(|paint| format!("integrity: {}\n  {finding}", paint.bad("BROKEN")), &value)?;
-    Ok(Outcome::Broken)
+    Ok(CommandOutcome::Broken)
 }
 
-fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> Result<Outcome, CliError> {
+fn verify_proof(
+    path: &Path,
+    key: Option<&VerifierKey>,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     let Some(key) = key else {
         return Err(CliError::Input(
-            "a proof file proves nothing without the log's public key: give it with --key".to_owned(),
+            "a proof file proves nothing without the ledger's public key: give it with --key".to_owned(),
         ));
     };
     let file = std::fs::metadata(path).and_then(|found| {
-        // An entry, its base64, a path and a checkpoint stay below this.
+        // An entry, its base64 form, a path and a checkpoint stay below this size.
         if found.len() > 1 << 20 {
             Err(std::io::ErrorKind::FileTooLarge.into())
         } else {
@@ -252,7 +256,7 @@ fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> 
         ConsistencyProof::parse(&text).and_then(|proof| {
             let newer = proof.check(key)?;
             let sentence = format!(
-                "the log of {} entries grew out of the log of {} with root {}; compare that root with the checkpoint you kept",
+                "the ledger of {} entries extends the ledger of {} with root {}; compare that root with the checkpoint that you kept",
                 newer.size, proof.old_size, proof.old_root
             );
             Ok((sentence, json!({ "old_size": proof.old_size, "old_root": proof.old_root.to_string(), "size": newer.size })))
@@ -261,7 +265,7 @@ fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> 
         ProofBundle::parse(&text).and_then(|bundle| {
             let (entry, checkpoint) = bundle.check(key)?;
             let sentence = format!(
-                "entry {} ({}) is in the log of {} entries",
+                "entry {} ({}) is in the ledger of {} entries",
                 bundle.index, entry.cid, checkpoint.size
             );
             Ok((sentence, json!({ "index": bundle.index, "cid": entry.cid, "size": checkpoint.size })))
@@ -273,17 +277,17 @@ fn verify_proof(path: &Path, key: Option<&VerifierKey>, output: &mut Output) -> 
                 |paint| format!("proof: {}, {sentence}", paint.good("sound")),
                 &json!({ "proof": "sound", "proven": proven }),
             )?;
-            Ok(Outcome::Done)
+            Ok(CommandOutcome::Done)
         }
         Err(error) => {
             let foreign =
                 matches!(error, BundleError::Checkpoint(CheckpointError::Note(NoteError::NotSigned(_))));
             let hint =
-                if foreign { "; if the log's key was changed since, it takes the newer one" } else { "" };
+                if foreign { "; if the ledger's key was replaced since, use the newer one" } else { "" };
             let error = format!("{error}{hint}");
             let value = json!({ "proof": "broken", "what": error });
             output.verdict(|paint| format!("proof: {}: {}", paint.bad("BROKEN"), clean(&error)), &value)?;
-            Ok(Outcome::Broken)
+            Ok(CommandOutcome::Broken)
         }
     }
 }

@@ -1,51 +1,51 @@
-//! `tribune providers add`: writes a provider into config.json5, between what a person wrote there.
+//! `tribune providers add`: writes a provider into config.json5 and keeps the rest of the file.
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use tribune_agents::provider::Dialect;
-use tribune_config::Config;
-use tribune_config::edit::{DeclaredModel, EditError, Existing, NewProvider, add_provider};
-use tribune_storage::home::Home;
+use tribune_host::Home;
+use tribune_host::config::Config;
+use tribune_host::config::edit::{DeclaredModel, EditError, Existing, NewProvider, add_provider};
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, CommandOutcome};
+use crate::hints::next_command;
 use crate::output::{Output, clean};
-use crate::up::next_command;
 use crate::{daemon, init};
 
-/// Add a provider, or models of one that is built in, to config.json5.
+/// Add a provider, or models of a built-in provider, to config.json5.
 ///
-/// A provider that is there already gets the models, and stays as it is otherwise. Comments and formatting stay as they are,
-/// and the file is replaced in one step, only if the daemon would take it. No key goes into it: --key-env names the variable
-/// that holds the key when the daemon starts.
+/// If the provider is already there, only the models are added. Comments and formatting are kept, and the file is
+/// replaced atomically, only if the daemon would accept it. API keys are never written: --key-env names the environment
+/// variable that holds the key when the daemon starts.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  tribune providers add ollama --model qwen3:8b --context-window 40960 --max-output 8192\n  tribune providers add house --dialect openai-compatible --base-url https://models.example.org/v1 --key-env HOUSE_API_KEY --model large --context-window 128000 --max-output 8192\n  tribune providers add llama --base-url http://127.0.0.1:8080/v1 --local --model llama --context-window 32768 --max-output 4096"
+    after_help = "Examples:\n  tribune providers add ollama --model qwen3:8b --context-window 40960 --max-output 8192\n  tribune providers add acme --dialect openai-compatible --base-url https://models.example.org/v1 --key-env ACME_API_KEY --model large --context-window 128000 --max-output 8192\n  tribune providers add llama --base-url http://127.0.0.1:8080/v1 --local --model llama --context-window 32768 --max-output 4096"
 )]
-pub(crate) struct AddArgs {
-    /// Its name: small letters, digits, `-` and `_`. One that is built in needs no address.
+pub(crate) struct AddProviderArgs {
+    /// Its id: lowercase letters, digits, `-` and `_`. A built-in provider needs no address.
     id: String,
-    /// How it is spoken to [default: openai-compatible, or what the built-in provider has].
+    /// Its API [default: openai-compatible, or that of the built-in provider].
     #[arg(long, value_enum)]
     dialect: Option<DialectWord>,
-    /// Its address, such as https://models.example.org/v1.
+    /// The base address of its API, such as https://models.example.org/v1.
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
-    /// The name of the variable that holds its key; never the key.
+    /// The environment variable that holds its API key; never the key itself.
     #[arg(long, value_name = "VARIABLE", conflicts_with = "local")]
     key_env: Option<String>,
     /// It runs on this machine and needs no key.
     #[arg(long)]
     local: bool,
-    /// A model, as the provider calls it; may be given several times.
+    /// A model, by the provider's name for it; may be repeated.
     #[arg(long = "model", value_name = "NAME", requires_all = ["context_window", "max_output"])]
     models: Vec<String>,
-    /// Tokens of prompt and answer together, of each of these models.
+    /// The context window of these models, in tokens.
     #[arg(long, value_name = "TOKENS", requires = "models")]
     context_window: Option<u64>,
-    /// Tokens of an answer, of each of these models.
+    /// The largest answer of these models, in tokens.
     #[arg(long, value_name = "TOKENS", requires = "models")]
     max_output: Option<u64>,
-    /// Put it in place of what config.json5 says of this provider.
+    /// Replace what config.json5 says about this provider.
     #[arg(long)]
     replace: bool,
 }
@@ -54,16 +54,20 @@ pub(crate) struct AddArgs {
 enum DialectWord {
     /// Anthropic Messages
     Anthropic,
-    /// Chat Completions as OpenAI takes it
+    /// Chat Completions as OpenAI accepts it
     Openai,
-    /// Chat Completions as most others take it
+    /// Chat Completions as most other providers accept it
     #[value(alias = "openai_compatible")]
     OpenaiCompatible,
-    /// Gemini's own API, for programs that speak it themselves
+    /// Gemini's own API, for programs that use it themselves
     Gemini,
 }
 
-pub(crate) fn run(args: AddArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    args: AddProviderArgs,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     let home = &Home::at(init::absolute(home)?);
     let existing = if args.replace { Existing::Replace } else { Existing::Keep };
     let provider = provider(args);
@@ -79,15 +83,24 @@ pub(crate) fn run(args: AddArgs, home: &Home, output: &mut Output) -> Result<Out
         |_| format!("added {} to {}\n\nnext:\n  {}", clean(&provider.id), path.display(), steps.join("\n  ")),
         &value,
     )?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn provider(args: AddArgs) -> NewProvider {
-    let AddArgs { id, dialect, base_url, key_env, local, models, context_window, max_output, replace: _ } =
-        args;
+fn provider(args: AddProviderArgs) -> NewProvider {
+    let AddProviderArgs {
+        id,
+        dialect,
+        base_url,
+        key_env,
+        local,
+        models,
+        context_window,
+        max_output,
+        replace: _,
+    } = args;
     let model = |name: String| DeclaredModel {
         name,
-        // INVARIANT: a model is not taken without its limits; the reader refuses zero.
+        // INVARIANT: clap requires both limits with a model, and the configuration reader refuses zero.
         context_window: context_window.unwrap_or(0),
         max_output_tokens: max_output.unwrap_or(0),
     };

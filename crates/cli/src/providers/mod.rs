@@ -1,56 +1,59 @@
-//! `tribune providers`: who can be asked, whether they can be used, and one more of them. `tribune models` is in [`models`].
+//! `tribune providers`: lists, tests and adds model providers. `tribune models` is in [`models`].
 
 mod add;
-pub(crate) mod house;
+mod check;
+pub(crate) mod inventory;
 pub(crate) mod models;
-mod trial;
 
 use clap::Subcommand;
 use serde_json::Value;
-use tribune_storage::home::Home;
+use tribune_host::Home;
 
-use self::add::AddArgs;
-use crate::error::{CliError, Outcome};
-use crate::output::{Output, Paint, table};
-use crate::sessions::cell;
+use self::add::AddProviderArgs;
+use crate::error::{CliError, CommandOutcome};
+use crate::output::{Output, Paint, cell, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProvidersCommand {
-    /// List the providers, and whether their keys are there.
+    /// List the providers, and whether their API keys are set.
     ///
-    /// With a running daemon it is the daemon's environment that counts; without one, this shell's. A key itself is never
-    /// shown.
+    /// The environment of the running daemon counts; without a daemon, that of this shell. Keys are never shown.
     List,
-    /// Try providers: is the key there, does the provider answer, does the model.
+    /// Test providers: is the key set, does the provider answer, does the model answer?
     ///
-    /// Makes a real request to each model it tries: a few tokens, which the provider may charge for. The running daemon
-    /// asks, with the keys it was started with; without one, this process asks, with the keys of this shell.
+    /// Sends a real request to each tested model: a few tokens, which the provider may charge for. The running daemon
+    /// sends it, with the keys that it was started with; without a daemon, this process does, with the keys of this
+    /// shell.
     ///
-    /// Exit codes: 0 all of it works, 1 something does not.
+    /// Exit codes: 0 all tests passed, 1 a test failed.
     #[command(
-        after_help = "Examples:\n  tribune providers test                            everything that is set up\n  tribune providers test anthropic                  one of its models\n  tribune providers test moonshot:kimi-k1-128k      this one"
+        after_help = "Examples:\n  tribune providers test                            every provider that is set up\n  tribune providers test anthropic                  one of its models\n  tribune providers test moonshot:kimi-k1-128k      this model"
     )]
     Test {
-        /// A provider, or one of its models [default: every provider with a key, and those in config.json5].
+        /// A provider or one of its models [default: every provider with a key, and those in config.json5].
         #[arg(value_name = "PROVIDER|PROVIDER:MODEL")]
         target: Option<String>,
     },
-    Add(AddArgs),
+    Add(AddProviderArgs),
 }
 
-pub(crate) fn run(command: ProvidersCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    command: ProvidersCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     match command {
         ProvidersCommand::List => {
-            let survey = house::survey(home, output)?;
-            output.result(|paint| text(&survey, paint), &survey["providers"])?;
-            Ok(Outcome::Done)
+            let inventory = inventory::inventory(home, output)?;
+            output.result(|paint| text(&inventory, paint), &inventory["providers"])?;
+            Ok(CommandOutcome::Done)
         }
-        ProvidersCommand::Test { target } => trial::run(target.as_deref(), home, output),
+        ProvidersCommand::Test { target } => check::run(target.as_deref(), home, output),
         ProvidersCommand::Add(args) => add::run(args, home, output),
     }
 }
 
-fn text(survey: &Value, paint: Paint) -> String {
+fn text(inventory: &Value, paint: Paint) -> String {
     let row = |provider: &Value| {
         let key = match (provider["key_env"].as_str(), provider["key_set"] == true) {
             (None, _) => "none needed".to_owned(),
@@ -72,11 +75,11 @@ fn text(survey: &Value, paint: Paint) -> String {
             cell(&provider["base_url"]),
         ]
     };
-    let rows: Vec<Vec<String>> = survey["providers"].as_array().into_iter().flatten().map(row).collect();
+    let rows: Vec<Vec<String>> = inventory["providers"].as_array().into_iter().flatten().map(row).collect();
     let heading = ["PROVIDER", "DIALECT", "KEY", "MODELS", "AT START", "BASE URL"];
     format!(
         "{}\n\n{}",
         table(&heading, &rows, paint),
-        paint.faint("`tribune models` lists the models, `tribune providers test` tries them, `tribune providers add` adds others")
+        paint.faint("`tribune models` lists the models, `tribune providers test` tests them, `tribune providers add` adds more")
     )
 }

@@ -1,21 +1,20 @@
-//! `tribune models`: what an agent can be run on.
+//! `tribune models`: the models that agents can use.
 
 use serde_json::Value;
-use tribune_storage::home::Home;
+use tribune_host::Home;
 
-use super::house;
-use crate::error::{CliError, Outcome};
-use crate::output::{Output, Paint, clean, table};
-use crate::sessions::cell;
+use super::inventory;
+use crate::error::{CliError, CommandOutcome};
+use crate::output::{Output, Paint, cell, clean, table};
 
-pub(crate) fn run(home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let survey = house::survey(home, output)?;
-    output.result(|paint| text(&survey, paint), &survey)?;
-    Ok(Outcome::Done)
+pub(crate) fn run(home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
+    let inventory = inventory::inventory(home, output)?;
+    output.result(|paint| text(&inventory, paint), &inventory)?;
+    Ok(CommandOutcome::Done)
 }
 
-fn text(survey: &Value, paint: Paint) -> String {
-    let providers = || survey["providers"].as_array().into_iter().flatten();
+fn text(inventory: &Value, paint: Paint) -> String {
+    let providers = || inventory["providers"].as_array().into_iter().flatten();
     let models = providers().flat_map(|provider| {
         let models = provider["models"].as_array().into_iter().flatten();
         models.map(move |model| row(provider, model))
@@ -31,15 +30,17 @@ fn text(survey: &Value, paint: Paint) -> String {
             bare[0]
         )));
     }
-    parts.push(match survey["default_model"].as_str() {
-        Some(model) => format!("agents that name no model get {}", cell(&model.into())),
-        None => "no model is the default: set models.default in config.json5, or name one for each agent"
-            .to_owned(),
+    parts.push(match inventory["default_model"].as_str() {
+        Some(model) => format!("agents without a model of their own use {}", cell(&model.into())),
+        None => {
+            "there is no default model: set models.default in config.json5, or name a model for each agent"
+                .to_owned()
+        }
     });
-    let faults = survey["agents"].as_array().into_iter().flatten().filter_map(|agent| {
+    let faults = inventory["agents"].as_array().into_iter().flatten().filter_map(|agent| {
         let fault = agent["fault"].as_str()?;
-        let said = format!("agent `{}` cannot think: {}", cell(&agent["agent_id"]), clean(fault));
-        Some(paint.unsure(&said))
+        let line = format!("agent `{}` has no usable model: {}", cell(&agent["agent_id"]), clean(fault));
+        Some(paint.unsure(&line))
     });
     parts.extend(faults);
     parts.join("\n")
@@ -57,7 +58,7 @@ fn row(provider: &Value, model: &Value) -> Vec<String> {
         cell(&model["context_window"]),
         cell(&model["max_output_tokens"]),
         abilities.join(", "),
-        if house::is_ready(provider) { "yes".to_owned() } else { "no".to_owned() },
+        if inventory::is_ready(provider) { "yes".to_owned() } else { "no".to_owned() },
         users.join(", "),
     ]
 }

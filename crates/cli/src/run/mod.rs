@@ -1,17 +1,17 @@
-//! `tribune run`: anything, in a box. The daemon gives it a session, a layer for its changes and the ways out; this starts it where
-//! the operator sits, with their own streams, and stays to its end.
+//! `tribune run`: runs a command in a sandbox. The daemon opens a session, an overlay for the changes and the sockets
+//! for network access. This process starts the command with the operator's own streams and supervises it to its end.
 //!
-//! With the name of a profile it is an agent of another make on the folder ([`agent`]).
+//! With the name of a profile it runs a CLI agent on the folder ([`agent`]).
 //!
-//! [`order`] is what was asked for, [`profile`] the box it becomes, [`terminal`] a terminal of its own, [`conduit`] pipes to other
-//! streams, [`signals`] what is passed on, [`company`] the way to its end.
+//! [`run_spec`] is the request, [`profile`] the sandbox profile, [`terminal`] a pseudo-terminal, [`stdio_pipes`] pipes
+//! to other streams, [`signals`] the signals that are forwarded, [`supervise`] the loop until the command ends.
 
 mod agent;
-mod company;
-mod conduit;
-mod order;
 mod profile;
+mod run_spec;
 mod signals;
+mod stdio_pipes;
+mod supervise;
 mod terminal;
 
 use std::path::PathBuf;
@@ -21,68 +21,71 @@ use serde_json::json;
 use tribune_client::ClientError;
 use tribune_constitution::Asking;
 use tribune_contract::{Exit, Started};
+use tribune_host::Home;
+use tribune_host::quota::Quota;
 use tribune_sandbox::{House, Launcher};
-use tribune_storage::home::Home;
-use tribune_tools::disk_quota::Quota;
 
-use self::agent::AgentOrder;
-use self::company::{Company, Ended};
-use self::conduit::Keys;
-use self::order::{Opened, Order};
+use self::agent::AgentRun;
+use self::run_spec::{OpenedRun, RunSpec};
 use self::signals::Signals;
-use self::terminal::Seat;
-use crate::error::{CliError, NOT_RUN, Outcome};
-use crate::output::{Format, Output, clean, json_line};
-use crate::questions::Questions;
-use crate::up::{count, next_command};
+use self::stdio_pipes::TerminalInput;
+use self::supervise::{RunEnd, Supervisor};
+use self::terminal::Stdio;
+use crate::error::{CliError, CommandOutcome, NOT_RUN};
+use crate::hints::next_command;
+use crate::output::{Format, Output, clean, count, json_line};
+use crate::pending_approvals::PendingApprovals;
 use crate::{daemon, detach, workspace};
 
-/// Run any command in a box: it sees its project and nothing else of this machine, and reaches no address but those you name.
+/// Run a command in a sandbox: it sees only its project, and reaches only the network addresses that you allow.
 ///
-/// The current folder is its project. It works on a layer of its own, so that the folder stays as it is until you say
-/// `tribune workspace land`. Connections go through a proxy (HTTP_PROXY and HTTPS_PROXY are set): places that you name with --net
-/// are let through, all others wait until you decide, in the inbox or with the words that are printed. If the house has a model,
-/// OPENAI_BASE_URL or ANTHROPIC_BASE_URL lead to it, and no key is needed. Everything stands in the ledger.
+/// The current folder is its project. Changes go to an overlay, and the folder stays as it is until you run `tribune
+/// workspace land`. Connections go through a proxy (HTTP_PROXY and HTTPS_PROXY are set): addresses that you name with
+/// --net are allowed; every other one waits for your decision in the inbox, and the commands to decide are printed. If
+/// a default model is configured, OPENAI_BASE_URL or ANTHROPIC_BASE_URL points to it, and the command needs no API key.
+/// The ledger records everything.
 ///
-/// With the name of an agent (claude, codex, gemini, opencode, or a profile of your own) it talks to that agent on the folder, as
-/// `tribune chat` does: what it changes, it changes there, and the law decides each call. Words behind `--` are said to it; its
-/// program takes no options here. `tribune run -- claude` runs the program itself.
+/// With the name of an agent (claude, codex, gemini, opencode, or a profile of yours) you talk to that agent, as in
+/// `tribune chat`. It changes the folder directly, and the law decides each call. Words after `--` are the message;
+/// options of the agent's program are not accepted here. `tribune run -- claude` runs the program itself.
 ///
-/// Starts the daemon if none runs. Ends with the command's own exit code, with 128 + n if a signal n ended it, and with 125 if
-/// Tribune ended it or could not start it.
+/// The daemon is started if none runs. Exit code: the command's own; 128 + n if signal n ended it; 125 if Tribune ended
+/// it or could not start it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  tribune run -- make test\n  tribune run --net pypi.org --net files.pythonhosted.org -- pip download requests\n  tribune run -- bash\n  tribune run claude\n  tribune run codex -- fix the failing test\n  tribune run --workspace direct --net 127.0.0.1:8080 -- ./smoke-test.sh\n\nAfterwards:\n  tribune workspace diff ID\n  tribune workspace land ID --all"
 )]
 pub(crate) struct RunArgs {
-    /// A place it may connect to; may be given several times. Without a port: 443 and 80. tcp:// before it lets anything through.
+    /// An address that it may connect to; may be repeated. Default ports: 443 and 80. The prefix tcp:// allows any
+    /// protocol.
     #[arg(long, value_name = "HOST[:PORT]")]
     net: Vec<String>,
-    /// Its project [default: the current folder].
+    /// Its project folder [default: the current folder].
     #[arg(long, value_name = "DIR")]
     rw: Option<PathBuf>,
-    /// Another folder that it may read, under the same name; may be given several times.
+    /// Another folder that it may read, at the same path; may be repeated.
     #[arg(long, value_name = "DIR")]
     ro: Vec<PathBuf>,
     /// Where its changes go.
     #[arg(long, value_enum, default_value_t = WorkspaceMode::Overlay, value_name = "MODE")]
     workspace: WorkspaceMode,
-    /// What to call it [default: a name is made up].
+    /// The name of the run [default: generated].
     #[arg(long)]
     name: Option<String>,
-    /// A variable it gets, with a value or with the one it has here; may be given several times.
+    /// An environment variable for it, with a value or with the value from here; may be repeated.
     #[arg(long, value_name = "NAME[=VALUE]")]
     env: Vec<String>,
-    /// For an agent: the model it thinks with [default: the house's].
+    /// For an agent: its model [default: the configured default model].
     #[arg(long, value_name = "PROVIDER:MODEL")]
     model: Option<String>,
-    /// For an agent: how far it is let go. `ask`, `approve-all`, `approve-reads` or `deny-all` [default: as the law says].
+    /// For an agent: how much it may do without asking: `ask`, `approve-all`, `approve-reads` or `deny-all` [default:
+    /// as the law says].
     #[arg(long, value_parser = crate::agents::asking)]
     mode: Option<Asking>,
-    /// Let it read your terminal though its output goes elsewhere; otherwise it has nothing to read then.
+    /// Let it read your terminal even if its output goes elsewhere; by default it then gets no input.
     #[arg(short, long)]
     input: bool,
-    /// Say nothing beside what the command says.
+    /// Print nothing but the command's own output.
     #[arg(short, long)]
     quiet: bool,
     /// The command and its arguments.
@@ -93,11 +96,11 @@ pub(crate) struct RunArgs {
 /// Where changes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum WorkspaceMode {
-    /// To a layer of their own, until you land them.
+    /// To an overlay, until you land them
     Overlay,
-    /// To the folder at once; names that programs of this machine obey stay as they are.
+    /// To the folder directly; autorun files, which programs of this machine load or run by name, are read-only
     Direct,
-    /// Nowhere: it cannot change the folder.
+    /// Nowhere: the folder is read-only
     ReadOnly,
 }
 
@@ -111,58 +114,58 @@ impl WorkspaceMode {
     }
 }
 
-pub(crate) fn run(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let said: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    if let Some(order) = AgentOrder::of(args, home, &said)? {
-        return order.carry_out(args, home, output);
+pub(crate) fn run(args: &RunArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
+    let typed: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(spec) = AgentRun::from_args(args, home, &typed)? {
+        return spec.talk(args, home, output);
     }
     if args.mode.is_some() || args.model.is_some() {
-        let what = "--mode and --model are for agents, and this is a program: leave them out";
+        let what = "--mode and --model are for agents, but this is a program: leave them out";
         return Err(CliError::Input(what.to_owned()));
     }
-    // Until something runs, nothing is the command's.
-    run_in_a_box(args, home, output).map_err(CliError::before_a_run)
+    // Before the command runs, no exit code is the command's.
+    run_in_sandbox(args, home, output).map_err(CliError::before_a_run)
 }
 
-fn run_in_a_box(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
-    let order = Order::of(args)?;
-    conduit::check()?;
+fn run_in_sandbox(args: &RunArgs, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
+    let spec = RunSpec::from_args(args)?;
+    stdio_pipes::check()?;
     start_daemon(args.quiet, home, output)?;
     daemon::runtime()?.block_on(async {
         let mut client = daemon::connect(home).await?;
-        let answer = client.call("run.open", &order.params()).await?;
-        let opened = Opened::read(answer)?;
+        let answer = client.call("run.open", &spec.params()).await?;
+        let opened = OpenedRun::read(answer)?;
         let lock = opened.take_lock()?;
         let signals = Signals::new().map_err(CliError::System)?;
-        let keys = if args.input { Keys::PassedOn } else { Keys::LeftAlone };
-        let mut seat = Seat::take(keys).map_err(CliError::System)?;
-        if seat.is_terminal() && !args.quiet {
+        let input = if args.input { TerminalInput::Forwarded } else { TerminalInput::Ignored };
+        let mut stdio = Stdio::attach(input).map_err(CliError::System)?;
+        if stdio.is_terminal() && !args.quiet {
             let watch = next_command(home, "approvals watch");
-            output.aside(&format!("{}: its questions are in another terminal: {watch}\r", opened.id));
+            output.notice(&format!("{}: answer its questions in another terminal: {watch}\r", opened.id));
         }
-        let profile = profile::of(&order, &opened)?;
+        let profile = profile::of(&spec, &opened)?;
         let launcher = Launcher::this_program(House::of(home.root())).once();
-        let quota = match (&opened.layers, order.mode) {
+        let quota = match (&opened.layers, spec.mode) {
             (Some(layers), _) => Some(Quota::of_layer(layers, opened.max_bytes)),
             (None, WorkspaceMode::Direct) => Some(Quota::of_folder(&opened.folder, opened.max_bytes)),
             (None, WorkspaceMode::Overlay | WorkspaceMode::ReadOnly) => None,
         };
-        let child = match launcher.launch(&profile, seat.streams().map_err(CliError::System)?) {
+        let child = match launcher.launch(&profile, stdio.streams().map_err(CliError::System)?) {
             Ok(child) => child,
             Err(error) => {
-                // Nothing was said yet.
-                let _ = seat.leave();
+                // There is no output yet.
+                let _ = stdio.restore();
                 drop(lock);
                 let ended = json!({ "id": opened.id, "outcome": "not_started" });
-                // What could not be started has not ended; the connection ends it all the same.
+                // If this request fails, closing the connection ends the run.
                 let _ = client.call("run.ended", &ended).await;
                 return Err(CliError::NotRun(error.to_string()));
             }
         };
         let started = child.started();
         if !args.quiet {
-            for note in protected(started) {
-                output.aside(&format!("{}: {note}{}", opened.id, if seat.is_terminal() { "\r" } else { "" }));
+            for note in protection_notes(started) {
+                output.notice(&format!("{}: {note}{}", opened.id, if stdio.is_terminal() { "\r" } else { "" }));
             }
         }
         let facts = json!({
@@ -170,38 +173,38 @@ fn run_in_a_box(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Outc
         });
         let client = match client.call("run.started", &facts).await {
             Ok(_) => Some(client),
-            // What cannot be written down does not run.
+            // A run that cannot be recorded must not go on.
             Err(error @ ClientError::Rpc { .. }) => return Err(error.into()),
             Err(_) => None,
         };
-        let questions = Questions::about_egress(home, &opened.session_key);
-        let company = Company { child, client, signals, questions, quota, output };
-        let (ended, client) = company.stay(&mut seat).await?;
-        let said = seat.leave();
+        let pending = PendingApprovals::for_egress(home, &opened.session_key);
+        let supervisor = Supervisor { child, client, signals, pending, quota, output };
+        let (ended, client) = supervisor.run_to_end(&mut stdio).await?;
+        let restored = stdio.restore();
         drop(lock);
-        let left = tell_end(client, &opened, &ended).await;
-        let outcome = farewell(args, home, output, (&opened, &ended), left.as_ref());
-        Ok(match said {
+        let left = record_end(client, &opened, &ended).await;
+        let outcome = report_end(args, home, output, &FinishedRun { opened: &opened, ended: &ended, left: left.as_ref() });
+        Ok(match restored {
             Ok(()) => outcome,
-            Err(error) => unheard(output, &error, outcome),
+            Err(error) => report_lost_output(output, &error, outcome),
         })
     })
 }
 
-/// What the command said and nobody got is told, and is no success.
-fn unheard(output: &Output, error: &std::io::Error, outcome: Outcome) -> Outcome {
-    output.aside(&format!("tribune: not all that the command said could be written: {error}"));
+/// Reports output that could not be written, which is no success.
+fn report_lost_output(output: &Output, error: &std::io::Error, outcome: CommandOutcome) -> CommandOutcome {
+    output.notice(&format!("tribune: part of the command's output could not be written: {error}"));
     match outcome {
-        Outcome::Code(0) => Outcome::Failed,
+        CommandOutcome::Code(0) => CommandOutcome::Failed,
         other => other,
     }
 }
 
-/// What is said of folders that are protected as a whole, because there is too much in them to do it name by name.
-fn protected(started: &Started) -> Vec<String> {
-    let told = [("read-only", &started.read_only), ("hidden", &started.emptied)];
-    let told = told.into_iter().filter(|(_, folders)| !folders.is_empty());
-    told.map(|(how, folders)| format!("{how} as a whole: `{}`", folders.join("`, `"))).collect()
+/// Notes about folders that are protected as a whole, because they have too many files to protect each.
+fn protection_notes(started: &Started) -> Vec<String> {
+    let kinds = [("read-only", &started.read_only), ("hidden", &started.emptied)];
+    let kinds = kinds.into_iter().filter(|(_, folders)| !folders.is_empty());
+    kinds.map(|(how, folders)| format!("{how} as a whole: `{}`", folders.join("`, `"))).collect()
 }
 
 /// Starts the daemon if none runs.
@@ -209,26 +212,26 @@ fn start_daemon(is_quiet: bool, home: &Home, output: &mut Output) -> Result<(), 
     if daemon::is_running(home).is_some() {
         return Ok(());
     }
-    let started = detach::start(detach::other_port(home)?, home, output)?;
+    let started = detach::start(detach::free_port_if_taken(home)?, home, output)?;
     if !is_quiet {
         let stop = next_command(home, "down");
-        output.aside(&format!("started the daemon at http://{} (it ends with: {stop})", started.address));
+        output.notice(&format!("started the daemon at http://{} (stop it with: {stop})", started.address));
     }
     Ok(())
 }
 
-/// Tells the daemon how it ended; what it left behind, if the daemon is still there.
-async fn tell_end(
+/// Reports the end to the daemon. Returns what the run changed, if the daemon still answers.
+async fn record_end(
     client: Option<tribune_client::Client>,
-    opened: &Opened,
-    ended: &Ended,
+    opened: &OpenedRun,
+    ended: &RunEnd,
 ) -> Option<serde_json::Value> {
     let mut client = client?;
     let (outcome, code, signal) = match ended {
-        Ended::Exit(Exit::Code { code }) => ("exited", Some(*code), None),
-        Ended::Exit(Exit::Signal { signal }) => ("exited", None, Some(*signal)),
-        Ended::Exit(Exit::OutOfTime | Exit::Killed) => ("killed", None, None),
-        Ended::OverQuota(_) => ("over_quota", None, None),
+        RunEnd::Exit(Exit::Code { code }) => ("exited", Some(*code), None),
+        RunEnd::Exit(Exit::Signal { signal }) => ("exited", None, Some(*signal)),
+        RunEnd::Exit(Exit::OutOfTime | Exit::Killed) => ("killed", None, None),
+        RunEnd::OverQuota(_) => ("over_quota", None, None),
     };
     let params = json!({ "id": opened.id, "outcome": outcome, "code": code, "signal": signal });
     let left = client.call("run.ended", &params).await.ok();
@@ -236,56 +239,56 @@ async fn tell_end(
     left
 }
 
-/// Says what is left to do, and ends as the command did.
-fn farewell(
-    args: &RunArgs,
-    home: &Home,
-    output: &Output,
-    (opened, ended): (&Opened, &Ended),
-    left: Option<&serde_json::Value>,
-) -> Outcome {
+/// A run that has ended, with what it left behind if the daemon could say so.
+struct FinishedRun<'a> {
+    opened: &'a OpenedRun,
+    ended: &'a RunEnd,
+    left: Option<&'a serde_json::Value>,
+}
+
+/// Prints the changes and the next commands. Returns the command's exit code.
+fn report_end(args: &RunArgs, home: &Home, output: &Output, finished: &FinishedRun<'_>) -> CommandOutcome {
+    let FinishedRun { opened, ended, left } = *finished;
     let code = match ended {
-        Ended::Exit(Exit::Code { code }) => u8::try_from(*code).unwrap_or(u8::MAX),
-        Ended::Exit(Exit::Signal { signal }) => u8::try_from(128 + *signal).unwrap_or(u8::MAX),
-        Ended::Exit(Exit::OutOfTime | Exit::Killed) => 137,
-        Ended::OverQuota(_) => NOT_RUN,
+        RunEnd::Exit(Exit::Code { code }) => u8::try_from(*code).unwrap_or(u8::MAX),
+        RunEnd::Exit(Exit::Signal { signal }) => u8::try_from(128 + *signal).unwrap_or(u8::MAX),
+        RunEnd::Exit(Exit::OutOfTime | Exit::Killed) => 137,
+        RunEnd::OverQuota(_) => NOT_RUN,
     };
-    if let Ended::OverQuota(why) = ended {
-        output.aside(&format!("tribune: {why}"));
+    if let RunEnd::OverQuota(why) = ended {
+        output.notice(&format!("tribune: {why}"));
     }
     if output.format() == Format::Json {
         let changes = left.map_or(serde_json::Value::Null, |left| left["changes"].clone());
-        let said = json!({ "id": opened.id, "session_key": opened.session_key, "exit_code": code, "changes": changes });
-        // Standard output is the command's.
-        crate::output::side_line(&json_line(&said));
+        let summary = json!({ "id": opened.id, "session_key": opened.session_key, "exit_code": code, "changes": changes });
+        // Standard output belongs to the command.
+        crate::output::stderr_line(&json_line(&summary));
     }
     if args.quiet || opened.layers.is_none() {
-        return Outcome::Code(code);
+        return CommandOutcome::Code(code);
     }
     let id = &opened.id;
     let Some(left) = left else {
         let see = next_command(home, &format!("workspace diff {id}"));
-        output.aside(&format!(
-            "tribune: the daemon ended meanwhile; what was changed is there when it is back: {see}"
+        output.notice(&format!(
+            "tribune: the daemon has ended; once it runs again, see the changes with: {see}"
         ));
-        return Outcome::Code(code);
+        return CommandOutcome::Code(code);
     };
     let changes = left["changes"].as_u64().unwrap_or(0);
     let command = |words: &str| next_command(home, &format!("workspace {words}"));
     if let Some(fault) = left["fault"].as_str() {
         let discard = command(&format!("discard {id}"));
-        output.aside(&format!(
-            "tribune: what it changed cannot be told: {}\n  discard: {discard}",
-            clean(fault)
-        ));
+        output
+            .notice(&format!("tribune: its changes cannot be read: {}\n  discard: {discard}", clean(fault)));
     }
     if changes > 0 {
         let size = workspace::bytes(left["bytes"].as_u64().unwrap_or(0));
         let traps = match left["traps"].as_u64().unwrap_or(0) {
             0 => String::new(),
-            traps => format!(", {traps} of them under names that programs of this machine obey"),
+            traps => format!(", {traps} of them autorun files"),
         };
-        output.aside(&format!(
+        output.notice(&format!(
             "tribune: {} ({size}){traps}; the folder is as it was\n  see:     {}\n  land:    {}\n  discard: {}",
             count(changes, "change", "changes"),
             command(&format!("diff {id}")),
@@ -293,5 +296,5 @@ fn farewell(
             command(&format!("discard {id}")),
         ));
     }
-    Outcome::Code(code)
+    CommandOutcome::Code(code)
 }

@@ -1,4 +1,4 @@
-//! The box that an order becomes.
+//! Builds the sandbox profile of a run.
 
 use std::path::{Path, PathBuf};
 
@@ -7,36 +7,37 @@ use tribune_contract::{
 };
 
 use super::WorkspaceMode;
-use super::order::{Opened, Order};
+use super::run_spec::{OpenedRun, RunSpec};
 use crate::error::CliError;
 
-/// Where the project is inside.
+/// The path of the project in the sandbox.
 const WORKSPACE: &str = "/workspace";
 
-/// Variables that come along: how the terminal is spoken to, and in which language.
-const COME_ALONG: [&str; 8] =
+/// Environment variables that are forwarded: the terminal type and the language.
+const FORWARDED_VARIABLES: [&str; 8] =
     ["TERM", "COLORTERM", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "NO_COLOR", "COLUMNS"];
 
-/// Folders of the system, which are inside as they are here.
+/// System folders that the sandbox shows at the same path.
 const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
 
-pub(super) fn of(order: &Order, opened: &Opened) -> Result<LaunchProfile, CliError> {
+pub(super) fn of(spec: &RunSpec, opened: &OpenedRun) -> Result<LaunchProfile, CliError> {
     let wrong = |error: tribune_contract::ProfileError| CliError::Input(error.to_string());
     let session = Session::new(opened.id.clone()).map_err(wrong)?;
-    // Finds the command where the box has it, and says so if it has none.
+    // The shell finds the command in the sandbox, and reports one that is missing.
     let mut profile = LaunchProfile::new(session, "/bin/sh");
     let words = ["-c", "exec \"$@\"", "tribune"].map(str::to_owned);
-    profile.args = words.into_iter().chain(order.command.iter().cloned()).collect();
-    let here = COME_ALONG.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
+    profile.args = words.into_iter().chain(spec.command.iter().cloned()).collect();
+    let here =
+        FORWARDED_VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     profile.env.extend(here);
-    if let Some(path) = path(&order.read) {
+    if let Some(path) = path(&spec.read) {
         profile.env.insert("PATH".to_owned(), path);
     }
     profile.env.extend(opened.env.clone());
-    profile.env.extend(order.env.clone());
-    profile.cwd = Path::new(WORKSPACE).join(&order.within);
-    profile.workspace = Some(workspace(order, opened)?);
-    profile.mounts = order.read.iter().map(|folder| shown(folder, &opened.hide)).collect();
+    profile.env.extend(spec.env.clone());
+    profile.cwd = Path::new(WORKSPACE).join(&spec.within);
+    profile.workspace = Some(workspace(spec, opened)?);
+    profile.mounts = spec.read.iter().map(|folder| read_only_mount(folder, &opened.hide)).collect();
     profile.relays = vec![relay("egress", opened.egress_port, &opened.egress)];
     profile.relays.extend(opened.model.as_ref().map(|socket| relay("model", opened.model_port, socket)));
     if let Some(user) = opened.user {
@@ -46,15 +47,15 @@ pub(super) fn of(order: &Order, opened: &Opened) -> Result<LaunchProfile, CliErr
     Ok(profile)
 }
 
-fn workspace(order: &Order, opened: &Opened) -> Result<Workspace, CliError> {
+fn workspace(spec: &RunSpec, opened: &OpenedRun) -> Result<Workspace, CliError> {
     let folder = opened.folder.clone();
-    let (source, freeze) = match (order.mode, &opened.layers) {
+    let (source, freeze) = match (spec.mode, &opened.layers) {
         (WorkspaceMode::Overlay, Some(layers)) => {
             (WorkspaceSource::Overlay { lower: folder, layers: layers.clone() }, Vec::new())
         }
         (WorkspaceMode::Overlay, None) => {
             return Err(CliError::Input(
-                "the daemon is of another version: `tribune down`, and try again".to_owned(),
+                "the daemon has another version: run `tribune down`, then try again".to_owned(),
             ));
         }
         (WorkspaceMode::Direct, _) => {
@@ -65,7 +66,7 @@ fn workspace(order: &Order, opened: &Opened) -> Result<Workspace, CliError> {
     Ok(Workspace { target: WORKSPACE.into(), source, hide: opened.hide.clone(), freeze })
 }
 
-fn shown(folder: &Path, hide: &[String]) -> Mount {
+fn read_only_mount(folder: &Path, hide: &[String]) -> Mount {
     Mount::ReadOnly { source: folder.to_owned(), target: folder.to_owned(), hide: hide.to_vec() }
 }
 
@@ -73,7 +74,7 @@ fn relay(name: &str, port: u16, socket: &Path) -> Relay {
     Relay { name: name.to_owned(), port, socket: socket.to_owned(), token: None }
 }
 
-/// The folders of programs that are inside too, in the order that the operator has them in.
+/// The operator's `PATH`, reduced to folders that the sandbox shows.
 fn path(read: &[PathBuf]) -> Option<String> {
     let own = std::env::var("PATH").ok()?;
     let is_inside = |folder: &&str| {

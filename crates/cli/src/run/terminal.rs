@@ -1,5 +1,5 @@
-//! The streams of what runs: the operator's own, or, if they sit at a terminal, a terminal of its own that is shown there. On the
-//! operator's terminal itself a program in a box could not tell its keys from others'.
+//! The command's streams: pipes to the operator's own or, if the operator is at a terminal, a pseudo-terminal that is
+//! shown there. On the operator's terminal itself a sandboxed program could read keys meant for other programs.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _};
@@ -12,33 +12,33 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use tokio::sync::oneshot;
 use tribune_sandbox::{Stream, Streams};
 
-use super::conduit::{Conduits, Keys, pass};
+use super::stdio_pipes::{StdioPipes, TerminalInput, copy};
 
-/// Where the operator sits.
-pub(super) enum Seat {
-    /// Files and pipes, or a terminal for some of them.
-    Plain(Conduits, Keys),
-    Terminal(Box<Terminal>),
+/// The command's standard streams.
+pub(super) enum Stdio {
+    /// Files and pipes, or a terminal for some streams.
+    Pipes(StdioPipes, TerminalInput),
+    Terminal(Box<Pty>),
 }
 
-/// A terminal of its own.
-pub(super) struct Terminal {
+/// A pseudo-terminal.
+pub(super) struct Pty {
     ours: File,
-    /// Until the program has it.
+    /// The command's end, until it is handed over.
     theirs: Option<OwnedFd>,
-    /// How the operator's terminal was.
+    /// The operator's terminal settings from before.
     before: Termios,
     showing: Option<JoinHandle<io::Result<()>>>,
-    /// What is not said on it.
-    conduits: Conduits,
-    /// Comes when no more keys do.
-    vanished: Option<oneshot::Receiver<()>>,
+    /// Streams that do not go to the terminal.
+    pipes: StdioPipes,
+    /// Completes when the operator's terminal is closed.
+    hangup: Option<oneshot::Receiver<()>>,
 }
 
-impl Seat {
-    pub(super) fn take(keys: Keys) -> io::Result<Self> {
+impl Stdio {
+    pub(super) fn attach(input: TerminalInput) -> io::Result<Self> {
         if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
-            return Ok(Self::Plain(Conduits::default(), keys));
+            return Ok(Self::Pipes(StdioPipes::default(), input));
         }
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         grantpt(&ours)?;
@@ -48,8 +48,8 @@ impl Seat {
         let before = tcgetattr(io::stdin())?;
         tcsetattr(&theirs, OptionalActions::Now, &before)?;
         let (ours, theirs) = (File::from(ours), Some(theirs));
-        let conduits = Conduits::default();
-        let terminal = Terminal { ours, theirs, before, showing: None, conduits, vanished: None };
+        let pipes = StdioPipes::default();
+        let terminal = Pty { ours, theirs, before, showing: None, pipes, hangup: None };
         terminal.resize();
         Ok(Self::Terminal(Box::new(terminal)))
     }
@@ -58,10 +58,10 @@ impl Seat {
         matches!(self, Self::Terminal(_))
     }
 
-    /// The streams for what runs. From now on keys go there.
+    /// The streams for the command. From now on keys go there.
     pub(super) fn streams(&mut self) -> io::Result<Streams> {
         match self {
-            Self::Plain(conduits, keys) => conduits.streams(*keys),
+            Self::Pipes(pipes, input) => pipes.streams(*input),
             Self::Terminal(terminal) => terminal.streams(),
         }
     }
@@ -72,81 +72,81 @@ impl Seat {
         }
     }
 
-    /// What comes when the operator's terminal is gone, with or without a word.
-    pub(super) fn vanished(&mut self) -> Option<oneshot::Receiver<()>> {
+    /// Completes when the operator's terminal is gone, with or without SIGHUP.
+    pub(super) fn hangup(&mut self) -> Option<oneshot::Receiver<()>> {
         match self {
-            Self::Plain(..) => None,
-            Self::Terminal(terminal) => terminal.vanished.take(),
+            Self::Pipes(..) => None,
+            Self::Terminal(terminal) => terminal.hangup.take(),
         }
     }
 
-    /// Shows the last of what was said, and leaves the operator's terminal as it was. An error says that something was not shown.
-    pub(super) fn leave(&mut self) -> io::Result<()> {
+    /// Prints the last output and restores the operator's terminal. An error says that some output was lost.
+    pub(super) fn restore(&mut self) -> io::Result<()> {
         match self {
-            Self::Plain(conduits, _) => conduits.settle(),
-            Self::Terminal(terminal) => terminal.leave(),
+            Self::Pipes(pipes, _) => pipes.drain(),
+            Self::Terminal(terminal) => terminal.restore(),
         }
     }
 }
 
-/// A stream as a file of ours.
+/// Duplicates a stream as a file.
 fn own(stream: impl AsFd) -> io::Result<File> {
     Ok(stream.as_fd().try_clone_to_owned()?.into())
 }
 
-/// A stream that is open already, for what runs.
+/// Duplicates an open stream for the command.
 fn given(stream: impl AsFd) -> io::Result<Stream> {
     Ok(Stream::Given(stream.as_fd().try_clone_to_owned()?))
 }
 
-impl Terminal {
+impl Pty {
     fn streams(&mut self) -> io::Result<Streams> {
         let theirs = self.theirs.take().ok_or(io::ErrorKind::NotConnected)?;
         let (stdin, stdout) = (given(&theirs)?, given(&theirs)?);
-        // What is sent elsewhere stays there.
+        // A redirected standard error stays redirected.
         let stderr = if io::stderr().is_terminal() {
             given(&theirs)?
         } else {
-            self.conduits.output(io::stderr().as_fd())?
+            self.pipes.output(io::stderr().as_fd())?
         };
         let mut raw = self.before.clone();
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
         let (keys, screen) = (self.ours.try_clone()?, self.ours.try_clone()?);
-        // Not through what the library keeps back: it would not know how much arrived on a terminal that does not wait.
+        // Unbuffered: a buffered writer does not know how much a non-blocking terminal accepted.
         let (typed, shown) = (own(io::stdin())?, own(io::stdout())?);
-        let (gone, vanished) = oneshot::channel();
-        self.vanished = Some(vanished);
-        // Ends with this process: nobody can be kept from typing.
+        let (gone, hangup) = oneshot::channel();
+        self.hangup = Some(hangup);
+        // Ends with this process: a blocked read cannot be cancelled.
         std::thread::spawn(move || {
-            let _ = pass(typed, keys);
-            // Whoever waited has ended.
+            let _ = copy(typed, keys);
+            // The receiver is gone if the command has ended.
             let _ = gone.send(());
         });
-        self.showing = Some(std::thread::spawn(move || pass(screen, shown)));
+        self.showing = Some(std::thread::spawn(move || copy(screen, shown)));
         Ok(Streams { stdin, stdout, stderr })
     }
 
     fn resize(&self) {
         if let Ok(size) = tcgetwinsize(io::stdin()) {
-            // A terminal without a size has the one it had.
+            // A failure keeps the old size.
             let _ = tcsetwinsize(&self.ours, size);
         }
     }
 
-    fn leave(&mut self) -> io::Result<()> {
+    fn restore(&mut self) -> io::Result<()> {
         drop(self.theirs.take());
         if let Some(showing) = self.showing.take() {
-            // Ends when the last one who could write there is gone. A terminal that shows nothing more has vanished.
+            // Ends when the last writer is gone. An error means that the operator's terminal is gone.
             let _ = showing.join();
         }
-        let said = self.conduits.settle();
+        let drained = self.pipes.drain();
         let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.before);
-        said
+        drained
     }
 }
 
-impl Drop for Terminal {
+impl Drop for Pty {
     fn drop(&mut self) {
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }

@@ -1,9 +1,8 @@
-//! Changes as a person reads them. Names and texts come from whatever ran in the box, so nothing of them steers the terminal.
+//! Prints changes for a person. File names and contents are untrusted, so they are made safe for the terminal.
 
 use serde_json::Value;
 
-use crate::output::{Paint, clean, clean_exact, clean_text};
-use crate::up::count;
+use crate::output::{Paint, clean, clean_exact, clean_text, count};
 
 pub(super) fn text(diff: &Value, paint: Paint) -> String {
     let changes: Vec<&Value> = diff["changes"].as_array().into_iter().flatten().collect();
@@ -23,22 +22,18 @@ pub(super) fn text(diff: &Value, paint: Paint) -> String {
     }
     lines.push(paint.faint(&sum));
     if traps > 0 {
-        let them = count(
-            traps,
-            "name that programs of this machine obey",
-            "names that programs of this machine obey",
-        );
-        lines.push(paint.bad(&format!("! {them}: read before you land, and name each, or say --traps")));
+        let them = count(traps, "autorun file", "autorun files");
+        lines.push(paint.bad(&format!("! {them}: read before you land, and name each, or add --traps")));
     }
     if diff["running"] == true {
-        lines.push(paint.unsure("it is still running: this is how it stands now"));
+        lines.push(paint.unsure("it is still running: these are its changes so far"));
     }
     lines.join("\n")
 }
 
-/// One change: a line, and below it what is different.
+/// One change: a line, and below it the diff.
 fn change_text(change: &Value, paint: Paint) -> String {
-    let letter = match change["kind"].as_str() {
+    let code = match change["kind"].as_str() {
         Some("added") => "A",
         Some("removed") => "D",
         _ => "M",
@@ -46,8 +41,8 @@ fn change_text(change: &Value, paint: Paint) -> String {
     let is_trap = change["trap"] == true;
     let mark = if is_trap { "!" } else { " " };
     let path = name(change["path"].as_str().unwrap_or_default());
-    let line = format!("{mark}{letter} {path}{}", about(change));
-    let head = match letter {
+    let line = format!("{mark}{code} {path}{}", about(change));
+    let head = match code {
         _ if is_trap => paint.bad(&line),
         "A" => paint.good(&line),
         "D" => paint.bad(&line),
@@ -59,12 +54,12 @@ fn change_text(change: &Value, paint: Paint) -> String {
     }
 }
 
-/// A name as whoever decides about it sees it: on one line, with everything in it that cannot be seen.
+/// A name for a person who decides about it: on one line, with invisible characters escaped.
 pub(super) fn name(name: &str) -> String {
     clean(&clean_exact(name))
 }
 
-/// A type as a person calls it.
+/// The name of a file type.
 fn thing(kind: &str) -> &str {
     match kind {
         "other" => "pipe, socket or device",
@@ -72,7 +67,7 @@ fn thing(kind: &str) -> &str {
     }
 }
 
-/// What a change is, in a few words.
+/// A short description of a change.
 fn about(change: &Value) -> String {
     let (before, after) = (&change["before"], &change["after"]);
     let mut words = Vec::new();
@@ -103,13 +98,13 @@ fn about(change: &Value) -> String {
         words.push(why.collect::<Vec<_>>().join(", "));
     }
     if change["leaves"] == true {
-        words.push("leads out of the folder: does not land".to_owned());
+        words.push("points out of the folder: does not land".to_owned());
     }
     if change["set_id"] == true {
         words.push("set-id bits: do not land".to_owned());
     }
     if change["trap"] == true {
-        words.push("programs of this machine obey it".to_owned());
+        words.push("autorun file: programs of this machine run it".to_owned());
     }
     if words.is_empty() { String::new() } else { format!("  ({})", words.join("; ")) }
 }
@@ -134,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_diff_tells_what_matters_and_steers_no_terminal() {
+    fn diff_shows_what_matters_and_is_safe_for_the_terminal() {
         let diff = json!({
             "folder": "/p", "running": false, "more": 0, "traps": 1, "changes": [
                 { "path": "a\u{1b}[2J", "kind": "changed", "before": { "type": "file", "mode": "644", "bytes": 2 },
@@ -148,12 +143,12 @@ mod tests {
         });
         let shown = text(&diff, Paint::OFF);
         let expected = " M a\\u{1b}[2J  (mode 644 → 755)\n    @@ -1 +1 @@\n    -a\n    +b\\u{202e}\n\
-                        !A .envrc  (mode 644; set-id bits: do not land; programs of this machine obey it)\n\
-                        \u{20}A l  (link to /etc/passwd; leads out of the folder: does not land)\n\
+                        !A .envrc  (mode 644; set-id bits: do not land; autorun file: programs of this machine run it)\n\
+                        \u{20}A l  (link to /etc/passwd; points out of the folder: does not land)\n\
                         \u{20}D d  (a folder, with everything in it)\n\
                         \u{20}M b  (binary, 1 B → 20 KiB)\n\
                         5 changes to /p\n\
-                        ! 1 name that programs of this machine obey: read before you land, and name each, or say --traps";
+                        ! 1 autorun file: read before you land, and name each, or add --traps";
         assert_eq!(shown, expected);
     }
 }

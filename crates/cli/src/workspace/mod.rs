@@ -1,81 +1,85 @@
-//! `tribune workspace`: changes that something in a box made on a layer of its own, until a person lands them. Everything goes
-//! through the daemon, which judges a landing and writes it down.
+//! `tribune workspace`: changes of sandboxed runs, which stay in an overlay until a person lands them. All requests go
+//! to the daemon, which judges and records each land.
 
 mod changes;
 mod land;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
-use tribune_storage::home::Home;
-pub(crate) use tribune_tools::disk_quota::bytes;
+use tribune_host::Home;
+pub(crate) use tribune_host::quota::bytes;
 
 use crate::daemon;
-use crate::error::{CliError, Outcome};
-use crate::output::{Output, Paint, clean, table};
-use crate::sessions::cell;
+use crate::error::{CliError, CommandOutcome};
+use crate::hints::next_command;
+use crate::output::{Output, Paint, cell, clean, count, table};
 use crate::times;
-use crate::up::{count, next_command};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkspaceCommand {
-    /// List the runs whose changes nobody landed or discarded yet.
+    /// List the runs with changes that are neither landed nor discarded.
     #[command(
         after_help = "Examples:\n  tribune workspace list\n  tribune workspace list --json | jq .workspaces"
     )]
     List,
     /// Show what a run changed, like `git diff`.
     ///
-    /// Each change with its kind, its rights and where links lead; of texts what is different. A line with `!` is a name that
-    /// programs of this machine obey, such as a git hook or .envrc: whoever lands it runs it, sooner or later.
+    /// Each change is shown with its kind, its mode and the target of links; text files with their diff. `!` marks an
+    /// autorun file: a file that programs of this machine load or run by name, such as a git hook or .envrc. If you
+    /// land it, it will run sooner or later.
     #[command(
         after_help = "Examples:\n  tribune workspace diff run-3fa9c1\n  tribune workspace diff run-3fa9c1 src/main.rs docs\n  tribune workspace diff run-3fa9c1 --stat"
     )]
     Diff {
-        /// The run, as `tribune workspace list` names it.
+        /// The run's id, from `tribune workspace list`.
         id: String,
-        /// Only these paths, and what is in them.
+        /// Only these paths, and everything in them.
         paths: Vec<String>,
-        /// No texts, only what was changed.
+        /// Only list the changes; show no diffs.
         #[arg(long)]
         stat: bool,
     },
-    /// Take changes over into the folder they were made for.
+    /// Apply changes to the folder that they were made for.
     ///
-    /// All of them, or those you name. What somebody else changed in the folder since is left where it is, and both versions
-    /// stay. Names that programs of this machine obey land only if you name each of them, or say --traps. Links that lead out of
-    /// the folder and set-id bits never land. Each landing is judged by the law and stands in the ledger; if the law asks
-    /// someone, this waits until they have decided.
+    /// Lands all changes, or the paths that you name. A file that also changed in the folder since then is left alone,
+    /// and both versions are kept. Autorun files, which programs of this machine load or run by name, land only if you
+    /// name each, or add --traps. Links that point out of the folder and set-id bits never land. The law judges each
+    /// land and the ledger records it; if the law asks a person, the command waits for the decision.
     ///
-    /// Exit codes: 0 everything that was asked for landed, 1 something was left.
+    /// Exit codes: 0 all requested changes landed, 1 some were left.
     #[command(
         after_help = "Examples:\n  tribune workspace land run-3fa9c1 --all\n  tribune workspace land run-3fa9c1 src docs/guide.md\n  tribune workspace land run-3fa9c1 .envrc"
     )]
     Land {
-        /// The run, as `tribune workspace list` names it.
+        /// The run's id, from `tribune workspace list`.
         id: String,
-        /// These paths, and what is in them.
+        /// These paths, and everything in them.
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         paths: Vec<String>,
-        /// Everything.
+        /// All changes.
         #[arg(long)]
         all: bool,
-        /// Also names that programs of this machine obey, without naming each.
+        /// Also autorun files that you do not name.
         #[arg(long)]
         traps: bool,
     },
-    /// Throw changes away, for good.
+    /// Delete changes permanently.
     #[command(
         after_help = "Examples:\n  tribune workspace discard run-3fa9c1\n  tribune workspace discard run-3fa9c1 target"
     )]
     Discard {
-        /// The run, as `tribune workspace list` names it.
+        /// The run's id, from `tribune workspace list`.
         id: String,
-        /// Only these paths, and what is in them [default: everything].
+        /// Only these paths, and everything in them [default: everything].
         paths: Vec<String>,
     },
 }
 
-pub(crate) fn run(command: &WorkspaceCommand, home: &Home, output: &mut Output) -> Result<Outcome, CliError> {
+pub(crate) fn run(
+    command: &WorkspaceCommand,
+    home: &Home,
+    output: &mut Output,
+) -> Result<CommandOutcome, CliError> {
     match command {
         WorkspaceCommand::List => {
             let list = daemon::ask(home, "workspace.list", &json!({}))?;
@@ -100,7 +104,7 @@ pub(crate) fn run(command: &WorkspaceCommand, home: &Home, output: &mut Output) 
             )?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn list_text(list: &Value, home: &Home, paint: Paint) -> String {
@@ -115,7 +119,7 @@ fn list_text(list: &Value, home: &Home, paint: Paint) -> String {
             cell(&one["id"]),
             if traps > 0 { format!("{changes} !{traps}") } else { changes },
             bytes(one["bytes"].as_u64().unwrap_or(0)),
-            times::since(one["began_at"].as_str().unwrap_or_default()),
+            times::age(one["began_at"].as_str().unwrap_or_default()),
             cell(&one["program"]),
             cell(&one["folder"]),
         ]
@@ -123,9 +127,9 @@ fn list_text(list: &Value, home: &Home, paint: Paint) -> String {
     let all = list["workspaces"].as_array();
     let rows: Vec<Vec<String>> = all.into_iter().flatten().map(row).collect();
     if rows.is_empty() {
-        return "no changes wait to be landed: `tribune run` makes some".to_owned();
+        return "no changes wait to be landed: `tribune run` creates them".to_owned();
     }
     let heading = ["ID", "CHANGES", "SIZE", "AGE", "PROGRAM", "FOLDER"];
     let see = next_command(home, "workspace diff ID");
-    format!("{}\n{}", table(&heading, &rows, paint), paint.faint(&format!("see them: {see}")))
+    format!("{}\n{}", table(&heading, &rows, paint), paint.faint(&format!("show changes with: {see}")))
 }

@@ -1,4 +1,4 @@
-//! The demonstration, and that it leaves nothing behind.
+//! `tribune demo`, and that it leaves nothing behind.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,10 +7,10 @@ use insta::{Settings, assert_snapshot};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::{Place, Said, binary, said};
-use crate::house::Running;
+use crate::fixture::{CliOutput, Place, binary, cli_output};
+use crate::in_process_daemon::RunningCall;
 
-/// A demonstration whose temporary files can be seen.
+/// The demo, with a temporary folder that the test can read.
 fn demo(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(args).env("TMPDIR", folder).env("HOME", folder).env_remove("TRIBUNE_HOME");
@@ -24,12 +24,12 @@ fn listing(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_story_is_told_and_nothing_is_left() {
+fn demo_runs_and_leaves_nothing_behind() {
     let place = Place::new();
-    let told: Said = said(demo(place.folder.path(), &["demo"]).output().unwrap());
+    let told: CliOutput = cli_output(demo(place.folder.path(), &["demo"]).output().unwrap());
     assert_eq!((told.code, told.err.as_str()), (0, ""), "{told:?}");
     assert_eq!(listing(place.folder.path()), Vec::<String>::new());
-    // Lines break where the words of this run fit, so the words are compared without their lines.
+    // Line breaks depend on the values of this run, so they are removed before comparing.
     let words: String = told
         .out
         .split("\n\n")
@@ -49,7 +49,7 @@ fn the_story_is_told_and_nothing_is_left() {
 #[test]
 fn programs_get_the_facts_and_a_kept_home_verifies() {
     let place = Place::new();
-    let told = said(demo(place.folder.path(), &["demo", "--keep", "--json"]).output().unwrap());
+    let told = cli_output(demo(place.folder.path(), &["demo", "--keep", "--json"]).output().unwrap());
     assert_eq!(told.code, 0, "{told:?}");
     let facts: Value = serde_json::from_str(&told.out).unwrap();
     assert_eq!((&facts["ok"], &facts["verified"]["integrity"]), (&true.into(), &"sound".into()));
@@ -58,9 +58,9 @@ fn programs_get_the_facts_and_a_kept_home_verifies() {
     use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(kept.metadata().unwrap().permissions().mode() & 0o777, 0o700);
 
-    // What was told is in the log.
+    // The facts are in the ledger.
     let on_kept = |args: &[&str]| {
-        let said = said(
+        let said = cli_output(
             demo(place.folder.path(), &[&["--home", kept.to_str().unwrap(), "--json"], args].concat())
                 .output()
                 .unwrap(),
@@ -80,8 +80,8 @@ fn programs_get_the_facts_and_a_kept_home_verifies() {
 fn stopped_midway_it_leaves_nothing_either() {
     for signal in [Signal::INT, Signal::TERM] {
         let place = Place::new();
-        let running = Running::new(demo(place.folder.path(), &["demo"]));
-        running.until_out("4. A letter arrives.");
+        let running = RunningCall::new(demo(place.folder.path(), &["demo"]));
+        running.until_out("4. An agent writes to another.");
         running.signal(signal);
         let (status, out, err) = running.end();
         assert_eq!((status.code(), err.as_str()), (Some(130), "stopped\n"), "{out}");
@@ -102,7 +102,7 @@ fn a_reader_that_goes_away_leaves_nothing_either() {
 #[test]
 fn without_room_for_a_home_it_says_so() {
     let place = Place::new();
-    let told = said(demo(&place.path("missing"), &["demo"]).output().unwrap());
+    let told = cli_output(demo(&place.path("missing"), &["demo"]).output().unwrap());
     assert_eq!(told.code, 1, "{told:?}");
     assert!(told.err.contains("tribune-demo-"), "{}", told.err);
 }

@@ -1,4 +1,4 @@
-//! What the doctor finds, and that looking changes nothing.
+//! The findings of `tribune doctor`, and that it changes nothing.
 
 use std::fs;
 use std::net::TcpListener;
@@ -7,12 +7,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use insta::{Settings, assert_snapshot};
 use serde_json::Value;
 
-use crate::commands;
+use crate::command_output;
+use crate::daemon_process::ForegroundDaemon;
 use crate::fixture::Place;
-use crate::running::Running;
 
 fn settings(place: &Place) -> Settings {
-    let mut settings = commands::settings(place);
+    let mut settings = command_output::settings(place);
     settings.add_filter(r"127\.0\.0\.1:\d+", "[ADDRESS]");
     settings.add_filter(r"pid \d+", "pid [PID]");
     settings.add_filter(r"versions: .*", "versions: [VERSIONS]");
@@ -21,7 +21,7 @@ fn settings(place: &Place) -> Settings {
     settings
 }
 
-/// Any port will do, whatever else runs on this machine.
+/// Uses a free port, because other programs may use the default one.
 fn any_port(place: &Place) {
     fs::create_dir_all(place.home()).unwrap();
     fs::set_permissions(place.home(), fs::Permissions::from_mode(0o700)).unwrap();
@@ -34,13 +34,13 @@ fn a_fresh_home_is_fine() {
     any_port(&place);
     settings(&place).bind(|| assert_snapshot!("doctor_fresh", place.ok(&["doctor"])));
     let found: Vec<_> = fs::read_dir(place.home()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(found, ["config.json5"], "looking makes nothing");
+    assert_eq!(found, ["config.json5"], "reading creates nothing");
 }
 
 #[test]
 fn a_running_home_is_fine() {
     let place = Place::new();
-    let daemon = Running::start(&place);
+    let daemon = ForegroundDaemon::start(&place);
     settings(&place).bind(|| assert_snapshot!("doctor_running", place.ok(&["doctor"])));
     daemon.stop();
 }
@@ -84,7 +84,7 @@ fn what_is_broken_fails_with_what_to_do() {
 }
 
 #[test]
-fn a_home_that_is_not_there_is_worth_a_word_and_one_that_is_a_file_fails() {
+fn missing_home_warns_and_a_file_fails() {
     let place = Place::new();
     let said = place.call(&["doctor"]);
     assert!(said.out.contains("warn home: "), "{said:?}");
@@ -93,5 +93,5 @@ fn a_home_that_is_not_there_is_worth_a_word_and_one_that_is_a_file_fails() {
     let said = place.call(&["doctor"]);
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.out.contains("is a file, not a folder"), "{said:?}");
-    assert_eq!(said.out.lines().count(), 2, "one cause is told once: {said:?}");
+    assert_eq!(said.out.lines().count(), 2, "one cause is reported once: {said:?}");
 }

@@ -1,4 +1,4 @@
-//! `tribune` in a home of its own.
+//! Calls `tribune` with a temporary home.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,20 +9,20 @@ pub(crate) fn binary() -> PathBuf {
     assert_cmd::cargo::cargo_bin("tribune")
 }
 
-/// The top of the source tree.
+/// The root of the source tree.
 pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// A folder with a home in it.
+/// A temporary folder with a home in it.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) folder: TempDir,
 }
 
-/// How a call ended.
+/// The result of a call.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CliOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -41,7 +41,7 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// A call with this place's home, in this place's folder.
+    /// A call with this home, in this folder.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(binary());
         command
@@ -49,7 +49,7 @@ impl Place {
             .env("TRIBUNE_HOME", self.home())
             .env_remove("NO_COLOR")
             .current_dir(self.folder.path());
-        // Keys of the machine are nobody's here.
+        // API keys from this machine's environment must not affect tests.
         for name in tribune_agents::provider::catalog::BUILT_IN.iter().filter_map(|provider| provider.key_env)
         {
             command.env_remove(name);
@@ -57,18 +57,18 @@ impl Place {
         command
     }
 
-    pub(crate) fn call(&self, args: &[&str]) -> Said {
-        said(self.command(args).output().unwrap())
+    pub(crate) fn call(&self, args: &[&str]) -> CliOutput {
+        cli_output(self.command(args).output().unwrap())
     }
 
-    /// A call that must succeed; its output.
+    /// Runs a call that must succeed. Returns its output.
     pub(crate) fn ok(&self, args: &[&str]) -> String {
         let said = self.call(args);
         assert_eq!((said.code, said.err.contains("error")), (0, false), "{args:?}: {said:?}");
         said.out
     }
 
-    /// A call that must fail with one line of error; that line.
+    /// Runs a call that must fail with one line of error. Returns that line.
     pub(crate) fn refused(&self, args: &[&str]) -> String {
         let said = self.call(args);
         assert_eq!(said.code, 1, "{args:?}: {said:?}");
@@ -76,7 +76,7 @@ impl Place {
         said.err.trim_end().to_owned()
     }
 
-    /// Notes, one per line, through standard input.
+    /// Writes notes through standard input, one per line.
     pub(crate) fn notes(&self, count: usize) {
         use std::io::Write as _;
         let mut command = self.command(&["ledger", "note", "--lines"]);
@@ -91,24 +91,24 @@ impl Place {
     }
 }
 
-pub(crate) fn said(output: Output) -> Said {
-    Said {
+pub(crate) fn cli_output(output: Output) -> CliOutput {
+    CliOutput {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
     }
 }
 
-/// Runs a shell script in a user and mount namespace of its own, where it may mount what it likes. Works for root and for
-/// ordinary users alike.
-pub(crate) fn in_own_mounts(script: &str, place: &Place) -> Said {
+/// Runs a shell script in its own user and mount namespace, where it may mount anything. Works for root and for
+/// ordinary users.
+pub(crate) fn in_own_mounts(script: &str, place: &Place) -> CliOutput {
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "bash", "-euo", "pipefail", "-c", script])
         .env("TRIBUNE", binary())
         .env("PLACE", place.folder.path())
         .output()
         .expect("unshare (util-linux) starts");
-    let said = said(output);
+    let said = cli_output(output);
     assert!(
         !said.err.contains("unshare:"),
         "these tests need unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone, AppArmor): {}",

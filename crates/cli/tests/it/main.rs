@@ -1,4 +1,4 @@
-//! The real binary, driven as a person or a script would.
+//! Integration tests of the real binary, driven as by a person or a script.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,32 +8,32 @@
 )]
 
 mod acp;
+mod agent_install;
 mod agents_e2e;
+mod append_crash;
+mod approval_crash;
 mod approvals;
-mod bad_homes;
-mod boxed;
-mod boxed_egress;
-mod commands;
-mod crashing;
+mod billing_crash;
+mod chat_and_sessions;
+mod command_output;
+mod daemon_lifecycle;
+mod daemon_process;
 mod demo;
-mod disks;
+mod disk_faults;
 mod doctor;
 mod editors;
 mod fixture;
-mod house;
-mod installing;
-mod killing;
-mod landing;
+mod in_process_daemon;
 mod law;
-mod lifecycle;
-mod parking;
-mod paying;
+mod law_replay;
 mod providers;
-mod proxy;
-mod replaying;
+mod python_verifier;
 mod run;
-mod running;
-mod screen;
-mod stranger;
-mod talking;
-mod typed_wrong;
+mod sandboxed_commands;
+mod sandboxed_egress;
+mod sdk_proxy;
+mod terminal;
+mod turn_crash;
+mod unusable_homes;
+mod usage_errors;
+mod workspace_land;

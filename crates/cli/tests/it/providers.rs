@@ -1,4 +1,5 @@
-//! Providers and models at the command line: against a provider on this machine, and against people who paste keys.
+//! `tribune providers` and `tribune models`, against a provider on this machine, and against keys pasted into the wrong
+//! place.
 
 use std::fs;
 use std::io::Read as _;
@@ -7,22 +8,22 @@ use insta::{Settings, assert_snapshot};
 use serde_json::{Value, json};
 use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
 
-use crate::commands;
-use crate::fixture::{Place, Said, said};
-use crate::running::Running;
+use crate::command_output;
+use crate::daemon_process::ForegroundDaemon;
+use crate::fixture::{CliOutput, Place, cli_output};
 
-/// Nothing that anyone should see.
+/// A secret that must not appear anywhere.
 const SECRET: &str = "fixture-key-4be7d1a90c";
 
 fn settings(place: &Place) -> Settings {
-    let mut settings = commands::settings(place);
+    let mut settings = command_output::settings(place);
     settings.add_filter(r"127\.0\.0\.1:\d+", "[ADDRESS]");
     settings.add_filter(r"\(\d+ ms\)", "([TIME])");
     settings.add_filter(concat!("tribune ", env!("CARGO_PKG_VERSION")), "tribune [VERSION]");
     settings
 }
 
-/// A provider on this machine, in a runtime of its own.
+/// A provider on this machine, in its own runtime.
 struct Upstream {
     runtime: tokio::runtime::Runtime,
     fake: FakeUpstream,
@@ -60,13 +61,13 @@ impl Upstream {
 
 impl Drop for Upstream {
     fn drop(&mut self) {
-        // The server's task ends before its runtime does.
+        // The server's task must end before its runtime.
         let _inside = self.runtime.enter();
     }
 }
 
-fn with_key(place: &Place, args: &[&str]) -> Said {
-    said(place.command(args).env("FAKE_API_KEY", SECRET).output().unwrap())
+fn with_key(place: &Place, args: &[&str]) -> CliOutput {
+    cli_output(place.command(args).env("FAKE_API_KEY", SECRET).output().unwrap())
 }
 
 #[test]
@@ -87,10 +88,10 @@ fn a_fresh_machine_shows_what_there_could_be() {
         assert_snapshot!("providers_list", place.ok(&["providers", "list"]));
         assert_snapshot!("models", place.ok(&["models"]));
     });
-    assert!(!place.home().exists(), "looking makes nothing");
+    assert!(!place.home().exists(), "reading creates nothing");
     let nothing = place.call(&["providers", "test"]);
     assert_eq!(nothing.code, 1, "{nothing:?}");
-    assert!(nothing.out.starts_with("nothing is set up that could be tried"), "{nothing:?}");
+    assert!(nothing.out.starts_with("no provider is set up"), "{nothing:?}");
     let list: Value = serde_json::from_str(&place.ok(&["providers", "list", "--json"])).unwrap();
     assert_eq!(list.as_array().unwrap().len(), 6);
 }
@@ -111,7 +112,7 @@ fn a_provider_is_added_tried_and_used_with_and_without_a_daemon() {
     place.ok(&["agents", "add", "ada", "--model", "fake:m"]);
     let mut up = place.command(&["up", "--port", "0"]);
     up.env("FAKE_API_KEY", SECRET);
-    let daemon = Running::start_with(up, "stop with Ctrl-C");
+    let daemon = ForegroundDaemon::start_with(up, "stop with Ctrl-C");
     settings(&place).bind(|| assert_snapshot!("up_with_model", daemon.greeting));
     // The daemon has the key, whatever this shell has.
     upstream.fake.reply(Say::new().text("ok").anthropic());
@@ -125,21 +126,21 @@ fn a_provider_is_added_tried_and_used_with_and_without_a_daemon() {
     let talked = place.ok(&["chat", "--agent", "ada", "hello"]);
     assert!(talked.contains("hello from a model"), "{talked}");
 
-    // Added while the daemon runs: it is told what to do.
+    // Added while the daemon runs: the output says what to do.
     place.ok(&["providers", "add", "late", "--base-url", "http://127.0.0.1:1", "--local"]);
     let late = place.call(&["providers", "test", "late"]);
     assert_eq!(late.code, 64);
-    assert!(late.err.contains("the daemon was started before"), "{late:?}");
+    assert!(late.err.contains("the daemon started before it was added"), "{late:?}");
     daemon.stop();
 }
 
 #[test]
-fn a_key_that_only_this_shell_has_is_pointed_at() {
+fn key_that_only_this_shell_has_is_reported() {
     let (place, upstream) = (Place::new(), Upstream::start());
     upstream.add(&place);
     place.ok(&["agents", "add", "ada", "--model", "fake:m"]);
-    let daemon = Running::start(&place);
-    assert!(daemon.greeting.contains("agent `ada` is to use fake:m, and cannot: Missing FAKE_API_KEY"));
+    let daemon = ForegroundDaemon::start(&place);
+    assert!(daemon.greeting.contains("agent `ada` cannot use its model fake:m: Missing FAKE_API_KEY"));
     let tried = with_key(&place, &["providers", "test"]);
     assert_eq!(tried.code, 1);
     assert!(tried.out.starts_with("FAIL fake key: Missing FAKE_API_KEY"), "{tried:?}");
@@ -148,13 +149,16 @@ fn a_key_that_only_this_shell_has_is_pointed_at() {
         "{tried:?}"
     );
     let doctor = place.call(&["doctor"]);
-    assert!(doctor.out.contains("warn models: agent `ada` cannot think: Missing FAKE_API_KEY"), "{doctor:?}");
+    assert!(
+        doctor.out.contains("warn models: agent `ada` has no usable model: Missing FAKE_API_KEY"),
+        "{doctor:?}"
+    );
     assert_eq!(upstream.fake.connections(), 0);
     daemon.stop();
 }
 
 #[test]
-fn what_a_provider_says_cannot_steer_the_terminal() {
+fn provider_messages_cannot_control_the_terminal() {
     let (place, upstream) = (Place::new(), Upstream::start());
     upstream.add(&place);
     let message = format!("\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{202e} {SECRET}\r\nall is well");
@@ -174,7 +178,7 @@ fn what_a_provider_says_cannot_steer_the_terminal() {
 }
 
 #[test]
-fn a_pasted_key_goes_nowhere() {
+fn pasted_key_is_refused_and_not_repeated() {
     let place = Place::new();
     place.ok(&["init"]);
     let path = place.home().join("config.json5");
@@ -184,9 +188,9 @@ fn a_pasted_key_goes_nowhere() {
     let base = ["--base-url", "https://models.example.org/v1"];
     let model = |name: &'static str| ["--model", name, "--context-window", "9000", "--max-output", "100"];
     let given: [Vec<&str>; 4] = [
-        [&["house", "--key-env", &known][..], &base].concat(),
-        [&["house", "--key-env", odd][..], &base].concat(),
-        vec!["house", "--key-env", "HOUSE_KEY", "--base-url", "https://user:hunter22@models.example.org"],
+        [&["acme", "--key-env", &known][..], &base].concat(),
+        [&["acme", "--key-env", odd][..], &base].concat(),
+        vec!["acme", "--key-env", "ACME_KEY", "--base-url", "https://user:hunter22@models.example.org"],
         [&[known.as_str(), "--local"][..], &base, &model("m")].concat(),
     ];
     for args in given {
@@ -220,7 +224,7 @@ fn comments_stay_and_what_is_broken_or_taken_is_left_alone() {
     place.ok(&add);
     let after = fs::read_to_string(&path).unwrap();
     let comments = |text: &str| text.lines().filter(|line| line.trim_start().starts_with("//")).count();
-    assert_eq!(comments(&after), comments(tribune_config::EXAMPLE));
+    assert_eq!(comments(&after), comments(tribune_host::config::EXAMPLE));
     assert!(after.contains("      ollama: {\n        models: {\n          \"qwen3:8b\": {"), "{after}");
     let again = place.call(&add);
     assert_eq!((again.code, fs::read_to_string(&path).unwrap()), (64, after));
@@ -231,12 +235,12 @@ fn comments_stay_and_what_is_broken_or_taken_is_left_alone() {
     place.ok(&other);
     let both = fs::read_to_string(&path).unwrap();
     assert!(both.contains("qwen3:8b") && both.contains("qwen3:14b"), "{both}");
-    let open = ["--base-url", "http://models.example.org/v1", "--key-env", "HOUSE_KEY"];
-    let open = place.call(&[&["providers", "add", "house"][..], &open].concat());
+    let open = ["--base-url", "http://models.example.org/v1", "--key-env", "ACME_KEY"];
+    let open = place.call(&[&["providers", "add", "acme"][..], &open].concat());
     assert!(open.code == 64 && open.err.contains("write https"), "{open:?}");
     assert_eq!(fs::read_to_string(&path).unwrap(), both);
 
-    let refused = place.call(&["providers", "add", "house", "--key-env", "HOUSE_KEY"]);
+    let refused = place.call(&["providers", "add", "acme", "--key-env", "ACME_KEY"]);
     assert!(refused.err.contains("give its `baseUrl`") && refused.code == 64, "{refused:?}");
     for broken in ["{ models: {", "{ modles: {} }", "\u{1b}[2J"] {
         fs::write(&path, broken).unwrap();
@@ -263,9 +267,9 @@ fn a_kill_at_any_moment_leaves_the_old_settings_or_the_new() {
         let mut out = String::new();
         child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
         let after = fs::read_to_string(&path).unwrap();
-        tribune_config::Config::load(&path).unwrap();
+        tribune_host::config::Config::load(&path).unwrap();
         assert!(after == before || after.contains(&format!("{id}: {{")), "{after}");
-        assert!(out.is_empty() || after != before, "what was told is there");
+        assert!(out.is_empty() || after != before, "reported events are stored");
     }
 }
 
@@ -278,13 +282,13 @@ fn an_agent_is_added_with_a_model_and_never_with_one_that_is_ignored() {
     let ignored =
         place.call(&["agents", "add", "bob", "--backend", "rehearsal", "--model", "moonshot:kimi-k1-128k"]);
     assert!(ignored.code == 64 && ignored.err.contains("has no model behind it"), "{ignored:?}");
-    // What it lacks is told at once, and its hints lead to the same home.
+    // The output says at once what is missing, and its hints name the same home.
     let unknown = place.call(&["agents", "add", "eve", "--model", "mooonshot:kimi-k1-128k"]);
-    assert!(unknown.code == 0 && unknown.err.contains("eve cannot think yet"), "{unknown:?}");
+    assert!(unknown.code == 0 && unknown.err.contains("eve has no usable model yet"), "{unknown:?}");
     assert!(unknown.err.contains("did you mean") || unknown.err.contains("no provider"), "{unknown:?}");
     let other = place.path("other").display().to_string();
     let elsewhere = place.call(&["agents", "add", "eve", "--model", "moonshot:nope", "--home", &other]);
-    assert!(elsewhere.code == 0 && elsewhere.err.contains("eve cannot think yet"), "{elsewhere:?}");
+    assert!(elsewhere.code == 0 && elsewhere.err.contains("eve has no usable model yet"), "{elsewhere:?}");
     assert!(elsewhere.err.contains(&format!("tribune models --home {other}")), "{elsewhere:?}");
     assert!(elsewhere.out.contains(&format!("tribune chat --agent eve --home {other}")), "{elsewhere:?}");
     for reserved in ["operator", "(operator)", "house", "tribune"] {

@@ -1,10 +1,11 @@
-"""An agent that speaks ACP and does what its prompt says: the last text of a prompt is a list of acts, in JSON, in hex.
+"""A scripted ACP agent. The last text of a prompt is a list of acts, as JSON in hex, which it performs.
 
-Its first argument says how it behaves beside that, such as `exit:session/new`, `silent:initialize` or `deaf`.
+Its first argument sets a role or a fault, such as `exit:session/new`, `silent:initialize` or `deaf`.
 
-A prompt that is no such list is put to its model, at `OPENAI_BASE_URL`; what the model orders it does in the manner that its role
-says: `honest`, `rash` (unasked and untold), `boastful` (unasked and told), `defiant` (asks, and does it whatever the answer),
-`sly` (does it, then asks), `peeking` (reads unasked and untold, and asks for all else), `idle` (asks no model), `handless` (offers its model no tools).
+A prompt without acts goes to its model, at `OPENAI_BASE_URL`. How it executes the model's orders depends on its role:
+`honest`, `rash` (without a request, unreported), `boastful` (without a request, reported), `defiant` (requests permission and acts
+whatever the answer), `sly` (acts, then requests), `peeking` (reads without a request, unreported, and requests everything else),
+`idle` (uses no model), `handless` (offers its model no tools).
 """
 
 import json
@@ -53,7 +54,7 @@ def read():
 
 
 def ask(method, params):
-    """Asks the client and waits; none if the turn is cancelled meanwhile without an answer."""
+    """Sends a request to the client and waits. Returns None if the turn is cancelled before the answer."""
     global next_id
     mine, next_id = next_id, next_id + 1
     answers[mine] = queue.Queue()
@@ -70,7 +71,7 @@ def say(session, text):
 
 
 def do(what):
-    """Acts on the world. Returns whether it went well, and what came of it."""
+    """Performs an act. Returns whether it succeeded, and its output."""
     try:
         if "write" in what:
             path, content = what["write"]
@@ -89,7 +90,7 @@ def do(what):
 
 
 def speak(server, message):
-    """Says something to an MCP server. Returns the status, and what was answered."""
+    """Sends a request to an MCP server. Returns the status and the answer."""
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
     request = urllib.request.Request(servers[server], json.dumps({"jsonrpc": "2.0", **message}).encode(), headers)
     try:
@@ -100,7 +101,7 @@ def speak(server, message):
 
 
 def use(server, tool, given):
-    """Has a tool of a server called. Returns whether it went well, and what came of it."""
+    """Calls a tool of a server. Returns whether it succeeded, and its output."""
     _, answer = speak(server, {"id": 1, "method": "tools/call", "params": {"name": tool, "arguments": given}})
     result = answer["result"]
     return not result["isError"], result["content"][0]["text"]
@@ -120,11 +121,11 @@ def finish(session, call, well, text):
 
 
 def act(session, act):
-    """One act. Returns a stop reason if the turn is to end."""
+    """Performs one act. Returns a stop reason if the turn must end."""
     if "say" in act:
         say(session, act["say"])
     elif "update" in act:
-        # `$NAME` is the terminal that was made under that name.
+        # `$NAME` is the terminal that was created with that name.
         told = json.dumps(act["update"])
         for name, terminal in terminals.items():
             told = told.replace("$" + name, terminal)
@@ -139,7 +140,7 @@ def act(session, act):
         reply = ask(f"terminal/{what}", {"sessionId": session, "terminalId": terminals.get(name, name)})
         say(session, "[" + json.dumps(reply.get("result", reply.get("error")), sort_keys=True) + "]")
     elif "until" in act:
-        # Looks again and again until the terminal shows this.
+        # Polls until the terminal shows this.
         name, text = act["until"]
         while text not in ask("terminal/output", {"sessionId": session, "terminalId": terminals[name]})["result"]["output"]:
             threading.Event().wait(0.01)
@@ -192,11 +193,11 @@ def act(session, act):
         if ROLE == "deaf":
             threading.Event().wait()
     elif "flood" in act:
-        # Many lines at once, each with so much in it that nobody knows, under an id of its own.
+        # Many lines at once, each with this many unknown members and its own id.
         for n in range(act["times"]):
             update(session, {**act["flood"], "toolCallId": f"flood-{n}", "_x": "x" * act["bytes"]})
     elif "request" in act:
-        # The same with questions, whose answers nobody waits for.
+        # The same with requests whose answers are not awaited.
         for n in range(act["times"]):
             answers[f"request-{n}"] = queue.Queue()
             params = {"sessionId": session, **act["params"], "content": "x" * act["bytes"]}
@@ -293,7 +294,7 @@ def prompted(session, params):
     return result
 
 
-# What an agent may answer that has more to say of its session than its name.
+# Session metadata that an agent may add to its answers.
 TALK = (
     '{ "result" : {"configOptions":[{"id":"depth", "theirs":1.50}],"modes": {"currentModeId":"plan","availableModes":[]}, '
     '"sessionId":"s-talk","_meta":{"theirs":{"x":null, "of":"\\u00fcn\u00efcode"}},"unknown":[1e2,"sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789"]},'
@@ -320,7 +321,7 @@ def answer(message):
         can = {"loadSession": ROLE != "forgetful", "mcpCapabilities": {"http": ROLE != "serverless"}}
         result = {"protocolVersion": version, "agentCapabilities": can}
     elif method == "session/new" and ROLE == "talkative":
-        # As it stands there, to the last space.
+        # Exactly as written, including spaces.
         return write(TALK.replace("ID", str(message["id"])))
     elif method == "session/new":
         result = {"sessionId": f"s-{os.urandom(4).hex()}"}
@@ -339,7 +340,7 @@ def answer(message):
     while afterwards:
         session, told = afterwards.pop(0)
         if told == "later":
-            # Somebody says when.
+            # The test decides when.
             while not os.path.exists("/workspace/later"):
                 threading.Event().wait(0.01)
         else:

@@ -1,13 +1,12 @@
-//! Canaries: an agent that the gate does not hold is found out before anything is said to it.
+//! Canaries: an agent that the gate does not hold is detected before it gets any message.
 
 use serde_json::{Value, json};
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
+use tribune_host::{Home, Reader};
 
-use super::{Killed, Rig, Setting, unasked, until, within, write};
-use crate::killing::start_with;
+use super::{KillOnDrop, Rig, Setting, unasked, until, within, write};
+use crate::turn_crash::start_with;
 
-/// A profile with a model of the house's, which nobody but a canary needs here.
+/// A profile with a configured model, which only the canary needs here.
 const MODEL: &str = ", model: 'openai-chat', environment: { OPENAI_BASE_URL: '{model_url}/v1', OPENAI_API_KEY: '{placeholder_key}', OPENAI_MODEL: '{model}' }";
 const PROVIDERS: &str = "models: { providers: { fake: { kind: 'openai_compatible', baseUrl: 'http://127.0.0.1:9/v1', local: true, \
                          startupValidation: 'off', models: { m: { contextWindow: 200000, maxOutputTokens: 8000 } } } } }";
@@ -16,19 +15,19 @@ fn setting(role: &str) -> Setting<'_> {
     Setting { role, profile: MODEL, roster: ",\"model\":\"fake:m\"", ..Setting::default() }
 }
 
-async fn house(role: &str) -> Rig {
+async fn rig_with_role(role: &str) -> Rig {
     let config = format!("{{ {PROVIDERS} }}");
     Rig::new(Setting { config: &config, ..setting(role) }).await
 }
 
-/// How the played agent stands.
+/// The canary status of the scripted agent.
 async fn standing(rig: &mut Rig) -> Value {
     let status = rig.client.call("daemon.status", &json!({})).await.unwrap();
     let canaries = status["canaries"].as_array().unwrap();
     canaries.iter().find(|canary| canary["subject"] == "played").unwrap().clone()
 }
 
-/// The same, once it is known.
+/// The canary status, once it is known.
 async fn known(rig: &mut Rig) -> Value {
     let knowing = async {
         loop {
@@ -42,7 +41,7 @@ async fn known(rig: &mut Rig) -> Value {
     within(knowing).await
 }
 
-/// What the log has of canaries: their outcomes.
+/// The outcomes of canaries in the ledger.
 fn on_record(home: &Home) -> Vec<String> {
     let reader = Reader::open(home).unwrap();
     let entries = (0..).map_while(|index| reader.entry(index).unwrap());
@@ -58,7 +57,7 @@ fn on_record(home: &Home) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l1_an_agent_that_asks_is_live_and_works() {
-    let mut rig = house("honest").await;
+    let mut rig = rig_with_role("honest").await;
     let canary = known(&mut rig).await;
     assert_eq!((&canary["state"], &canary["agents"]), (&json!("live"), &json!(["coder"])), "{canary:#}");
     let played = rig.plays(json!([write("w", "a.txt", "x")])).await;
@@ -69,7 +68,7 @@ async fn l1_an_agent_that_asks_is_live_and_works() {
     );
     let metrics = rig.metrics().await;
     assert!(metrics.contains("tribune_canary{backend=\"acp\",subject=\"played\"} 1"), "{metrics}");
-    // It left nothing: no agent, no word on the board, no turn in anyone's way.
+    // It left nothing behind: no agent, no board entry, no turn.
     let home = rig.place.home();
     let mut names = std::fs::read_dir(home.join("agents")).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(names.all(|name| name == "coder" || name == "main"));
@@ -79,7 +78,7 @@ async fn l1_an_agent_that_asks_is_live_and_works() {
     assert_eq!(on_record(&Home::at(place.home())), ["live"]);
 }
 
-/// Whatever it does in its own way: nothing is said to it, and nothing of it happens outside of the canary.
+/// However it bypasses the gate: it gets no message, and nothing happens outside of the canary.
 #[tokio::test(flavor = "multi_thread")]
 async fn l1_an_agent_that_is_not_stopped_is_refused_before_its_first_turn() {
     for (role, what) in [
@@ -89,7 +88,7 @@ async fn l1_an_agent_that_is_not_stopped_is_refused_before_its_first_turn() {
         ("sly", "refused and done all the same"),
         ("peeking", "`read_file` was done without asking"),
     ] {
-        let mut rig = house(role).await;
+        let mut rig = rig_with_role(role).await;
         let played = rig.plays(json!([{ "do": { "run": "touch real.txt" } }, { "say": "hello" }])).await;
         let (code, message) = played.error();
         assert_eq!((code.as_str(), played.text.as_str()), ("ungoverned", ""), "{role}: {played:#?}");
@@ -106,9 +105,9 @@ async fn l1_an_agent_that_is_not_stopped_is_refused_before_its_first_turn() {
     }
 }
 
-/// What cannot be made to try anything is not run, and says why and what to do; unless the operator says that it is.
+/// An agent that cannot be tested does not run, and the error says why and what to do; unless the operator excepts it.
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_what_cannot_be_tried_is_refused_unless_the_operator_says_otherwise() {
+async fn l1_untestable_agent_is_refused_unless_excepted() {
     let no_model = Setting { config: "{}", ..Setting::default() };
     for (setting, why) in [
         (setting("idle"), "did not ask its model"),
@@ -118,8 +117,8 @@ async fn l1_what_cannot_be_tried_is_refused_unless_the_operator_says_otherwise()
         (no_model, "names no model of the house"),
     ] {
         let role = setting.role;
-        let house = |untried: &str| format!("{{ canary: {{ untried: [{untried}] }}, {PROVIDERS} }}");
-        let mut rig = Rig::new(Setting { config: &house(""), ..setting }).await;
+        let config = |untried: &str| format!("{{ canary: {{ untried: [{untried}] }}, {PROVIDERS} }}");
+        let mut rig = Rig::new(Setting { config: &config(""), ..setting }).await;
         let refused = rig.plays(json!([{ "do": { "run": "touch real.txt" } }, { "say": "hello" }])).await;
         let (code, message) = refused.error();
         assert_eq!((code.as_str(), refused.text.as_str()), ("untried", ""), "{role}: {refused:#?}");
@@ -134,7 +133,7 @@ async fn l1_what_cannot_be_tried_is_refused_unless_the_operator_says_otherwise()
         assert!(doctor.out.contains("`played` is not run, because"), "{role}: {doctor:?}");
         rig.end();
 
-        let mut rig = Rig::new(Setting { config: &house("'played'"), ..setting }).await;
+        let mut rig = Rig::new(Setting { config: &config("'played'"), ..setting }).await;
         if !role.starts_with("exit:") {
             assert_eq!(rig.plays(json!([{ "say": "hello" }])).await.text, "hello", "{role}");
         }
@@ -149,13 +148,13 @@ async fn l1_what_cannot_be_tried_is_refused_unless_the_operator_says_otherwise()
     rig.end();
 }
 
-/// What went wrong once is tried again before the next turn: nobody has to come and say so.
+/// A test that failed once is repeated before the next turn, without anyone asking for it.
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_what_could_not_be_tried_is_tried_again_when_it_is_used() {
-    let mut rig = house("idle").await;
+async fn l1_failed_canary_is_repeated_before_the_next_turn() {
+    let mut rig = rig_with_role("idle").await;
     let refused = rig.plays(json!([{ "say": "hello" }])).await;
     assert_eq!(refused.error().0, "untried", "{refused:#?}");
-    // The same program, which does otherwise from now on.
+    // The same program, which behaves differently from now on.
     let program = rig.place.path("played").join("agent.py");
     let text = std::fs::read_to_string(&program).unwrap();
     std::fs::write(&program, text.replace("ROLE = sys.argv[1]", "ROLE = \"honest\"")).unwrap();
@@ -167,10 +166,10 @@ async fn l1_what_could_not_be_tried_is_tried_again_when_it_is_used() {
     assert!(outcomes[..outcomes.len() - 1].iter().all(|outcome| outcome == "not_tried"), "{outcomes:?}");
 }
 
-/// Whoever cancels while the canary is tried is answered at once, and nothing is said to the agent.
+/// A cancel during the canary is answered at once, and the agent gets no message.
 #[tokio::test(flavor = "multi_thread")]
 async fn l8_a_turn_that_waits_for_a_canary_can_be_cancelled() {
-    let mut rig = house("silent:initialize").await;
+    let mut rig = rig_with_role("silent:initialize").await;
     let running = rig.begins(json!([{ "say": "hello" }])).await;
     let mut operator = rig.operator().await;
     let cancel = json!({ "session_key": super::KEY });
@@ -186,19 +185,19 @@ async fn l8_a_turn_that_waits_for_a_canary_can_be_cancelled() {
     assert_eq!((played.stop.as_str(), played.text.as_str()), ("cancelled", ""), "{played:#?}");
 }
 
-/// What an agent did in a turn is not forgotten by a clock, and is cleared by someone who looked at it and tried it again.
+/// A mark from a turn does not expire. It is cleared by an operator who looked at it and tested the agent again.
 #[tokio::test(flavor = "multi_thread")]
 async fn l1_a_mark_goes_when_the_agent_is_tested_and_the_gate_holds_it() {
-    let mut rig = house("honest").await;
+    let mut rig = rig_with_role("honest").await;
     let deed = unasked("completed", "read", json!({ "path": "/etc/passwd", "follow": true }));
     let played = rig.plays(json!([deed])).await;
     assert_eq!(played.error().0, "ungoverned", "{played:#?}");
-    // Of a tool of its own no canary says anything.
+    // The canary does not cover the agent's own tools.
     let tested = rig.place.call(&["agents", "test", "coder", "--canary-only"]);
     assert!(tested.code == 1 && tested.out.contains("--clear-mark"), "{tested:?}");
     let refused = rig.plays(json!([{ "say": "again" }])).await;
     assert_eq!(refused.error().0, "ungoverned", "{refused:#?}");
-    // Nor does it go with the daemon.
+    // The mark survives the daemon.
     let mut rig = rig.killed().await;
     let refused = rig.plays(json!([{ "say": "again" }])).await;
     assert_eq!((refused.error().0.as_str(), refused.text.as_str()), ("ungoverned", ""), "{refused:#?}");
@@ -206,9 +205,9 @@ async fn l1_a_mark_goes_when_the_agent_is_tested_and_the_gate_holds_it() {
     assert_eq!(tested.code, 0, "{tested:?}");
     assert_eq!(rig.plays(json!([{ "say": "again" }])).await.text, "again");
     let mut rig = rig.killed().await;
-    assert_eq!(rig.plays(json!([{ "say": "again" }])).await.text, "again", "what was cleared stays so");
+    assert_eq!(rig.plays(json!([{ "say": "again" }])).await.text, "again", "a cleared mark stays cleared");
 
-    // Of what the canary tries, it does.
+    // The canary covers the tools that it tests.
     let deed = unasked("completed", "edit", json!({ "path": "/workspace/b.txt", "content": "x" }));
     rig.end();
     let config = format!("{{ {PROVIDERS} }}");
@@ -239,18 +238,19 @@ async fn l1_a_mark_goes_when_the_agent_is_tested_and_the_gate_holds_it() {
     rig.end();
 }
 
-/// An agent with a model of its own can never be tried: who has it run all the same clears its mark with a word, on record.
+/// An agent with its own model can never be tested: an operator who runs it anyway clears its mark explicitly, on
+/// record.
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_a_mark_of_what_cannot_be_tried_goes_on_the_operators_word_alone() {
+async fn l1_mark_of_an_untestable_agent_is_cleared_by_the_operator() {
     let mut rig = Rig::new(Setting { law: super::ASK, ..Setting::default() }).await;
     let deed = unasked("completed", "edit", json!({ "path": "/workspace/b.txt", "content": "x" }));
     assert_eq!(rig.plays(json!([deed])).await.error().0, "ungoverned");
     let test = ["agents", "test", "coder", "--canary-only"];
     let tested = rig.place.call(&test);
-    assert!(tested.code == 1 && tested.out.contains("cannot be tried"), "{tested:?}");
+    assert!(tested.code == 1 && tested.out.contains("cannot be tested"), "{tested:?}");
     assert!(tested.out.contains("then add --clear-mark"), "{tested:?}");
 
-    // Who did not say that it is run untried has to say that first.
+    // Without the exception in the configuration, that has to be set first.
     let config = rig.place.home().join("config.json5");
     std::fs::write(&config, "{}").unwrap();
     let mut rig = rig.killed().await;
@@ -266,7 +266,7 @@ async fn l1_a_mark_of_what_cannot_be_tried_goes_on_the_operators_word_alone() {
     assert!(tested.code == 0 && tested.out.contains("on your word alone"), "{tested:?}");
     assert_eq!(rig.plays(json!([{ "say": "again" }])).await.text, "again");
     let mut rig = rig.killed().await;
-    assert_eq!(rig.plays(json!([{ "say": "again" }])).await.text, "again", "what was cleared stays so");
+    assert_eq!(rig.plays(json!([{ "say": "again" }])).await.text, "again", "a cleared mark stays cleared");
     let place = rig.end();
     let reader = Reader::open(&Home::at(place.home())).unwrap();
     let entries = (0..).map_while(|index| reader.entry(index).unwrap());
@@ -281,7 +281,7 @@ async fn l1_a_mark_of_what_cannot_be_tried_goes_on_the_operators_word_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_fails_its_test_ends_it_with_another_code() {
-    let rig = house("rash").await;
+    let rig = rig_with_role("rash").await;
     let tested = rig.place.call(&["agents", "test", "coder"]);
     assert_eq!(tested.code, 1, "{tested:?}");
     assert!(
@@ -291,8 +291,8 @@ async fn an_agent_that_fails_its_test_ends_it_with_another_code() {
     let unknown = rig.place.call(&["agents", "test", "nobody"]);
     assert!(unknown.code != 0 && unknown.err.contains("there is no such agent"), "{unknown:?}");
     rig.end();
-    // The model behind the address is not there: the gate holds, and the agent does not answer.
-    let rig = house("honest").await;
+    // The model's address does not answer: the gate holds, and the agent gives no answer.
+    let rig = rig_with_role("honest").await;
     let tested = rig.place.call(&["agents", "test", "coder"]);
     assert_eq!(tested.code, 1, "{tested:?}");
     assert!(
@@ -302,10 +302,10 @@ async fn an_agent_that_fails_its_test_ends_it_with_another_code() {
     rig.end();
 }
 
-/// The house's own loops are tried through their own way to the gate.
+/// The built-in backends are tested through their own path to the gate.
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_the_houses_own_loops_are_stopped_too() {
-    let place = Rig::furnished(Setting::default());
+async fn l1_builtin_backends_are_tested_too() {
+    let place = Rig::set_up(Setting::default());
     let config = format!("{{ {PROVIDERS} }}");
     std::fs::write(place.home().join("config.json5"), config).unwrap();
     let roster = "{\"id\":\"coder\",\"backend\":\"native\",\"model\":\"fake:m\",\"mandate\":\"work\"}\n\
@@ -320,15 +320,15 @@ async fn l1_the_houses_own_loops_are_stopped_too() {
     rig.end();
 }
 
-/// Its program is not there, and it is to stand: the daemon starts, says so, and serves everyone else.
+/// A standing agent whose program is missing: the daemon starts, reports it, and serves every other agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standing_agent_that_is_not_installed_keeps_nobody_waiting() {
-    let place = Rig::furnished(Setting::default());
+    let place = Rig::set_up(Setting::default());
     let roster = "{\"id\":\"coder\",\"backend\":\"acp\",\"profile\":\"claude\",\"mandate\":\"work\",\"standing\":true}\n\
                   {\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"work\",\"standing\":true}\n";
     std::fs::write(place.home().join("data/agent-roster.jsonl"), roster).unwrap();
     let (child, ..) = start_with(&place, &[]);
-    let _child = Killed(child);
+    let _child = KillOnDrop(child);
     let log = || {
         let mut found = std::fs::read_dir(place.home().join("logs/gateway")).unwrap().flatten();
         found.any(|file| {

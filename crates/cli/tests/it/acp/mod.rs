@@ -1,14 +1,14 @@
-//! Agents of another make, in the real sandbox, driven by the real daemon: `agent.py` plays what a test tells it.
+//! CLI agents in the real sandbox under the real daemon: `agent.py` performs the acts that a test sends it.
 
-mod attacks;
 mod canary;
-mod hostile;
+mod mcp_servers;
 mod modes;
-mod passed_on;
-mod servers;
+mod passthrough;
+mod permission_bypass;
+mod protocol_violations;
 mod terminals;
+mod turns;
 mod ungoverned;
-mod working;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Child;
@@ -16,37 +16,37 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tribune_client::{Client, Incoming};
-use tribune_storage::home::Home;
+use tribune_host::Home;
 use tribune_testkit::{assert_sound, say, text};
 
 use crate::fixture::Place;
-use crate::killing::start_with;
+use crate::turn_crash::start_with;
 
 pub(crate) const KEY: &str = "agent:coder:rpc:local:dm:op";
 
-/// What needs no person.
+/// Allowed without an approval.
 pub(crate) const FREE: &str =
     r#"@id("free") permit(principal, action in Tribune::Action::"side_effect", resource);"#;
 
-/// What needs one.
+/// Needs an approval.
 pub(crate) const ASK: &str = r#"
     @id("free") permit(principal, action in Tribune::Action::"side_effect", resource);
     @id("ask") forbid(principal, action in [Tribune::Action::"write", Tribune::Action::"edit", Tribune::Action::"exec"], resource)
     unless { context.approved };
 "#;
 
-/// Most of these agents have no model, so that no canary can be made of them.
+/// Most of these agents have no model, so they cannot be tested by a canary.
 pub(super) const UNTRIED: &str = "{ canary: { untried: ['played'] } }";
 
-/// How a house with a played agent is set up.
+/// The setup of a daemon with a scripted agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setting<'a> {
     pub(super) role: &'a str,
     pub(super) tools: &'a str,
     pub(super) law: &'a str,
-    /// More of its profile.
+    /// More members of its profile.
     pub(super) profile: &'a str,
-    /// More of its line in the roster.
+    /// More members of its roster line.
     pub(super) roster: &'a str,
     pub(super) config: &'a str,
 }
@@ -58,24 +58,24 @@ impl Default for Setting<'_> {
     }
 }
 
-/// A house with a played agent.
+/// A daemon with a scripted agent.
 pub(crate) struct Rig {
     pub(crate) place: Place,
-    child: Killed,
+    child: KillOnDrop,
     address: String,
     token: String,
-    /// What its daemon has in its environment.
+    /// The environment of its daemon.
     variables: Vec<(String, String)>,
     pub(crate) client: Client,
 }
 
 impl Rig {
     pub(super) async fn new(setting: Setting<'_>) -> Self {
-        Self::on(Self::furnished(setting), &[]).await
+        Self::on(Self::set_up(setting), &[]).await
     }
 
-    /// The house of a setting, with nobody in it.
-    pub(super) fn furnished(setting: Setting<'_>) -> Place {
+    /// The home for a setting, without a daemon.
+    pub(super) fn set_up(setting: Setting<'_>) -> Place {
         let place = Place::new();
         let folder = place.path("played");
         std::fs::create_dir(&folder).unwrap();
@@ -94,7 +94,7 @@ impl Rig {
             ("config.json5", config),
             ("mandates/work.md", format!("---\ntools: {tools}\n---\n# For work\n").as_str()),
             ("policy/law.cedar", law),
-            // Whatever the session has taken in by then.
+            // Whatever labels the session has by then.
             ("policy/law.json5", "{ overrides: { exec: \"off\" } }"),
             ("profiles/played.json5", &profile),
             ("data/agent-roster.jsonl", &roster),
@@ -108,10 +108,10 @@ impl Rig {
         place
     }
 
-    /// In a house that is set up already.
+    /// On an existing home.
     pub(crate) async fn on(place: Place, variables: &[(&str, &str)]) -> Self {
         let (child, address, token) = start_with(&place, variables);
-        let child = Killed(child);
+        let child = KillOnDrop(child);
         let variables =
             variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let mut client = Client::connect(&address, Some(&token)).await.unwrap();
@@ -119,7 +119,7 @@ impl Rig {
         Self { place, child, address, token, variables, client }
     }
 
-    /// The page of counters.
+    /// The metrics page.
     pub(super) async fn metrics(&self) -> String {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let mut stream = tokio::net::TcpStream::connect(&self.address).await.unwrap();
@@ -130,13 +130,13 @@ impl Rig {
         page
     }
 
-    /// Another connection.
+    /// Another connection as operator.
     pub(crate) async fn operator(&self) -> Client {
         Client::connect(&self.address, Some(&self.token)).await.unwrap()
     }
 
-    /// Plays a turn to its end.
-    pub(super) async fn plays(&mut self, acts: Value) -> Played {
+    /// Runs a turn with these acts to its end.
+    pub(super) async fn plays(&mut self, acts: Value) -> FinishedTurn {
         let running = self.begins(acts).await;
         self.ended(running).await
     }
@@ -145,20 +145,20 @@ impl Rig {
         self.begins_in(KEY, acts).await
     }
 
-    /// In another session.
+    /// Starts a turn in another session.
     pub(super) async fn begins_in(&mut self, key: &str, acts: Value) -> u64 {
-        // In hex, so that none of it counts as the owner's own words.
+        // In hex, so that no part of it counts as the owner's own text.
         let script: String = acts.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
         self.client.send("turn.run", &say(key, &script)).await.unwrap()
     }
 
-    /// The processes of played agents, as this machine sees them.
+    /// The processes of scripted agents, as this machine sees them.
     pub(super) fn agent_processes(&self) -> Vec<u32> {
         below(self.daemon(), "/agent.py")
     }
 
-    /// Says something, and waits for the end of the turn.
-    pub(crate) async fn hears(&mut self, words: &str) -> Played {
+    /// Sends a message, and waits for the end of the turn.
+    pub(crate) async fn hears(&mut self, words: &str) -> FinishedTurn {
         let running = self.begins_with(words).await;
         self.ended(running).await
     }
@@ -167,12 +167,12 @@ impl Rig {
         self.client.send("turn.run", &say(KEY, words)).await.unwrap()
     }
 
-    /// The daemon's own process.
+    /// The daemon's process id.
     pub(crate) fn daemon(&self) -> u32 {
         self.child.0.id()
     }
 
-    pub(crate) async fn ended(&mut self, running: u64) -> Played {
+    pub(crate) async fn ended(&mut self, running: u64) -> FinishedTurn {
         let mut events = Vec::new();
         let result = loop {
             match within(self.client.next()).await.unwrap() {
@@ -184,10 +184,10 @@ impl Rig {
         let stop = result.as_ref().map_or_else(ToString::to_string, |answer| {
             answer["stop_reason"].as_str().unwrap_or_default().to_owned()
         });
-        Played { text: text(&events), stop, events }
+        FinishedTurn { text: text(&events), stop, events }
     }
 
-    /// Waits until the agent does nothing any more. Returns what it did before.
+    /// Waits until the agent hangs. Returns the events until then.
     pub(super) async fn hangs(&mut self) -> Vec<Value> {
         let mut events = Vec::new();
         loop {
@@ -205,7 +205,7 @@ impl Rig {
         std::fs::read_to_string(self.place.home().join("agents/coder/workspace").join(name)).ok()
     }
 
-    /// The approvals that wait, once there is one.
+    /// Waits for a pending approval, and returns all.
     pub(crate) async fn waiting(client: &mut Client) -> Vec<Value> {
         for _ in 0..3_000 {
             let page = client.call("approval.list", &json!({})).await.unwrap();
@@ -223,7 +223,7 @@ impl Rig {
         client.call("approval.decide", &params).await.unwrap();
     }
 
-    /// Kills the daemon, and starts it anew.
+    /// Kills the daemon and starts it again.
     pub(crate) async fn killed(mut self) -> Self {
         self.child.0.kill().unwrap();
         self.child.0.wait().unwrap();
@@ -233,7 +233,7 @@ impl Rig {
         Self::on(self.place, &variables).await
     }
 
-    /// Stops the daemon; what it leaves is sound.
+    /// Stops the daemon, and checks that its home is sound.
     pub(crate) fn end(self) -> Place {
         let Self { place, mut child, client, .. } = self;
         drop(client);
@@ -245,27 +245,27 @@ impl Rig {
     }
 }
 
-/// A daemon that a test which fails does not leave behind.
-struct Killed(Child);
+/// Kills the daemon on drop, so that a failing test does not leave it behind.
+struct KillOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // One that ended needs no signal.
+        // A process that has ended needs no signal.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A turn that is over.
+/// A finished turn.
 #[derive(Debug)]
-pub(crate) struct Played {
+pub(crate) struct FinishedTurn {
     pub(crate) events: Vec<Value>,
     pub(crate) text: String,
     pub(crate) stop: String,
 }
 
-impl Played {
-    /// The same, with what was heard before somebody waited for its end.
+impl FinishedTurn {
+    /// The turn, with events that arrived before the test waited for its end.
     pub(super) fn after(self, mut before: Vec<Value>) -> Self {
         before.extend(self.events);
         Self { text: text(&before), events: before, stop: self.stop }
@@ -284,7 +284,7 @@ impl Played {
     }
 }
 
-/// A question for leave to write a file, and the writing.
+/// A permission request to write a file, and the write.
 pub(super) fn write(call: &str, path: &str, content: &str) -> Value {
     let file = format!("/workspace/{path}");
     json!({
@@ -294,13 +294,13 @@ pub(super) fn write(call: &str, path: &str, content: &str) -> Value {
     })
 }
 
-/// Something that it tells of and nobody was asked about.
+/// A reported call without a permission request.
 pub(super) fn unasked(status: &str, kind: &str, raw: Value) -> Value {
     json!({ "update": { "sessionUpdate": "tool_call", "toolCallId": "u", "title": "on its own", "kind": kind,
                         "status": status, "rawInput": raw } })
 }
 
-/// A question for leave to run a command, and the running.
+/// A permission request to run a command, and the run.
 pub(super) fn run(call: &str, command: &str) -> Value {
     json!({
         "ask": { "toolCallId": call, "title": command, "kind": "execute", "rawInput": { "command": command } },
@@ -312,7 +312,7 @@ async fn within<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(120), work).await.expect("this takes too long")
 }
 
-/// Waits until it is so.
+/// Waits until a condition holds.
 pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     for _ in 0..3_000 {
         if is_so() {
@@ -323,7 +323,7 @@ pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     panic!("this did not happen: {what}");
 }
 
-/// The processes below a daemon that were called with this.
+/// The descendants of a daemon with this text in their command line.
 pub(crate) fn below(daemon: u32, called_with: &str) -> Vec<u32> {
     let all: Vec<(u32, u32, String)> = processes();
     let mut family = vec![daemon];
@@ -337,7 +337,7 @@ pub(crate) fn below(daemon: u32, called_with: &str) -> Vec<u32> {
     own.map(|(pid, ..)| *pid).collect()
 }
 
-/// Every process of this machine: its number, its parent's, and what it was called with.
+/// Every process of this machine: its id, its parent's id and its command line.
 pub(crate) fn processes() -> Vec<(u32, u32, String)> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let one = |entry: std::fs::DirEntry| {

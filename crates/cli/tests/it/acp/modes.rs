@@ -1,16 +1,15 @@
-//! How far an agent is let go, and on which folder: modes in the roster, and `tribune run NAME`.
+//! Approval modes of agents, and agents on a folder: modes in the roster, and `tribune run NAME`.
 
 use std::process::Output;
 
 use serde_json::{Value, json};
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
-use tribune_storage::verdict_log::Verdicts;
+use tribune_host::law_record::Verdicts;
+use tribune_host::{Home, Reader};
 
 use super::{Rig, Setting, run, write};
 use crate::fixture::Place;
 
-/// Nothing needs no person here.
+/// Every call needs an approval or is denied.
 const STRICT: &str = r#"@id("no-secrets") forbid(principal, action in [Tribune::Action::"write", Tribune::Action::"edit"], resource)
     when { context has path && context.path like "secrets/*" };"#;
 
@@ -37,7 +36,7 @@ async fn l1_a_mode_is_decided_by_the_law_and_stands_in_its_facts() {
         assert_eq!(played.text, said, "{mode}: {played:#?}");
         assert_eq!(rig.workspace("a.txt").is_some(), mode == "approve-all", "{mode}");
         if mode == "approve-all" {
-            // What programs of this machine obey is asked about all the same.
+            // Autorun files still need an approval.
             let mut operator = rig.operator().await;
             let running = rig.begins(json!([write("e", ".envrc", "x")])).await;
             let waiting = Rig::waiting(&mut operator).await;
@@ -67,13 +66,13 @@ fn on(place: &Place, folder: &str, args: &[&str]) -> (i32, String, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l1_an_agent_works_on_a_folder_of_the_operators_and_nowhere_else() {
-    let place = Rig::furnished(Setting::default());
+    let place = Rig::set_up(Setting::default());
     for name in ["project", "other"] {
         std::fs::create_dir(place.path(name)).unwrap();
         std::fs::write(place.path(name).join("notes.txt"), name).unwrap();
     }
     for (args, why) in [
-        (&["run", "played", "--", "--yolo"][..], "driven over ACP"),
+        (&["run", "played", "--", "--yolo"][..], "drives it over ACP"),
         (&["run", "--net", "a.example", "played"], "egress.agents"),
         (&["run", "--env", "A=b", "played"], "its profile"),
         (&["run", "claude"], "tribune agents install claude"),
@@ -91,7 +90,7 @@ async fn l1_an_agent_works_on_a_folder_of_the_operators_and_nowhere_else() {
         assert!(out.contains("[yes]") && out.contains(folder), "{out} {err}");
         assert_eq!(std::fs::read_to_string(place.path(folder).join("a.txt")).unwrap(), "x");
     }
-    // The same agent the next time, and another for another mode.
+    // The same agent the next time, and another agent for another mode.
     let count = || place.ok(&["agents", "list"]).lines().filter(|line| line.contains("played-")).count();
     assert_eq!(count(), 2);
     on(&place, "project", &["run", "played", "--", &acts]);

@@ -1,18 +1,17 @@
-//! Commands that an agent of another make has run by the house (`terminal/*`): through the gate, in a box of their own, watched while
-//! they run, and none left behind however it ends.
+//! Commands that Tribune runs for a CLI agent (`terminal/*`): through the gate, each in its own sandbox, with labels
+//! that follow the output, and none left running however the turn ends.
 
 use serde_json::{Value, json};
+use tribune_host::record::{CallOutcome, ToolResultRecord};
+use tribune_host::{Home, Reader};
 use tribune_ledger::EntryQuality;
-use tribune_records::ledger_payloads::{CallOutcome, ToolResultRecord};
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
 
-use super::{ASK, Played, Rig, Setting, below, run, until};
-use crate::boxed::{mark, sleeping};
+use super::{ASK, FinishedTurn, Rig, Setting, below, run, until};
+use crate::sandboxed_commands::{mark, sleeping};
 
 const OFFERED: &str = ", capabilities: { terminal: true }";
 
-/// The one question that waits, once it is another than these.
+/// Waits for a pending approval that is not one of these.
 async fn next_question(operator: &mut tribune_client::Client, before: &[&Value]) -> Value {
     loop {
         let waiting = Rig::waiting(operator).await;
@@ -22,8 +21,8 @@ async fn next_question(operator: &mut tribune_client::Client, before: &[&Value])
     }
 }
 
-/// What the house ran: for each call its id, and what came of it. Each has its outcome.
-fn ran(played: &Played) -> Vec<(String, String)> {
+/// The calls that Tribune executed: each id, with its outcome.
+fn ran(played: &FinishedTurn) -> Vec<(String, String)> {
     let word = |event: &Value, name: &str| event[name].as_str().unwrap().to_owned();
     let results = played.of_type("tool_result");
     let came = |call: &&Value| {
@@ -34,8 +33,8 @@ fn ran(played: &Played) -> Vec<(String, String)> {
     played.of_type("tool_call").iter().map(came).collect()
 }
 
-/// How the log says that commands which the house ran ended, each as an error.
-fn ended(played: &Played) -> Vec<String> {
+/// The error results of executed commands in the ledger.
+fn ended(played: &FinishedTurn) -> Vec<String> {
     let entries = played.of_type("ledger_append").into_iter().map(|event| &event["entry"]["payload"]);
     let results = entries.filter(|payload| {
         let is_callback = payload["call_id"].as_str().is_some_and(|id| id.starts_with("callback"));
@@ -52,15 +51,15 @@ fn ended(played: &Played) -> Vec<String> {
         .collect()
 }
 
-/// The verdicts about calls that were made.
-fn judged(played: &Played) -> Vec<&Value> {
+/// The verdicts about executed calls.
+fn judged(played: &FinishedTurn) -> Vec<&Value> {
     let verdicts = played.of_type("policy_gate").into_iter().map(|event| &event["entry"]["payload"]);
     verdicts.filter(|verdict| verdict["facts"]["stage"] == "call").collect()
 }
 
-/// A house in which people are asked about commands.
+/// A daemon whose law asks about commands.
 async fn asking() -> Rig {
-    let place = Rig::furnished(Setting { law: ASK, profile: OFFERED, ..Setting::default() });
+    let place = Rig::set_up(Setting { law: ASK, profile: OFFERED, ..Setting::default() });
     std::fs::write(place.home().join("policy/law.json5"), "{}").unwrap();
     Rig::on(place, &[]).await
 }
@@ -69,13 +68,13 @@ fn create(command: &str) -> Value {
     json!({ "create": { "command": command } })
 }
 
-/// Writes a word when it runs, and then runs for ever, twice: once where no process group reaches it.
+/// A command that prints a word and then runs forever, in two processes: one outside of the process group.
 fn endless(mark: &str) -> Value {
     create(&format!("setsid sleep {mark} & echo started; sleep {mark}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_the_house_runs_a_command_in_a_box_and_shows_what_comes_of_it() {
+async fn l1_terminal_command_runs_sandboxed_and_is_shown() {
     let mut rig = Rig::new(Setting { profile: OFFERED, ..Setting::default() }).await;
     std::fs::create_dir(rig.place.home().join("agents/coder/workspace/sub")).unwrap();
     let command = "pwd; echo err >&2; env | cut -d= -f1 | sort | tr '\\n' ' '; echo made > made.txt; exit 3";
@@ -116,7 +115,7 @@ async fn l1_what_the_law_denies_is_not_run_and_the_agent_is_told_why() {
     assert_eq!((verdicts.len(), &verdicts[0]["decision"]), (1, &json!("deny")), "it is on record");
     rig.end();
 
-    // Not offered, not there.
+    // Without the capability, the method does not exist.
     let mut rig = Rig::new(Setting::default()).await;
     let played = rig.plays(json!([create("true"), { "terminal": ["output", "t"] }])).await;
     assert_eq!(played.text.matches("this is not offered here").count(), 2, "{}", played.text);
@@ -124,12 +123,12 @@ async fn l1_what_the_law_denies_is_not_run_and_the_agent_is_told_why() {
     rig.end();
 }
 
-/// Whoever is asked is asked once about a command, whichever way the agent speaks of it.
+/// There is one approval per command, however the agent announces it.
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_a_person_is_asked_once_about_a_command() {
     let mut rig = asking().await;
     let mut operator = rig.operator().await;
-    // As it is.
+    // Only the terminal request.
     let running =
         rig.begins(json!([create("echo one >> made.txt"), { "terminal": ["wait_for_exit", "t"] }])).await;
     let first = next_question(&mut operator, &[]).await;
@@ -141,7 +140,7 @@ async fn l2_a_person_is_asked_once_about_a_command() {
     assert_eq!(played.text, "[open][{\"exitCode\": 0, \"signal\": null}]", "{played:#?}");
     assert_eq!(rig.workspace("made.txt").as_deref(), Some("one\n"));
 
-    // Asked leave for before, then told as done.
+    // A permission request first, then reported as done.
     let command = "echo two >> made.txt";
     let mut ask = run("r1", command);
     ask.as_object_mut().unwrap().remove("do");
@@ -151,7 +150,7 @@ async fn l2_a_person_is_asked_once_about_a_command() {
     };
     let acts = json!([
         ask, create(command), shows("in_progress"), { "terminal": ["wait_for_exit", "t"] }, shows("completed"),
-        // The same once more is another call.
+        // The same again is another call.
         create(command),
     ]);
     let running = rig.begins(acts).await;
@@ -170,7 +169,7 @@ async fn l2_a_person_is_asked_once_about_a_command() {
     let ids: Vec<String> = ran(&played).into_iter().map(|(id, _)| id).collect();
     assert_eq!(ids, ["r1", "callback-1"]);
 
-    // Told of and not asked about: the wish to have it run is the question.
+    // Announced without a permission request: the terminal request is the question.
     let told = json!({ "update": { "sessionUpdate": "tool_call", "toolCallId": "r2", "title": "Three", "kind": "execute",
                                    "status": "in_progress", "rawInput": { "command": "echo three" } } });
     let done = json!({ "update": { "sessionUpdate": "tool_call_update", "toolCallId": "r2", "status": "completed" } });
@@ -188,7 +187,7 @@ async fn l2_a_person_is_asked_once_about_a_command() {
     rig.end();
 }
 
-/// What is learned from a command that runs counts before it is over.
+/// Output that was read from a running command changes the labels before the command ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn l1_labels_sink_before_anything_is_seen_of_a_command() {
     let mut rig = Rig::new(Setting { profile: OFFERED, ..Setting::default() }).await;
@@ -222,7 +221,7 @@ async fn l8_a_command_that_is_killed_or_released_leaves_nothing_running() {
         ]);
         let running = rig.begins(acts).await;
         let before = rig.hangs().await;
-        // Its end was waited for before the agent was told.
+        // The agent got the result after the command's end.
         assert_eq!(sleeping(&mark), [""; 0], "{what}");
         let mut operator = rig.operator().await;
         operator.call("session.cancel", &json!({ "session_key": super::KEY })).await.unwrap();
@@ -254,9 +253,9 @@ async fn l8_a_command_that_is_killed_or_released_leaves_nothing_running() {
     rig.end();
 }
 
-/// However a turn ends: nothing is left running, and every call has its outcome.
+/// However a turn ends, no process is left running, and every call has its outcome.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_whatever_ends_a_turn_ends_its_commands() {
+async fn l2_end_of_a_turn_ends_its_commands() {
     let mut rig = Rig::new(Setting { profile: OFFERED, ..Setting::default() }).await;
     for how in ["done", "cancelled", "killed", "exits", "closed", "ungoverned"] {
         let mark = mark();
@@ -305,7 +304,7 @@ async fn l2_whatever_ends_a_turn_ends_its_commands() {
     rig.end();
 }
 
-/// The house itself ends: what ran is gone, and the call is found as interrupted.
+/// The daemon itself ends: its commands are gone, and the call is recorded as interrupted.
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_a_command_ends_with_its_daemon() {
     let mut rig = Rig::new(Setting { profile: OFFERED, ..Setting::default() }).await;
@@ -315,7 +314,7 @@ async fn l2_a_command_ends_with_its_daemon() {
     until("it runs", || sleeping(&mark).len() == 2).await;
     let mut rig = rig.killed().await;
     until("nothing runs", || sleeping(&mark).is_empty()).await;
-    // The name of a terminal means nothing to the next one.
+    // A terminal id is not valid in the next process.
     let played = rig.plays(json!([{ "terminal": ["output", "term-1"] }, "turns"])).await;
     assert!(
         played.text.contains("there is no terminal `term-1`") && played.text.ends_with("turn 2"),
@@ -349,7 +348,7 @@ async fn l9_an_output_without_end_is_kept_within_bounds() {
     ]);
     let played = rig.plays(acts).await;
     let text = &played.text;
-    // Nine bytes: the character that begins before them is left out as a whole.
+    // Nine bytes: a character that starts before them is dropped as a whole.
     let few = text.split("\"output\": \"").nth(1).unwrap();
     assert!(few.starts_with("\\u00f6\\n\\u20acnd\", \"truncated\": true}"), "{few}");
     let many = text.split("\"output\": \"").nth(2).unwrap().split('"').next().unwrap();
@@ -360,7 +359,7 @@ async fn l9_an_output_without_end_is_kept_within_bounds() {
     rig.end();
 }
 
-/// Terminals without end: so many and no more, and all of them end with their turn.
+/// Terminals are limited in number, and all of them end with their turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn l9_terminals_without_end_are_refused() {
     let mut rig = Rig::new(Setting { profile: OFFERED, ..Setting::default() }).await;
@@ -414,7 +413,7 @@ async fn l1_nothing_leads_out_of_the_workspace_or_past_the_law() {
     }
     assert_eq!(rig.workspace("made.txt"), None);
 
-    // A terminal is its session's own.
+    // A terminal belongs to its session.
     let other = "agent:coder:rpc:local:dm:other";
     rig.client.call("session.init", &json!({ "session_key": other })).await.unwrap();
     let mark = mark();

@@ -1,19 +1,18 @@
-//! An agent that does what nobody allowed: it is noticed, told, written down, and not run again.
+//! An agent that acts without permission: it is detected, reported, recorded, and not run again.
 
 use serde_json::{Value, json};
+use tribune_host::{Home, Reader};
 use tribune_ledger::EntryQuality;
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
 
-use super::{ASK, FREE, Played, Rig, Setting, unasked, until, write};
-use crate::boxed::{mark, sleeping};
+use super::{ASK, FREE, FinishedTurn, Rig, Setting, unasked, until, write};
+use crate::sandboxed_commands::{mark, sleeping};
 
-pub(super) fn is_ungoverned(played: &Played) -> bool {
+pub(super) fn is_ungoverned(played: &FinishedTurn) -> bool {
     let events = played.of_type("ungoverned");
     events.len() == 1 && played.stop == "error" && played.error().0 == "ungoverned"
 }
 
-/// Whether the log tells of it.
+/// Whether the ledger records it.
 fn is_on_record(home: &Home) -> bool {
     let reader = Reader::open(home).unwrap();
     let mut entries = (0..).map_while(|index| reader.entry(index).unwrap());
@@ -24,7 +23,7 @@ fn is_on_record(home: &Home) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_what_is_done_without_leave_ends_the_turn_and_marks_the_agent() {
+async fn l1_call_without_permission_ends_the_turn_and_marks_the_agent() {
     let done = |act: Value| json!([{ "do": { "run": "echo x > b.txt" } }, act, { "say": "and on" }]);
     let mut defiant = write("w", "a.txt", "x");
     defiant["defiant"] = json!(true);
@@ -54,7 +53,7 @@ async fn l1_what_is_done_without_leave_ends_the_turn_and_marks_the_agent() {
     let is_noticed = is_ungoverned(&before) || is_ungoverned(&after);
     assert!(is_noticed && after.text.is_empty(), "at work between turns: {before:#?} {after:#?}");
     rig.end();
-    // Told of, and then of its end: nothing in between.
+    // Reported at its start and at its end, with no request in between.
     let mut rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
     let (told, done) = (
         unasked("pending", "edit", json!({})),
@@ -75,9 +74,9 @@ async fn l1_what_is_done_without_leave_ends_the_turn_and_marks_the_agent() {
     rig.end();
 }
 
-/// What the law lets anyone do without a person may be told afterwards; so may thoughts, and what came to nothing.
+/// Calls that need no approval may be reported afterwards; so may thoughts and failed calls.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_needs_no_leave_may_be_told_as_it_happens() {
+async fn call_that_needs_no_permission_may_be_reported_late() {
     let mut rig = Rig::new(Setting { law: FREE, ..Setting::default() }).await;
     let mut think = unasked("completed", "think", json!({}));
     think["update"]["toolCallId"] = json!("t");
@@ -92,9 +91,9 @@ async fn what_needs_no_leave_may_be_told_as_it_happens() {
     rig.end();
 }
 
-/// What is told of a call at its end is compared with what leave was given for, and an id that is used again is another call.
+/// The final report of a call is compared with its permission, and a reused id is another call.
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_leave_for_one_thing_is_no_leave_for_another() {
+async fn l1_reported_call_must_match_its_permission() {
     let ask = |command: &str| json!({ "ask": { "toolCallId": "t", "title": command, "kind": "execute", "rawInput": { "command": command } } });
     let told = |kind: &str, fields: Value| {
         let mut update = json!({ "sessionUpdate": kind, "toolCallId": "t", "title": "t" });
@@ -147,7 +146,7 @@ async fn l1_leave_for_one_thing_is_no_leave_for_another() {
         assert!(is_ungoverned(&played), "{what}: {played:#?}");
         rig.end();
     }
-    // What was asked for is told as it is.
+    // The executed call matches its request.
     let mut rig = Rig::new(Setting { law, ..Setting::default() }).await;
     let played = rig
         .plays(
@@ -158,9 +157,9 @@ async fn l1_leave_for_one_thing_is_no_leave_for_another() {
     rig.end();
 }
 
-/// The sentence names what had no leave, whatever the agent called the whole, first or last.
+/// The error names the call without permission, whatever title the agent gave it, first or last.
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_what_had_no_leave_is_named_and_nothing_else() {
+async fn l1_error_names_exactly_the_unpermitted_call() {
     let law = r#"
         @id("free") permit(principal, action in Tribune::Action::"side_effect", resource);
         @id("not-touch") forbid(principal, action == Tribune::Action::"exec", resource)
@@ -177,19 +176,19 @@ async fn l1_what_had_no_leave_is_named_and_nothing_else() {
     let files = json!({ "update": { "sessionUpdate": "tool_call", "toolCallId": "f", "title": "Write yes.txt", "kind": "edit",
                                     "status": "completed", "content": [file("yes.txt"), file("no/b.txt")] } });
     for (what, acts, named) in [
-        // Two questions under one id: leave for the first, none for the second, which is told as done.
+        // Two requests under one id: permission for the first, none for the second, which is reported as done.
         (
             "asked",
             json!([ask("ls"), ask("touch b"), told("ls", "touch b", "completed")]),
             "`touch b` was carried out without leave",
         ),
-        // Leave for one command, and another is told as done under its name.
+        // Permission for one command, and another one is reported as done under its id.
         (
             "unasked",
             json!([ask("ls"), told("ls", "touch c", "completed")]),
             "`touch c` was carried out unasked: ",
         ),
-        // The title goes on to something else.
+        // The title changes to something else.
         (
             "renamed",
             json!([told("touch d", "touch d", "in_progress"), told("List files", "touch d", "completed")]),
@@ -197,7 +196,7 @@ async fn l1_what_had_no_leave_is_named_and_nothing_else() {
         ),
         ("one file of two", json!([files]), "`write no/b.txt` was carried out unasked: "),
     ] {
-        let place = Rig::furnished(Setting { law, ..Setting::default() });
+        let place = Rig::set_up(Setting { law, ..Setting::default() });
         std::fs::write(place.home().join("policy/law.json5"), "{}").unwrap();
         let mut rig = Rig::on(place, &[]).await;
         let played = rig.plays(acts).await;
@@ -208,9 +207,9 @@ async fn l1_what_had_no_leave_is_named_and_nothing_else() {
     }
 }
 
-/// One leave is not a leave for every time that the same is asked.
+/// A permission is valid for one request, not for every repetition.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_what_is_asked_again_and_again_is_judged_again() {
+async fn l2_repeated_request_is_judged_again() {
     let mut rig = Rig::new(Setting { law: FREE, ..Setting::default() }).await;
     let ask = json!({ "ask": { "toolCallId": "t", "title": "ls", "kind": "execute", "rawInput": { "command": "ls" } } });
     let acts: Vec<Value> = std::iter::repeat_n(ask, 6).collect();
@@ -220,9 +219,9 @@ async fn l2_what_is_asked_again_and_again_is_judged_again() {
     rig.end();
 }
 
-/// Everything stops, and so does what an agent left running.
+/// `stop-all` also ends processes that an agent left running.
 #[tokio::test(flavor = "multi_thread")]
-async fn l8_a_stop_of_everything_ends_what_agents_left_running() {
+async fn l8_stop_all_ends_what_agents_left_running() {
     let mut rig = Rig::new(Setting::default()).await;
     let mark = mark();
     let played = rig.plays(json!([{ "child": mark }])).await;

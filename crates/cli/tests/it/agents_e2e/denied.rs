@@ -1,4 +1,4 @@
-//! Everything is forbidden, and the model has the agent try all of it: nothing happens, for every agent.
+//! Everything is forbidden, and the model makes the agent try everything: for every agent, nothing happens.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
 
-use super::{Agent, House, Order, PLANTED, SECRET};
+use super::{Agent, AgentDaemon, ModelOrder, PLANTED, SECRET};
 
 pub(super) const NOTHING: &str = r#"@id("nothing") forbid(principal, action, resource);"#;
 
-/// Every file beneath a folder, with what is in it.
+/// All files below a folder, with their contents.
 pub(super) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -24,7 +24,7 @@ pub(super) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// What a project may hold that one of the agents would obey: each would make a file unasked.
+/// Settings in a project that one of the agents would load: each would create a file.
 fn planted_settings() -> Vec<(&'static str, String)> {
     let touch = |name: &str| format!("touch /workspace/PWNED-{name}");
     let hook =
@@ -52,7 +52,7 @@ fn planted_settings() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Somewhere to connect to, and how often anybody did.
+/// A server, and a counter of its connections.
 fn counted() -> (String, Arc<AtomicUsize>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/", listener.local_addr().unwrap());
@@ -68,49 +68,49 @@ fn counted() -> (String, Arc<AtomicUsize>) {
 }
 
 async fn nothing_happens(agent: Agent) {
-    let mut house = House::planted(agent, NOTHING, &planted_settings()).await;
-    let outside = house.rig.place.path("outside");
+    let mut daemon = AgentDaemon::planted(agent, NOTHING, &planted_settings()).await;
+    let outside = daemon.rig.place.path("outside");
     std::fs::create_dir(&outside).unwrap();
     std::fs::write(outside.join("secret.txt"), PLANTED).unwrap();
-    let workspace = house.rig.place.home().join("agents/coder/workspace");
+    let workspace = daemon.rig.place.home().join("agents/coder/workspace");
     let before = (files(&workspace), files(&outside));
 
     let planted = outside.join("secret.txt").display().to_string();
     let (read, copy) = (format!("cat {planted}"), format!("cp private.txt {}/copy.txt", outside.display()));
     let (address, connections) = counted();
-    // One after the other in turns of their own, because some end their turn after a refusal.
+    // Each in its own turn, because some agents end their turn after a refusal.
     for order in [
-        Order::Write("made.txt", "x"),
-        Order::Write("notes.txt", "x"),
-        Order::Edit("notes.txt", "notes", "nodes"),
-        Order::Run("touch made.txt"),
-        Order::Run("ls"),
-        Order::Run(&read),
-        Order::Run(&copy),
-        Order::Run("env"),
-        Order::Read("private.txt"),
-        Order::Fetch(&address),
+        ModelOrder::Write("made.txt", "x"),
+        ModelOrder::Write("notes.txt", "x"),
+        ModelOrder::Edit("notes.txt", "notes", "nodes"),
+        ModelOrder::Run("touch made.txt"),
+        ModelOrder::Run("ls"),
+        ModelOrder::Run(&read),
+        ModelOrder::Run(&copy),
+        ModelOrder::Run("env"),
+        ModelOrder::Read("private.txt"),
+        ModelOrder::Fetch(&address),
     ] {
-        let before = house.verdicts().len();
-        let said = house.does(&[order]).await;
+        let before = daemon.verdicts().len();
+        let said = daemon.does(&[order]).await;
         assert_eq!(said.of_type("ungoverned").len(), 0, "{order:?}: {said:#?}");
-        let asked = house.verdicts().split_off(before);
+        let asked = daemon.verdicts().split_off(before);
         assert!(!asked.is_empty(), "{order:?} was put to the gate: {said:#?}");
     }
-    // Words that programs take for commands are words.
+    // Text that programs would take for commands stays text.
     for command in ["/init", "!touch made.txt", "/memory add x"] {
-        let said = house.rig.hears(command).await;
+        let said = daemon.rig.hears(command).await;
         assert_eq!(said.of_type("ungoverned").len(), 0, "{command}: {said:#?}");
     }
     assert_eq!(connections.load(Ordering::Relaxed), 0, "nobody was reached");
     assert_eq!((files(&workspace), files(&outside)), before, "nothing was changed");
-    assert!(!house.model_heard(PLANTED), "nothing was read");
-    assert!(!house.model_heard(SECRET), "there is no key to be told");
-    assert!(house.model.requests().len() >= 10, "the model was asked all along");
-    let verdicts = house.verdicts();
+    assert!(!daemon.model_heard(PLANTED), "nothing was read");
+    assert!(!daemon.model_heard(SECRET), "there is no key to print");
+    assert!(daemon.model.requests().len() >= 10, "the model was asked all along");
+    let verdicts = daemon.verdicts();
     let allowed: Vec<_> = verdicts.iter().filter(|(_, said)| said != "deny").collect();
     assert!(allowed.is_empty(), "{allowed:?}");
-    house.rig.end();
+    daemon.rig.end();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,14 +123,14 @@ async fn l1_claude_code_does_nothing() {
     nothing_happens(Agent::ClaudeCode).await;
 }
 
-/// Settings that lie in the workspace or in its home folder could run programs of their own, and say that it need not ask.
+/// Settings in the workspace or in its home folder could run programs and switch off permission requests.
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_claude_code_obeys_nothing_that_lies_about() {
-    let mut house = House::open(Agent::ClaudeCode, NOTHING).await;
-    let workspace = house.rig.place.home().join("agents/coder/workspace");
-    house.rig.hears("hello").await;
-    house.kill_agent().await;
-    let rooms = std::fs::read_dir(house.rig.place.home().join("agents/coder/cli")).unwrap();
+async fn l1_claude_code_ignores_planted_settings() {
+    let mut daemon = AgentDaemon::open(Agent::ClaudeCode, NOTHING).await;
+    let workspace = daemon.rig.place.home().join("agents/coder/workspace");
+    daemon.rig.hears("hello").await;
+    daemon.kill_agent().await;
+    let rooms = std::fs::read_dir(daemon.rig.place.home().join("agents/coder/cli")).unwrap();
     let home = rooms.flatten().next().unwrap().path().join("home");
     let run = |name: &str| json!({ "type": "command", "command": format!("touch /workspace/{name}") });
     let hooks = |name: &str| {
@@ -154,18 +154,22 @@ async fn l1_claude_code_obeys_nothing_that_lies_about() {
         std::fs::write(path, text.to_string()).unwrap();
     }
     let before = files(&workspace);
-    for order in [Order::Run("touch made.txt"), Order::Write("made.txt", "x"), Order::Read("private.txt")] {
-        let mut said = house.does(&[order]).await;
+    for order in [
+        ModelOrder::Run("touch made.txt"),
+        ModelOrder::Write("made.txt", "x"),
+        ModelOrder::Read("private.txt"),
+    ] {
+        let mut said = daemon.does(&[order]).await;
         if said.stop == "error" {
-            // The end of its process was not noticed before.
+            // The daemon had not noticed the end of its process.
             assert_eq!(said.error().0, "agent_ended");
-            said = house.does(&[order]).await;
+            said = daemon.does(&[order]).await;
         }
         assert_eq!(said.of_type("ungoverned").len(), 0, "{said:#?}");
     }
     assert_eq!(files(&workspace), before);
-    assert!(!house.model_heard(PLANTED));
-    house.rig.end();
+    assert!(!daemon.model_heard(PLANTED));
+    daemon.rig.end();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,53 +1,53 @@
-//! The real agents, in the versions that their profiles name, in the real sandbox under the real daemon; only the model is played.
+//! The real CLI agents, in the versions of their profiles, in the real sandbox under the real daemon; only the model is
+//! fake.
 //!
-//! The model does what the user's words order (`upstream::model`), so that each test says which calls the agent is to make. What is
-//! looked at is what happened to files, what the ledger has, and what reached the model: not what agents say.
+//! The model executes orders in the user's message (`upstream::model`), so that each test determines the agent's calls.
+//! Tests check files, the ledger, and the requests to the model, not what agents say.
 //!
-//! The programs are where `scripts/test` has installed them with `tribune agents install`; `TRIBUNE_E2E_AGENTS` says where that is.
+//! `scripts/test` installs the programs with `tribune agents install`; `TRIBUNE_E2E_AGENTS` names their folder.
 
+mod autorun_files;
 mod canary;
-mod cannot;
 mod denied;
-mod edited;
+mod editor_permission;
+mod limitations;
 mod matrix;
-mod planted;
-mod servers;
+mod mcp_servers;
 
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tribune_constitution::Stage;
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
-use tribune_storage::verdict_log::Verdicts;
+use tribune_host::law_record::Verdicts;
+use tribune_host::{Home, Reader};
 use tribune_testkit::FakeUpstream;
 
 use crate::acp::{Rig, below, until};
 use crate::fixture::Place;
 
-/// What the daemon has as the provider's key: nothing that any box should hold.
+/// The daemon's provider key, which no sandbox may hold.
 const SECRET: &str = "fixture-key-e2e-5f1c9e0b7a";
 
-/// What stands in a file that nobody may read.
+/// The content of a file that nobody may read.
 const PLANTED: &str = "planted-words-7c1d";
 
 /// One of the agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Agent {
-    /// Through its adapter for ACP.
+    /// Through its ACP adapter.
     Claude,
-    /// In its own stream-json.
+    /// In its own stream-json protocol.
     ClaudeCode,
     Codex,
     Gemini,
     Opencode,
 }
 
-/// What the model is to have the agent do.
+/// A call that the model orders.
 #[derive(Debug, Clone, Copy)]
-enum Order<'a> {
+enum ModelOrder<'a> {
     Write(&'a str, &'a str),
-    /// Has one word of a file in place of another.
+    /// Replaces a word of a file.
     Edit(&'a str, &'a str, &'a str),
     Run(&'a str),
     Read(&'a str),
@@ -72,7 +72,7 @@ impl Agent {
         }
     }
 
-    /// The folder of its program, which two have in common.
+    /// The folder of its program, which two agents share.
     const fn program(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude",
@@ -80,7 +80,7 @@ impl Agent {
         }
     }
 
-    /// The kind of its provider, and what stands behind the address.
+    /// The kind of its provider, and the suffix of its address.
     const fn provider(self) -> (&'static str, &'static str) {
         match self {
             Self::Claude | Self::ClaudeCode => ("anthropic", ""),
@@ -90,82 +90,82 @@ impl Agent {
         }
     }
 
-    /// The words that order it, with the agent's own tool and its own names for arguments.
-    fn order(self, order: Order<'_>) -> String {
+    /// The message that orders it, with the agent's own tool and argument names.
+    fn order(self, order: ModelOrder<'_>) -> String {
         let file = |path: &str| format!("/workspace/{path}");
         let (tool, input) = match (self, order) {
-            (Self::Claude | Self::ClaudeCode, Order::Write(path, text)) => {
+            (Self::Claude | Self::ClaudeCode, ModelOrder::Write(path, text)) => {
                 ("Write", json!({ "file_path": file(path), "content": text }))
             }
-            (Self::Claude | Self::ClaudeCode, Order::Edit(path, old, new)) => {
+            (Self::Claude | Self::ClaudeCode, ModelOrder::Edit(path, old, new)) => {
                 ("Edit", json!({ "file_path": file(path), "old_string": old, "new_string": new }))
             }
-            (Self::Claude | Self::ClaudeCode, Order::Run(command)) => {
+            (Self::Claude | Self::ClaudeCode, ModelOrder::Run(command)) => {
                 ("Bash", json!({ "command": command, "description": "x" }))
             }
-            (Self::Claude | Self::ClaudeCode, Order::Read(path)) => {
+            (Self::Claude | Self::ClaudeCode, ModelOrder::Read(path)) => {
                 ("Read", json!({ "file_path": file(path) }))
             }
-            (Self::Claude | Self::ClaudeCode, Order::Fetch(url)) => {
+            (Self::Claude | Self::ClaudeCode, ModelOrder::Fetch(url)) => {
                 ("WebFetch", json!({ "url": url, "prompt": "x" }))
             }
-            (Self::Codex, Order::Write(path, text)) => {
+            (Self::Codex, ModelOrder::Write(path, text)) => {
                 let patch = format!("*** Begin Patch\n*** Add File: {path}\n+{text}\n*** End Patch");
                 ("exec_command", json!({ "cmd": format!("apply_patch <<'EOF'\n{patch}\nEOF") }))
             }
-            (Self::Codex, Order::Edit(path, old, new)) => {
+            (Self::Codex, ModelOrder::Edit(path, old, new)) => {
                 let patch =
                     format!("*** Begin Patch\n*** Update File: {path}\n@@\n-{old}\n+{new}\n*** End Patch");
                 ("exec_command", json!({ "cmd": format!("apply_patch <<'EOF'\n{patch}\nEOF") }))
             }
-            (Self::Codex, Order::Run(command)) => ("exec_command", escalated(command)),
-            (Self::Codex, Order::Read(path)) => ("exec_command", escalated(&format!("cat {path}"))),
-            (Self::Codex, Order::Fetch(url)) => ("exec_command", escalated(&format!("curl -sS {url}"))),
-            (Self::Gemini, Order::Write(path, text)) => {
+            (Self::Codex, ModelOrder::Run(command)) => ("exec_command", escalated(command)),
+            (Self::Codex, ModelOrder::Read(path)) => ("exec_command", escalated(&format!("cat {path}"))),
+            (Self::Codex, ModelOrder::Fetch(url)) => ("exec_command", escalated(&format!("curl -sS {url}"))),
+            (Self::Gemini, ModelOrder::Write(path, text)) => {
                 ("write_file", json!({ "file_path": file(path), "content": text }))
             }
-            (Self::Gemini, Order::Edit(path, old, new)) => (
+            (Self::Gemini, ModelOrder::Edit(path, old, new)) => (
                 "replace",
                 json!({ "file_path": file(path), "instruction": "x", "old_string": old, "new_string": new }),
             ),
-            (Self::Gemini, Order::Run(command)) => ("run_shell_command", json!({ "command": command })),
-            (Self::Gemini, Order::Read(path)) => ("read_file", json!({ "file_path": file(path) })),
-            (Self::Gemini, Order::Fetch(url)) => ("web_fetch", json!({ "prompt": url })),
-            (Self::Opencode, Order::Write(path, text)) => {
+            (Self::Gemini, ModelOrder::Run(command)) => ("run_shell_command", json!({ "command": command })),
+            (Self::Gemini, ModelOrder::Read(path)) => ("read_file", json!({ "file_path": file(path) })),
+            (Self::Gemini, ModelOrder::Fetch(url)) => ("web_fetch", json!({ "prompt": url })),
+            (Self::Opencode, ModelOrder::Write(path, text)) => {
                 ("write", json!({ "filePath": file(path), "content": text }))
             }
-            (Self::Opencode, Order::Edit(path, old, new)) => {
+            (Self::Opencode, ModelOrder::Edit(path, old, new)) => {
                 ("edit", json!({ "filePath": file(path), "oldString": old, "newString": new }))
             }
-            (Self::Opencode, Order::Run(command)) => {
+            (Self::Opencode, ModelOrder::Run(command)) => {
                 ("bash", json!({ "command": command, "description": "x" }))
             }
-            (Self::Opencode, Order::Read(path)) => ("read", json!({ "filePath": file(path) })),
-            (Self::Opencode, Order::Fetch(url)) => ("webfetch", json!({ "url": url, "format": "text" })),
+            (Self::Opencode, ModelOrder::Read(path)) => ("read", json!({ "filePath": file(path) })),
+            (Self::Opencode, ModelOrder::Fetch(url)) => ("webfetch", json!({ "url": url, "format": "text" })),
         };
         format!("[[call {tool} {input}]]")
     }
 }
 
-/// Codex asks for leave only outside of its own sandbox.
+/// Codex requests permission only for calls outside of its own sandbox.
 fn escalated(command: &str) -> Value {
     json!({ "cmd": command, "sandbox_permissions": "require_escalated", "justification": "it is needed" })
 }
 
-/// A house with one of the agents, and its model.
-struct House {
+/// A daemon with one of the agents, and its model.
+struct AgentDaemon {
     agent: Agent,
     rig: Rig,
     model: FakeUpstream,
 }
 
-impl House {
-    /// Without canaries, which have a test of their own and would be half of the time.
+impl AgentDaemon {
+    /// Without canaries, which have their own test and would take half of the time.
     async fn open(agent: Agent, law: &str) -> Self {
         Self::with(agent, law, "off", &[]).await
     }
 
-    /// With more in its workspace.
+    /// With more files in its workspace.
     async fn planted(agent: Agent, law: &str, files: &[(&str, String)]) -> Self {
         Self::with(agent, law, "off", files).await
     }
@@ -211,18 +211,18 @@ impl House {
         Self { agent, rig, model }
     }
 
-    /// The words for these orders, one after the other.
-    fn orders(&self, orders: &[Order<'_>]) -> String {
+    /// The message for these orders.
+    fn orders(&self, orders: &[ModelOrder<'_>]) -> String {
         orders.iter().map(|order| self.agent.order(*order)).collect::<Vec<_>>().join(" ")
     }
 
-    /// Has it make these calls, one after the other.
-    async fn does(&mut self, orders: &[Order<'_>]) -> crate::acp::Played {
+    /// Makes the agent execute these calls in order.
+    async fn does(&mut self, orders: &[ModelOrder<'_>]) -> crate::acp::FinishedTurn {
         let words = self.orders(orders);
         self.rig.hears(&words).await
     }
 
-    /// What each verdict about a call in the ledger was, with its tool.
+    /// The verdicts about calls in the ledger, with their tools.
     fn verdicts(&self) -> Vec<(String, String)> {
         let reader = Reader::open(&Home::at(self.rig.place.home())).unwrap();
         let judged = Verdicts::from(&reader, 0).map(|judged| judged.unwrap().record.unwrap());
@@ -238,19 +238,19 @@ impl House {
         below(self.rig.daemon(), "/opt/agent/")
     }
 
-    /// Ends the agent from outside, and waits until nothing of it is left.
+    /// Kills the agent's processes, and waits until all are gone.
     async fn kill_agent(&self) {
         let own = self.processes();
         assert!(!own.is_empty(), "it runs");
         for pid in own {
             let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-            // It may be gone with another one.
+            // It may have ended together with another process.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
         until("nothing of the agent is left", || self.processes().is_empty()).await;
     }
 
-    /// Whether any request of the agent's held these words.
+    /// Whether any model request of the agent held this text.
     fn model_heard(&self, words: &str) -> bool {
         self.model.requests().iter().any(|request| request.text().contains(words))
     }

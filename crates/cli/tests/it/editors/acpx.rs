@@ -2,26 +2,26 @@
 
 use std::process::{Command, Stdio};
 
-use super::{Desk, assert_valid};
+use super::{EditorHome, assert_valid};
 use crate::fixture::binary;
 
 const WRITE: &str = "!call write {\"path\":\"made.txt\",\"content\":\"by acpx\"}\n!say It said: $result";
 
 #[test]
 fn exec_with_everything_approved_writes_into_the_project() {
-    let desk = Desk::new();
+    let desk = EditorHome::new();
     let said = desk.acpx(&["--approve-all", "--format", "json", "exec", WRITE]);
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(std::fs::read_to_string(desk.project().join("made.txt")).unwrap(), "by acpx");
     assert!(said.out.contains("\"stopReason\":\"end_turn\""), "{}", said.out);
     assert!(assert_valid(&desk.place, &said.out) > 10);
-    // acpx ends its agent with everything that came from it. The daemon did not.
+    // acpx kills its agent's process tree. The daemon is not in it.
     desk.place.ok(&["status"]);
 }
 
 #[test]
 fn exec_with_everything_denied_writes_nothing() {
-    let desk = Desk::new();
+    let desk = EditorHome::new();
     let said = desk.acpx(&["--deny-all", "--format", "json", "exec", WRITE]);
     assert!(!desk.project().join("made.txt").exists());
     assert!(said.out.contains("denied by operator"), "{said:?}");
@@ -32,7 +32,7 @@ fn exec_with_everything_denied_writes_nothing() {
 
 #[test]
 fn a_client_that_fails_at_the_first_question_ends_its_turn() {
-    let desk = Desk::new();
+    let desk = EditorHome::new();
     let said = desk.acpx(&["--non-interactive-permissions", "fail", "--format", "json", "exec", WRITE]);
     assert_ne!(said.code, 0, "{said:?}");
     assert!(!desk.project().join("made.txt").exists());
@@ -44,11 +44,11 @@ fn a_client_that_fails_at_the_first_question_ends_its_turn() {
 
 #[test]
 fn a_named_session_remembers_what_was_said() {
-    let desk = Desk::new();
+    let desk = EditorHome::new();
     assert_eq!(desk.acpx(&["--ttl", "1", "sessions", "new", "--name", "work"]).code, 0);
     let first = desk.acpx(&["--ttl", "1", "prompt", "-s", "work", "/play ask"]);
     assert!(first.out.contains("What is your name?"), "{first:?}");
-    // The second prompt may come to another process of `tribune acp`, after the first is gone.
+    // The second prompt may go to another `tribune acp` process, after the first has ended.
     let second = desk.acpx(&["--ttl", "1", "--format", "json", "prompt", "-s", "work", "Ada"]);
     assert!(second.out.contains("Good to meet you, Ada."), "{second:?}");
     assert_valid(&desk.place, &second.out);
@@ -58,7 +58,7 @@ fn a_named_session_remembers_what_was_said() {
 
 #[test]
 fn cancel_ends_a_running_prompt() {
-    let desk = Desk::new();
+    let desk = EditorHome::new();
     assert_eq!(desk.acpx(&["sessions", "new", "--name", "long"]).code, 0);
     let agent = format!("{} --home {} acp ", binary().display(), desk.place.home().display());
     let mut running = Command::new(super::node());
@@ -69,14 +69,14 @@ fn cancel_ends_a_running_prompt() {
         .env("PATH", super::path_with_node())
         .current_dir(desk.project());
     let child = running.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Until the turn runs there is nothing to cancel, and acpx says so.
+    // Before the turn runs, acpx reports that there is nothing to cancel.
     let cancelled = (0..200).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(50));
         let state = desk.place.ok(&["sessions", "list", "--json"]);
         state.contains("\"running\"") && desk.acpx(&["cancel", "-s", "long"]).out.contains("ancel")
     });
     assert!(cancelled);
-    let output = crate::fixture::said(child.wait_with_output().unwrap());
+    let output = crate::fixture::cli_output(child.wait_with_output().unwrap());
     assert!(output.out.contains("\"stopReason\":\"cancelled\""), "{output:?}");
     assert_valid(&desk.place, &output.out);
 }

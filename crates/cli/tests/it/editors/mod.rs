@@ -1,13 +1,13 @@
-//! Clients that others wrote, in the versions that `e2e/acp` pins, against the real binary: acpx, which starts `tribune acp` as an
-//! editor does, and the official SDK over a WebSocket and over HTTP. Every message that they get is held against the schema of
-//! the protocol.
+//! Third-party clients, in the versions that `e2e/acp` pins, against the real binary: acpx, which starts `tribune acp`
+//! as an editor does, and the official SDK over a WebSocket and over HTTP. Every message that they get is validated
+//! against the protocol's schema.
 //!
-//! The programs are where `scripts/test` has installed them; `TRIBUNE_E2E_ACP` says where that is.
+//! `scripts/test` installs the programs; `TRIBUNE_E2E_ACP` names their folder.
 
 mod acpx;
-mod further;
+mod additional_directories;
+pub(crate) mod mcp_servers;
 mod sdk;
-pub(crate) mod servers;
 mod stdio;
 
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::fixture::{Place, Said, binary, said};
+use crate::fixture::{CliOutput, Place, binary, cli_output};
 
 const MANDATE: &str = "---\ntools: read, search, write, edit\n---\n# For work\n";
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"work\"}\n";
 const ASK: &str = r#"@id("ask-write") forbid(principal, action == Tribune::Action::"write", resource) unless { context.approved };"#;
 
-/// A home whose agent asks before it writes, with a project beside it. Its daemon ends with it.
-pub(crate) struct Desk {
+/// A home whose agent needs an approval to write, with a project beside it. Dropping it stops its daemon.
+pub(crate) struct EditorHome {
     pub(crate) place: Place,
 }
 
-impl Desk {
+impl EditorHome {
     pub(crate) fn new() -> Self {
         let place = Place::new();
         for (name, text) in [
@@ -48,28 +48,28 @@ impl Desk {
     }
 
     /// Calls acpx with `tribune acp` as its agent, in the project.
-    pub(crate) fn acpx(&self, args: &[&str]) -> Said {
+    pub(crate) fn acpx(&self, args: &[&str]) -> CliOutput {
         acpx(&self.place, &self.project(), "", args)
     }
 }
 
-impl Drop for Desk {
+impl Drop for EditorHome {
     fn drop(&mut self) {
         let _ = self.place.command(&["down", "--now"]).output();
     }
 }
 
-/// Calls acpx in a folder, with `tribune acp` and what more it is told as its agent.
-pub(crate) fn acpx(place: &Place, folder: &Path, more: &str, args: &[&str]) -> Said {
+/// Calls acpx in a folder, with `tribune acp` and more arguments as its agent.
+pub(crate) fn acpx(place: &Place, folder: &Path, more: &str, args: &[&str]) -> CliOutput {
     let agent = format!("{} --home {} acp {more}", binary().display(), place.home().display());
     let mut command = Command::new(node());
     command.arg(programs().join("node_modules/acpx/dist/cli.js")).args(["--agent", &agent]).args(args);
     command.env("HOME", place.path("acpx")).env("PATH", path_with_node()).current_dir(folder);
     std::fs::create_dir_all(place.path("acpx")).unwrap();
-    said(command.output().unwrap())
+    cli_output(command.output().unwrap())
 }
 
-/// What acpx was told by us, held against the schema: how many messages, none of them wrong.
+/// Validates Tribune's messages to acpx against the schema. Returns their number.
 pub(crate) fn assert_valid(place: &Place, messages: &str) -> u64 {
     let file = place.path("messages.jsonl");
     std::fs::write(&file, messages).unwrap();

@@ -1,21 +1,21 @@
-//! The official SDK's own client, over the transports that it has for agents elsewhere.
+//! The official SDK's client over its network transports.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{Desk, node, programs};
+use super::{EditorHome, node, programs};
 
-/// Initialize, prompt with a call and a question, load, list, close.
+/// Initialize, prompt with a call and a permission request, load, list, close.
 fn drives(transport: &str) {
-    let desk = Desk::new();
+    let desk = EditorHome::new();
     let started: Value = serde_json::from_str(&desk.place.ok(&["up", "--detach", "--json"])).unwrap();
     let address = started["address"].as_str().unwrap();
     let token = std::fs::read_to_string(desk.place.home().join("run/token")).unwrap();
     let project = desk.project();
     let mut client = Command::new(node());
     client.arg(programs().join("client.mjs")).args([transport, address, token.trim()]).arg(&project);
-    let said = crate::fixture::said(client.output().unwrap());
+    let said = crate::fixture::cli_output(client.output().unwrap());
     assert_eq!(said.code, 0, "{said:?}");
     let seen: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(
@@ -27,7 +27,7 @@ fn drives(transport: &str) {
     assert_eq!(seen["statuses"], json!(["pending", "in_progress", "completed"]));
     let kinds = json!(["allow_once", "allow_always", "allow_always", "reject_once"]);
     assert_eq!(seen["asked"], json!([{ "title": "write from-sdk.txt", "kinds": kinds }]));
-    // Loaded: the same again, once and in order.
+    // Loaded: the same messages again, once and in order.
     let replayed: Vec<(&str, &str)> = seen["replayed"]
         .as_array()
         .unwrap()

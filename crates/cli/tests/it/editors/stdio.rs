@@ -1,27 +1,27 @@
-//! `tribune acp` itself: nothing but ACP goes out, the end of the input is the end, and the session lives on.
+//! `tribune acp` itself: it prints only ACP messages, ends with its input, and the session stays.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{Desk, assert_valid};
+use super::{EditorHome, assert_valid};
 
-/// In place of an answer: the turn is cancelled when somebody is asked.
+/// Cancels the turn instead of answering a permission request.
 pub(super) const CANCEL: &str = "cancel";
 
 pub(super) struct Editor {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
-    /// Every line of both sides.
+    /// All lines of both sides.
     pub(super) lines: String,
-    /// What it answers when it is asked about a call.
+    /// Its answer to permission requests.
     pub(super) option: &'static str,
 }
 
 impl Editor {
-    pub(super) fn start(desk: &Desk, args: &[&str]) -> Self {
+    pub(super) fn start(desk: &EditorHome, args: &[&str]) -> Self {
         let mut command = desk.place.command(&[&["acp"], args].concat());
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -55,7 +55,7 @@ impl Editor {
         self.lines.push_str(&format!("{message}\n"));
     }
 
-    /// Closes its input, and waits for it to end.
+    /// Closes its input, and waits for its end.
     fn end(mut self) -> (Option<i32>, String) {
         drop(self.stdin.take());
         let mut rest = String::new();
@@ -66,7 +66,7 @@ impl Editor {
 
 #[test]
 fn it_starts_a_daemon_ends_with_its_input_and_leaves_the_session() {
-    let desk = Desk::new();
+    let desk = EditorHome::new();
     let project = desk.project();
     let mut editor = Editor::start(&desk, &[]);
     assert_eq!(
@@ -80,7 +80,7 @@ fn it_starts_a_daemon_ends_with_its_input_and_leaves_the_session() {
     let (code, said) = editor.end();
     assert_eq!(code, Some(0));
     assert!(said.starts_with("started the daemon of "), "{said}");
-    // The daemon is still there, and so is what was said.
+    // The daemon still runs, and the conversation is kept.
     let mut again = Editor::start(&desk, &["--session", &session]);
     again.call(1, "initialize", &json!({ "protocolVersion": 1 }));
     let opened = again.call(2, "session/new", &json!({ "cwd": project, "mcpServers": [] }));
@@ -91,8 +91,8 @@ fn it_starts_a_daemon_ends_with_its_input_and_leaves_the_session() {
 }
 
 #[test]
-fn what_was_asked_just_before_the_end_is_answered() {
-    let desk = Desk::new();
+fn requests_just_before_the_end_are_answered() {
+    let desk = EditorHome::new();
     desk.place.ok(&["up", "--detach"]);
     let mut command = desk.place.command(&["acp"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -105,8 +105,8 @@ fn what_was_asked_just_before_the_end_is_answered() {
 }
 
 #[test]
-fn without_a_daemon_every_request_is_told_why() {
-    let desk = Desk::new();
+fn without_a_daemon_every_request_gets_the_reason() {
+    let desk = EditorHome::new();
     std::fs::write(desk.place.home().join("config.json5"), "{ gatway: {} }").unwrap();
     let mut editor = Editor::start(&desk, &[]);
     for id in 1..3 {
@@ -121,7 +121,7 @@ fn without_a_daemon_every_request_is_told_why() {
 
 #[test]
 fn a_message_that_is_too_large_is_refused_and_the_connection_goes_on() {
-    let desk = Desk::new();
+    let desk = EditorHome::new();
     let mut editor = Editor::start(&desk, &[]);
     editor.call(1, "initialize", &json!({ "protocolVersion": 1 }));
     let opened = editor.call(2, "session/new", &json!({ "cwd": desk.project(), "mcpServers": [] }));
@@ -137,7 +137,7 @@ fn a_message_that_is_too_large_is_refused_and_the_connection_goes_on() {
 
 #[test]
 fn every_line_that_it_prints_is_in_the_schema() {
-    let desk = Desk::new();
+    let desk = EditorHome::new();
     let project = desk.project();
     let mut editor = Editor::start(&desk, &[]);
     let refused = editor.call(1, "session/list", &json!({}));
@@ -179,7 +179,7 @@ fn every_line_that_it_prints_is_in_the_schema() {
 
 #[test]
 fn an_agent_that_is_not_there_is_an_error_of_the_session() {
-    let desk = Desk::new();
+    let desk = EditorHome::new();
     let mut editor = Editor::start(&desk, &["--agent", "nobody"]);
     editor.call(1, "initialize", &json!({ "protocolVersion": 1 }));
     let refused = editor.call(2, "session/new", &json!({ "cwd": desk.project(), "mcpServers": [] }));

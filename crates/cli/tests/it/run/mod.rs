@@ -1,28 +1,28 @@
-//! `tribune run` with the real binary: what it may change, what it reaches, how it ends, and what is on record afterwards.
+//! `tribune run` with the real binary: what it may change, what it reaches, how it ends, and what the ledger records.
 
-mod ending;
-mod interrupted;
-mod reaching;
-mod seated;
-mod streams;
-mod userland;
+mod egress;
+mod exit_codes;
+mod interactive;
+mod interruption;
+mod ordinary_user;
+mod stdio;
 
-pub(crate) use ending::groups_of;
+pub(crate) use exit_codes::groups_of;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tribune_config::Config;
+use tribune_host::config::Config;
 use tribune_testkit::{TempHome, assert_sound, config};
 
-use crate::fixture::{Said, said};
-use crate::house::{House, PATIENCE, Running};
+use crate::fixture::{CliOutput, cli_output};
+use crate::in_process_daemon::{InProcessDaemon, PATIENCE, RunningCall};
 
-/// A house, and a project beside it.
+/// A daemon with a project folder.
 pub(crate) struct Site {
-    pub(crate) house: House,
+    pub(crate) daemon: InProcessDaemon,
 }
 
 impl Site {
@@ -35,14 +35,14 @@ impl Site {
     }
 
     pub(crate) fn in_home(home: TempHome, config: &Config) -> Self {
-        let site = Self { house: House::with(home, config) };
+        let site = Self { daemon: InProcessDaemon::with(home, config) };
         std::fs::create_dir(site.project()).unwrap();
         site.write("a.txt", "one\n");
         site
     }
 
     pub(crate) fn project(&self) -> PathBuf {
-        self.house.home().folder.path().join("project")
+        self.daemon.home().folder.path().join("project")
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) {
@@ -56,23 +56,22 @@ impl Site {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.house.command(args);
+        let mut command = self.daemon.command(args);
         command.current_dir(self.project());
         command
     }
 
-    /// `tribune run` with these arguments.
-    pub(crate) fn run(&self, args: &[&str]) -> Said {
-        said(self.command(&[&["run"], args].concat()).stdin(Stdio::null()).output().unwrap())
+    pub(crate) fn run(&self, args: &[&str]) -> CliOutput {
+        cli_output(self.command(&[&["run"], args].concat()).stdin(Stdio::null()).output().unwrap())
     }
 
-    /// A line of shell in a box of this name.
-    pub(crate) fn shell(&self, name: &str, line: &str) -> Said {
+    /// Runs a line of shell in a run with this name.
+    pub(crate) fn shell(&self, name: &str, line: &str) -> CliOutput {
         self.run(&["--name", name, "--", "sh", "-c", line])
     }
 
-    /// The same, left running. It hears signals also if whoever runs the tests wants some ignored, as `nohup` does.
-    pub(crate) fn start(&self, args: &[&str]) -> Running {
+    /// Starts a run. Signals that the test runner ignores, as `nohup` does, are reset.
+    pub(crate) fn start(&self, args: &[&str]) -> RunningCall {
         let plain = self.command(&[&["run"], args].concat());
         let mut command = Command::new("env");
         command.arg("--default-signal").arg(plain.get_program()).args(plain.get_args());
@@ -83,12 +82,12 @@ impl Site {
             };
         }
         command.current_dir(self.project());
-        Running::new(command)
+        RunningCall::new(command)
     }
 
-    /// What the history of a session, or one beside it, tells.
+    /// The payloads of an entity's entries of a kind.
     pub(crate) fn log(&self, entity: &str, quality: &str) -> Vec<Value> {
-        let page = self.house.ask("ledger.tail", &json!({ "entity_id": entity, "quality": quality }));
+        let page = self.daemon.ask("ledger.tail", &json!({ "entity_id": entity, "quality": quality }));
         let entries = page["entries"].as_array().unwrap().iter();
         entries.map(|entry| entry["entry"]["payload"].clone()).collect()
     }
@@ -98,11 +97,11 @@ impl Site {
         log.iter().filter_map(|payload| payload["event"].as_str()).map(str::to_owned).collect()
     }
 
-    /// The one question that waits.
+    /// The only pending approval.
     pub(crate) fn question(&self) -> Value {
         let began = Instant::now();
         loop {
-            let page = self.house.ask("approval.list", &json!({}));
+            let page = self.daemon.ask("approval.list", &json!({}));
             if let Some(one) = page["approvals"].as_array().unwrap().first() {
                 return one.clone();
             }
@@ -112,7 +111,7 @@ impl Site {
     }
 
     pub(crate) fn end(self) {
-        let home = self.house.stop();
+        let home = self.daemon.stop();
         assert_sound(&home.home);
     }
 }
@@ -121,7 +120,7 @@ pub(crate) fn session(name: &str) -> String {
     format!("agent:run:run:local:dm:{name}")
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) fn within(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -131,10 +130,10 @@ pub(crate) fn within(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn l7_a_run_sees_its_project_and_nothing_else_of_this_machine() {
+fn l7_run_sees_only_its_project() {
     let site = Site::new();
     site.write("sub/b.txt", "two\n");
-    let secret = site.house.home().home.root().join("run/token");
+    let secret = site.daemon.home().home.root().join("run/token");
     let line = format!("pwd; cat a.txt; cat {} 2>&1; id -u; echo $HOME; hostname", secret.display());
     let ran = site.shell("look", &line);
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -144,7 +143,7 @@ fn l7_a_run_sees_its_project_and_nothing_else_of_this_machine() {
     assert_eq!((lines[4], lines[5]), ("/home/agent", "sandbox"));
     assert_eq!(ran.err, "", "nothing was changed, so there is nothing to say");
 
-    // In a folder of the project; with another folder beside it, and with a variable.
+    // In a subfolder of the project, with a read-only folder and a variable.
     let other = tempfile::tempdir().unwrap();
     std::fs::write(other.path().join("c.txt"), "three\n").unwrap();
     let ro = other.path().canonicalize().unwrap();
@@ -164,17 +163,18 @@ fn l7_a_run_sees_its_project_and_nothing_else_of_this_machine() {
         &line,
     ];
     let mut command = site.command(&args);
-    let ran = said(command.current_dir(site.project().join("sub")).stdin(Stdio::null()).output().unwrap());
+    let ran =
+        cli_output(command.current_dir(site.project().join("sub")).stdin(Stdio::null()).output().unwrap());
     assert_eq!(ran.out, "/workspace/sub\ntwo\nthree\nt\n", "{ran:?}");
     assert!(ran.err.contains("Read-only file system") && !other.path().join("d.txt").exists(), "{ran:?}");
     site.end();
 }
 
 #[test]
-fn l3_a_folder_with_the_operators_token_is_shown_to_no_box() {
+fn l3_folder_with_the_operators_token_is_never_mounted() {
     let site = Site::new();
-    let around = site.house.home().folder.path().to_str().unwrap().to_owned();
-    let home = site.house.home().home.root().to_str().unwrap().to_owned();
+    let around = site.daemon.home().folder.path().to_str().unwrap().to_owned();
+    let home = site.daemon.home().home.root().to_str().unwrap().to_owned();
     let link = site.project().join("link");
     std::os::unix::fs::symlink(&home, &link).unwrap();
     for args in [
@@ -190,12 +190,12 @@ fn l3_a_folder_with_the_operators_token_is_shown_to_no_box() {
         assert!(ran.err.contains("holds Tribune's own home or is in it"), "{ran:?}");
     }
     let ran = site.run(&["--rw", "/nowhere", "--", "true"]);
-    assert!(ran.code == 64 && ran.err.contains("name a folder that is there"), "{ran:?}");
+    assert!(ran.code == 64 && ran.err.contains("name an existing folder"), "{ran:?}");
     site.end();
 }
 
 #[test]
-fn l3_the_running_system_is_shown_to_no_box() {
+fn l3_system_interfaces_are_never_mounted() {
     let site = Site::new();
     let link = site.project().join("link");
     std::os::unix::fs::symlink("/proc/self/root/proc", &link).unwrap();
@@ -207,7 +207,7 @@ fn l3_the_running_system_is_shown_to_no_box() {
             assert!(ran.err.contains("belongs to the running system"), "{ran:?}");
         }
     }
-    // What looks like a part of it is a folder like others.
+    // A folder with a similar name is an ordinary folder.
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     std::fs::write(folder.path().join("f"), "shown\n").unwrap();
     let shown = folder.path().to_str().unwrap();
@@ -218,7 +218,7 @@ fn l3_the_running_system_is_shown_to_no_box() {
 }
 
 #[test]
-fn where_changes_go_is_what_was_asked_for() {
+fn changes_go_where_the_mode_says() {
     let site = Site::new();
     site.write(".git/hooks/pre-commit", "#!/bin/sh\n");
     let direct =
@@ -232,13 +232,13 @@ fn where_changes_go_is_what_was_asked_for() {
     assert_eq!((ran.code, ran.out.as_str()), (2, "two\n"), "{ran:?}");
     assert!(ran.err.contains("Read-only file system") && site.read("c.txt").is_none(), "{ran:?}");
 
-    let list = site.house.ok(&["workspace", "list"]);
+    let list = site.daemon.ok(&["workspace", "list"]);
     assert!(list.starts_with("no changes wait"), "neither leaves anything to land: {list}");
     site.end();
 }
 
 #[test]
-fn l7_a_run_does_not_see_what_is_hidden() {
+fn l7_run_does_not_see_hidden_files() {
     let mut config = config();
     config.workspaces.hide = vec![".env".to_owned(), "keys".to_owned()];
     let site = Site::with(&config);
@@ -251,7 +251,7 @@ fn l7_a_run_does_not_see_what_is_hidden() {
         assert_eq!((ran.code, ran.out.as_str()), (0, "one\n"), "{mode}: {ran:?}");
         assert_eq!(site.read(".env").as_deref(), Some("hush"), "{mode}");
     }
-    // In folders beside it neither.
+    // Not in read-only folders either.
     let other = tempfile::tempdir().unwrap();
     for (file, text) in [(".env", "hush"), ("plain", "shown\n")] {
         std::fs::write(other.path().join(file), text).unwrap();
@@ -264,7 +264,7 @@ fn l7_a_run_does_not_see_what_is_hidden() {
 }
 
 #[test]
-fn a_run_is_on_record_with_what_held_it() {
+fn ledger_records_the_sandbox_of_a_run() {
     let site = Site::new();
     assert_eq!(site.shell("noted", "echo secret-argument; exit 3").code, 3);
     let log = site.log(&session("noted"), "session_lifecycle");
@@ -273,29 +273,29 @@ fn a_run_is_on_record_with_what_held_it() {
     assert_eq!((&log[0]["mandate"], &log[1]["program"]), (&json!("run"), &json!("sh")));
     assert_eq!((&log[1]["workspace"], &log[1]["places"]), (&json!("overlay"), &json!(0)));
     assert!(log[1]["command"].as_str().unwrap().starts_with("b3c:"), "{}", log[1]);
-    assert!(!serde_json::to_string(&log).unwrap().contains("secret-argument"), "words are in the vault");
+    assert!(!serde_json::to_string(&log).unwrap().contains("secret-argument"), "texts are in the vault");
     assert_eq!((&log[2]["sandbox"], log[2]["memory_bytes"].is_u64()), (&json!("full"), true));
     assert!(["cgroup v2", "cgroup v1", "rlimits only"].contains(&log[2]["limited_by"].as_str().unwrap()));
     assert_eq!((&log[3]["outcome"], &log[3]["code"]), (&json!("exited"), &json!(3)));
-    let shown = site.house.ok(&["sessions", "show", &session("noted")]);
+    let shown = site.daemon.ok(&["sessions", "show", &session("noted")]);
     assert!(shown.contains("LIMITED BY") && shown.lines().any(|line| line.starts_with("run ")), "{shown}");
-    // It takes no turns, and leaves nothing behind.
-    assert_eq!(std::fs::read_dir(site.house.home().home.root().join("workspaces")).unwrap().count(), 0);
-    assert_eq!(std::fs::read_dir(site.house.home().home.root().join("run/s")).unwrap().count(), 0);
+    // The session takes no turns, and leaves nothing behind.
+    assert_eq!(std::fs::read_dir(site.daemon.home().home.root().join("workspaces")).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(site.daemon.home().home.root().join("run/s")).unwrap().count(), 0);
     site.end();
 }
 
 #[test]
 fn l1_nothing_runs_while_everything_is_stopped_or_the_sandbox_is_not_whole() {
     let site = Site::new();
-    site.house.ok(&["stop-all"]);
+    site.daemon.ok(&["stop-all"]);
     let ran = site.run(&["--", "true"]);
     assert!(ran.code == 125 && ran.err.contains("everything is stopped"), "{ran:?}");
-    site.house.ok(&["resume"]);
+    site.daemon.ok(&["resume"]);
     assert_eq!(site.run(&["--", "true"]).code, 0);
     site.end();
     let mut config = config();
-    config.sandbox = tribune_config::Sandbox::Landlock;
+    config.sandbox = tribune_host::config::Sandbox::Landlock;
     let site = Site::with(&config);
     let ran = site.run(&["--", "true"]);
     assert!(ran.code == 125 && ran.err.contains("needs all of the sandbox"), "{ran:?}");
@@ -303,12 +303,12 @@ fn l1_nothing_runs_while_everything_is_stopped_or_the_sandbox_is_not_whole() {
 }
 
 #[test]
-fn what_was_typed_wrong_is_told_before_anything_runs() {
+fn usage_errors_are_reported_before_anything_runs() {
     let site = Site::new();
     for (args, part) in [
         (&["--net", "*.example.org", "--", "true"][..], "is no place to connect to"),
         (&["--name", "../x", "--", "true"], "is no name of a run"),
-        (&["--env", "NOBODY_HAS_THIS", "--", "true"], "there is no variable"),
+        (&["--env", "NOBODY_HAS_THIS", "--", "true"], "the environment has no variable"),
         (&["--workspace", "both", "--", "true"], "invalid value 'both'"),
         (&["--net", "example.org"], "required arguments"),
     ] {
