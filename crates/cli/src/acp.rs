@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tribune_agents::{AgentId, SessionKey};
 use tribune_client::ClientError;
 use tribune_client::acp::{self, Receiving, Sending};
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use self::lines::InputLine;
 use crate::error::{CliError, CommandOutcome};

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tribune_agents::rehearsal::BACKEND;
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use crate::hints::next_command;
 use crate::output::{Paint, clean};

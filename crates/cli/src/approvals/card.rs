@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use tribune_constitution::{LAND, SPEND};
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use crate::output::{Paint, cell, clean, clean_exact, sorted};
 use crate::times;

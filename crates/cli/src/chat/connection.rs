@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tribune_agents::{SessionKey, StopReason};
 use tribune_client::{Client, ClientError, Incoming, Notification};
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use super::view::{ChatView, DecisionCommands};
 use crate::error::CliError;

@@ -16,8 +16,8 @@ use clap::Args;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tribune_agents::{AgentId, SessionKey, StopReason};
-use tribune_host::Home;
-use tribune_host::registry::MAIN_AGENT;
+use tribune_storage::home::Home;
+use tribune_registry::MAIN_AGENT;
 
 use self::connection::{ChatConnection, SessionOverrides, WaitEnd};
 use self::slash::SlashOutcome;

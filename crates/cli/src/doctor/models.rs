@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tribune_agents::rehearsal::BACKEND;
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use super::{Diagnosis, fine, warn};
 use crate::daemon;

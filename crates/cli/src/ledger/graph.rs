@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use serde_json::json;
-use tribune_host::store::{Filter, Reader, Stored};
+use tribune_storage::store::{Filter, Reader, Stored};
 use tribune_ledger::Cid;
 
 use crate::error::CliError;

@@ -4,9 +4,9 @@ use std::io::{self, BufRead, Read as _};
 use std::sync::mpsc;
 
 use serde_json::json;
-use tribune_host::Home;
-use tribune_host::record::SESSION_ENTITIES;
-use tribune_host::store::Reader;
+use tribune_storage::home::Home;
+use tribune_records::ledger_payloads::SESSION_ENTITIES;
+use tribune_storage::store::Reader;
 use tribune_ledger::Cid;
 
 use super::find;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use tribune_host::store::Reader;
+use tribune_storage::store::Reader;
 use tribune_ledger::Checkpoint;
 use tribune_ledger::bundle::{ConsistencyProof, ProofBundle};
 use tribune_ledger::tree::Hash;
@@ -62,7 +62,7 @@ fn texts(path: &[Hash]) -> Vec<String> {
     path.iter().map(ToString::to_string).collect()
 }
 
-fn failed(error: ProveError<tribune_host::StoreError>) -> CliError {
+fn failed(error: ProveError<tribune_storage::store::StoreError>) -> CliError {
     match error {
         ProveError::Tiles(error) => error.into(),
         ProveError::ShortTile(_) => {

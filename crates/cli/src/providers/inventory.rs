@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use tribune_agents::provider::Patience;
-use tribune_host::Home;
-use tribune_host::config::Config;
-use tribune_host::models::{Providers, Survey, process_env, survey as take_inventory};
-use tribune_host::registry::{Roster, RosterAgent};
+use tribune_storage::home::Home;
+use tribune_config::Config;
+use tribune_governance::models::{Providers, Survey, inventory as take_inventory, process_env};
+use tribune_registry::{Roster, RosterAgent};
 
 use crate::daemon;
 use crate::error::CliError;

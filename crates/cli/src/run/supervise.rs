@@ -10,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tribune_client::Client;
 use tribune_contract::Exit;
-use tribune_host::quota::Quota;
+use tribune_tools::disk_quota::Quota;
 use tribune_sandbox::Child;
 
 use super::signals::Signals;
