@@ -3,13 +3,13 @@
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::link::Link;
-use super::pool::Live;
-use super::servers::Served;
-use crate::content::ContentBlock;
-use crate::event::EventKind;
+use crate::connection::Link;
+use crate::mcp_bridge::Served;
+use crate::pool::Live;
 use crate::profile::{Profile, Protocol};
-use crate::runtime::{RuntimeError, TurnInput};
+use tribune_runtime::EventKind;
+use tribune_runtime::content::ContentBlock;
+use tribune_runtime::{RuntimeError, TurnInput};
 
 /// A protocol that agents speak over their standard streams, one message per line.
 #[async_trait]

@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 
-use super::berths::Berths;
-use super::instructions;
-use super::pool::{Found, Live, Pool};
-use super::servers::Servers;
-use super::spawner::Spawner;
-use super::tongue::{Began, Offered, Step, Tongue};
 use crate::acp::Acp;
+use crate::agent_protocol::{Began, Offered, Step, Tongue};
 use crate::claude_code::ClaudeCode;
-use crate::content::{ContentBlock, text_of};
-use crate::event::{EventKind, OBEYED, RuntimeEvent};
-use crate::plain_words::{Unmeant, command, plain};
+use crate::escape_prompt::{Unmeant, command, plain};
+use crate::mcp_bridge::Servers;
+use crate::pool::{Found, Live, Pool};
+use crate::process_limit::Berths;
 use crate::profile::{Profile, Quirk};
-use crate::runtime::{AgentRuntime, EventStream, Handle, RuntimeError, SessionInput, Speaker, TurnInput};
-use crate::session::{CloseReason, SessionState, SessionStatus};
+use crate::project_instructions;
+use crate::spawner::Spawner;
+use tribune_runtime::content::{ContentBlock, text_of};
+use tribune_runtime::{AgentRuntime, EventStream, Handle, RuntimeError, SessionInput, Speaker, TurnInput};
+use tribune_runtime::{CloseReason, SessionState, SessionStatus};
+use tribune_runtime::{EventKind, OBEYED, RuntimeEvent};
 
 /// How long an agent without a turn is kept. Starting one takes seconds, and each holds hundreds of megabytes.
 pub const IDLE: Duration = Duration::from_secs(10 * 60);
@@ -103,7 +103,7 @@ impl AgentRuntime for CliBackend {
                         }
                     },
                     () = input.cancel.cancelled() => {
-                        yield Ok(EventKind::Done { stop_reason: crate::StopReason::Cancelled });
+                        yield Ok(EventKind::Done { stop_reason: tribune_runtime::StopReason::Cancelled });
                         return;
                     }
                 };
@@ -136,7 +136,7 @@ impl AgentRuntime for CliBackend {
                 }
                 let mut instructions = None;
                 if let Some(name) = live.instructions.as_deref().filter(|_| fresh) {
-                    match instructions::read(&*input.tools, name).await {
+                    match project_instructions::read(&*input.tools, name).await {
                         Ok(text) => instructions = Some(text),
                         Err(message) => {
                             yield Ok(EventKind::Notice { code: "instructions_not_read".to_owned(), message });

@@ -9,7 +9,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 
 /// Why there is no next line.
 #[derive(Debug)]
-pub(super) enum NoLine {
+pub(crate) enum NoLine {
     /// The other side is done.
     End,
     /// Longer than any line may be.
@@ -18,7 +18,7 @@ pub(super) enum NoLine {
 }
 
 /// Splits what comes into lines.
-pub(super) struct Lines<R> {
+pub(crate) struct Lines<R> {
     from: R,
     most: usize,
     /// What was read and not handed out.
@@ -29,12 +29,12 @@ pub(super) struct Lines<R> {
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     /// Lines of at most `most` bytes.
-    pub(super) const fn new(from: R, most: usize) -> Self {
+    pub(crate) const fn new(from: R, most: usize) -> Self {
         Self { from, most, held: Vec::new(), searched: 0 }
     }
 
     /// The next line, without its end. What is no UTF-8 has marks in its place.
-    pub(super) async fn next(&mut self) -> Result<String, NoLine> {
+    pub(crate) async fn next(&mut self) -> Result<String, NoLine> {
         loop {
             if let Some(at) = self.held[self.searched..].iter().position(|byte| *byte == b'\n') {
                 let end = self.searched + at;

@@ -14,10 +14,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::lines::{Lines, NoLine};
-use super::tongue::{Message, Refusal, Told, Tongue};
-use crate::event::EventKind;
-use crate::runtime::RuntimeError;
+use crate::agent_protocol::{Message, Refusal, Told, Tongue};
+use crate::bounded_lines::{Lines, NoLine};
+use tribune_runtime::EventKind;
+use tribune_runtime::RuntimeError;
 
 /// How long an agent may take for each of its first answers. The slowest of the known ones needed nine seconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);

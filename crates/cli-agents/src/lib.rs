@@ -1,46 +1,43 @@
-//! Agents of others: programs that run by themselves in a box and are spoken with over their standard streams. Whatever of that
-//! does not depend on the protocol is here; [`crate::acp`] and [`crate::claude_code`] are the two protocols.
+//! Runs turns with CLI agents: programs that run in a sandbox and are spoken to over their standard streams. What does not
+//! depend on the protocol is at the top; [`acp`] and [`claude_code`] are the two protocols.
 //!
-//! This decides nothing. What an agent asks leave for is put to its turn's toolbox in the house's words ([`house_words`]). What it
-//! does without asking is put there too, when it tells of it; what would not have been allowed ends the turn as ungoverned. An
-//! agent that keeps silent about what it does is bounded by its box alone.
+//! This crate decides nothing. Every permission request of an agent goes to the toolbox of its turn, as a tool call in the
+//! policy's terms (`normalize`). A call that the agent reports without having asked goes there too; one that the law would not
+//! have allowed ends the turn as ungoverned. An agent that keeps silent about what it does is bounded by its sandbox alone.
 //!
-//! [`spawner`] is what the host brings; [`tongue`] what a protocol brings; [`pool`] keeps one agent for each session, [`berths`] how many there are; [`link`] is a
-//! pair of pipes to one, with [`lines`] below; [`leaves`] the questions of a turn, with [`calls`] its calls, [`commands`] those of them that the house runs and [`served`] those of MCP servers, which
-//! [`servers`] hands over; [`instructions`] what the workspace has to say to agents; [`backend`] puts them together.
+//! Where to start reading: `backend` runs a turn, with `spawner` for what the host brings and `agent_protocol` for what a
+//! protocol brings. `pool` keeps one process for each session, `process_limit` bounds how many run, `connection` is the pair
+//! of pipes to one. `permissions` tracks the permission requests of a turn, `tool_calls` its calls, `terminal_calls` the
+//! commands that the host runs for the agent, and `mcp_calls` its calls of MCP servers' tools, which reach it through
+//! `mcp_bridge`. `project_instructions` reads what the workspace says to agents. [`profile`] describes an agent as data.
 
-pub(crate) mod backend;
-mod berths;
-pub(crate) mod calls;
-pub(crate) mod commands;
-pub(crate) mod house_words;
-mod instructions;
-pub(crate) mod leaves;
-mod lines;
-pub(crate) mod link;
-mod patch;
-mod places;
-pub(crate) mod pool;
-pub(crate) mod served;
-pub(crate) mod servers;
-mod shortened;
+pub mod acp;
+mod agent_protocol;
+mod backend;
+mod bounded_lines;
+pub mod claude_code;
+mod connection;
+mod escape_prompt;
+mod executed_calls;
+mod mcp_bridge;
+mod mcp_calls;
+mod mcp_tool_names;
+mod normalize;
+mod passthrough;
+mod patch_check;
+mod paths;
+mod permissions;
+mod pool;
+mod process_limit;
+pub mod profile;
+mod project_instructions;
 mod spawner;
-pub(crate) mod tongue;
+mod terminal_calls;
+mod tool_calls;
+mod truncate;
 
 pub use backend::{CliBackend, IDLE};
-pub use berths::Berths;
-pub use servers::{Handed, Hatch, Served, Servers};
+pub use mcp_bridge::{Handed, Hatch, Served, Servers};
+pub use process_limit::Berths;
+pub use profile::Profile;
 pub use spawner::{Census, Process, Spawned, Spawner};
-
-/// Bytes of what an agent says that has no event of its own, and is handed on as it came.
-const MAX_UPDATE_BYTES: usize = 256 << 10;
-
-/// What has no event of its own, as it came; if it is too long for one, shortened.
-pub(crate) fn handed_on(kind: &str, line: &str) -> Option<crate::EventKind> {
-    let kind = kind.chars().filter(|c| !c.is_control()).take(64).collect();
-    let line = match line.len() <= MAX_UPDATE_BYTES {
-        true => line.to_owned(),
-        false => shortened::shortened(line, MAX_UPDATE_BYTES)?,
-    };
-    Some(crate::EventKind::AgentUpdate { kind, line })
-}

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::runtime::ToolOutcome;
+use tribune_runtime::ToolOutcome;
 
 /// Calls that wait to be looked at by their turn.
 const QUEUE: usize = 16;

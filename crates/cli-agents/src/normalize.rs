@@ -6,8 +6,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::patch;
-use super::places::{Reach, inside, placed};
+use crate::patch_check;
+use crate::paths::{Reach, inside, placed};
 
 /// A call in the house's words.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,7 +20,7 @@ pub(crate) struct Wanted {
 const FOREIGN: &str = "cli.";
 
 /// Before the names of tools that servers of the house's have.
-pub(super) const SERVED: &str = "mcp__";
+pub(crate) const SERVED: &str = "mcp__";
 
 /// Bytes of a tool's name.
 const MAX_NAME: usize = 64;
@@ -386,7 +386,7 @@ impl Told<'_> {
             let (Some(from), Some(to)) = (self.only(&OLD), self.only(&NEW)) else { return false };
             (from, to) == (old, new) || old.replacen(from, to, 1) == new
         };
-        let is_patch = || self.only(&[PATCH]).is_some_and(|patch| patch::leads(old, new, patch));
+        let is_patch = || self.only(&[PATCH]).is_some_and(|patch| patch_check::leads(old, new, patch));
         (!self.has_any(&CONTENTS) || is_content(&CONTENTS))
             && (!(self.has_any(&OLD) || self.has_any(&NEW)) || is_change())
             && (!self.has_any(&[PATCH]) || is_patch())
@@ -616,5 +616,5 @@ fn addresses(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[cfg(test)]
-#[path = "house_words_tests.rs"]
+#[path = "normalize_tests.rs"]
 mod tests;

@@ -2,7 +2,7 @@
 
 /// Whether a patch of one file leads from one text to the other. How far lines are indented does not count: some agents take away
 /// what all of them have in common.
-pub(super) fn leads(old: &str, new: &str, patch: &str) -> bool {
+pub(crate) fn leads(old: &str, new: &str, patch: &str) -> bool {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let (mut from, mut to) = (0, 0);
     let mut is_in_hunk = false;

@@ -2,7 +2,7 @@
 
 /// How far a path may lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(crate) enum Reach {
     Workspace,
     /// To what of the box nothing inside can change, too. Elsewhere an agent can lay links, and one of them may lead back.
     System,
@@ -12,7 +12,7 @@ pub(super) enum Reach {
 const SYSTEM: [&str; 8] = ["/usr", "/etc", "/opt", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
 
 /// The path as the house calls it, if it is one that the law can judge by.
-pub(super) fn placed(path: &str, workspace: &str, reach: Reach) -> Option<String> {
+pub(crate) fn placed(path: &str, workspace: &str, reach: Reach) -> Option<String> {
     let path = inside(path, workspace)?;
     let is_system = |folder: &&str| {
         path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -23,7 +23,7 @@ pub(super) fn placed(path: &str, workspace: &str, reach: Reach) -> Option<String
 
 /// The path as the house calls it: relative if it is in the workspace, and in one spelling. None where its words do not say
 /// where it leads: `..` goes elsewhere behind a link, and `~` is whoever's home.
-pub(super) fn inside(path: &str, workspace: &str) -> Option<String> {
+pub(crate) fn inside(path: &str, workspace: &str) -> Option<String> {
     let path = match path.strip_prefix("file://") {
         Some(address) if address.contains(['%', '?', '#']) => return None,
         Some(path) => path,

@@ -7,12 +7,13 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::Value;
 
-use super::calls::{Ask, Calls, Standing, Telling, Untold};
-use super::house_words::Wanted;
-use super::served::{Names, Through};
-use super::servers::Servers;
-use super::tongue::Step;
-use crate::runtime::{Leave, OwnCall, RuntimeError, ToolCall, ToolOutcome, Toolbox, When};
+use crate::agent_protocol::Step;
+use crate::executed_calls::Through;
+use crate::mcp_bridge::Servers;
+use crate::mcp_tool_names::Names;
+use crate::normalize::Wanted;
+use crate::tool_calls::{Ask, Calls, Standing, Telling, Untold};
+use tribune_runtime::{Leave, OwnCall, RuntimeError, ToolCall, ToolOutcome, Toolbox, When};
 
 /// Questions of an agent that wait at once.
 const MAX_WAITING: usize = 64;
@@ -44,13 +45,13 @@ pub(crate) enum Ruling {
 /// The questions of a turn, and its calls.
 pub(crate) struct Leaves<Q> {
     tools: Arc<dyn Toolbox>,
-    pub(super) workspace: Arc<str>,
+    pub(crate) workspace: Arc<str>,
     pub(crate) calls: Calls,
     waiting: FuturesUnordered<BoxFuture<'static, Decided>>,
     open: Vec<Open<Q>>,
-    pub(super) asks: usize,
+    pub(crate) asks: usize,
     /// Calls of servers' tools that the house made.
-    pub(super) through: Through,
+    pub(crate) through: Through,
     under_way: UnderWay,
 }
 

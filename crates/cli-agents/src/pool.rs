@@ -9,14 +9,14 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::berths::{Berth, Berths, Usage};
-use super::link::Link;
-use super::servers::Servers;
-use super::spawner::{Census, Process, Spawned, Spawner};
-use super::tongue::{Began, Conversation, FirstWords, Offered, Tongue, Unmet};
+use crate::agent_protocol::{Began, Conversation, FirstWords, Offered, Tongue, Unmet};
+use crate::connection::Link;
+use crate::mcp_bridge::Servers;
+use crate::process_limit::{Berth, Berths, Usage};
 use crate::profile::Profile;
-use crate::runtime::{Handle, RuntimeError};
-use crate::session::SessionKey;
+use crate::spawner::{Census, Process, Spawned, Spawner};
+use tribune_runtime::SessionKey;
+use tribune_runtime::{Handle, RuntimeError};
 
 /// How long an agent that is told to end may take before it is ended. The slowest of the known ones needs two seconds.
 const GOODBYE: Duration = Duration::from_secs(4);

@@ -6,7 +6,7 @@
 
 use serde_json::json;
 
-use crate::runtime::{Leave, OwnCall, ToolCall, Toolbox, When};
+use tribune_runtime::{Leave, OwnCall, ToolCall, Toolbox, When};
 
 /// Bytes of it that an agent is told. Programs take about as much of their own accord.
 const MAX_BYTES: usize = 32 << 10;
@@ -15,7 +15,7 @@ const MAX_BYTES: usize = 32 << 10;
 const CALL: &str = "workspace-instructions";
 
 /// The words for the agent, or the sentence that says why there are none.
-pub(super) async fn read(tools: &dyn Toolbox, name: &str) -> Result<String, String> {
+pub(crate) async fn read(tools: &dyn Toolbox, name: &str) -> Result<String, String> {
     let unread = |why: &str| format!("`{name}` of the workspace was not read to the agent: {why}");
     let input = json!({ "path": name, "limit": MAX_BYTES });
     let call = ToolCall { id: CALL.to_owned(), name: "read".to_owned(), input };

@@ -6,9 +6,9 @@ use std::time::Instant;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::servers::Servers;
+use crate::mcp_bridge::Servers;
 use crate::profile::Profile;
-use crate::runtime::{Handle, RuntimeError};
+use tribune_runtime::{Handle, RuntimeError};
 
 /// Starts agents. Each is in a box of its own, and what it can do there is the host's to bound.
 #[async_trait]

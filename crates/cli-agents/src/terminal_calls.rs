@@ -2,9 +2,9 @@
 //! it told of is decided as that call. So there is one decision about a command, whichever way the agent speaks of it, and what it
 //! then tells as done is known to have been done here.
 
-use super::calls::{Ask, Standing, Untold};
-use super::house_words::Wanted;
-use super::leaves::{Leaves, Question};
+use crate::normalize::Wanted;
+use crate::permissions::{Leaves, Question};
+use crate::tool_calls::{Ask, Standing, Untold};
 
 /// What was said before of a command that the house is to run.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) struct Joint {
 }
 
 impl Joint {
-    pub(super) const fn new(call: String, ask: Option<usize>) -> Self {
+    pub(crate) const fn new(call: String, ask: Option<usize>) -> Self {
         Self { call, ask }
     }
 }

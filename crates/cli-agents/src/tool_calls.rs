@@ -5,8 +5,9 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::house_words::{self, Wanted};
-use super::served::{Names, Through};
+use crate::executed_calls::Through;
+use crate::mcp_tool_names::Names;
+use crate::normalize::{self, Wanted};
 
 /// Calls of one turn that are remembered.
 const MAX_CALLS: usize = 10_000;
@@ -102,7 +103,7 @@ impl Calls {
     }
 
     /// Every call, by the agent's own id.
-    pub(super) fn all(&mut self) -> impl Iterator<Item = (&String, &mut Call)> {
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = (&String, &mut Call)> {
         self.calls.iter_mut()
     }
 
@@ -243,18 +244,18 @@ impl Call {
 
     /// What it would do, in the house's words.
     pub(crate) fn wanted(&self, workspace: &str) -> Vec<Wanted> {
-        self.served.clone().map_or_else(|| house_words::wanted(&self.told, workspace), |served| vec![served])
+        self.served.clone().map_or_else(|| normalize::wanted(&self.told, workspace), |served| vec![served])
     }
 
     /// The same of a call that the agent asks about.
     pub(crate) fn asked(&self, workspace: &str) -> Vec<Wanted> {
         // Nobody can be asked about arguments that are not told.
         let served = self.served.clone().filter(|_| self.told.contains_key("rawInput"));
-        served.map_or_else(|| house_words::asked(&self.told, workspace), |served| vec![served])
+        served.map_or_else(|| normalize::asked(&self.told, workspace), |served| vec![served])
     }
 
     /// Whether it is a call of a server's tool that the house has answered, by what it could be. Then it has its place in the record.
-    pub(super) fn went_through(&mut self, through: &mut Through, workspace: &str) -> bool {
+    pub(crate) fn went_through(&mut self, through: &mut Through, workspace: &str) -> bool {
         let went = self.like_served.iter().find(|like| through.take(like)).cloned();
         let is_it = went.is_some();
         if is_it {
@@ -266,7 +267,7 @@ impl Call {
 
     /// The same, if it was no call of a server's tool, whatever it is called.
     pub(crate) fn in_its_own_words(&self, workspace: &str) -> Vec<Wanted> {
-        house_words::asked(&self.told, workspace)
+        normalize::asked(&self.told, workspace)
     }
 
     /// It is asked about: what was told of its end is of the time before.
@@ -279,11 +280,11 @@ impl Call {
 
     /// What it says that it did, to be held against what leave was given for.
     pub(crate) fn done(&self, workspace: &str) -> Vec<Wanted> {
-        self.served.clone().map_or_else(|| house_words::done(&self.told, workspace), |served| vec![served])
+        self.served.clone().map_or_else(|| normalize::done(&self.told, workspace), |served| vec![served])
     }
 
     /// Whether the house did something for it.
-    pub(super) const fn is_run_here(&self) -> bool {
+    pub(crate) const fn is_run_here(&self) -> bool {
         self.is_run_here
     }
 
@@ -444,9 +445,9 @@ mod tests {
         let mut ask = Ask::new(0, vec![wanted.clone()], "", "");
         ask.given.push(("t".to_owned(), wanted));
         calls.asked(&id, ask).unwrap();
-        let other = house_words::written("/workspace/a", "m", "/workspace");
+        let other = normalize::written("/workspace/a", "m", "/workspace");
         assert_eq!(calls.take_written(&other), None);
-        let same = house_words::written("/workspace/a", "n", "/workspace");
+        let same = normalize::written("/workspace/a", "n", "/workspace");
         assert_eq!(calls.take_written(&same).as_deref(), Some("t"));
         assert_eq!(calls.take_written(&same), None, "once");
     }

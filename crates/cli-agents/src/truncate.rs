@@ -16,7 +16,7 @@ const LONG: [&str; 3] = ["rawInput", "rawOutput", "_meta"];
 const NEEDED: [&str; 5] = ["sessionUpdate", "toolCallId", "status", "title", "kind"];
 
 /// The line in at most `most` bytes, with a mark where something was left out. None if it is no update.
-pub(super) fn shortened(line: &str, most: usize) -> Option<String> {
+pub(crate) fn shortened(line: &str, most: usize) -> Option<String> {
     let mut line: Value = serde_json::from_str(line).ok()?;
     let update = line.pointer_mut("/params/update")?.as_object_mut()?;
     for name in LONG {

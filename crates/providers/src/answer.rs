@@ -1,8 +1,8 @@
 //! Folds the events of an answer into the parts that are stored and sent back.
 
 use super::event::{Ended, ModelEvent, TokenUsage};
+use super::message::AssistantPart;
 use super::openai::reasoning;
-use super::said::AssistantPart;
 
 /// An answer, as far as it has arrived. After an error it holds what arrived before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

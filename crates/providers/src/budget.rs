@@ -11,8 +11,8 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use super::catalog::ModelLimits;
 use super::event::TokenUsage;
+use super::message::{AssistantPart, ModelRequest, Said, UserPart};
 use super::model_ref::ModelRef;
-use super::said::{AssistantPart, ModelRequest, Said, UserPart};
 
 /// What a provider puts around the whole request.
 const REQUEST_TOKENS: u64 = 64;
@@ -182,8 +182,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::provider::catalog::built_in;
-    use crate::runtime::ToolSpec;
+    use crate::catalog::built_in;
+    use crate::tool_spec::ToolSpec;
 
     fn request(messages: Vec<Said>) -> ModelRequest {
         ModelRequest {

@@ -139,7 +139,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::{BaseUrl, ModelRef};
+    use crate::{BaseUrl, ModelRef};
 
     #[test]
     fn moonshot_is_as_the_contract_says() {

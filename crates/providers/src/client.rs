@@ -12,16 +12,16 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::body::Body;
-use super::complaint::Complaint;
 use super::endpoint::{Dialect, Endpoint, Patience};
 use super::error::{ProviderError, Quote, Status};
+use super::error_body::Complaint;
 use super::ids::CallIds;
 use super::limits::{MAX_ERROR_BYTES, MAX_MODELS_BYTES};
+use super::message::ModelRequest;
 use super::parser::Parser;
-use super::said::ModelRequest;
 use super::stream::ModelStream;
 use super::transport::{Resolver, explain};
-use super::{anthropic, openai, retry, shown};
+use super::{anthropic, openai, retry, sanitize};
 
 /// How long the body of a refusal may take; it is only there to be quoted.
 const REFUSAL: Duration = Duration::from_secs(10);
@@ -205,7 +205,7 @@ impl Client {
         let response = sent.await.map_err(|error| explain(&self.endpoint, &error))?;
         if response.status().is_redirection() {
             let to = redirected(&response).unwrap_or_else(|| "another address".to_owned());
-            let to = shown::sentence(&to, self.endpoint.key.as_ref());
+            let to = sanitize::sentence(&to, self.endpoint.key.as_ref());
             return Err(ProviderError::Redirected { provider: self.endpoint.provider.clone(), to });
         }
         Ok(response)

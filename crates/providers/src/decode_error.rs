@@ -1,6 +1,6 @@
 //! What can be wrong with an answer, before anyone knows whose it is.
 
-use super::complaint::Complaint;
+use super::error_body::Complaint;
 
 /// Why an answer cannot be read on.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::complaint::{Complaint, Trouble};
+use super::decode_error::Fault;
 use super::endpoint::Endpoint;
-use super::fault::Fault;
-use super::shown;
+use super::error_body::{Complaint, Trouble};
+use super::sanitize;
 
 /// Why there is no answer, or no more of it. The line may be shown to anyone: it holds no key and nothing of the prompt
 /// but what a provider repeats of it.
@@ -227,7 +227,7 @@ pub struct Quote(String);
 
 impl Quote {
     pub(super) fn of(endpoint: &Endpoint, message: Option<&str>) -> Self {
-        Self(message.map(|text| shown::sentence(text, endpoint.key.as_ref())).unwrap_or_default())
+        Self(message.map(|text| sanitize::sentence(text, endpoint.key.as_ref())).unwrap_or_default())
     }
 }
 

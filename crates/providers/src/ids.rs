@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use super::limits::MAX_CALL_ID_CHARS;
-use super::said::{AssistantPart, Said};
+use super::message::{AssistantPart, Said};
 
 /// The ids that a conversation has used.
 #[derive(Debug, Clone, Default)]

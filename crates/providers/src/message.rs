@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::runtime::ToolSpec;
+use crate::tool_spec::ToolSpec;
 
 /// What a model is asked.
 #[derive(Clone, PartialEq)]

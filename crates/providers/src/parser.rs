@@ -2,9 +2,9 @@
 //!
 //! Pure: it knows nothing of HTTP, time or whose answer it is.
 
+use super::decode_error::Fault;
 use super::endpoint::Dialect;
 use super::event::ModelEvent;
-use super::fault::Fault;
 use super::ids::CallIds;
 use super::limits::MAX_STREAM_BYTES;
 use super::sse::SseReader;

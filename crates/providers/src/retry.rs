@@ -42,7 +42,7 @@ pub(super) fn pause(error: &ProviderError, attempt: u32, patience: &Patience, lu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::error::Status;
+    use crate::error::Status;
 
     fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
         lines.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()

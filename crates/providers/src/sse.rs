@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use futures_util::Stream;
 use sse_stream::{Sse, SseByteStream};
 
-use super::fault::Fault;
+use super::decode_error::Fault;
 use super::limits::MAX_EVENT_BYTES;
 
 /// Bytes that are handed over at once, and so the most by which an event can be over its bound before it is noticed.

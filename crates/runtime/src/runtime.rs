@@ -5,15 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::content::{ContentBlock, Message};
 use crate::event::RuntimeEvent;
-use crate::native::House;
 use crate::session::{AgentId, CloseReason, SessionKey, SessionMode, SessionStatus};
-use crate::terminal::Terminal;
+use crate::toolbox::Toolbox;
 
 /// The events of a turn. An `Err` ends it.
 pub type EventStream = BoxStream<'static, Result<RuntimeEvent, RuntimeError>>;
@@ -168,8 +165,6 @@ pub struct TurnInput {
     pub preceding: Vec<Message>,
     /// The only way to act on the world.
     pub tools: Arc<dyn Toolbox>,
-    /// What the host gives to Tribune's own loop.
-    pub house: Arc<dyn House>,
     /// Fires when the turn is to end.
     pub cancel: CancellationToken,
 }
@@ -178,115 +173,6 @@ impl fmt::Debug for TurnInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Content and prompt never reach a log.
         f.debug_struct("TurnInput").field("blocks", &self.content.len()).finish_non_exhaustive()
-    }
-}
-
-/// The tools of a turn. A call passes the gate, is written down, run if it may, and its result written down; the
-/// events of all that appear in the turn's stream by themselves.
-#[async_trait]
-pub trait Toolbox: Send + Sync {
-    /// What the agent may be told about.
-    fn tools(&self) -> &[ToolSpec];
-
-    /// Asks for one call. A denial comes back as an error result that the model can explain.
-    async fn call(&self, call: ToolCall) -> ToolOutcome;
-
-    /// Asks leave for a call that the agent behind the backend carries out itself. It is judged, written down and perhaps
-    /// parked like any other; only whoever got leave may go on.
-    async fn ask_leave(&self, call: OwnCall) -> Leave;
-
-    /// Has the house carry out a call that leave was given for, exactly as it was asked for: for agents that ask first and
-    /// then want it done for them.
-    async fn carry_out(&self, call_id: &str) -> ToolOutcome;
-
-    /// Has the house run a command that is followed while it runs, and returns when what came of it is on record. It is judged and
-    /// written down like any other call; what is seen of it before its end counts as learned when it begins.
-    async fn follow(&self, _errand: Errand, _terminal: Arc<Terminal>) -> ToolOutcome {
-        ToolOutcome::error("no commands are run here for others to follow: this one was not started")
-    }
-
-    /// Tells what came of a call that leave was given for. What nobody got leave for is not listened to.
-    async fn report(&self, call_id: &str, outcome: ToolOutcome);
-}
-
-/// What the house is to do.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Errand {
-    /// A call that nobody has decided about.
-    Call(ToolCall),
-    /// The call of this id, exactly as leave was given for it.
-    Allowed(String),
-}
-
-impl Errand {
-    /// The id that it has in the record.
-    pub fn id(&self) -> &str {
-        match self {
-            Self::Call(call) => &call.id,
-            Self::Allowed(id) => id,
-        }
-    }
-}
-
-/// A call that an agent carries out with its own hands.
-#[derive(Debug, Clone, PartialEq)]
-pub struct OwnCall {
-    /// In the house's words, which the law knows.
-    pub call: ToolCall,
-    /// In the agent's own, byte by byte as they came.
-    pub said: String,
-    pub when: When,
-}
-
-/// How a call that an agent carries out itself comes to be asked about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
-    /// The agent waits for the answer.
-    Before,
-    /// The agent is at it already, so that nobody can be asked first: what does not go without asking is refused.
-    Underway,
-}
-
-/// Whether an agent may go on with a call of its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Leave {
-    Given,
-    /// Why not, in words that a model can pass on.
-    Refused(String),
-}
-
-/// A tool as an agent is told of it.
-#[derive(Debug, Clone, PartialEq, Hash, Serialize, Deserialize)]
-pub struct ToolSpec {
-    pub name: String,
-    pub description: String,
-    /// JSON schema of the input.
-    pub input_schema: Value,
-}
-
-/// A call an agent wants to make.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ToolCall {
-    /// Unique within the turn.
-    pub id: String,
-    pub name: String,
-    pub input: Value,
-}
-
-/// What came of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolOutcome {
-    pub content: String,
-    pub is_error: bool,
-}
-
-impl ToolOutcome {
-    pub fn good(content: impl Into<String>) -> Self {
-        Self { content: content.into(), is_error: false }
-    }
-
-    pub fn error(content: impl Into<String>) -> Self {
-        Self { content: content.into(), is_error: true }
     }
 }
 

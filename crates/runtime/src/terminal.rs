@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::runtime::ToolOutcome;
+use crate::tool::ToolOutcome;
 
 /// A command that is followed. Whoever runs it writes, whoever wanted it reads.
 #[derive(Debug)]

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::around::opened;
-use crate::cli_agent::link::{Fault, Link};
-use crate::cli_agent::servers::Served;
-use crate::cli_agent::tongue::{Began, Conversation, FirstWords, Offered, Takes};
+use super::passthrough_meta::opened;
+use crate::agent_protocol::{Began, Conversation, FirstWords, Offered, Takes};
+use crate::connection::{Fault, Link};
+use crate::mcp_bridge::Served;
 use crate::profile::{Capabilities, Profile, Quirk};
-use crate::runtime::RuntimeError;
+use tribune_runtime::RuntimeError;
 
 /// The version of ACP that is spoken here.
 const VERSION: u64 = 1;

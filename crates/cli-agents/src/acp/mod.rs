@@ -1,13 +1,13 @@
-//! Agents that speak ACP: JSON-RPC, one message per line. How they are started, kept and judged is [`crate::cli_agent`]'s.
+//! Agents that speak ACP: JSON-RPC, one message per line. How they are started, kept and judged is the crate root's.
 //!
-//! [`wire`] is JSON-RPC; [`handshake`] the first words; [`turn`] a turn, with [`options`] for how its questions are answered and
-//! [`around`] for what it says beside its words. Of the client's side, files and terminals are offered where the profile says so:
-//! both are calls of the house's own; [`order`] is what a terminal is to run, [`terminals`] those of a turn.
+//! [`wire`] is JSON-RPC; [`handshake`] the first words; [`turn`] a turn, with [`permission_options`] for how its questions are answered and
+//! [`passthrough_meta`] for what it says beside its words. Of the client's side, files and terminals are offered where the profile says so:
+//! both are calls of the house's own; [`terminal_request`] is what a terminal is to run, [`terminals`] those of a turn.
 
-mod around;
 mod handshake;
-mod options;
-mod order;
+mod passthrough_meta;
+mod permission_options;
+mod terminal_request;
 mod terminals;
 mod turn;
 mod wire;
@@ -15,15 +15,15 @@ mod wire;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::cli_agent::link::Link;
-use crate::cli_agent::pool::Live;
-use crate::cli_agent::tongue::{Conversation, FirstWords, Message, Told, Tongue, Turn, Unmet};
-use crate::content::ContentBlock;
+use crate::agent_protocol::{Conversation, FirstWords, Message, Told, Tongue, Turn, Unmet};
+use crate::connection::Link;
+use crate::pool::Live;
 use crate::profile::Protocol;
-use crate::runtime::TurnInput;
+use tribune_runtime::TurnInput;
+use tribune_runtime::content::ContentBlock;
 
 /// The name of this backend.
-pub const BACKEND: &str = "acp";
+pub const BACKEND: &str = Protocol::Acp.backend();
 
 /// Bytes of one line. The longest that a real agent was seen to write has 12 kB; pictures have more.
 const MAX_LINE_BYTES: usize = 4 << 20;
@@ -58,7 +58,7 @@ impl Tongue for Acp {
 
     fn refuse_unheard(&self, id: &Value, method: &str) -> String {
         match method {
-            ASK => wire::response(id, &options::cancelled()),
+            ASK => wire::response(id, &permission_options::cancelled()),
             _ => wire::error(id, wire::INTERNAL, "no turn is running: nothing is done"),
         }
     }

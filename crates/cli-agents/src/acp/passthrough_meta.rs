@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::cli_agent::handed_on;
-use crate::event::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind};
+use crate::passthrough::handed_on;
+use tribune_runtime::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind};
 
 /// Members of a question for leave, of its call, of a piece of that call and of an answer to it that everyone knows.
 const ASKED: [&str; 3] = ["sessionId", "toolCall", "options"];

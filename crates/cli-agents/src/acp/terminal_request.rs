@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::cli_agent::house_words::{self, Wanted};
+use crate::normalize::{self, Wanted};
 
 /// Bytes of output that are kept of a command, whatever the agent asks for: as much as the house shows a model at once.
 pub(super) const MAX_OUTPUT_BYTES: usize = 256 << 10;
@@ -42,7 +42,7 @@ impl Order {
             limit => limit.as_u64().map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
         };
         let keeps = keeps.ok_or("`outputByteLimit` is a whole number of bytes: say how many to keep")?;
-        let command = house_words::run(command, &args, cwd, workspace);
+        let command = normalize::run(command, &args, cwd, workspace);
         let command = command.ok_or_else(|| {
             format!("`cwd` leads out of the workspace, or its words do not say where: name a folder of `{workspace}`")
         })?;

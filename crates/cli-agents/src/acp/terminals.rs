@@ -12,14 +12,14 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Value, json};
 
-use super::order::Order;
+use super::terminal_request::Order;
 use super::wire;
-use crate::cli_agent::commands::Joint;
-use crate::cli_agent::handed_on;
-use crate::cli_agent::house_words::Wanted;
-use crate::event::{EventKind, TERMINAL};
-use crate::runtime::{Errand, Toolbox};
-use crate::terminal::{Ending, Exit, Terminal};
+use crate::normalize::Wanted;
+use crate::passthrough::handed_on;
+use crate::terminal_calls::Joint;
+use tribune_runtime::terminal::{Ending, Exit, Terminal};
+use tribune_runtime::{Errand, Toolbox};
+use tribune_runtime::{EventKind, TERMINAL};
 
 /// Terminals of a turn that are not released, whether their commands run or are over. Each is a box, or holds an output.
 pub(super) const MAX_TERMINALS: usize = 16;

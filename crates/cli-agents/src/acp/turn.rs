@@ -1,6 +1,6 @@
 //! One turn of an agent: what it says becomes events, what it asks goes to the toolbox, until it answers the prompt.
 
-mod running;
+mod terminals;
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -12,23 +12,23 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::around::{Around, Words, answered, says_more};
 use super::handshake::told;
-use super::options::{Choice, cancelled, choose};
+use super::passthrough_meta::{Around, Words, answered, says_more};
+use super::permission_options::{Choice, cancelled, choose};
 use super::terminals::Terminals;
 use super::{ASK, wire};
-use crate::cli_agent::calls::{Telling, Untold};
-use crate::cli_agent::handed_on;
-use crate::cli_agent::house_words::{self, Wanted};
-use crate::cli_agent::leaves::{Leaves, Question, Ruling, UnderWay};
-use crate::cli_agent::link::{Ear, Fault, Heard, Hearing, Link};
-use crate::cli_agent::pool::Live;
-use crate::cli_agent::served::AtServers;
-use crate::cli_agent::tongue::{Step, Turn};
-use crate::content::ContentBlock;
-use crate::event::{EventKind, StopReason};
+use crate::agent_protocol::{Step, Turn};
+use crate::connection::{Ear, Fault, Heard, Hearing, Link};
+use crate::mcp_calls::AtServers;
+use crate::normalize::{self, Wanted};
+use crate::passthrough::handed_on;
+use crate::permissions::{Leaves, Question, Ruling, UnderWay};
+use crate::pool::Live;
 use crate::profile::{Profile, Quirk};
-use crate::runtime::{RuntimeError, ToolCall, Toolbox, TurnInput};
+use crate::tool_calls::{Telling, Untold};
+use tribune_runtime::content::ContentBlock;
+use tribune_runtime::{EventKind, StopReason};
+use tribune_runtime::{RuntimeError, ToolCall, Toolbox, TurnInput};
 
 /// Files that are written and read for the agent at once. Each may be as long as a line.
 const MAX_CALLBACKS: usize = 16;
@@ -279,7 +279,7 @@ impl AcpTurn {
     /// A file is to be written for the agent: under the leave that it has for exactly that, or as a call of its own.
     fn write(&mut self, request: Value, params: &Value) {
         let (path, content) = (params["path"].as_str(), params["content"].as_str());
-        let wanted = house_words::written(path.unwrap_or("/"), content.unwrap_or_default(), &self.workspace);
+        let wanted = normalize::written(path.unwrap_or("/"), content.unwrap_or_default(), &self.workspace);
         let (leave, tools) = (self.leaves.calls.take_written(&wanted), Arc::clone(&self.tools));
         let call = self.callback(wanted);
         self.callbacks.push(Box::pin(async move {
@@ -295,7 +295,7 @@ impl AcpTurn {
     }
 
     fn read(&mut self, request: Value, params: &Value) {
-        let wanted = house_words::read(params["path"].as_str().unwrap_or("/"), &self.workspace);
+        let wanted = normalize::read(params["path"].as_str().unwrap_or("/"), &self.workspace);
         let first = params["line"].as_u64().unwrap_or(1).max(1) - 1;
         let most = params["limit"].as_u64().unwrap_or(u64::MAX);
         let (tools, call) = (Arc::clone(&self.tools), self.callback(wanted));

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cli_agent::tongue::{Message, Refusal};
+use crate::agent_protocol::{Message, Refusal};
 
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 pub(super) const INVALID_PARAMS: i64 = -32602;

@@ -4,9 +4,9 @@ use std::pin::pin;
 
 use serde_json::json;
 
-use crate::cli_agent::link::{Heard, Hearing, Link};
-use crate::cli_agent::tongue::{Began, Conversation, FirstWords, Offered, Takes, Tongue, Unmet};
-use crate::runtime::RuntimeError;
+use crate::agent_protocol::{Began, Conversation, FirstWords, Offered, Takes, Tongue, Unmet};
+use crate::connection::{Heard, Hearing, Link};
+use tribune_runtime::RuntimeError;
 
 /// Our name for the callback before each call.
 pub(super) const HOOK: &str = "tribune";

@@ -1,30 +1,30 @@
 //! Claude Code, in its own stream-json: `claude -p` with JSON on both streams, one message per line, many turns in one process. How it
-//! is started, kept and judged is [`crate::cli_agent`]'s.
+//! is started, kept and judged is the crate root's.
 //!
 //! Beside what it says, both sides send each other control requests ([`wire`]). With the first of them ([`handshake`]) we ask to be
 //! called back before each of its calls, whatever its own settings say of that; and it asks for leave once more for calls that its
-//! settings name. Both are one question ([`question`]). [`turn`] is a turn, with [`speech`] for words that come in pieces and again as
-//! a whole, and [`tools`] for what its tools are called elsewhere.
+//! settings name. Both are one question ([`permission`]). [`turn`] is a turn, with [`stream_dedup`] for words that come in pieces and again as
+//! a whole, and [`tool_kinds`] for what its tools are called elsewhere.
 
 mod handshake;
-mod question;
-mod speech;
-mod tools;
+mod permission;
+mod stream_dedup;
+mod tool_kinds;
 mod turn;
 mod wire;
 
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::cli_agent::link::Link;
-use crate::cli_agent::pool::Live;
-use crate::cli_agent::tongue::{Conversation, FirstWords, Message, Tongue, Turn, Unmet};
-use crate::content::ContentBlock;
+use crate::agent_protocol::{Conversation, FirstWords, Message, Tongue, Turn, Unmet};
+use crate::connection::Link;
+use crate::pool::Live;
 use crate::profile::Protocol;
-use crate::runtime::TurnInput;
+use tribune_runtime::TurnInput;
+use tribune_runtime::content::ContentBlock;
 
 /// The name of this backend.
-pub const BACKEND: &str = "claude_code";
+pub const BACKEND: &str = Protocol::ClaudeStreamJson.backend();
 
 /// The profile that agents of this backend have if they name none.
 pub const PROFILE: &str = "claude-code";
@@ -58,12 +58,12 @@ impl Tongue for ClaudeCode {
     }
 
     fn refuse_unheard(&self, id: &Value, method: &str) -> String {
-        question::refuse(id, method, "no turn is running: nothing is done")
+        permission::refuse(id, method, "no turn is running: nothing is done")
     }
 
     /// A call that was carried out. One that is only announced is asked about, and refused.
     fn is_work(&self, told: &Value) -> bool {
-        turn::results(told).any(|result| result.status() != tools::Status::Failed)
+        turn::results(told).any(|result| result.status() != tool_kinds::Status::Failed)
     }
 
     async fn shake_hands(&self, link: &Link, first: FirstWords<'_>) -> Result<Conversation, Unmet> {

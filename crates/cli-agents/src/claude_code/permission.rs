@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::handshake::HOOK;
-use super::{tools, wire};
-use crate::cli_agent::leaves::{Question, Ruling};
+use super::{tool_kinds, wire};
+use crate::permissions::{Question, Ruling};
 
 /// The callback before a call.
 const BEFORE: &str = "hook_callback";
@@ -34,7 +34,7 @@ impl Asked {
         };
         // The callback has it in both places.
         let call = of.get("tool_use_id").or_else(|| params.get("tool_use_id"))?.as_str()?;
-        let told = tools::told(call, of["tool_name"].as_str()?, &of[input]);
+        let told = tool_kinds::told(call, of["tool_name"].as_str()?, &of[input]);
         Some((Self { id: id.clone(), way, input: of[input].clone() }, told))
     }
 

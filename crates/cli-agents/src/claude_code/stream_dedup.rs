@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::event::EventKind;
+use tribune_runtime::EventKind;
 
 /// What was heard of the message that is being said.
 #[derive(Debug, Default)]

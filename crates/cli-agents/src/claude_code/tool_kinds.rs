@@ -50,11 +50,11 @@ fn kind(tool: &str, input: &Value) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli_agent::house_words;
+    use crate::normalize;
 
     fn wanted(tool: &str, input: Value) -> (String, Value) {
         let Value::Object(call) = told("t", tool, &input) else { panic!() };
-        let mut all = house_words::asked(&call, "/workspace");
+        let mut all = normalize::asked(&call, "/workspace");
         assert_eq!(all.len(), 1, "{all:?}");
         let one = all.remove(0);
         (one.tool, one.input)

@@ -7,20 +7,20 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::question::{self, Asked};
-use super::speech::Speech;
-use super::tools::{self, Status};
+use super::permission::{self, Asked};
+use super::stream_dedup::Speech;
+use super::tool_kinds::{self, Status};
 use super::wire;
-use crate::cli_agent::calls::{Telling, Untold};
-use crate::cli_agent::handed_on;
-use crate::cli_agent::leaves::{Leaves, UnderWay};
-use crate::cli_agent::link::{Ear, Fault, Heard, Hearing, Link};
-use crate::cli_agent::pool::Live;
-use crate::cli_agent::served::AtServers;
-use crate::cli_agent::tongue::{Step, Turn, shown};
-use crate::content::ContentBlock;
-use crate::event::{EventKind, StopReason};
-use crate::runtime::{RuntimeError, TurnInput};
+use crate::agent_protocol::{Step, Turn, shown};
+use crate::connection::{Ear, Fault, Heard, Hearing, Link};
+use crate::mcp_calls::AtServers;
+use crate::passthrough::handed_on;
+use crate::permissions::{Leaves, UnderWay};
+use crate::pool::Live;
+use crate::tool_calls::{Telling, Untold};
+use tribune_runtime::content::ContentBlock;
+use tribune_runtime::{EventKind, StopReason};
+use tribune_runtime::{RuntimeError, TurnInput};
 
 /// Bytes of its name for a conversation.
 const MAX_CONVERSATION: usize = 64;
@@ -131,7 +131,7 @@ impl ClaudeTurn {
 
     async fn asked(&mut self, id: &Value, method: &str, params: &Value, line: &str) {
         let Some((asked, told)) = Asked::read(id, method, params) else {
-            return self.link.send(question::refuse(id, method, "this is not offered here")).await;
+            return self.link.send(permission::refuse(id, method, "this is not offered here")).await;
         };
         if self.is_cancelled {
             let why = "the turn was cancelled";
@@ -140,12 +140,12 @@ impl ClaudeTurn {
             {
                 self.steps.push_back(Step::Failed(untold.into()));
             }
-            return self.link.send(question::refuse(id, method, why)).await;
+            return self.link.send(permission::refuse(id, method, why)).await;
         }
         match self.leaves.ask(asked, &told, line) {
             Ok(lines) => self.link.send_all(lines).await,
             Err(Untold::Nameless) => {
-                self.link.send(question::refuse(id, method, "the call has no id that could be one")).await;
+                self.link.send(permission::refuse(id, method, "the call has no id that could be one")).await;
             }
             Err(untold) => self.steps.push_back(Step::Failed(untold.into())),
         }
@@ -158,7 +158,7 @@ impl ClaudeTurn {
         for block in message["content"].as_array().into_iter().flatten() {
             if block["type"] == "tool_use" {
                 let (id, tool) = (block["id"].as_str().unwrap_or_default(), block["name"].as_str());
-                let mut call = tools::told(id, tool.unwrap_or_default(), &block["input"]);
+                let mut call = tool_kinds::told(id, tool.unwrap_or_default(), &block["input"]);
                 call["status"] = "in_progress".into();
                 self.steps.extend(self.leaves.told(&call, line, Telling::Begins, Vec::new()).await);
             } else if is_own(what) {
@@ -170,7 +170,7 @@ impl ClaudeTurn {
     /// It knows what came of calls.
     async fn results(&mut self, line: &str, what: &Value) {
         for result in results(what) {
-            let told = tools::ended(result.call, result.status(), &result.words());
+            let told = tool_kinds::ended(result.call, result.status(), &result.words());
             self.steps.extend(self.leaves.told(&told, line, Telling::GoesOn, Vec::new()).await);
         }
     }

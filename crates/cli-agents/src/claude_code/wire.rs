@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cli_agent::tongue::{Message, Refusal};
-use crate::content::ContentBlock;
+use crate::agent_protocol::{Message, Refusal};
+use tribune_runtime::content::ContentBlock;
 
 /// Bytes of the id of a request of the agent's.
 const MAX_ID: usize = 256;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Content, HomePath, Profile, Template};
-use crate::cli_agent::Served;
+use crate::mcp_bridge::Served;
 
 /// The words that a template may hold.
 pub(super) const NAMES: [&str; 11] = [

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::fill::{NAMES, words};
-use crate::nearest::nearest;
+use tribune_runtime::suggest_name::suggest_name;
 
 /// Bytes of a profile's id; it is the name of a folder.
 const MAX_ID_BYTES: usize = 64;
@@ -82,8 +82,8 @@ impl Protocol {
     /// The backend that speaks it.
     pub const fn backend(self) -> &'static str {
         match self {
-            Self::Acp => crate::acp::BACKEND,
-            Self::ClaudeStreamJson => crate::claude_code::BACKEND,
+            Self::Acp => "acp",
+            Self::ClaudeStreamJson => "claude_code",
         }
     }
 }
@@ -243,8 +243,8 @@ impl Checked for Template {
             return Err("holds a zero byte: take it out".to_owned());
         }
         if let Some(word) = words(&text).find(|word| !NAMES.contains(word)) {
-            let meant =
-                nearest(word, NAMES).map_or_else(String::new, |name| format!("did you mean `{{{name}}}`? "));
+            let meant = suggest_name(word, NAMES)
+                .map_or_else(String::new, |name| format!("did you mean `{{{name}}}`? "));
             let known = NAMES.map(|name| format!("{{{name}}}")).join(", ");
             return Err(format!("holds `{{{word}}}`, which nobody knows: {meant}the words are {known}"));
         }

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cli_agent::Served;
+use crate::mcp_bridge::Served;
 
 fn read(value: &Value) -> Result<Profile, String> {
     serde_json::from_value(value.clone()).map_err(|error| error.to_string())

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::cli_agent::{Berths, CliBackend, Spawner};
-use tribune_agents::{AgentRuntime, CloseReason, ContentBlock, Leave, Speaker, TurnInput};
+use tribune_cli_agents::{Berths, CliBackend, Spawner};
+use tribune_runtime::{AgentRuntime, CloseReason, ContentBlock, Leave, Speaker, TurnInput};
 
-use super::played::{Part, Stage, Troupe, profile};
+use super::fake_agent::{Part, Stage, Troupe, profile};
 use super::{Court, handle, heard_of, input, turn, turn_until};
 
 const IDLE: Duration = Duration::from_secs(600);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::played::Stage;
+use super::fake_agent::Stage;
 
 /// An agent's side of a turn.
 pub(super) struct Agent {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::cli_agent::{Berths, CliBackend, Hatch, Spawner};
-use tribune_agents::{EventKind, Leave, StopReason};
+use tribune_cli_agents::{Berths, CliBackend, Hatch, Spawner};
+use tribune_runtime::{EventKind, Leave, StopReason};
 
-use super::played::{Part, Stage, Troupe, profile};
+use super::fake_agent::{Part, Stage, Troupe, profile};
 use super::{Court, Heard, turn, turn_until};
 
 const IDLE: Duration = Duration::from_secs(600);
@@ -559,7 +559,7 @@ async fn l1_a_servers_tool_is_asked_about_once_and_made_by_the_house() {
     // The last is what was told as done, looked at when it was: it was no call of the server's.
     assert_eq!(court.asked(), [asked("t", tool), asked("u", tool), asked("u.2", "cli.mcp__probe__add")]);
     let made = court.made.lock().unwrap();
-    let made: Vec<&str> = made.iter().map(tribune_agents::Errand::id).collect();
+    let made: Vec<&str> = made.iter().map(tribune_runtime::Errand::id).collect();
     assert_eq!(made, ["t", "served-1"]);
     assert_eq!(
         court.told().into_iter().map(|(id, outcome)| (id, outcome.is_error)).collect::<Vec<_>>(),

@@ -10,8 +10,9 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::cli_agent::{Census, Hatch, Process, Served, Servers, Spawned, Spawner};
-use tribune_agents::{Handle, Profile, RuntimeError};
+use tribune_cli_agents::Profile;
+use tribune_cli_agents::{Census, Hatch, Process, Served, Servers, Spawned, Spawner};
+use tribune_runtime::{Handle, RuntimeError};
 
 /// What an agent does from its start to its end.
 pub(crate) type Part = Box<dyn FnOnce(Stage) -> BoxFuture<'static, ()> + Send>;

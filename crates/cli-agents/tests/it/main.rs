@@ -1,11 +1,12 @@
 //! Agents of others, played in memory: what runs them, what judges them, and what was said in a turn.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 mod acp;
-mod agent;
+mod acp_agent;
 mod claude_code;
-mod played;
-mod room;
-mod servers;
+mod fake_agent;
+mod mcp_servers;
+mod process_limit;
 mod terminals;
 
 use std::sync::{Arc, Mutex};
@@ -13,9 +14,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::cli_agent::CliBackend;
-use tribune_agents::native::NoHouse;
-use tribune_agents::{
+use tribune_cli_agents::CliBackend;
+use tribune_runtime::{
     AgentRuntime, ContentBlock, Errand, EventKind, Handle, Leave, OwnCall, RuntimeError, Speaker, Terminal,
     ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
 };
@@ -187,7 +187,6 @@ fn input(court: &Arc<Court>) -> TurnInput {
         system: String::new(),
         preceding: Vec::new(),
         tools: Arc::clone(court) as Arc<dyn Toolbox>,
-        house: Arc::new(NoHouse),
         cancel: CancellationToken::new(),
     }
 }

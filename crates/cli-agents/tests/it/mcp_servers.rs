@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::cli_agent::{Berths, CliBackend, Hatch, IDLE, Spawner};
-use tribune_agents::{Errand, Leave, StopReason, ToolOutcome};
+use tribune_cli_agents::{Berths, CliBackend, Hatch, IDLE, Spawner};
+use tribune_runtime::{Errand, Leave, StopReason, ToolOutcome};
 
-use super::agent::Agent;
-use super::played::{Part, Troupe, profile};
+use super::acp_agent::Agent;
+use super::fake_agent::{Part, Troupe, profile};
 use super::{Court, Heard, turn, turn_until};
 
 const TOOL: &str = "mcp__probe__add";
@@ -284,8 +284,8 @@ async fn l8_no_call_outlives_its_turn() {
         assert!(outcome.is_error && outcome.content.contains("the turn is over"), "{how}: {outcome:?}");
         assert_eq!(heard.error.is_some(), how == "dies", "{how}: {heard:?}");
         if how == "cancelled" {
-            let is_over = |event: &tribune_agents::EventKind| {
-                matches!(event, tribune_agents::EventKind::Done { stop_reason: StopReason::Cancelled })
+            let is_over = |event: &tribune_runtime::EventKind| {
+                matches!(event, tribune_runtime::EventKind::Done { stop_reason: StopReason::Cancelled })
             };
             assert!(heard.events.iter().any(is_over), "{heard:?}");
         }

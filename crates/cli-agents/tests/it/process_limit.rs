@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::cli_agent::{Berths, CliBackend, IDLE, Spawner};
-use tribune_agents::{AgentRuntime as _, CloseReason, EventKind, Leave, TurnInput};
+use tribune_cli_agents::{Berths, CliBackend, IDLE, Spawner};
+use tribune_runtime::{AgentRuntime as _, CloseReason, EventKind, Leave, TurnInput};
 
-use super::played::{Part, Stage, Troupe, profile};
+use super::fake_agent::{Part, Stage, Troupe, profile};
 use super::{Court, Heard, handle, heard_of, input, turn, turn_until};
 
 /// How an agent is ended from outside.

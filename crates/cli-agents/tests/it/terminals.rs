@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::cli_agent::{Berths, CliBackend, IDLE, Spawner};
-use tribune_agents::{Errand, EventKind, TERMINAL};
+use tribune_cli_agents::{Berths, CliBackend, IDLE, Spawner};
+use tribune_runtime::{Errand, EventKind, TERMINAL};
 
-use super::agent::Agent;
-use super::played::{Part, Troupe, profile};
+use super::acp_agent::Agent;
+use super::fake_agent::{Part, Troupe, profile};
 use super::{Court, Heard, turn_until};
 
 impl Agent {

@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::usage;
-use crate::provider::complaint::Complaint;
-use crate::provider::event::{Ended, ModelEvent, TokenUsage};
-use crate::provider::fault::Fault;
-use crate::provider::ids::CallIds;
-use crate::provider::limits::MAX_CALLS;
-use crate::provider::shown::word;
+use crate::decode_error::Fault;
+use crate::error_body::Complaint;
+use crate::event::{Ended, ModelEvent, TokenUsage};
+use crate::ids::CallIds;
+use crate::limits::MAX_CALLS;
+use crate::sanitize::word;
 
 /// Reads one message.
 #[derive(Debug)]
-pub(in crate::provider) struct Reader {
+pub(crate) struct Reader {
     ids: CallIds,
     usage: TokenUsage,
     /// Blocks that have begun and not ended, by the provider's index.
@@ -41,12 +41,12 @@ enum Block {
 }
 
 impl Reader {
-    pub(in crate::provider) fn new(ids: CallIds) -> Self {
+    pub(crate) fn new(ids: CallIds) -> Self {
         let usage = TokenUsage::default();
         Self { ids, usage, open: BTreeMap::new(), calls: 0, reason: None, has_ended: false }
     }
 
-    pub(in crate::provider) fn event(
+    pub(crate) fn event(
         &mut self,
         name: Option<&str>,
         data: &str,
@@ -80,7 +80,7 @@ impl Reader {
     }
 
     /// The body has ended: that is the end of the message too if its reason has come.
-    pub(in crate::provider) fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
+    pub(crate) fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
         match (self.has_ended, &self.reason) {
             (true, _) => Ok(()),
             (false, Some(_)) => {

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::provider::event::TokenUsage;
+use crate::event::TokenUsage;
 
 /// What is known with this; `None` if it is no usage. Numbers are cumulative, so none ever falls.
-pub(in crate::provider) fn read(usage: &Value, known: TokenUsage) -> Option<TokenUsage> {
+pub(crate) fn read(usage: &Value, known: TokenUsage) -> Option<TokenUsage> {
     let usage = usage.as_object()?;
     let read = |key: &str, known: u64| usage.get(key).and_then(Value::as_u64).unwrap_or(0).max(known);
     Some(TokenUsage {

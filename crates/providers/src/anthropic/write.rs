@@ -13,11 +13,11 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::provider::arguments;
-use crate::provider::said::{AssistantPart, ModelRequest, Said, Thinking, UserPart};
+use crate::arguments;
+use crate::message::{AssistantPart, ModelRequest, Said, Thinking, UserPart};
 
 /// Writes the body.
-pub(in crate::provider) fn body(request: &ModelRequest) -> serde_json::Result<Vec<u8>> {
+pub(crate) fn body(request: &ModelRequest) -> serde_json::Result<Vec<u8>> {
     let system: Vec<&str> =
         request.system.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
     serde_json::to_vec(&Body {

@@ -11,11 +11,11 @@
 
 use serde_json::Value;
 
-use crate::provider::arguments;
-use crate::provider::event::ModelEvent;
-use crate::provider::fault::Fault;
-use crate::provider::ids::CallIds;
-use crate::provider::limits::MAX_CALLS;
+use crate::arguments;
+use crate::decode_error::Fault;
+use crate::event::ModelEvent;
+use crate::ids::CallIds;
+use crate::limits::MAX_CALLS;
 
 /// The calls of one answer.
 #[derive(Debug)]
@@ -155,8 +155,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::provider::answer::Answer;
-    use crate::provider::said::AssistantPart;
+    use crate::answer::Answer;
+    use crate::message::AssistantPart;
 
     /// The calls that pieces add up to, each as id, name and arguments.
     fn calls(pieces: &[Value]) -> Vec<(String, String, String)> {

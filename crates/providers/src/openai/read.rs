@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use super::calls::Calls;
 use super::{reasoning, usage};
-use crate::provider::complaint::Complaint;
-use crate::provider::event::{Ended, ModelEvent, TokenUsage};
-use crate::provider::fault::Fault;
-use crate::provider::ids::CallIds;
-use crate::provider::shown::word;
+use crate::decode_error::Fault;
+use crate::error_body::Complaint;
+use crate::event::{Ended, ModelEvent, TokenUsage};
+use crate::ids::CallIds;
+use crate::sanitize::word;
 
 /// Reads one completion.
 #[derive(Debug)]
-pub(in crate::provider) struct Reader {
+pub(crate) struct Reader {
     calls: Calls,
     usage: Option<TokenUsage>,
     reason: Option<Ended>,
@@ -24,11 +24,11 @@ pub(in crate::provider) struct Reader {
 }
 
 impl Reader {
-    pub(in crate::provider) fn new(ids: CallIds) -> Self {
+    pub(crate) fn new(ids: CallIds) -> Self {
         Self { calls: Calls::new(ids), usage: None, reason: None, has_refused: false, has_ended: false }
     }
 
-    pub(in crate::provider) fn event(
+    pub(crate) fn event(
         &mut self,
         name: Option<&str>,
         data: &str,
@@ -55,7 +55,7 @@ impl Reader {
         Ok(())
     }
 
-    pub(in crate::provider) fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
+    pub(crate) fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
         match (self.has_ended, &self.reason) {
             (true, _) => Ok(()),
             (false, Some(_)) => self.end(out),

@@ -22,7 +22,7 @@ pub(super) fn words(detail: &Value) -> Option<&str> {
 }
 
 /// Puts a piece behind what it goes on with. False if it is the first of another thought.
-pub(in crate::provider) fn join(known: &mut Value, piece: &Value) -> bool {
+pub(crate) fn join(known: &mut Value, piece: &Value) -> bool {
     let same = |name: &str| known.get(name) == piece.get(name);
     // What is sealed comes whole.
     if !same("type") || !same("index") || piece.get("data").is_some() {

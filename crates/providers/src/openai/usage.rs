@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::provider::event::TokenUsage;
+use crate::event::TokenUsage;
 
 /// `None` if there is no usage, as in most chunks.
-pub(in crate::provider) fn read(usage: &Value) -> Option<TokenUsage> {
+pub(crate) fn read(usage: &Value) -> Option<TokenUsage> {
     let number = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64);
     let prompt = number("/prompt_tokens")?;
     // OpenAI's, Moonshot's and DeepSeek's places for it.

@@ -14,15 +14,15 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::provider::arguments;
-use crate::provider::endpoint::Dialect;
-use crate::provider::said::{AssistantPart, ModelRequest, Said, ToolResult, UserPart};
+use crate::arguments;
+use crate::endpoint::Dialect;
+use crate::message::{AssistantPart, ModelRequest, Said, ToolResult, UserPart};
 
 /// Stands before the content of a result that is an error.
 const ERROR_PREFIX: &str = "[tool error] ";
 
 /// Writes the body.
-pub(in crate::provider) fn body(request: &ModelRequest, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
+pub(crate) fn body(request: &ModelRequest, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
     let takes_completion = dialect == Dialect::OpenAi;
     let system: Vec<&str> =
         request.system.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();

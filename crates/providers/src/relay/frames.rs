@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::provider::limits::MAX_EVENT_BYTES;
+use crate::limits::MAX_EVENT_BYTES;
 
 /// A stream that is cut into events.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 //! A provider has no reason to send the key back, but a debugging server or a page of a gateway may. Every byte of it becomes
 //! `*`, so that lengths stay true. Bytes are held back only while they may be the beginning of the key.
 
-use crate::provider::key::ApiKey;
+use crate::key::ApiKey;
 
 /// Shorter keys are not looked for: they would blank out ordinary words.
 pub(super) const MIN_KEY_BYTES: usize = 8;

@@ -10,8 +10,8 @@ use std::ops::Range;
 use serde_json::Value;
 
 use super::frames::{Frames, Piece, data, with_data};
-use super::veil::MIN_KEY_BYTES;
-use crate::provider::key::ApiKey;
+use super::mask_key::MIN_KEY_BYTES;
+use crate::key::ApiKey;
 
 /// Characters of a key that a text may end with before its event is held back: fewer say nothing about it, and words end so.
 const TELLING: usize = 4;

@@ -2,14 +2,14 @@
 //!
 //! What may be asked, and by whom, is the caller's to know; so is which headers go up and which come back. Here the key is put
 //! in, the provider is waited for as long as [`Patience`](super::Patience) says, and the key is kept out of what comes back
-//! ([`veil`], [`deltas`]). Nothing is sent twice: whoever asked knows best whether to ask again.
+//! ([`mask_key`], [`mask_key_deltas`]). Nothing is sent twice: whoever asked knows best whether to ask again.
 
-pub mod deltas;
 mod frames;
-pub mod tally;
-pub mod unasked;
-pub mod veil;
-mod watch;
+pub mod mask_key;
+pub mod mask_key_deltas;
+pub mod strip_usage;
+pub mod token_counter;
+mod usage_observer;
 pub mod wire;
 
 use reqwest::header::HeaderMap;
@@ -20,10 +20,10 @@ use super::body::Body;
 use super::client::Client;
 use super::error::ProviderError;
 
-pub use deltas::Deltas;
-pub use tally::{Ending, Tallied, Tally};
-pub use unasked::UnaskedUsage;
-pub use veil::Veil;
+pub use mask_key::Veil;
+pub use mask_key_deltas::Deltas;
+pub use strip_usage::UnaskedUsage;
+pub use token_counter::{Ending, Tallied, Tally};
 pub use wire::Wire;
 
 /// A request as it is to go up, but for the key.

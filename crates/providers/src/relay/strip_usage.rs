@@ -40,7 +40,7 @@ mod tests {
     use tribune_testkit::upstream::{Reply, Say};
 
     use super::*;
-    use crate::provider::limits::MAX_EVENT_BYTES;
+    use crate::limits::MAX_EVENT_BYTES;
 
     fn passed(bytes: &[u8], piece: usize) -> String {
         let mut filter = UnaskedUsage::default();

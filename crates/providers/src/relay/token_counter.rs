@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use crate::provider::event::{ModelEvent, TokenUsage};
-use crate::provider::fault::Fault;
-use crate::provider::ids::CallIds;
-use crate::provider::parser::Parser;
+use crate::decode_error::Fault;
+use crate::event::{ModelEvent, TokenUsage};
+use crate::ids::CallIds;
+use crate::parser::Parser;
 
-use super::watch::Watch;
+use super::usage_observer::Watch;
 use super::wire::Wire;
 
 /// Bytes of an answer in one piece that are kept to be read; the tokens of a longer one are not known. A completion is far

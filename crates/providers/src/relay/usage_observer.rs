@@ -4,9 +4,9 @@
 use serde_json::Value;
 
 use super::frames::{Frames, Piece, data};
-use super::tally::Ending;
+use super::token_counter::Ending;
 use super::wire::Wire;
-use crate::provider::event::TokenUsage;
+use crate::event::TokenUsage;
 
 /// A stream that passes by.
 #[derive(Debug)]

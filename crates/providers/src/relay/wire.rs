@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::provider::endpoint::Dialect;
-use crate::provider::event::TokenUsage;
-use crate::provider::{anthropic, openai};
+use crate::endpoint::Dialect;
+use crate::event::TokenUsage;
+use crate::{anthropic, openai};
 
 /// An API. A provider's dialect is what our own loop speaks with it; it may have others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

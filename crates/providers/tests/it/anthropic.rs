@@ -1,7 +1,7 @@
 //! The Messages API.
 
 use insta::assert_snapshot;
-use tribune_agents::provider::{AssistantPart, Dialect, Ended, Said, Thinking, ToolResult, UserPart};
+use tribune_providers::{AssistantPart, Dialect, Ended, Said, Thinking, ToolResult, UserPart};
 use tribune_testkit::{FakeUpstream, Say};
 
 use crate::fixture::{KEY, answered, client, hello, request, usage};

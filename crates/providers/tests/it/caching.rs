@@ -1,7 +1,7 @@
 //! What was sent once is sent again byte for byte, so that providers can cache it.
 
 use serde_json::Value;
-use tribune_agents::provider::{AssistantPart, Dialect, Said, ToolResult};
+use tribune_providers::{AssistantPart, Dialect, Said, ToolResult};
 use tribune_testkit::{FakeUpstream, Reply, Say};
 
 use crate::fixture::{answered, client, request};

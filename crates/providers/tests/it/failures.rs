@@ -6,7 +6,7 @@ use insta::assert_snapshot;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpSocket};
-use tribune_agents::provider::{Answer, ApiKey, Client, Dialect, Endpoint, ProviderError};
+use tribune_providers::{Answer, ApiKey, Client, Dialect, Endpoint, ProviderError};
 use tribune_testkit::{FakeUpstream, Reply, Say};
 
 use crate::fixture::{KEY, ask, client, endpoint, hello, refused};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::ToolSpec;
-use tribune_agents::provider::{
+use tribune_providers::ToolSpec;
+use tribune_providers::{
     Answer, ApiKey, BaseUrl, Client, Dialect, Endpoint, ModelEvent, ModelRequest, Patience, ProviderError,
     Said, TokenUsage,
 };

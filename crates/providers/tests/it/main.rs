@@ -3,10 +3,8 @@
 
 mod anthropic;
 mod caching;
-mod cli_agent;
 mod failures;
 mod fixture;
-mod native;
 mod openai;
 mod parsing;
 mod patience;

@@ -1,7 +1,7 @@
 //! Chat Completions.
 
 use insta::assert_snapshot;
-use tribune_agents::provider::{AssistantPart, Dialect, Ended, Endpoint, Said, ToolResult, UserPart};
+use tribune_providers::{AssistantPart, Dialect, Ended, Endpoint, Said, ToolResult, UserPart};
 use tribune_testkit::{FakeUpstream, Reply, Say};
 
 use crate::fixture::{KEY, answered, client, endpoint, hello, request, usage};
@@ -118,7 +118,7 @@ async fn a_server_without_a_key() {
     upstream.reply(Reply::stream(recordings::named("ollama").bytes));
     let keyless =
         Endpoint { key: None, key_env: None, ..endpoint(Dialect::OpenAiCompatible, &upstream.base_url()) };
-    let client = tribune_agents::provider::Client::new(keyless).unwrap();
+    let client = tribune_providers::Client::new(keyless).unwrap();
     let answer = answered(&client, &hello()).await;
     // It says `stop`, and means the call.
     assert_eq!((answer.text().as_str(), answer.ended), ("Let me see.", Some(Ended::ToolUse)));

@@ -2,7 +2,7 @@
 
 use insta::assert_debug_snapshot;
 use proptest::prelude::*;
-use tribune_agents::provider::{CallIds, Dialect, Fault, ModelEvent, Parser};
+use tribune_providers::{CallIds, Dialect, Fault, ModelEvent, Parser};
 
 use crate::fixture::joined;
 use crate::recordings;
@@ -57,7 +57,7 @@ fn one_byte_at_a_time() {
 
 #[test]
 fn ids_are_not_used_twice_in_a_conversation() {
-    use tribune_agents::provider::{AssistantPart, Said};
+    use tribune_providers::{AssistantPart, Said};
     let call = |id: &str| AssistantPart::ToolUse {
         id: id.into(),
         name: "read".into(),

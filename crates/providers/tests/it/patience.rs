@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::provider::{Client, Dialect, ProviderError};
+use tribune_providers::{Client, Dialect, ProviderError};
 use tribune_testkit::{FakeUpstream, Reply, Say};
 
 use crate::fixture::{answered, client, endpoint, hello, refused};

@@ -1,6 +1,6 @@
 //! Streams as servers send them, for tests of the parsers.
 
-use tribune_agents::provider::Dialect;
+use tribune_providers::Dialect;
 use tribune_testkit::Say;
 
 /// A stream, and what is special about it.

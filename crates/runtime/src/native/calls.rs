@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use futures_util::future::join_all;
 use serde_json::{Map, Value};
 
-use crate::provider::{AssistantPart, ToolResult};
-use crate::runtime::{ToolCall, ToolOutcome, Toolbox};
+use crate::tool::{ToolCall, ToolOutcome};
+use crate::toolbox::Toolbox;
+use tribune_providers::{AssistantPart, ToolResult};
 
 /// How often the same call may fail in a row. A model that tries a fourth time is not getting anywhere.
 const MAX_REPEATS: usize = 3;

@@ -1,8 +1,8 @@
 //! What becomes of the beginning of a conversation that no longer fits: a digest of it, made from its own words by rule, so
 //! that the same conversation always has the same digest.
 
-use super::house::{Remembered, Summary};
-use crate::provider::{AssistantPart, Said, UserPart};
+use super::host_services::{Remembered, Summary};
+use tribune_providers::{AssistantPart, Said, UserPart};
 
 /// Characters of a message that are kept.
 const EXCERPT_CHARS: usize = 280;

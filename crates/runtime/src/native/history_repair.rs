@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::house::Remembered;
-use crate::provider::{AssistantPart, Said, ToolResult};
+use super::host_services::Remembered;
+use tribune_providers::{AssistantPart, Said, ToolResult};
 
 /// What a call is told whose turn ended before it did.
 const INTERRUPTED: &str = "the turn ended before this call did: whether it took effect is not known";

@@ -1,12 +1,14 @@
 //! What the host gives the loop in a turn: the prompt, the memory, the purse and the log.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::provider::{ModelRef, Said, TokenUsage};
-use crate::runtime::{RuntimeError, ToolCall};
+use crate::runtime::{Handle, RuntimeError};
+use crate::tool::ToolCall;
+use tribune_providers::{ModelRef, Said, TokenUsage};
 
 /// One message that is remembered, with the turn it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,9 +96,22 @@ pub trait House: Send + Sync {
     async fn asked(&self, asked: Asked);
 }
 
-/// A host that gives nothing and remembers nothing, for backends that need none.
+/// Hands the services of a turn to the loop that runs it.
+pub trait HostServicesSource: Send + Sync {
+    /// The services of the turn that begins in this session. Each turn takes them once; `None` if no turn of the session is
+    /// prepared.
+    fn take(&self, session: &Handle) -> Option<Arc<dyn House>>;
+}
+
+/// A host that gives nothing and remembers nothing, for tests and for models that are scripted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoHouse;
+
+impl HostServicesSource for NoHouse {
+    fn take(&self, _: &Handle) -> Option<Arc<dyn House>> {
+        Some(Arc::new(Self))
+    }
+}
 
 #[async_trait]
 impl House for NoHouse {

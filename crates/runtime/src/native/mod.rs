@@ -4,21 +4,21 @@
 //! results, until it makes none. Every call goes through the turn's toolbox, so the law sees it; a denial comes back as an
 //! error that the model can explain.
 //!
-//! Reading order: [`house`] is what the host gives, [`seat`] which model sits where, `turn` the loop, `round` one request,
+//! Reading order: [`host_services`] is what the host gives, [`model_binding`] which model sits where, `turn` the loop, `model_request` one request,
 //! `calls` what the model wants done.
 //!
 //! What it deliberately does not do: keep anything itself (the house remembers), choose another model or provider when one
 //! fails, or act on the world in any other way than through its toolbox.
 
 mod calls;
-mod digest;
-pub mod house;
-mod repair;
-mod room;
-mod round;
-pub mod seat;
+mod compaction;
+mod history_repair;
+pub mod host_services;
+pub mod model_binding;
+mod model_request;
+mod truncate_results;
 mod turn;
-mod words;
+mod user_message;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,12 +28,12 @@ use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use tokio_util::sync::CancellationToken;
 
-pub use house::{Asked, Came, House, NoHouse, Remembered, Summary};
-pub use seat::{Seat, Seats};
+pub use host_services::{Asked, Came, HostServicesSource, House, NoHouse, Remembered, Summary};
+pub use model_binding::{Seat, Seats};
 
-use crate::provider::Correction;
 use crate::runtime::{AgentRuntime, EventStream, Handle, Reach, RuntimeError, SessionInput, TurnInput};
 use crate::session::{CloseReason, SessionKey, SessionState, SessionStatus};
+use tribune_providers::Correction;
 
 /// The name of this backend.
 pub const BACKEND: &str = "native";
@@ -44,6 +44,7 @@ const MAX_REMEMBERED: usize = 10_000;
 /// The loop, for every session that has a model.
 pub struct NativeBackend {
     seats: Arc<dyn Seats>,
+    services: Arc<dyn HostServicesSource>,
     sessions: Arc<Mutex<HashMap<SessionKey, Sitting>>>,
 }
 
@@ -63,8 +64,9 @@ impl fmt::Debug for NativeBackend {
 }
 
 impl NativeBackend {
-    pub fn new(seats: Arc<dyn Seats>) -> Self {
-        Self { seats, sessions: Arc::default() }
+    /// `seats` finds the model of an agent, `services` what the host gives to each turn.
+    pub fn new(seats: Arc<dyn Seats>, services: Arc<dyn HostServicesSource>) -> Self {
+        Self { seats, services, sessions: Arc::default() }
     }
 
     fn sitting<T>(&self, key: &SessionKey, change: impl FnOnce(&mut Sitting) -> T) -> T {
@@ -96,8 +98,10 @@ impl AgentRuntime for NativeBackend {
             return stream::iter([Err(busy())]).boxed();
         };
         let leave = Leave { sessions: Arc::clone(&self.sessions), key: (*handle.key).clone() };
-        match self.seats.seat(handle.key.agent(), model.as_deref()) {
-            Ok(seat) => turn::run(seat, input, correction, leave),
+        let services = self.services.take(handle).ok_or_else(no_services);
+        let seat = self.seats.seat(handle.key.agent(), model.as_deref());
+        match seat.and_then(|seat| Ok((seat, services?))) {
+            Ok((seat, services)) => turn::run(seat, input, services, correction, leave),
             Err(error) => {
                 drop(leave);
                 stream::iter([Err(error)]).boxed()
@@ -162,6 +166,11 @@ impl Drop for Leave {
             sitting.running = None;
         }
     }
+}
+
+/// INVARIANT: whoever governs the backend prepares the services before the turn; a turn without them reaches no model.
+fn no_services() -> RuntimeError {
+    RuntimeError::new("internal", "the turn was not prepared, and no model was asked: try again")
 }
 
 fn busy() -> RuntimeError {

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::provider::{Client, ModelLimits, ModelRef, Thinking};
 use crate::runtime::RuntimeError;
 use crate::session::AgentId;
+use tribune_providers::{Client, ModelLimits, ModelRef, Thinking};
 
 /// A model that is ready to be asked.
 #[derive(Clone)]

@@ -6,10 +6,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::calls::Names;
-use super::house::{Asked, Came};
-use super::seat::Seat;
+use super::host_services::{Asked, Came};
+use super::model_binding::Seat;
 use crate::event::EventKind;
-use crate::provider::{Answer, Ended, ModelEvent, ModelRequest, ProviderError, TokenUsage};
+use tribune_providers::{Answer, Ended, ModelEvent, ModelRequest, ProviderError, TokenUsage};
 
 /// What came of a round.
 pub(super) struct Round {

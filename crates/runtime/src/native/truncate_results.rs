@@ -3,7 +3,7 @@
 //! A result that fills the window would end the turn before the model has seen it. It keeps its beginning and its end, and
 //! says in the middle how much is missing, so that the model can ask for a part.
 
-use crate::provider::ToolResult;
+use tribune_providers::ToolResult;
 
 /// Of the room that is left, one part in so many goes to the results of a round; the rest is for what follows.
 const SHARE: u64 = 2;

@@ -1,6 +1,7 @@
 //! The loop: ask, carry out, ask again.
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use async_stream::stream;
 use futures_util::StreamExt as _;
@@ -8,20 +9,20 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::calls::{Names, Repeats, carry_out, not_run, wanted};
-use super::digest::{LEAST_BYTES, MAX_BYTES, before, digest};
-use super::house::{Asked, Came, House, Remembered, Summary};
-use super::repair::repaired;
-use super::room::cut_to;
-use super::round::{Out, Round, Tally, round};
-use super::seat::Seat;
-use super::{Leave, words};
+use super::compaction::{LEAST_BYTES, MAX_BYTES, before, digest};
+use super::history_repair::repaired;
+use super::host_services::{Asked, Came, House, Remembered, Summary};
+use super::model_binding::Seat;
+use super::model_request::{Out, Round, Tally, round};
+use super::truncate_results::cut_to;
+use super::{Leave, user_message};
 use crate::event::{EventKind, RuntimeEvent, StopReason};
-use crate::provider::budget::{estimate, head, message, reserve, window};
-use crate::provider::{
+use crate::runtime::{EventStream, RuntimeError, TurnInput};
+use tribune_providers::budget::{estimate, head, message, reserve, window};
+use tribune_providers::{
     Answer, AssistantPart, Correction, Ended, ModelRequest, ProviderError, Said, TokenUsage, ToolResult,
     UserPart, fits,
 };
-use crate::runtime::{EventStream, RuntimeError, TurnInput};
 
 /// Requests in one turn. A model that needs more is asked to go on by its user.
 const MAX_ROUNDS: u32 = 64;
@@ -45,7 +46,13 @@ const CUT: &str = "not carried out: the answer ended before the call was complet
 type End = Result<StopReason, RuntimeError>;
 
 /// Runs a turn.
-pub(super) fn run(seat: Seat, input: TurnInput, correction: Correction, leave: Leave) -> EventStream {
+pub(super) fn run(
+    seat: Seat,
+    input: TurnInput,
+    services: Arc<dyn House>,
+    correction: Correction,
+    leave: Leave,
+) -> EventStream {
     let (out, mut events) = mpsc::channel(EVENTS);
     let mut seq = 0;
     let mut number = move |kind| {
@@ -62,6 +69,7 @@ pub(super) fn run(seat: Seat, input: TurnInput, correction: Correction, leave: L
                 rounds: 0,
                 seat,
                 input,
+                services,
                 correction,
                 out,
             };
@@ -91,6 +99,7 @@ pub(super) fn run(seat: Seat, input: TurnInput, correction: Correction, leave: L
 struct Turn {
     seat: Seat,
     input: TurnInput,
+    services: Arc<dyn House>,
     correction: Correction,
     /// Everything that is sent: what is remembered, and what is said in this turn.
     conversation: Vec<Remembered>,
@@ -103,14 +112,14 @@ struct Turn {
 
 impl Turn {
     async fn run(&mut self) -> End {
-        self.conversation = repaired(self.input.house.recall().await?);
-        let house = self.input.house.clone();
+        self.conversation = repaired(self.services.recall().await?);
+        let house = self.services.clone();
         let redact = |text: &str| house.redact(text).into_owned();
         let (letters, content) = (&self.input.preceding, &self.input.content);
         let sees = self.seat.limits.supports_images;
         // What the agent was told before it is not told again.
         let note = house.note().filter(|note| !self.was_told(&redact(note)));
-        let parts = words::user_parts(note, letters, content, sees, redact);
+        let parts = user_message::user_parts(note, letters, content, sees, redact);
         self.keep(Said::User(parts)).await?;
         loop {
             self.rounds += 1;
@@ -137,7 +146,7 @@ impl Turn {
     /// One request and what follows from it. `None` if there is to be another.
     async fn round(&mut self) -> Result<Option<StopReason>, RuntimeError> {
         let (request, asked) = self.fitting().await?;
-        let house = self.input.house.clone();
+        let house = self.services.clone();
         if let Some(end) = self.afford(&asked).await? {
             return Ok(Some(end));
         }
@@ -187,9 +196,9 @@ impl Turn {
 
     /// Sees that there is money for a request, asking for more if the house wants to be asked.
     async fn afford(&self, asked: &Asked) -> Result<Option<StopReason>, RuntimeError> {
-        let TurnInput { house, tools, cancel, .. } = &self.input;
+        let TurnInput { tools, cancel, .. } = &self.input;
         for _ in 0..MAX_RAISES {
-            let wanted = house.reserve(&self.seat.model, asked.estimated, asked.reserved).await?;
+            let wanted = self.services.reserve(&self.seat.model, asked.estimated, asked.reserved).await?;
             let Some(call) = wanted else { return Ok(None) };
             let outcome = tokio::select! {
                 biased;
@@ -234,7 +243,7 @@ impl Turn {
                     let Some(summary) = may_shorten.then(|| self.shortened(request, room)).flatten() else {
                         return Err(RuntimeError::new("over_budget", error.to_string()));
                     };
-                    self.input.house.compact(&summary).await?;
+                    self.services.compact(&summary).await?;
                     let rest = self.conversation.split_off(summary.messages);
                     let turn = summary.turns.last().cloned().unwrap_or_default();
                     self.conversation = vec![Remembered { turn, said: summary.said }];
@@ -276,7 +285,7 @@ impl Turn {
             if self.seat.limits.supports_tools { self.input.tools.tools().to_vec() } else { Vec::new() };
         ModelRequest {
             model: self.seat.model.model().to_owned(),
-            system: self.input.house.stack(),
+            system: self.services.stack(),
             messages: self.conversation.iter().map(|one| one.said.clone()).collect(),
             tools,
             max_output_tokens: reserve(self.seat.max_output_tokens, &self.seat.limits),
@@ -286,11 +295,11 @@ impl Turn {
 
     /// What the model said, without secrets. A thought that is signed stays as it is, or it would be refused.
     fn cleared(&self, part: AssistantPart) -> AssistantPart {
-        let redact = |text: &str| self.input.house.redact(text).into_owned();
+        let redact = |text: &str| self.services.redact(text).into_owned();
         match part {
             AssistantPart::Text(text) => AssistantPart::Text(redact(&text)),
             AssistantPart::ToolUse { id, name, arguments, signature } => {
-                let arguments = cleared_json(&*self.input.house, arguments);
+                let arguments = cleared_json(&*self.services, arguments);
                 AssistantPart::ToolUse { id, name, arguments, signature }
             }
             AssistantPart::Thinking { .. }
@@ -330,7 +339,7 @@ impl Turn {
         if is_empty {
             return Ok(());
         }
-        self.input.house.keep(std::slice::from_ref(&said)).await?;
+        self.services.keep(std::slice::from_ref(&said)).await?;
         self.conversation.push(Remembered { turn: NOW.to_owned(), said });
         Ok(())
     }

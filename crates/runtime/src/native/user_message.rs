@@ -1,7 +1,7 @@
 //! From what people and agents say to what a model is sent.
 
 use crate::content::{ContentBlock, Message, Resource};
-use crate::provider::UserPart;
+use tribune_providers::UserPart;
 
 /// What stands for something that the model cannot see.
 fn unseen(what: &str, mime_type: &str) -> UserPart {

@@ -1,6 +1,6 @@
 //! What the agent says when nobody gave it a script: that it is not a model, and what reached it.
 
-use super::bounds::{ECHO_CHARS, MAIL_CHARS, MAIL_SHOWN};
+use super::limits::{ECHO_CHARS, MAIL_CHARS, MAIL_SHOWN};
 use super::text::cut_chars;
 use crate::content::{ContentBlock, Role, text_of};
 use crate::runtime::TurnInput;

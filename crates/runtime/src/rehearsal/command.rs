@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::bounds::{
-    DEFAULT_FLOOD_BYTES, MAX_FLOOD_BYTES, MAX_FLOOD_DELTAS, MAX_REPEATS, MAX_WAIT, MAX_WORD_BYTES,
-};
 use super::error::{Place, Problem, ScriptError, quoted};
 use super::keyword::Keyword;
+use super::limits::{
+    DEFAULT_FLOOD_BYTES, MAX_FLOOD_BYTES, MAX_FLOOD_DELTAS, MAX_REPEATS, MAX_WAIT, MAX_WORD_BYTES,
+};
 use super::line::{Line, Word};
 use super::script::{Call, Expected, Step};
 use super::template::Template;

@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bounds::{ARGUMENT_PIECE_BYTES, WORDS_PER_DELTA};
+use super::limits::{ARGUMENT_PIECE_BYTES, WORDS_PER_DELTA};
 use super::script::{Call, Expected, Script, Step};
 use super::template::{Known, Template};
 use super::text::{pieces, word_groups};
 use crate::event::{StopReason, Usage};
-use crate::runtime::{RuntimeError, ToolCall, ToolOutcome};
+use crate::runtime::RuntimeError;
+use crate::tool::{ToolCall, ToolOutcome};
 
 /// A script being played. What is left of it after an `ask` waits as this too.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! What can be wrong with a script, said so that its writer can put it right.
 
-use super::bounds::{MAX_LINES, MAX_REPEAT_DEPTH, MAX_SCRIPT_BYTES, MAX_TOGETHER, MAX_WAIT, MAX_WORD_BYTES};
+use super::limits::{MAX_LINES, MAX_REPEAT_DEPTH, MAX_SCRIPT_BYTES, MAX_TOGETHER, MAX_WAIT, MAX_WORD_BYTES};
 use super::text::cut_chars;
 
 /// Why a script cannot be played, and where in it. Lines and columns count from 1, columns in characters.
@@ -71,7 +71,7 @@ pub enum Problem {
 impl Problem {
     /// A word that none of the fixed set is.
     pub(super) fn unknown(what: &'static str, word: &str, words: &'static [&'static str]) -> Self {
-        let nearest = crate::nearest::nearest(word, words.iter().copied());
+        let nearest = crate::suggest_name::suggest_name(word, words.iter().copied());
         Self::UnknownWord { what, word: quoted(word), nearest, words }
     }
 

@@ -11,10 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::{RehearsalBackend, Scenes};
 use crate::content::ContentBlock;
 use crate::event::{EventKind, RuntimeEvent, StopReason};
-use crate::runtime::{
-    AgentRuntime, EventStream, Handle, Leave, OwnCall, RuntimeError, ToolCall, ToolOutcome, ToolSpec,
-    Toolbox, TurnInput,
-};
+use crate::runtime::{AgentRuntime, EventStream, Handle, RuntimeError, TurnInput};
+use crate::tool::{ToolCall, ToolOutcome, ToolSpec};
+use crate::toolbox::{Leave, OwnCall, Toolbox};
 
 /// Answers `TOOL: INPUT`; refuses `exec`; takes as long as the input's `ms` says.
 #[derive(Default)]
@@ -79,7 +78,6 @@ impl Stage {
             system: String::new(),
             preceding: Vec::new(),
             tools: Arc::clone(&self.tools) as Arc<dyn Toolbox>,
-            house: Arc::new(crate::native::NoHouse),
             cancel: self.cancel.clone(),
         }
     }

@@ -36,26 +36,26 @@
 //! `$input`, `$answer` and `$result` in what is said, thought or asked stand for the text that began the script, the
 //! last answer, and the content of the last calls. `docs/guide/rehearsal.md` tells all of it with examples.
 //!
-//! Reading order: `script` is what a script is, `parse` reads one, `cursor` decides what comes next, `perform` does it.
+//! Reading order: `script` is what a script is, `parse` reads one, `cursor` decides what comes next, `player` does it.
 //! What it does not do: it never sends `tool_call` or `tool_result`, which whoever owns the toolbox does, and
 //! it keeps nothing on disk.
 
 mod answer;
-mod bounds;
-mod choose;
 mod command;
 mod cursor;
 mod error;
 mod keyword;
+mod limits;
 mod line;
 mod memory;
 mod parse;
-mod perform;
+mod player;
 mod scenes;
 mod script;
-mod tally;
+mod select;
 mod template;
 mod text;
+mod turn_counter;
 
 #[cfg(test)]
 mod fakes;
@@ -100,7 +100,7 @@ impl AgentRuntime for RehearsalBackend {
 
     fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream {
         match self.memory.begin(&handle.key, &input.cancel) {
-            Some(turn) => perform::perform(turn, self.scenes.clone(), input),
+            Some(turn) => player::perform(turn, self.scenes.clone(), input),
             None => stream::iter([Err(busy())]).boxed(),
         }
     }

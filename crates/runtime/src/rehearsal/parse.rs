@@ -1,8 +1,8 @@
 //! A text, read as a script: every line as a command, and the blocks they form.
 
-use super::bounds::{MAX_LINES, MAX_REPEAT_DEPTH, MAX_SCRIPT_BYTES, MAX_TOGETHER};
 use super::command::{Command, read};
 use super::error::{Place, Problem, ScriptError};
+use super::limits::{MAX_LINES, MAX_REPEAT_DEPTH, MAX_SCRIPT_BYTES, MAX_TOGETHER};
 use super::line::Line;
 use super::script::{Call, Script, Step};
 

@@ -7,12 +7,12 @@ use async_stream::stream;
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
-use super::bounds::{DEAF_FOR, MOVES_PER_BREATH};
-use super::choose::script_for;
 use super::cursor::{Beat, Cursor, Ending};
+use super::limits::{DEAF_FOR, MOVES_PER_BREATH};
 use super::memory::{Remains, Turn};
 use super::scenes::Scenes;
-use super::tally::Tally;
+use super::select::script_for;
+use super::turn_counter::Tally;
 use crate::content::text_of;
 use crate::event::{EventKind, StopReason, Usage};
 use crate::runtime::{EventStream, TurnInput};
@@ -110,5 +110,5 @@ async fn breathe() {
 }
 
 #[cfg(test)]
-#[path = "perform_tests.rs"]
+#[path = "player_tests.rs"]
 mod tests;

@@ -10,8 +10,9 @@ use tokio::time::{Instant, sleep};
 use crate::event::EventKind::{ReasoningDelta, TextDelta, ToolCallUpdate, UsageUpdate};
 use crate::event::{EventKind, StopReason};
 use crate::rehearsal::fakes::{Played, Stage};
-use crate::runtime::{AgentRuntime, RuntimeError, ToolCall};
+use crate::runtime::{AgentRuntime, RuntimeError};
 use crate::session::{CloseReason, SessionState};
+use crate::tool::ToolCall;
 
 fn text(text: &str) -> EventKind {
     TextDelta { text: text.into() }

@@ -7,8 +7,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::bounds::{MAX_DESCRIPTION_CHARS, MAX_SCENE_FILES, MAX_SCRIPT_BYTES, MAX_WORD_BYTES};
 use super::error::ScriptError;
+use super::limits::{MAX_DESCRIPTION_CHARS, MAX_SCENE_FILES, MAX_SCRIPT_BYTES, MAX_WORD_BYTES};
 use super::parse::parse;
 use super::script::Script;
 use super::text::cut_chars;

@@ -7,8 +7,8 @@ use super::error::{ScriptError, quoted};
 use super::parse::parse;
 use super::scenes::Scenes;
 use super::script::{Script, Step};
-use crate::nearest::nearest;
 use crate::runtime::TurnInput;
+use crate::suggest_name::suggest_name;
 
 /// Begins a line of a script that is given in a message.
 const INLINE: char = '!';
@@ -49,7 +49,7 @@ fn inline(text: &str) -> Option<Result<Script, ScriptError>> {
 }
 
 fn no_such(name: &str, scenes: &Scenes) -> String {
-    let meant = nearest(name, scenes.names())
+    let meant = suggest_name(name, scenes.names())
         .map_or_else(String::new, |nearest| format!(" Did you mean `/play {nearest}`?"));
     format!("There is no scene `{}`.{meant}\n\n{}", quoted(name), listing(scenes))
 }
@@ -67,5 +67,5 @@ fn listing(scenes: &Scenes) -> String {
 }
 
 #[cfg(test)]
-#[path = "choose_tests.rs"]
+#[path = "select_tests.rs"]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::bounds::MAX_TEXT_BYTES;
+use super::limits::MAX_TEXT_BYTES;
 use super::text::cut_bytes;
 
 /// A text as its writer wrote it, with the places to fill in found.

@@ -1,7 +1,7 @@
 //! What a turn did so far: the numbers of its events, its tokens, and when it is enough.
 
-use super::bounds::{MAX_MOVES, MAX_TURN_BYTES};
 use super::cursor::Ending;
+use super::limits::{MAX_MOVES, MAX_TURN_BYTES};
 use crate::content::text_of;
 use crate::event::{EventKind, RuntimeEvent, Usage};
 use crate::runtime::TurnInput;

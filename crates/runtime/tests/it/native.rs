@@ -9,11 +9,13 @@ use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::native::{Asked, House, NativeBackend, Remembered, Seat, Seats, Summary};
-use tribune_agents::provider::{
+use tribune_providers::{
     BaseUrl, Client, Dialect, Endpoint, ModelLimits, ModelRef, Patience, Said, ThinkingForm,
 };
-use tribune_agents::{
+use tribune_runtime::native::{
+    Asked, HostServicesSource, House, NativeBackend, Remembered, Seat, Seats, Summary,
+};
+use tribune_runtime::{
     AgentId, AgentRuntime, ContentBlock, EventKind, Handle, Leave, OwnCall, RuntimeError, SessionInput,
     SessionMode, Speaker, StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
 };
@@ -119,6 +121,15 @@ impl House for Home {
     }
 }
 
+/// Hands the same host to every turn.
+struct SameHome(Arc<Home>);
+
+impl HostServicesSource for SameHome {
+    fn take(&self, _: &Handle) -> Option<Arc<dyn House>> {
+        Some(self.0.clone())
+    }
+}
+
 /// Tools that answer what they were told to.
 #[derive(Default)]
 struct Tools {
@@ -187,9 +198,11 @@ impl Rig {
 
     async fn with(dialect: Dialect, tools: Tools, window: u32, home: Home) -> Self {
         let upstream = FakeUpstream::start().await;
-        let backend = NativeBackend::new(Arc::new(OneSeat(seat(&upstream, dialect, window))));
+        let home = Arc::new(home);
+        let seats = Arc::new(OneSeat(seat(&upstream, dialect, window)));
+        let backend = NativeBackend::new(seats, Arc::new(SameHome(Arc::clone(&home))));
         let handle = backend.ensure_session(session(None)).await.unwrap();
-        Self { upstream, backend, handle, home: Arc::new(home), tools: Arc::new(tools) }
+        Self { upstream, backend, handle, home, tools: Arc::new(tools) }
     }
 
     fn input(&self, text: &str) -> TurnInput {
@@ -200,7 +213,6 @@ impl Rig {
             system: String::new(),
             preceding: Vec::new(),
             tools: self.tools.clone(),
-            house: self.home.clone(),
             cancel: CancellationToken::new(),
         }
     }

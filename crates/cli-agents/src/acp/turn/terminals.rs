@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 use super::AcpTurn;
-use crate::acp::order::Order;
+use crate::acp::terminal_request::Order;
 use crate::acp::terminals::{MAX_TERMINALS, News};
 use crate::acp::wire;
-use crate::cli_agent::calls::Untold;
-use crate::cli_agent::commands::Before;
-use crate::cli_agent::house_words::Wanted;
-use crate::cli_agent::tongue::Step;
-use crate::runtime::{Errand, ToolCall};
+use crate::agent_protocol::Step;
+use crate::normalize::Wanted;
+use crate::terminal_calls::Before;
+use crate::tool_calls::Untold;
+use tribune_runtime::{Errand, ToolCall};
 
 impl AcpTurn {
     /// Something is wanted of a terminal. Returns the line that answers it, unless that has to wait.
