@@ -159,7 +159,6 @@ async fn bare_turns() -> Result<Vec<Duration>, Box<dyn Error>> {
             system: String::new(),
             preceding: Vec::new(),
             tools: Arc::new(NoTools),
-            house: Arc::new(tribune_agents::native::NoHouse),
             cancel: CancellationToken::new(),
         };
         let started = Instant::now();

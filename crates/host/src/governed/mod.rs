@@ -104,6 +104,8 @@ pub struct Governance {
     pub(crate) work: tokio_util::task::TaskTracker,
     /// Letters that a running turn is about to put on record, so that no two sessions take the same one.
     pub(crate) claimed: Mutex<HashSet<String>>,
+    /// Where the native backend finds the services of the turn that it runs.
+    pub(crate) prepared: Arc<house::PreparedServices>,
 }
 
 impl std::fmt::Debug for Governance {
