@@ -1,4 +1,4 @@
-//! What the agent says when nobody gave it a script: that it is not a model, and what reached it.
+//! The answer to a message that is not a script: that no model is connected, and what reached the agent.
 
 use super::limits::{ECHO_CHARS, MAIL_CHARS, MAIL_SHOWN};
 use super::text::cut_chars;
@@ -10,15 +10,15 @@ pub(super) fn answer(text: &str, input: &TurnInput) -> String {
     let mut paragraphs = vec![
         "This is the rehearsal agent: no model is connected, so nobody thought about your message."
             .to_owned(),
-        said(text),
+        echo(text),
     ];
-    paragraphs.extend(came_along(&input.content));
+    paragraphs.extend(attachments(&input.content));
     paragraphs.extend(mail(input));
     paragraphs.push("Send `/scenes` to see what I can play for you.".to_owned());
     paragraphs.join("\n\n")
 }
 
-fn said(text: &str) -> String {
+fn echo(text: &str) -> String {
     match text.trim() {
         "" => "You sent no text.".to_owned(),
         text => {
@@ -29,7 +29,7 @@ fn said(text: &str) -> String {
     }
 }
 
-fn came_along(content: &[ContentBlock]) -> Option<String> {
+fn attachments(content: &[ContentBlock]) -> Option<String> {
     let (mut images, mut recordings, mut resources) = (0, 0, 0);
     for block in content {
         match block {

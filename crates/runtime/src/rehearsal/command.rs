@@ -9,24 +9,24 @@ use super::keyword::Keyword;
 use super::limits::{
     DEFAULT_FLOOD_BYTES, MAX_FLOOD_BYTES, MAX_FLOOD_DELTAS, MAX_REPEATS, MAX_WAIT, MAX_WORD_BYTES,
 };
-use super::line::{Line, Word};
-use super::script::{Call, Expected, Step};
-use super::template::Template;
+use super::line::{LineWord, ScriptLine};
+use super::script::{ExpectedResult, ScriptCall, ScriptStep};
+use super::template::TextTemplate;
+use crate::error::RuntimeError;
 use crate::event::{StopReason, Usage};
-use crate::runtime::RuntimeError;
 
-/// What a line says, before blocks are put together.
+/// The content of a line, before blocks are assembled.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Command {
-    Step(Step),
-    Call(Call),
+pub(super) enum ScriptCommand {
+    Step(ScriptStep),
+    Call(ScriptCall),
     Together,
     Repeat { times: u32 },
     End,
 }
 
-/// The command of a line, and where it begins. Blank lines and comments have none.
-pub(super) fn read(mut line: Line<'_>) -> Result<Option<(Command, Place)>, ScriptError> {
+/// The command of a line, and its place. Blank lines and comments have none.
+pub(super) fn read(mut line: ScriptLine<'_>) -> Result<Option<(ScriptCommand, Place)>, ScriptError> {
     let Some(word) = line.word() else { return Ok(None) };
     if word.text.starts_with('#') {
         return Ok(None);
@@ -35,56 +35,56 @@ pub(super) fn read(mut line: Line<'_>) -> Result<Option<(Command, Place)>, Scrip
         return Err(line.wrong(word.at, Problem::unknown("a command", word.text, Keyword::WORDS)));
     };
     let place = line.place(word.at);
-    let mut arguments = Arguments { line, form: keyword.form() };
+    let mut arguments = CommandArguments { line, form: keyword.form() };
     let command = arguments.command(keyword)?;
     arguments.nothing_more()?;
     Ok(Some((command, place)))
 }
 
-/// What follows the name of a command.
-struct Arguments<'a> {
-    line: Line<'a>,
+/// The words after the name of a command.
+struct CommandArguments<'a> {
+    line: ScriptLine<'a>,
     form: &'static str,
 }
 
-impl<'a> Arguments<'a> {
-    fn command(&mut self, keyword: Keyword) -> Result<Command, ScriptError> {
+impl<'a> CommandArguments<'a> {
+    fn command(&mut self, keyword: Keyword) -> Result<ScriptCommand, ScriptError> {
         let step = match keyword {
-            Keyword::Call => return Ok(Command::Call(self.call()?)),
-            Keyword::Arguments => return Ok(Command::Call(self.streamed_call()?)),
-            Keyword::Together => return Ok(Command::Together),
+            Keyword::Call => return Ok(ScriptCommand::Call(self.call()?)),
+            Keyword::Arguments => return Ok(ScriptCommand::Call(self.streamed_call()?)),
+            Keyword::Together => return Ok(ScriptCommand::Together),
             Keyword::Repeat => {
-                return Ok(Command::Repeat { times: self.number("how often", 1, MAX_REPEATS)? });
+                return Ok(ScriptCommand::Repeat { times: self.number("how often", 1, MAX_REPEATS)? });
             }
-            Keyword::End => return Ok(Command::End),
-            Keyword::Say => Step::Say(self.template("a text")?),
-            Keyword::Think => Step::Think(self.template("a text")?),
-            Keyword::Slowly => Step::Slowly { pause: self.time()?, text: self.template("a text")? },
-            Keyword::Expect => Step::Expect { outcome: self.expected()?, line: self.line.number() },
-            Keyword::Wait => Step::Wait(self.time()?),
+            Keyword::End => return Ok(ScriptCommand::End),
+            Keyword::Say => ScriptStep::Say(self.template("a text")?),
+            Keyword::Think => ScriptStep::Think(self.template("a text")?),
+            Keyword::Slowly => ScriptStep::Slowly { pause: self.time()?, text: self.template("a text")? },
+            Keyword::Expect => ScriptStep::Expect { outcome: self.expected()?, line: self.line.number() },
+            Keyword::Wait => ScriptStep::Wait(self.time()?),
             Keyword::Flood => self.flood()?,
-            Keyword::Ask => Step::Ask(self.template("a question")?),
-            Keyword::Usage => Step::Usage(Usage {
+            Keyword::Ask => ScriptStep::Ask(self.template("a question")?),
+            Keyword::Usage => ScriptStep::Usage(Usage {
                 input_tokens: self.number("the tokens that went in", 0, u32::MAX)?,
                 output_tokens: self.number("the tokens that came out", 0, u32::MAX)?,
             }),
-            Keyword::Stop => Step::Stop(self.stop_reason()?),
-            Keyword::Fail => Step::Fail(RuntimeError::new(self.code()?, self.text("a message")?.text)),
-            Keyword::Hang => Step::Hang,
-            Keyword::Deaf => Step::Deaf,
-            Keyword::Panic => Step::Panic(self.text("a text")?.text.to_owned()),
+            Keyword::Stop => ScriptStep::Stop(self.stop_reason()?),
+            Keyword::Fail => ScriptStep::Fail(RuntimeError::new(self.code()?, self.text("a message")?.text)),
+            Keyword::Hang => ScriptStep::Hang,
+            Keyword::Deaf => ScriptStep::Deaf,
+            Keyword::Panic => ScriptStep::Panic(self.text("a text")?.text.to_owned()),
         };
-        Ok(Command::Step(step))
+        Ok(ScriptCommand::Step(step))
     }
 
-    fn streamed_call(&mut self) -> Result<Call, ScriptError> {
+    fn streamed_call(&mut self) -> Result<ScriptCall, ScriptError> {
         let mut json = self.line.clone();
         json.word();
         let written = json.rest().map_or("{}", |rest| rest.text);
-        Ok(Call { streamed: Some(written.into()), ..self.call()? })
+        Ok(ScriptCall { streamed: Some(written.into()), ..self.call()? })
     }
 
-    fn call(&mut self) -> Result<Call, ScriptError> {
+    fn call(&mut self) -> Result<ScriptCall, ScriptError> {
         let tool = self.word("the name of a tool")?;
         if tool.text.len() > MAX_WORD_BYTES {
             return Err(self.line.wrong(tool.at, Problem::LongTool));
@@ -96,30 +96,30 @@ impl<'a> Arguments<'a> {
                 self.line.wrong(at, Problem::Json(without_place(&error)))
             })?,
         };
-        Ok(Call { tool: tool.text.into(), input, streamed: None })
+        Ok(ScriptCall { tool: tool.text.into(), input, streamed: None })
     }
 
-    fn flood(&mut self) -> Result<Step, ScriptError> {
+    fn flood(&mut self) -> Result<ScriptStep, ScriptError> {
         let deltas = self.number("how many deltas", 1, MAX_FLOOD_DELTAS)?;
         let bytes = match self.line.word() {
             Some(word) => self.between(word, 1, MAX_FLOOD_BYTES)?,
             None => DEFAULT_FLOOD_BYTES,
         };
-        Ok(Step::Flood { deltas, bytes })
+        Ok(ScriptStep::Flood { deltas, bytes })
     }
 
-    fn expected(&mut self) -> Result<Expected, ScriptError> {
+    fn expected(&mut self) -> Result<ExpectedResult, ScriptError> {
         const WORDS: &[&str] = &["ok", "error"];
         let word = self.word("`ok` or `error`")?;
         match word.text {
-            "ok" => Ok(Expected::Ok),
-            "error" => Ok(Expected::Error),
+            "ok" => Ok(ExpectedResult::Ok),
+            "error" => Ok(ExpectedResult::Error),
             other => Err(self.line.wrong(word.at, Problem::unknown("an outcome", other, WORDS))),
         }
     }
 
     fn stop_reason(&mut self) -> Result<StopReason, ScriptError> {
-        // The other reasons are not for a model to give.
+        // The other reasons are not a model's to give.
         const WORDS: &[&str] = &["end_turn", "max_tokens", "refusal"];
         let word = self.word("a reason")?;
         StopReason::parse(word.text)
@@ -149,7 +149,7 @@ impl<'a> Arguments<'a> {
         self.between(word, least, most)
     }
 
-    fn between(&self, word: Word<'_>, least: u32, most: u32) -> Result<u32, ScriptError> {
+    fn between(&self, word: LineWord<'_>, least: u32, most: u32) -> Result<u32, ScriptError> {
         digits(word.text)
             .and_then(|number| u32::try_from(number).ok())
             .filter(|number| (least..=most).contains(number))
@@ -158,15 +158,15 @@ impl<'a> Arguments<'a> {
             })
     }
 
-    fn template(&mut self, what: &'static str) -> Result<Template, ScriptError> {
-        Ok(Template::parse(self.text(what)?.text))
+    fn template(&mut self, what: &'static str) -> Result<TextTemplate, ScriptError> {
+        Ok(TextTemplate::parse(self.text(what)?.text))
     }
 
-    fn text(&mut self, what: &'static str) -> Result<Word<'a>, ScriptError> {
+    fn text(&mut self, what: &'static str) -> Result<LineWord<'a>, ScriptError> {
         self.line.rest().ok_or_else(|| self.missing(what))
     }
 
-    fn word(&mut self, what: &'static str) -> Result<Word<'a>, ScriptError> {
+    fn word(&mut self, what: &'static str) -> Result<LineWord<'a>, ScriptError> {
         self.line.word().ok_or_else(|| self.missing(what))
     }
 
@@ -195,7 +195,7 @@ fn digits(word: &str) -> Option<u64> {
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
 }
 
-/// What the JSON reader says, without its own place: it counts from the beginning of the JSON.
+/// The message of the JSON reader without its position, which counts from the beginning of the JSON.
 fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what).to_owned()

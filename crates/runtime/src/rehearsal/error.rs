@@ -1,9 +1,9 @@
-//! What can be wrong with a script, said so that its writer can put it right.
+//! Errors of a script, worded so that its writer can correct it.
 
 use super::limits::{MAX_LINES, MAX_REPEAT_DEPTH, MAX_SCRIPT_BYTES, MAX_TOGETHER, MAX_WAIT, MAX_WORD_BYTES};
 use super::text::cut_chars;
 
-/// Why a script cannot be played, and where in it. Lines and columns count from 1, columns in characters.
+/// The error of a script, and its place. Lines and columns count from 1, columns in characters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {}, column {}: {problem}", .place.line, .place.column)]
 pub struct ScriptError {
@@ -11,14 +11,14 @@ pub struct ScriptError {
     pub problem: Problem,
 }
 
-/// Where in a script.
+/// A place in a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub line: usize,
     pub column: usize,
 }
 
-/// What is wrong there.
+/// The error there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     #[error("a script has at most {MAX_SCRIPT_BYTES} bytes. Shorten it, or use `repeat`.")]
@@ -69,7 +69,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// A word that none of the fixed set is.
+    /// A word that is not in the fixed set.
     pub(super) fn unknown(what: &'static str, word: &str, words: &'static [&'static str]) -> Self {
         let nearest = crate::suggest_name::suggest_name(word, words.iter().copied());
         Self::UnknownWord { what, word: quoted(word), nearest, words }
@@ -80,7 +80,7 @@ impl Problem {
     }
 }
 
-/// As much of a word as a message should repeat, without what would move a terminal's cursor.
+/// The start of a word, for a message, without characters that would move a terminal's cursor.
 pub(super) fn quoted(word: &str) -> String {
     const SHOWN: usize = 40;
     cut_chars(word, SHOWN).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()

@@ -1,4 +1,4 @@
-//! A toolbox that does nothing, and a session to play in.
+//! A toolbox without effects, and a session to play in.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,15 +10,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::{RehearsalBackend, Scenes};
 use crate::content::ContentBlock;
+use crate::error::RuntimeError;
 use crate::event::{EventKind, RuntimeEvent, StopReason};
-use crate::runtime::{AgentRuntime, EventStream, Handle, RuntimeError, TurnInput};
+use crate::runtime::{AgentRuntime, EventStream, Handle, TurnInput};
 use crate::tool::{ToolCall, ToolOutcome, ToolSpec};
 use crate::toolbox::{Leave, OwnCall, Toolbox};
 
 /// Answers `TOOL: INPUT`; refuses `exec`; takes as long as the input's `ms` says.
 #[derive(Default)]
 pub(super) struct FakeTools {
-    /// What was called, and how long after the toolbox was first asked it came back.
+    /// The calls, and how long after the first request each returned.
     pub(super) calls: Mutex<Vec<(ToolCall, Duration)>>,
     first: Mutex<Option<Instant>>,
 }
@@ -53,14 +54,14 @@ impl Toolbox for FakeTools {
 }
 
 /// A backend with one session.
-pub(super) struct Stage {
+pub(super) struct TestSession {
     pub(super) backend: RehearsalBackend,
     pub(super) handle: Handle,
     pub(super) tools: Arc<FakeTools>,
     pub(super) cancel: CancellationToken,
 }
 
-impl Stage {
+impl TestSession {
     pub(super) fn new() -> Self {
         Self {
             backend: RehearsalBackend::new(Scenes::builtin()),
@@ -87,13 +88,13 @@ impl Stage {
     }
 
     /// Plays the lines as a script in one turn.
-    pub(super) async fn script(&self, script: &str) -> Played {
+    pub(super) async fn script(&self, script: &str) -> PlayedTurn {
         let lines: Vec<String> = script.lines().map(|line| format!("!{line}")).collect();
         self.turn(&lines.join("\n")).await
     }
 
-    pub(super) async fn turn(&self, text: &str) -> Played {
-        Played::of(self.stream(text)).await
+    pub(super) async fn turn(&self, text: &str) -> PlayedTurn {
+        PlayedTurn::of(self.stream(text)).await
     }
 }
 
@@ -104,14 +105,14 @@ pub(super) fn handle(peer: &str) -> Handle {
 
 /// A turn that was played to its end.
 #[derive(Debug)]
-pub(super) struct Played {
+pub(super) struct PlayedTurn {
     pub(super) events: Vec<EventKind>,
     pub(super) failed: Option<RuntimeError>,
 }
 
-impl Played {
-    /// Collects the turn, and holds every turn to what is true of all: numbered without a gap, one last `done` or one
-    /// last `Err`, usage right before an end that was not a cancel.
+impl PlayedTurn {
+    /// Collects the turn, and checks what holds for every turn: events are numbered without a gap, the last is one
+    /// `done` or one `Err`, and usage comes right before an end that was not a cancel.
     pub(super) async fn of(stream: EventStream) -> Self {
         let items: Vec<Result<RuntimeEvent, RuntimeError>> = stream.collect().await;
         let mut played = Self { events: Vec::new(), failed: None };

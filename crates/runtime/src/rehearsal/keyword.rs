@@ -1,4 +1,4 @@
-//! The names of the commands, and how each is written.
+//! The names of the commands, and the form of each.
 
 macro_rules! keywords {
     ($($variant:ident $word:literal $form:literal),+ $(,)?) => {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// Bytes of one script: thousands of lines of dialogue, and still read in a moment.
+/// Bytes of one script: thousands of lines of dialogue, and still parsed in milliseconds.
 pub(super) const MAX_SCRIPT_BYTES: usize = 64 * 1024;
 
 /// Lines of one script: longer ones are better written with `repeat`.
@@ -33,17 +33,17 @@ pub(super) const MAX_WAIT: Duration = Duration::from_secs(60 * 60);
 /// How long `deaf` ignores a cancel: longer than a host waits before it ends a turn by force.
 pub(super) const DEAF_FOR: Duration = Duration::from_secs(60);
 
-/// Bytes of a text after `$result` and the like were filled in: a line may name a large result many times.
+/// Bytes of a text after `$result` and the like are filled in: a line may name a large result many times.
 pub(super) const MAX_TEXT_BYTES: usize = 64 * 1024;
 
 /// Events, waits and steps of one turn, together: nested repeats would go on for years without it.
-pub(super) const MAX_MOVES: u32 = 200_000;
+pub(super) const MAX_STEPS: u32 = 200_000;
 
-/// Bytes a turn may say: past this a flood only wears out the disk of whoever records it.
+/// Bytes of output of one turn: beyond this a flood only wears out the disk of the host that records it.
 pub(super) const MAX_TURN_BYTES: u64 = 256 * 1024 * 1024;
 
-/// After this many moves the turn lets others run: a flood would keep its thread otherwise.
-pub(super) const MOVES_PER_BREATH: u32 = 64;
+/// After this many steps the turn yields to other tasks: a flood would keep its thread otherwise.
+pub(super) const STEPS_PER_YIELD: u32 = 64;
 
 /// Bytes of one piece of a call's input that `arguments` streams: about what a model sends.
 pub(super) const ARGUMENT_PIECE_BYTES: usize = 12;

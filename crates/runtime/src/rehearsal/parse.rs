@@ -1,70 +1,70 @@
-//! A text, read as a script: every line as a command, and the blocks they form.
+//! Parses a text as a script: every line as a command, and the blocks that they form.
 
-use super::command::{Command, read};
+use super::command::{ScriptCommand, read};
 use super::error::{Place, Problem, ScriptError};
 use super::limits::{MAX_LINES, MAX_REPEAT_DEPTH, MAX_SCRIPT_BYTES, MAX_TOGETHER};
-use super::line::Line;
-use super::script::{Call, Script, Step};
+use super::line::ScriptLine;
+use super::script::{Script, ScriptCall, ScriptStep};
 
-/// Reads a script.
+/// Parses a script.
 pub(super) fn parse(source: &str) -> Result<Script, ScriptError> {
     if source.len() > MAX_SCRIPT_BYTES {
         return Err(Problem::TooManyBytes.at(Place { line: 1, column: 1 }));
     }
-    let mut parser = Parser::default();
+    let mut parser = ScriptParser::default();
     for (index, text) in source.lines().enumerate() {
         let number = index + 1;
         if number > MAX_LINES {
             return Err(Problem::TooManyLines.at(Place { line: number, column: 1 }));
         }
-        if let Some((command, place)) = read(Line::new(number, text))? {
+        if let Some((command, place)) = read(ScriptLine::new(number, text))? {
             parser.take(command, place)?;
         }
     }
     parser.finish()
 }
 
-/// What was read so far.
+/// The parts that are parsed so far.
 #[derive(Default)]
-struct Parser {
-    steps: Vec<Step>,
-    /// The blocks that did not end yet, the innermost last, and where each began.
-    open: Vec<(Block, Place)>,
+struct ScriptParser {
+    steps: Vec<ScriptStep>,
+    /// The blocks that are open, the innermost last, and where each began.
+    open: Vec<(OpenBlock, Place)>,
     called: bool,
 }
 
-enum Block {
+enum OpenBlock {
     /// `body` is the index of its first step.
     Repeat {
         body: usize,
     },
-    Together(Vec<Call>),
+    Together(Vec<ScriptCall>),
 }
 
-impl Parser {
-    fn take(&mut self, command: Command, place: Place) -> Result<(), ScriptError> {
+impl ScriptParser {
+    fn take(&mut self, command: ScriptCommand, place: Place) -> Result<(), ScriptError> {
         match (command, self.open.last_mut()) {
-            (Command::End, _) => return self.end(place),
-            (Command::Call(call), Some((Block::Together(calls), _))) => {
+            (ScriptCommand::End, _) => return self.end(place),
+            (ScriptCommand::Call(call), Some((OpenBlock::Together(calls), _))) => {
                 if calls.len() == MAX_TOGETHER {
                     return Err(Problem::TooManyTogether.at(place));
                 }
                 calls.push(call);
             }
-            (_, Some((Block::Together(_), _))) => return Err(Problem::NotInTogether.at(place)),
-            (Command::Call(call), _) => self.calls(vec![call]),
-            (Command::Together, _) => self.open.push((Block::Together(Vec::new()), place)),
-            (Command::Repeat { times }, _) => {
+            (_, Some((OpenBlock::Together(_), _))) => return Err(Problem::NotInTogether.at(place)),
+            (ScriptCommand::Call(call), _) => self.calls(vec![call]),
+            (ScriptCommand::Together, _) => self.open.push((OpenBlock::Together(Vec::new()), place)),
+            (ScriptCommand::Repeat { times }, _) => {
                 if self.open.len() == MAX_REPEAT_DEPTH {
                     return Err(Problem::TooDeep.at(place));
                 }
-                self.steps.push(Step::Repeat { times });
-                self.open.push((Block::Repeat { body: self.steps.len() }, place));
+                self.steps.push(ScriptStep::Repeat { times });
+                self.open.push((OpenBlock::Repeat { body: self.steps.len() }, place));
             }
-            (Command::Step(Step::Expect { .. }), _) if !self.called => {
+            (ScriptCommand::Step(ScriptStep::Expect { .. }), _) if !self.called => {
                 return Err(Problem::NothingCalled.at(place));
             }
-            (Command::Step(step), _) => self.steps.push(step),
+            (ScriptCommand::Step(step), _) => self.steps.push(step),
         }
         Ok(())
     }
@@ -72,16 +72,16 @@ impl Parser {
     fn end(&mut self, place: Place) -> Result<(), ScriptError> {
         let (block, began) = self.open.pop().ok_or_else(|| Problem::StrayEnd.at(place))?;
         match block {
-            Block::Repeat { body } if body < self.steps.len() => self.steps.push(Step::Again),
-            Block::Together(calls) if !calls.is_empty() => self.calls(calls),
-            Block::Repeat { .. } | Block::Together(_) => return Err(Problem::EmptyBlock.at(began)),
+            OpenBlock::Repeat { body } if body < self.steps.len() => self.steps.push(ScriptStep::Again),
+            OpenBlock::Together(calls) if !calls.is_empty() => self.calls(calls),
+            OpenBlock::Repeat { .. } | OpenBlock::Together(_) => return Err(Problem::EmptyBlock.at(began)),
         }
         Ok(())
     }
 
-    fn calls(&mut self, calls: Vec<Call>) {
+    fn calls(&mut self, calls: Vec<ScriptCall>) {
         self.called = true;
-        self.steps.push(Step::Calls(calls));
+        self.steps.push(ScriptStep::Calls(calls));
     }
 
     fn finish(mut self) -> Result<Script, ScriptError> {

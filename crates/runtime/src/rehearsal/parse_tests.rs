@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
+use crate::error::RuntimeError;
 use crate::event::{StopReason, Usage};
 use crate::rehearsal::keyword::Keyword;
-use crate::rehearsal::script::Expected;
-use crate::rehearsal::template::Template;
-use crate::runtime::RuntimeError;
+use crate::rehearsal::script::ExpectedResult;
+use crate::rehearsal::template::TextTemplate;
 
 const EVERY_COMMAND: &str = r#"# every command
 say Hello,  world
@@ -40,36 +40,36 @@ deaf
 panic Oh no
 "#;
 
-fn call(tool: &str, input: serde_json::Value, streamed: Option<&str>) -> Call {
-    Call { tool: tool.into(), input, streamed: streamed.map(Into::into) }
+fn call(tool: &str, input: serde_json::Value, streamed: Option<&str>) -> ScriptCall {
+    ScriptCall { tool: tool.into(), input, streamed: streamed.map(Into::into) }
 }
 
 #[test]
 fn every_command_is_read() {
-    let text = Template::parse;
+    let text = TextTemplate::parse;
     let expected = vec![
-        Step::Say(text("Hello,  world")),
-        Step::Think(text("Let me see")),
-        Step::Slowly { pause: Duration::from_millis(20), text: text("one two") },
-        Step::Calls(vec![call("read", json!({"path": "x"}), None)]),
-        Step::Expect { outcome: Expected::Ok, line: 7 },
-        Step::Calls(vec![call("exec", json!({"a": 1}), Some(r#"{"a": 1}"#))]),
-        Step::Expect { outcome: Expected::Error, line: 9 },
-        Step::Calls(vec![call("read", json!({}), None), call("list", json!([]), Some("[]"))]),
-        Step::Repeat { times: 3 },
-        Step::Wait(Duration::from_secs(2)),
-        Step::Repeat { times: 2 },
-        Step::Flood { deltas: 5, bytes: 8 },
-        Step::Again,
-        Step::Again,
-        Step::Flood { deltas: 5, bytes: 7 },
-        Step::Ask(text("Who?")),
-        Step::Usage(Usage { input_tokens: 3, output_tokens: 4 }),
-        Step::Stop(StopReason::MaxTokens),
-        Step::Fail(RuntimeError::new("over_2", "It is over.")),
-        Step::Hang,
-        Step::Deaf,
-        Step::Panic("Oh no".into()),
+        ScriptStep::Say(text("Hello,  world")),
+        ScriptStep::Think(text("Let me see")),
+        ScriptStep::Slowly { pause: Duration::from_millis(20), text: text("one two") },
+        ScriptStep::Calls(vec![call("read", json!({"path": "x"}), None)]),
+        ScriptStep::Expect { outcome: ExpectedResult::Ok, line: 7 },
+        ScriptStep::Calls(vec![call("exec", json!({"a": 1}), Some(r#"{"a": 1}"#))]),
+        ScriptStep::Expect { outcome: ExpectedResult::Error, line: 9 },
+        ScriptStep::Calls(vec![call("read", json!({}), None), call("list", json!([]), Some("[]"))]),
+        ScriptStep::Repeat { times: 3 },
+        ScriptStep::Wait(Duration::from_secs(2)),
+        ScriptStep::Repeat { times: 2 },
+        ScriptStep::Flood { deltas: 5, bytes: 8 },
+        ScriptStep::Again,
+        ScriptStep::Again,
+        ScriptStep::Flood { deltas: 5, bytes: 7 },
+        ScriptStep::Ask(text("Who?")),
+        ScriptStep::Usage(Usage { input_tokens: 3, output_tokens: 4 }),
+        ScriptStep::Stop(StopReason::MaxTokens),
+        ScriptStep::Fail(RuntimeError::new("over_2", "It is over.")),
+        ScriptStep::Hang,
+        ScriptStep::Deaf,
+        ScriptStep::Panic("Oh no".into()),
     ];
     assert_eq!(parse(EVERY_COMMAND).unwrap().steps, expected);
     for word in Keyword::WORDS {

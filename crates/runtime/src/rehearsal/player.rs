@@ -7,81 +7,81 @@ use async_stream::stream;
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
-use super::cursor::{Beat, Cursor, Ending};
-use super::limits::{DEAF_FOR, MOVES_PER_BREATH};
-use super::memory::{Remains, Turn};
+use super::cursor::{Cursor, PlayerAction, TurnEnding};
+use super::limits::{DEAF_FOR, STEPS_PER_YIELD};
 use super::scenes::Scenes;
 use super::select::script_for;
-use super::turn_counter::Tally;
+use super::sessions::{RunningTurn, TurnRemainder};
+use super::turn_counter::TurnCounter;
 use crate::content::text_of;
 use crate::event::{EventKind, StopReason, Usage};
 use crate::runtime::{EventStream, TurnInput};
 
 /// The events of one turn.
-pub(super) fn perform(turn: Turn, scenes: Scenes, input: TurnInput) -> EventStream {
+pub(super) fn play(turn: RunningTurn, scenes: Scenes, input: TurnInput) -> EventStream {
     Box::pin(stream! {
-        let mut tally = Tally::new(&input);
-        let mut cursor = take_up(&turn, &scenes, &input);
+        let mut counter = TurnCounter::new(&input);
+        let mut cursor = script_of(&turn, &scenes, &input);
         let cancel = turn.cancel.clone();
         let ending = loop {
             if cancel.is_cancelled() {
-                break Ending::Done(StopReason::Cancelled);
+                break TurnEnding::Done(StopReason::Cancelled);
             }
-            if let Err(enough) = tally.step() {
+            if let Err(enough) = counter.step() {
                 break enough;
             }
-            if tally.moves().is_multiple_of(MOVES_PER_BREATH) {
-                breathe().await;
+            if counter.steps().is_multiple_of(STEPS_PER_YIELD) {
+                yield_now().await;
             }
             match cursor.next() {
-                Beat::Text(text) => yield Ok(tally.event(EventKind::TextDelta { text })),
-                Beat::Thought(text) => yield Ok(tally.event(EventKind::ReasoningDelta { text })),
-                Beat::Input { id, piece } => {
-                    yield Ok(tally.event(EventKind::ToolCallUpdate { id, input_delta: piece }));
+                PlayerAction::Text(text) => yield Ok(counter.event(EventKind::TextDelta { text })),
+                PlayerAction::Thought(text) => yield Ok(counter.event(EventKind::ReasoningDelta { text })),
+                PlayerAction::Input { id, piece } => {
+                    yield Ok(counter.event(EventKind::ToolCallUpdate { id, input_delta: piece }));
                 }
-                Beat::Usage(usage) => yield Ok(tally.event(usage_update(usage))),
-                Beat::Calls(calls) => {
+                PlayerAction::Usage(usage) => yield Ok(counter.event(usage_update(usage))),
+                PlayerAction::Calls(calls) => {
                     let calls = join_all(calls.into_iter().map(|call| input.tools.call(call)));
                     if let Some(outcomes) = cancel.run_until_cancelled(calls).await {
                         cursor.outcomes(outcomes);
                     }
                 }
-                Beat::Pause(time) => {
+                PlayerAction::Pause(time) => {
                     cancel.run_until_cancelled(sleep(time)).await;
                 }
-                Beat::Hang => cancel.cancelled().await,
-                Beat::Deaf => sleep(DEAF_FOR).await,
-                Beat::Panic(text) => panic!("{text}"),
-                Beat::Silent => {}
-                Beat::End(ending) => break ending,
+                PlayerAction::Hang => cancel.cancelled().await,
+                PlayerAction::Deaf => sleep(DEAF_FOR).await,
+                PlayerAction::Panic(text) => panic!("{text}"),
+                PlayerAction::Silent => {}
+                PlayerAction::End(ending) => break ending,
             }
         };
 
         let (reason, remains) = match ending {
-            Ending::Done(StopReason::Cancelled) => (StopReason::Cancelled, Remains::Cancelled),
-            Ending::Done(reason) => (reason, Remains::Nothing),
-            Ending::Asked => (StopReason::EndTurn, Remains::Script(cursor)),
-            Ending::Error { code, message } => {
-                yield Ok(tally.event(EventKind::Error { code: code.to_owned(), message }));
-                (StopReason::Error, Remains::Nothing)
+            TurnEnding::Done(StopReason::Cancelled) => (StopReason::Cancelled, TurnRemainder::Cancelled),
+            TurnEnding::Done(reason) => (reason, TurnRemainder::Nothing),
+            TurnEnding::Asked => (StopReason::EndTurn, TurnRemainder::Script(cursor)),
+            TurnEnding::Error { code, message } => {
+                yield Ok(counter.event(EventKind::Error { code: code.to_owned(), message }));
+                (StopReason::Error, TurnRemainder::Nothing)
             }
-            Ending::Fail(error) => {
-                turn.end(Remains::Nothing);
+            TurnEnding::Fail(error) => {
+                turn.end(TurnRemainder::Nothing);
                 yield Err(error);
                 return;
             }
         };
-        if reason != StopReason::Cancelled && let Some(usage) = tally.estimate() {
-            yield Ok(tally.event(usage_update(usage)));
+        if reason != StopReason::Cancelled && let Some(usage) = counter.estimate() {
+            yield Ok(counter.event(usage_update(usage)));
         }
-        // Before the last event: whoever sees it may begin the next turn at once.
+        // Before the last event: its reader may begin the next turn at once.
         turn.end(remains);
-        yield Ok(tally.event(EventKind::Done { stop_reason: reason }));
+        yield Ok(counter.event(EventKind::Done { stop_reason: reason }));
     })
 }
 
 /// The script that waits for this text, or the one that the text asks for.
-fn take_up(turn: &Turn, scenes: &Scenes, input: &TurnInput) -> Box<Cursor> {
+fn script_of(turn: &RunningTurn, scenes: &Scenes, input: &TurnInput) -> Box<Cursor> {
     let text = text_of(&input.content);
     match turn.waiting() {
         Some(mut cursor) => {
@@ -97,7 +97,7 @@ const fn usage_update(usage: Usage) -> EventKind {
 }
 
 /// Lets other tasks of the thread run.
-async fn breathe() {
+async fn yield_now() {
     let mut breathed = false;
     poll_fn(|context| {
         if std::mem::replace(&mut breathed, true) {

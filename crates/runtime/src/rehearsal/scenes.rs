@@ -1,4 +1,4 @@
-//! Scripts that have a name: those that come with the program, and those of a folder.
+//! Scenes: scripts that have a name, built in or from a folder.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::parse::parse;
 use super::script::Script;
 use super::text::cut_chars;
 
-/// How the file of a scene ends.
+/// The extension of a scene file.
 const ENDING: &str = "scene";
 
 macro_rules! builtin {
@@ -22,7 +22,7 @@ macro_rules! builtin {
     };
 }
 
-/// Names and sources of the scenes that come with the program.
+/// Names and sources of the built-in scenes.
 const BUILTIN: &[(&str, &str)] =
     builtin!["ask", "denied-shell", "fail", "flood", "hello", "mail", "parallel", "read", "slow", "think"];
 
@@ -35,7 +35,7 @@ struct Scene {
     script: Arc<Script>,
 }
 
-/// Why the scenes of a folder cannot be used.
+/// The reason for which the scenes of a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SceneError {
     #[error("cannot read {}: {source}. Make it readable, or move it away.", .path.display())]
@@ -56,13 +56,13 @@ pub enum SceneError {
 }
 
 impl Scenes {
-    /// The scenes that come with the program.
+    /// The built-in scenes.
     pub fn builtin() -> Self {
         Self(Arc::new(builtin_scenes()))
     }
 
-    /// The same and those of a folder, which need not exist. A file that cannot be played refuses the whole folder, so
-    /// that a mistake is seen when the program starts and not when the scene is played.
+    /// The built-in scenes and those of a folder, which need not exist. A file that cannot be played refuses the whole
+    /// folder, so that a mistake is seen when the program starts and not when the scene is played.
     pub fn builtin_and(folder: &Path) -> Result<Self, SceneError> {
         let mut scenes = builtin_scenes();
         for path in scene_files(folder)? {
@@ -107,13 +107,13 @@ impl Scene {
 }
 
 fn builtin_scenes() -> BTreeMap<Box<str>, Scene> {
-    // A test reads every one of them, so none is left out here.
+    // A test parses every one of them, so none is left out here.
     let good =
         |(name, source): &(&str, &str)| Some(((*name).into(), Scene::new(source, parse(source).ok()?)));
     BUILTIN.iter().filter_map(good).collect()
 }
 
-/// The scene files of a folder, in order. Hidden ones are those of editors.
+/// The scene files of a folder, in order. Hidden files are an editor's.
 fn scene_files(folder: &Path) -> Result<Vec<PathBuf>, SceneError> {
     let unreadable = |source| SceneError::Unreadable { path: folder.to_owned(), source };
     let entries = match fs::read_dir(folder) {

@@ -1,10 +1,10 @@
-//! The builtin scenes, and those of a folder.
+//! The built-in scenes, and those of a folder.
 
 use super::*;
 use crate::event::StopReason;
-use crate::rehearsal::fakes::Stage;
+use crate::rehearsal::fakes::TestSession;
 
-/// A folder that is gone after the test.
+/// A folder that is removed after the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -44,10 +44,10 @@ fn every_builtin_scene_is_good_and_described() {
 #[tokio::test(start_paused = true)]
 async fn every_builtin_scene_plays() {
     for (name, _) in BUILTIN {
-        let stage = Stage::new();
+        let stage = TestSession::new();
         let played = stage.turn(&format!("/play {name}")).await;
         match *name {
-            "fail" => assert_eq!(played.failed.unwrap().code, "overloaded"),
+            "fail" => assert_eq!(played.failed.unwrap().code(), "overloaded"),
             _ => assert_eq!(played.stop(), StopReason::EndTurn, "{name}"),
         }
     }

@@ -1,32 +1,32 @@
-//! A script that was read and found good.
+//! A parsed script.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::template::Template;
+use super::template::TextTemplate;
+use crate::error::RuntimeError;
 use crate::event::{StopReason, Usage};
-use crate::runtime::RuntimeError;
 
 /// Steps, one after the other.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Script {
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<ScriptStep>,
 }
 
-/// One thing to do.
+/// One step.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Step {
-    Say(Template),
-    Think(Template),
+pub(super) enum ScriptStep {
+    Say(TextTemplate),
+    Think(TextTemplate),
     Slowly {
         pause: Duration,
-        text: Template,
+        text: TextTemplate,
     },
-    /// Made at the same time. Never empty.
-    Calls(Vec<Call>),
+    /// Made concurrently. Never empty.
+    Calls(Vec<ScriptCall>),
     Expect {
-        outcome: Expected,
+        outcome: ExpectedResult,
         line: usize,
     },
     Wait(Duration),
@@ -34,21 +34,21 @@ pub(super) enum Step {
         deltas: u32,
         bytes: u32,
     },
-    /// Everything up to its `Again` is done so often, once at least.
+    /// Repeats everything up to its `Again`, at least once.
     Repeat {
         times: u32,
     },
     Again,
-    Ask(Template),
+    Ask(TextTemplate),
     Usage(Usage),
     Stop(StopReason),
     Fail(RuntimeError),
     Hang,
     Deaf,
     Panic(String),
-    /// A text in groups of words, nothing filled in. No command is read as this: it is how the backend itself speaks.
+    /// A text in groups of words, with nothing filled in. No command parses to this: the backend's own answers use it.
     Recite(String),
-    /// An `error` event that ends the turn. No command is read as this either.
+    /// An `error` event that ends the turn. No command parses to this either.
     Abort {
         code: &'static str,
         message: String,
@@ -57,22 +57,22 @@ pub(super) enum Step {
 
 /// A call to make.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Call {
+pub(super) struct ScriptCall {
     pub(super) tool: Box<str>,
     pub(super) input: Value,
-    /// The input as it is written, if it is to be streamed before the call.
+    /// The input as written, if it is streamed before the call.
     pub(super) streamed: Option<Box<str>>,
 }
 
-/// What a call should have come to.
+/// The expected result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Expected {
+pub(super) enum ExpectedResult {
     Ok,
     Error,
 }
 
 impl Script {
-    pub(super) fn of(step: Step) -> Self {
+    pub(super) fn of(step: ScriptStep) -> Self {
         Self { steps: vec![step] }
     }
 }

@@ -1,4 +1,4 @@
-//! Which script a turn plays. The text of the user decides, and nothing else.
+//! Selects the script that a turn plays. Only the text of the user decides.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use super::answer::answer;
 use super::error::{ScriptError, quoted};
 use super::parse::parse;
 use super::scenes::Scenes;
-use super::script::{Script, Step};
+use super::script::{Script, ScriptStep};
 use crate::runtime::TurnInput;
 use crate::suggest_name::suggest_name;
 
-/// Begins a line of a script that is given in a message.
+/// Begins a line of a script in a message.
 const INLINE: char = '!';
 
 /// The script for this text.
@@ -23,8 +23,10 @@ pub(super) fn script_for(text: &str, scenes: &Scenes, input: &TurnInput) -> Arc<
         _ => match inline(text) {
             Some(Ok(script)) => Arc::new(script),
             Some(Err(error)) => {
-                let step =
-                    Step::Abort { code: "bad_script", message: format!("The script is wrong in {error}") };
+                let step = ScriptStep::Abort {
+                    code: "bad_script",
+                    message: format!("The script is wrong in {error}"),
+                };
                 Arc::new(Script::of(step))
             }
             None => recite(answer(text, input)),
@@ -33,7 +35,7 @@ pub(super) fn script_for(text: &str, scenes: &Scenes, input: &TurnInput) -> Arc<
 }
 
 fn recite(text: String) -> Arc<Script> {
-    Arc::new(Script::of(Step::Recite(text)))
+    Arc::new(Script::of(ScriptStep::Recite(text)))
 }
 
 /// Every line that is not blank begins with `!`, and there is one.

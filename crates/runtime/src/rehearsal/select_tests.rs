@@ -1,13 +1,13 @@
-//! What each kind of message is answered with.
+//! The answer to each kind of message.
 
 use crate::content::{ContentBlock, Message, Resource, Role};
 use crate::event::StopReason;
-use crate::rehearsal::fakes::{Played, Stage};
+use crate::rehearsal::fakes::{PlayedTurn, TestSession};
 use crate::runtime::AgentRuntime;
 
 #[tokio::test]
 async fn an_ordinary_message_is_answered_honestly() {
-    let played = Stage::new().turn("What is\nthe time?").await;
+    let played = TestSession::new().turn("What is\nthe time?").await;
     assert_eq!(
         played.text(),
         "This is the rehearsal agent: no model is connected, so nobody thought about your message.\n\n\
@@ -19,8 +19,8 @@ async fn an_ordinary_message_is_answered_honestly() {
 }
 
 #[tokio::test]
-async fn what_came_along_is_counted() {
-    let stage = Stage::new();
+async fn attachments_are_counted() {
+    let stage = TestSession::new();
     let mut input = stage.input("$input");
     let (data, mime_type) = (String::new(), String::new());
     let image = ContentBlock::Image { data: data.clone(), mime_type: mime_type.clone() };
@@ -34,7 +34,7 @@ async fn what_came_along_is_counted() {
     let message = |role, text: &str| Message { role, content: vec![ContentBlock::text(text)] };
     input.preceding = vec![message(Role::User, "earlier")];
     input.preceding.extend((0..12).map(|_| message(Role::Mailbox, &format!("one\n{}", "x".repeat(1_000)))));
-    let text = Played::of(stage.backend.run_turn(&stage.handle, input)).await.text();
+    let text = PlayedTurn::of(stage.backend.run_turn(&stage.handle, input)).await.text();
     let mail = format!("- one {}…\n", "x".repeat(196));
     assert!(text.contains("> $input\n\nWith it came 2 images, 1 audio recording, 1 resource.\n\n"), "{text}");
     let expected =
@@ -44,14 +44,14 @@ async fn what_came_along_is_counted() {
 
 #[tokio::test]
 async fn the_echo_is_bounded_and_nothing_is_no_echo() {
-    let text = Stage::new().turn(&"ä".repeat(100_000)).await.text();
+    let text = TestSession::new().turn(&"ä".repeat(100_000)).await.text();
     assert!(text.contains(&format!("> {}…\n", "ä".repeat(500))));
-    assert!(Stage::new().turn(" \n").await.text().contains("You sent no text."));
+    assert!(TestSession::new().turn(" \n").await.text().contains("You sent no text."));
 }
 
 #[tokio::test]
 async fn scenes_are_listed_and_the_nearest_named() {
-    let stage = Stage::new();
+    let stage = TestSession::new();
     let list = stage.turn(" /scenes\n").await.text();
     assert!(list.contains("\n- `hello`: Says hello, and what this is\n"), "{list}");
     let played = stage.turn("/play denied-shel").await;
@@ -68,7 +68,7 @@ async fn scenes_are_listed_and_the_nearest_named() {
 
 #[tokio::test]
 async fn a_bad_script_is_an_error_that_says_where() {
-    let played = Stage::new().turn("!say a\n\n  !slwoly 2s b").await;
+    let played = TestSession::new().turn("!say a\n\n  !slwoly 2s b").await;
     assert_eq!(
         played.error(),
         (
@@ -80,7 +80,7 @@ async fn a_bad_script_is_an_error_that_says_where() {
 }
 
 #[tokio::test]
-async fn one_line_without_the_mark_makes_it_an_ordinary_message() {
-    assert!(Stage::new().turn("!say a\nsay b").await.text().contains("no model is connected"));
-    assert_eq!(Stage::new().turn("! say !a\n\n!# note").await.text(), "!a");
+async fn one_line_without_the_mark_makes_an_ordinary_message() {
+    assert!(TestSession::new().turn("!say a\nsay b").await.text().contains("no model is connected"));
+    assert_eq!(TestSession::new().turn("! say !a\n\n!# note").await.text(), "!a");
 }

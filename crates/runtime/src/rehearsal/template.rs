@@ -5,32 +5,32 @@ use std::sync::Arc;
 use super::limits::MAX_TEXT_BYTES;
 use super::text::cut_bytes;
 
-/// A text as its writer wrote it, with the places to fill in found.
+/// A text as written, with the places to fill in found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Template(Vec<Part>);
+pub(super) struct TextTemplate(Vec<TextPart>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum TextPart {
     Text(Box<str>),
-    Value(Name),
+    Value(TextName),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Name {
+enum TextName {
     Input,
     Answer,
     Result,
 }
 
-/// What the names stand for by now.
+/// The values of the names so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct TemplateValues {
     input: Option<Arc<str>>,
     answer: Option<Arc<str>>,
     result: Option<Arc<str>>,
 }
 
-impl Template {
+impl TextTemplate {
     pub(super) fn parse(text: &str) -> Self {
         let mut parts = Vec::new();
         let (mut plain, mut rest) = (String::new(), text);
@@ -39,9 +39,9 @@ impl Template {
             let behind = &rest[at + 1..];
             let end = behind.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(behind.len());
             let (word, after) = behind.split_at(end);
-            if let Some(name) = Name::parse(word) {
+            if let Some(name) = TextName::parse(word) {
                 parts.extend(text_part(&mut plain));
-                parts.push(Part::Value(name));
+                parts.push(TextPart::Value(name));
             } else {
                 plain.push('$');
                 plain.push_str(word);
@@ -53,14 +53,14 @@ impl Template {
         Self(parts)
     }
 
-    /// The text with every name filled in that stands for something; the others stay as they are written. A value is
-    /// never searched for names itself.
-    pub(super) fn fill(&self, known: &Known) -> String {
+    /// The text with every name filled in that has a value; the others stay as written. A value is never searched for
+    /// names.
+    pub(super) fn fill(&self, known: &TemplateValues) -> String {
         let mut text = String::new();
         for part in &self.0 {
             match part {
-                Part::Text(plain) => text.push_str(plain),
-                Part::Value(name) => text.push_str(known.value(*name).unwrap_or(name.written())),
+                TextPart::Text(plain) => text.push_str(plain),
+                TextPart::Value(name) => text.push_str(known.value(*name).unwrap_or(name.written())),
             }
             if text.len() > MAX_TEXT_BYTES {
                 break;
@@ -70,11 +70,11 @@ impl Template {
     }
 }
 
-fn text_part(plain: &mut String) -> Option<Part> {
-    (!plain.is_empty()).then(|| Part::Text(std::mem::take(plain).into()))
+fn text_part(plain: &mut String) -> Option<TextPart> {
+    (!plain.is_empty()).then(|| TextPart::Text(std::mem::take(plain).into()))
 }
 
-impl Name {
+impl TextName {
     fn parse(word: &str) -> Option<Self> {
         [Self::Input, Self::Answer, Self::Result].into_iter().find(|name| &name.written()[1..] == word)
     }
@@ -88,7 +88,7 @@ impl Name {
     }
 }
 
-impl Known {
+impl TemplateValues {
     pub(super) fn input(&mut self, text: String) {
         self.input = Some(cut_bytes(text, MAX_TEXT_BYTES).into());
     }
@@ -101,11 +101,11 @@ impl Known {
         self.result = Some(cut_bytes(text, MAX_TEXT_BYTES).into());
     }
 
-    fn value(&self, name: Name) -> Option<&str> {
+    fn value(&self, name: TextName) -> Option<&str> {
         match name {
-            Name::Input => self.input.as_deref(),
-            Name::Answer => self.answer.as_deref(),
-            Name::Result => self.result.as_deref(),
+            TextName::Input => self.input.as_deref(),
+            TextName::Answer => self.answer.as_deref(),
+            TextName::Result => self.result.as_deref(),
         }
     }
 }
@@ -115,11 +115,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fills_in_what_is_known_and_leaves_the_rest() {
-        let mut known = Known::default();
+    fn known_names_are_filled_in_and_others_stay() {
+        let mut known = TemplateValues::default();
         known.input("$result".into());
         known.result("42".into());
-        let fill = |text: &str| Template::parse(text).fill(&known);
+        let fill = |text: &str| TextTemplate::parse(text).fill(&known);
         assert_eq!(fill("$input, $result. ($result)"), "$result, 42. (42)");
         assert_eq!(fill("$answer costs $5 or $resulting $$ $"), "$answer costs $5 or $resulting $$ $");
         assert_eq!(fill("$$result"), "$42");
@@ -128,9 +128,9 @@ mod tests {
 
     #[test]
     fn a_filled_text_is_bounded() {
-        let mut known = Known::default();
+        let mut known = TemplateValues::default();
         known.result("x".repeat(10_000_000));
-        let text = Template::parse(&"$result ".repeat(8_000)).fill(&known);
+        let text = TextTemplate::parse(&"$result ".repeat(8_000)).fill(&known);
         assert!(text.len() <= MAX_TEXT_BYTES && text.ends_with('…'));
     }
 }

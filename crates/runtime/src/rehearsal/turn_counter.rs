@@ -1,7 +1,7 @@
-//! What a turn did so far: the numbers of its events, its tokens, and when it is enough.
+//! Counts a turn's events, tokens and steps, and enforces its limits.
 
-use super::cursor::Ending;
-use super::limits::{MAX_MOVES, MAX_TURN_BYTES};
+use super::cursor::TurnEnding;
+use super::limits::{MAX_STEPS, MAX_TURN_BYTES};
 use crate::content::text_of;
 use crate::event::{EventKind, RuntimeEvent, Usage};
 use crate::runtime::TurnInput;
@@ -11,38 +11,38 @@ const BYTES_PER_TOKEN: u64 = 4;
 
 /// Counts for one turn.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct TurnCounter {
     seq: u64,
-    moves: u32,
+    steps: u32,
     bytes_in: u64,
     bytes_out: u64,
-    /// The script named the tokens itself.
-    named: bool,
+    /// The script set the tokens itself.
+    is_set_by_script: bool,
 }
 
-impl Tally {
+impl TurnCounter {
     pub(super) fn new(input: &TurnInput) -> Self {
         let preceding: usize = input.preceding.iter().map(|message| text_of(&message.content).len()).sum();
         let bytes = input.system.len() + preceding + text_of(&input.content).len();
-        Self { seq: 0, moves: 0, bytes_in: bytes as u64, bytes_out: 0, named: false }
+        Self { seq: 0, steps: 0, bytes_in: bytes as u64, bytes_out: 0, is_set_by_script: false }
     }
 
-    /// One event, one wait or one step more. `Err` when it would be one too many.
-    pub(super) fn step(&mut self) -> Result<(), Ending> {
-        self.moves += 1;
-        let message = if self.moves > MAX_MOVES {
-            format!("The script did {MAX_MOVES} things in one turn and was stopped.")
+    /// Counts one event, wait or step. `Err` if that is one too many.
+    pub(super) fn step(&mut self) -> Result<(), TurnEnding> {
+        self.steps += 1;
+        let message = if self.steps > MAX_STEPS {
+            format!("The script did {MAX_STEPS} things in one turn and was stopped.")
         } else if self.bytes_out > MAX_TURN_BYTES {
             format!("The script said {MAX_TURN_BYTES} bytes in one turn and was stopped.")
         } else {
             return Ok(());
         };
         let message = format!("{message} Use smaller numbers in `repeat` and `flood`.");
-        Err(Ending::Error { code: "too_long", message })
+        Err(TurnEnding::Error { code: "too_long", message })
     }
 
-    pub(super) const fn moves(&self) -> u32 {
-        self.moves
+    pub(super) const fn steps(&self) -> u32 {
+        self.steps
     }
 
     /// The event with its number.
@@ -52,7 +52,7 @@ impl Tally {
                 self.bytes_out += text.len() as u64;
             }
             EventKind::ToolCallUpdate { input_delta, .. } => self.bytes_out += input_delta.len() as u64,
-            EventKind::UsageUpdate { .. } => self.named = true,
+            EventKind::UsageUpdate { .. } => self.is_set_by_script = true,
             EventKind::ToolCall { .. }
             | EventKind::ToolResult { .. }
             | EventKind::Done { .. }
@@ -74,7 +74,7 @@ impl Tally {
     /// The tokens of the turn, unless the script named them.
     pub(super) fn estimate(&self) -> Option<Usage> {
         let tokens = |bytes: u64| u32::try_from(bytes / BYTES_PER_TOKEN).unwrap_or(u32::MAX);
-        (!self.named)
+        (!self.is_set_by_script)
             .then(|| Usage { input_tokens: tokens(self.bytes_in), output_tokens: tokens(self.bytes_out) })
     }
 }

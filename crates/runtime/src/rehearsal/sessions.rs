@@ -1,5 +1,5 @@
-//! What the backend knows of its sessions: the turn that runs, the script that waits for an answer, and whether the
-//! last turn was cancelled. A session of which none is true takes no memory at all.
+//! The state of the backend's sessions: the running turn, the script that waits for an answer, and whether the last
+//! turn was cancelled. A session without any of these takes no memory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,48 +11,52 @@ use tokio_util::sync::CancellationToken;
 use super::cursor::Cursor;
 use crate::session::{SessionKey, SessionState};
 
-/// The memory of one backend. Gone when the process ends.
+/// The state of one backend's sessions. It ends with the process.
 #[derive(Default)]
-pub(super) struct Memory(Mutex<Sessions>);
+pub(super) struct RehearsalSessions(Mutex<KnownSessions>);
 
 #[derive(Default)]
-struct Sessions {
-    known: HashMap<Arc<SessionKey>, Session>,
+struct KnownSessions {
+    known: HashMap<Arc<SessionKey>, SessionEntry>,
     turns_begun: u64,
 }
 
 #[derive(Default)]
-struct Session {
-    running: Option<Running>,
+struct SessionEntry {
+    running: Option<TurnHandle>,
     waiting: Option<Box<Cursor>>,
     cancelled: bool,
 }
 
-struct Running {
-    /// Tells a turn from a later one of the same session.
+struct TurnHandle {
+    /// Distinguishes a turn from a later one of the same session.
     number: u64,
     cancel: CancellationToken,
 }
 
-/// A running turn. Dropped, it no longer runs.
-pub(super) struct Turn {
-    memory: Arc<Memory>,
+/// A running turn, until it is dropped.
+pub(super) struct RunningTurn {
+    all: Arc<RehearsalSessions>,
     key: Arc<SessionKey>,
     number: u64,
     pub(super) cancel: CancellationToken,
 }
 
-/// What remains of a turn.
-pub(super) enum Remains {
+/// What a turn leaves to the session.
+pub(super) enum TurnRemainder {
     Nothing,
     Cancelled,
     /// The script goes on with the next turn.
     Script(Box<Cursor>),
 }
 
-impl Memory {
-    /// Begins a turn that ends with this token or with [`Memory::cancel`]. `None` while another runs.
-    pub(super) fn begin(self: &Arc<Self>, key: &Arc<SessionKey>, cancel: &CancellationToken) -> Option<Turn> {
+impl RehearsalSessions {
+    /// Begins a turn that this token or [`RehearsalSessions::cancel`] ends. `None` while another runs.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        key: &Arc<SessionKey>,
+        cancel: &CancellationToken,
+    ) -> Option<RunningTurn> {
         let mut sessions = self.lock();
         sessions.turns_begun += 1;
         let number = sessions.turns_begun;
@@ -61,8 +65,8 @@ impl Memory {
             return None;
         }
         let cancel = cancel.child_token();
-        session.running = Some(Running { number, cancel: cancel.clone() });
-        Some(Turn { memory: Arc::clone(self), key: Arc::clone(key), number, cancel })
+        session.running = Some(TurnHandle { number, cancel: cancel.clone() });
+        Some(RunningTurn { all: Arc::clone(self), key: Arc::clone(key), number, cancel })
     }
 
     /// Cancels the running turn, if there is one.
@@ -96,31 +100,31 @@ impl Memory {
         self.lock().known.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Sessions> {
+    fn lock(&self) -> MutexGuard<'_, KnownSessions> {
         // Nothing under the lock panics halfway through a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Session {
+impl SessionEntry {
     fn token(&self) -> Option<CancellationToken> {
         self.running.as_ref().map(|running| running.cancel.clone())
     }
 }
 
-impl Turn {
-    /// The script that waits for what the user said now.
+impl RunningTurn {
+    /// The script that waits for the user's text.
     pub(super) fn waiting(&self) -> Option<Box<Cursor>> {
-        self.memory.lock().known.get_mut(&self.key).and_then(|session| session.waiting.take())
+        self.all.lock().known.get_mut(&self.key).and_then(|session| session.waiting.take())
     }
 
-    pub(super) fn end(self, remains: Remains) {
+    pub(super) fn end(self, remains: TurnRemainder) {
         self.settle(Some(remains));
     }
 
     /// `None` when the turn was dropped before it ended.
-    fn settle(&self, remains: Option<Remains>) {
-        let mut sessions = self.memory.lock();
+    fn settle(&self, remains: Option<TurnRemainder>) {
+        let mut sessions = self.all.lock();
         let Entry::Occupied(mut entry) = sessions.known.entry(Arc::clone(&self.key)) else { return };
         let session = entry.get_mut();
         // The session may have been closed and opened again, and run another turn by now.
@@ -128,8 +132,8 @@ impl Turn {
             return;
         }
         session.running = None;
-        session.cancelled = matches!(remains, Some(Remains::Cancelled));
-        if let Some(Remains::Script(cursor)) = remains {
+        session.cancelled = matches!(remains, Some(TurnRemainder::Cancelled));
+        if let Some(TurnRemainder::Script(cursor)) = remains {
             session.waiting = Some(cursor);
         }
         if session.waiting.is_none() && !session.cancelled {
@@ -138,15 +142,17 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for RunningTurn {
     fn drop(&mut self) {
         self.settle(None);
     }
 }
 
-impl fmt::Debug for Memory {
+impl fmt::Debug for RehearsalSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What people said never reaches a log.
-        f.debug_struct("Memory").field("sessions", &self.lock().known.len()).finish_non_exhaustive()
+        // Conversations never reach a log.
+        f.debug_struct("RehearsalSessions")
+            .field("sessions", &self.lock().known.len())
+            .finish_non_exhaustive()
     }
 }
