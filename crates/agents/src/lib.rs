@@ -3,11 +3,11 @@
 pub use tribune_cli_agents::{CliBackend, Profile, acp, claude_code, profile};
 pub use tribune_providers as provider;
 pub use tribune_runtime::{
-    AROUND_MESSAGE, AROUND_THOUGHT, AgentId, AgentRuntime, CloseReason, ContentBlock, Errand, EventKind,
-    EventStream, Handle, Leave, Lineage, Message, NativeBackend, OBEYED, OwnCall, Reach, RehearsalBackend,
-    Role, RuntimeError, RuntimeEvent, Scenes, SessionInput, SessionKey, SessionMode, SessionState,
-    SessionStatus, Speaker, StopReason, TERMINAL, Terminal, ToolCall, ToolOutcome, ToolSpec, Toolbox,
-    TurnInput, Usage, When, content, event, native, rehearsal, runtime, session, terminal,
+    AROUND_MESSAGE, AROUND_THOUGHT, AgentId, AgentRuntime, CloseReason, ContentBlock, Errand, ErrorKind,
+    EventKind, EventStream, Handle, Leave, Lineage, Message, NativeBackend, OBEYED, OwnCall, Reach,
+    RehearsalBackend, Role, RuntimeError, RuntimeEvent, Scenes, SessionInput, SessionKey, SessionMode,
+    SessionState, SessionStatus, Speaker, StopReason, TERMINAL, Terminal, ToolCall, ToolOutcome, ToolSpec,
+    Toolbox, TurnInput, Usage, When, content, error, event, native, rehearsal, runtime, session, terminal,
 };
 
 /// CLI agents.

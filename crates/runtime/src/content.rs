@@ -1,4 +1,4 @@
-//! What people and agents say to each other. The JSON form is that of ACP's content blocks.
+//! Messages of people and agents. The JSON form is that of ACP's content blocks.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub enum ContentBlock {
     },
 }
 
-/// Something that came along with a message, by value.
+/// An attachment, by value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
@@ -40,14 +40,14 @@ pub struct Resource {
     pub blob: Option<String>,
 }
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     User,
     Assistant,
     Tool,
-    /// A message from another agent, put before the user's.
+    /// A message from another agent, placed before the user's.
     Mailbox,
 }
 
@@ -76,7 +76,7 @@ impl ContentBlock {
     }
 }
 
-/// The text blocks of a message, one after the other.
+/// The text blocks of a message, joined with newlines.
 pub fn text_of(content: &[ContentBlock]) -> String {
     let mut text = String::new();
     for block in content {

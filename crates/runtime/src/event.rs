@@ -1,5 +1,5 @@
-//! What a turn is made of, as clients see it. The JSON field names are the wire; a `type` that a client does not know
-//! is to be ignored.
+//! The events of a turn, as clients see them. The JSON field names are the wire format; a client ignores a `type` that
+//! it does not know.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub struct RuntimeEvent {
     pub kind: EventKind,
 }
 
-/// What happened.
+/// The kind of an event, with its fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum EventKind {
@@ -74,17 +74,17 @@ pub enum EventKind {
     LedgerAppend {
         entry: Box<LedgerEntry>,
     },
-    /// Something that whoever reads the stream should know, and that does not end the turn.
+    /// Information for the reader of the stream. It does not end the turn.
     Notice {
         code: String,
         message: String,
     },
-    /// What an agent of another make said that has no event of its own, or how it shows a call, as it came.
+    /// A message of a CLI agent that has no event of its own, or how the agent shows a call, as it came.
     AgentUpdate {
         kind: String,
         line: String,
     },
-    /// An agent carried out what it had no leave for. The turn ends.
+    /// An agent executed a call without permission. The turn ends.
     Ungoverned {
         id: String,
         tool: String,
@@ -92,17 +92,18 @@ pub enum EventKind {
     },
 }
 
-/// Kinds of `AgentUpdate` that tell what an agent says around its words and its thoughts, without these.
+/// Kinds of `AgentUpdate` that carry the metadata of an agent's text and thought chunks, without their text.
 pub const AROUND_MESSAGE: &str = "agent_message_chunk/around";
 pub const AROUND_THOUGHT: &str = "agent_thought_chunk/around";
 
-/// The kind of an `AgentUpdate` that tells which call (`callId`) runs in a terminal that an agent was given (`terminalId`).
+/// The kind of an `AgentUpdate` that names the call (`callId`) which runs in a terminal of the agent's (`terminalId`).
 pub const TERMINAL: &str = "terminal/create";
 
-/// The code of a notice that tells names in a workspace which programs of this machine obey.
+/// The code of a notice about autorun files: files in a workspace that programs of this machine execute or load by
+/// name.
 pub const OBEYED: &str = "obeyed_names";
 
-/// Why a turn ended.
+/// The reason for which a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
@@ -110,7 +111,7 @@ pub enum StopReason {
     MaxTokens,
     Refusal,
     Cancelled,
-    /// The daemon ended while the turn was running.
+    /// The daemon stopped while the turn was running.
     Interrupted,
     /// An `error` event says why.
     Error,

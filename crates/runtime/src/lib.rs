@@ -7,6 +7,7 @@
 //! anything on disk.
 
 pub mod content;
+pub mod error;
 pub mod event;
 pub mod native;
 pub mod rehearsal;
@@ -18,14 +19,13 @@ pub mod tool;
 pub mod toolbox;
 
 pub use content::{ContentBlock, Message, Role};
+pub use error::{ErrorKind, RuntimeError};
 pub use event::{
     AROUND_MESSAGE, AROUND_THOUGHT, EventKind, OBEYED, RuntimeEvent, StopReason, TERMINAL, Usage,
 };
 pub use native::NativeBackend;
 pub use rehearsal::{RehearsalBackend, Scenes};
-pub use runtime::{
-    AgentRuntime, EventStream, Handle, Lineage, Reach, RuntimeError, SessionInput, Speaker, TurnInput,
-};
+pub use runtime::{AgentRuntime, EventStream, Handle, Lineage, Reach, SessionInput, Speaker, TurnInput};
 pub use session::{AgentId, CloseReason, SessionKey, SessionMode, SessionState, SessionStatus};
 pub use terminal::Terminal;
 pub use tool::{ToolCall, ToolOutcome, ToolSpec};

@@ -1,4 +1,4 @@
-//! The trait that every backend implements, and what a turn gets from its host.
+//! The trait that every backend implements, and the input that a turn gets from its host.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use futures_util::stream::BoxStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::content::{ContentBlock, Message};
+use crate::error::RuntimeError;
 use crate::event::RuntimeEvent;
 use crate::session::{AgentId, CloseReason, SessionKey, SessionMode, SessionStatus};
 use crate::toolbox::Toolbox;
@@ -15,39 +16,41 @@ use crate::toolbox::Toolbox;
 /// The events of a turn. An `Err` ends it.
 pub type EventStream = BoxStream<'static, Result<RuntimeEvent, RuntimeError>>;
 
-/// How a turn touches the world, or asks another machine or process to, in other ways than its toolbox.
+/// The side effects that a turn has, or asks another machine or process for, besides its toolbox calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Not at all.
+    /// None.
     Inside,
-    /// Only after it has asked the house, which answers when everything before is on record.
+    /// Only after the backend has called the host, which answers when everything before is durable.
     Recorded,
-    /// As it likes.
+    /// At any time.
     Free,
 }
 
-/// Runs turns. Whatever implements this can be governed, and a session cannot tell the governed from the bare one.
+/// Runs turns. Every implementation can be governed; a session cannot tell a governed backend from a bare one.
 #[async_trait]
 pub trait AgentRuntime: Send + Sync {
-    /// Opens the session, or finds it open.
+    /// Opens the session; an open session stays as it is.
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError>;
 
     /// Runs one turn. The stream ends after its `done` event; dropping it ends the turn.
     ///
-    /// A backend numbers its events from 1 in each turn; whoever records them gives them their number in the session.
+    /// A backend numbers its events from 1 in each turn; the governance layer renumbers them within the session.
     fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream;
 
-    /// How a turn touches the world beside its toolbox. Before it does, it is on record that it began.
+    /// The side effects of a turn besides its toolbox calls. The beginning of the turn is durable before the first of
+    /// them.
     fn reach(&self) -> Reach {
         Reach::Free
     }
 
-    /// Whether its turns begin with the house's own instructions, which it must not disclose.
+    /// Whether its turns begin with Tribune's system prompt, which the output must not disclose.
     fn is_instructed(&self) -> bool {
         false
     }
 
-    /// What is known of whether the gate holds the session's agent, in words for people; `None` where nobody looks.
+    /// What is known of whether the gate holds the session's agent, in words for people; `None` for a backend that
+    /// nothing probes.
     fn gate_of(&self, _: &Handle) -> Option<String> {
         None
     }
@@ -95,7 +98,7 @@ impl<R: AgentRuntime + ?Sized> AgentRuntime for Arc<R> {
     }
 }
 
-/// An open session, in the hands of whoever runs turns in it.
+/// An open session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handle {
     pub key: Arc<SessionKey>,
@@ -103,32 +106,32 @@ pub struct Handle {
     pub session_id: Arc<str>,
 }
 
-/// Which session to open.
+/// The session to open, with its terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionInput {
     pub key: SessionKey,
     pub mode: SessionMode,
     pub backend: String,
     pub model: Option<String>,
-    /// The key the agent proved, if it did.
+    /// The key that the agent proved, if it did.
     pub pubkey: Option<String>,
-    /// Name of the mandate it acts under.
+    /// Name of the mandate that it acts under.
     pub mandate: String,
-    /// Who opened it, for the record.
+    /// The principal that opened it, for the ledger.
     pub opened_by: String,
-    /// For a sub-agent: where it comes from.
+    /// For a sub-agent: its parent.
     pub lineage: Option<Lineage>,
-    /// The folder of the operator's that it works in, instead of its agent's own workspace.
+    /// The operator's folder that it works in, instead of its agent's own workspace.
     pub workspace: Option<String>,
-    /// Further folders of the operator's that it has beside that.
+    /// Additional folders of the operator's.
     pub further: Vec<String>,
 }
 
-/// What a sub-agent has from whoever started it.
+/// What a sub-agent inherits from the session that spawned it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lineage {
     pub parent: SessionKey,
-    /// The only tools it may use, if it was told so.
+    /// The only tools that it may use, if they were restricted.
     pub tools: Option<Vec<String>>,
 }
 
@@ -138,30 +141,30 @@ impl SessionInput {
     }
 }
 
-/// Who speaks in a turn.
+/// The author of a turn's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
-    /// The owner of the house.
+    /// The owner of this instance.
     Owner,
-    /// An agent of the house.
+    /// A registered agent of this instance.
     Agent,
-    /// Someone who was let in and is not known further.
+    /// An authenticated caller that is neither.
     Guest,
-    /// Nobody: the words were stored before, and their time has come.
+    /// A schedule: the text was stored earlier and is due.
     Schedule,
 }
 
-/// What a turn begins with.
+/// The input of a turn.
 #[derive(Clone)]
 pub struct TurnInput {
-    /// What the user says.
+    /// The user's message.
     pub content: Vec<ContentBlock>,
     pub speaker: Speaker,
-    /// The name of what the words were stored under, if they were.
+    /// The id of the schedule that stored the text, if one did.
     pub stored_as: Option<String>,
-    /// The system prompt. Never shown to anyone.
+    /// The system prompt. It is never shown.
     pub system: String,
-    /// Messages that stand before the user's.
+    /// Mailbox messages that come before the user's message.
     pub preceding: Vec<Message>,
     /// The only way to act on the world.
     pub tools: Arc<dyn Toolbox>,
@@ -173,20 +176,5 @@ impl fmt::Debug for TurnInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Content and prompt never reach a log.
         f.debug_struct("TurnInput").field("blocks", &self.content.len()).finish_non_exhaustive()
-    }
-}
-
-/// Why a turn or a session could not go on. The message may be shown to the peer; it holds no content.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct RuntimeError {
-    /// One word for programs, such as `interrupted`.
-    pub code: String,
-    pub message: String,
-}
-
-impl RuntimeError {
-    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into() }
     }
 }

@@ -5,13 +5,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a session key: it is also a file name, which most disks hold to 255 with our ending.
+/// Bytes of a session key: it is also a file name, which most file systems limit to 255 bytes with our suffix.
 pub const MAX_SESSION_KEY_BYTES: usize = 200;
 
 /// Bytes of an agent id: a word, not a sentence.
 pub const MAX_AGENT_ID_BYTES: usize = 64;
 
-/// Who is not an agent, and is named in the log beside them.
+/// Names that the ledger uses for the daemon and its operator, beside the agents'.
 const RESERVED: [&str; 4] = ["operator", "(operator)", "house", "tribune"];
 
 /// The roster id of an agent: lowercase letters, digits, `-` and `_`.
@@ -19,7 +19,7 @@ const RESERVED: [&str; 4] = ["operator", "(operator)", "house", "tribune"];
 #[serde(try_from = "String", into = "String")]
 pub struct AgentId(Box<str>);
 
-/// Whose conversation it is: `agent:{agentId}:{channel}:{accountId}:dm:{peerId}`, or a sub-agent's, which has a
+/// The key of a conversation: `agent:{agentId}:{channel}:{accountId}:dm:{peerId}`, or a sub-agent's, which has a
 /// `subagent` segment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -28,7 +28,7 @@ pub struct SessionKey {
     agent: AgentId,
 }
 
-/// A text that names no agent or session.
+/// The reason for which a text names no agent or session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     #[error(
@@ -36,7 +36,7 @@ pub enum NameError {
     )]
     Agent(String),
     #[error(
-        "`{0}` is no name for an agent: the log means the house or its operator by it, so choose another"
+        "`{0}` is reserved: the ledger uses it for the daemon or its operator, so choose another name for the agent"
     )]
     Reserved(String),
     #[error("`{0}` is not a session key: the form is agent:AGENT:CHANNEL:ACCOUNT:dm:PEER")]
@@ -83,7 +83,7 @@ impl SessionKey {
         &self.agent
     }
 
-    /// The channel the peer speaks on; a sub-agent has none.
+    /// The channel of the peer; a sub-agent has none.
     pub fn channel(&self) -> Option<&str> {
         if self.is_subagent() { None } else { self.text.split(':').nth(2) }
     }
@@ -98,7 +98,7 @@ impl SessionKey {
     }
 }
 
-/// A `subagent` segment with something behind it; a peer may be called that.
+/// Whether there is a `subagent` segment with another segment behind it. A peer may be called `subagent`.
 fn is_subagent(parts: &[&str]) -> bool {
     let direct = matches!(parts, ["agent", _, _, _, "dm", _]) && parts[2] != "subagent";
     !direct && parts.len() >= 4 && parts[0] == "agent" && parts[2..parts.len() - 1].contains(&"subagent")
@@ -118,7 +118,7 @@ impl FromStr for SessionKey {
             return Err(form());
         }
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._+@=-".contains(&byte);
-        // A leading dot would hide the file, or name the folder above.
+        // A leading dot would hide the file, or name the parent folder.
         if parts.iter().any(|part| part.starts_with('.') || !part.bytes().all(fits)) {
             return Err(NameError::SessionCharacters(text.to_owned()));
         }
@@ -176,7 +176,7 @@ impl From<AgentId> for String {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionMode {
-    /// Never evicted: standing roles.
+    /// Never evicted: for standing roles.
     Persistent,
     /// Closed after a time without a turn.
     #[default]
@@ -185,7 +185,7 @@ pub enum SessionMode {
     Oneshot,
 }
 
-/// What a session is doing.
+/// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
@@ -196,15 +196,15 @@ pub enum SessionState {
     Closed,
 }
 
-/// Why a session was closed.
+/// The reason for which a session was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CloseReason {
-    /// Someone asked for it.
+    /// On request.
     Requested,
     /// No turn for longer than its time to live.
     Evicted,
-    /// A oneshot session after its turn.
+    /// A oneshot session, after its turn.
     Finished,
 }
 
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_house_and_its_operator_are_no_agents() {
+    fn names_of_the_daemon_and_its_operator_are_reserved() {
         for name in RESERVED {
             assert_eq!(name.parse::<AgentId>(), Err(NameError::Reserved(name.to_owned())));
         }

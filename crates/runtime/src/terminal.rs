@@ -1,5 +1,7 @@
-//! A command that the house runs while somebody follows it: what it writes can be read before it is over, and whoever wanted it
-//! can have it ended. What it may do was decided before; this is a window and a bell, and no second way to act.
+//! The output and the end of a command that the host runs for a CLI agent, shared between the runner and the agent's
+//! connection: the agent can read the output while the command runs, and have the command ended.
+//!
+//! What the command may do was decided before; a terminal permits nothing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,17 +9,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::tool::ToolOutcome;
 
-/// A command that is followed. Whoever runs it writes, whoever wanted it reads.
+/// A command in a terminal. The runner writes, the client reads.
 #[derive(Debug)]
 pub struct Terminal {
     /// Bytes of output that are kept, the newest.
     keeps: usize,
     state: Mutex<State>,
-    /// It runs.
+    /// Fires when the command has started.
     begun: CancellationToken,
-    /// Nobody wants it any more.
+    /// Fires when the command is to end.
     unwanted: CancellationToken,
-    /// It is over, and that is on record.
+    /// Fires when the command has ended and its outcome is on record.
     over: CancellationToken,
 }
 
@@ -38,25 +40,25 @@ pub enum Exit {
     Signal(i32),
 }
 
-/// Why a command is not wanted any more.
+/// The reason for which a command is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Whoever wanted it had it ended.
+    /// The client killed it.
     Killed,
     /// The turn that it is part of is over, or was cancelled.
     TurnOver,
 }
 
-/// The signal with which a command is ended that does not end by itself.
+/// The signal that ends a command which does not end by itself.
 const KILLED: Exit = Exit::Signal(9);
 
-/// What can be seen of a command.
+/// The output and state of a command at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     pub output: String,
-    /// Something stood before it.
+    /// Older output was dropped.
     pub is_cut: bool,
-    /// None while it runs.
+    /// `None` while it runs.
     pub exit: Option<Exit>,
 }
 
@@ -67,22 +69,22 @@ impl Terminal {
         Self { keeps, state, begun: token(), unwanted: token(), over: token() }
     }
 
-    /// The command runs from now on.
+    /// Marks the command as started.
     pub fn begin(&self) {
         self.begun.cancel();
     }
 
-    /// Writes down what comes out of it. Each of its outputs has a pen of its own.
+    /// A writer for one output stream of the command. Each stream has its own, so that their characters do not mix.
     pub fn pen(self: &Arc<Self>) -> Pen {
         Pen { terminal: Arc::clone(self), rest: Vec::new() }
     }
 
-    /// It ended like this. It is over for those who follow when that is on record.
+    /// Sets how the command ended. Readers see it once the outcome is on record.
     pub fn exited(&self, exit: Exit) {
         self.state().exit = Some(exit);
     }
 
-    /// What came of it is on record: nothing more comes.
+    /// Sets the outcome, which is on record by now. Nothing more is written.
     pub fn close(&self, outcome: ToolOutcome) {
         let mut state = self.state();
         state.exit.get_or_insert(KILLED);
@@ -91,13 +93,13 @@ impl Terminal {
         self.over.cancel();
     }
 
-    /// Has it ended, or not begun at all. The first who does so says why.
+    /// Requests the end of the command; one that has not started does not start. The first reason is kept.
     pub fn end(&self, why: Ending) {
         self.state().ending.get_or_insert(why);
         self.unwanted.cancel();
     }
 
-    /// Why it is not wanted any more, if it is not.
+    /// The reason for which the end was requested, if it was.
     pub fn ending(&self) -> Option<Ending> {
         self.state().ending
     }
@@ -110,28 +112,28 @@ impl Terminal {
         self.over.is_cancelled()
     }
 
-    /// Waits until it runs.
+    /// Waits until the command has started.
     pub async fn begun(&self) {
         self.begun.cancelled().await;
     }
 
-    /// Waits until nobody wants it any more.
+    /// Waits until the end is requested.
     pub async fn unwanted(&self) {
         self.unwanted.cancelled().await;
     }
 
-    /// Waits until it is over, and tells how it ended.
+    /// Waits until the outcome is on record, and returns how the command ended.
     pub async fn over(&self) -> Exit {
         self.over.cancelled().await;
         self.state().exit.unwrap_or(KILLED)
     }
 
-    /// What came of it, when it is over.
+    /// The outcome, once it is on record.
     pub fn outcome(&self) -> Option<ToolOutcome> {
         self.state().outcome.clone()
     }
 
-    /// What can be seen of it now.
+    /// The output and state now.
     pub fn seen(&self) -> Seen {
         let state = self.state();
         let from = state.tail.ceil_char_boundary(state.tail.len().saturating_sub(self.keeps));
@@ -153,17 +155,17 @@ impl Terminal {
         }
     }
 
-    /// A thread that panicked left a whole text behind.
+    /// A panic cannot leave a half-written text: every change is one call.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Writes one output of a command.
+/// Writes one output stream of a command.
 #[derive(Debug)]
 pub struct Pen {
     terminal: Arc<Terminal>,
-    /// The beginning of a character whose end is still to come.
+    /// The first bytes of a character that is not complete.
     rest: Vec<u8>,
 }
 
@@ -178,14 +180,14 @@ impl Pen {
 
 impl Drop for Pen {
     fn drop(&mut self) {
-        // Whatever was begun does not come to its end.
+        // The character will not be completed.
         if !self.rest.is_empty() {
             self.terminal.push(&String::from_utf8_lossy(&self.rest));
         }
     }
 }
 
-/// How many of the bytes can be told without what comes next.
+/// The number of bytes that form complete characters.
 fn whole_characters(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let length = match bytes[bytes.len() - back] {
@@ -207,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_is_kept_and_cut_between_characters() {
+    fn the_newest_output_is_kept_and_cut_between_characters() {
         let terminal = Arc::new(Terminal::new(5));
         let mut pen = terminal.pen();
         pen.write("äb".as_bytes());
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn two_outputs_do_not_tear_each_others_characters() {
+    fn two_streams_do_not_mix_their_characters() {
         let terminal = Arc::new(Terminal::new(100));
         let (mut out, mut err) = (terminal.pen(), terminal.pen());
         let euro = "€".as_bytes();
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_over_when_that_is_on_record() {
+    fn the_exit_is_seen_once_the_outcome_is_recorded() {
         let terminal = Terminal::new(1);
         terminal.exited(Exit::Code(3));
         assert_eq!(terminal.seen().exit, None);
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_who_has_it_ended_says_why() {
+    fn the_first_end_reason_is_kept() {
         let terminal = Terminal::new(1);
         assert_eq!(terminal.ending(), None);
         terminal.end(Ending::Killed);
@@ -257,7 +259,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_in_pieces_is_the_end_of_the_whole(
+        fn pieces_give_the_end_of_the_whole(
             text in ".{0,60}", keeps in 0_usize..40, cuts in proptest::collection::vec(0_usize..200, 0..8)
         ) {
             let terminal = Arc::new(Terminal::new(keeps));

@@ -1,4 +1,4 @@
-//! The calls of one answer: carried out side by side, their results in the order in which they were asked for.
+//! The tool calls of one model answer: executed concurrently, with their results in the order of the calls.
 
 use std::collections::HashSet;
 
@@ -9,23 +9,23 @@ use crate::tool::{ToolCall, ToolOutcome};
 use crate::toolbox::Toolbox;
 use tribune_providers::{AssistantPart, ToolResult};
 
-/// How often the same call may fail in a row. A model that tries a fourth time is not getting anywhere.
+/// How often the same call may fail in a row. A model that tries a fourth time makes no progress.
 const MAX_REPEATS: usize = 3;
 
 /// A call as the model wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
-    /// The provider's name for it.
+pub(super) struct RequestedCall {
+    /// The provider's id for it.
     pub(super) id: String,
     pub(super) name: String,
     pub(super) arguments: String,
 }
 
 /// The calls of an answer, in order.
-pub(super) fn wanted(parts: &[AssistantPart]) -> Vec<Wanted> {
+pub(super) fn requested_calls(parts: &[AssistantPart]) -> Vec<RequestedCall> {
     let call = |part: &AssistantPart| match part {
         AssistantPart::ToolUse { id, name, arguments, .. } => {
-            Some(Wanted { id: id.clone(), name: name.clone(), arguments: arguments.clone() })
+            Some(RequestedCall { id: id.clone(), name: name.clone(), arguments: arguments.clone() })
         }
         AssistantPart::Thinking { .. }
         | AssistantPart::RedactedThinking { .. }
@@ -35,13 +35,13 @@ pub(super) fn wanted(parts: &[AssistantPart]) -> Vec<Wanted> {
     parts.iter().filter_map(call).collect()
 }
 
-/// Gives calls names that the toolbox takes, each once in a turn.
+/// Gives calls ids that the toolbox accepts, each once in a turn.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct CallNames {
     used: HashSet<String>,
 }
 
-impl Names {
+impl CallNames {
     pub(super) fn of(&mut self, id: &str) -> String {
         let word = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '-' };
         let mut plain: String = id.chars().take(100).map(word).collect();
@@ -56,16 +56,16 @@ impl Names {
     }
 }
 
-/// Calls that fail over and over.
+/// Detects calls that fail over and over.
 #[derive(Debug, Default)]
-pub(super) struct Repeats {
+pub(super) struct RepeatedFailures {
     last: Option<(String, String)>,
     failures: usize,
 }
 
-impl Repeats {
-    /// Takes in what came of a call; says whether the model goes in circles.
-    pub(super) fn over(&mut self, call: &Wanted, failed: bool) -> bool {
+impl RepeatedFailures {
+    /// Records the outcome of a call; returns whether it failed for the third time in a row.
+    pub(super) fn record(&mut self, call: &RequestedCall, failed: bool) -> bool {
         let own = (call.name.clone(), call.arguments.clone());
         if !failed {
             *self = Self::default();
@@ -77,21 +77,21 @@ impl Repeats {
     }
 }
 
-/// Carries the calls out. `redact` takes secrets out of what came of them.
-pub(super) async fn carry_out(
-    wanted: &[Wanted],
+/// Executes the calls. `redact` removes secrets from their results.
+pub(super) async fn execute_calls(
+    calls: &[RequestedCall],
     names: &[String],
     tools: &dyn Toolbox,
     redact: impl Fn(&str) -> String,
 ) -> Vec<ToolResult> {
-    let outcomes = wanted.iter().zip(names).map(|(call, name)| async move {
+    let outcomes = calls.iter().zip(names).map(|(call, name)| async move {
         match input(&call.arguments) {
             Ok(input) => tools.call(ToolCall { id: name.clone(), name: call.name.clone(), input }).await,
             Err(what) => ToolOutcome::error(what),
         }
     });
     let outcomes = join_all(outcomes).await;
-    let results = wanted.iter().zip(outcomes).map(|(call, outcome)| ToolResult {
+    let results = calls.iter().zip(outcomes).map(|(call, outcome)| ToolResult {
         id: call.id.clone(),
         content: redact(&outcome.content),
         is_error: outcome.is_error,
@@ -99,13 +99,14 @@ pub(super) async fn carry_out(
     results.collect()
 }
 
-/// What is said of calls that are not carried out.
-pub(super) fn not_run(wanted: &[Wanted], why: &str) -> Vec<ToolResult> {
-    let result = |call: &Wanted| ToolResult { id: call.id.clone(), content: why.to_owned(), is_error: true };
-    wanted.iter().map(result).collect()
+/// The results of calls that are not executed.
+pub(super) fn not_executed(calls: &[RequestedCall], why: &str) -> Vec<ToolResult> {
+    let result =
+        |call: &RequestedCall| ToolResult { id: call.id.clone(), content: why.to_owned(), is_error: true };
+    calls.iter().map(result).collect()
 }
 
-/// The arguments as an object. None at all is an empty one.
+/// The arguments as an object. Without any, it is an empty one.
 fn input(arguments: &str) -> Result<Value, String> {
     if arguments.trim().is_empty() {
         return Ok(Value::Object(Map::new()));
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn names_are_plain_and_used_once() {
-        let mut names = Names::default();
+        let mut names = CallNames::default();
         assert_eq!(names.of("functions.read:0"), "functions.read-0");
         assert_eq!(names.of("functions.read-0"), "functions.read-0-2");
         assert_eq!(names.of(""), "call");
@@ -132,17 +133,20 @@ mod tests {
 
     #[test]
     fn the_same_failing_call_is_stopped_and_another_is_not() {
-        let call =
-            |arguments: &str| Wanted { id: "a".into(), name: "read".into(), arguments: arguments.into() };
-        let mut repeats = Repeats::default();
-        assert!(!repeats.over(&call("1"), true));
-        assert!(!repeats.over(&call("2"), true));
-        assert!(!repeats.over(&call("1"), true));
-        assert!(!repeats.over(&call("1"), true));
-        assert!(!repeats.over(&call("1"), false));
-        assert!(!repeats.over(&call("1"), true));
-        assert!(!repeats.over(&call("1"), true));
-        assert!(repeats.over(&call("1"), true));
+        let call = |arguments: &str| RequestedCall {
+            id: "a".into(),
+            name: "read".into(),
+            arguments: arguments.into(),
+        };
+        let mut repeats = RepeatedFailures::default();
+        assert!(!repeats.record(&call("1"), true));
+        assert!(!repeats.record(&call("2"), true));
+        assert!(!repeats.record(&call("1"), true));
+        assert!(!repeats.record(&call("1"), true));
+        assert!(!repeats.record(&call("1"), false));
+        assert!(!repeats.record(&call("1"), true));
+        assert!(!repeats.record(&call("1"), true));
+        assert!(repeats.record(&call("1"), true));
     }
 
     #[test]

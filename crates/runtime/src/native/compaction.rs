@@ -1,23 +1,23 @@
-//! What becomes of the beginning of a conversation that no longer fits: a digest of it, made from its own words by rule, so
-//! that the same conversation always has the same digest.
+//! Compaction: a digest stands for the beginning of a conversation that no longer fits the context window. It is built
+//! from the conversation's own text by rule, so that the same conversation always has the same digest.
 
 use super::host_services::{Remembered, Summary};
 use tribune_providers::{AssistantPart, Said, UserPart};
 
-/// Characters of a message that are kept.
+/// Characters of a message that a digest keeps.
 const EXCERPT_CHARS: usize = 280;
 
 /// Bytes of a whole digest at most, however much room there is. The oldest lines go first.
-pub(super) const MAX_BYTES: usize = 24_000;
+pub(super) const MAX_DIGEST_BYTES: usize = 24_000;
 
-/// With less room than this a digest says nothing.
-pub(super) const LEAST_BYTES: usize = 512;
+/// With less room than this a digest is of no use.
+pub(super) const MIN_DIGEST_BYTES: usize = 512;
 
-/// What the digest begins with; a digest of a digest takes up its lines.
+/// The first line of a digest. A digest of a digest keeps the lines of the earlier one.
 const HEADING: &str = "[earlier turns, shortened; the ledger has each of them under its CID]";
 
-/// Where the last `keep_turns` turns begin, if there is anything before them.
-pub(super) fn before(conversation: &[Remembered], keep_turns: usize) -> Option<usize> {
+/// The index at which the last `keep_turns` turns begin, if anything comes before them.
+pub(super) fn kept_from(conversation: &[Remembered], keep_turns: usize) -> Option<usize> {
     let begins =
         |(at, one): (usize, &Remembered)| (at == 0 || conversation[at - 1].turn != one.turn).then_some(at);
     let starts: Vec<usize> = conversation.iter().enumerate().filter_map(begins).collect();
@@ -25,8 +25,8 @@ pub(super) fn before(conversation: &[Remembered], keep_turns: usize) -> Option<u
     (messages > 0).then_some(messages)
 }
 
-/// A digest of the first so many messages, of at most so many bytes.
-pub(super) fn digest(conversation: &[Remembered], messages: usize, most: usize) -> Summary {
+/// A digest of the first `messages` messages, of at most `most` bytes.
+pub(super) fn compact(conversation: &[Remembered], messages: usize, most: usize) -> Summary {
     let old = &conversation[..messages];
     let mut turns: Vec<String> = old.iter().map(|one| one.turn.clone()).collect();
     turns.dedup();
@@ -112,9 +112,9 @@ mod tests {
     }
 
     #[test]
-    fn the_last_turns_stay_and_the_others_are_pointed_to() {
+    fn the_last_turns_stay_and_the_others_are_digested() {
         let all = conversation(6);
-        let summary = digest(&all, before(&all, 2).unwrap(), MAX_BYTES);
+        let summary = compact(&all, kept_from(&all, 2).unwrap(), MAX_DIGEST_BYTES);
         assert_eq!((summary.messages, summary.turns.len()), (8, 4));
         assert_eq!(summary.turns[0], all[0].turn);
         let Said::User(parts) = &summary.said else { panic!() };
@@ -125,25 +125,25 @@ mod tests {
                 && text.contains("agent: answer 3")
         );
         assert!(!text.contains("question 4"));
-        assert_eq!((before(&all, 6), before(&[], 2)), (None, None));
+        assert_eq!((kept_from(&all, 6), kept_from(&[], 2)), (None, None));
     }
 
     #[test]
     fn a_digest_of_a_digest_keeps_its_lines_and_its_bound() {
         let mut all = conversation(5);
         for _ in 0..50 {
-            let summary = digest(&all, before(&all, 2).unwrap(), MAX_BYTES);
+            let summary = compact(&all, kept_from(&all, 2).unwrap(), MAX_DIGEST_BYTES);
             let mut next = vec![Remembered { turn: summary.turns[0].clone(), said: summary.said.clone() }];
             next.extend(all.split_off(summary.messages));
-            let before = next.len();
+            let kept_from = next.len();
             next.extend(conversation(3).into_iter().map(|one| Remembered {
-                turn: format!("{}x{before}", one.turn),
+                turn: format!("{}x{kept_from}", one.turn),
                 said: Said::user("long ".repeat(400)),
             }));
             all = next;
             let Said::User(parts) = &all[0].said else { panic!() };
             let [UserPart::Text(text)] = parts.as_slice() else { panic!() };
-            assert!(text.len() <= MAX_BYTES && text.matches(HEADING).count() == 1);
+            assert!(text.len() <= MAX_DIGEST_BYTES && text.matches(HEADING).count() == 1);
         }
     }
 }

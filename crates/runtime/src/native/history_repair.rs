@@ -1,15 +1,16 @@
-//! A conversation that was cut off, made whole: providers refuse a call without a result, and a result without a call.
+//! Completes a conversation that was cut off: providers refuse a call without a result, and a result without a call.
 
 use std::collections::HashSet;
 
 use super::host_services::Remembered;
 use tribune_providers::{AssistantPart, Said, ToolResult};
 
-/// What a call is told whose turn ended before it did.
+/// The result of a call whose turn ended before it did.
 const INTERRUPTED: &str = "the turn ended before this call did: whether it took effect is not known";
 
-/// Gives every call of the past its result. What is added is not remembered: it is made again the same way each time.
-pub(super) fn repaired(remembered: Vec<Remembered>) -> Vec<Remembered> {
+/// Gives every call of the past its result. The results that are added are not stored: they come out the same each
+/// time.
+pub(super) fn repair_history(remembered: Vec<Remembered>) -> Vec<Remembered> {
     let mut whole: Vec<Remembered> = Vec::with_capacity(remembered.len());
     let mut open: Vec<String> = Vec::new();
     let mut turn = String::new();
@@ -82,7 +83,7 @@ mod tests {
 
     fn said(said: Vec<Said>) -> Vec<Said> {
         let remembered = said.into_iter().map(|said| Remembered { turn: "t".into(), said }).collect();
-        repaired(remembered).into_iter().map(|one| one.said).collect()
+        repair_history(remembered).into_iter().map(|one| one.said).collect()
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the host gives the loop in a turn: the prompt, the memory, the purse and the log.
+//! What the host gives the loop in a turn: the system prompt, the stored conversation, the budget and the request log.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,69 +6,70 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::runtime::{Handle, RuntimeError};
+use crate::error::RuntimeError;
+use crate::runtime::Handle;
 use crate::tool::ToolCall;
 use tribune_providers::{ModelRef, Said, TokenUsage};
 
-/// One message that is remembered, with the turn it belongs to.
+/// One stored message, with the turn that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remembered {
-    /// CID of the turn's entry.
+    /// CID of the turn's ledger entry.
     pub turn: String,
     pub said: Said,
 }
 
-/// What stands in place of the beginning of a conversation that has become too long.
+/// The digest that stands for the beginning of a conversation that has become too long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// How many messages it stands for.
     pub messages: usize,
-    /// The turns that they belong to, oldest first.
+    /// The turns of those messages, oldest first.
     pub turns: Vec<String>,
     pub said: Said,
 }
 
-/// One request to a model: what the log may know of it. No words of anyone.
+/// One request to a model, as far as a log may know it. It holds no content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     pub model: ModelRef,
-    /// Which round of the turn, from 1.
+    /// The round of the turn, from 1.
     pub round: u32,
     /// Tokens of the prompt at most, before it was sent.
     pub estimated: u64,
     /// Tokens that were kept free for the answer.
     pub reserved: u64,
     pub usage: TokenUsage,
-    /// How far it came.
+    /// How much of the request and its answer went through.
     pub came: Came,
-    /// Until the first event, and until the last.
+    /// Milliseconds until the first event, and until the last.
     pub first_ms: u64,
     pub all_ms: u64,
     /// How it ended: the model's word, or the code of the error.
     pub outcome: String,
 }
 
-/// How far a request came, for what it costs.
+/// How much of a request went through, for its cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Came {
     /// It was not sent, or the provider refused it.
     Nowhere,
-    /// It was sent, and not heard to the end: what the provider told of tokens is not all of them.
+    /// It was sent, and the answer did not arrive whole: the reported tokens are not all of them.
     Partway,
-    /// The answer came to its end.
+    /// The whole answer arrived.
     Through,
 }
 
-/// The loop's host.
+/// The host, as the loop sees it in one turn.
 #[async_trait]
 pub trait House: Send + Sync {
     /// The parts of the system prompt, in order. They are the same from turn to turn, so that a provider's cache holds.
     fn stack(&self) -> Vec<String>;
 
-    /// What others wrote that the agent should know of, to be put before the user's words.
+    /// Text of others that the agent should know of, placed before the user's message.
     fn note(&self) -> Option<String>;
 
-    /// A text without the secrets in it. Everything that is sent to a model goes through this.
+    /// The text without its secrets. Everything that is sent to a model goes through this.
     fn redact<'t>(&self, text: &'t str) -> Cow<'t, str>;
 
     /// The same for every text of a value.
@@ -77,14 +78,14 @@ pub trait House: Send + Sync {
     /// The conversation so far.
     async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError>;
 
-    /// Remembers what was said in this turn; returns when it is durable.
+    /// Stores messages of this turn; returns when they are durable.
     async fn keep(&self, said: &[Said]) -> Result<(), RuntimeError>;
 
-    /// Puts a summary in place of the beginning.
+    /// Replaces the beginning of the conversation by a digest.
     async fn compact(&self, summary: &Summary) -> Result<(), RuntimeError>;
 
-    /// Sets tokens aside before a request. An error ends the turn: there is no money left for it. A call has to be made
-    /// first, and to succeed.
+    /// Reserves tokens before a request. An error ends the turn: the budget is used up. A returned call raises the
+    /// limit: it has to be made, and to succeed, before the next attempt.
     async fn reserve(
         &self,
         model: &ModelRef,
@@ -92,18 +93,18 @@ pub trait House: Send + Sync {
         answer: u64,
     ) -> Result<Option<ToolCall>, RuntimeError>;
 
-    /// Tells what came of a request, whatever came of it.
+    /// Records a request, whatever its outcome.
     async fn asked(&self, asked: Asked);
 }
 
 /// Hands the services of a turn to the loop that runs it.
 pub trait HostServicesSource: Send + Sync {
-    /// The services of the turn that begins in this session. Each turn takes them once; `None` if no turn of the session is
-    /// prepared.
+    /// The services of the turn that begins in this session. Each turn takes them once; `None` if no turn of the
+    /// session is prepared.
     fn take(&self, session: &Handle) -> Option<Arc<dyn House>>;
 }
 
-/// A host that gives nothing and remembers nothing, for tests and for models that are scripted.
+/// A host that gives nothing and stores nothing, for tests and for scripted models.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoHouse;
 

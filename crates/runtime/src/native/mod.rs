@@ -1,14 +1,15 @@
-//! Tribune's own agent: a model, its tools, and a loop between them.
+//! Tribune's own agent loop: a model, its tools, and rounds between them.
 //!
-//! A round asks the model, shows what it says while it arrives, carries out the calls it makes, and asks again with their
-//! results, until it makes none. Every call goes through the turn's toolbox, so the law sees it; a denial comes back as an
+//! A round sends a request, streams the answer, executes the calls in it, and goes on with their results until the
+//! model makes no call. Every call goes through the turn's toolbox, so that the law sees it; a denial comes back as an
 //! error that the model can explain.
 //!
-//! Reading order: [`host_services`] is what the host gives, [`model_binding`] which model sits where, `turn` the loop, `model_request` one request,
-//! `calls` what the model wants done.
+//! Reading order: [`host_services`] is what the host gives, [`model_binding`] the model of an agent, `turn` the loop,
+//! `model_request` one request, `calls` the calls of an answer. `compaction` and `truncate_results` keep a request
+//! within the context window.
 //!
-//! What it deliberately does not do: keep anything itself (the house remembers), choose another model or provider when one
-//! fails, or act on the world in any other way than through its toolbox.
+//! What it deliberately does not do: store anything itself (the host does), fall back to another model or provider when
+//! one fails, or act on the world in any other way than through its toolbox.
 
 mod calls;
 mod compaction;
@@ -31,29 +32,30 @@ use tokio_util::sync::CancellationToken;
 pub use host_services::{Asked, Came, HostServicesSource, House, NoHouse, Remembered, Summary};
 pub use model_binding::{Seat, Seats};
 
-use crate::runtime::{AgentRuntime, EventStream, Handle, Reach, RuntimeError, SessionInput, TurnInput};
+use crate::error::{ErrorKind, RuntimeError};
+use crate::runtime::{AgentRuntime, EventStream, Handle, Reach, SessionInput, TurnInput};
 use crate::session::{CloseReason, SessionKey, SessionState, SessionStatus};
 use tribune_providers::Correction;
 
 /// The name of this backend.
 pub const BACKEND: &str = "native";
 
-/// Sessions whose measured prompts are remembered; the others are estimated anew.
-const MAX_REMEMBERED: usize = 10_000;
+/// Sessions whose measured prompts are remembered; those of others are estimated anew.
+const MAX_SESSIONS: usize = 10_000;
 
 /// The loop, for every session that has a model.
 pub struct NativeBackend {
     seats: Arc<dyn Seats>,
     services: Arc<dyn HostServicesSource>,
-    sessions: Arc<Mutex<HashMap<SessionKey, Sitting>>>,
+    sessions: Arc<Mutex<HashMap<SessionKey, NativeSession>>>,
 }
 
 /// What is known of a session while the daemon runs.
 #[derive(Debug, Clone, Default)]
-struct Sitting {
+struct NativeSession {
     model: Option<String>,
     correction: Correction,
-    /// The turn that runs.
+    /// Cancels the running turn.
     running: Option<CancellationToken>,
 }
 
@@ -69,7 +71,7 @@ impl NativeBackend {
         Self { seats, services, sessions: Arc::default() }
     }
 
-    fn sitting<T>(&self, key: &SessionKey, change: impl FnOnce(&mut Sitting) -> T) -> T {
+    fn session<T>(&self, key: &SessionKey, change: impl FnOnce(&mut NativeSession) -> T) -> T {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         change(sessions.entry(key.clone()).or_default())
     }
@@ -77,39 +79,39 @@ impl NativeBackend {
 
 #[async_trait]
 impl AgentRuntime for NativeBackend {
-    /// The id is the text of the key; whoever governs the backend gives sessions an id of their own.
+    /// The id is the text of the key; the governance layer gives sessions an id of their own.
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
-        // A session whose model is not there is refused when it is opened, and not when someone has typed a question.
+        // A session without a usable model is refused when it is opened, and not after a question was typed.
         self.seats.seat(input.agent(), input.model.as_deref())?;
-        self.sitting(&input.key, |sitting| sitting.model = input.model);
+        self.session(&input.key, |session| session.model = input.model);
         let session_id = input.key.as_str().into();
         Ok(Handle { key: Arc::new(input.key), session_id })
     }
 
     fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream {
-        let sitting = self.sitting(&handle.key, |sitting| {
-            if sitting.running.is_some() {
+        let session = self.session(&handle.key, |session| {
+            if session.running.is_some() {
                 return None;
             }
-            sitting.running = Some(input.cancel.clone());
-            Some(sitting.clone())
+            session.running = Some(input.cancel.clone());
+            Some(session.clone())
         });
-        let Some(Sitting { model, correction, .. }) = sitting else {
+        let Some(NativeSession { model, correction, .. }) = session else {
             return stream::iter([Err(busy())]).boxed();
         };
-        let leave = Leave { sessions: Arc::clone(&self.sessions), key: (*handle.key).clone() };
+        let guard = TurnEndGuard { sessions: Arc::clone(&self.sessions), key: (*handle.key).clone() };
         let services = self.services.take(handle).ok_or_else(no_services);
         let seat = self.seats.seat(handle.key.agent(), model.as_deref());
         match seat.and_then(|seat| Ok((seat, services?))) {
-            Ok((seat, services)) => turn::run(seat, input, services, correction, leave),
+            Ok((seat, services)) => turn::run(seat, input, services, correction, guard),
             Err(error) => {
-                drop(leave);
+                drop(guard);
                 stream::iter([Err(error)]).boxed()
             }
         }
     }
 
-    /// Every request is set aside for by the house before it is sent.
+    /// The host reserves the tokens of every request before it is sent.
     fn reach(&self) -> Reach {
         Reach::Recorded
     }
@@ -120,7 +122,7 @@ impl AgentRuntime for NativeBackend {
     }
 
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {
-        if let Some(running) = self.sitting(&handle.key, |sitting| sitting.running.clone()) {
+        if let Some(running) = self.session(&handle.key, |session| session.running.clone()) {
             running.cancel();
         }
         Ok(())
@@ -134,45 +136,48 @@ impl AgentRuntime for NativeBackend {
 
     async fn status(&self, handle: &Handle) -> Result<SessionStatus, RuntimeError> {
         let (model, running) =
-            self.sitting(&handle.key, |sitting| (sitting.model.clone(), sitting.running.is_some()));
+            self.session(&handle.key, |session| (session.model.clone(), session.running.is_some()));
         let state = if running { SessionState::Running } else { SessionState::Idle };
         Ok(SessionStatus { state, backend: BACKEND.to_owned(), model })
     }
 }
 
-/// The end of a turn, however it ends.
-struct Leave {
-    sessions: Arc<Mutex<HashMap<SessionKey, Sitting>>>,
+/// Marks the turn as over when dropped, however it ends.
+struct TurnEndGuard {
+    sessions: Arc<Mutex<HashMap<SessionKey, NativeSession>>>,
     key: SessionKey,
 }
 
-impl Leave {
-    /// Keeps what the provider's numbers taught.
+impl TurnEndGuard {
+    /// Keeps the correction that the provider's token counts gave.
     fn learn(&self, correction: &Correction) {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        if sessions.len() > MAX_REMEMBERED {
+        if sessions.len() > MAX_SESSIONS {
             return;
         }
-        if let Some(sitting) = sessions.get_mut(&self.key) {
-            sitting.correction = correction.clone();
+        if let Some(session) = sessions.get_mut(&self.key) {
+            session.correction = correction.clone();
         }
     }
 }
 
-impl Drop for Leave {
+impl Drop for TurnEndGuard {
     fn drop(&mut self) {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sitting) = sessions.get_mut(&self.key) {
-            sitting.running = None;
+        if let Some(session) = sessions.get_mut(&self.key) {
+            session.running = None;
         }
     }
 }
 
-/// INVARIANT: whoever governs the backend prepares the services before the turn; a turn without them reaches no model.
+/// INVARIANT: the governance layer prepares the services before the turn; a turn without them sends no request.
 fn no_services() -> RuntimeError {
-    RuntimeError::new("internal", "the turn was not prepared, and no model was asked: try again")
+    RuntimeError::new(ErrorKind::Internal, "the turn was not prepared, and no model was asked: try again")
 }
 
 fn busy() -> RuntimeError {
-    RuntimeError::new("busy", "A turn is running in this session. Wait for its `done`, or cancel it.")
+    RuntimeError::new(
+        ErrorKind::Busy,
+        "A turn is running in this session. Wait for its `done`, or cancel it.",
+    )
 }

@@ -1,12 +1,12 @@
-//! Which model an agent talks to.
+//! The model that an agent talks to.
 
 use std::fmt;
 
-use crate::runtime::RuntimeError;
+use crate::error::RuntimeError;
 use crate::session::AgentId;
 use tribune_providers::{Client, ModelLimits, ModelRef, Thinking};
 
-/// A model that is ready to be asked.
+/// A model, ready for requests.
 #[derive(Clone)]
 pub struct Seat {
     pub client: Client,
@@ -17,7 +17,7 @@ pub struct Seat {
     /// Tokens that an answer may have.
     pub max_output_tokens: u32,
     pub thinking: Option<Thinking>,
-    /// Turns of a conversation that stay as they are when it is shortened.
+    /// Turns of a conversation that compaction keeps whole.
     pub keep_turns: usize,
 }
 
@@ -27,8 +27,8 @@ impl fmt::Debug for Seat {
     }
 }
 
-/// Finds the model of an agent. No other model stands in for one that is not there.
+/// Finds the model of an agent. No other model stands in for one that is not configured.
 pub trait Seats: Send + Sync {
-    /// `model` is `provider:model`; without one, the house's default.
+    /// `model` is `provider:model`; without one, the configured default.
     fn seat(&self, agent: &AgentId, model: Option<&str>) -> Result<Seat, RuntimeError>;
 }

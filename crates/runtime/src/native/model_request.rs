@@ -1,35 +1,47 @@
-//! One request to the model, shown while it arrives.
+//! One request to the model, with its answer streamed as events.
 
 use std::time::Instant;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::calls::Names;
+use super::calls::CallNames;
 use super::host_services::{Asked, Came};
 use super::model_binding::Seat;
 use crate::event::EventKind;
 use tribune_providers::{Answer, Ended, ModelEvent, ModelRequest, ProviderError, TokenUsage};
 
-/// What came of a round.
-pub(super) struct Round {
+/// The outcome of a round.
+pub(super) struct RoundOutcome {
     pub(super) answer: Answer,
-    /// The names under which the toolbox knows the calls, in order.
+    /// The ids under which the toolbox knows the calls, in order.
     pub(super) names: Vec<String>,
     pub(super) error: Option<ProviderError>,
-    pub(super) asked: Asked,
+    pub(super) stats: Asked,
 }
 
-/// Where events go.
-pub(super) type Out = mpsc::Sender<EventKind>;
+/// The channel of events.
+pub(super) type EventSender = mpsc::Sender<EventKind>;
 
-/// What the tokens of the turn add up to so far.
-pub(super) struct Tally {
-    pub(super) before: TokenUsage,
+/// The tokens of the turn before this request.
+#[derive(Debug, Default)]
+pub(super) struct TurnUsage {
+    before: TokenUsage,
 }
 
-impl Tally {
-    /// The event that tells the tokens of the turn, with those of the request under way.
+/// Where the events of a request go, and what ends it early.
+pub(super) struct RoundContext<'a> {
+    pub(super) usage: &'a TurnUsage,
+    pub(super) events: &'a EventSender,
+    pub(super) cancel: &'a CancellationToken,
+}
+
+impl TurnUsage {
+    pub(super) fn add(&mut self, usage: &TokenUsage) {
+        self.before = self.before.plus(usage);
+    }
+
+    /// The usage event of the turn, with the tokens of the running request.
     pub(super) fn event(&self, usage: &TokenUsage) -> EventKind {
         let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         EventKind::UsageUpdate {
@@ -39,29 +51,29 @@ impl Tally {
     }
 }
 
-/// Asks once. Whatever arrives is in the answer, also when the stream is cut.
-pub(super) async fn round(
+/// Sends one request. Everything that arrives is in the answer, also when the stream is cut.
+pub(super) async fn send_request(
     seat: &Seat,
     request: &ModelRequest,
-    names: &mut Names,
-    (tally, asked): (&Tally, Asked),
-    (out, cancel): (&Out, &CancellationToken),
-) -> Round {
+    names: &mut CallNames,
+    stats: Asked,
+    to: RoundContext<'_>,
+) -> RoundOutcome {
     let began = Instant::now();
     let millis = |since: Instant| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let mut round = Round { answer: Answer::default(), names: Vec::new(), error: None, asked };
-    let mut stream = match seat.client.stream(request, cancel).await {
+    let mut round = RoundOutcome { answer: Answer::default(), names: Vec::new(), error: None, stats };
+    let mut stream = match seat.client.stream(request, to.cancel).await {
         Ok(stream) => stream,
         Err(error) => {
-            round.asked.all_ms = millis(began);
-            round.asked.came = if error.may_have_cost() { Came::Partway } else { Came::Nowhere };
-            round.asked.outcome = error.code().to_owned();
+            round.stats.all_ms = millis(began);
+            round.stats.came = if error.may_have_cost() { Came::Partway } else { Came::Nowhere };
+            round.stats.outcome = error.code().to_owned();
             round.error = Some(error);
             return round;
         }
     };
-    round.asked.first_ms = millis(began);
-    round.asked.came = Came::Partway;
+    round.stats.first_ms = millis(began);
+    round.stats.came = Came::Partway;
     while let Some(event) = stream.next().await {
         let event = match event {
             Ok(event) => event,
@@ -82,7 +94,7 @@ pub(super) async fn round(
                 .names
                 .get(index)
                 .map(|id| EventKind::ToolCallUpdate { id: id.clone(), input_delta: delta }),
-            ModelEvent::Usage(usage) => Some(tally.event(&usage)),
+            ModelEvent::Usage(usage) => Some(to.usage.event(&usage)),
             ModelEvent::Signature(_)
             | ModelEvent::RedactedThinking(_)
             | ModelEvent::ReasoningDetail(_)
@@ -90,18 +102,18 @@ pub(super) async fn round(
             | ModelEvent::Ended(_) => None,
         };
         if let Some(shown) = shown
-            && out.send(shown).await.is_err()
+            && to.events.send(shown).await.is_err()
         {
-            // Nobody listens: the turn was dropped.
+            // The turn was dropped.
             break;
         }
     }
-    round.asked.all_ms = millis(began);
-    round.asked.usage = round.answer.usage;
+    round.stats.all_ms = millis(began);
+    round.stats.usage = round.answer.usage;
     if round.error.is_none() && round.answer.ended.is_some() {
-        round.asked.came = Came::Through;
+        round.stats.came = Came::Through;
     }
-    round.asked.outcome = match (&round.error, &round.answer.ended) {
+    round.stats.outcome = match (&round.error, &round.answer.ended) {
         (Some(error), _) => error.code().to_owned(),
         (None, Some(ended)) => word(ended).to_owned(),
         (None, None) => "dropped".to_owned(),

@@ -1,4 +1,4 @@
-//! The loop: ask, carry out, ask again.
+//! The loop: request, execute the calls, request again.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,42 +8,43 @@ use futures_util::StreamExt as _;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::calls::{Names, Repeats, carry_out, not_run, wanted};
-use super::compaction::{LEAST_BYTES, MAX_BYTES, before, digest};
-use super::history_repair::repaired;
+use super::calls::{CallNames, RepeatedFailures, execute_calls, not_executed, requested_calls};
+use super::compaction::{MAX_DIGEST_BYTES, MIN_DIGEST_BYTES, compact, kept_from};
+use super::history_repair::repair_history;
 use super::host_services::{Asked, Came, House, Remembered, Summary};
 use super::model_binding::Seat;
-use super::model_request::{Out, Round, Tally, round};
-use super::truncate_results::cut_to;
-use super::{Leave, user_message};
+use super::model_request::{EventSender, RoundContext, RoundOutcome, TurnUsage, send_request};
+use super::truncate_results::truncate_results;
+use super::{TurnEndGuard, user_message};
+use crate::error::{ErrorKind, RuntimeError};
 use crate::event::{EventKind, RuntimeEvent, StopReason};
-use crate::runtime::{EventStream, RuntimeError, TurnInput};
+use crate::runtime::{EventStream, TurnInput};
 use tribune_providers::budget::{estimate, head, message, reserve, window};
 use tribune_providers::{
     Answer, AssistantPart, Correction, Ended, ModelRequest, ProviderError, Said, TokenUsage, ToolResult,
     UserPart, fits,
 };
 
-/// Requests in one turn. A model that needs more is asked to go on by its user.
+/// Requests in one turn. For more, the user tells the model to go on.
 const MAX_ROUNDS: u32 = 64;
 
-/// How often the house is asked for more money before one request.
+/// How often the limit may be raised before one request.
 const MAX_RAISES: usize = 3;
 
-/// Events on their way to whoever listens.
-const EVENTS: usize = 64;
+/// Events that wait for the reader of the stream.
+const EVENT_QUEUE: usize = 64;
 
-/// What a digest counts beside its bytes, as one more message with one more part.
-const AROUND: usize = 64;
+/// What a digest costs beside its bytes, as one more message with one more part.
+const DIGEST_OVERHEAD: usize = 64;
 
-/// What stands for the turn under way, whose CID is not known before it ends.
-const NOW: &str = "now";
+/// Stands for the running turn, whose CID is not known before it ends.
+const CURRENT_TURN: &str = "now";
 
-/// What calls are told that are not carried out because the answer was cut.
-const CUT: &str = "not carried out: the answer ended before the call was complete";
+/// The result of calls that are not executed because the answer was cut.
+const ANSWER_CUT: &str = "not carried out: the answer ended before the call was complete";
 
 /// How a turn ends.
-type End = Result<StopReason, RuntimeError>;
+type LoopEnd = Result<StopReason, RuntimeError>;
 
 /// Runs a turn.
 pub(super) fn run(
@@ -51,9 +52,9 @@ pub(super) fn run(
     input: TurnInput,
     services: Arc<dyn House>,
     correction: Correction,
-    leave: Leave,
+    end_guard: TurnEndGuard,
 ) -> EventStream {
-    let (out, mut events) = mpsc::channel(EVENTS);
+    let (sender, mut events) = mpsc::channel(EVENT_QUEUE);
     let mut seq = 0;
     let mut number = move |kind| {
         seq += 1;
@@ -61,20 +62,20 @@ pub(super) fn run(
     };
     stream! {
         let looping = async move {
-            let mut turn = Turn {
-                tally: Tally { before: TokenUsage::default() },
-                names: Names::default(),
-                repeats: Repeats::default(),
+            let mut turn = NativeTurn {
+                usage: TurnUsage::default(),
+                names: CallNames::default(),
+                repeats: RepeatedFailures::default(),
                 conversation: Vec::new(),
                 rounds: 0,
                 seat,
                 input,
                 services,
                 correction,
-                out,
+                events: sender,
             };
             let end = turn.run().await;
-            leave.learn(&turn.correction);
+            end_guard.learn(&turn.correction);
             end
         };
         let mut looping = pin!(looping);
@@ -96,45 +97,44 @@ pub(super) fn run(
     .boxed()
 }
 
-struct Turn {
+struct NativeTurn {
     seat: Seat,
     input: TurnInput,
     services: Arc<dyn House>,
     correction: Correction,
-    /// Everything that is sent: what is remembered, and what is said in this turn.
+    /// Everything that is sent: the stored messages, and those of this turn.
     conversation: Vec<Remembered>,
     rounds: u32,
-    tally: Tally,
-    names: Names,
-    repeats: Repeats,
-    out: Out,
+    usage: TurnUsage,
+    names: CallNames,
+    repeats: RepeatedFailures,
+    events: EventSender,
 }
 
-impl Turn {
-    async fn run(&mut self) -> End {
-        self.conversation = repaired(self.services.recall().await?);
-        let house = self.services.clone();
-        let redact = |text: &str| house.redact(text).into_owned();
-        let (letters, content) = (&self.input.preceding, &self.input.content);
+impl NativeTurn {
+    async fn run(&mut self) -> LoopEnd {
+        self.conversation = repair_history(self.services.recall().await?);
+        let services = self.services.clone();
+        let redact = |text: &str| services.redact(text).into_owned();
+        let (mail, content) = (&self.input.preceding, &self.input.content);
         let sees = self.seat.limits.supports_images;
-        // What the agent was told before it is not told again.
-        let note = house.note().filter(|note| !self.was_told(&redact(note)));
-        let parts = user_message::user_parts(note, letters, content, sees, redact);
-        self.keep(Said::User(parts)).await?;
+        // A note that the agent has seen is not repeated.
+        let note = services.note().filter(|note| !self.has_seen(&redact(note)));
+        let parts = user_message::user_parts(note, mail, content, sees, redact);
+        self.store(Said::User(parts)).await?;
         loop {
             self.rounds += 1;
             if self.rounds > MAX_ROUNDS {
-                let what =
-                    format!("the model was asked {MAX_ROUNDS} times in this turn: say that it may go on");
-                return Err(RuntimeError::new("max_rounds", what));
+                let what = format!("the model got {MAX_ROUNDS} requests in this turn: tell it to go on");
+                return Err(RuntimeError::new(ErrorKind::MaxRounds, what));
             }
-            if let Some(end) = self.round().await? {
+            if let Some(end) = self.run_round().await? {
                 return Ok(end);
             }
         }
     }
 
-    fn was_told(&self, note: &str) -> bool {
+    fn has_seen(&self, note: &str) -> bool {
         self.conversation.iter().any(|one| match &one.said {
             Said::User(parts) => {
                 parts.iter().any(|part| matches!(part, UserPart::Text(text) if text == note))
@@ -143,80 +143,80 @@ impl Turn {
         })
     }
 
-    /// One request and what follows from it. `None` if there is to be another.
-    async fn round(&mut self) -> Result<Option<StopReason>, RuntimeError> {
-        let (request, asked) = self.fitting().await?;
-        let house = self.services.clone();
-        if let Some(end) = self.afford(&asked).await? {
+    /// One request and the execution of its calls. `None` if there is to be another.
+    async fn run_round(&mut self) -> Result<Option<StopReason>, RuntimeError> {
+        let (request, stats) = self.next_request().await?;
+        let services = self.services.clone();
+        if let Some(end) = self.reserve_tokens(&stats).await? {
             return Ok(Some(end));
         }
-        let way = (&self.out, &self.input.cancel);
-        let Round { answer, names, error, asked } =
-            round(&self.seat, &request, &mut self.names, (&self.tally, asked), way).await;
-        house.asked(asked).await;
+        let to = RoundContext { usage: &self.usage, events: &self.events, cancel: &self.input.cancel };
+        let RoundOutcome { answer, names, error, stats } =
+            send_request(&self.seat, &request, &mut self.names, stats, to).await;
+        services.asked(stats).await;
         self.correction.learn(&request, &answer.usage);
-        self.tally.before = self.tally.before.plus(&answer.usage);
+        self.usage.add(&answer.usage);
         if let Some(error) = error {
             return self.cut(answer, error).await.map(Some);
         }
-        let calls = wanted(&answer.parts);
+        let calls = requested_calls(&answer.parts);
         let ended = answer.ended.clone();
-        self.keep(Said::Assistant(answer.parts)).await?;
+        self.store(Said::Assistant(answer.parts)).await?;
         if calls.is_empty() {
             return Ok(Some(stop_reason(ended.as_ref())));
         }
         if matches!(ended, Some(Ended::MaxTokens | Ended::Refusal)) {
-            self.keep(Said::Results(not_run(&calls, CUT))).await?;
+            self.store(Said::Results(not_executed(&calls, ANSWER_CUT))).await?;
             return Ok(Some(stop_reason(ended.as_ref())));
         }
-        let redact = |text: &str| house.redact(text).into_owned();
+        let redact = |text: &str| services.redact(text).into_owned();
         let (cancel, tools) = (self.input.cancel.clone(), self.input.tools.clone());
         let results = tokio::select! {
             biased;
             () = cancel.cancelled() => None,
-            results = carry_out(&calls, &names, &*tools, redact) => Some(results),
+            results = execute_calls(&calls, &names, &*tools, redact) => Some(results),
         };
         let Some(results) = results else {
-            self.keep(Said::Results(not_run(&calls, "the turn was cancelled before this call ended")))
+            self.store(Said::Results(not_executed(&calls, "the turn was cancelled before this call ended")))
                 .await?;
             return Ok(Some(StopReason::Cancelled));
         };
-        let mut circling = false;
+        let mut is_repeating = false;
         for (call, result) in calls.iter().zip(&results) {
-            circling |= self.repeats.over(call, result.is_error);
+            is_repeating |= self.repeats.record(call, result.is_error);
         }
-        let results = cut_to(self.room(&request, &results), results);
-        self.keep(Said::Results(results)).await?;
-        if circling {
-            let what = "the model made the same failing call over and over, and was stopped: say what it should do instead";
-            return Err(RuntimeError::new("repeating", what));
+        let results = truncate_results(self.room(&request, &results), results);
+        self.store(Said::Results(results)).await?;
+        if is_repeating {
+            let what = "the model made the same failing call over and over, and was stopped: tell it what to do instead";
+            return Err(RuntimeError::new(ErrorKind::Repeating, what));
         }
         Ok(None)
     }
 
-    /// Sees that there is money for a request, asking for more if the house wants to be asked.
-    async fn afford(&self, asked: &Asked) -> Result<Option<StopReason>, RuntimeError> {
+    /// Reserves the tokens of a request; where the host wants it, a call asks for a higher limit first.
+    async fn reserve_tokens(&self, stats: &Asked) -> Result<Option<StopReason>, RuntimeError> {
         let TurnInput { tools, cancel, .. } = &self.input;
         for _ in 0..MAX_RAISES {
-            let wanted = self.services.reserve(&self.seat.model, asked.estimated, asked.reserved).await?;
-            let Some(call) = wanted else { return Ok(None) };
+            let raise = self.services.reserve(&self.seat.model, stats.estimated, stats.reserved).await?;
+            let Some(call) = raise else { return Ok(None) };
             let outcome = tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Ok(Some(StopReason::Cancelled)),
                 outcome = tools.call(call) => outcome,
             };
             if outcome.is_error {
-                return Err(RuntimeError::new("spend_limit", outcome.content));
+                return Err(RuntimeError::new(ErrorKind::SpendLimit, outcome.content));
             }
         }
         Err(RuntimeError::new(
-            "spend_limit",
+            ErrorKind::SpendLimit,
             "the limit was raised, and it is still not enough: raise it further",
         ))
     }
 
-    /// The next request, after the conversation was shortened if it has to be. Nothing is sent that does not fit.
-    async fn fitting(&mut self) -> Result<(ModelRequest, Asked), RuntimeError> {
+    /// The next request, after a compaction if it needs one. A request that does not fit is not sent.
+    async fn next_request(&mut self) -> Result<(ModelRequest, Asked), RuntimeError> {
         let Seat { model, limits, is_local, .. } = &self.seat;
         let window = window(limits, *is_local);
         let reserved = reserve(self.seat.max_output_tokens, limits);
@@ -225,7 +225,7 @@ impl Turn {
             let estimated = self.correction.estimate(&request);
             match fits(estimated, reserved, window, model) {
                 Ok(()) => {
-                    let asked = Asked {
+                    let stats = Asked {
                         model: model.clone(),
                         round: self.rounds,
                         estimated,
@@ -236,12 +236,12 @@ impl Turn {
                         all_ms: 0,
                         outcome: String::new(),
                     };
-                    return Ok((request, asked));
+                    return Ok((request, stats));
                 }
                 Err(error) => {
                     let room = u64::from(window.saturating_sub(reserved));
                     let Some(summary) = may_shorten.then(|| self.shortened(request, room)).flatten() else {
-                        return Err(RuntimeError::new("over_budget", error.to_string()));
+                        return Err(RuntimeError::new(ErrorKind::OverBudget, error.to_string()));
                     };
                     self.services.compact(&summary).await?;
                     let rest = self.conversation.split_off(summary.messages);
@@ -251,32 +251,36 @@ impl Turn {
                 }
             }
         }
-        Err(RuntimeError::new("over_budget", "the conversation does not fit the model: begin a new one"))
+        Err(RuntimeError::new(
+            ErrorKind::OverBudget,
+            "the conversation does not fit the model: begin a new one",
+        ))
     }
 
-    /// How many bytes these results may have so that the next request fits: behind everything that was said, or behind this
-    /// turn alone if the turns before it are shortened for them.
+    /// The bytes that these results may have so that the next request fits: after the whole conversation, or after this
+    /// turn alone if the turns before it are compacted for them.
     fn room(&self, request: &ModelRequest, results: &[ToolResult]) -> u64 {
         let emptied = |result: &ToolResult| ToolResult { content: String::new(), ..result.clone() };
         let around = message(&Said::Results(results.iter().map(emptied).collect()));
         let sent = request.messages.len();
         let answer: u64 = self.conversation[sent..].iter().map(|one| message(&one.said)).sum();
         let behind_all = self.correction.estimate(request) + answer;
-        let own = self.conversation.iter().filter(|one| one.turn == NOW).map(|one| message(&one.said));
-        let behind_turn = head(request) + own.sum::<u64>() + (LEAST_BYTES + AROUND) as u64;
+        let own =
+            self.conversation.iter().filter(|one| one.turn == CURRENT_TURN).map(|one| message(&one.said));
+        let behind_turn = head(request) + own.sum::<u64>() + (MIN_DIGEST_BYTES + DIGEST_OVERHEAD) as u64;
         let window = u64::from(window(&self.seat.limits, self.seat.is_local));
         let reserved = u64::from(reserve(self.seat.max_output_tokens, &self.seat.limits));
         window.saturating_sub(reserved + around + behind_all.min(behind_turn))
     }
 
-    /// What the conversation becomes so that it fits: as many of the last turns as can stay beside a digest of the others.
+    /// The compaction that makes the request fit: as many of the last turns as can stay beside a digest of the others.
     fn shortened(&self, mut request: ModelRequest, room: u64) -> Option<Summary> {
         (1..=self.seat.keep_turns.max(1)).rev().find_map(|turns| {
-            let old = before(&self.conversation, turns)?;
+            let old = kept_from(&self.conversation, turns)?;
             request.messages = self.conversation[old..].iter().map(|one| one.said.clone()).collect();
             let left = usize::try_from(room.checked_sub(estimate(&request))?).unwrap_or(usize::MAX);
-            let left = left.saturating_sub(AROUND).min(MAX_BYTES);
-            (left >= LEAST_BYTES).then(|| digest(&self.conversation, old, left))
+            let left = left.saturating_sub(DIGEST_OVERHEAD).min(MAX_DIGEST_BYTES);
+            (left >= MIN_DIGEST_BYTES).then(|| compact(&self.conversation, old, left))
         })
     }
 
@@ -293,13 +297,13 @@ impl Turn {
         }
     }
 
-    /// What the model said, without secrets. A thought that is signed stays as it is, or it would be refused.
-    fn cleared(&self, part: AssistantPart) -> AssistantPart {
+    /// The part without secrets. A signed thought stays as it is, because the provider would refuse a changed one.
+    fn redact_part(&self, part: AssistantPart) -> AssistantPart {
         let redact = |text: &str| self.services.redact(text).into_owned();
         match part {
             AssistantPart::Text(text) => AssistantPart::Text(redact(&text)),
             AssistantPart::ToolUse { id, name, arguments, signature } => {
-                let arguments = cleared_json(&*self.services, arguments);
+                let arguments = redact_arguments(&*self.services, arguments);
                 AssistantPart::ToolUse { id, name, arguments, signature }
             }
             AssistantPart::Thinking { .. }
@@ -308,11 +312,11 @@ impl Turn {
         }
     }
 
-    /// The answer was cut: what arrived is kept as far as it can be sent again.
-    async fn cut(&mut self, answer: Answer, error: ProviderError) -> End {
+    /// The answer was cut: stores as much of it as can be sent again.
+    async fn cut(&mut self, answer: Answer, error: ProviderError) -> LoopEnd {
         let whole = |part: &AssistantPart| match part {
             AssistantPart::Text(text) => !text.trim().is_empty(),
-            // A thought without its proof is refused, and a call without its end is none.
+            // A thought without its signature is refused, and a call without its end is no call.
             AssistantPart::Thinking { .. }
             | AssistantPart::RedactedThinking { .. }
             | AssistantPart::ReasoningDetail(_)
@@ -320,7 +324,7 @@ impl Turn {
         };
         let parts: Vec<AssistantPart> = answer.parts.into_iter().filter(whole).collect();
         if !parts.is_empty() {
-            self.keep(Said::Assistant(parts)).await?;
+            self.store(Said::Assistant(parts)).await?;
         }
         if matches!(error, ProviderError::Cancelled { .. }) {
             return Ok(StopReason::Cancelled);
@@ -328,10 +332,10 @@ impl Turn {
         Err(RuntimeError::new(error.code(), error.to_string()))
     }
 
-    async fn keep(&mut self, said: Said) -> Result<(), RuntimeError> {
+    async fn store(&mut self, said: Said) -> Result<(), RuntimeError> {
         let said = match said {
             Said::Assistant(parts) => {
-                Said::Assistant(parts.into_iter().map(|part| self.cleared(part)).collect())
+                Said::Assistant(parts.into_iter().map(|part| self.redact_part(part)).collect())
             }
             Said::User(_) | Said::Results(_) => said,
         };
@@ -340,19 +344,19 @@ impl Turn {
             return Ok(());
         }
         self.services.keep(std::slice::from_ref(&said)).await?;
-        self.conversation.push(Remembered { turn: NOW.to_owned(), said });
+        self.conversation.push(Remembered { turn: CURRENT_TURN.to_owned(), said });
         Ok(())
     }
 }
 
 /// JSON without the secrets in its texts and names; the very same text if there are none.
-fn cleared_json(house: &dyn House, text: String) -> String {
+fn redact_arguments(services: &dyn House, text: String) -> String {
     match serde_json::from_str::<Value>(&text) {
-        Ok(value) => match house.redact_json(&value) {
-            cleared if cleared != value => cleared.to_string(),
+        Ok(value) => match services.redact_json(&value) {
+            redact_part if redact_part != value => redact_part.to_string(),
             _ => text,
         },
-        Err(_) => house.redact(&text).into_owned(),
+        Err(_) => services.redact(&text).into_owned(),
     }
 }
 

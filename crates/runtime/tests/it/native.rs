@@ -1,4 +1,4 @@
-//! The loop against a provider that answers over HTTP, in both dialects.
+//! The loop against a fake provider over HTTP, in both dialects.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,9 +24,9 @@ use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
 const KEY: &str = "agent:main:cli:local:dm:ada";
 
 /// One model at a fake provider.
-struct OneSeat(Seat);
+struct OneModel(Seat);
 
-impl Seats for OneSeat {
+impl Seats for OneModel {
     fn seat(&self, _: &AgentId, model: Option<&str>) -> Result<Seat, RuntimeError> {
         match model {
             Some("fake:gone") => Err(RuntimeError::new("unknown_model", "there is no model `fake:gone`")),
@@ -63,7 +63,7 @@ fn seat(upstream: &FakeUpstream, dialect: Dialect, window: u32) -> Seat {
     }
 }
 
-/// A host that remembers in memory.
+/// A host that stores in memory.
 #[derive(Default)]
 struct Home {
     turn: Mutex<u32>,
@@ -130,7 +130,7 @@ impl HostServicesSource for SameHome {
     }
 }
 
-/// Tools that answer what they were told to.
+/// Tools with fixed results.
 #[derive(Default)]
 struct Tools {
     specs: Vec<ToolSpec>,
@@ -162,7 +162,7 @@ impl Toolbox for Tools {
 
     async fn call(&self, call: ToolCall) -> ToolOutcome {
         let outcome = self.answers.get(&call.name).cloned();
-        // The later a call was asked for, the sooner it is over.
+        // The later a call was made, the sooner it returns.
         let before = self.calls.lock().unwrap().len() as u64;
         self.calls.lock().unwrap().push(call);
         if self.hangs {
@@ -199,7 +199,7 @@ impl Rig {
     async fn with(dialect: Dialect, tools: Tools, window: u32, home: Home) -> Self {
         let upstream = FakeUpstream::start().await;
         let home = Arc::new(home);
-        let seats = Arc::new(OneSeat(seat(&upstream, dialect, window)));
+        let seats = Arc::new(OneModel(seat(&upstream, dialect, window)));
         let backend = NativeBackend::new(seats, Arc::new(SameHome(Arc::clone(&home))));
         let handle = backend.ensure_session(session(None)).await.unwrap();
         Self { upstream, backend, handle, home, tools: Arc::new(tools) }
@@ -281,20 +281,20 @@ fn reply(say: &Say, dialect: Dialect) -> Reply {
 }
 
 #[tokio::test]
-async fn calls_are_carried_out_together_and_answered_in_order() {
+async fn calls_run_concurrently_and_results_are_in_order() {
     for dialect in DIALECTS {
         let tools =
             Tools::new(&[("read", ToolOutcome::good("hello")), ("search", ToolOutcome::good("found"))]);
-        let house = Rig::new(dialect, tools).await;
+        let rig = Rig::new(dialect, tools).await;
         let both = Say::new().text("I look.").call("c1", "read", r#"{"path":"a"}"#).call(
             "c2",
             "search",
             r#"{"q":"b"}"#,
         );
-        house.upstream.reply(reply(&both, dialect)).reply(reply(&Say::new().text("Done."), dialect));
-        let (events, end) = house.turn("go on").await;
+        rig.upstream.reply(reply(&both, dialect)).reply(reply(&Say::new().text("Done."), dialect));
+        let (events, end) = rig.turn("go on").await;
         assert_eq!((text(&events).as_str(), end), ("I look.Done.", Ok(StopReason::EndTurn)), "{dialect:?}");
-        let calls: Vec<(String, Value)> = house
+        let calls: Vec<(String, Value)> = rig
             .tools
             .calls
             .lock()
@@ -314,14 +314,14 @@ async fn calls_are_carried_out_together_and_answered_in_order() {
             })
             .collect();
         assert_eq!(streamed, r#"{"path":"a"}"#);
-        let second = house.bodies()[1].to_string();
+        let second = rig.bodies()[1].to_string();
         assert!(second.find("hello").unwrap() < second.find("found").unwrap(), "{second}");
         let usage = events.iter().rev().find_map(|event| match event {
             EventKind::UsageUpdate { input_tokens, output_tokens } => Some((*input_tokens, *output_tokens)),
             _ => None,
         });
         assert_eq!(usage, Some((50, 30)), "both requests of the turn count");
-        let asked = house.home.asked.lock().unwrap().clone();
+        let asked = rig.home.asked.lock().unwrap().clone();
         assert_eq!(
             asked.iter().map(|asked| asked.outcome.as_str()).collect::<Vec<_>>(),
             ["tool_use", "end_turn"]
@@ -331,67 +331,66 @@ async fn calls_are_carried_out_together_and_answered_in_order() {
 
 #[tokio::test]
 async fn a_denial_is_an_error_that_the_model_sees() {
-    let house = Rig::new(Dialect::Anthropic, Tools::new(&[])).await;
-    house
-        .upstream
+    let rig = Rig::new(Dialect::Anthropic, Tools::new(&[])).await;
+    rig.upstream
         .reply(Say::new().call("c1", "exec", r#"{"command":"ls"}"#).anthropic())
         .reply(Say::new().text("I may not.").anthropic());
-    let (events, end) = house.turn("ls").await;
+    let (events, end) = rig.turn("ls").await;
     assert_eq!((text(&events).as_str(), end), ("I may not.", Ok(StopReason::EndTurn)));
-    let result = &house.bodies()[1]["messages"][2]["content"][0];
+    let result = &rig.bodies()[1]["messages"][2]["content"][0];
     assert_eq!((&result["type"], &result["is_error"]), (&json!("tool_result"), &json!(true)));
     assert!(result["content"].to_string().contains("denied (mandate.deny)"), "{result}");
 }
 
 #[tokio::test]
-async fn a_model_that_goes_in_circles_is_stopped() {
-    let house = Rig::new(Dialect::Anthropic, Tools::new(&[])).await;
+async fn a_model_that_repeats_a_failing_call_is_stopped() {
+    let rig = Rig::new(Dialect::Anthropic, Tools::new(&[])).await;
     for n in 0..5 {
-        house.upstream.reply(Say::new().call(&format!("c{n}"), "exec", r#"{"command":"ls"}"#).anthropic());
+        rig.upstream.reply(Say::new().call(&format!("c{n}"), "exec", r#"{"command":"ls"}"#).anthropic());
     }
-    let (_, end) = house.turn("ls").await;
-    assert_eq!(end.unwrap_err().code, "repeating");
-    assert_eq!(house.upstream.requests().len(), 3);
-    // The session is usable after, and the next turn counts anew.
-    house.upstream.reply(Say::new().text("hello").anthropic());
-    let (events, end) = house.turn("hello").await;
+    let (_, end) = rig.turn("ls").await;
+    assert_eq!(end.unwrap_err().code(), "repeating");
+    assert_eq!(rig.upstream.requests().len(), 3);
+    // The session is usable afterwards, and the next turn counts from zero.
+    rig.upstream.reply(Say::new().text("hello").anthropic());
+    let (events, end) = rig.turn("hello").await;
     assert_eq!((text(&events).as_str(), end), ("hello", Ok(StopReason::EndTurn)));
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_not_sent() {
-    let house = Rig::with(Dialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
-    let (_, end) = house.turn(&"word ".repeat(2_000)).await;
+async fn a_request_that_does_not_fit_is_not_sent() {
+    let rig = Rig::with(Dialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
+    let (_, end) = rig.turn(&"word ".repeat(2_000)).await;
     let error = end.unwrap_err();
-    assert_eq!(error.code, "over_budget");
+    assert_eq!(error.code(), "over_budget");
     assert!(error.message.contains("6000"), "{error}");
-    assert_eq!(house.upstream.connections(), 0, "nothing was opened");
+    assert_eq!(rig.upstream.connections(), 0, "nothing was opened");
 }
 
 #[tokio::test]
-async fn no_money_no_request() {
-    let house =
+async fn without_budget_no_request_is_sent() {
+    let rig =
         Rig::with(Dialect::Anthropic, Tools::default(), 100_000, Home { poor: true, ..Home::default() })
             .await;
-    let (_, end) = house.turn("hello").await;
-    assert_eq!(end.unwrap_err().code, "over_spend");
-    assert_eq!(house.upstream.connections(), 0);
+    let (_, end) = rig.turn("hello").await;
+    assert_eq!(end.unwrap_err().code(), "over_spend");
+    assert_eq!(rig.upstream.connections(), 0);
 }
 
 #[tokio::test]
-async fn a_long_conversation_is_shortened_and_says_what_it_left_out() {
-    let house = Rig::with(Dialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
+async fn a_long_conversation_is_compacted() {
+    let rig = Rig::with(Dialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
     for n in 0..12 {
-        house.upstream.reply(Say::new().text(&format!("answer {n}")).usage(0, 0, 0).anthropic());
-        let (_, end) = house.turn(&format!("question {n} {}", "padding ".repeat(60))).await;
+        rig.upstream.reply(Say::new().text(&format!("answer {n}")).usage(0, 0, 0).anthropic());
+        let (_, end) = rig.turn(&format!("question {n} {}", "padding ".repeat(60))).await;
         assert_eq!(end, Ok(StopReason::EndTurn), "{n}");
     }
-    let summaries = house.home.summaries.lock().unwrap().clone();
+    let summaries = rig.home.summaries.lock().unwrap().clone();
     assert!(!summaries.is_empty());
     assert!(
         summaries.iter().all(|summary| !summary.turns.is_empty() && !summary.turns.contains(&"now".into()))
     );
-    let bodies = house.bodies();
+    let bodies = rig.bodies();
     let last = bodies.last().unwrap();
     assert_eq!(last["system"], bodies[0]["system"], "the prompt stays as it is");
     let said = last["messages"].to_string();
@@ -399,68 +398,68 @@ async fn a_long_conversation_is_shortened_and_says_what_it_left_out() {
     assert!(said.contains("answer 10"), "the last turns stay as they are");
 }
 
-/// However little room there is: a digest of less, then fewer turns beside it.
+/// With any room: a smaller digest, then fewer turns beside it.
 #[tokio::test]
 async fn a_conversation_never_grows_too_long_to_go_on() {
-    let house = Rig::with(Dialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
+    let rig = Rig::with(Dialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
     for n in 0..40 {
-        house.upstream.reply(Say::new().text(&"answer ".repeat(100)).usage(0, 0, 0).anthropic());
-        let (_, end) = house.turn(&format!("question {n} {}", "padding ".repeat(80))).await;
+        rig.upstream.reply(Say::new().text(&"answer ".repeat(100)).usage(0, 0, 0).anthropic());
+        let (_, end) = rig.turn(&format!("question {n} {}", "padding ".repeat(80))).await;
         assert_eq!(end, Ok(StopReason::EndTurn), "{n}");
     }
-    let bodies = house.bodies();
+    let bodies = rig.bodies();
     let said = bodies.last().unwrap()["messages"].to_string();
     assert!(said.contains("earlier turns, shortened") && said.contains("question 39 padding"), "{said}");
 }
 
 #[tokio::test]
-async fn what_was_too_long_to_be_sent_does_not_stand_in_the_way_of_the_next_turn() {
-    let house = Rig::with(Dialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
-    let (_, end) = house.turn(&"word ".repeat(2_000)).await;
-    assert_eq!(end.unwrap_err().code, "over_budget");
-    house.upstream.reply(Say::new().text("here").anthropic());
-    let (_, end) = house.turn("are you there?").await;
+async fn a_message_that_was_too_long_does_not_block_the_next_turn() {
+    let rig = Rig::with(Dialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
+    let (_, end) = rig.turn(&"word ".repeat(2_000)).await;
+    assert_eq!(end.unwrap_err().code(), "over_budget");
+    rig.upstream.reply(Say::new().text("here").anthropic());
+    let (_, end) = rig.turn("are you there?").await;
     assert_eq!(end, Ok(StopReason::EndTurn));
-    let said = house.bodies().last().unwrap()["messages"].to_string();
+    let said = rig.bodies().last().unwrap()["messages"].to_string();
     assert!(said.contains("are you there?") && said.contains("user: word word"), "{said}");
 }
 
-/// A result that is longer than the window is told in part, and the turn goes on; what was before it makes room.
+/// A result longer than the window is truncated, and the turn goes on; earlier turns make room.
 #[tokio::test]
-async fn what_came_of_a_call_is_cut_to_the_room_that_there_is() {
+async fn a_long_result_is_truncated_to_the_window() {
     for reported in [true, false] {
         let long = format!("first {} last", "line of a file\n".repeat(10_000));
         let tools = Tools::new(&[("read", ToolOutcome::good(&long)), ("stat", ToolOutcome::good("short"))]);
-        let house = Rig::with(Dialect::Anthropic, tools, 12_000, Home::default()).await;
+        let rig = Rig::with(Dialect::Anthropic, tools, 12_000, Home::default()).await;
         let say = |say: Say| if reported { say.anthropic() } else { say.usage(0, 0, 0).anthropic() };
         for n in 0..3 {
-            house.upstream.reply(say(Say::new().text("understood")));
-            let (_, end) = house.turn(&format!("note {n} {}", "padding ".repeat(150))).await;
+            rig.upstream.reply(say(Say::new().text("understood")));
+            let (_, end) = rig.turn(&format!("note {n} {}", "padding ".repeat(150))).await;
             assert_eq!(end, Ok(StopReason::EndTurn));
         }
-        house.upstream.reply(say(Say::new().call("c1", "stat", "{}").call("c2", "read", "{}")));
-        house.upstream.reply(say(Say::new().call("c3", "read", "{}")));
-        house.upstream.reply(say(Say::new().text("long")));
-        let (_, end) = house.turn("read it").await;
+        rig.upstream.reply(say(Say::new().call("c1", "stat", "{}").call("c2", "read", "{}")));
+        rig.upstream.reply(say(Say::new().call("c3", "read", "{}")));
+        rig.upstream.reply(say(Say::new().text("long")));
+        let (_, end) = rig.turn("read it").await;
         assert_eq!(end, Ok(StopReason::EndTurn), "reported: {reported}");
-        let bodies = house.bodies();
+        let bodies = rig.bodies();
         let said = bodies[4]["messages"].to_string();
         assert!(said.contains("short") && said.contains("first line of a file"), "{said}");
         assert!(said.contains("bytes left out") && said.contains("line of a file\\n last"), "{said}");
         assert!(bodies[5]["messages"].to_string().matches("bytes left out").count() == 2);
-        // The next turn finds what was told, and not what was left out.
-        house.upstream.reply(say(Say::new().text("yes")));
-        assert_eq!(house.turn("and now?").await.1, Ok(StopReason::EndTurn));
+        // The next turn has the truncated result.
+        rig.upstream.reply(say(Say::new().text("yes")));
+        assert_eq!(rig.turn("and now?").await.1, Ok(StopReason::EndTurn));
     }
 }
 
 #[tokio::test]
-async fn a_turn_is_cancelled_in_the_answer_and_in_a_call() {
-    let house = Rig::new(Dialect::Anthropic, Tools::default()).await;
-    house.upstream.reply(Say::new().text("this takes long").anthropic().first(5).then_silence());
-    let input = house.input("go on");
+async fn a_turn_is_cancelled_in_an_answer_and_in_a_call() {
+    let rig = Rig::new(Dialect::Anthropic, Tools::default()).await;
+    rig.upstream.reply(Say::new().text("this takes long").anthropic().first(5).then_silence());
+    let input = rig.input("go on");
     let cancel = input.cancel.clone();
-    let (played, ()) = tokio::join!(house.play(input), async {
+    let (played, ()) = tokio::join!(rig.play(input), async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         cancel.cancel();
     });
@@ -468,71 +467,68 @@ async fn a_turn_is_cancelled_in_the_answer_and_in_a_call() {
     assert!(!text(&played.0).is_empty());
 
     let tools = Tools { hangs: true, ..Tools::new(&[("read", ToolOutcome::good("x"))]) };
-    let house = Rig::new(Dialect::Anthropic, tools).await;
-    house.upstream.reply(Say::new().call("c1", "read", "{}").anthropic());
-    let input = house.input("go on");
+    let rig = Rig::new(Dialect::Anthropic, tools).await;
+    rig.upstream.reply(Say::new().call("c1", "read", "{}").anthropic());
+    let input = rig.input("go on");
     let cancel = input.cancel.clone();
-    let (played, ()) = tokio::join!(house.play(input), async {
+    let (played, ()) = tokio::join!(rig.play(input), async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         cancel.cancel();
     });
     assert_eq!(played.1, Ok(StopReason::Cancelled));
-    // Whoever asks next finds every call answered.
-    house.upstream.reply(Say::new().text("well").anthropic());
-    let (_, end) = house.turn("and now?").await;
+    // The next turn finds a result for every call.
+    rig.upstream.reply(Say::new().text("well").anthropic());
+    let (_, end) = rig.turn("and now?").await;
     assert_eq!(end, Ok(StopReason::EndTurn));
-    let said = house.bodies()[1]["messages"].to_string();
+    let said = rig.bodies()[1]["messages"].to_string();
     assert!(said.contains("tool_result") && said.contains("cancelled"), "{said}");
 }
 
 #[tokio::test]
-async fn what_arrived_before_a_cut_is_kept_and_the_session_goes_on() {
-    let house = Rig::new(Dialect::Anthropic, Tools::default()).await;
-    house.upstream.reply(Say::new().text("half a sentence that").anthropic().first(4).then_reset());
-    let (events, end) = house.turn("go on").await;
+async fn a_cut_answer_is_kept_and_the_session_goes_on() {
+    let rig = Rig::new(Dialect::Anthropic, Tools::default()).await;
+    rig.upstream.reply(Say::new().text("half a sentence that").anthropic().first(4).then_reset());
+    let (events, end) = rig.turn("go on").await;
     let error = end.unwrap_err();
-    assert_eq!(error.code, "cut_stream", "{error}");
+    assert_eq!(error.code(), "cut_stream", "{error}");
     assert!(!text(&events).is_empty());
-    house.upstream.reply(Say::new().text("yes").anthropic());
-    let (_, end) = house.turn("are you there?").await;
+    rig.upstream.reply(Say::new().text("yes").anthropic());
+    let (_, end) = rig.turn("are you there?").await;
     assert_eq!(end, Ok(StopReason::EndTurn));
-    let said = house.bodies()[1]["messages"].to_string();
+    let said = rig.bodies()[1]["messages"].to_string();
     assert!(said.contains(&text(&events)), "{said}");
 }
 
 #[tokio::test]
 async fn secrets_do_not_reach_the_model() {
-    let house =
-        Rig::new(Dialect::Anthropic, Tools::new(&[("read", ToolOutcome::good("it is hunter2"))])).await;
-    house
-        .upstream
+    let rig = Rig::new(Dialect::Anthropic, Tools::new(&[("read", ToolOutcome::good("it is hunter2"))])).await;
+    rig.upstream
         .reply(Say::new().call("c1", "read", "{}").anthropic())
         .reply(Say::new().text("ok").anthropic());
-    house.turn("my password is hunter2").await.1.unwrap();
-    for request in house.upstream.requests() {
+    rig.turn("my password is hunter2").await.1.unwrap();
+    for request in rig.upstream.requests() {
         assert!(!request.text().contains("hunter2"));
     }
-    assert!(!format!("{:?}", house.home.said.lock().unwrap()).contains("hunter2"));
+    assert!(!format!("{:?}", rig.home.said.lock().unwrap()).contains("hunter2"));
 }
 
 #[tokio::test]
-async fn a_model_that_is_not_there_is_refused_when_the_session_opens() {
-    let house = Rig::new(Dialect::Anthropic, Tools::default()).await;
-    let refused = house.backend.ensure_session(session(Some("fake:gone"))).await.unwrap_err();
-    assert_eq!(refused.code, "unknown_model");
+async fn an_unknown_model_is_refused_when_the_session_opens() {
+    let rig = Rig::new(Dialect::Anthropic, Tools::default()).await;
+    let refused = rig.backend.ensure_session(session(Some("fake:gone"))).await.unwrap_err();
+    assert_eq!(refused.code(), "unknown_model");
 }
 
 #[tokio::test]
-async fn bad_arguments_are_told_and_a_cut_call_is_not_carried_out() {
-    let house = Rig::new(Dialect::Anthropic, Tools::new(&[("read", ToolOutcome::good("x"))])).await;
-    house
-        .upstream
+async fn bad_arguments_are_an_error_and_a_cut_call_is_not_executed() {
+    let rig = Rig::new(Dialect::Anthropic, Tools::new(&[("read", ToolOutcome::good("x"))])).await;
+    rig.upstream
         .reply(Say::new().call("c1", "read", r#"{"path":"#).anthropic())
         .reply(Say::new().call("c2", "read", r#"{"path":"a"}"#).stop("max_tokens").anthropic());
-    let (_, end) = house.turn("go on").await;
+    let (_, end) = rig.turn("go on").await;
     assert_eq!(end, Ok(StopReason::MaxTokens));
-    assert!(house.tools.calls.lock().unwrap().is_empty(), "nothing was carried out");
-    assert!(house.bodies()[1]["messages"].to_string().contains("the arguments are not JSON"));
+    assert!(rig.tools.calls.lock().unwrap().is_empty(), "nothing was carried out");
+    assert!(rig.bodies()[1]["messages"].to_string().contains("the arguments are not JSON"));
 }
 
 #[tokio::test]
@@ -558,7 +554,7 @@ async fn reasoning_details_go_back_as_they_came() {
     let said = &rig.bodies()[1]["messages"][2];
     assert_eq!((&said["role"], &said["reasoning_details"]), (&json!("assistant"), &details), "{said}");
     assert_eq!(said.get("reasoning_content"), None);
-    // In the next turn they are still the same.
+    // In the next turn they are unchanged.
     rig.upstream.reply(Say::new().text("again").openai());
     rig.turn("once more").await.1.unwrap();
     assert_eq!(rig.bodies()[2]["messages"][2]["reasoning_details"], details);
