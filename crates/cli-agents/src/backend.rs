@@ -1,33 +1,33 @@
-//! The backend: a session's agent is found or started, told what is said, and listened to until its turn ends.
+//! The backend: finds or starts the agent of a session, sends it the prompt, and passes on its turn until it ends.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 
 use crate::acp::Acp;
-use crate::agent_protocol::{Began, Offered, Step, Tongue};
+use crate::agent_protocol::{AgentProtocol, McpSupport, ResumeState, TurnStep};
 use crate::claude_code::ClaudeCode;
-use crate::escape_prompt::{Unmeant, command, plain};
+use crate::escape_prompt::{EscapeRules, command_of, escape};
 use crate::mcp_bridge::Servers;
-use crate::pool::{Found, Live, Pool};
+use crate::pool::{AgentOrigin, AgentPool, RunningAgent};
 use crate::process_limit::Berths;
 use crate::profile::{Profile, Quirk};
 use crate::project_instructions;
 use crate::spawner::Spawner;
 use tribune_runtime::content::{ContentBlock, text_of};
 use tribune_runtime::{AgentRuntime, EventStream, Handle, RuntimeError, SessionInput, Speaker, TurnInput};
-use tribune_runtime::{CloseReason, SessionState, SessionStatus};
+use tribune_runtime::{CloseReason, SessionState, SessionStatus, StopReason};
 use tribune_runtime::{EventKind, OBEYED, RuntimeEvent};
 
 /// How long an agent without a turn is kept. Starting one takes seconds, and each holds hundreds of megabytes.
 pub const IDLE: Duration = Duration::from_secs(10 * 60);
 
-/// Runs turns with agents of others, all of which speak the same.
+/// Runs turns with CLI agents, all of which speak one protocol.
 #[derive(Clone)]
 pub struct CliBackend {
-    pool: Arc<Pool>,
+    pool: Arc<AgentPool>,
 }
 
 impl std::fmt::Debug for CliBackend {
@@ -37,38 +37,39 @@ impl std::fmt::Debug for CliBackend {
 }
 
 impl CliBackend {
-    /// Agents that speak ACP. `spawner` starts them, and each is kept for so long without a turn, if `berths` has room.
+    /// For agents that speak ACP. `spawner` starts them, each is kept for `idle` without a turn, and `berths` limits
+    /// how many run.
     pub fn acp(spawner: Arc<dyn Spawner>, idle: Duration, berths: &Arc<Berths>) -> Self {
         Self::speaking(&Acp, spawner, idle, berths)
     }
 
-    /// Claude Code, spoken with in its own stream-json.
+    /// For Claude Code, in its own stream-json.
     pub fn claude_code(spawner: Arc<dyn Spawner>, idle: Duration, berths: &Arc<Berths>) -> Self {
         Self::speaking(&ClaudeCode, spawner, idle, berths)
     }
 
     fn speaking(
-        tongue: &'static dyn Tongue,
+        protocol: &'static dyn AgentProtocol,
         spawner: Arc<dyn Spawner>,
         idle: Duration,
         berths: &Arc<Berths>,
     ) -> Self {
-        Self { pool: Arc::new(Pool::new(tongue, spawner, idle, Arc::clone(berths))) }
+        Self { pool: Arc::new(AgentPool::new(protocol, spawner, idle, Arc::clone(berths))) }
     }
 
-    /// What it is called in the roster.
+    /// Its name in the roster.
     pub fn name(&self) -> &'static str {
-        self.pool.tongue().backend()
+        self.pool.protocol().protocol().backend()
     }
 
-    /// Ends every agent at once, with everything it started. What is spoken to later is started again.
+    /// Ends every agent at once, with everything it started. A later turn starts its agent again.
     pub fn stop_all(&self) {
         self.pool.stop_all();
     }
 
     /// Ends every agent. Returns when they are gone.
     pub async fn leave(&self) {
-        self.pool.leave().await;
+        self.pool.shutdown().await;
     }
 }
 
@@ -77,116 +78,15 @@ impl AgentRuntime for CliBackend {
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
         let session_id = input.key.as_str().into();
         let handle = Handle { key: Arc::new(input.key), session_id };
-        // A session whose agent cannot be started is refused when it is opened, and not when someone has typed a question.
+        // A session whose agent cannot be started is refused when it is opened, and not after a question was typed.
         self.pool.spawner().check(&handle)?;
         Ok(handle)
     }
 
     fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream {
-        let (backend, handle) = (self.clone(), handle.clone());
-        let events = async_stream::stream! {
-            if let Some(most) = backend.pool.has_no_room_for(&handle) {
-                let message = format!(
-                    "{most} agents run and all are at work: this turn begins when one of them is done; cliAgents.maxRunning in \
-                     config.json5 says how many may run"
-                );
-                yield Ok(EventKind::Notice { code: "waiting_for_room".to_owned(), message });
-            }
-            let mut is_first = true;
-            loop {
-                let (live, found) = tokio::select! {
-                    started = backend.pool.agent(&handle) => match started {
-                        Ok(started) => started,
-                        Err(error) => {
-                            yield Err(error);
-                            return;
-                        }
-                    },
-                    () = input.cancel.cancelled() => {
-                        yield Ok(EventKind::Done { stop_reason: tribune_runtime::StopReason::Cancelled });
-                        return;
-                    }
-                };
-                let busy = Busy { pool: Arc::clone(&backend.pool), live: live.clone(), handle: handle.clone(), is_over: false };
-                if let Some(what) = live.link.misdeed() {
-                    let (id, tool) = ("between-turns".to_owned(), "unknown".to_owned());
-                    yield Ok(EventKind::Ungoverned { id, tool, what });
-                    return;
-                }
-                let began = Instant::now();
-                let fresh = found == Found::Started && live.conversation.began != Began::TakenUp;
-                if let Some(opening) = live.link.take_opening() {
-                    yield Ok(opening);
-                }
-                if found == Found::Started && live.conversation.began == Began::Lost {
-                    let message = "the agent was started anew and could not take up what was said before: it begins afresh";
-                    yield Ok(EventKind::Notice { code: "context_lost".to_owned(), message: message.to_owned() });
-                }
-                if found == Found::Started
-                    && live.conversation.servers == Offered::NotTaken
-                    && let Some(message) = not_taken(live.servers.as_ref())
-                {
-                    yield Ok(EventKind::Notice { code: "servers_left_out".to_owned(), message });
-                }
-                if let Err(error) = live.conversation.takes.check(&input.content) {
-                    // Nothing was said, and the agent can go on.
-                    busy.over();
-                    yield Err(error);
-                    return;
-                }
-                let mut instructions = None;
-                if let Some(name) = live.instructions.as_deref().filter(|_| fresh) {
-                    match project_instructions::read(&*input.tools, name).await {
-                        Ok(text) => instructions = Some(text),
-                        Err(message) => {
-                            yield Ok(EventKind::Notice { code: "instructions_not_read".to_owned(), message });
-                        }
-                    }
-                }
-                let prompt = prompt(&input, fresh, instructions.as_deref(), &live.profile);
-                let mut turn = backend.pool.tongue().begin(&live, &input, &prompt);
-                loop {
-                    match turn.next().await {
-                        Step::Said(kinds) => for kind in kinds {
-                            yield Ok(kind);
-                        },
-                        Step::Named(conversation) => backend.pool.spawner().remember(&handle, &conversation),
-                        Step::Over(kinds, ended) => {
-                            // Agents leave commands running, which nobody waits for any more and which would go on for ever.
-                            if input.cancel.is_cancelled() && live.has_stragglers(began).await {
-                                live.end().await;
-                            }
-                            busy.over();
-                            if let Some(notice) = obeyed(&backend.pool.spawner().obeyed(&handle).await) {
-                                yield Ok(notice);
-                            }
-                            for kind in kinds {
-                                yield Ok(kind);
-                            }
-                            if let Err(error) = ended {
-                                yield Err(error);
-                            }
-                            return;
-                        }
-                        Step::Ungoverned { id, tool, what } => {
-                            yield Ok(EventKind::Ungoverned { id, tool, what });
-                            return;
-                        }
-                        // It was gone, or going, before it was spoken to. It asked for nothing, so that nothing was done for it.
-                        Step::Failed(_) if is_first && found == Found::Running && live.link.has_gone_unheard() && !input.cancel.is_cancelled() => {
-                            is_first = false;
-                            break;
-                        }
-                        Step::Failed(error) => {
-                            yield Err(live.explain(error));
-                            return;
-                        }
-                    }
-                }
-            }
-        };
+        let turn = CliTurn { pool: Arc::clone(&self.pool), session: handle.clone(), input };
         let mut seq = 0;
-        events
+        turn.events()
             .map(move |event| {
                 seq += 1;
                 event.map(|kind| RuntimeEvent { seq, kind })
@@ -209,82 +109,268 @@ impl AgentRuntime for CliBackend {
     }
 }
 
-/// What people are told of servers that an agent cannot be told of.
-fn not_taken(servers: Option<&Servers>) -> Option<String> {
-    let names: Vec<String> = servers?.all.iter().map(|served| format!("`{}`", served.name)).collect();
-    Some(format!("this agent takes no MCP servers from Tribune; left out: {}", names.join(", ")))
+/// A turn of a session's agent.
+struct CliTurn {
+    pool: Arc<AgentPool>,
+    session: Handle,
+    input: TurnInput,
 }
 
-/// Names that a notice tells.
-const MAX_TOLD_NAMES: usize = 16;
+/// The outcome of starting or finding a session's agent.
+enum AgentStart {
+    Ready(RunningAgent, AgentOrigin),
+    Cancelled,
+    Failed(RuntimeError),
+}
 
-/// What people are told of names that programs of their machine obey.
-fn obeyed(names: &[String]) -> Option<EventKind> {
-    let told: Vec<String> = names.iter().take(MAX_TOLD_NAMES).map(|name| format!("`{name}`")).collect();
-    let more = match names.len().saturating_sub(MAX_TOLD_NAMES) {
+impl CliTurn {
+    fn events(self) -> impl Stream<Item = TurnEvent> {
+        async_stream::stream! {
+            if let Some(limit) = self.pool.blocking_limit(&self.session) {
+                yield Ok(waiting_notice(limit));
+            }
+            let mut may_restart = true;
+            loop {
+                let (running, origin) = match self.start_agent().await {
+                    AgentStart::Ready(running, origin) => (running, origin),
+                    AgentStart::Cancelled => {
+                        yield Ok(EventKind::Done { stop_reason: StopReason::Cancelled });
+                        return;
+                    }
+                    AgentStart::Failed(error) => {
+                        yield Err(error);
+                        return;
+                    }
+                };
+                let guard = self.guard(&running);
+                if let Some(what) = running.agent.connection.violation() {
+                    let (id, tool) = ("between-turns".to_owned(), "unknown".to_owned());
+                    yield Ok(EventKind::Ungoverned { id, tool, what });
+                    return;
+                }
+                let began = Instant::now();
+                for event in start_events(&running, origin) {
+                    yield Ok(event);
+                }
+                if let Err(error) = running.agent.conversation.capabilities.check(&self.input.content) {
+                    // Nothing was sent, and the agent can go on.
+                    guard.complete();
+                    yield Err(error);
+                    return;
+                }
+                let (prompt, notice) = self.prompt(&running, origin).await;
+                if let Some(notice) = notice {
+                    yield Ok(notice);
+                }
+                let mut turn = self.pool.protocol().begin_turn(&running.agent, &self.input, &prompt);
+                loop {
+                    match turn.next().await {
+                        TurnStep::Events(kinds) => for kind in kinds {
+                            yield Ok(kind);
+                        },
+                        TurnStep::ConversationId(id) => self.pool.spawner().remember(&self.session, &id),
+                        TurnStep::Ended(kinds, ended) => {
+                            for event in self.finish(guard, &running, began, kinds, ended).await {
+                                yield event;
+                            }
+                            return;
+                        }
+                        TurnStep::Ungoverned { id, tool, what } => {
+                            yield Ok(EventKind::Ungoverned { id, tool, what });
+                            return;
+                        }
+                        TurnStep::Failed(_) if may_restart && self.is_lost(&running, origin) => {
+                            may_restart = false;
+                            break;
+                        }
+                        TurnStep::Failed(error) => {
+                            yield Err(running.explain(error));
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn start_agent(&self) -> AgentStart {
+        tokio::select! {
+            started = self.pool.agent(&self.session) => match started {
+                Ok((running, origin)) => AgentStart::Ready(running, origin),
+                Err(error) => AgentStart::Failed(error),
+            },
+            () = self.input.cancel.cancelled() => AgentStart::Cancelled,
+        }
+    }
+
+    fn guard(&self, running: &RunningAgent) -> TurnGuard {
+        TurnGuard {
+            pool: Arc::clone(&self.pool),
+            running: running.clone(),
+            session: self.session.clone(),
+            is_complete: false,
+        }
+    }
+
+    /// Whether the agent had gone, or was going, before it got the prompt. It asked for nothing, so nothing was done
+    /// for it.
+    fn is_lost(&self, running: &RunningAgent, origin: AgentOrigin) -> bool {
+        origin == AgentOrigin::Running
+            && running.agent.connection.has_exited_silently()
+            && !self.input.cancel.is_cancelled()
+    }
+
+    /// The prompt, and a notice if the project's instructions could not be read.
+    async fn prompt(
+        &self,
+        running: &RunningAgent,
+        origin: AgentOrigin,
+    ) -> (Vec<ContentBlock>, Option<EventKind>) {
+        let is_new = is_new_conversation(running, origin);
+        let (instructions, notice) = match running.instructions.as_deref().filter(|_| is_new) {
+            None => (None, None),
+            Some(name) => match project_instructions::read(&*self.input.tools, name).await {
+                Ok(text) => (Some(text), None),
+                Err(message) => {
+                    (None, Some(EventKind::Notice { code: "instructions_not_read".to_owned(), message }))
+                }
+            },
+        };
+        (build_prompt(&self.input, is_new, instructions.as_deref(), &running.agent.profile), notice)
+    }
+
+    /// Ends what the turn left running, and returns its last events.
+    async fn finish(
+        &self,
+        guard: TurnGuard,
+        running: &RunningAgent,
+        began: Instant,
+        kinds: Vec<EventKind>,
+        ended: Result<(), RuntimeError>,
+    ) -> Vec<TurnEvent> {
+        // Agents leave commands running that would go on for ever, with no turn to wait for them.
+        if self.input.cancel.is_cancelled() && running.has_stragglers(began).await {
+            running.end().await;
+        }
+        guard.complete();
+        let changed = self.pool.spawner().obeyed(&self.session).await;
+        let events = autorun_notice(&changed).into_iter().chain(kinds).map(Ok);
+        events.chain(ended.err().map(Err)).collect()
+    }
+}
+
+/// An event of a turn, before it has its number.
+type TurnEvent = Result<EventKind, RuntimeError>;
+
+/// Whether the agent has nothing of the session's conversation.
+fn is_new_conversation(running: &RunningAgent, origin: AgentOrigin) -> bool {
+    origin == AgentOrigin::Started && running.agent.conversation.began != ResumeState::Resumed
+}
+
+/// The events of a start, for the first turn after it.
+fn start_events(running: &RunningAgent, origin: AgentOrigin) -> Vec<EventKind> {
+    let mut events: Vec<EventKind> = running.agent.connection.take_opening().into_iter().collect();
+    if origin == AgentOrigin::Running {
+        return events;
+    }
+    if running.agent.conversation.began == ResumeState::Lost {
+        let message =
+            "the agent was started again and could not resume the conversation: it begins a new one"
+                .to_owned();
+        events.push(EventKind::Notice { code: "context_lost".to_owned(), message });
+    }
+    if running.agent.conversation.servers == McpSupport::Unsupported {
+        events.extend(unsupported_servers_notice(running.agent.servers.as_ref()));
+    }
+    events
+}
+
+/// The notice that the turn waits for another agent to become idle.
+fn waiting_notice(limit: usize) -> EventKind {
+    let message = format!(
+        "{limit} agents run and all are busy: this turn begins when one of them is done; cliAgents.maxRunning in \
+         config.json5 says how many may run"
+    );
+    EventKind::Notice { code: "waiting_for_room".to_owned(), message }
+}
+
+/// The notice about servers that an agent cannot have.
+fn unsupported_servers_notice(servers: Option<&Servers>) -> Option<EventKind> {
+    let names: Vec<String> = servers?.all.iter().map(|server| format!("`{}`", server.name)).collect();
+    let message = format!("this agent takes no MCP servers from Tribune; left out: {}", names.join(", "));
+    Some(EventKind::Notice { code: "servers_left_out".to_owned(), message })
+}
+
+/// Names in a notice.
+const MAX_NAMES: usize = 16;
+
+/// The notice about autorun files: files that programs of this machine execute or load by name.
+fn autorun_notice(names: &[String]) -> Option<EventKind> {
+    let listed: Vec<String> = names.iter().take(MAX_NAMES).map(|name| format!("`{name}`")).collect();
+    let more = match names.len().saturating_sub(MAX_NAMES) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
     let message = format!(
-        "programs of this machine obey names that are new or changed in the workspace: {}{more}; look at them before you use the \
-         folder outside of the sandbox",
-        told.join(", ")
+        "autorun files are new or changed in the workspace, and programs of this machine execute or load them: {}{more}; \
+         look at them before you use the folder outside of the sandbox",
+        listed.join(", ")
     );
     (!names.is_empty()).then(|| EventKind::Notice { code: OBEYED.to_owned(), message })
 }
 
-/// A turn under way. If it is given up, so is the agent: nobody knows what it is at.
-struct Busy {
-    pool: Arc<Pool>,
-    live: Live,
-    handle: Handle,
-    is_over: bool,
+/// A running turn. If it is dropped before its end, the agent is ended too, because its state is unknown.
+struct TurnGuard {
+    pool: Arc<AgentPool>,
+    running: RunningAgent,
+    session: Handle,
+    is_complete: bool,
 }
 
-impl Busy {
-    fn over(mut self) {
-        self.is_over = true;
+impl TurnGuard {
+    fn complete(mut self) {
+        self.is_complete = true;
     }
 }
 
-impl Drop for Busy {
+impl Drop for TurnGuard {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.live.link.break_off("its turn was given up");
+        if !self.is_complete {
+            self.running.agent.connection.disconnect("its turn was given up");
         }
-        self.live.rest(self.pool.spawner(), &self.handle);
+        self.running.end_turn(self.pool.spawner(), &self.session);
     }
 }
 
-/// What the agent is told: who it is and what its workspace says to agents, if it does not know yet; what was left for it; what
-/// is said.
+/// The prompt: the system prompt and the project's instructions, if the agent does not have them yet; mailbox messages;
+/// the content of the turn.
 ///
-/// All of it is words: what a program would do unasked because of what is said, it does not.
-fn prompt(
+/// Text that a program would act on by itself is escaped, except for commands that the owner may use.
+fn build_prompt(
     input: &TurnInput,
-    fresh: bool,
+    is_new: bool,
     instructions: Option<&str>,
     profile: &Profile,
 ) -> Vec<ContentBlock> {
     let mentions = profile.has(Quirk::ReadsMentions);
-    let others = Unmeant { mentions, commands: true };
-    let said = |text: &str| {
-        let is_known = command(text).is_some_and(|word| profile.takes_command(word));
-        Unmeant { mentions, commands: !(is_known && input.speaker == Speaker::Owner) }
+    let others = EscapeRules { mentions, commands: true };
+    let rules = |text: &str| {
+        let is_known = command_of(text).is_some_and(|word| profile.takes_command(word));
+        EscapeRules { mentions, commands: !(is_known && input.speaker == Speaker::Owner) }
     };
     let mut blocks = Vec::new();
-    if fresh && !input.system.is_empty() {
-        blocks.push(ContentBlock::text(plain(&input.system, others)));
+    if is_new && !input.system.is_empty() {
+        blocks.push(ContentBlock::text(escape(&input.system, others)));
     }
     if let Some(instructions) = instructions {
-        blocks.push(ContentBlock::text(plain(instructions, others)));
+        blocks.push(ContentBlock::text(escape(instructions, others)));
     }
     for message in &input.preceding {
         let text = format!("[{}] {}", message.role.as_str(), text_of(&message.content));
-        blocks.push(ContentBlock::text(plain(&text, others)));
+        blocks.push(ContentBlock::text(escape(&text, others)));
     }
     blocks.extend(input.content.iter().map(|block| match block {
-        ContentBlock::Text { text } => ContentBlock::text(plain(text, said(text))),
+        ContentBlock::Text { text } => ContentBlock::text(escape(text, rules(text))),
         other => other.clone(),
     }));
     blocks

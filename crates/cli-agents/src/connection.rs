@@ -1,319 +1,280 @@
-//! The two pipes to an agent: requests go out and their answers come back, what the agent asks and tells is handed to the turn
-//! that listens. While none does, every question of the agent is answered with no.
+//! The two pipes to an agent: sends requests and matches their responses; hands the agent's requests and notifications
+//! to the turn that listens. While none does, every request of the agent is refused.
 //!
-//! Whatever is wrong with what the agent writes breaks the link, once and for all: the first fault is kept, everyone who waits
-//! is told, and whoever keeps the process ends it.
+//! A violation of the protocol breaks the connection for good: the first reason is kept, everyone who waits gets it,
+//! and the supervisor of the process ends the agent.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+mod end;
+mod reception;
+mod requests;
+
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc;
+use tribune_runtime::{ErrorKind, EventKind, RuntimeError};
 
-use crate::agent_protocol::{Message, Refusal, Told, Tongue};
-use crate::bounded_lines::{Lines, NoLine};
-use tribune_runtime::EventKind;
-use tribune_runtime::RuntimeError;
+use self::end::ConnectionEnd;
+use self::reception::Reception;
+use self::requests::PendingRequests;
+use crate::bounded_lines::{BoundedLines, LineError};
+use crate::codec::{AgentMessage, CallPhase, ErrorResponse, MessageCodec};
 
-/// How long an agent may take for each of its first answers. The slowest of the known ones needed nine seconds.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+/// How long an agent may take for each response of the handshake. The slowest of the known ones needed nine seconds.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Lines of a turn that are no messages: programs that print a warning where they should not are forgiven.
-const MAX_GARBAGE: usize = 64;
-
-/// Calls of a turn that are remembered until the next, and bytes of the name of one.
-const MAX_KNOWN: usize = 10_000;
-const MAX_KNOWN_BYTES: usize = 1024;
-
-/// Messages that wait to be written, and to be heard.
+/// Messages that wait to be written, and to be received by the turn.
 const QUEUE: usize = 32;
 
 /// How long the agent may leave a line of ours unread.
-const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the agent says while a turn listens.
+/// The reason for a response without a request.
+const UNKNOWN_RESPONSE: &str = "it responded to a request that was not made";
+
+/// A message of the agent's, for the turn that listens.
 #[derive(Debug)]
-pub(crate) enum Heard {
-    /// Byte by byte, and what it holds.
-    Told {
+pub(crate) enum Incoming {
+    /// A notification: its line as it came, and the parsed value.
+    Notification {
         line: String,
-        what: Value,
+        params: Value,
     },
-    Asked {
+    Request {
         id: Value,
         method: String,
         params: Value,
         line: String,
     },
-    /// Something beside the protocol.
-    Aside {
+    /// A notification outside the protocol.
+    OutOfProtocol {
         method: String,
         line: String,
     },
 }
 
-/// Why nothing comes back.
+/// The reason for which there is no response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// The agent answers an error.
-    Refused(Refusal),
-    /// There is no way to the agent any more.
+pub(crate) enum ConnectionFault {
+    /// The agent answered with an error.
+    Refused(ErrorResponse),
+    /// The connection is broken.
     Broken(String),
-    OutOfTime,
+    TimedOut,
 }
 
-impl Fault {
-    /// In a sentence, of something that the agent was asked.
-    pub(crate) fn told(self, method: &str) -> RuntimeError {
+impl ConnectionFault {
+    /// The error in a sentence that names the request.
+    pub(crate) fn into_error(self, method: &str) -> RuntimeError {
         match self {
-            Self::Refused(refusal) => {
-                RuntimeError::new("agent_refused", format!("the agent refused {method}: {}", refusal.message))
-            }
+            Self::Refused(refusal) => RuntimeError::new(
+                ErrorKind::AgentRefused,
+                format!("the agent refused {method}: {}", refusal.message),
+            ),
             Self::Broken(why) => {
                 let what =
-                    format!("there is no way to the agent any more: {why}; the next turn starts it anew");
-                RuntimeError::new("agent_ended", what)
+                    format!("the connection to the agent is broken: {why}; the next turn starts it again");
+                RuntimeError::new(ErrorKind::AgentEnded, what)
             }
-            Self::OutOfTime => {
-                let what =
-                    format!("the agent did not answer {method} within {} s: try again", PATIENCE.as_secs());
-                RuntimeError::new("agent_silent", what)
+            Self::TimedOut => {
+                let what = format!(
+                    "the agent did not answer {method} within {} s: try again",
+                    HANDSHAKE_TIMEOUT.as_secs()
+                );
+                RuntimeError::new(ErrorKind::AgentSilent, what)
             }
         }
     }
 }
 
-/// One agent's pipes; clones share them.
+/// The pipes of one agent; clones share them.
 #[derive(Clone)]
-pub(crate) struct Link(Arc<Shared>);
+pub(crate) struct AgentConnection(Arc<Shared>);
 
-/// What somebody hears the agent for.
+struct Shared {
+    codec: &'static dyn MessageCodec,
+    output: mpsc::Sender<String>,
+    requests: PendingRequests,
+    reception: Reception,
+    end: ConnectionEnd,
+    /// An event of the handshake, for the first turn.
+    opening: Mutex<Option<EventKind>>,
+}
+
+/// The phase in which messages are received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hearing {
-    /// What it says when it is started.
-    Start,
+pub(crate) enum ListenPhase {
+    Handshake,
     Turn,
 }
 
-/// What hears the agent. What it did not take counts as said to nobody.
-pub(crate) struct Ear {
-    link: Link,
-    hearing: Hearing,
-    /// Of all that were made for this link.
+/// Receives the agent's messages. Messages that it did not take count as sent while nobody listened.
+pub(crate) struct TurnReceiver {
+    connection: AgentConnection,
+    phase: ListenPhase,
+    /// The number of this receiver among those of the connection.
     number: u64,
-    heard: mpsc::Receiver<Heard>,
+    messages: mpsc::Receiver<Incoming>,
 }
 
-impl Ear {
-    /// The next thing that is said. Never `None` while the link is there.
-    pub(crate) async fn next(&mut self) -> Option<Heard> {
-        let heard = self.heard.recv().await?;
-        let (Heard::Told { what, .. } | Heard::Asked { params: what, .. }) = &heard else {
-            return Some(heard);
+impl TurnReceiver {
+    /// The next message. Never `None` while the connection is there.
+    pub(crate) async fn next(&mut self) -> Option<Incoming> {
+        let message = self.messages.recv().await?;
+        let (Incoming::Notification { params, .. } | Incoming::Request { params, .. }) = &message else {
+            return Some(message);
         };
-        if let Some((id, Told::UnderWay)) = self.link.0.tongue.call(what) {
-            let mut known = self.link.known();
-            // More than a turn may have: it is ended for that.
-            if known.len() < MAX_KNOWN && id.len() <= MAX_KNOWN_BYTES {
-                known.insert(id.to_owned());
-            }
+        let Shared { codec, reception, .. } = &*self.connection.0;
+        if let Some((id, CallPhase::Active)) = codec.call(params) {
+            reception.note_call(id);
         }
-        Some(heard)
+        Some(message)
     }
 }
 
-impl Drop for Ear {
+impl Drop for TurnReceiver {
     fn drop(&mut self) {
-        // Before anything can be said to nobody: what comes from here on comes after the turn.
-        if self.hearing == Hearing::Turn && self.link.0.ears.load(Ordering::Relaxed) == self.number {
-            self.link.rest();
+        let Shared { codec, output, reception, .. } = &*self.connection.0;
+        // Before the receiver is closed: a message that arrives from here on comes after the turn.
+        if self.phase == ListenPhase::Turn && reception.is_newest(self.number) {
+            reception.mark_idle();
         }
-        self.heard.close();
-        while let Ok(heard) = self.heard.try_recv() {
-            match heard {
-                Heard::Asked { id, method, .. } => {
-                    // If there is no room for the answer, it goes without one and stays where it is.
-                    let _ = self.link.0.out.try_send(self.link.0.tongue.refuse_unheard(&id, &method));
+        self.messages.close();
+        while let Ok(message) = self.messages.try_recv() {
+            match message {
+                Incoming::Request { id, method, .. } => {
+                    // If the queue is full, the request stays without an answer.
+                    let _ = output.try_send(codec.reject_request(&id, &method));
                 }
-                Heard::Told { what, .. } => self.link.note_misdeed(&what),
-                Heard::Aside { .. } => {}
+                Incoming::Notification { params, .. } => reception.record_violation(*codec, &params),
+                Incoming::OutOfProtocol { .. } => {}
             }
         }
     }
 }
 
-/// What comes back: an answer and the line that it came in, or a refusal.
-type Answered = Result<(Value, String), Refusal>;
-
-struct Shared {
-    tongue: &'static dyn Tongue,
-    out: mpsc::Sender<String>,
-    pending: Mutex<HashMap<u64, oneshot::Sender<Answered>>>,
-    next: AtomicU64,
-    listener: Mutex<Option<mpsc::Sender<Heard>>>,
-    /// How often somebody began to listen.
-    ears: AtomicU64,
-    /// Lines of this turn that are no messages.
-    garbage: AtomicUsize,
-    /// A turn is over, and none has begun since. Before the first one an agent may tell of calls of long ago.
-    is_resting: AtomicBool,
-    /// Calls of the last turn that were under way while it ran.
-    known: Mutex<HashSet<String>>,
-    /// What the agent did while it should have rested.
-    misdeed: Mutex<Option<String>>,
-    /// What it said at its start that is to be told with its first turn.
-    opening: Mutex<Option<EventKind>>,
-    /// Nothing was said since somebody began to listen.
-    is_silent: AtomicBool,
-    /// It was the agent that ended, before anything else broke the link.
-    is_gone: AtomicBool,
-    /// The agent said its last word.
-    ended: CancellationToken,
-    broken: CancellationToken,
-    fault: OnceLock<String>,
-}
-
-impl Link {
-    /// A link, and what has to be run for it to work: one reads, the other writes.
+impl AgentConnection {
+    /// A connection, and the two tasks that it needs: one reads, the other writes.
     pub(crate) fn new(
-        tongue: &'static dyn Tongue,
+        codec: &'static dyn MessageCodec,
         stdin: impl AsyncWrite + Send + Unpin + 'static,
         stdout: impl AsyncRead + Send + Unpin + 'static,
     ) -> (Self, impl Future<Output = ()> + Send, impl Future<Output = ()> + Send) {
-        let (out, lines) = mpsc::channel(QUEUE);
-        let shared = Arc::new(Shared {
-            tongue,
-            out,
-            pending: Mutex::default(),
-            next: AtomicU64::new(1),
-            listener: Mutex::default(),
-            garbage: AtomicUsize::new(0),
-            ears: AtomicU64::new(0),
-            is_resting: AtomicBool::new(false),
-            known: Mutex::default(),
-            misdeed: Mutex::default(),
+        let (output, lines) = mpsc::channel(QUEUE);
+        let connection = Self(Arc::new(Shared {
+            codec,
+            output,
+            requests: PendingRequests::new(),
+            reception: Reception::default(),
+            end: ConnectionEnd::default(),
             opening: Mutex::default(),
-            is_silent: AtomicBool::new(false),
-            is_gone: AtomicBool::new(false),
-            ended: CancellationToken::new(),
-            broken: CancellationToken::new(),
-            fault: OnceLock::new(),
-        });
-        let reading = read(Self(Arc::clone(&shared)), Lines::new(stdout, tongue.max_line_bytes()));
-        let writing = write(Self(Arc::clone(&shared)), stdin, lines);
-        (Self(shared), reading, writing)
+        }));
+        let reading = read(connection.clone(), BoundedLines::new(stdout, codec.max_line_bytes()));
+        let writing = write(connection.clone(), stdin, lines);
+        (connection, reading, writing)
     }
 
-    /// Asks, and waits for the answer as long as first words may take.
-    pub(crate) async fn ask(&self, method: &str, params: &Value) -> Result<Value, Fault> {
-        self.ask_for_line(method, params).await.map(|(answer, _)| answer)
+    /// Sends a request, and waits for the response as long as a handshake may take.
+    pub(crate) async fn request(&self, method: &str, params: &Value) -> Result<Value, ConnectionFault> {
+        self.request_with_line(method, params).await.map(|(result, _)| result)
     }
 
-    /// The same, with the line that it came in.
-    pub(crate) async fn ask_for_line(&self, method: &str, params: &Value) -> Result<(Value, String), Fault> {
-        tokio::time::timeout(PATIENCE, self.answered(method, params)).await.unwrap_or(Err(Fault::OutOfTime))
+    /// The same, with the line of the response.
+    pub(crate) async fn request_with_line(
+        &self,
+        method: &str,
+        params: &Value,
+    ) -> Result<(Value, String), ConnectionFault> {
+        let response = self.response(method, params);
+        tokio::time::timeout(HANDSHAKE_TIMEOUT, response).await.unwrap_or(Err(ConnectionFault::TimedOut))
     }
 
-    /// Asks, and waits as long as it takes.
-    pub(crate) async fn ask_patiently(&self, method: &str, params: &Value) -> Result<Value, Fault> {
-        self.answered(method, params).await.map(|(answer, _)| answer)
+    /// Sends a request, and waits without a limit.
+    pub(crate) async fn request_unbounded(
+        &self,
+        method: &str,
+        params: &Value,
+    ) -> Result<Value, ConnectionFault> {
+        self.response(method, params).await.map(|(result, _)| result)
     }
 
-    async fn answered(&self, method: &str, params: &Value) -> Result<(Value, String), Fault> {
-        let id = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let (answer, answered) = oneshot::channel();
-        self.pending().insert(id, answer);
-        self.send(self.0.tongue.request(id, method, params)).await;
+    async fn response(&self, method: &str, params: &Value) -> Result<(Value, String), ConnectionFault> {
+        let (id, response) = self.0.requests.add();
+        self.send(self.0.codec.request(id, method, params)).await;
         tokio::select! {
             biased;
-            Ok(answer) = answered => answer.map_err(Fault::Refused),
-            () = self.0.broken.cancelled() => Err(Fault::Broken(self.fault())),
+            Ok(result) = response => result.map_err(ConnectionFault::Refused),
+            why = self.broken() => Err(ConnectionFault::Broken(why)),
         }
     }
 
-    /// Asks, and does not wait: whatever is answered is late.
-    pub(crate) async fn ask_in_passing(&self, method: &str, params: &Value) {
-        let id = self.0.next.fetch_add(1, Ordering::Relaxed);
-        self.send(self.0.tongue.request(id, method, params)).await;
+    /// Sends a request without waiting: its response is ignored.
+    pub(crate) async fn request_and_forget(&self, method: &str, params: &Value) {
+        let id = self.0.requests.next_id();
+        self.send(self.0.codec.request(id, method, params)).await;
     }
 
-    /// Hears what the agent says from now on, instead of whoever did before.
-    pub(crate) fn listen(&self, hearing: Hearing) -> Ear {
-        let (say, heard) = mpsc::channel(QUEUE);
-        let number = self.0.ears.fetch_add(1, Ordering::Relaxed) + 1;
-        self.0.is_resting.store(false, Ordering::Relaxed);
-        self.0.garbage.store(0, Ordering::Relaxed);
-        self.0.is_silent.store(true, Ordering::Relaxed);
-        self.known().clear();
-        *self.listener() = Some(say);
-        Ear { link: self.clone(), hearing, number, heard }
+    /// Receives messages from now on, in place of the earlier receiver.
+    pub(crate) fn listen(&self, phase: ListenPhase) -> TurnReceiver {
+        let (number, messages) = self.0.reception.open();
+        TurnReceiver { connection: self.clone(), phase, number, messages }
     }
 
-    /// Nobody listens from now on.
-    pub(crate) fn rest(&self) {
-        *self.listener() = None;
-        self.0.is_resting.store(true, Ordering::Relaxed);
+    /// Between two turns from now on.
+    pub(crate) fn mark_idle(&self) {
+        self.0.reception.mark_idle();
     }
 
-    /// Keeps what was said at the start until somebody can be told.
-    pub(crate) fn opens_with(&self, said: Option<EventKind>) {
-        *self.0.opening.lock().unwrap_or_else(PoisonError::into_inner) = said;
+    /// Keeps an event of the handshake for the first turn.
+    pub(crate) fn keep_opening(&self, event: Option<EventKind>) {
+        *self.0.opening.lock().unwrap_or_else(PoisonError::into_inner) = event;
     }
 
-    /// What was said at the start, for the first who asks.
+    /// Takes the event of the handshake.
     pub(crate) fn take_opening(&self) -> Option<EventKind> {
         self.0.opening.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// What the agent did while nobody listened.
-    pub(crate) fn misdeed(&self) -> Option<String> {
-        self.0.misdeed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The violation between two turns, if there was one.
+    pub(crate) fn violation(&self) -> Option<String> {
+        self.0.reception.violation()
     }
 
-    /// Breaks the link, for this reason unless there is an earlier one.
-    pub(crate) fn break_off(&self, why: impl Into<String>) {
-        let _ = self.0.fault.set(why.into());
-        self.0.broken.cancel();
+    /// Breaks the connection, for this reason unless there is an earlier one.
+    pub(crate) fn disconnect(&self, reason: impl Into<String>) {
+        self.0.end.set(reason.into());
     }
 
-    /// The same when the agent's program is not there any more.
-    pub(crate) fn break_as_gone(&self, how: impl Into<String>) {
-        if self.0.fault.set(how.into()).is_ok() {
-            self.0.is_gone.store(true, Ordering::Relaxed);
-        }
-        self.0.broken.cancel();
+    /// The same, because the agent's process is gone.
+    pub(crate) fn disconnect_exited(&self, how: impl Into<String>) {
+        self.0.end.set_exited(how.into());
     }
 
-    /// Whether the agent's program ended and said nothing since somebody began to listen: it may not have heard what it was told.
-    pub(crate) fn has_gone_unheard(&self) -> bool {
-        self.0.is_gone.load(Ordering::Relaxed) && self.0.is_silent.load(Ordering::Relaxed)
+    /// Whether the agent's process ended without a message since a receiver was opened: it may not have read its input.
+    pub(crate) fn has_exited_silently(&self) -> bool {
+        self.0.end.has_exited() && self.0.reception.is_silent()
     }
 
     pub(crate) fn is_broken(&self) -> bool {
-        self.0.broken.is_cancelled()
+        self.0.end.is_broken()
     }
 
-    /// Whether the agent says nothing any more: its output is at its end, or the link is broken.
+    /// Whether the agent sends nothing any more: its output is at its end, or the connection is broken.
     pub(crate) fn has_ended(&self) -> bool {
-        self.is_broken() || self.0.ended.is_cancelled()
+        self.is_broken() || self.0.end.is_output_closed()
     }
 
+    /// Waits until the connection is broken, and returns the reason.
     pub(crate) async fn broken(&self) -> String {
-        self.0.broken.cancelled().await;
-        self.fault()
+        self.0.end.broken().await;
+        self.0.end.reason()
     }
 
     /// Waits until the agent's output is at its end.
     pub(crate) async fn ended(&self) {
-        self.0.ended.cancelled().await;
-    }
-
-    fn fault(&self) -> String {
-        self.0.fault.get().cloned().unwrap_or_default()
+        self.0.end.output_closed().await;
     }
 
     pub(crate) async fn send_all(&self, lines: Vec<String>) {
@@ -324,108 +285,89 @@ impl Link {
 
     pub(crate) async fn send(&self, line: String) {
         tokio::select! {
-            // Nobody takes it when the link is broken.
-            _ = self.0.out.send(line) => {}
-            () = self.0.broken.cancelled() => {}
+            // A broken connection has no writer.
+            _ = self.0.output.send(line) => {}
+            () = self.0.end.broken() => {}
         }
     }
 
-    fn pending(&self) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<Answered>>> {
-        self.0.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn listener(&self) -> std::sync::MutexGuard<'_, Option<mpsc::Sender<Heard>>> {
-        self.0.listener.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a line of the agent. False if it is none.
+    /// Handles a line of the agent's. False if it is no message.
     async fn take(&self, line: String) -> bool {
-        let Some(message) = self.0.tongue.parse(&line) else { return false };
+        let Some(message) = self.0.codec.parse(&line) else { return false };
         match message {
-            Message::Answer { id, result } => {
-                let waiting = self.pending().remove(&id);
-                match waiting {
-                    Some(waiting) => drop(waiting.send(result.map(|result| (result, line)))),
-                    // An answer that comes twice, or too late for whoever asked.
-                    None if id < self.0.next.load(Ordering::Relaxed) && id > 0 => {}
-                    None => self.break_off("it answered a question that nobody had asked"),
+            AgentMessage::Response { id, result } => {
+                if !self.0.requests.resolve(id, result.map(|result| (result, line))) {
+                    self.disconnect(UNKNOWN_RESPONSE);
                 }
             }
-            Message::Stray => self.break_off("it answered a question that nobody had asked"),
-            Message::Told(what) => self.hand_over(Heard::Told { line, what }).await,
-            Message::Asked { id, method, params } => {
-                self.hand_over(Heard::Asked { id, method, params, line }).await;
+            AgentMessage::UnknownResponse => self.disconnect(UNKNOWN_RESPONSE),
+            AgentMessage::Notification(params) => self.deliver(Incoming::Notification { line, params }).await,
+            AgentMessage::Request { id, method, params } => {
+                self.deliver(Incoming::Request { id, method, params, line }).await;
             }
-            Message::Aside(method) => self.hand_over(Heard::Aside { method, line }).await,
-            Message::Idle => {}
+            AgentMessage::OutOfProtocol(method) => {
+                self.deliver(Incoming::OutOfProtocol { method, line }).await;
+            }
+            AgentMessage::Ignored => {}
         }
         true
     }
 
-    async fn hand_over(&self, heard: Heard) {
-        self.0.is_silent.store(false, Ordering::Relaxed);
-        let listener = self.listener().clone();
-        let unheard = match listener {
-            Some(listener) => tokio::select! {
-                // A turn that does not listen slows the agent down.
-                sent = listener.send(heard) => sent.err().map(|unsent| unsent.0),
-                () = self.0.broken.cancelled() => None,
+    async fn deliver(&self, message: Incoming) {
+        let undelivered = match self.0.reception.receiver() {
+            Some(receiver) => tokio::select! {
+                // A turn that does not receive slows the agent down.
+                sent = receiver.send(message) => sent.err().map(|unsent| unsent.0),
+                () = self.0.end.broken() => None,
             },
-            None => Some(heard),
+            None => Some(message),
         };
-        match unheard {
-            Some(Heard::Asked { id, method, .. }) => {
-                self.send(self.0.tongue.refuse_unheard(&id, &method)).await;
+        match undelivered {
+            Some(Incoming::Request { id, method, .. }) => {
+                self.send(self.0.codec.reject_request(&id, &method)).await;
             }
-            Some(Heard::Told { what, .. }) => self.note_misdeed(&what),
-            Some(Heard::Aside { .. }) | None => {}
-        }
-    }
-
-    /// Remembers work that was done while no turn ran.
-    fn note_misdeed(&self, told: &Value) {
-        let is_unknown = self.0.tongue.call(told).is_some_and(|(id, _)| !self.known().contains(id));
-        if self.0.is_resting.load(Ordering::Relaxed) && (is_unknown || self.0.tongue.is_work(told)) {
-            let mut misdeed = self.0.misdeed.lock().unwrap_or_else(PoisonError::into_inner);
-            misdeed.get_or_insert_with(|| "it went on working when its turn was over".to_owned());
+            Some(Incoming::Notification { params, .. }) => {
+                self.0.reception.record_violation(self.0.codec, &params);
+            }
+            Some(Incoming::OutOfProtocol { .. }) | None => {}
         }
     }
 }
 
-async fn read(link: Link, mut lines: Lines<impl AsyncRead + Unpin>) {
+async fn read(connection: AgentConnection, mut lines: BoundedLines<impl AsyncRead + Unpin>) {
+    let Shared { codec, reception, end, .. } = &*connection.0;
     let fault = loop {
         let line = tokio::select! {
             line = lines.next() => line,
-            () = link.0.broken.cancelled() => return,
+            () = end.broken() => return,
         };
         match line {
             Ok(line) if line.trim().is_empty() => {}
             Ok(line) => {
-                if !link.take(line).await && link.0.garbage.fetch_add(1, Ordering::Relaxed) >= MAX_GARBAGE {
-                    break format!("it writes what is no {}", link.0.tongue.protocol().title());
+                if !connection.take(line).await && reception.count_junk_line() {
+                    break format!("it writes what is no {}", codec.protocol().title());
                 }
             }
-            // Whoever keeps the process finds out why.
-            Err(NoLine::End) => return link.0.ended.cancel(),
-            Err(NoLine::TooLong) => {
-                let most = link.0.tongue.max_line_bytes();
-                break format!("it wrote a line of more than {most} bytes");
+            // The supervisor of the process finds the reason.
+            Err(LineError::Eof) => return end.close_output(),
+            Err(LineError::TooLong) => {
+                break format!("it wrote a line of more than {} bytes", codec.max_line_bytes());
             }
-            Err(NoLine::Io(error)) => break format!("its output cannot be read ({error})"),
+            Err(LineError::Io(error)) => break format!("its output cannot be read ({error})"),
         }
     };
-    link.break_off(fault);
+    connection.disconnect(fault);
 }
 
-async fn write(link: Link, mut stdin: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<String>) {
+async fn write(
+    connection: AgentConnection,
+    mut stdin: impl AsyncWrite + Unpin,
+    mut lines: mpsc::Receiver<String>,
+) {
     loop {
         let line = tokio::select! {
             biased;
-            () = link.0.broken.cancelled() => return,
+            () = connection.0.end.broken() => return,
             Some(line) = lines.recv() => line,
         };
         let writing = async {
@@ -433,10 +375,12 @@ async fn write(link: Link, mut stdin: impl AsyncWrite + Unpin, mut lines: mpsc::
             stdin.write_all(b"\n").await?;
             stdin.flush().await
         };
-        match tokio::time::timeout(WRITE_PATIENCE, writing).await {
+        match tokio::time::timeout(WRITE_TIMEOUT, writing).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => return link.break_as_gone(format!("it takes no more input ({error})")),
-            Err(_) => return link.break_off("it does not read what it is told"),
+            Ok(Err(error)) => {
+                return connection.disconnect_exited(format!("it takes no more input ({error})"));
+            }
+            Err(_) => return connection.disconnect("it does not read its input"),
         }
     }
 }
@@ -446,13 +390,14 @@ mod tests {
     use serde_json::json;
     use tokio::io::{AsyncBufReadExt as _, BufReader, DuplexStream};
 
+    use super::reception::MAX_JUNK_LINES;
     use super::*;
 
-    /// A link, and the agent's ends of its pipes.
-    fn linked() -> (Link, DuplexStream, BufReader<DuplexStream>) {
+    /// A connection, and the agent's ends of its pipes.
+    fn linked() -> (AgentConnection, DuplexStream, BufReader<DuplexStream>) {
         let (ours_in, theirs_in) = tokio::io::duplex(1 << 16);
         let (theirs_out, ours_out) = tokio::io::duplex(1 << 16);
-        let (link, reading, writing) = Link::new(&crate::acp::Acp, ours_in, ours_out);
+        let (link, reading, writing) = AgentConnection::new(&crate::acp::Acp, ours_in, ours_out);
         tokio::spawn(reading);
         tokio::spawn(writing);
         (link, theirs_out, BufReader::new(theirs_in))
@@ -465,83 +410,83 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_find_their_question_and_others_are_no_harm() {
+    async fn responses_find_their_request_and_late_ones_are_ignored() {
         let (link, mut agent, mut input) = linked();
         let asking = link.clone();
-        let asked = tokio::spawn(async move { asking.ask("m", &json!({})).await });
+        let asked = tokio::spawn(async move { asking.request("m", &json!({})).await });
         let id = told(&mut input).await["id"].clone();
         let twice = format!("{{\"id\":{id},\"result\":7}}\n{{\"id\":{id},\"result\":8}}\nwarning: x\n\n");
         agent.write_all(twice.as_bytes()).await.unwrap();
         assert_eq!(asked.await.unwrap(), Ok(json!(7)));
         assert!(!link.is_broken());
         agent.write_all(b"{\"id\":99,\"result\":1}\n").await.unwrap();
-        assert_eq!(link.broken().await, "it answered a question that nobody had asked");
-        assert!(matches!(link.ask("m", &json!({})).await, Err(Fault::Broken(_))));
+        assert_eq!(link.broken().await, "it responded to a request that was not made");
+        assert!(matches!(link.request("m", &json!({})).await, Err(ConnectionFault::Broken(_))));
     }
 
     #[tokio::test]
-    async fn who_asks_while_nobody_listens_is_told_no() {
+    async fn requests_are_refused_while_no_turn_listens() {
         let (link, mut agent, mut input) = linked();
         agent.write_all(b"{\"id\":\"a\",\"method\":\"session/request_permission\"}\n").await.unwrap();
         assert_eq!(told(&mut input).await["result"]["outcome"]["outcome"], "cancelled");
         agent.write_all(b"{\"id\":0,\"method\":\"fs/write_text_file\"}\n").await.unwrap();
         let refused = told(&mut input).await;
         assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(0), &json!(-32603)));
-        assert_eq!(link.misdeed(), None);
+        assert_eq!(link.violation(), None);
         let of = |id: &str, kind: &str, status: &str| {
             let call = json!({ "sessionUpdate": kind, "toolCallId": id, "status": status });
             format!("{}\n", json!({ "method": "session/update", "params": { "update": call } }))
         };
         let update = |kind: &str, status: &str| of("t", kind, status);
-        // A conversation of long ago is told again; then a turn ends, and its last word comes late.
+        // An old conversation is reported again; then a turn ends, and its last notification comes late.
         agent.write_all(update("tool_call", "completed").as_bytes()).await.unwrap();
         agent.write_all(b"{\"id\":1,\"method\":\"x\"}\n").await.unwrap();
         told(&mut input).await;
-        let mut ear = link.listen(Hearing::Turn);
+        let mut ear = link.listen(ListenPhase::Turn);
         agent.write_all(update("tool_call", "in_progress").as_bytes()).await.unwrap();
         ear.next().await.unwrap();
-        link.rest();
+        link.mark_idle();
         drop(ear);
         agent.write_all(update("tool_call_update", "completed").as_bytes()).await.unwrap();
         agent.write_all(b"{\"id\":1,\"method\":\"x\"}\n").await.unwrap();
         told(&mut input).await;
-        assert_eq!(link.misdeed(), None);
+        assert_eq!(link.violation(), None);
         agent.write_all(of("another", "tool_call_update", "completed").as_bytes()).await.unwrap();
         agent.write_all(b"{\"id\":1,\"method\":\"x\"}\n").await.unwrap();
         told(&mut input).await;
-        assert!(link.misdeed().is_some(), "a call that no turn knew");
+        assert!(link.violation().is_some(), "a call that no turn knew");
     }
 
-    /// A turn took its answer, and nobody has said yet that it is over.
+    /// The turn took its response, and its end was not noted yet.
     #[tokio::test]
-    async fn what_a_turn_did_not_take_was_said_behind_it() {
+    async fn messages_that_a_turn_did_not_take_come_after_it() {
         let (link, mut agent, mut input) = linked();
-        let ear = link.listen(Hearing::Turn);
+        let ear = link.listen(ListenPhase::Turn);
         let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "t", "status": "completed" });
         let line = json!({ "method": "session/update", "params": { "update": call } });
         agent.write_all(format!("{line}\n{{\"id\":1,\"method\":\"x\"}}\n").as_bytes()).await.unwrap();
         drop(ear);
         told(&mut input).await;
-        assert!(link.misdeed().is_some());
+        assert!(link.violation().is_some());
     }
 
     #[tokio::test]
-    async fn work_that_begins_while_nobody_listens_is_noticed() {
+    async fn work_between_turns_is_a_violation() {
         for status in ["pending", "in_progress", "completed"] {
             let (link, mut agent, mut input) = linked();
-            link.rest();
+            link.mark_idle();
             let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "t", "status": status });
             let line = json!({ "method": "session/update", "params": { "update": call } });
             agent.write_all(format!("{line}\n{{\"id\":1,\"method\":\"x\"}}\n").as_bytes()).await.unwrap();
             told(&mut input).await;
-            assert!(link.misdeed().is_some(), "{status}");
+            assert!(link.violation().is_some(), "{status}");
         }
     }
 
     #[tokio::test]
-    async fn an_agent_that_only_babbles_or_never_ends_a_line_is_cut_off() {
+    async fn junk_lines_and_endless_lines_break_the_connection() {
         let (link, mut agent, _input) = linked();
-        agent.write_all("no message\n".repeat(MAX_GARBAGE + 1).as_bytes()).await.unwrap();
+        agent.write_all("no message\n".repeat(MAX_JUNK_LINES + 1).as_bytes()).await.unwrap();
         assert_eq!(link.broken().await, "it writes what is no ACP");
         let (link, mut agent, _input) = linked();
         let endless = tokio::spawn(async move { while agent.write_all(&[b'x'; 1 << 16]).await.is_ok() {} });
@@ -550,8 +495,8 @@ mod tests {
         let (link, agent, _input) = linked();
         drop(agent);
         link.ended().await;
-        link.break_off("first");
-        link.break_off("second");
+        link.disconnect("first");
+        link.disconnect("second");
         assert_eq!(link.broken().await, "first");
     }
 }

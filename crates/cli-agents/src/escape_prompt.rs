@@ -1,46 +1,46 @@
-//! What is said to a program, so that it is words to it and nothing else. Programs look for commands in what they are told: a
-//! `/` at its beginning, and names of files behind an `@`, which they would read unasked.
+//! Escapes text for a program, so that it is content and nothing else. CLI agents look for commands in their prompts: a
+//! `/` at the beginning, and file names behind an `@`, which they would read without asking.
 
 use std::borrow::Cow;
 
-/// Stands between a sign and what it would mean. It has no width, and models read over it.
+/// Breaks a special sign. It has no width, and models ignore it.
 const JOINER: char = '\u{2060}';
 
-/// What in a text is to mean nothing.
+/// What is to be escaped in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unmeant {
-    /// Names of files behind an `@`.
+pub(crate) struct EscapeRules {
+    /// File names behind an `@`.
     pub(crate) mentions: bool,
     /// A command at the beginning.
     pub(crate) commands: bool,
 }
 
-/// The command that a text is to programs which look for one.
-pub(crate) fn command(text: &str) -> Option<&str> {
+/// The command that a CLI agent would see in the text.
+pub(crate) fn command_of(text: &str) -> Option<&str> {
     text.trim_start().strip_prefix('/')?.split_whitespace().next()
 }
 
-/// The text with the signs taken apart.
-pub(crate) fn plain(text: &str, unmeant: Unmeant) -> Cow<'_, str> {
-    let is_command = unmeant.commands && text.trim_start().starts_with(['/', '!', '#']);
-    let mentions = unmeant.mentions && text.contains('@');
+/// The text with its special signs escaped.
+pub(crate) fn escape(text: &str, rules: EscapeRules) -> Cow<'_, str> {
+    let is_command = rules.commands && text.trim_start().starts_with(['/', '!', '#']);
+    let mentions = rules.mentions && text.contains('@');
     if !is_command && !mentions {
         return Cow::Borrowed(text);
     }
-    let mut plain = String::with_capacity(text.len() + 16);
+    let mut escaped = String::with_capacity(text.len() + 16);
     if is_command {
-        plain.push(JOINER);
+        escaped.push(JOINER);
     }
-    // An address of mail has a word before its `@`, and stays what it is.
+    // An e-mail address has a letter or digit before its `@`, and stays as it is.
     let mut before = ' ';
     for sign in text.chars() {
-        plain.push(sign);
-        if sign == '@' && unmeant.mentions && !before.is_alphanumeric() {
-            plain.push(JOINER);
+        escaped.push(sign);
+        if sign == '@' && rules.mentions && !before.is_alphanumeric() {
+            escaped.push(JOINER);
         }
         before = sign;
     }
-    Cow::Owned(plain)
+    Cow::Owned(escaped)
 }
 
 #[cfg(test)]
@@ -48,17 +48,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_are_words() {
-        let all = Unmeant { mentions: true, commands: true };
-        assert_eq!(plain("look at @private.txt", all), "look at @\u{2060}private.txt");
-        assert_eq!(plain("me@example.org", all), "me@example.org");
-        assert_eq!(plain("(@\"a b\")", all), "(@\u{2060}\"a b\")");
-        assert_eq!(plain(" /pwn now", all), "\u{2060} /pwn now");
-        assert_eq!(plain("a/b and #1", all), "a/b and #1");
-        let owners = Unmeant { mentions: true, commands: false };
-        assert_eq!(plain("/compact", owners), "/compact");
-        assert_eq!(command(" /compact now"), Some("compact"));
-        assert_eq!((command("/"), command("compact"), command("/ x")), (None, None, Some("x")));
-        assert_eq!(plain("@x", Unmeant { mentions: false, commands: false }), "@x");
+    fn special_signs_are_escaped() {
+        let all = EscapeRules { mentions: true, commands: true };
+        assert_eq!(escape("look at @private.txt", all), "look at @\u{2060}private.txt");
+        assert_eq!(escape("me@example.org", all), "me@example.org");
+        assert_eq!(escape("(@\"a b\")", all), "(@\u{2060}\"a b\")");
+        assert_eq!(escape(" /pwn now", all), "\u{2060} /pwn now");
+        assert_eq!(escape("a/b and #1", all), "a/b and #1");
+        let owners = EscapeRules { mentions: true, commands: false };
+        assert_eq!(escape("/compact", owners), "/compact");
+        assert_eq!(command_of(" /compact now"), Some("compact"));
+        assert_eq!((command_of("/"), command_of("compact"), command_of("/ x")), (None, None, Some("x")));
+        assert_eq!(escape("@x", EscapeRules { mentions: false, commands: false }), "@x");
     }
 }

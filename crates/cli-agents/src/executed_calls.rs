@@ -1,18 +1,18 @@
-//! Calls of MCP servers' tools that the host made and that the agent has not reported yet.
+//! Calls of MCP servers' tools that the host executed and that the agent has not reported yet.
 
 use std::collections::VecDeque;
 
-use crate::normalize::Wanted;
+use crate::normalize::NormalizedCall;
 
-/// Calls that went through the house and that the agent has not told of, and that are remembered for when it does, the newest.
+/// How many are remembered, the newest.
 const MAX_UNTOLD: usize = 64;
 
-/// Calls of servers' tools that went through the house, and of which the agent has not told.
+/// Executed calls, until the agent reports them.
 #[derive(Debug, Default)]
-pub(crate) struct Through(VecDeque<Wanted>);
+pub(crate) struct ExecutedCalls(VecDeque<NormalizedCall>);
 
-impl Through {
-    pub(crate) fn went(&mut self, call: Wanted) {
+impl ExecutedCalls {
+    pub(crate) fn add(&mut self, call: NormalizedCall) {
         if self.0.len() >= MAX_UNTOLD {
             self.0.pop_front();
         }
@@ -20,7 +20,7 @@ impl Through {
     }
 
     /// Whether this is one of them. It is one call's.
-    pub(crate) fn take(&mut self, told: &Wanted) -> bool {
+    pub(crate) fn take(&mut self, told: &NormalizedCall) -> bool {
         let at = self.0.iter().position(|went| went == told);
         let at = at.or_else(|| self.0.iter().position(|went| went.covers(told)));
         at.is_some_and(|at| self.0.remove(at).is_some())
@@ -34,18 +34,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_went_through_is_one_calls() {
-        let wanted = |n: u64| Wanted { tool: "mcp__a__b".to_owned(), input: json!({ "n": n }) };
-        let mut through = Through::default();
+    fn an_executed_call_is_taken_once() {
+        let wanted = |n: u64| NormalizedCall { tool: "mcp__a__b".to_owned(), input: json!({ "n": n }) };
+        let mut executed = ExecutedCalls::default();
         for n in 0..=MAX_UNTOLD as u64 {
-            through.went(wanted(n));
+            executed.add(wanted(n));
         }
-        assert!(!through.take(&wanted(0)), "the oldest is forgotten");
-        assert!(through.take(&wanted(1)) && !through.take(&wanted(1)));
-        let other = Wanted { tool: "mcp__a__c".to_owned(), input: json!({ "n": 2 }) };
-        assert!(!through.take(&other));
+        assert!(!executed.take(&wanted(0)), "the oldest is forgotten");
+        assert!(executed.take(&wanted(1)) && !executed.take(&wanted(1)));
+        let other = NormalizedCall { tool: "mcp__a__c".to_owned(), input: json!({ "n": 2 }) };
+        assert!(!executed.take(&other));
         // One that says nothing of its arguments is any of that tool.
-        let bare = Wanted { tool: "mcp__a__b".to_owned(), input: json!({}) };
-        assert!(through.take(&bare) && !through.take(&wanted(2)) && through.take(&wanted(3)));
+        let bare = NormalizedCall { tool: "mcp__a__b".to_owned(), input: json!({}) };
+        assert!(executed.take(&bare) && !executed.take(&wanted(2)) && executed.take(&wanted(3)));
     }
 }

@@ -1,7 +1,8 @@
-//! MCP servers that the house runs for a session, as its agent has them: where it reaches each, and the hatch through which a call of
-//! one of their tools comes into the turn that runs.
+//! MCP servers that the host runs for a session, as its agent sees them: their addresses, and the channel through which
+//! a call of one of their tools reaches the running turn.
 //!
-//! The host speaks MCP with the agent and knows nothing of turns; the turn knows nothing of MCP. While none runs, every call is refused.
+//! The host speaks MCP with the agent and knows nothing of turns; the turn knows nothing of MCP. While no turn runs,
+//! every call is refused.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,30 +11,31 @@ use tokio::sync::{mpsc, oneshot};
 
 use tribune_runtime::ToolOutcome;
 
-/// Calls that wait to be looked at by their turn.
+/// Calls that wait for their turn.
 const QUEUE: usize = 16;
 
-/// What is answered to a call that nobody takes.
+/// The result of a call while no turn takes it.
 const NO_TURN: &str = "no turn is running: nothing is done";
 
-/// What is answered to a call whose turn ended before it was over.
-const OVER: &str = "the turn is over: nobody waits for this call any more";
+/// The result of a call whose turn ended first.
+const OVER: &str = "the turn is over: the result of this call is not used any more";
 
-/// What is answered where too much waits.
+/// The result of a call when the queue is full.
 pub(crate) const TOO_MUCH: &str = "too much is asked at once: nothing is done";
 
-/// The servers of a session, as its agent is given them.
+/// The MCP servers of a session, as its agent gets them.
 #[derive(Debug, Clone)]
 pub struct Servers {
     pub all: Vec<Served>,
-    /// Their tools, as the house calls them.
+    /// Their tools, by the names that the host has for them.
     pub tools: Vec<String>,
     pub hatch: Arc<Hatch>,
-    /// Tells these servers from others that the session had before, or will have. Never 0, which is none.
+    /// Distinguishes these servers from others that the session had before, or will have. Never 0, which stands for
+    /// none.
     pub edition: u64,
 }
 
-/// A server of the house's, as an agent reaches it.
+/// A server that the host runs, as an agent reaches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
     pub name: String,
@@ -41,37 +43,37 @@ pub struct Served {
 }
 
 impl Served {
-    /// As ACP tells an agent of it.
+    /// The server in ACP's `mcpServers`.
     pub(crate) fn acp(&self) -> Value {
         json!({ "type": "http", "name": self.name, "url": self.url, "headers": [] })
     }
 }
 
-/// Where calls of the servers' tools are handed to the turn that runs.
+/// Hands calls of the servers' tools to the running turn.
 #[derive(Debug, Default)]
 pub struct Hatch {
     turn: Mutex<Option<mpsc::Sender<Handed>>>,
 }
 
-/// A call of a server's tool, as the agent makes it.
+/// A call of a server's tool that waits for its result.
 #[derive(Debug)]
 pub struct Handed {
-    /// As the house calls it.
+    /// By the name that the host has for it.
     pub tool: String,
     pub arguments: Value,
     pub answer: oneshot::Sender<ToolOutcome>,
 }
 
 impl Hatch {
-    /// Hands a call to the turn that runs, by the house's name for the tool, and waits for what comes of it. It is the turn that has
-    /// it judged, and an end of the turn that ends the waiting.
+    /// Hands a call to the running turn, by the host's name for the tool, and waits for its result. The turn has the
+    /// call judged, and the end of the turn ends the wait.
     pub async fn call(&self, tool: String, arguments: Value) -> ToolOutcome {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (answer, outcome) = oneshot::channel();
         let Some(turn) = turn else { return ToolOutcome::error(NO_TURN) };
         match turn.try_send(Handed { tool, arguments, answer }) {
             Ok(()) => {
-                // Whoever waits here does not keep the hatch of the turn open.
+                // A call that waits does not keep the turn's end of the channel open.
                 drop(turn);
                 outcome.await.unwrap_or_else(|_| ToolOutcome::error(OVER))
             }
@@ -80,7 +82,7 @@ impl Hatch {
         }
     }
 
-    /// Opens it for a turn, until what is returned is dropped.
+    /// Opens the channel for a turn, until the receiver is dropped.
     pub fn open(&self) -> mpsc::Receiver<Handed> {
         let (turn, handed) = mpsc::channel(QUEUE);
         *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = Some(turn);
@@ -93,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_call_is_for_the_turn_that_runs() {
+    async fn a_call_reaches_the_running_turn_only() {
         let hatch = Arc::new(Hatch::default());
         let call = |tool: &str| {
             let (hatch, tool) = (Arc::clone(&hatch), tool.to_owned());
@@ -106,7 +108,7 @@ mod tests {
         assert_eq!(handed.tool, "within");
         handed.answer.send(ToolOutcome::good("done")).unwrap();
         assert_eq!(waiting.await.unwrap(), ToolOutcome::good("done"));
-        // One that was looked at, and one that was not.
+        // One call was taken by the turn, and one was not.
         let looked_at = call("looked at");
         let handed = turn.recv().await.unwrap();
         let unseen = call("unseen");
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn l9_what_waits_is_bounded() {
+    async fn l9_waiting_calls_are_bounded() {
         let hatch = Arc::new(Hatch::default());
         let turn = hatch.open();
         let waiting: Vec<_> = (0..QUEUE)

@@ -3,35 +3,35 @@
 use serde_json::{Map, Value};
 
 use crate::mcp_bridge::Servers;
-use crate::normalize::{SERVED, Wanted};
+use crate::normalize::{MCP_PREFIX, NormalizedCall};
 
-/// The tools of the servers of a turn, by the names that agents have for them.
+/// The names of all tools.
 #[derive(Debug, Default)]
-pub(crate) struct Names(Vec<Name>);
+pub(crate) struct McpToolNames(Vec<McpToolName>);
 
 #[derive(Debug)]
-struct Name {
+struct McpToolName {
     known: String,
-    /// As the house calls it.
+    /// By the name that the host has for it.
     tool: String,
 }
 
-impl Names {
-    /// Of the servers that an agent was told of, whatever the law says of them in this turn.
+impl McpToolNames {
+    /// For the servers that the agent was told of, whatever the law says of them in this turn.
     pub(crate) fn of(servers: Option<&Servers>) -> Self {
         let mut all = Vec::new();
         for called in servers.iter().flat_map(|servers| &servers.tools) {
-            let parts = called.strip_prefix(SERVED).and_then(|rest| rest.split_once("__"));
+            let parts = called.strip_prefix(MCP_PREFIX).and_then(|rest| rest.split_once("__"));
             let Some((server, own)) = parts else { continue };
-            all.extend(spellings(server, own).map(|known| Name { known, tool: called.clone() }));
+            all.extend(spellings(server, own).map(|known| McpToolName { known, tool: called.clone() }));
         }
         Self(all)
     }
 
-    /// What a call would have a server do, if it is one of a server's tool and can be nothing else. What has a kind is what that says:
-    /// a title is words of the model's, and a server may call itself and its tools like something that the agent does with its own
-    /// hands. Only where the input names server and tool, and nothing beside their arguments, it counts for more.
-    pub(crate) fn wanted(&self, call: &Map<String, Value>) -> Option<Wanted> {
+    /// The MCP call that a report means, if it can mean nothing else. A report with a kind means what that kind says: a
+    /// title is model output, and a server may name itself and its tools like a tool of the agent's own. The kind
+    /// counts less only where the input names server and tool, with nothing beside their arguments.
+    pub(crate) fn wanted(&self, call: &Map<String, Value>) -> Option<NormalizedCall> {
         let is_plain = call.get("kind").is_none_or(|kind| kind == "other");
         let mut like =
             self.like(call).filter(|(_, is_named)| is_plain || *is_named).map(|(wanted, _)| wanted);
@@ -39,13 +39,14 @@ impl Names {
         like.all(|other| other.tool == first.tool).then_some(first)
     }
 
-    /// Everything that a call could be by its name, whatever it says of itself beside.
-    pub(crate) fn possible(&self, call: &Map<String, Value>) -> Vec<Wanted> {
+    /// Every MCP call that a report could mean by its name, whatever else it says.
+    pub(crate) fn possible(&self, call: &Map<String, Value>) -> Vec<NormalizedCall> {
         self.like(call).map(|(wanted, _)| wanted).collect()
     }
 
-    /// Tools that are called like a call, and whether its input names them. What shows files or changes is something else.
-    fn like(&self, call: &Map<String, Value>) -> impl Iterator<Item = (Wanted, bool)> {
+    /// Tools with the name of a report, and whether its input names them. A report with files or diffs is of something
+    /// else.
+    fn like(&self, call: &Map<String, Value>) -> impl Iterator<Item = (NormalizedCall, bool)> {
         let list = |name: &str| call.get(name).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let is_words =
             list("locations").is_empty() && list("content").iter().all(|item| item["type"] == "content");
@@ -61,21 +62,21 @@ impl Names {
             let input = input.as_ref()?;
             let arguments = unwrapped(&of.tool, input);
             let wanted = arguments.unwrap_or(input).clone();
-            Some((Wanted { tool: of.tool.clone(), input: wanted.into() }, arguments.is_some()))
+            Some((NormalizedCall { tool: of.tool.clone(), input: wanted.into() }, arguments.is_some()))
         })
     }
 }
 
-/// How the known agents call a tool of a server. A name that could be two tools is none.
+/// The names that the known agents have for a tool of a server. A name that could mean two tools means none.
 fn spellings(server: &str, tool: &str) -> [String; 4] {
     let plain = format!("{server}_{tool}");
-    [format!("{SERVED}{server}__{tool}"), format!("mcp_{plain}"), format!("mcp.{server}.{tool}"), plain]
+    [format!("{MCP_PREFIX}{server}__{tool}"), format!("mcp_{plain}"), format!("mcp.{server}.{tool}"), plain]
 }
 
-/// The arguments of a call, where an agent tells them beside the server and the tool.
+/// The arguments of a call, where an agent reports them beside the server and the tool.
 fn unwrapped<'a>(called: &str, input: &'a Map<String, Value>) -> Option<&'a Map<String, Value>> {
     let text = |name: &str| input.get(name)?.as_str();
-    let is_it = called.strip_prefix(SERVED)?.split_once("__")? == (text("server")?, text("tool")?);
+    let is_it = called.strip_prefix(MCP_PREFIX)?.split_once("__")? == (text("server")?, text("tool")?);
     input.get("arguments").filter(|_| is_it && input.len() == 3)?.as_object()
 }
 
@@ -87,18 +88,18 @@ mod tests {
 
     use super::*;
 
-    fn names(tools: &[&str]) -> Names {
+    fn names(tools: &[&str]) -> McpToolNames {
         let tools = tools.iter().map(|&tool| tool.to_owned()).collect();
-        Names::of(Some(&Servers { all: Vec::new(), tools, hatch: Arc::default(), edition: 1 }))
+        McpToolNames::of(Some(&Servers { all: Vec::new(), tools, hatch: Arc::default(), edition: 1 }))
     }
 
-    fn found(names: &Names, call: Value) -> Option<(String, Value)> {
+    fn found(names: &McpToolNames, call: Value) -> Option<(String, Value)> {
         let Value::Object(call) = call else { panic!() };
         names.wanted(&call).map(|wanted| (wanted.tool, wanted.input))
     }
 
     #[test]
-    fn a_tool_is_known_by_the_names_that_agents_have_for_it() {
+    fn a_tool_is_found_by_the_names_that_agents_have_for_it() {
         let names = names(&["mcp__git-hub__get_issue", "read", "mcp__broken"]);
         let input = json!({ "n": 1 });
         let wrapped = json!({ "server": "git-hub", "tool": "get_issue", "arguments": input });
@@ -108,7 +109,7 @@ mod tests {
             let known = Some(("mcp__git-hub__get_issue".to_owned(), input.clone()));
             assert_eq!(found(&names, json!({ "title": name, "kind": "other", "rawInput": input })), known);
             assert_eq!(found(&names, json!({ "title": name, "kind": "other", "rawInput": wrapped })), known);
-            // The name of the tool counts for more than what the call is called.
+            // The name of the tool counts for more than the title of the call.
             assert_eq!(found(&names, json!({ "name": name, "title": "x", "rawInput": input })), known);
             assert_eq!(found(&names, json!({ "name": "x", "title": name, "rawInput": input })), None);
         }
@@ -127,9 +128,9 @@ mod tests {
         }
     }
 
-    /// A server may call itself and its tool as it likes, and so like something that the agent does with its own hands.
+    /// A server may name itself and its tool like a tool of the agent's own.
     #[test]
-    fn l1_a_tool_of_the_agents_own_is_not_taken_for_a_servers() {
+    fn l1_an_agents_own_tool_is_not_taken_for_a_servers() {
         let names = names(&["mcp__run__shell_command"]);
         let input = json!({ "command": "rm -r ." });
         let call = |title: &str, kind: &str| json!({ "title": title, "kind": kind, "rawInput": input });
@@ -137,7 +138,7 @@ mod tests {
         let named = json!({ "name": "run_shell_command", "kind": "execute", "rawInput": input });
         assert_eq!(found(&names, named), None);
         assert!(found(&names, call("run_shell_command", "other")).is_some());
-        // Titles are words of a model's, however much they look like a server's.
+        // Titles are model output, however much they look like a server's tool.
         for title in ["mcp.run.shell_command", "mcp__run__shell_command", "mcp_run_shell_command"] {
             assert_eq!(found(&names, call(title, "execute")), None);
             let wrapped = json!({ "server": "run", "tool": "shell_command", "arguments": input });

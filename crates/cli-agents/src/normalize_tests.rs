@@ -63,7 +63,7 @@ fn every_file_of_an_edit_is_a_call() {
             ("edit".to_owned(), json!({ "path": "b", "old": "o", "new": "n" })),
         ]
     );
-    // A file that is named and not shown: nobody knows what comes of it.
+    // A file that is named without its change: the result is unknown.
     call["locations"][0]["path"] = json!("/workspace/c");
     let (tool, input) = one(call);
     assert_eq!((tool.as_str(), &input["_locations"][0]["path"]), ("cli.unnamed", &json!("/workspace/c")));
@@ -130,7 +130,7 @@ fn l1_one_file_has_one_name() {
     ] {
         assert_eq!(path(unplaced).0, "cli.Read", "{unplaced}");
     }
-    // Each of several is asked about.
+    // Each of several files is asked about.
     let several =
         json!({ "kind": "read", "rawInput": { "path": "a" }, "locations": [{ "path": "/workspace/b" }] });
     let reads = [json!({ "path": "a" }), json!({ "path": "b" })].map(|input| ("read".to_owned(), input));
@@ -184,31 +184,31 @@ fn every_address_is_a_call_and_what_is_sent_there_is_seen() {
 }
 
 #[test]
-fn leave_covers_the_same_thing_and_nothing_beside_it() {
+fn a_permission_covers_the_same_call_only() {
     let all = [
-        Wanted::new("write", json!({ "path": "a", "content": "x" })),
-        Wanted::new("read", json!({ "path": "a" })),
-        Wanted::new("read", json!({ "path": "b" })),
-        Wanted::new("exec", json!({ "command": "ls" })),
-        Wanted::new("exec", json!({ "command": "ls", "cwd": "sub" })),
-        Wanted::new("exec", json!({ "command": "rm -rf src" })),
-        Wanted::new("web_fetch", json!({ "url": "https://a.example" })),
-        Wanted::new("cli.Task", json!({ "a": 1 })),
-        Wanted::new("cli.Task", json!({ "a": 2 })),
+        NormalizedCall::new("write", json!({ "path": "a", "content": "x" })),
+        NormalizedCall::new("read", json!({ "path": "a" })),
+        NormalizedCall::new("read", json!({ "path": "b" })),
+        NormalizedCall::new("exec", json!({ "command": "ls" })),
+        NormalizedCall::new("exec", json!({ "command": "ls", "cwd": "sub" })),
+        NormalizedCall::new("exec", json!({ "command": "rm -rf src" })),
+        NormalizedCall::new("web_fetch", json!({ "url": "https://a.example" })),
+        NormalizedCall::new("cli.Task", json!({ "a": 1 })),
+        NormalizedCall::new("cli.Task", json!({ "a": 2 })),
     ];
     for (n, given) in all.iter().enumerate() {
         for (m, done) in all.iter().enumerate() {
             assert_eq!(given.covers(done), n == m, "{given:?} {done:?}");
         }
     }
-    let edit = Wanted::new("edit", json!({ "path": "a", "old": "o", "new": "n" }));
+    let edit = NormalizedCall::new("edit", json!({ "path": "a", "old": "o", "new": "n" }));
     assert!(edit.covers(&all[0]) && all[0].covers(&edit), "a change of the same file");
-    let told = Wanted::new("cli.Task", json!({ "a": 1, "_content": ["what came of it"] }));
+    let told = NormalizedCall::new("cli.Task", json!({ "a": 1, "_content": ["what came of it"] }));
     assert!(all[7].covers(&told) && !all[8].covers(&told));
 }
 
 #[test]
-fn what_is_told_as_done_is_known_by_its_files() {
+fn a_finished_edit_is_known_by_its_files() {
     let told = |call: Value| -> Vec<(String, Value)> {
         let Value::Object(call) = call else { panic!() };
         done(&call, "/workspace").into_iter().map(|done| (done.tool, done.input["path"].clone())).collect()
@@ -223,7 +223,7 @@ fn what_is_told_as_done_is_known_by_its_files() {
     assert_eq!(told(more)[0].0, "cli.Bash");
 }
 
-/// What agents really say, and what nobody could know from what they would have said.
+/// Reports of real agents, and reports that leave open what would happen.
 #[test]
 fn l1_every_kind_is_understood_to_its_last_word() {
     let told =
@@ -250,7 +250,7 @@ fn l1_every_kind_is_understood_to_its_last_word() {
         let found = told(kind, raw.clone());
         assert_eq!((found.len(), found[0].0.as_str()), (1, "cli.Tool"), "{kind}: {raw}");
     }
-    for (kind, raw, house, input) in [
+    for (kind, raw, tool, input) in [
         ("read", json!({ "file_path": file, "offset": 1, "limit": 5 }), "read", json!({ "path": "a" })),
         (
             "read",
@@ -268,7 +268,7 @@ fn l1_every_kind_is_understood_to_its_last_word() {
         ("move", json!({ "from": file, "to": "/workspace/b" }), "exec", json!({ "command": "mv -- a b" })),
         ("move", json!({ "path": file, "destination": "b" }), "exec", json!({ "command": "mv -- a b" })),
     ] {
-        assert_eq!(told(kind, raw.clone()), [(house.to_owned(), input)], "{kind}: {raw}");
+        assert_eq!(told(kind, raw.clone()), [(tool.to_owned(), input)], "{kind}: {raw}");
     }
     let glob = |pattern: &str| {
         one(json!({ "kind": "search", "name": "Glob", "rawInput": { "pattern": pattern } })).0
@@ -280,7 +280,7 @@ fn l1_every_kind_is_understood_to_its_last_word() {
 }
 
 #[test]
-fn l1_a_change_that_is_shown_says_the_same_in_its_input() {
+fn l1_a_shown_change_matches_its_input() {
     let diff = |old: Value, new: &str| json!([{ "type": "diff", "path": "/workspace/a", "oldText": old, "newText": new }]);
     let edit = |raw: Value, content: Value| {
         one(json!({ "kind": "edit", "name": "Edit", "rawInput": raw, "content": content })).0
@@ -325,9 +325,9 @@ fn l1_a_change_that_is_shown_says_the_same_in_its_input() {
     }
 }
 
-/// Gemini CLI shows nothing but a title.
+/// Gemini CLI reports nothing but a title.
 #[test]
-fn l1_a_search_that_only_a_title_tells_has_its_folder() {
+fn l1_a_search_that_only_the_title_describes_has_its_folder() {
     let search = |title: &str| {
         one(json!({ "kind": "search", "name": "grep_search", "title": title, "locations": [] }))
     };
@@ -353,7 +353,7 @@ fn l1_a_search_that_only_a_title_tells_has_its_folder() {
 }
 
 #[test]
-fn l1_a_thought_is_words_and_nothing_else() {
+fn l1_a_thought_is_text_and_nothing_else() {
     let text = json!({ "type": "content", "content": { "type": "text", "text": "hm" } });
     assert!(
         said(json!({ "kind": "think", "title": "hm", "rawInput": {}, "content": [text], "locations": [] }))
@@ -374,14 +374,14 @@ fn l1_a_thought_is_words_and_nothing_else() {
 }
 
 #[test]
-fn what_is_not_told_is_nothing_harmless() {
+fn an_incomplete_report_is_not_harmless() {
     assert_eq!(one(json!({ "kind": "read", "title": "Read" })).0, "cli.Read");
     assert_eq!(
         one(json!({ "kind": "edit", "name": "Write", "rawInput": { "content": "x" } })).0,
         "cli.Write"
     );
     assert_eq!(one(json!({ "kind": "delete" })).0, "cli.unnamed");
-    // A tool of the agent's own never has the name of one of the house.
+    // A tool of the agent's own never has the name of a host tool.
     assert_eq!(one(json!({ "kind": "other", "name": "read", "rawInput": { "path": "x" } })).0, "cli.read");
     assert_eq!(one(json!({ "title": "Do a thing!" })).0, "cli.Do_a_thing_");
     assert_eq!(
@@ -394,7 +394,7 @@ fn what_is_not_told_is_nothing_harmless() {
 
 #[test]
 fn a_call_is_shown_as_what_it_does_and_cut_between_words() {
-    let shown = |tool: &str, input: Value| Wanted::new(tool, input).shown("the whole");
+    let shown = |tool: &str, input: Value| NormalizedCall::new(tool, input).display("the whole");
     assert_eq!(shown("exec", json!({ "command": "ls\n-l" })), "ls -l");
     assert_eq!(shown("write", json!({ "path": "a b", "content": "x" })), "write a b");
     assert_eq!(shown("web_fetch", json!({ "url": "https://a.example/" })), "web_fetch https://a.example/");

@@ -1,14 +1,14 @@
-//! Patches as agents show them, held against the two texts that they are about.
+//! Checks patches that agents report against the two texts that they connect.
 
-/// Whether a patch of one file leads from one text to the other. How far lines are indented does not count: some agents take away
-/// what all of them have in common.
+/// Whether a patch of one file leads from one text to the other. Indentation does not count: some agents remove the
+/// common one.
 pub(crate) fn leads(old: &str, new: &str, patch: &str) -> bool {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let (mut from, mut to) = (0, 0);
     let mut is_in_hunk = false;
     for line in patch.lines() {
         if let Some((left, right)) = hunk(line) {
-            // What stands before a piece that changes is the same in both.
+            // The lines before a hunk are the same in both texts.
             if left < from || right < to || old.get(from..left) != new.get(to..right) {
                 return false;
             }
@@ -29,13 +29,13 @@ pub(crate) fn leads(old: &str, new: &str, patch: &str) -> bool {
     is_in_hunk && old.get(from..) == new.get(to..)
 }
 
-/// How many lines stand before a piece, on both sides: `@@ -3,2 +3,4 @@`.
+/// How many lines stand before a hunk, on both sides: `@@ -3,2 +3,4 @@`.
 fn hunk(line: &str) -> Option<(usize, usize)> {
     let (left, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
     let before = |range: &str| {
         let (first, count) = range.split_once(',').unwrap_or((range, "1"));
         let (first, count): (usize, usize) = (first.parse().ok()?, count.parse().ok()?);
-        // An empty piece is named by the line before it.
+        // An empty hunk is numbered by the line before it.
         Some(if count == 0 { first } else { first.checked_sub(1)? })
     };
     Some((before(left)?, before(rest.split_once(" @@")?.0)?))

@@ -1,29 +1,30 @@
-//! Paths as the house calls them, of those that an agent names in its box.
+//! Normalizes paths that an agent names inside its sandbox.
 
-/// How far a path may lead.
+/// The folders that a path may lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum PathScope {
     Workspace,
-    /// To what of the box nothing inside can change, too. Elsewhere an agent can lay links, and one of them may lead back.
+    /// Also those of the sandbox that cannot be changed from inside. Elsewhere an agent can create links, and one of
+    /// them may lead back.
     System,
 }
 
-/// Folders of the box that nothing inside can change.
+/// Folders of the sandbox that cannot be changed from inside.
 const SYSTEM: [&str; 8] = ["/usr", "/etc", "/opt", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
 
-/// The path as the house calls it, if it is one that the law can judge by.
-pub(crate) fn placed(path: &str, workspace: &str, reach: Reach) -> Option<String> {
-    let path = inside(path, workspace)?;
+/// The normalized path, if the law can judge by it.
+pub(crate) fn normalize_path(path: &str, workspace: &str, reach: PathScope) -> Option<String> {
+    let path = relative_to_workspace(path, workspace)?;
     let is_system = |folder: &&str| {
         path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    let is_near = !path.starts_with('/') || (reach == Reach::System && SYSTEM.iter().any(is_system));
+    let is_near = !path.starts_with('/') || (reach == PathScope::System && SYSTEM.iter().any(is_system));
     is_near.then_some(path)
 }
 
-/// The path as the house calls it: relative if it is in the workspace, and in one spelling. None where its words do not say
-/// where it leads: `..` goes elsewhere behind a link, and `~` is whoever's home.
-pub(crate) fn inside(path: &str, workspace: &str) -> Option<String> {
+/// The path, relative if it is in the workspace, and in one spelling. `None` where the text does not say where it
+/// leads: `..` goes elsewhere behind a link, and `~` depends on the user.
+pub(crate) fn relative_to_workspace(path: &str, workspace: &str) -> Option<String> {
     let path = match path.strip_prefix("file://") {
         Some(address) if address.contains(['%', '?', '#']) => return None,
         Some(path) => path,

@@ -1,80 +1,81 @@
-//! The agents that run: one for each session, started when it is first spoken to, and ended when it is idle for long, when its
-//! session is closed, when it breaks a rule, and with the daemon.
+//! The running agents: one for each session, started for its first turn, and ended when it is idle for long, when its
+//! session is closed, when it violates the protocol or the law, and with the daemon.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::agent_protocol::{Began, Conversation, FirstWords, Offered, Tongue, Unmet};
-use crate::connection::Link;
-use crate::mcp_bridge::Servers;
-use crate::process_limit::{Berth, Berths, Usage};
-use crate::profile::Profile;
+use crate::agent_protocol::{AgentProtocol, ConnectedAgent, HandshakeError, HandshakeParams, ResumeState};
+use crate::connection::AgentConnection;
+use crate::process_limit::{ActivityHandle, Berths, ProcessPermit};
 use crate::spawner::{Census, Process, Spawned, Spawner};
 use tribune_runtime::SessionKey;
-use tribune_runtime::{Handle, RuntimeError};
+use tribune_runtime::{ErrorKind, Handle, RuntimeError};
 
-/// How long an agent that is told to end may take before it is ended. The slowest of the known ones needs two seconds.
-const GOODBYE: Duration = Duration::from_secs(4);
+/// How long an agent may take to exit before it is killed. The slowest of the known ones needs two seconds.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How long after its last word an agent's own end is waited for, to tell how it ended.
-const LAST_WORD: Duration = Duration::from_secs(1);
+/// How long the exit of an agent is waited for after the end of its output, to report how it ended.
+const EXIT_REPORT_WAIT: Duration = Duration::from_secs(1);
 
-/// How often, and how long apart, it is looked whether the commands of a cancelled turn have ended. Agents that end them need a
-/// fraction of that, and whoever waits for the end of the turn waits no longer.
-const STRAGGLER_LOOKS: usize = 12;
+/// How often, and how far apart, the processes of a cancelled turn are counted. Agents that end them need a fraction of
+/// that, and the end of the turn waits no longer.
+const STRAGGLER_CHECKS: usize = 12;
 const STRAGGLER_PAUSE: Duration = Duration::from_millis(25);
 
 /// Bytes of its standard error that are kept, the newest.
 const STDERR_BYTES: usize = 16 << 10;
 
-/// All agents of this backend.
-pub(crate) struct Pool {
-    tongue: &'static dyn Tongue,
+/// All agents of one backend.
+pub(crate) struct AgentPool {
+    protocol: &'static dyn AgentProtocol,
     spawner: Arc<dyn Spawner>,
-    agents: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Option<Live>>>>>,
+    agents: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Option<RunningAgent>>>>>,
     tasks: TaskTracker,
-    leaving: CancellationToken,
+    shutdown_token: CancellationToken,
     idle: Duration,
     berths: Arc<Berths>,
 }
 
-/// An agent that runs.
+/// A running agent.
 #[derive(Clone)]
-pub(crate) struct Live {
-    pub(crate) link: Link,
-    pub(crate) profile: Arc<Profile>,
-    pub(crate) workspace: Arc<str>,
-    pub(crate) conversation: Arc<Conversation>,
-    /// The MCP servers that the house runs for it.
-    pub(crate) servers: Option<Servers>,
-    /// The file of the workspace that has words for agents.
+pub(crate) struct RunningAgent {
+    pub(crate) agent: ConnectedAgent,
+    /// The file of the workspace with instructions for agents.
     pub(crate) instructions: Option<Arc<str>>,
-    census: Arc<dyn Census>,
-    stderr: Stderr,
-    /// Ends it in peace.
+    counter: Arc<dyn Census>,
+    stderr: StderrTail,
+    /// Requests its end.
     closing: CancellationToken,
-    /// Nothing of it is left.
+    /// Fires when its process is gone.
     gone: CancellationToken,
-    usage: Usage,
+    activity: ActivityHandle,
 }
 
-impl Live {
-    /// The servers that it was told of.
-    pub(crate) fn told_servers(&self) -> Option<&Servers> {
-        self.servers.as_ref().filter(|_| self.conversation.servers == Offered::Told)
-    }
+/// The standard streams of a process.
+struct ProcessStreams {
+    stdin: Box<dyn AsyncWrite + Send + Unpin>,
+    stdout: Box<dyn AsyncRead + Send + Unpin>,
+    stderr: Box<dyn AsyncRead + Send + Unpin>,
 }
 
-/// The newest of what an agent said on its standard error.
+/// A process with its tasks.
+struct SupervisedProcess {
+    connection: AgentConnection,
+    stderr: StderrTail,
+    /// Fires when the process is gone.
+    gone: CancellationToken,
+}
+
+/// The end of an agent's standard error.
 #[derive(Clone, Default)]
-struct Stderr(Arc<Mutex<Vec<u8>>>);
+struct StderrTail(Arc<Mutex<Vec<u8>>>);
 
-impl Stderr {
+impl StderrTail {
     fn push(&self, bytes: &[u8]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend_from_slice(bytes);
@@ -87,56 +88,57 @@ impl Stderr {
     }
 }
 
-/// Whether the agent was there already.
+/// Whether the agent ran before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum AgentOrigin {
     Running,
     Started,
 }
 
-impl Pool {
+impl AgentPool {
     pub(crate) fn new(
-        tongue: &'static dyn Tongue,
+        protocol: &'static dyn AgentProtocol,
         spawner: Arc<dyn Spawner>,
         idle: Duration,
         berths: Arc<Berths>,
     ) -> Self {
         Self {
-            tongue,
+            protocol,
             spawner,
             agents: Mutex::default(),
             tasks: TaskTracker::new(),
-            leaving: CancellationToken::new(),
+            shutdown_token: CancellationToken::new(),
             idle,
             berths,
         }
     }
 
-    pub(crate) fn tongue(&self) -> &'static dyn Tongue {
-        self.tongue
+    pub(crate) fn protocol(&self) -> &'static dyn AgentProtocol {
+        self.protocol
     }
 
     pub(crate) fn spawner(&self) -> &dyn Spawner {
         &*self.spawner
     }
 
-    /// How many run, if the session's agent has to be started and waits until the turn of another one ends.
-    pub(crate) fn has_no_room_for(&self, session: &Handle) -> Option<usize> {
+    /// The limit of running agents, if the session's agent has to be started and would wait for the end of another's
+    /// turn.
+    pub(crate) fn blocking_limit(&self, session: &Handle) -> Option<usize> {
         let slot = {
             let agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
             agents.get(&*session.key).map(Arc::clone)
         };
-        // Whoever holds it is starting it.
-        let is_there = slot.is_some_and(|slot| {
-            slot.try_lock().is_ok_and(|slot| slot.as_ref().is_some_and(|live| !live.is_over()))
+        // A locked slot is being started.
+        let is_running = slot.is_some_and(|slot| {
+            slot.try_lock().is_ok_and(|slot| slot.as_ref().is_some_and(|running| !running.is_over()))
         });
-        let waits = !is_there && self.spawner.needs_room(session) && self.berths.is_full();
+        let waits = !is_running && self.spawner.needs_room(session) && self.berths.is_full();
         waits.then(|| self.berths.most())
     }
 
     /// The session's agent, started if none runs.
-    pub(crate) async fn agent(&self, session: &Handle) -> Result<(Live, Found), RuntimeError> {
-        if self.leaving.is_cancelled() {
+    pub(crate) async fn agent(&self, session: &Handle) -> Result<(RunningAgent, AgentOrigin), RuntimeError> {
+        if self.shutdown_token.is_cancelled() {
             return Err(draining());
         }
         let slot = {
@@ -144,125 +146,152 @@ impl Pool {
             Arc::clone(agents.entry((*session.key).clone()).or_default())
         };
         let mut slot = slot.lock().await;
-        let edition = self.spawner.servers_of(session);
-        let fits = |live: &&Live| live.edition() == edition && !live.is_over() && live.usage.claim();
-        if let Some(live) = slot.as_ref().filter(fits) {
-            return Ok((live.clone(), Found::Running));
+        let generation = self.spawner.servers_of(session);
+        let fits = |running: &&RunningAgent| {
+            running.generation() == generation && !running.is_over() && running.activity.begin_turn()
+        };
+        if let Some(running) = slot.as_ref().filter(fits) {
+            return Ok((running.clone(), AgentOrigin::Running));
         }
         if let Some(over) = slot.take() {
-            over.buried().await;
+            over.wait_gone().await;
         }
-        let live = self.start(session).await?;
-        *slot = Some(live.clone());
-        Ok((live, Found::Started))
+        let running = self.start(session).await?;
+        *slot = Some(running.clone());
+        Ok((running, AgentOrigin::Started))
     }
 
-    async fn start(&self, session: &Handle) -> Result<Live, RuntimeError> {
-        match self.start_once(session, Began::New).await {
-            Ok(live) => Ok(live),
-            Err(Unmet::Failed(error)) => Err(error),
-            Err(Unmet::NotTakenUp) => {
+    async fn start(&self, session: &Handle) -> Result<RunningAgent, RuntimeError> {
+        match self.start_once(session, ResumeState::New).await {
+            Ok(running) => Ok(running),
+            Err(HandshakeError::Failed(error)) => Err(error),
+            Err(HandshakeError::CannotResume) => {
                 self.spawner.forget(session);
-                self.start_once(session, Began::Lost).await.map_err(|unmet| match unmet {
-                    Unmet::Failed(error) => error,
-                    Unmet::NotTakenUp => {
+                self.start_once(session, ResumeState::Lost).await.map_err(|error| match error {
+                    HandshakeError::Failed(error) => error,
+                    HandshakeError::CannotResume => {
                         let what = "the agent begins with a conversation that it does not have: try again";
-                        RuntimeError::new("agent_protocol", what)
+                        RuntimeError::new(ErrorKind::AgentProtocol, what)
                     }
                 })
             }
         }
     }
 
-    /// Starts an agent. `afresh` is how its conversation came about if it has none from before.
-    async fn start_once(&self, session: &Handle, afresh: Began) -> Result<Live, Unmet> {
-        let closing = self.leaving.child_token();
-        let berth = match self.spawner.needs_room(session) {
+    /// Starts an agent. `afresh` says how its conversation began if the agent resumes none.
+    async fn start_once(
+        &self,
+        session: &Handle,
+        afresh: ResumeState,
+    ) -> Result<RunningAgent, HandshakeError> {
+        let closing = self.shutdown_token.child_token();
+        let permit = match self.spawner.needs_room(session) {
             true => {
-                let taking = self.leaving.run_until_cancelled(self.berths.take(&closing)).await;
-                taking.ok_or_else(|| Unmet::Failed(draining()))?
+                let taking = self.shutdown_token.run_until_cancelled(self.berths.take(&closing)).await;
+                taking.ok_or_else(|| HandshakeError::Failed(draining()))?
             }
-            false => self.berths.squeeze_in(&closing),
+            false => self.berths.acquire_unbounded(&closing),
         };
         let Spawned {
             stdin,
             stdout,
-            stderr: pipe,
+            stderr,
             process,
-            census,
+            census: counter,
             profile,
             workspace,
-            conversation,
+            conversation: resumable,
             instructions,
             servers,
-        } = self.spawner.spawn(session).await.map_err(Unmet::Failed)?;
-        if profile.protocol() != self.tongue.protocol() {
+        } = self.spawner.spawn(session).await.map_err(HandshakeError::Failed)?;
+        if profile.protocol() != self.protocol.protocol() {
             let what = format!(
                 "the profile `{}` is not for the backend `{}`: close the session and open it again",
                 profile.id(),
-                self.tongue.backend()
+                self.protocol.protocol().backend()
             );
-            return Err(Unmet::Failed(RuntimeError::new("no_profile", what)));
+            return Err(HandshakeError::Failed(RuntimeError::new(ErrorKind::NoProfile, what)));
         }
-        let (link, reading, writing) = Link::new(self.tongue, stdin, stdout);
-        let (usage, stderr) = (berth.usage(), Stderr::default());
-        self.tasks.spawn(reading);
-        self.tasks.spawn(writing);
-        self.tasks.spawn(collect(pipe, stderr.clone(), link.clone()));
-        let keeper = Keeper { link: link.clone(), process, closing: closing.clone(), berth, idle: self.idle };
-        let (spawner, kept, handle) = (Arc::clone(&self.spawner), stderr.clone(), session.clone());
-        let gone = CancellationToken::new();
-        // However the keeper ends, it is the last.
-        let last = gone.clone().drop_guard();
-        self.tasks.spawn(async move {
-            keeper.keep().await;
-            spawner.keep_stderr(&handle, &kept.text());
-            drop(last);
-        });
-        // Whoever gives up in the middle of the first words leaves nothing behind.
-        let unborn = Unborn(Some(link.clone()));
-        let first = FirstWords {
+        let activity = permit.activity();
+        let streams = ProcessStreams { stdin, stdout, stderr };
+        let SupervisedProcess { connection, stderr, gone } =
+            self.supervise(session, process, streams, permit, closing.clone());
+        // A start that is given up leaves no process behind.
+        let guard = StartGuard(Some(connection.clone()));
+        let params = HandshakeParams {
             profile: &profile,
             workspace: &workspace,
-            before: conversation.as_deref(),
+            resumable: resumable.as_deref(),
             servers: servers.as_ref().map_or(&[], |servers| &servers.all),
         };
-        let mut begun = self.tongue.shake_hands(&link, first).await.map_err(|unmet| match unmet {
-            Unmet::Failed(error) => Unmet::Failed(with_stderr(error, &stderr.text())),
-            Unmet::NotTakenUp => unmet,
-        })?;
-        if begun.began == Began::New {
-            begun.began = afresh;
+        let mut conversation =
+            self.protocol.handshake(&connection, params).await.map_err(|error| match error {
+                HandshakeError::Failed(error) => HandshakeError::Failed(with_stderr(error, &stderr.text())),
+                HandshakeError::CannotResume => error,
+            })?;
+        if conversation.began == ResumeState::New {
+            conversation.began = afresh;
         }
-        if let Some(id) = &begun.id {
+        if let Some(id) = &conversation.id {
             self.spawner.remember(session, id);
         }
-        unborn.lives();
-        Ok(Live {
-            link,
-            profile: Arc::new(profile),
-            workspace: workspace.into(),
-            conversation: Arc::new(begun),
-            servers,
+        guard.complete();
+        Ok(RunningAgent {
+            agent: ConnectedAgent {
+                connection,
+                profile: Arc::new(profile),
+                workspace: workspace.into(),
+                conversation: Arc::new(conversation),
+                servers,
+            },
             instructions: instructions.map(Into::into),
-            census,
+            counter,
             stderr,
             closing,
             gone,
-            usage,
+            activity,
         })
+    }
+
+    /// Connects to a process, and starts the tasks that serve it.
+    fn supervise(
+        &self,
+        session: &Handle,
+        process: Box<dyn Process>,
+        streams: ProcessStreams,
+        permit: ProcessPermit,
+        closing: CancellationToken,
+    ) -> SupervisedProcess {
+        let (connection, reading, writing) =
+            AgentConnection::new(self.protocol, streams.stdin, streams.stdout);
+        let stderr = StderrTail::default();
+        self.tasks.spawn(reading);
+        self.tasks.spawn(writing);
+        self.tasks.spawn(collect(streams.stderr, stderr.clone(), connection.clone()));
+        let supervisor =
+            ProcessSupervisor { connection: connection.clone(), process, closing, permit, idle: self.idle };
+        let (spawner, tail, handle) = (Arc::clone(&self.spawner), stderr.clone(), session.clone());
+        let gone = CancellationToken::new();
+        // Fires however the supervisor ends.
+        let last = gone.clone().drop_guard();
+        self.tasks.spawn(async move {
+            supervisor.supervise().await;
+            spawner.keep_stderr(&handle, &tail.text());
+            drop(last);
+        });
+        SupervisedProcess { connection, stderr, gone }
     }
 
     /// Ends the session's agent. Returns when it is gone, within bounds.
     pub(crate) async fn close(&self, key: &SessionKey) {
         let slot = self.agents.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         let Some(slot) = slot else { return };
-        if let Some(live) = slot.lock().await.take() {
-            live.buried().await;
+        if let Some(running) = slot.lock().await.take() {
+            running.wait_gone().await;
         }
     }
 
-    /// Ends all that run, at once and with everything they started. They are taken up when they are next spoken to.
+    /// Ends all agents at once, with everything that they started. They are resumed by their next turn.
     pub(crate) fn stop_all(&self) {
         let slots: Vec<_> = {
             let agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
@@ -270,51 +299,51 @@ impl Pool {
         };
         for slot in slots {
             self.tasks.spawn(async move {
-                if let Some(live) = slot.lock().await.take() {
-                    live.link.break_off("everything was stopped");
+                if let Some(running) = slot.lock().await.take() {
+                    running.agent.connection.disconnect("everything was stopped");
                 }
             });
         }
     }
 
-    /// Ends all of them. Returns when they are gone.
-    pub(crate) async fn leave(&self) {
-        self.leaving.cancel();
+    /// Ends all agents. Returns when they are gone.
+    pub(crate) async fn shutdown(&self) {
+        self.shutdown_token.cancel();
         self.tasks.close();
         self.tasks.wait().await;
     }
 }
 
-impl Live {
+impl RunningAgent {
     /// Whether it takes no turn any more.
     fn is_over(&self) -> bool {
-        self.link.has_ended() || self.closing.is_cancelled()
+        self.agent.connection.has_ended() || self.closing.is_cancelled()
     }
 
-    /// The edition of the servers that it was started with.
-    fn edition(&self) -> u64 {
-        self.servers.as_ref().map_or(0, |servers| servers.edition)
+    /// The generation of the MCP servers that it was started with.
+    fn generation(&self) -> u64 {
+        self.agent.servers.as_ref().map_or(0, |servers| servers.edition)
     }
 
-    /// Waits until nothing of one that is over is left, within bounds: the next one has the same home folder.
-    async fn buried(&self) {
+    /// Requests its end and waits until its process is gone, within bounds: the next one has the same home folder.
+    async fn wait_gone(&self) {
         self.closing.cancel();
-        let _ = tokio::time::timeout(2 * GOODBYE, self.gone.cancelled()).await;
+        let _ = tokio::time::timeout(2 * EXIT_TIMEOUT, self.gone.cancelled()).await;
     }
 
-    /// A turn is over.
-    pub(crate) fn rest(&self, spawner: &dyn Spawner, session: &Handle) {
-        self.link.rest();
-        self.usage.rest();
+    /// Marks it as idle after a turn.
+    pub(crate) fn end_turn(&self, spawner: &dyn Spawner, session: &Handle) {
+        self.agent.connection.mark_idle();
+        self.activity.end_turn();
         spawner.keep_stderr(session, &self.stderr.text());
     }
 
-    /// Whether something that was started since then goes on, though the agent was told to end its turn.
+    /// Whether a process that was started since `began` still runs, although the turn was cancelled.
     pub(crate) async fn has_stragglers(&self, began: Instant) -> bool {
-        for _ in 0..STRAGGLER_LOOKS {
-            let census = Arc::clone(&self.census);
-            let counted = tokio::task::spawn_blocking(move || census.started_since(began));
-            // Nobody is there to count only when the daemon is being torn down.
+        for _ in 0..STRAGGLER_CHECKS {
+            let counter = Arc::clone(&self.counter);
+            let counted = tokio::task::spawn_blocking(move || counter.started_since(began));
+            // The count fails only while the daemon is torn down.
             if counted.await.unwrap_or_default() == 0 {
                 return false;
             }
@@ -323,84 +352,84 @@ impl Live {
         true
     }
 
-    /// Ends it with all that it started. Returns when nothing of it is left, within bounds.
+    /// Ends it with all that it started. Returns when its process is gone, within bounds.
     pub(crate) async fn end(&self) {
-        self.link.break_off("what its turn had started went on when it was cancelled");
-        let _ = tokio::time::timeout(LAST_WORD, self.gone.cancelled()).await;
+        self.agent.connection.disconnect("what its turn had started went on when it was cancelled");
+        let _ = tokio::time::timeout(EXIT_REPORT_WAIT, self.gone.cancelled()).await;
     }
 
-    /// An error with what the agent last said beside the protocol.
+    /// The error, with the last line of the agent's standard error.
     pub(crate) fn explain(&self, error: RuntimeError) -> RuntimeError {
         with_stderr(error, &self.stderr.text())
     }
 }
 
 fn draining() -> RuntimeError {
-    RuntimeError::new("draining", "the daemon is stopping and starts no agents")
+    RuntimeError::new(ErrorKind::Draining, "the daemon is stopping and starts no agents")
 }
 
-/// Breaks the link unless the first words came to an end.
-struct Unborn(Option<Link>);
+/// Breaks the connection unless the start completes.
+struct StartGuard(Option<AgentConnection>);
 
-impl Unborn {
-    fn lives(mut self) {
+impl StartGuard {
+    fn complete(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Unborn {
+impl Drop for StartGuard {
     fn drop(&mut self) {
-        if let Some(link) = &self.0 {
-            link.break_off("it was given up at its start");
+        if let Some(connection) = &self.0 {
+            connection.disconnect("it was given up at its start");
         }
     }
 }
 
-/// Keeps a process until its end.
-struct Keeper {
-    link: Link,
+/// Supervises a process until its end.
+struct ProcessSupervisor {
+    connection: AgentConnection,
     process: Box<dyn Process>,
     closing: CancellationToken,
-    /// Its room, which is free when nothing of it is left.
-    berth: Berth,
+    /// Its place in the limit, which is free when the process is gone.
+    permit: ProcessPermit,
     idle: Duration,
 }
 
-/// Why a process ends.
-enum Why {
-    Gone(String),
-    Silent,
-    Broken,
-    Told,
+/// The reason for which a process ends.
+enum EndCause {
+    Exited(String),
+    OutputClosed,
+    Disconnected,
+    Requested,
 }
 
-impl Keeper {
-    async fn keep(mut self) {
+impl ProcessSupervisor {
+    async fn supervise(mut self) {
         let why = tokio::select! {
             biased;
-            how = self.process.ended() => Why::Gone(how),
-            _ = self.link.broken() => Why::Broken,
-            () = self.link.ended() => Why::Silent,
-            () = self.closing.cancelled() => Why::Told,
-            () = self.berth.unused(self.idle) => Why::Told,
+            how = self.process.ended() => EndCause::Exited(how),
+            _ = self.connection.broken() => EndCause::Disconnected,
+            () = self.connection.ended() => EndCause::OutputClosed,
+            () = self.closing.cancelled() => EndCause::Requested,
+            () = self.permit.wait_idle(self.idle) => EndCause::Requested,
         };
         match why {
-            Why::Gone(how) => {
-                // What it said before its end comes before its end.
-                let _ = tokio::time::timeout(LAST_WORD, self.link.ended()).await;
-                return self.link.break_as_gone(how);
+            EndCause::Exited(how) => {
+                // Its last messages are handled before its end.
+                let _ = tokio::time::timeout(EXIT_REPORT_WAIT, self.connection.ended()).await;
+                return self.connection.disconnect_exited(how);
             }
-            Why::Silent => {
-                if let Ok(how) = tokio::time::timeout(LAST_WORD, self.process.ended()).await {
-                    return self.link.break_as_gone(how);
+            EndCause::OutputClosed => {
+                if let Ok(how) = tokio::time::timeout(EXIT_REPORT_WAIT, self.process.ended()).await {
+                    return self.connection.disconnect_exited(how);
                 }
-                self.link.break_off("it closed its output");
+                self.connection.disconnect("it closed its output");
             }
-            Why::Broken => {}
-            Why::Told => {
-                // Its input is closed with the link.
-                self.link.break_off("it was not used for a while");
-                if tokio::time::timeout(GOODBYE, self.process.ended()).await.is_ok() {
+            EndCause::Disconnected => {}
+            EndCause::Requested => {
+                // Breaking the connection closes its input.
+                self.connection.disconnect("it was not used for a while");
+                if tokio::time::timeout(EXIT_TIMEOUT, self.process.ended()).await.is_ok() {
                     return;
                 }
             }
@@ -409,12 +438,12 @@ impl Keeper {
     }
 }
 
-async fn collect(mut pipe: Box<dyn AsyncRead + Send + Unpin>, into: Stderr, link: Link) {
+async fn collect(mut pipe: Box<dyn AsyncRead + Send + Unpin>, into: StderrTail, connection: AgentConnection) {
     let mut chunk = [0; 4096];
     loop {
         let got = tokio::select! {
             got = pipe.read(&mut chunk) => got,
-            _ = link.broken() => return,
+            _ = connection.broken() => return,
         };
         match got {
             Ok(got) if got > 0 => into.push(&chunk[..got]),
@@ -423,10 +452,10 @@ async fn collect(mut pipe: Box<dyn AsyncRead + Send + Unpin>, into: Stderr, link
     }
 }
 
-/// The error, with the last line of what the agent said beside the protocol.
+/// The error, with the last line of the agent's standard error.
 fn with_stderr(error: RuntimeError, stderr: &str) -> RuntimeError {
     let last = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
     let Some(last) = last else { return error };
     let last: String = last.chars().filter(|c| !c.is_control()).take(200).collect();
-    RuntimeError { message: format!("{} (its last words: {last})", error.message), ..error }
+    RuntimeError { message: format!("{} (its last line: {last})", error.message), ..error }
 }

@@ -1,7 +1,7 @@
-//! How many agents run at once, whatever they speak: each is a tree of processes with hundreds of megabytes.
+//! Limits how many agents run at once, over all protocols: each is a tree of processes with hundreds of megabytes.
 //!
-//! Where there is no room, the one that was idle for the longest is ended; it is started again when it is next spoken to. If none
-//! is idle, whoever wants another waits, in the order in which they came.
+//! When the limit is reached, the agent that was idle for the longest is ended; its next turn starts it again. If none
+//! is idle, a new agent waits, in the order of requests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-/// What an agent is at. It goes from one to the other in one step, so that none is ended as a turn begins.
+/// What an agent is doing. It changes in one atomic step, so that no agent is ended as a turn begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
-    /// A turn runs, or it is being started.
+enum AgentActivity {
+    /// A turn runs, or the agent is being started.
     Busy,
     Idle {
         since: Instant,
@@ -22,34 +22,34 @@ enum Use {
     Ending,
 }
 
-/// The room that there is for agents.
+/// The limit, shared by all backends.
 #[derive(Debug)]
 pub struct Berths {
     most: usize,
     free: Arc<Semaphore>,
-    aboard: Mutex<Aboard>,
-    /// An agent came to rest.
+    aboard: Mutex<RunningAgents>,
+    /// Notifies that an agent became idle.
     rested: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Aboard {
+struct RunningAgents {
     next: u64,
-    agents: BTreeMap<u64, Taken>,
-    /// Those who wait for room.
+    agents: BTreeMap<u64, RunningEntry>,
+    /// Starts that wait for a place.
     waiting: usize,
 }
 
 #[derive(Debug)]
-struct Taken {
-    at: Arc<watch::Sender<Use>>,
+struct RunningEntry {
+    at: Arc<watch::Sender<AgentActivity>>,
     closing: CancellationToken,
-    /// Ended for whoever waits.
+    /// It is ended to make room for a start that waits.
     makes_room: bool,
 }
 
 impl Berths {
-    /// Room for so many.
+    /// A limit of `most` agents.
     pub fn new(most: usize) -> Arc<Self> {
         let most = most.clamp(1, Semaphore::MAX_PERMITS);
         let free = Arc::new(Semaphore::new(most));
@@ -60,16 +60,16 @@ impl Berths {
         self.most
     }
 
-    /// Whether whoever comes now has to wait for the end of a turn.
+    /// Whether another agent would have to wait for the end of a turn.
     pub(crate) fn is_full(&self) -> bool {
         let aboard = self.aboard();
-        let is_idle = |taken: &Taken| matches!(*taken.at.borrow(), Use::Idle { .. });
+        let is_idle = |taken: &RunningEntry| matches!(*taken.at.borrow(), AgentActivity::Idle { .. });
         self.free.available_permits() == 0 && !aboard.agents.values().any(is_idle)
     }
 
-    /// Room for an agent that `closing` ends. It is busy from the beginning.
-    pub(crate) async fn take(self: &Arc<Self>, closing: &CancellationToken) -> Berth {
-        let _waiting = Waiting::new(self);
+    /// A place for an agent that `closing` ends. The agent counts as busy from the beginning.
+    pub(crate) async fn take(self: &Arc<Self>, closing: &CancellationToken) -> ProcessPermit {
+        let _waiting = WaitingStart::new(self);
         let mut acquiring = std::pin::pin!(Arc::clone(&self.free).acquire_owned());
         loop {
             let rested = self.rested.notified();
@@ -77,32 +77,37 @@ impl Berths {
             rested.as_mut().enable();
             self.make_room();
             tokio::select! {
-                // INVARIANT: nobody closes it.
+                // INVARIANT: the semaphore is never closed.
                 permit = &mut acquiring => return self.berth(closing, permit.ok()),
                 () = rested => {}
             }
         }
     }
 
-    /// Beyond the bound, for what is short and one at a time.
-    pub(crate) fn squeeze_in(self: &Arc<Self>, closing: &CancellationToken) -> Berth {
+    /// A place beyond the limit, for short runs of which there is one at a time.
+    pub(crate) fn acquire_unbounded(self: &Arc<Self>, closing: &CancellationToken) -> ProcessPermit {
         self.berth(closing, None)
     }
 
-    fn berth(self: &Arc<Self>, closing: &CancellationToken, permit: Option<OwnedSemaphorePermit>) -> Berth {
-        let at = Arc::new(watch::Sender::new(Use::Busy));
+    fn berth(
+        self: &Arc<Self>,
+        closing: &CancellationToken,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> ProcessPermit {
+        let at = Arc::new(watch::Sender::new(AgentActivity::Busy));
         let mut aboard = self.aboard();
         let number = aboard.next;
         aboard.next += 1;
         if permit.is_some() {
-            let taken = Taken { at: Arc::clone(&at), closing: closing.clone(), makes_room: false };
+            let taken = RunningEntry { at: Arc::clone(&at), closing: closing.clone(), makes_room: false };
             aboard.agents.insert(number, taken);
         }
         drop(aboard);
-        Berth { berths: Arc::clone(self), number, at, _permit: permit }
+        ProcessPermit { berths: Arc::clone(self), number, at, _permit: permit }
     }
 
-    /// Ends the one that was idle for the longest, if there is no room and as many wait as are being ended for it.
+    /// Ends the agent that was idle for the longest, if no place is free and more starts wait than agents are being
+    /// ended for them.
     fn make_room(&self) {
         let mut aboard = self.aboard();
         let ending = aboard.agents.values().filter(|taken| taken.makes_room).count();
@@ -113,8 +118,8 @@ impl Berths {
             let idle = aboard.agents.values_mut().filter_map(|taken| {
                 let at = *taken.at.borrow();
                 match at {
-                    Use::Idle { since } => Some((since, taken)),
-                    Use::Busy | Use::Ending => None,
+                    AgentActivity::Idle { since } => Some((since, taken)),
+                    AgentActivity::Busy | AgentActivity::Ending => None,
                 }
             });
             let Some((_, taken)) = idle.min_by_key(|(since, _)| *since) else { return };
@@ -125,101 +130,101 @@ impl Berths {
         }
     }
 
-    fn aboard(&self) -> std::sync::MutexGuard<'_, Aboard> {
+    fn aboard(&self) -> std::sync::MutexGuard<'_, RunningAgents> {
         self.aboard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// From idle to ending, unless a turn began.
-fn retire(at: &watch::Sender<Use>) -> bool {
+fn retire(at: &watch::Sender<AgentActivity>) -> bool {
     at.send_if_modified(|at| {
-        let is_idle = matches!(at, Use::Idle { .. });
+        let is_idle = matches!(at, AgentActivity::Idle { .. });
         if is_idle {
-            *at = Use::Ending;
+            *at = AgentActivity::Ending;
         }
         is_idle
     })
 }
 
-/// Somebody who waits for room, until this is dropped.
-struct Waiting<'a>(&'a Berths);
+/// A start that waits for a place, until this is dropped.
+struct WaitingStart<'a>(&'a Berths);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingStart<'a> {
     fn new(berths: &'a Berths) -> Self {
         berths.aboard().waiting += 1;
         Self(berths)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingStart<'_> {
     fn drop(&mut self) {
         self.0.aboard().waiting -= 1;
     }
 }
 
-/// The room of one agent, until this is dropped.
+/// The place of one agent, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Berth {
+pub(crate) struct ProcessPermit {
     berths: Arc<Berths>,
     number: u64,
-    at: Arc<watch::Sender<Use>>,
+    at: Arc<watch::Sender<AgentActivity>>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Drop for Berth {
+impl Drop for ProcessPermit {
     fn drop(&mut self) {
         self.berths.aboard().agents.remove(&self.number);
     }
 }
 
-impl Berth {
-    pub(crate) fn usage(&self) -> Usage {
-        Usage { berths: Arc::clone(&self.berths), at: Arc::clone(&self.at) }
+impl ProcessPermit {
+    pub(crate) fn activity(&self) -> ActivityHandle {
+        ActivityHandle { berths: Arc::clone(&self.berths), at: Arc::clone(&self.at) }
     }
 
-    /// Waits until no turn ran for so long. No turn begins after that.
-    pub(crate) async fn unused(&self, idle: Duration) {
+    /// Waits until no turn ran for `idle`. No turn begins after that.
+    pub(crate) async fn wait_idle(&self, idle: Duration) {
         let mut at = self.at.subscribe();
         loop {
             let now = *at.borrow_and_update();
-            // INVARIANT: this has a sender, so there is no end of changes.
+            // INVARIANT: this holds a sender, so the channel does not close.
             match now {
-                Use::Busy => drop(at.changed().await),
-                Use::Idle { .. } => {
+                AgentActivity::Busy => drop(at.changed().await),
+                AgentActivity::Idle { .. } => {
                     if tokio::time::timeout(idle, at.changed()).await.is_err() && retire(&self.at) {
                         return;
                     }
                 }
-                // Whoever ended it tells it so.
-                Use::Ending => std::future::pending().await,
+                // The agent is being ended for another reason.
+                AgentActivity::Ending => std::future::pending().await,
             }
         }
     }
 }
 
-/// What an agent is at, for those who speak to it.
+/// What an agent is doing, for the turns that use it.
 #[derive(Debug, Clone)]
-pub(crate) struct Usage {
+pub(crate) struct ActivityHandle {
     berths: Arc<Berths>,
-    at: Arc<watch::Sender<Use>>,
+    at: Arc<watch::Sender<AgentActivity>>,
 }
 
-impl Usage {
-    /// A turn begins. False if the agent is being ended.
-    pub(crate) fn claim(&self) -> bool {
+impl ActivityHandle {
+    /// Begins a turn. False if the agent is being ended.
+    pub(crate) fn begin_turn(&self) -> bool {
         let mut is_claimed = true;
         self.at.send_modify(|at| match at {
-            Use::Ending => is_claimed = false,
-            Use::Busy | Use::Idle { .. } => *at = Use::Busy,
+            AgentActivity::Ending => is_claimed = false,
+            AgentActivity::Busy | AgentActivity::Idle { .. } => *at = AgentActivity::Busy,
         });
         is_claimed
     }
 
-    /// A turn is over.
-    pub(crate) fn rest(&self) {
+    /// Ends a turn.
+    pub(crate) fn end_turn(&self) {
         self.at.send_modify(|at| {
-            if *at == Use::Busy {
-                *at = Use::Idle { since: Instant::now() };
+            if *at == AgentActivity::Busy {
+                *at = AgentActivity::Idle { since: Instant::now() };
             }
         });
         self.berths.rested.notify_waiters();

@@ -1,4 +1,4 @@
-//! What the host gives to these backends: a running agent, and a place to remember its conversation in.
+//! What the host provides to these backends: running agents, and a place to keep the ids of their conversations.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::mcp_bridge::Servers;
 use crate::profile::Profile;
 use tribune_runtime::{Handle, RuntimeError};
 
-/// Starts agents. Each is in a box of its own, and what it can do there is the host's to bound.
+/// Starts agents. Each runs in a sandbox of its own, which the host configures.
 #[async_trait]
 pub trait Spawner: Send + Sync {
     /// Whether an agent could be started for the session, without starting one.
@@ -19,31 +19,32 @@ pub trait Spawner: Send + Sync {
     /// Starts the agent of a session.
     async fn spawn(&self, session: &Handle) -> Result<Spawned, RuntimeError>;
 
-    /// Whether the session's agent counts among those that may run at once.
+    /// Whether the session's agent counts toward the limit of running agents.
     fn needs_room(&self, _session: &Handle) -> bool {
         true
     }
 
-    /// The edition of the MCP servers that the session has; 0 if it has none. An agent that was started with others is started anew.
+    /// The generation of the session's MCP servers; 0 if it has none. An agent that was started with another generation
+    /// is started anew.
     fn servers_of(&self, _session: &Handle) -> u64 {
         0
     }
 
-    /// Keeps the agent's own name for the conversation, so that it can be taken up after a restart.
+    /// Keeps the agent's own id of the conversation, so that it can be resumed after a restart.
     fn remember(&self, session: &Handle, conversation: &str);
 
-    /// Forgets that name: the agent does not know it any more.
+    /// Forgets that id: the agent does not know it any more.
     fn forget(&self, session: &Handle);
 
-    /// Names that came into the session's workspace, or were changed there, since this was last asked or the agent was first
-    /// started, and that programs of this machine obey.
+    /// Autorun files that were added to the session's workspace or changed there since the last call of this, or since
+    /// the agent was first started: files that programs of this machine execute or load by name.
     async fn obeyed(&self, session: &Handle) -> Vec<String>;
 
-    /// Keeps the newest of what the agent said on its standard error.
+    /// Keeps the end of the agent's standard error.
     fn keep_stderr(&self, session: &Handle, said: &str);
 }
 
-/// An agent that runs.
+/// An agent that was started.
 pub struct Spawned {
     pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
@@ -51,13 +52,13 @@ pub struct Spawned {
     pub process: Box<dyn Process>,
     pub census: Arc<dyn Census>,
     pub profile: Profile,
-    /// The workspace, as it is called inside.
+    /// The path of the workspace inside the sandbox.
     pub workspace: String,
-    /// The agent's name for the conversation of this session before, if there was one.
+    /// The agent's own id of the session's earlier conversation, if there was one.
     pub conversation: Option<String>,
-    /// The file at the root of the workspace that has words for agents, if there is one. Nobody has opened it.
+    /// The file at the root of the workspace with instructions for agents, if there is one. It was not opened.
     pub instructions: Option<String>,
-    /// The MCP servers that the house runs for the session, if it has any.
+    /// The MCP servers that the host runs for the session, if it has any.
     pub servers: Option<Servers>,
 }
 
@@ -67,16 +68,16 @@ impl std::fmt::Debug for Spawned {
     }
 }
 
-/// Who runs in an agent's box.
+/// Counts the processes in an agent's sandbox.
 pub trait Census: Send + Sync {
-    /// How many processes run in it that were started since then. Looks at the machine, which takes milliseconds.
+    /// How many of them were started since `moment`. It reads `/proc`, which takes milliseconds.
     fn started_since(&self, moment: Instant) -> usize;
 }
 
 /// The processes of an agent. Dropping this ends all of them.
 #[async_trait]
 pub trait Process: Send {
-    /// Waits until all of them are gone, and says how that came about: "it ended with code 3".
+    /// Waits until all of them are gone, and returns how: "it ended with code 3".
     async fn ended(&mut self) -> String;
 
     /// Ends all of them, now.

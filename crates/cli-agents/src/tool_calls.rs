@@ -1,144 +1,145 @@
-//! The calls of one turn, by the agent's own ids. What is told of a call in several messages is put together, and so is every
-//! question about it: whichever way the agent came to speak of it, what was allowed and what is told as done are compared.
+//! The calls of one turn, by the agent's own ids. Reports of a call in several messages are merged, and so are the
+//! permission requests about it: whichever way the agent came to speak of it, the permitted and the reported call are
+//! compared.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use crate::executed_calls::Through;
-use crate::mcp_tool_names::Names;
-use crate::normalize::{self, Wanted};
+use crate::executed_calls::ExecutedCalls;
+use crate::mcp_tool_names::McpToolNames;
+use crate::normalize::{self, NormalizedCall};
 
 /// Calls of one turn that are remembered.
 const MAX_CALLS: usize = 10_000;
 
-/// Bytes of what is kept of what is told of them.
+/// Bytes that are kept of their reports.
 const MAX_TOLD_BYTES: usize = 32 << 20;
 
 /// Bytes of an agent's own id for a call.
 const MAX_OWN_ID: usize = 1024;
 
-/// Bytes of an id that the record can have.
+/// Bytes of an id in the ledger.
 const MAX_ID: usize = 100;
 
-/// Fields of a call that are put together.
+/// Fields of a call that are merged.
 const FIELDS: [&str; 8] =
     ["title", "name", "kind", "status", "rawInput", "rawOutput", "locations", "content"];
 
 #[derive(Debug, Default)]
-pub(crate) struct Calls {
-    calls: HashMap<String, Call>,
+pub(crate) struct ReportedCalls {
+    calls: HashMap<String, ReportedCall>,
     bytes: usize,
-    /// Tools of servers that the house runs.
-    names: Names,
+    /// Tools of the session's MCP servers.
+    names: McpToolNames,
 }
 
 /// One call of the agent's.
 #[derive(Debug, Default)]
-pub(crate) struct Call {
+pub(crate) struct ReportedCall {
     told: Map<String, Value>,
-    /// What it is, if it is a call of a server's tool.
-    served: Option<Wanted>,
-    /// What of that it could be by its name alone.
-    like_served: Vec<Wanted>,
-    /// For each field, the length of the line that it came in: no less than it takes.
+    /// The MCP call that it is, if it is one.
+    served: Option<NormalizedCall>,
+    /// The MCP calls that it could be by its name alone.
+    like_served: Vec<NormalizedCall>,
+    /// For each field, the length of the line that it came in: no less than the field takes.
     sizes: [usize; FIELDS.len()],
-    /// The newest line that told of it.
+    /// The newest line that reported it.
     line: String,
-    /// Questions about it, oldest first.
-    pub(crate) asks: Vec<Ask>,
-    /// Parts of it that were told as done and have their place in the record.
-    pub(crate) settled: Vec<Wanted>,
-    /// The house ran a command for it.
+    /// Permission requests about it, oldest first.
+    pub(crate) asks: Vec<PermissionAsk>,
+    /// Parts of it that were reported as done and are on record.
+    pub(crate) settled: Vec<NormalizedCall>,
+    /// The host ran a command for it.
     is_run_here: bool,
-    /// Its end was told.
+    /// Its end was reported.
     pub(crate) is_over: bool,
-    /// It was told as under way.
+    /// It was reported as running.
     is_begun: bool,
-    /// Parts that were put on record so far, to give each an id.
+    /// Parts that were recorded so far, to give each an id.
     parts: usize,
 }
 
-/// A question about a call.
+/// A permission request about a call.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct PermissionAsk {
     pub(crate) number: usize,
-    pub(crate) wanted: Vec<Wanted>,
-    /// The ways in which it was asked. One leave answers one question of each.
+    pub(crate) wanted: Vec<NormalizedCall>,
+    /// The ways in which it was requested. One permission answers one request of each.
     pub(crate) ways: Vec<&'static str>,
-    pub(crate) standing: Standing,
-    /// Parts of it that leave was given for and nobody told what came of, by their ids in the record.
-    pub(crate) given: Vec<(String, Wanted)>,
+    pub(crate) state: AskState,
+    /// Parts that have permission and no reported outcome, by their ids in the ledger.
+    pub(crate) permitted: Vec<(String, NormalizedCall)>,
     /// Bytes of the line that it came in.
     size: usize,
 }
 
-/// How a question stands.
+/// The state of a permission request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing {
-    Waits,
+pub(crate) enum AskState {
+    Pending,
     Allowed,
     Refused(String),
 }
 
-/// Whether something that is told begins a call or goes on with one.
+/// Whether a report begins a call or continues one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Telling {
+pub(crate) enum UpdateKind {
     Begins,
-    GoesOn,
+    Continues,
 }
 
-/// Why what is told of a call cannot be taken in.
+/// The reason for which a report of a call cannot be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Untold {
-    /// It has no id, or none that could be one.
-    Nameless,
+pub(crate) enum UpdateError {
+    /// It has no id, or no usable one.
+    NoUsableId,
     TooMuch,
 }
 
-impl Calls {
-    /// In a turn that is told of these tools of servers.
-    pub(crate) fn new(names: Names) -> Self {
+impl ReportedCalls {
+    /// For a turn with these MCP tools.
+    pub(crate) fn new(names: McpToolNames) -> Self {
         Self { names, ..Self::default() }
     }
 
-    /// Every call, by the agent's own id.
-    pub(crate) fn all(&mut self) -> impl Iterator<Item = (&String, &mut Call)> {
-        self.calls.iter_mut()
-    }
-
-    /// Takes in what a line tells of a call.
-    pub(crate) fn tell(&mut self, update: &Value, line: &str, telling: Telling) -> Result<String, Untold> {
+    /// Merges a report of a call. Returns the agent's id of it.
+    pub(crate) fn merge_update(
+        &mut self,
+        update: &Value,
+        line: &str,
+        telling: UpdateKind,
+    ) -> Result<String, UpdateError> {
         let is_id = |id: &&str| (1..=MAX_OWN_ID).contains(&id.len());
-        let id = update["toolCallId"].as_str().filter(is_id).ok_or(Untold::Nameless)?;
+        let id = update["toolCallId"].as_str().filter(is_id).ok_or(UpdateError::NoUsableId)?;
         if self.calls.len() >= MAX_CALLS && !self.calls.contains_key(id) {
-            return Err(Untold::TooMuch);
+            return Err(UpdateError::TooMuch);
         }
         let call = self.calls.entry(id.to_owned()).or_default();
         self.bytes = self.bytes.saturating_sub(call.bytes(id));
-        if telling == Telling::Begins && call.is_over {
-            // The id of a call that is over is used for another one.
-            *call = Call { parts: call.parts, ..Call::default() };
+        if telling == UpdateKind::Begins && call.is_over {
+            // The id of a finished call is used for another one.
+            *call = ReportedCall { parts: call.parts, ..ReportedCall::default() };
         }
-        call.take_in(update, line);
+        call.merge_fields(update, line);
         call.served = self.names.wanted(&call.told);
         call.like_served = self.names.possible(&call.told);
         self.bytes += call.bytes(id);
         if self.bytes > MAX_TOLD_BYTES {
-            return Err(Untold::TooMuch);
+            return Err(UpdateError::TooMuch);
         }
         Ok(id.to_owned())
     }
 
-    pub(crate) fn get(&mut self, id: &str) -> Option<&mut Call> {
+    pub(crate) fn get(&mut self, id: &str) -> Option<&mut ReportedCall> {
         self.calls.get_mut(id)
     }
 
-    /// Keeps a question about a call.
-    pub(crate) fn asked(&mut self, id: &str, ask: Ask) -> Result<(), Untold> {
+    /// Adds a permission request about a call.
+    pub(crate) fn asked(&mut self, id: &str, ask: PermissionAsk) -> Result<(), UpdateError> {
         self.bytes += ask.size;
         if self.bytes > MAX_TOLD_BYTES {
-            return Err(Untold::TooMuch);
+            return Err(UpdateError::TooMuch);
         }
         if let Some(call) = self.get(id) {
             call.asks.push(ask);
@@ -146,22 +147,23 @@ impl Calls {
         Ok(())
     }
 
-    /// Calls that were begun, and of which nobody asked before or since.
+    /// Calls that were reported as running, without a permission request before or since.
     pub(crate) fn begun_unasked(&self) -> Vec<String> {
-        let begun =
-            |call: &Call| call.asks.is_empty() && !call.is_over && call.status() == Some("in_progress");
+        let begun = |call: &ReportedCall| {
+            call.asks.is_empty() && !call.is_over && call.status() == Some("in_progress")
+        };
         self.calls.iter().filter(|(_, call)| begun(call)).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Everything that leave was given for and that nobody told the end of, by its ids in the record. It is taken out.
-    pub(crate) fn take_unreported(&mut self) -> Vec<(String, Wanted)> {
-        self.calls.values_mut().flat_map(Call::take_given).collect()
+    /// Takes out everything that has permission and no reported end, by its ids in the ledger.
+    pub(crate) fn take_unreported(&mut self) -> Vec<(String, NormalizedCall)> {
+        self.calls.values_mut().flat_map(ReportedCall::take_all_permissions).collect()
     }
 
-    /// The part of a call that leave was given for and that writes exactly this. It is taken out.
-    pub(crate) fn take_written(&mut self, written: &Wanted) -> Option<String> {
+    /// Takes out the permitted part of a call that writes exactly this.
+    pub(crate) fn take_write_permission(&mut self, written: &NormalizedCall) -> Option<String> {
         let (path, content) = (&written.input["path"], &written.input["content"]);
-        let is_it = |wanted: &Wanted| match wanted.tool.as_str() {
+        let is_it = |wanted: &NormalizedCall| match wanted.tool.as_str() {
             "write" => wanted.input["path"] == *path && wanted.input["content"] == *content,
             "edit" => wanted.input["path"] == *path && wanted.input["new"] == *content,
             _ => false,
@@ -169,49 +171,86 @@ impl Calls {
         self.calls.values_mut().find_map(|call| call.take(is_it))
     }
 
-    /// Leave for this command: its id in the record, and the call that it is part of. It is taken out.
-    pub(crate) fn take_command(&mut self, command: &Wanted) -> Option<(String, String)> {
+    /// Takes out the permission for a call that the host executes: its id in the ledger, and the call that it is part of.
+    pub(crate) fn take_permission(
+        &mut self,
+        rule: JoinRule,
+        wanted: &NormalizedCall,
+    ) -> Option<(String, String)> {
         self.calls.iter_mut().find_map(|(id, call)| {
-            let own = call.take(|given| given.covers(command))?;
-            call.is_run_here = true;
+            let own = call.take(|permitted| rule.is_asked(permitted, wanted))?;
+            call.is_run_here |= rule == JoinRule::Command;
             Some((own, id.clone()))
         })
     }
 
-    /// The call that tells of this command and that nobody was asked about.
-    pub(crate) fn told_command(&self, command: &Wanted, workspace: &str) -> Option<String> {
-        let is_it = |call: &Call| {
+    /// The call that reports what the host is to execute, without a permission request.
+    pub(crate) fn reported(
+        &self,
+        rule: JoinRule,
+        wanted: &NormalizedCall,
+        workspace: &str,
+    ) -> Option<String> {
+        let is_it = |call: &ReportedCall| {
             call.asks.is_empty()
                 && !call.is_over
                 && !call.is_run_here
-                && matches!(call.wanted(workspace).as_slice(), [only] if only.covers(command))
+                && matches!(call.wanted(workspace).as_slice(), [only] if rule.is_reported(only, wanted))
         };
         self.calls.iter().find(|(_, call)| is_it(call)).map(|(id, _)| id.clone())
     }
 
-    /// How the newest question about this command stands.
-    pub(crate) fn asked_command(&self, command: &Wanted) -> Option<&Standing> {
-        let is_it = |ask: &&Ask| ask.wanted.iter().any(|wanted| wanted.covers(command));
+    /// The state of the newest permission request about what the host is to execute.
+    pub(crate) fn ask_state(&self, rule: JoinRule, wanted: &NormalizedCall) -> Option<&AskState> {
+        let is_it = |ask: &&PermissionAsk| ask.wanted.iter().any(|asked| rule.is_asked(asked, wanted));
         let asks = self.calls.values().filter(|call| !call.is_over).flat_map(|call| &call.asks);
-        asks.filter(is_it).max_by_key(|ask| ask.number).map(|ask| &ask.standing)
+        asks.filter(is_it).max_by_key(|ask| ask.number).map(|ask| &ask.state)
     }
 }
 
-impl Ask {
-    pub(crate) fn new(number: usize, wanted: Vec<Wanted>, way: &'static str, line: &str) -> Self {
-        let (ways, given) = (vec![way], Vec::new());
-        Self { number, wanted, ways, standing: Standing::Waits, given, size: line.len() }
+/// How a call that the host is to execute is found among the agent's reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JoinRule {
+    /// A command, as far as an agent reports it twice in the same way.
+    Command,
+    /// An MCP call: a permission is for exactly its arguments, and a report may leave them out.
+    McpCall,
+}
+
+impl JoinRule {
+    /// Whether a permission request was about this call.
+    fn is_asked(self, asked: &NormalizedCall, wanted: &NormalizedCall) -> bool {
+        match self {
+            Self::Command => asked.covers(wanted),
+            Self::McpCall => asked == wanted,
+        }
+    }
+
+    /// Whether a report is of this call.
+    fn is_reported(self, reported: &NormalizedCall, wanted: &NormalizedCall) -> bool {
+        match self {
+            Self::Command => reported.covers(wanted),
+            Self::McpCall => wanted.covers(reported),
+        }
     }
 }
 
-impl Call {
-    fn take_in(&mut self, update: &Value, line: &str) {
+impl PermissionAsk {
+    pub(crate) fn new(number: usize, wanted: Vec<NormalizedCall>, way: &'static str, line: &str) -> Self {
+        let (ways, permitted) = (vec![way], Vec::new());
+        Self { number, wanted, ways, state: AskState::Pending, permitted, size: line.len() }
+    }
+}
+
+impl ReportedCall {
+    fn merge_fields(&mut self, update: &Value, line: &str) {
         for (field, size) in FIELDS.into_iter().zip(&mut self.sizes) {
             match update.get(field) {
                 None | Some(Value::Null) => {}
-                // An input that is empty says nothing against one that was told before.
+                // An empty input does not replace one that was reported before.
                 Some(Value::Object(input)) if input.is_empty() && self.told.contains_key(field) => {}
-                // Agents rename their calls as they go. What was asked about keeps the name under which it was.
+                // Agents rename their calls as they go. A call with a permission request keeps the name that was asked
+                // about.
                 Some(_) if field == "title" && !self.asks.is_empty() => {}
                 Some(value) => {
                     *size = line.len();
@@ -223,12 +262,12 @@ impl Call {
         line.clone_into(&mut self.line);
     }
 
-    /// Whether it was told as under way.
+    /// Whether it was reported as running.
     pub(crate) const fn is_begun(&self) -> bool {
         self.is_begun
     }
 
-    /// Bytes that are kept of it, about.
+    /// Bytes that it takes, about.
     fn bytes(&self, id: &str) -> usize {
         let asks: usize = self.asks.iter().map(|ask| ask.size).sum();
         id.len() + self.line.len() + self.sizes.iter().sum::<usize>() + asks
@@ -242,21 +281,22 @@ impl Call {
         &self.line
     }
 
-    /// What it would do, in the house's words.
-    pub(crate) fn wanted(&self, workspace: &str) -> Vec<Wanted> {
+    /// The calls that it would make, in the policy's terms.
+    pub(crate) fn wanted(&self, workspace: &str) -> Vec<NormalizedCall> {
         self.served.clone().map_or_else(|| normalize::wanted(&self.told, workspace), |served| vec![served])
     }
 
-    /// The same of a call that the agent asks about.
-    pub(crate) fn asked(&self, workspace: &str) -> Vec<Wanted> {
-        // Nobody can be asked about arguments that are not told.
+    /// The same for a permission request.
+    pub(crate) fn asked(&self, workspace: &str) -> Vec<NormalizedCall> {
+        // A person cannot decide about arguments that are not told.
         let served = self.served.clone().filter(|_| self.told.contains_key("rawInput"));
         served.map_or_else(|| normalize::asked(&self.told, workspace), |served| vec![served])
     }
 
-    /// Whether it is a call of a server's tool that the house has answered, by what it could be. Then it has its place in the record.
-    pub(crate) fn went_through(&mut self, through: &mut Through, workspace: &str) -> bool {
-        let went = self.like_served.iter().find(|like| through.take(like)).cloned();
+    /// Whether it is a call of an MCP tool that the host has answered, by what it could be. Then it is on record
+    /// already.
+    pub(crate) fn was_executed_here(&mut self, executed: &mut ExecutedCalls, workspace: &str) -> bool {
+        let went = self.like_served.iter().find(|like| executed.take(like)).cloned();
         let is_it = went.is_some();
         if is_it {
             let parts = self.wanted(workspace);
@@ -265,81 +305,76 @@ impl Call {
         is_it
     }
 
-    /// The same, if it was no call of a server's tool, whatever it is called.
-    pub(crate) fn in_its_own_words(&self, workspace: &str) -> Vec<Wanted> {
+    /// The same, if it is no MCP call, whatever its name.
+    pub(crate) fn as_agent_tool(&self, workspace: &str) -> Vec<NormalizedCall> {
         normalize::asked(&self.told, workspace)
     }
 
-    /// It is asked about: what was told of its end is of the time before.
-    pub(crate) fn begin_question(&mut self) {
+    /// Permission is requested: an end that was reported before belongs to an earlier use of the id.
+    pub(crate) fn reopen(&mut self) {
         if std::mem::take(&mut self.is_over) {
             self.told.remove("status");
             self.settled.clear();
         }
     }
 
-    /// What it says that it did, to be held against what leave was given for.
-    pub(crate) fn done(&self, workspace: &str) -> Vec<Wanted> {
+    /// What it reports as done, to be compared with the permission.
+    pub(crate) fn done(&self, workspace: &str) -> Vec<NormalizedCall> {
         self.served.clone().map_or_else(|| normalize::done(&self.told, workspace), |served| vec![served])
     }
 
-    /// Whether the house did something for it.
-    pub(crate) const fn is_run_here(&self) -> bool {
-        self.is_run_here
-    }
-
-    /// The house ran a command, and this call is how the agent tells of it.
-    pub(crate) fn run_here(&mut self, command: Wanted) {
+    /// The host ran a command, and this call is the agent's report of it.
+    pub(crate) fn mark_executed_here(&mut self, command: NormalizedCall) {
         self.is_run_here = true;
         self.settled.push(command);
     }
 
-    /// It was not run after all.
-    pub(crate) fn not_run_here(&mut self, command: &Wanted) {
+    /// The command was not run after all.
+    pub(crate) fn unmark_executed_here(&mut self, command: &NormalizedCall) {
         self.is_run_here = false;
         self.settled.retain(|settled| !settled.covers(command));
     }
 
-    /// Whether it has its place in the record, or says no more of it than what has.
-    pub(crate) fn has_settled(&self, part: &Wanted) -> bool {
-        self.settled.iter().any(|settled| settled.covers(part)) || self.is_told_of_here(part)
+    /// Whether the part is on record, or reports no more than what is.
+    pub(crate) fn has_settled(&self, part: &NormalizedCall) -> bool {
+        self.settled.iter().any(|settled| settled.covers(part)) || self.repeats_executed(part)
     }
 
-    /// Whether a part of it says no more than what the house ran for it: the name of a command, or words around one that nobody
-    /// here knows. Another command is another command.
-    pub(crate) fn is_told_of_here(&self, part: &Wanted) -> bool {
+    /// Whether a part reports no more than the command that the host ran for the call: the name of a command, or an
+    /// unknown tool's words around one. Another command is another command.
+    pub(crate) fn repeats_executed(&self, part: &NormalizedCall) -> bool {
         let is_empty = |raw: &Value| raw.is_null() || raw.as_object().is_some_and(Map::is_empty);
         let is_titled = self.told.get("rawInput").is_none_or(is_empty);
         self.is_run_here
             && self.told.get("kind").is_some_and(|kind| kind == "execute")
-            && (is_titled || part.is_foreign())
+            && (is_titled || part.is_agent_tool())
     }
 
-    /// Leave that was given for what is told as done, by its id in the record. It is taken out.
-    pub(crate) fn take(&mut self, is_it: impl Fn(&Wanted) -> bool) -> Option<String> {
-        let ask = self.asks.iter_mut().find(|ask| ask.given.iter().any(|(_, wanted)| is_it(wanted)))?;
-        let at = ask.given.iter().position(|(_, wanted)| is_it(wanted))?;
-        let (id, wanted) = ask.given.remove(at);
+    /// Takes out the permission for a part that is reported as done. Returns its id in the ledger.
+    pub(crate) fn take(&mut self, is_it: impl Fn(&NormalizedCall) -> bool) -> Option<String> {
+        let ask = self.asks.iter_mut().find(|ask| ask.permitted.iter().any(|(_, wanted)| is_it(wanted)))?;
+        let at = ask.permitted.iter().position(|(_, wanted)| is_it(wanted))?;
+        let (id, wanted) = ask.permitted.remove(at);
         self.settled.push(wanted);
         Some(id)
     }
 
-    /// All leave that was given, by its ids in the record. It is taken out.
-    pub(crate) fn take_given(&mut self) -> Vec<(String, Wanted)> {
-        let given: Vec<(String, Wanted)> =
-            self.asks.iter_mut().flat_map(|ask| std::mem::take(&mut ask.given)).collect();
-        // What the house is to do, it has not done.
-        let by_agent = given.iter().map(|(_, wanted)| wanted).filter(|wanted| !wanted.is_served());
+    /// Takes out all permissions, with their ids in the ledger.
+    pub(crate) fn take_all_permissions(&mut self) -> Vec<(String, NormalizedCall)> {
+        let permitted: Vec<(String, NormalizedCall)> =
+            self.asks.iter_mut().flat_map(|ask| std::mem::take(&mut ask.permitted)).collect();
+        // A call that the host is to execute was not executed by the agent.
+        let by_agent = permitted.iter().map(|(_, wanted)| wanted).filter(|wanted| !wanted.is_mcp());
         self.settled.extend(by_agent.cloned());
-        given
+        permitted
     }
 
-    /// Ids for the record, one for each part of a question about it.
+    /// Ids for the ledger, one for each part of a request about it.
     pub(crate) fn ids(&mut self, id: &str, parts: usize) -> Vec<String> {
         let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
         let id = match id.len() <= MAX_ID && id.bytes().all(word) {
             true => id.to_owned(),
-            // Told apart by what it is made of.
+            // A hash distinguishes ids that the ledger cannot have.
             false => format!("call-{:016x}", fingerprint(id)),
         };
         let first = self.parts;
@@ -348,7 +383,7 @@ impl Call {
         (first..first + parts).map(name).collect()
     }
 
-    /// What the agent says came of it.
+    /// The outcome, as the agent reports it.
     pub(crate) fn outcome(&self) -> String {
         let items = self.told.get("content").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let mut said = String::new();
@@ -371,14 +406,14 @@ impl Call {
         }
     }
 
-    /// What it is called, for sentences.
+    /// Its title, for sentences.
     pub(crate) fn title(&self) -> String {
         let title = self.told.get("title").and_then(Value::as_str).unwrap_or("a call");
         title.chars().filter(|c| !c.is_control()).take(80).collect()
     }
 }
 
-/// FNV-1a: ids need not be secret, only the same for the same call.
+/// FNV-1a: an id need not be secret, only the same for the same call.
 fn fingerprint(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -390,12 +425,12 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_question_without_a_path_is_joined_to_what_was_told_before() {
-        let mut calls = Calls::default();
+    fn a_request_without_a_path_is_merged_with_the_earlier_report() {
+        let mut calls = ReportedCalls::default();
         let told = json!({ "toolCallId": "t", "kind": "read", "rawInput": { "filePath": "/workspace/a" } });
-        calls.tell(&told, "line 1", Telling::Begins).unwrap();
+        calls.merge_update(&told, "line 1", UpdateKind::Begins).unwrap();
         let asked = json!({ "toolCallId": "t", "kind": "read", "rawInput": {} });
-        let id = calls.tell(&asked, "line 2", Telling::GoesOn).unwrap();
+        let id = calls.merge_update(&asked, "line 2", UpdateKind::Continues).unwrap();
         let call = calls.get(&id).unwrap();
         assert_eq!(call.asked("/workspace")[0].input, json!({ "path": "a" }));
         assert_eq!(call.line(), "line 2");
@@ -406,49 +441,50 @@ mod tests {
         for nameless in
             [json!({ "kind": "read" }), json!({ "toolCallId": "" }), json!({ "toolCallId": long })]
         {
-            assert_eq!(calls.tell(&nameless, "", Telling::Begins), Err(Untold::Nameless));
+            assert_eq!(calls.merge_update(&nameless, "", UpdateKind::Begins), Err(UpdateError::NoUsableId));
         }
     }
 
     #[test]
-    fn what_takes_room_counts_whatever_it_says() {
-        let mut calls = Calls::default();
-        // What takes the place of something else takes no more room; what comes beside it does.
+    fn every_kept_byte_counts() {
+        let mut calls = ReportedCalls::default();
+        // A field that replaces another takes no more room; an added one does.
         let long = "x".repeat(MAX_TOLD_BYTES / 4 - 100);
         let titled = |id: &str| json!({ "toolCallId": id, "title": "x" });
         for _ in 0..10 {
-            calls.tell(&titled("x"), &long, Telling::GoesOn).unwrap();
+            calls.merge_update(&titled("x"), &long, UpdateKind::Continues).unwrap();
         }
-        calls.tell(&titled("y"), &long, Telling::GoesOn).unwrap();
-        assert_eq!(calls.tell(&titled("z"), &long, Telling::GoesOn), Err(Untold::TooMuch));
-        // Lines of which nothing is known are kept too.
-        let mut calls = Calls::default();
-        let unknown =
-            |n: usize| calls.tell(&json!({ "toolCallId": n.to_string(), "_x": 1 }), &long, Telling::GoesOn);
+        calls.merge_update(&titled("y"), &long, UpdateKind::Continues).unwrap();
+        assert_eq!(calls.merge_update(&titled("z"), &long, UpdateKind::Continues), Err(UpdateError::TooMuch));
+        // Lines with unknown fields are kept too.
+        let mut calls = ReportedCalls::default();
+        let unknown = |n: usize| {
+            calls.merge_update(&json!({ "toolCallId": n.to_string(), "_x": 1 }), &long, UpdateKind::Continues)
+        };
         let told: Vec<_> = (0..5).map(unknown).collect();
-        assert_eq!(told[4], Err(Untold::TooMuch), "{told:?}");
-        // So are questions.
-        let mut calls = Calls::default();
-        let id = calls.tell(&titled("x"), "", Telling::Begins).unwrap();
-        let ask = |n| Ask::new(n, Vec::new(), "", &long);
+        assert_eq!(told[4], Err(UpdateError::TooMuch), "{told:?}");
+        // So are permission requests.
+        let mut calls = ReportedCalls::default();
+        let id = calls.merge_update(&titled("x"), "", UpdateKind::Begins).unwrap();
+        let ask = |n| PermissionAsk::new(n, Vec::new(), "", &long);
         let asked: Vec<_> = (0..5).map(|n| calls.asked(&id, ask(n))).collect();
-        assert_eq!(asked[4], Err(Untold::TooMuch));
+        assert_eq!(asked[4], Err(UpdateError::TooMuch));
     }
 
     #[test]
-    fn a_file_is_written_under_the_leave_for_exactly_that() {
-        let mut calls = Calls::default();
+    fn a_file_is_written_under_the_permission_for_exactly_that() {
+        let mut calls = ReportedCalls::default();
         let diff = json!({ "type": "diff", "path": "/workspace/a", "newText": "n" });
         let told = json!({ "toolCallId": "t", "kind": "edit", "content": [diff] });
-        let id = calls.tell(&told, "", Telling::Begins).unwrap();
+        let id = calls.merge_update(&told, "", UpdateKind::Begins).unwrap();
         let wanted = calls.get(&id).unwrap().wanted("/workspace").remove(0);
-        let mut ask = Ask::new(0, vec![wanted.clone()], "", "");
-        ask.given.push(("t".to_owned(), wanted));
+        let mut ask = PermissionAsk::new(0, vec![wanted.clone()], "", "");
+        ask.permitted.push(("t".to_owned(), wanted));
         calls.asked(&id, ask).unwrap();
-        let other = normalize::written("/workspace/a", "m", "/workspace");
-        assert_eq!(calls.take_written(&other), None);
-        let same = normalize::written("/workspace/a", "n", "/workspace");
-        assert_eq!(calls.take_written(&same).as_deref(), Some("t"));
-        assert_eq!(calls.take_written(&same), None, "once");
+        let other = normalize::file_write("/workspace/a", "m", "/workspace");
+        assert_eq!(calls.take_write_permission(&other), None);
+        let same = normalize::file_write("/workspace/a", "n", "/workspace");
+        assert_eq!(calls.take_write_permission(&same).as_deref(), Some("t"));
+        assert_eq!(calls.take_write_permission(&same), None, "once");
     }
 }

@@ -1,22 +1,22 @@
-//! What an agent says of a call, shortened where it is too long to be handed on: that a call is over matters more than all that came of
-//! it, which the log has.
+//! Truncates a report of a call that is too long to be passed on: that a call is over matters more than its whole
+//! outcome, which the ledger has.
 
 use serde_json::{Map, Value, json};
 
-/// Bytes that are left of a text or of one piece of content.
+/// Bytes that are kept of a text or of one piece of content.
 const KEPT: usize = 16 << 10;
 
-/// Pieces of content that are left.
+/// Pieces of content that are kept.
 const PIECES: usize = 8;
 
 /// Members that may be long, and that a client can do without.
 const LONG: [&str; 3] = ["rawInput", "rawOutput", "_meta"];
 
-/// Members without which an update says nothing.
+/// Members that an update needs.
 const NEEDED: [&str; 5] = ["sessionUpdate", "toolCallId", "status", "title", "kind"];
 
-/// The line in at most `most` bytes, with a mark where something was left out. None if it is no update.
-pub(crate) fn shortened(line: &str, most: usize) -> Option<String> {
+/// The line in at most `most` bytes, with a mark where something was left out. `None` if it is no update.
+pub(crate) fn truncate_update(line: &str, most: usize) -> Option<String> {
     let mut line: Value = serde_json::from_str(line).ok()?;
     let update = line.pointer_mut("/params/update")?.as_object_mut()?;
     for name in LONG {
@@ -36,7 +36,7 @@ pub(crate) fn shortened(line: &str, most: usize) -> Option<String> {
     if short.len() <= most {
         return Some(short);
     }
-    // Whatever else is so long: the bare news.
+    // If other members are so long, only the needed ones are left.
     let update = line.pointer_mut("/params/update")?.as_object_mut()?;
     let needed = |(name, value): (String, Value)| {
         let fits = NEEDED.contains(&name.as_str()) && value.as_str().is_some_and(|text| text.len() <= KEPT);
@@ -48,7 +48,7 @@ pub(crate) fn shortened(line: &str, most: usize) -> Option<String> {
     Some(line.to_string()).filter(|short| short.len() <= most)
 }
 
-/// A value, with its beginning if it is a text.
+/// The value; a text is cut to its beginning.
 fn shorten(value: &mut Value) {
     let bytes = value.to_string().len();
     if bytes <= KEPT {
@@ -60,7 +60,7 @@ fn shorten(value: &mut Value) {
     };
 }
 
-/// A piece of content: a text with its beginning; a change would be wrong if only its beginning were shown.
+/// A piece of content. A text is cut to its beginning; a diff is left out, because its beginning alone would be wrong.
 fn shorten_piece(piece: &mut Value) {
     let bytes = piece.to_string().len();
     if bytes <= KEPT {
@@ -89,14 +89,14 @@ mod tests {
 
     fn update(update: Value) -> Value {
         let line = json!({ "method": "session/update", "params": { "sessionId": "s", "update": update } });
-        let short = shortened(&line.to_string(), MOST).unwrap();
+        let short = truncate_update(&line.to_string(), MOST).unwrap();
         assert!(short.len() <= MOST);
         let mut short: Value = serde_json::from_str(&short).unwrap();
         short["params"]["update"].take()
     }
 
     #[test]
-    fn what_came_of_a_call_is_cut_and_marked_and_that_it_is_over_stays() {
+    fn a_long_outcome_is_truncated_and_the_status_stays() {
         let long = "y".repeat(300_000);
         let diff = json!({ "type": "diff", "path": "/workspace/a", "newText": long });
         let said = update(json!({
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_long_leaves_the_bare_news() {
+    fn other_long_members_leave_the_needed_ones() {
         let many: Vec<Value> = (0..50_000).map(|n| json!({ "path": n.to_string() })).collect();
         let said = update(json!({
             "sessionUpdate": "tool_call_update", "toolCallId": "r1", "status": "failed", "locations": many,
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(said["locations"], Value::Null);
         let pieces: Vec<Value> = (0..100).map(|_| text_piece("x")).collect();
         assert_eq!(update(json!({ "content": pieces }))["content"].as_array().unwrap().len(), PIECES + 1);
-        assert_eq!(shortened("{}", MOST), None);
-        assert_eq!(shortened("no JSON", MOST), None);
+        assert_eq!(truncate_update("{}", MOST), None);
+        assert_eq!(truncate_update("no JSON", MOST), None);
     }
 }

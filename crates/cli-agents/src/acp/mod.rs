@@ -1,8 +1,9 @@
-//! Agents that speak ACP: JSON-RPC, one message per line. How they are started, kept and judged is the crate root's.
+//! The Agent Client Protocol: JSON-RPC, one message per line. The crate root starts, keeps and judges the agents.
 //!
-//! [`wire`] is JSON-RPC; [`handshake`] the first words; [`turn`] a turn, with [`permission_options`] for how its questions are answered and
-//! [`passthrough_meta`] for what it says beside its words. Of the client's side, files and terminals are offered where the profile says so:
-//! both are calls of the house's own; [`terminal_request`] is what a terminal is to run, [`terminals`] those of a turn.
+//! [`wire`] is JSON-RPC; [`handshake`] the handshake; [`turn`] a turn, with [`permission_options`] for the answers to
+//! permission requests and [`passthrough_meta`] for metadata beside text. Of the client's methods, files and terminals
+//! are offered where the profile says so: both are calls of the host's tools; [`terminal_request`] checks what a
+//! terminal is to run, [`terminals`] holds those of a turn.
 
 mod handshake;
 mod passthrough_meta;
@@ -15,9 +16,11 @@ mod wire;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::agent_protocol::{Conversation, FirstWords, Message, Told, Tongue, Turn, Unmet};
-use crate::connection::Link;
-use crate::pool::Live;
+use crate::agent_protocol::{
+    AgentConversation, AgentProtocol, AgentTurn, ConnectedAgent, HandshakeError, HandshakeParams,
+};
+use crate::codec::{AgentMessage, CallPhase, MessageCodec};
+use crate::connection::AgentConnection;
 use crate::profile::Protocol;
 use tribune_runtime::TurnInput;
 use tribune_runtime::content::ContentBlock;
@@ -25,21 +28,16 @@ use tribune_runtime::content::ContentBlock;
 /// The name of this backend.
 pub const BACKEND: &str = Protocol::Acp.backend();
 
-/// Bytes of one line. The longest that a real agent was seen to write has 12 kB; pictures have more.
+/// Bytes of one line. The longest text line seen from a real agent has 12 kB; images need more.
 const MAX_LINE_BYTES: usize = 4 << 20;
 
-/// How a question for leave is called.
+/// The method of a permission request.
 const ASK: &str = "session/request_permission";
 
 /// The Agent Client Protocol.
 pub(crate) struct Acp;
 
-#[async_trait]
-impl Tongue for Acp {
-    fn backend(&self) -> &'static str {
-        BACKEND
-    }
-
+impl MessageCodec for Acp {
     fn protocol(&self) -> Protocol {
         Protocol::Acp
     }
@@ -48,7 +46,7 @@ impl Tongue for Acp {
         MAX_LINE_BYTES
     }
 
-    fn parse(&self, line: &str) -> Option<Message> {
+    fn parse(&self, line: &str) -> Option<AgentMessage> {
         wire::parse(line)
     }
 
@@ -56,16 +54,16 @@ impl Tongue for Acp {
         wire::request(id, method, params)
     }
 
-    fn refuse_unheard(&self, id: &Value, method: &str) -> String {
+    fn reject_request(&self, id: &Value, method: &str) -> String {
         match method {
             ASK => wire::response(id, &permission_options::cancelled()),
             _ => wire::error(id, wire::INTERNAL, "no turn is running: nothing is done"),
         }
     }
 
-    /// A call that is begun. What is told late of one that was begun before is no harm.
-    fn is_work(&self, told: &Value) -> bool {
-        let update = &told["update"];
+    /// A call that begins. A late report of an earlier call is harmless.
+    fn is_work(&self, notification: &Value) -> bool {
+        let update = &notification["update"];
         match update["sessionUpdate"].as_str() {
             Some("tool_call") => update["kind"] != "think",
             Some("tool_call_update") => update["status"] == "in_progress",
@@ -73,24 +71,36 @@ impl Tongue for Acp {
         }
     }
 
-    fn call<'a>(&self, told: &'a Value) -> Option<(&'a str, Told)> {
-        let update = match told.get("toolCall") {
-            Some(asked) => return Some((asked["toolCallId"].as_str()?, Told::UnderWay)),
-            None => &told["update"],
+    fn call<'a>(&self, notification: &'a Value) -> Option<(&'a str, CallPhase)> {
+        let update = match notification.get("toolCall") {
+            Some(asked) => return Some((asked["toolCallId"].as_str()?, CallPhase::Active)),
+            None => &notification["update"],
         };
         let is_call = update["sessionUpdate"].as_str().is_some_and(|kind| kind.starts_with("tool_call"));
-        let told = match update["status"].as_str() {
-            None | Some("pending") => Told::ToCome,
-            Some(_) => Told::UnderWay,
+        let phase = match update["status"].as_str() {
+            None | Some("pending") => CallPhase::Pending,
+            Some(_) => CallPhase::Active,
         };
-        Some((update["toolCallId"].as_str().filter(|_| is_call)?, told))
+        Some((update["toolCallId"].as_str().filter(|_| is_call)?, phase))
+    }
+}
+
+#[async_trait]
+impl AgentProtocol for Acp {
+    async fn handshake(
+        &self,
+        connection: &AgentConnection,
+        params: HandshakeParams<'_>,
+    ) -> Result<AgentConversation, HandshakeError> {
+        handshake::handshake(connection, params).await.map_err(HandshakeError::Failed)
     }
 
-    async fn shake_hands(&self, link: &Link, first: FirstWords<'_>) -> Result<Conversation, Unmet> {
-        handshake::shake_hands(link, first).await.map_err(Unmet::Failed)
-    }
-
-    fn begin(&self, live: &Live, input: &TurnInput, prompt: &[ContentBlock]) -> Box<dyn Turn> {
-        Box::new(turn::AcpTurn::begin(live, input, prompt))
+    fn begin_turn(
+        &self,
+        agent: &ConnectedAgent,
+        input: &TurnInput,
+        prompt: &[ContentBlock],
+    ) -> Box<dyn AgentTurn> {
+        Box::new(turn::AcpTurn::begin(agent, input, prompt))
     }
 }

@@ -1,44 +1,44 @@
-//! What an agent says around its words. Words go out as text, piece by piece and without secrets; what stands beside them in a
-//! message (`_meta`, names of messages, whatever nobody here knows) is handed on by itself, once for all words that have the same.
+//! Passes on the metadata of an agent's text chunks. Text becomes redacted events, chunk by chunk; unknown members of
+//! the chunks (`_meta`, message ids) are passed on separately, once for all chunks that have the same.
 
 use serde_json::{Value, json};
 
-use crate::passthrough::handed_on;
+use crate::passthrough::pass_through;
 use tribune_runtime::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind};
 
-/// Members of a question for leave, of its call, of a piece of that call and of an answer to it that everyone knows.
+/// Known members of a permission request, its call, a piece of the call's content, and an option.
 const ASKED: [&str; 3] = ["sessionId", "toolCall", "options"];
 const CALL: [&str; 9] =
     ["toolCallId", "title", "kind", "name", "status", "content", "locations", "rawInput", "rawOutput"];
 const PIECE: [&str; 6] = ["type", "path", "oldText", "newText", "content", "terminalId"];
 const OPTION: [&str; 3] = ["optionId", "name", "kind"];
 
-/// The same of the answer to a prompt, and of the tokens in it.
+/// Known members of the response to a prompt, and of its token counts.
 const ANSWER: [&str; 2] = ["stopReason", "usage"];
 const TOKENS: [&str; 3] = ["inputTokens", "outputTokens", "totalTokens"];
 
-/// What stood around the newest words of a turn.
+/// The metadata of the newest chunks of a turn.
 #[derive(Debug, Default)]
-pub(super) struct Around {
+pub(super) struct ChunkMetadata {
     message: Option<Value>,
     thought: Option<Value>,
 }
 
-/// Which words.
+/// The kind of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Words {
+pub(super) enum ChunkKind {
     Message,
     Thought,
 }
 
-impl Around {
-    /// What stands around these words, if it is not what stood around those before.
-    pub(super) fn changed(&mut self, words: Words, params: &Value) -> Option<EventKind> {
+impl ChunkMetadata {
+    /// The metadata of this chunk, if it differs from that of the chunk before.
+    pub(super) fn changed(&mut self, words: ChunkKind, params: &Value) -> Option<EventKind> {
         let mut around = params.clone();
         around["update"]["content"]["text"] = "".into();
         let (kind, before) = match words {
-            Words::Message => (AROUND_MESSAGE, &mut self.message),
-            Words::Thought => (AROUND_THOUGHT, &mut self.thought),
+            ChunkKind::Message => (AROUND_MESSAGE, &mut self.message),
+            ChunkKind::Thought => (AROUND_THOUGHT, &mut self.thought),
         };
         let is_same = match &before {
             Some(before) => *before == around,
@@ -49,19 +49,19 @@ impl Around {
         }
         let line = json!({ "jsonrpc": "2.0", "method": "session/update", "params": around }).to_string();
         *before = Some(around);
-        handed_on(kind, &line)
+        pass_through(kind, &line)
     }
 }
 
-/// Whether nothing stands around words.
+/// Whether a chunk has no metadata.
 fn is_bare(params: &Value) -> bool {
     has_only(params, &["sessionId", "update"])
         && has_only(&params["update"], &["sessionUpdate", "content"])
         && has_only(&params["update"]["content"], &["type", "text"])
 }
 
-/// Whether a question for leave says something that is in no call of the house's.
-pub(super) fn says_more(params: &Value) -> bool {
+/// Whether a permission request has members that a normalized call does not.
+pub(super) fn has_unknown_members(params: &Value) -> bool {
     let all = |list: &Value, known: &[&str]| {
         list.as_array().into_iter().flatten().all(|item| has_only(item, known))
     };
@@ -73,16 +73,16 @@ pub(super) fn says_more(params: &Value) -> bool {
     !is_plain
 }
 
-/// The answer to a prompt, if it says more than why the turn ended and what it used.
-pub(super) fn answered(answer: &Value) -> Option<EventKind> {
+/// The response to a prompt, if it says more than the stop reason and the token counts.
+pub(super) fn prompt_response_meta(answer: &Value) -> Option<EventKind> {
     let is_plain = has_only(answer, &ANSWER) && has_only(&answer["usage"], &TOKENS);
     let line = || json!({ "jsonrpc": "2.0", "result": answer }).to_string();
-    (!is_plain).then(line).and_then(|line| handed_on("session/prompt", &line))
+    (!is_plain).then(line).and_then(|line| pass_through("session/prompt", &line))
 }
 
-/// The answer with which a session begins or goes on, byte by byte, if it says more than what the session is called.
-pub(super) fn opened(method: &str, answer: &Value, line: &str) -> Option<EventKind> {
-    (!has_only(answer, &["sessionId"])).then(|| handed_on(method, line)).flatten()
+/// The response that began or resumed a session, byte by byte, if it says more than the session id.
+pub(super) fn session_response_meta(method: &str, answer: &Value, line: &str) -> Option<EventKind> {
+    (!has_only(answer, &["sessionId"])).then(|| pass_through(method, line)).flatten()
 }
 
 fn has_only(value: &Value, known: &[&str]) -> bool {
@@ -103,17 +103,18 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_around_words_is_told_when_it_changes_and_never_with_the_words() {
-        let mut around = Around::default();
-        let mut changes = |text: &str, meta: Value| match around.changed(Words::Message, &said(text, meta)) {
-            Some(EventKind::AgentUpdate { kind, line }) => {
-                assert_eq!(kind, AROUND_MESSAGE);
-                assert!(!line.contains(text), "{line}");
-                true
-            }
-            None => false,
-            Some(other) => panic!("{other:?}"),
-        };
+    fn chunk_metadata_is_passed_on_when_it_changes() {
+        let mut around = ChunkMetadata::default();
+        let mut changes =
+            |text: &str, meta: Value| match around.changed(ChunkKind::Message, &said(text, meta)) {
+                Some(EventKind::AgentUpdate { kind, line }) => {
+                    assert_eq!(kind, AROUND_MESSAGE);
+                    assert!(!line.contains(text), "{line}");
+                    true
+                }
+                None => false,
+                Some(other) => panic!("{other:?}"),
+            };
         assert!(!changes("plain", Value::Null));
         assert!(changes("first", json!({ "n": 1 })));
         assert!(!changes("second", json!({ "n": 1 })));
@@ -123,24 +124,27 @@ mod tests {
     }
 
     #[test]
-    fn only_what_says_more_is_handed_on() {
+    fn only_unknown_members_are_passed_on() {
         let plain = json!({ "sessionId": "s", "toolCall": { "toolCallId": "t", "content": [{ "type": "diff", "path": "p" }] },
                             "options": [{ "optionId": "y", "name": "Yes", "kind": "allow_once" }] });
-        assert!(!says_more(&plain));
+        assert!(!has_unknown_members(&plain));
         for place in ["", "/toolCall", "/toolCall/content/0", "/options/0"] {
             let mut more = plain.clone();
             more.pointer_mut(place).unwrap()["_meta"] = json!({ "x": 1 });
-            assert!(says_more(&more), "{place}");
+            assert!(has_unknown_members(&more), "{place}");
         }
         let usage = json!({ "inputTokens": 1, "outputTokens": 2, "totalTokens": 3 });
-        assert_eq!(answered(&json!({ "stopReason": "end_turn", "usage": usage })), None);
-        assert!(answered(&json!({ "stopReason": "end_turn", "_meta": 1 })).is_some());
-        assert!(answered(&json!({ "stopReason": "end_turn", "usage": { "thoughtTokens": 1 } })).is_some());
+        assert_eq!(prompt_response_meta(&json!({ "stopReason": "end_turn", "usage": usage })), None);
+        assert!(prompt_response_meta(&json!({ "stopReason": "end_turn", "_meta": 1 })).is_some());
+        assert!(
+            prompt_response_meta(&json!({ "stopReason": "end_turn", "usage": { "thoughtTokens": 1 } }))
+                .is_some()
+        );
         let line = "{ \"id\":2 , \"result\": {\"sessionId\":\"s\", \"x\":1.50}}";
         let answer: Value = serde_json::from_str::<Value>(line).unwrap()["result"].take();
         let as_it_came = EventKind::AgentUpdate { kind: "session/new".into(), line: line.into() };
-        assert_eq!(opened("session/new", &answer, line), Some(as_it_came));
-        assert_eq!(opened("session/new", &json!({ "sessionId": "s" }), line), None);
-        assert_eq!(opened("session/resume", &Value::Null, line), None);
+        assert_eq!(session_response_meta("session/new", &answer, line), Some(as_it_came));
+        assert_eq!(session_response_meta("session/new", &json!({ "sessionId": "s" }), line), None);
+        assert_eq!(session_response_meta("session/resume", &Value::Null, line), None);
     }
 }

@@ -1,22 +1,22 @@
-//! What an agent says when it wants a command run (`terminal/create`), checked before anyone is asked about it.
+//! Validates a request to run a command (`terminal/create`), before a person is asked about it.
 
 use serde_json::Value;
 
-use crate::normalize::{self, Wanted};
+use crate::normalize::{self, NormalizedCall};
 
-/// Bytes of output that are kept of a command, whatever the agent asks for: as much as the house shows a model at once.
+/// Bytes of output that are kept of a command, whatever the agent asks for: as much as the host shows a model at once.
 pub(super) const MAX_OUTPUT_BYTES: usize = 256 << 10;
 
-/// A command that is to be run.
+/// A command to run.
 #[derive(Debug, PartialEq)]
-pub(super) struct Order {
-    pub(super) command: Wanted,
+pub(super) struct TerminalRequest {
+    pub(super) command: NormalizedCall,
     /// Bytes of output that are kept.
-    pub(super) keeps: usize,
+    pub(super) output_limit: usize,
 }
 
-impl Order {
-    /// Why it is none, in a sentence with what to do.
+impl TerminalRequest {
+    /// The error is a sentence with a next step.
     pub(super) fn new(params: &Value, workspace: &str) -> Result<Self, String> {
         let command = match params["command"].as_str() {
             Some(command) if !command.trim().is_empty() => command,
@@ -31,27 +31,29 @@ impl Order {
         if command.contains('\0') || args.iter().any(|word| word.contains('\0')) {
             return Err("the command holds a NUL character, which no command has: leave it out".to_owned());
         }
-        without_environment(&params["env"])?;
+        check_environment(&params["env"])?;
         let cwd = match &params["cwd"] {
             Value::Null => None,
             Value::String(cwd) => Some(cwd.as_str()),
             _ => return Err("`cwd` is a text: name a folder of the workspace, or leave it out".to_owned()),
         };
-        let keeps = match &params["outputByteLimit"] {
+        let output_limit = match &params["outputByteLimit"] {
             Value::Null => Some(MAX_OUTPUT_BYTES),
             limit => limit.as_u64().map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
         };
-        let keeps = keeps.ok_or("`outputByteLimit` is a whole number of bytes: say how many to keep")?;
+        let output_limit =
+            output_limit.ok_or("`outputByteLimit` is a whole number of bytes: say how many to keep")?;
         let command = normalize::run(command, &args, cwd, workspace);
         let command = command.ok_or_else(|| {
             format!("`cwd` leads out of the workspace, or its words do not say where: name a folder of `{workspace}`")
         })?;
-        Ok(Self { command, keeps: keeps.min(MAX_OUTPUT_BYTES) })
+        Ok(Self { command, output_limit: output_limit.min(MAX_OUTPUT_BYTES) })
     }
 }
 
-/// Commands have the house's own variables and no others: the law, and whoever is asked, look at the line.
-fn without_environment(env: &Value) -> Result<(), String> {
+/// Commands get the host's own environment variables and no others: the law, and the person who is asked, see only the
+/// command line.
+fn check_environment(env: &Value) -> Result<(), String> {
     let first = match env {
         Value::Null => return Ok(()),
         Value::Array(variables) => match variables.first() {
@@ -62,7 +64,7 @@ fn without_environment(env: &Value) -> Result<(), String> {
     };
     let name: String = first.chars().filter(|c| !c.is_control()).take(64).collect();
     Err(format!(
-        "`env` has `{name}`: commands are given the house's own variables and no others; what a command needs stands in its line, \
+        "`env` has `{name}`: commands get the host's own variables and no others; write what a command needs into its line, \
          such as `NAME=value program`, where the law sees it"
     ))
 }
@@ -74,14 +76,14 @@ mod tests {
     use super::*;
 
     fn line(params: Value) -> (String, Option<String>) {
-        let order = Order::new(&params, "/workspace").unwrap();
-        let word = |name: &str| order.command.input[name].as_str().map(str::to_owned);
-        assert_eq!(order.command.tool, "exec");
+        let request = TerminalRequest::new(&params, "/workspace").unwrap();
+        let word = |name: &str| request.command.input[name].as_str().map(str::to_owned);
+        assert_eq!(request.command.tool, "exec");
         (word("command").unwrap(), word("cwd"))
     }
 
     #[test]
-    fn a_command_is_one_line_in_a_folder_of_the_workspace() {
+    fn a_command_is_one_line_in_a_workspace_folder() {
         let plain = |line: &str| (line.to_owned(), None);
         assert_eq!(line(json!({ "command": "ls -l | wc" })), plain("ls -l | wc"));
         assert_eq!(line(json!({ "command": "npm", "args": ["run", "a b"] })), plain("npm run 'a b'"));
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn l1_what_is_not_a_command_in_the_workspace_is_refused() {
+    fn l1_an_invalid_terminal_request_is_refused() {
         for (params, why) in [
             (json!({}), "`command`"),
             (json!({ "command": " " }), "`command`"),
@@ -114,21 +116,22 @@ mod tests {
             (json!({ "command": "ls", "env": [{ "value": "x" }] }), "`env`"),
             (json!({ "command": "ls", "env": { "A": "b" } }), "`env`"),
         ] {
-            let refused = Order::new(&params, "/workspace").unwrap_err();
+            let refused = TerminalRequest::new(&params, "/workspace").unwrap_err();
             assert!(refused.contains(why), "{params}: {refused}");
         }
     }
 
     #[test]
-    fn as_much_output_is_kept_as_the_agent_wants_and_the_house_allows() {
-        for (limit, keeps) in [
+    fn the_output_limit_is_bounded() {
+        for (limit, output_limit) in [
             (json!(null), MAX_OUTPUT_BYTES),
             (json!(0), 0),
             (json!(7), 7),
             (json!(u64::MAX), MAX_OUTPUT_BYTES),
         ] {
-            let order = Order::new(&json!({ "command": "ls", "outputByteLimit": limit }), "/workspace");
-            assert_eq!(order.unwrap().keeps, keeps);
+            let request =
+                TerminalRequest::new(&json!({ "command": "ls", "outputByteLimit": limit }), "/workspace");
+            assert_eq!(request.unwrap().output_limit, output_limit);
         }
     }
 }

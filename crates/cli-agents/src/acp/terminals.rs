@@ -1,7 +1,7 @@
-//! Terminals of the client's side: commands that an agent has run by the house instead of by itself. Each is a call of its turn like
-//! any other; what is here gives it a name, shows what it writes, and answers for it.
+//! The client's terminals: commands that the host runs for an agent. Each is a call of its turn like any other; this
+//! module gives it an id, shows its output, and answers the agent's requests about it.
 //!
-//! A terminal lives as long as its turn: what still runs when that is over is ended, and its name means nothing afterwards.
+//! A terminal lives as long as its turn: a command that still runs then is ended, and the id is not valid afterwards.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,92 +12,99 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Value, json};
 
-use super::terminal_request::Order;
+use super::terminal_request::TerminalRequest;
 use super::wire;
-use crate::normalize::Wanted;
-use crate::passthrough::handed_on;
-use crate::terminal_calls::Joint;
+use crate::call_join::CallLink;
+use crate::normalize::NormalizedCall;
+use crate::passthrough::pass_through;
 use tribune_runtime::terminal::{Ending, Exit, Terminal};
 use tribune_runtime::{Errand, Toolbox};
 use tribune_runtime::{EventKind, TERMINAL};
 
-/// Terminals of a turn that are not released, whether their commands run or are over. Each is a box, or holds an output.
+/// Terminals of a turn that are not released, whether their commands run or are over. Each is a sandbox, or holds an
+/// output.
 pub(super) const MAX_TERMINALS: usize = 16;
 
-/// Answers about terminals that wait for something to happen.
+/// Responses about terminals that wait for an event.
 const MAX_WAITING: usize = 64;
 
-/// Terminals that were released before a call showed them, and whose commands are remembered for one that does, the newest.
+/// Released terminals that no call showed yet, and whose commands are remembered for one that does, the newest.
 const MAX_RELEASED: usize = 64;
 
-/// How long the end of a turn waits until what still ran is on record as ended. Then it is written off.
-const ENDING: Duration = Duration::from_secs(5);
+/// How long the end of a turn waits until the commands that still ran are on record as ended.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Terminals so far, of all agents: a name is given out once.
-static GIVEN_OUT: AtomicU64 = AtomicU64::new(0);
+/// Terminals so far, of all agents: an id is used once.
+static TERMINALS_SO_FAR: AtomicU64 = AtomicU64::new(0);
 
 /// The terminals of a turn.
-pub(super) struct Terminals {
+pub(super) struct TurnTerminals {
     tools: Arc<dyn Toolbox>,
-    held: HashMap<String, Held>,
-    /// Of terminals that are gone: their names, and what they ran.
-    released: VecDeque<(String, Wanted)>,
-    /// Commands under way; each comes back as the name of its terminal.
+    entries: HashMap<String, TerminalEntry>,
+    /// Released terminals: their ids and commands.
+    released: VecDeque<(String, NormalizedCall)>,
+    /// Running commands; each returns the id of its terminal.
     running: FuturesUnordered<BoxFuture<'static, String>>,
-    answers: FuturesUnordered<BoxFuture<'static, Answer>>,
+    answers: FuturesUnordered<BoxFuture<'static, TerminalResponse>>,
 }
 
-struct Held {
+struct TerminalEntry {
     terminal: Arc<Terminal>,
-    command: Wanted,
+    command: NormalizedCall,
     /// The call that it is part of, if that is known.
-    joint: Option<Joint>,
-    /// A call was told that is this.
+    link: Option<CallLink>,
+    /// A report of a call showed this terminal.
     is_shown: bool,
     is_released: bool,
 }
 
-/// A line to the agent, and the name of the terminal that it opens.
-struct Answer {
+/// A line to the agent, and the terminal and call ids if it opens a terminal.
+struct TerminalResponse {
     line: String,
     opens: Option<(String, String)>,
 }
 
-/// What comes of terminals.
-pub(super) enum News {
+/// What happens to terminals.
+pub(super) enum TerminalEvent {
     /// A line to the agent.
-    Answer(String),
-    /// A command runs: the line that tells so, and what everyone else is told.
-    Opened { line: String, event: Option<EventKind>, joint: Option<(Joint, Wanted)> },
+    Response(String),
+    /// A command runs: the line that says so, and the event for clients.
+    Started { line: String, event: Option<EventKind>, link: Option<(CallLink, NormalizedCall)> },
     /// A command was not run, and why.
-    NotRun { joint: Joint, command: Wanted, why: String },
+    NotStarted { link: CallLink, command: NormalizedCall, why: String },
 }
 
-impl Terminals {
+impl TurnTerminals {
     pub(super) fn new(tools: Arc<dyn Toolbox>) -> Self {
         let (running, answers) = (FuturesUnordered::new(), FuturesUnordered::new());
-        Self { tools, held: HashMap::new(), released: VecDeque::new(), running, answers }
+        Self { tools, entries: HashMap::new(), released: VecDeque::new(), running, answers }
     }
 
-    /// Whether another one may be opened.
+    /// Whether another terminal may be opened.
     pub(super) fn has_room(&self) -> bool {
-        self.held.len() < MAX_TERMINALS && self.answers.len() < MAX_WAITING
+        self.entries.len() < MAX_TERMINALS && self.answers.len() < MAX_WAITING
     }
 
-    /// Has a command run. The answer comes when it runs, or is refused.
-    pub(super) fn open(&mut self, request: Value, order: Order, errand: Errand, joint: Option<Joint>) {
-        let name = format!("term-{}", GIVEN_OUT.fetch_add(1, Ordering::Relaxed) + 1);
-        let terminal = Arc::new(Terminal::new(order.keeps));
+    /// Has a command run. The response comes when it runs, or is refused.
+    pub(super) fn open(
+        &mut self,
+        request: Value,
+        terminal_request: TerminalRequest,
+        errand: Errand,
+        link: Option<CallLink>,
+    ) {
+        let name = format!("term-{}", TERMINALS_SO_FAR.fetch_add(1, Ordering::Relaxed) + 1);
+        let terminal = Arc::new(Terminal::new(terminal_request.output_limit));
         let call = errand.id().to_owned();
-        let is_shown = joint.is_some();
-        let held = Held {
+        let is_shown = link.is_some();
+        let entries = TerminalEntry {
             terminal: Arc::clone(&terminal),
-            command: order.command,
-            joint,
+            command: terminal_request.command,
+            link,
             is_shown,
             is_released: false,
         };
-        self.held.insert(name.clone(), held);
+        self.entries.insert(name.clone(), entries);
         let (tools, followed, own) = (Arc::clone(&self.tools), Arc::clone(&terminal), name.clone());
         self.running.push(Box::pin(async move {
             let outcome = tools.follow(errand, Arc::clone(&followed)).await;
@@ -109,30 +116,30 @@ impl Terminals {
                 biased;
                 () = terminal.begun() => {
                     let line = wire::response(&request, &json!({ "terminalId": name }));
-                    return Answer { line, opens: Some((name, call)) };
+                    return TerminalResponse { line, opens: Some((name, call)) };
                 }
                 _ = terminal.over() => terminal.outcome().map(|outcome| outcome.content).unwrap_or_default(),
                 () = terminal.unwanted() => "the turn is over: the command was not started".to_owned(),
             };
-            Answer { line: wire::error(&request, wire::INTERNAL, &why), opens: None }
+            TerminalResponse { line: wire::error(&request, wire::INTERNAL, &why), opens: None }
         }));
     }
 
-    /// Something is wanted of a terminal that is there. Returns the line that answers it, unless that has to wait.
+    /// Handles a request about an existing terminal. Returns the response, unless it has to wait.
     pub(super) fn asked(&mut self, request: &Value, method: &str, params: &Value) -> Option<String> {
         let Some(name) = params["terminalId"].as_str() else {
             return Some(wire::error(request, wire::INVALID_PARAMS, "`terminalId` names the terminal"));
         };
-        // One whose command does not run yet has no name that the agent could know.
-        let is_there = |held: &&mut Held| !held.is_released && held.terminal.has_begun();
-        let Some(held) = self.held.get_mut(name).filter(is_there) else {
+        // The agent does not know the id of a terminal whose command does not run yet.
+        let is_there = |entries: &&mut TerminalEntry| !entries.is_released && entries.terminal.has_begun();
+        let Some(entries) = self.entries.get_mut(name).filter(is_there) else {
             let name: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
             let what = format!(
                 "there is no terminal `{name}`: it was released, was of an earlier turn, or never one of this session"
             );
             return Some(wire::error(request, wire::NOT_FOUND, &what));
         };
-        let terminal = Arc::clone(&held.terminal);
+        let terminal = Arc::clone(&entries.terminal);
         if method == "terminal/output" {
             let seen = terminal.seen();
             let mut shown = json!({ "output": seen.output, "truncated": seen.is_cut });
@@ -147,36 +154,36 @@ impl Terminals {
         match method {
             "terminal/kill" => terminal.end(Ending::Killed),
             "terminal/release" => {
-                held.is_released = true;
+                entries.is_released = true;
                 terminal.end(Ending::Killed);
                 if terminal.is_over() {
                     self.forget(name);
                 }
             }
-            // It is only waited for.
+            // `terminal/wait_for_exit` changes nothing.
             _ => {}
         }
         let (request, is_waited_for) = (request.clone(), method == "terminal/wait_for_exit");
         self.answers.push(Box::pin(async move {
             let exit = terminal.over().await;
             let result = if is_waited_for { status(exit) } else { json!({}) };
-            Answer { line: wire::response(&request, &result), opens: None }
+            TerminalResponse { line: wire::response(&request, &result), opens: None }
         }));
         None
     }
 
-    /// The commands of terminals that a call shows as its own, each for the first call that does.
-    pub(super) fn shown_in(&mut self, told: &Value) -> Vec<Wanted> {
+    /// The commands of terminals that a report of a call shows, each for the first report that does.
+    pub(super) fn commands_shown_in(&mut self, told: &Value) -> Vec<NormalizedCall> {
         let pieces = told["content"].as_array().into_iter().flatten();
         let names = pieces
             .filter(|piece| piece["type"] == "terminal")
             .filter_map(|piece| piece["terminalId"].as_str());
         let mut ran = Vec::new();
         for name in names {
-            let is_new = |held: &&mut Held| held.terminal.has_begun() && !held.is_shown;
-            if let Some(held) = self.held.get_mut(name).filter(is_new) {
-                held.is_shown = true;
-                ran.push(held.command.clone());
+            let is_new = |entries: &&mut TerminalEntry| entries.terminal.has_begun() && !entries.is_shown;
+            if let Some(entries) = self.entries.get_mut(name).filter(is_new) {
+                entries.is_shown = true;
+                ran.push(entries.command.clone());
             } else if let Some(at) = self.released.iter().position(|(known, _)| known == name) {
                 ran.extend(self.released.remove(at).map(|(_, command)| command));
             }
@@ -184,12 +191,12 @@ impl Terminals {
         ran
     }
 
-    /// Waits for the next thing that happens; for ever if nothing is open.
-    pub(super) async fn next(&mut self) -> News {
+    /// Waits for the next event; for ever if no terminal is open.
+    pub(super) async fn next(&mut self) -> TerminalEvent {
         loop {
             let answer = tokio::select! {
                 biased;
-                // What a command came to is known before anyone is told.
+                // The outcome of a command is known before the response is sent.
                 Some(name) = self.running.next(), if !self.running.is_empty() => {
                     match self.ran(&name) {
                         Some(news) => return news,
@@ -200,58 +207,62 @@ impl Terminals {
                 else => std::future::pending().await,
             };
             let (line, name, call) = match answer {
-                Answer { line, opens: Some((name, call)) } => (line, name, call),
-                Answer { line, opens: None } => return News::Answer(line),
+                TerminalResponse { line, opens: Some((name, call)) } => (line, name, call),
+                TerminalResponse { line, opens: None } => return TerminalEvent::Response(line),
             };
             let told = json!({ "jsonrpc": "2.0", "method": TERMINAL, "params": { "terminalId": name, "callId": call } });
-            let held = self.held.get(&name);
-            let joint = held.and_then(|held| Some((held.joint.clone()?, held.command.clone())));
-            return News::Opened { line, event: handed_on(TERMINAL, &told.to_string()), joint };
+            let entries = self.entries.get(&name);
+            let link = entries.and_then(|entries| Some((entries.link.clone()?, entries.command.clone())));
+            return TerminalEvent::Started { line, event: pass_through(TERMINAL, &told.to_string()), link };
         }
     }
 
-    /// A command is over, or was never begun.
-    fn ran(&mut self, name: &str) -> Option<News> {
-        let held = self.held.get(name)?;
-        let has_begun = held.terminal.has_begun();
-        if has_begun && !held.is_released {
+    /// A command is over, or was never started.
+    fn ran(&mut self, name: &str) -> Option<TerminalEvent> {
+        let entries = self.entries.get(name)?;
+        let has_begun = entries.terminal.has_begun();
+        if has_begun && !entries.is_released {
             return None;
         }
-        let Held { terminal, command, joint, .. } = self.forget(name)?;
-        let joint = joint.filter(|_| !has_begun)?;
+        let TerminalEntry { terminal, command, link, .. } = self.forget(name)?;
+        let link = link.filter(|_| !has_begun)?;
         let why = terminal.outcome().map(|outcome| outcome.content).unwrap_or_default();
-        Some(News::NotRun { joint, command, why })
+        Some(TerminalEvent::NotStarted { link, command, why })
     }
 
-    /// Takes one out that is over. A call may still be told that shows it.
-    fn forget(&mut self, name: &str) -> Option<Held> {
-        let held = self.held.remove(name)?;
-        if held.terminal.has_begun() && !held.is_shown {
+    /// Removes a finished one. A call that shows it may still be reported.
+    fn forget(&mut self, name: &str) -> Option<TerminalEntry> {
+        let entries = self.entries.remove(name)?;
+        if entries.terminal.has_begun() && !entries.is_shown {
             self.released.truncate(MAX_RELEASED - 1);
-            self.released.push_front((name.to_owned(), held.command.clone()));
+            self.released.push_front((name.to_owned(), entries.command.clone()));
         }
-        Some(held)
+        Some(entries)
     }
 
-    /// Ends everything that runs, and has nothing begun that does not. Nobody is waited for.
+    /// Ends every command that runs, and keeps the others from starting. It does not wait.
     pub(super) fn end(&self) {
-        self.held.values().for_each(|held| held.terminal.end(Ending::TurnOver));
+        self.entries.values().for_each(|entries| entries.terminal.end(Ending::TurnOver));
     }
 
-    /// The turn is over: ends everything, and waits until that is on record.
+    /// At the end of the turn: ends every command, and waits until that is on record.
     pub(super) async fn settle(&mut self) -> Vec<String> {
         self.end();
         let settled = async {
-            while self.held.values().any(|held| held.terminal.has_begun() && !held.terminal.is_over()) {
+            while self
+                .entries
+                .values()
+                .any(|entries| entries.terminal.has_begun() && !entries.terminal.is_over())
+            {
                 if self.running.next().await.is_none() {
                     return;
                 }
             }
         };
-        // What takes longer is written off with the turn.
-        let _ = tokio::time::timeout(ENDING, settled).await;
+        // A command that takes longer is given up with the turn.
+        let _ = tokio::time::timeout(SETTLE_TIMEOUT, settled).await;
         let mut lines = Vec::new();
-        // Everyone who still waited is told.
+        // Requests that still wait get their responses.
         while let Some(Some(answer)) = futures_util::FutureExt::now_or_never(self.answers.next()) {
             lines.push(answer.line);
         }
@@ -275,7 +286,7 @@ const SIGNALS: [(i32, &str); 12] = [
     (15, "SIGTERM"),
 ];
 
-/// How a command ended, as ACP tells it.
+/// The exit status of a command in ACP.
 fn status(exit: Exit) -> Value {
     match exit {
         Exit::Code(code) => json!({ "exitCode": code, "signal": null }),

@@ -1,4 +1,5 @@
-//! One turn of an agent: what it says becomes events, what it asks goes to the toolbox, until it answers the prompt.
+//! One turn of an ACP agent: its messages become events, its requests go to the toolbox, until it responds to the
+//! prompt.
 
 mod terminals;
 
@@ -12,95 +13,94 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::handshake::told;
-use super::passthrough_meta::{Around, Words, answered, says_more};
-use super::permission_options::{Choice, cancelled, choose};
-use super::terminals::Terminals;
+use super::handshake::fault_error;
+use super::passthrough_meta::{ChunkKind, ChunkMetadata, has_unknown_members, prompt_response_meta};
+use super::permission_options::{OptionChoice, cancelled, choose};
+use super::terminals::TurnTerminals;
 use super::{ASK, wire};
-use crate::agent_protocol::{Step, Turn};
-use crate::connection::{Ear, Fault, Heard, Hearing, Link};
-use crate::mcp_calls::AtServers;
-use crate::normalize::{self, Wanted};
-use crate::passthrough::handed_on;
-use crate::permissions::{Leaves, Question, Ruling, UnderWay};
-use crate::pool::Live;
+use crate::agent_protocol::{AgentTurn, ConnectedAgent, TurnStep};
+use crate::connection::{AgentConnection, ConnectionFault, Incoming, ListenPhase, TurnReceiver};
+use crate::mcp_calls::McpCallRunner;
+use crate::normalize::{self, NormalizedCall};
+use crate::passthrough::pass_through;
+use crate::permissions::{PermissionAnswer, PermissionRequest, PermissionTracker, RunningReport};
 use crate::profile::{Profile, Quirk};
-use crate::tool_calls::{Telling, Untold};
+use crate::tool_calls::{UpdateError, UpdateKind};
 use tribune_runtime::content::ContentBlock;
+use tribune_runtime::{ErrorKind, RuntimeError, ToolCall, Toolbox, TurnInput};
 use tribune_runtime::{EventKind, StopReason};
-use tribune_runtime::{RuntimeError, ToolCall, Toolbox, TurnInput};
 
 /// Files that are written and read for the agent at once. Each may be as long as a line.
-const MAX_CALLBACKS: usize = 16;
+const MAX_FILE_REQUESTS: usize = 16;
 
-/// A turn under way.
+/// A running turn.
 pub(super) struct AcpTurn {
-    link: Link,
+    connection: AgentConnection,
     profile: Arc<Profile>,
     workspace: Arc<str>,
     conversation: String,
     tools: Arc<dyn Toolbox>,
-    heard: Ear,
-    prompt: Pin<Box<dyn Future<Output = Result<Value, Fault>> + Send>>,
-    leaves: Leaves<Permission>,
-    /// What is done for the agent, and the line that then answers it.
-    callbacks: FuturesUnordered<BoxFuture<'static, String>>,
-    /// Callbacks so far, to give each an id.
-    called_back: usize,
-    terminals: Terminals,
-    at_servers: AtServers,
-    around: Around,
+    receiver: TurnReceiver,
+    prompt: Pin<Box<dyn Future<Output = Result<Value, ConnectionFault>> + Send>>,
+    permissions: PermissionTracker<AcpPermissionRequest>,
+    /// File requests that are being handled; each returns the response line.
+    file_responses: FuturesUnordered<BoxFuture<'static, String>>,
+    /// File requests so far, to give each an id.
+    file_requests: usize,
+    terminals: TurnTerminals,
+    mcp_runner: McpCallRunner,
+    chunk_metadata: ChunkMetadata,
     cancel: CancellationToken,
     is_cancelled: bool,
 }
 
-/// A question for leave.
-struct Permission {
+/// A permission request.
+struct AcpPermissionRequest {
     request: Value,
     options: Value,
 }
 
-impl Question for Permission {
+impl PermissionRequest for AcpPermissionRequest {
     fn way(&self) -> &'static str {
         ASK
     }
 
-    fn answer(&self, ruling: &Ruling) -> (String, bool) {
+    fn answer(&self, ruling: &PermissionAnswer) -> (String, bool) {
         let (reply, allows) = match ruling {
-            Ruling::Allow => choose(&self.options, Choice::Allow),
-            Ruling::Refuse(_) => choose(&self.options, Choice::Refuse),
-            Ruling::Cancelled => (cancelled(), false),
+            PermissionAnswer::Allow => choose(&self.options, OptionChoice::Allow),
+            PermissionAnswer::Deny(_) => choose(&self.options, OptionChoice::Refuse),
+            PermissionAnswer::Cancelled => (cancelled(), false),
         };
         (wire::response(&self.request, &reply), allows)
     }
 }
 
 #[async_trait]
-impl Turn for AcpTurn {
-    async fn next(&mut self) -> Step {
+impl AgentTurn for AcpTurn {
+    async fn next(&mut self) -> TurnStep {
         loop {
             let step = tokio::select! {
                 biased;
                 () = self.cancel.cancelled(), if !self.is_cancelled => {
-                    self.cancelled().await;
+                    self.cancel_turn().await;
                     None
                 }
-                // What was said before the end comes before the end.
-                Some(heard) = self.heard.next() => self.hear(heard).await,
-                decided = self.leaves.decided() => {
-                    let lines = self.leaves.answers(decided).await;
-                    self.link.send_all(lines).await;
+                // Messages that arrived before the end are handled before it.
+                Some(message) = self.receiver.next() => self.on_message(message).await,
+                decided = self.permissions.decided() => {
+                    let lines = self.permissions.answer_lines(decided).await;
+                    self.connection.send_all(lines).await;
                     None
                 }
-                Some(line) = self.callbacks.next(), if !self.callbacks.is_empty() => {
-                    self.link.send(line).await;
+                Some(line) = self.file_responses.next(), if !self.file_responses.is_empty() => {
+                    self.connection.send(line).await;
                     None
                 }
-                news = self.terminals.next() => self.of_terminals(news).await,
-                news = self.at_servers.next() => {
-                    self.at_servers.take(news, &mut self.leaves).err().map(|untold| Step::Failed(untold.into()))
+                news = self.terminals.next() => self.on_terminal_event(news).await,
+                news = self.mcp_runner.next() => {
+                    self.mcp_runner.take(news, &mut self.permissions).err().map(|untold| TurnStep::Failed(untold.into()))
                 }
-                ended = &mut self.prompt => Some(self.ended(ended).await),
+                ended = &mut self.prompt => Some(self.finish(ended).await),
             };
             if let Some(step) = step {
                 return step;
@@ -110,101 +110,108 @@ impl Turn for AcpTurn {
 }
 
 impl AcpTurn {
-    pub(super) fn begin(live: &Live, input: &TurnInput, prompt: &[ContentBlock]) -> Self {
-        let heard = live.link.listen(Hearing::Turn);
-        // INVARIANT: the first words gave it a name.
-        let conversation = live.conversation.id.clone().unwrap_or_default();
+    pub(super) fn begin(agent: &ConnectedAgent, input: &TurnInput, prompt: &[ContentBlock]) -> Self {
+        let receiver = agent.connection.listen(ListenPhase::Turn);
+        // INVARIANT: the handshake set the id.
+        let conversation = agent.conversation.id.clone().unwrap_or_default();
         let params = json!({ "sessionId": conversation, "prompt": prompt });
-        let link = live.link.clone();
-        let asking = async move { link.ask_patiently("session/prompt", &params).await };
-        let under_way = match live.profile.has(Quirk::StartsBeforeAsking) {
-            true => UnderWay::MayBeAsked,
-            false => UnderWay::IsDone,
+        let connection = agent.connection.clone();
+        let response = async move { connection.request_unbounded("session/prompt", &params).await };
+        let under_way = match agent.profile.has(Quirk::StartsBeforeAsking) {
+            true => RunningReport::MayPrecedeRequest,
+            false => RunningReport::MeansExecuted,
         };
         let tools = || Arc::clone(&input.tools);
         Self {
-            link: live.link.clone(),
-            profile: Arc::clone(&live.profile),
-            workspace: Arc::clone(&live.workspace),
+            connection: agent.connection.clone(),
+            profile: Arc::clone(&agent.profile),
+            workspace: Arc::clone(&agent.workspace),
             conversation,
             tools: tools(),
-            heard,
-            prompt: Box::pin(asking),
-            leaves: Leaves::new(tools(), Arc::clone(&live.workspace), under_way, live.told_servers()),
-            callbacks: FuturesUnordered::new(),
-            called_back: 0,
-            terminals: Terminals::new(tools()),
-            at_servers: AtServers::new(tools(), live.told_servers()),
-            around: Around::default(),
+            receiver,
+            prompt: Box::pin(response),
+            permissions: PermissionTracker::new(
+                tools(),
+                Arc::clone(&agent.workspace),
+                under_way,
+                agent.offered_servers(),
+            ),
+            file_responses: FuturesUnordered::new(),
+            file_requests: 0,
+            terminals: TurnTerminals::new(tools()),
+            mcp_runner: McpCallRunner::new(tools(), agent.offered_servers()),
+            chunk_metadata: ChunkMetadata::default(),
             cancel: input.cancel.clone(),
             is_cancelled: false,
         }
     }
 
-    /// Tells the agent to end its turn, and answers all that it asked.
-    async fn cancelled(&mut self) {
+    /// Tells the agent to end its turn, and answers all of its open requests.
+    async fn cancel_turn(&mut self) {
         self.is_cancelled = true;
         let params = json!({ "sessionId": self.conversation });
-        self.link.send(wire::notification("session/cancel", &params)).await;
-        self.callbacks.clear();
+        self.connection.send(wire::notification("session/cancel", &params)).await;
+        self.file_responses.clear();
         self.terminals.end();
-        self.at_servers.end();
-        let lines = self.leaves.let_go();
-        self.link.send_all(lines).await;
+        self.mcp_runner.end();
+        let lines = self.permissions.cancel_all();
+        self.connection.send_all(lines).await;
     }
 
-    async fn hear(&mut self, heard: Heard) -> Option<Step> {
-        let told_of = match &heard {
-            Heard::Told { what: params, .. } | Heard::Asked { params, .. } => &params["sessionId"],
-            Heard::Aside { method, line } => return handed_on(method, line).and_then(Step::said),
-        };
-        if *told_of != self.conversation.as_str() {
-            let what = "the agent spoke of a session that is not this one, and was stopped";
-            return Some(Step::Failed(RuntimeError::new("agent_protocol", what)));
-        }
-        match heard {
-            Heard::Told { line, what } => self.update(&line, &what).await,
-            // Looked at above.
-            Heard::Aside { .. } => None,
-            Heard::Asked { id, method, params, line } if method == ASK => {
-                self.asked(id, &params, &line).await
+    async fn on_message(&mut self, message: Incoming) -> Option<TurnStep> {
+        let session = match &message {
+            Incoming::Notification { params, .. } | Incoming::Request { params, .. } => &params["sessionId"],
+            Incoming::OutOfProtocol { method, line } => {
+                return pass_through(method, line).and_then(TurnStep::event);
             }
-            Heard::Asked { id, method, params, line } => {
+        };
+        if *session != self.conversation.as_str() {
+            let what = "the agent named a session that is not this one, and was stopped";
+            return Some(TurnStep::Failed(RuntimeError::new(ErrorKind::AgentProtocol, what)));
+        }
+        match message {
+            Incoming::Notification { line, params } => self.on_update(&line, &params).await,
+            // Handled above.
+            Incoming::OutOfProtocol { .. } => None,
+            Incoming::Request { id, method, params, line } if method == ASK => {
+                self.on_permission_request(id, &params, &line).await
+            }
+            Incoming::Request { id, method, params, line } => {
                 let refused = match method.starts_with("terminal/") {
-                    true => self.of_terminal(&id, &method, &params, &line),
-                    false => Ok(self.called_back(&id, &method, &params)),
+                    true => self.terminal_request(&id, &method, &params, &line),
+                    false => Ok(self.file_request(&id, &method, &params)),
                 };
                 match refused {
-                    Ok(refused) => self.link.send_all(refused.into_iter().collect()).await,
-                    Err(untold) => return Some(Step::Failed(untold.into())),
+                    Ok(refused) => self.connection.send_all(refused.into_iter().collect()).await,
+                    Err(untold) => return Some(TurnStep::Failed(untold.into())),
                 }
                 None
             }
         }
     }
 
-    async fn update(&mut self, line: &str, params: &Value) -> Option<Step> {
+    async fn on_update(&mut self, line: &str, params: &Value) -> Option<TurnStep> {
         let update = &params["update"];
         let text = || update["content"]["text"].as_str().filter(|_| update["content"]["type"] == "text");
         match (update["sessionUpdate"].as_str().unwrap_or_default(), text()) {
             ("agent_message_chunk", Some(text)) => {
-                let around = self.around.changed(Words::Message, params);
+                let chunk_metadata = self.chunk_metadata.changed(ChunkKind::Message, params);
                 let words = EventKind::TextDelta { text: text.to_owned() };
-                Some(Step::Said(around.into_iter().chain([words]).collect()))
+                Some(TurnStep::Events(chunk_metadata.into_iter().chain([words]).collect()))
             }
             ("agent_thought_chunk", Some(text)) => {
-                let around = self.around.changed(Words::Thought, params);
+                let chunk_metadata = self.chunk_metadata.changed(ChunkKind::Thought, params);
                 let words = EventKind::ReasoningDelta { text: text.to_owned() };
-                Some(Step::Said(around.into_iter().chain([words]).collect()))
+                Some(TurnStep::Events(chunk_metadata.into_iter().chain([words]).collect()))
             }
-            // What was said to it is known, and some of that is for the agent alone: an echo tells nobody anything.
+            // An echo of the prompt, parts of which are for the agent alone.
             ("user_message_chunk", _) => None,
-            // The house's own events tell what was asked and decided; this is how the agent shows it.
+            // The host's own events tell what was asked and decided; this one shows the agent's view of the call.
             (kind @ ("tool_call" | "tool_call_update"), _) => {
-                let telling = if kind == "tool_call" { Telling::Begins } else { Telling::GoesOn };
-                let ran = self.terminals.shown_in(update);
-                match self.leaves.told(&self.named(update), line, telling, ran).await {
-                    None => handed_on(kind, line).and_then(Step::said),
+                let telling = if kind == "tool_call" { UpdateKind::Begins } else { UpdateKind::Continues };
+                let ran = self.terminals.commands_shown_in(update);
+                match self.permissions.on_report(&self.with_tool_name(update), line, telling, ran).await {
+                    None => pass_through(kind, line).and_then(TurnStep::event),
                     step => step,
                 }
             }
@@ -213,14 +220,14 @@ impl AcpTurn {
             {
                 let (id, tool) = ("mode".to_owned(), "unknown".to_owned());
                 let what = "it left the mode in which it asks".to_owned();
-                Some(Step::Ungoverned { id, tool, what })
+                Some(TurnStep::Ungoverned { id, tool, what })
             }
-            (kind, _) => handed_on(kind, line).and_then(Step::said),
+            (kind, _) => pass_through(kind, line).and_then(TurnStep::event),
         }
     }
 
-    /// What is told of a call, with the name of its tool if only its id has that.
-    fn named<'a>(&self, told: &'a Value) -> Cow<'a, Value> {
+    /// The report of a call, with the name of its tool taken from the id if only the id has it.
+    fn with_tool_name<'a>(&self, told: &'a Value) -> Cow<'a, Value> {
         let name = told["toolCallId"].as_str().and_then(|id| id.split_once("__")).map(|(name, _)| name);
         match name.filter(|_| self.profile.has(Quirk::NamesInIds) && told["name"].is_null()) {
             Some(name) => {
@@ -232,31 +239,36 @@ impl AcpTurn {
         }
     }
 
-    /// The agent asks leave.
-    async fn asked(&mut self, request: Value, params: &Value, line: &str) -> Option<Step> {
-        let call = self.named(&params["toolCall"]);
+    /// The agent requests permission.
+    async fn on_permission_request(
+        &mut self,
+        request: Value,
+        params: &Value,
+        line: &str,
+    ) -> Option<TurnStep> {
+        let call = self.with_tool_name(&params["toolCall"]);
         if self.is_cancelled {
-            let noted = self.leaves.refuse(&call, line, "the turn was cancelled");
-            self.link.send(wire::response(&request, &cancelled())).await;
+            let noted = self.permissions.refuse(&call, line, "the turn was cancelled");
+            self.connection.send(wire::response(&request, &cancelled())).await;
             return noted
                 .err()
-                .filter(|untold| *untold == Untold::TooMuch)
-                .map(|untold| Step::Failed(untold.into()));
+                .filter(|untold| *untold == UpdateError::TooMuch)
+                .map(|untold| TurnStep::Failed(untold.into()));
         }
-        let question = Permission { request: request.clone(), options: params["options"].clone() };
-        match self.leaves.ask(question, &call, line) {
-            Ok(lines) => self.link.send_all(lines).await,
-            Err(Untold::Nameless) => {
-                self.link.send(wire::error(&request, wire::INVALID_PARAMS, "the call has no id")).await;
+        let question = AcpPermissionRequest { request: request.clone(), options: params["options"].clone() };
+        match self.permissions.ask(question, &call, line) {
+            Ok(lines) => self.connection.send_all(lines).await,
+            Err(UpdateError::NoUsableId) => {
+                self.connection.send(wire::error(&request, wire::INVALID_PARAMS, "the call has no id")).await;
             }
-            Err(untold) => return Some(Step::Failed(untold.into())),
+            Err(untold) => return Some(TurnStep::Failed(untold.into())),
         }
-        // Before anyone is asked about it.
-        says_more(params).then(|| handed_on(ASK, line)).flatten().and_then(Step::said)
+        // This event comes before a person is asked.
+        has_unknown_members(params).then(|| pass_through(ASK, line)).flatten().and_then(TurnStep::event)
     }
 
-    /// Something is to be done for the agent. Returns the line that refuses it, if it is.
-    fn called_back(&mut self, request: &Value, method: &str, params: &Value) -> Option<String> {
+    /// Handles a file request. Returns the line that refuses it, if it is refused.
+    fn file_request(&mut self, request: &Value, method: &str, params: &Value) -> Option<String> {
         let fs = self.profile.capabilities().fs;
         let is_offered = match method {
             "fs/write_text_file" => fs.write_text_file,
@@ -266,7 +278,7 @@ impl AcpTurn {
         if !is_offered {
             return Some(wire::error(request, wire::METHOD_NOT_FOUND, "this is not offered here"));
         }
-        if self.is_cancelled || self.callbacks.len() >= MAX_CALLBACKS {
+        if self.is_cancelled || self.file_responses.len() >= MAX_FILE_REQUESTS {
             return Some(wire::error(request, wire::INTERNAL, "too much is asked at once: nothing is done"));
         }
         match method {
@@ -276,13 +288,13 @@ impl AcpTurn {
         None
     }
 
-    /// A file is to be written for the agent: under the leave that it has for exactly that, or as a call of its own.
+    /// Writes a file for the agent: under the permission for exactly that, or as a call of its own.
     fn write(&mut self, request: Value, params: &Value) {
         let (path, content) = (params["path"].as_str(), params["content"].as_str());
-        let wanted = normalize::written(path.unwrap_or("/"), content.unwrap_or_default(), &self.workspace);
-        let (leave, tools) = (self.leaves.calls.take_written(&wanted), Arc::clone(&self.tools));
-        let call = self.callback(wanted);
-        self.callbacks.push(Box::pin(async move {
+        let wanted = normalize::file_write(path.unwrap_or("/"), content.unwrap_or_default(), &self.workspace);
+        let (leave, tools) = (self.permissions.calls.take_write_permission(&wanted), Arc::clone(&self.tools));
+        let call = self.file_call(wanted);
+        self.file_responses.push(Box::pin(async move {
             let outcome = match leave {
                 Some(own) => tools.carry_out(&own).await,
                 None => tools.call(call).await,
@@ -298,8 +310,8 @@ impl AcpTurn {
         let wanted = normalize::read(params["path"].as_str().unwrap_or("/"), &self.workspace);
         let first = params["line"].as_u64().unwrap_or(1).max(1) - 1;
         let most = params["limit"].as_u64().unwrap_or(u64::MAX);
-        let (tools, call) = (Arc::clone(&self.tools), self.callback(wanted));
-        self.callbacks.push(Box::pin(async move {
+        let (tools, call) = (Arc::clone(&self.tools), self.file_call(wanted));
+        self.file_responses.push(Box::pin(async move {
             let outcome = tools.call(call).await;
             if outcome.is_error {
                 return wire::error(&request, wire::INTERNAL, &outcome.content);
@@ -311,37 +323,37 @@ impl AcpTurn {
         }));
     }
 
-    fn callback(&mut self, wanted: Wanted) -> ToolCall {
-        self.called_back += 1;
-        ToolCall { id: format!("callback-{}", self.called_back), name: wanted.tool, input: wanted.input }
+    fn file_call(&mut self, wanted: NormalizedCall) -> ToolCall {
+        self.file_requests += 1;
+        ToolCall { id: format!("callback-{}", self.file_requests), name: wanted.tool, input: wanted.input }
     }
 
-    /// The agent answered the prompt, or there is no way to it any more.
-    async fn ended(&mut self, ended: Result<Value, Fault>) -> Step {
-        // Nothing runs on without its turn, and what came of it is on record before the turn's end.
-        let told_at_last = self.terminals.settle().await;
-        self.at_servers.end();
+    /// The agent responded to the prompt, or the connection is broken.
+    async fn finish(&mut self, ended: Result<Value, ConnectionFault>) -> TurnStep {
+        // No command outlives its turn, and every outcome is on record before the turn's end.
+        let last_responses = self.terminals.settle().await;
+        self.mcp_runner.end();
         let answer = match ended {
             Ok(answer) => answer,
             Err(fault) => {
-                // One that tells of a call as begun before it asks may have died in between.
+                // An agent that reports calls as begun before it asks may have died in between.
                 if !self.profile.has(Quirk::StartsBeforeAsking)
-                    && let Some(step) = self.leaves.judge_begun().await
+                    && let Some(step) = self.permissions.judge_begun().await
                 {
                     return step;
                 }
-                return Step::Failed(told("the prompt", fault));
+                return TurnStep::Failed(fault_error("the prompt", fault));
             }
         };
-        self.link.send_all(told_at_last).await;
-        self.callbacks.clear();
-        let lines = self.leaves.let_go();
-        self.link.send_all(lines).await;
-        if let Some(step) = self.leaves.judge_begun().await {
+        self.connection.send_all(last_responses).await;
+        self.file_responses.clear();
+        let lines = self.permissions.cancel_all();
+        self.connection.send_all(lines).await;
+        if let Some(step) = self.permissions.judge_begun().await {
             return step;
         }
-        self.leaves.close_books().await;
-        let mut kinds: Vec<EventKind> = answered(&answer).into_iter().collect();
+        self.permissions.settle().await;
+        let mut kinds: Vec<EventKind> = prompt_response_meta(&answer).into_iter().collect();
         let count =
             |name: &str| u32::try_from(answer["usage"][name].as_u64().unwrap_or(0)).unwrap_or(u32::MAX);
         if answer["usage"].is_object() {
@@ -352,10 +364,10 @@ impl AcpTurn {
             "max_tokens" | "max_turn_requests" => StopReason::MaxTokens,
             "refusal" => StopReason::Refusal,
             _ if self.is_cancelled => StopReason::Cancelled,
-            // Some agents call it cancelled when a call was refused, though nobody cancelled the turn.
+            // Some agents report a refused call as a cancelled turn, though the turn was not cancelled.
             _ => StopReason::EndTurn,
         };
         kinds.push(EventKind::Done { stop_reason });
-        Step::Over(kinds, Ok(()))
+        TurnStep::Ended(kinds, Ok(()))
     }
 }

@@ -1,17 +1,17 @@
-//! JSON-RPC as both sides write it: one object per line. Ids of the other side come back as they came.
+//! JSON-RPC in both directions: one object per line. Ids of the other side come back as they came.
 
 use serde_json::{Map, Value, json};
 
-use crate::agent_protocol::{Message, Refusal};
+use crate::codec::{AgentMessage, ErrorResponse};
 
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 pub(super) const INVALID_PARAMS: i64 = -32602;
 pub(super) const INTERNAL: i64 = -32603;
-/// What is named is not there.
+/// The named resource does not exist.
 pub(super) const NOT_FOUND: i64 = -32002;
 
-/// The message on a line, if there is one.
-pub(super) fn parse(line: &str) -> Option<Message> {
+/// The message on a line; `None` if there is none.
+pub(super) fn parse(line: &str) -> Option<AgentMessage> {
     let Ok(Value::Object(mut object)) = serde_json::from_str::<Value>(line) else { return None };
     let id = object.remove("id");
     let method = match object.remove("method") {
@@ -21,25 +21,27 @@ pub(super) fn parse(line: &str) -> Option<Message> {
     };
     let params = object.remove("params").unwrap_or_default();
     match id {
-        None if method == "session/update" => Some(Message::Told(params)),
-        // Extensions that nobody here knows.
-        None if method.starts_with('_') => Some(Message::Aside(method)),
-        None => Some(Message::Idle),
-        Some(id @ (Value::Number(_) | Value::String(_))) => Some(Message::Asked { id, method, params }),
+        None if method == "session/update" => Some(AgentMessage::Notification(params)),
+        // Unknown extensions.
+        None if method.starts_with('_') => Some(AgentMessage::OutOfProtocol(method)),
+        None => Some(AgentMessage::Ignored),
+        Some(id @ (Value::Number(_) | Value::String(_))) => {
+            Some(AgentMessage::Request { id, method, params })
+        }
         Some(_) => None,
     }
 }
 
-fn answer(id: Value, mut object: Map<String, Value>) -> Option<Message> {
+fn answer(id: Value, mut object: Map<String, Value>) -> Option<AgentMessage> {
     let result = match (object.remove("result"), object.remove("error")) {
         (Some(result), None) => Ok(result),
         (_, Some(error)) => {
             let (code, message) = (error["code"].as_i64(), error["message"].as_str());
-            Err(Refusal::new(code.unwrap_or_default(), message.unwrap_or_default()))
+            Err(ErrorResponse::new(code.unwrap_or_default(), message.unwrap_or_default()))
         }
         (None, None) => return None,
     };
-    Some(id.as_u64().map_or(Message::Stray, |id| Message::Answer { id, result }))
+    Some(id.as_u64().map_or(AgentMessage::UnknownResponse, |id| AgentMessage::Response { id, result }))
 }
 
 pub(super) fn request(id: u64, method: &str, params: &Value) -> String {
@@ -64,20 +66,26 @@ mod tests {
 
     #[test]
     fn a_line_is_what_it_says_or_nothing() {
-        let asked = |id: Value| Message::Asked { id, method: "m".into(), params: json!({ "a": 1 }) };
+        let asked = |id: Value| AgentMessage::Request { id, method: "m".into(), params: json!({ "a": 1 }) };
         assert_eq!(parse(r#"{"jsonrpc":"2.0","id":0,"method":"m","params":{"a":1}}"#), Some(asked(json!(0))));
         assert_eq!(parse(r#"{"id":"x-1","method":"m","params":{"a":1}}"#), Some(asked(json!("x-1"))));
-        assert_eq!(parse(r#"{"method":"session/update","params":1}"#), Some(Message::Told(json!(1))));
-        assert_eq!(parse(r#"{"method":"n"}"#), Some(Message::Idle));
-        assert_eq!(parse(r#"{"method":"_n","params":{"a":1}}"#), Some(Message::Aside("_n".into())));
+        assert_eq!(
+            parse(r#"{"method":"session/update","params":1}"#),
+            Some(AgentMessage::Notification(json!(1)))
+        );
+        assert_eq!(parse(r#"{"method":"n"}"#), Some(AgentMessage::Ignored));
+        assert_eq!(
+            parse(r#"{"method":"_n","params":{"a":1}}"#),
+            Some(AgentMessage::OutOfProtocol("_n".into()))
+        );
         assert_eq!(
             parse(r#"{"id":3,"result":null}"#),
-            Some(Message::Answer { id: 3, result: Ok(Value::Null) })
+            Some(AgentMessage::Response { id: 3, result: Ok(Value::Null) })
         );
-        assert_eq!(parse(r#"{"id":"three","result":1}"#), Some(Message::Stray));
-        let refused = Refusal { code: -5, message: "no".into() };
+        assert_eq!(parse(r#"{"id":"three","result":1}"#), Some(AgentMessage::UnknownResponse));
+        let refused = ErrorResponse { code: -5, message: "no".into() };
         let line = r#"{"id":3,"error":{"code":-5,"message":"no"}}"#;
-        assert_eq!(parse(line), Some(Message::Answer { id: 3, result: Err(refused) }));
+        assert_eq!(parse(line), Some(AgentMessage::Response { id: 3, result: Err(refused) }));
         for bad in
             ["", "warn: x", "[]", "3", r#"{"id":3}"#, r#"{"id":null,"method":"m"}"#, r#"{"method":3}"#, "{"]
         {

@@ -1,58 +1,63 @@
-//! The first words with Claude Code: that we are called back before each of its calls, and the mode in which it asks.
+//! The handshake with Claude Code: installs a hook before each of its tool calls, and sets the mode in which it asks.
 
 use std::pin::pin;
 
 use serde_json::json;
 
-use crate::agent_protocol::{Began, Conversation, FirstWords, Offered, Takes, Tongue, Unmet};
-use crate::connection::{Heard, Hearing, Link};
-use tribune_runtime::RuntimeError;
+use crate::agent_protocol::{
+    AgentConversation, AgentProtocol, HandshakeError, HandshakeParams, McpSupport, PromptCapabilities,
+    ResumeState,
+};
+use crate::connection::{AgentConnection, Incoming, ListenPhase};
+use tribune_runtime::{ErrorKind, RuntimeError};
 
-/// Our name for the callback before each call.
+/// The id of the hook.
 pub(super) const HOOK: &str = "tribune";
 
-/// Seconds until it takes a callback for unanswered, and does not make the call: longer than any question waits for a person.
+/// Seconds after which it takes a hook call for unanswered, and does not make the tool call: longer than any approval
+/// waits for a person.
 const HOOK_SECONDS: u32 = 1_000_000;
 
-/// Speaks the first words.
-pub(super) async fn shake_hands(
-    tongue: &dyn Tongue,
-    link: &Link,
-    first: FirstWords<'_>,
-) -> Result<Conversation, Unmet> {
+/// Performs the handshake.
+pub(super) async fn handshake(
+    codec: &dyn AgentProtocol,
+    connection: &AgentConnection,
+    params: HandshakeParams<'_>,
+) -> Result<AgentConversation, HandshakeError> {
     let hook = json!({ "matcher": null, "hookCallbackIds": [HOOK], "timeout": HOOK_SECONDS });
-    let hello = json!({ "hooks": { "PreToolUse": [hook] } });
-    let mut heard = link.listen(Hearing::Start);
-    let mut asking = pin!(link.ask("initialize", &hello));
+    let initialize = json!({ "hooks": { "PreToolUse": [hook] } });
+    let mut receiver = connection.listen(ListenPhase::Handshake);
+    let mut asking = pin!(connection.request("initialize", &initialize));
     let mut is_refused = false;
     let answer = loop {
         tokio::select! {
             biased;
-            Some(heard) = heard.next() => match heard {
-                // The end of a turn that never began: it does not have the conversation that it was started with.
-                Heard::Told { what, .. } => is_refused |= what["type"] == "result",
-                Heard::Aside { .. } => {}
-                Heard::Asked { id, method, .. } => link.send(tongue.refuse_unheard(&id, &method)).await,
+            Some(receiver) = receiver.next() => match receiver {
+                // The end of a turn that never began: it does not have the conversation that it was to resume.
+                Incoming::Notification { params: what, .. } => is_refused |= what["type"] == "result",
+                Incoming::OutOfProtocol { .. } => {}
+                Incoming::Request { id, method, .. } => connection.send(codec.reject_request(&id, &method)).await,
             },
             answer = &mut asking => break answer,
         }
     };
     match answer {
         Ok(_) => {}
-        Err(_) if is_refused && first.before.is_some() => return Err(Unmet::NotTakenUp),
-        Err(fault) => return Err(Unmet::Failed(fault.told("initialize"))),
+        Err(_) if is_refused && params.resumable.is_some() => return Err(HandshakeError::CannotResume),
+        Err(fault) => return Err(HandshakeError::Failed(fault.into_error("initialize"))),
     }
-    if let Some(mode) = first.profile.mode() {
-        let set = link.ask("set_permission_mode", &json!({ "mode": mode })).await;
-        let set = set.map_err(|fault| Unmet::Failed(fault.told("set_permission_mode")))?;
+    if let Some(mode) = params.profile.mode() {
+        let set = connection.request("set_permission_mode", &json!({ "mode": mode })).await;
+        let set = set.map_err(|fault| HandshakeError::Failed(fault.into_error("set_permission_mode")))?;
         if set["mode"].as_str().is_some_and(|now| now != mode) {
             let what = format!("the agent did not go into the mode `{mode}`: change `mode` in its profile");
-            return Err(Unmet::Failed(RuntimeError::new("agent_refused", what)));
+            return Err(HandshakeError::Failed(RuntimeError::new(ErrorKind::AgentRefused, what)));
         }
     }
-    let began = if first.before.is_some() { Began::TakenUp } else { Began::New };
-    let takes = Takes { image: true, audio: false, resource: false };
-    // It was told of them when it was started, where its profile says how.
-    let servers = if first.profile.per_server().is_empty() { Offered::NotTaken } else { Offered::Told };
-    Ok(Conversation { id: first.before.map(str::to_owned), began, takes, servers })
+    let began = if params.resumable.is_some() { ResumeState::Resumed } else { ResumeState::New };
+    let capabilities = PromptCapabilities { image: true, audio: false, resource: false };
+    // It was told of the servers at its start, where its profile says how.
+    let servers =
+        if params.profile.per_server().is_empty() { McpSupport::Unsupported } else { McpSupport::Offered };
+    Ok(AgentConversation { id: params.resumable.map(str::to_owned), began, capabilities, servers })
 }

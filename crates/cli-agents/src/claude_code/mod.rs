@@ -1,10 +1,10 @@
-//! Claude Code, in its own stream-json: `claude -p` with JSON on both streams, one message per line, many turns in one process. How it
-//! is started, kept and judged is the crate root's.
+//! Claude Code's own stream-json: `claude -p` with JSON on both streams, one message per line, many turns in one
+//! process. The crate root starts, keeps and judges the agents.
 //!
-//! Beside what it says, both sides send each other control requests ([`wire`]). With the first of them ([`handshake`]) we ask to be
-//! called back before each of its calls, whatever its own settings say of that; and it asks for leave once more for calls that its
-//! settings name. Both are one question ([`permission`]). [`turn`] is a turn, with [`stream_dedup`] for words that come in pieces and again as
-//! a whole, and [`tool_kinds`] for what its tools are called elsewhere.
+//! Besides messages, both sides send each other control requests ([`wire`]). The first of ours ([`handshake`]) installs
+//! a hook before each of its tool calls, whatever its own settings say; and it requests permission once more for calls
+//! that its settings name. Both are one permission request ([`permission`]). [`turn`] is a turn, with [`stream_dedup`]
+//! for text that comes in chunks and again as a whole, and [`tool_kinds`] for the kinds of its tools.
 
 mod handshake;
 mod permission;
@@ -16,9 +16,11 @@ mod wire;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::agent_protocol::{Conversation, FirstWords, Message, Tongue, Turn, Unmet};
-use crate::connection::Link;
-use crate::pool::Live;
+use crate::agent_protocol::{
+    AgentConversation, AgentProtocol, AgentTurn, ConnectedAgent, HandshakeError, HandshakeParams,
+};
+use crate::codec::{AgentMessage, MessageCodec};
+use crate::connection::AgentConnection;
 use crate::profile::Protocol;
 use tribune_runtime::TurnInput;
 use tribune_runtime::content::ContentBlock;
@@ -26,21 +28,16 @@ use tribune_runtime::content::ContentBlock;
 /// The name of this backend.
 pub const BACKEND: &str = Protocol::ClaudeStreamJson.backend();
 
-/// The profile that agents of this backend have if they name none.
+/// The profile of agents of this backend that name none.
 pub const PROFILE: &str = "claude-code";
 
-/// Bytes of one line. A picture that it read is told twice in one.
+/// Bytes of one line. An image that it read occurs twice in one.
 const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// Claude Code's stream-json.
 pub(crate) struct ClaudeCode;
 
-#[async_trait]
-impl Tongue for ClaudeCode {
-    fn backend(&self) -> &'static str {
-        BACKEND
-    }
-
+impl MessageCodec for ClaudeCode {
     fn protocol(&self) -> Protocol {
         Protocol::ClaudeStreamJson
     }
@@ -49,7 +46,7 @@ impl Tongue for ClaudeCode {
         MAX_LINE_BYTES
     }
 
-    fn parse(&self, line: &str) -> Option<Message> {
+    fn parse(&self, line: &str) -> Option<AgentMessage> {
         wire::parse(line)
     }
 
@@ -57,20 +54,32 @@ impl Tongue for ClaudeCode {
         wire::request(id, method, params)
     }
 
-    fn refuse_unheard(&self, id: &Value, method: &str) -> String {
+    fn reject_request(&self, id: &Value, method: &str) -> String {
         permission::refuse(id, method, "no turn is running: nothing is done")
     }
 
-    /// A call that was carried out. One that is only announced is asked about, and refused.
-    fn is_work(&self, told: &Value) -> bool {
-        turn::results(told).any(|result| result.status() != tool_kinds::Status::Failed)
+    /// A call that was executed. A call that is only announced is asked about, and refused.
+    fn is_work(&self, report: &Value) -> bool {
+        turn::results(report).any(|result| result.status() != tool_kinds::ResultStatus::Failed)
+    }
+}
+
+#[async_trait]
+impl AgentProtocol for ClaudeCode {
+    async fn handshake(
+        &self,
+        connection: &AgentConnection,
+        params: HandshakeParams<'_>,
+    ) -> Result<AgentConversation, HandshakeError> {
+        handshake::handshake(self, connection, params).await
     }
 
-    async fn shake_hands(&self, link: &Link, first: FirstWords<'_>) -> Result<Conversation, Unmet> {
-        handshake::shake_hands(self, link, first).await
-    }
-
-    fn begin(&self, live: &Live, input: &TurnInput, prompt: &[ContentBlock]) -> Box<dyn Turn> {
-        Box::new(turn::ClaudeTurn::begin(live, input, prompt))
+    fn begin_turn(
+        &self,
+        agent: &ConnectedAgent,
+        input: &TurnInput,
+        prompt: &[ContentBlock],
+    ) -> Box<dyn AgentTurn> {
+        Box::new(turn::ClaudeTurn::begin(agent, input, prompt))
     }
 }

@@ -1,19 +1,19 @@
-//! What Claude Code says comes in pieces, and then again as a whole. Whoever hears the pieces does not need the whole.
+//! Drops duplicates: Claude Code sends text in chunks, and then again as a whole message.
 
 use serde_json::Value;
 
 use tribune_runtime::EventKind;
 
-/// What was heard of the message that is being said.
+/// The chunks received of the current message.
 #[derive(Debug, Default)]
-pub(super) struct Speech {
+pub(super) struct StreamDedup {
     message: Option<String>,
     has_text: bool,
     has_thoughts: bool,
 }
 
-impl Speech {
-    /// A piece, as the Messages API streams it.
+impl StreamDedup {
+    /// A chunk, as the Messages API streams it.
     pub(super) fn piece(&mut self, event: &Value) -> Option<EventKind> {
         match event["type"].as_str()? {
             "message_start" => {
@@ -39,7 +39,7 @@ impl Speech {
         }
     }
 
-    /// A block of a whole message, if it was not heard in pieces.
+    /// A block of a whole message, unless its chunks were received.
     pub(super) fn whole(&self, message: &Value, block: &Value) -> Option<EventKind> {
         let is_this = self.message.is_some() && message["id"].as_str() == self.message.as_deref();
         match block["type"].as_str()? {
@@ -68,35 +68,35 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_was_heard_in_pieces_is_not_heard_again() {
-        let mut speech = Speech::default();
+    fn text_received_in_chunks_is_not_repeated() {
+        let mut dedup = StreamDedup::default();
         let start = |id: &str| json!({ "type": "message_start", "message": { "id": id } });
         let delta = |delta: Value| json!({ "type": "content_block_delta", "delta": delta });
         let whole = |id: &str| json!({ "id": id });
         let (words, thoughts) =
             (json!({ "type": "text", "text": "hello" }), json!({ "type": "thinking", "thinking": "hm" }));
-        assert_eq!(speech.piece(&start("m1")), None);
+        assert_eq!(dedup.piece(&start("m1")), None);
         let thought = EventKind::ReasoningDelta { text: "hm".into() };
         assert_eq!(
-            speech.piece(&delta(json!({ "type": "thinking_delta", "thinking": "hm" }))),
+            dedup.piece(&delta(json!({ "type": "thinking_delta", "thinking": "hm" }))),
             Some(thought.clone())
         );
-        assert_eq!(speech.whole(&whole("m1"), &thoughts), None);
-        // Nothing of its text came in pieces.
+        assert_eq!(dedup.whole(&whole("m1"), &thoughts), None);
+        // No chunk of its text was received.
         let text = EventKind::TextDelta { text: "hello".into() };
-        assert_eq!(speech.whole(&whole("m1"), &words), Some(text.clone()));
+        assert_eq!(dedup.whole(&whole("m1"), &words), Some(text.clone()));
         let piece = json!({ "type": "text_delta", "text": "hello" });
-        assert_eq!(speech.piece(&delta(piece)), Some(text.clone()));
-        assert_eq!(speech.whole(&whole("m1"), &words), None);
-        // Another message, which it made itself: an error of the API, for example.
-        assert_eq!(speech.whole(&whole("m2"), &words), Some(text.clone()));
-        assert_eq!(speech.whole(&json!({}), &words), Some(text));
-        speech.piece(&start("m3"));
-        assert_eq!(speech.whole(&whole("m3"), &thoughts), Some(thought));
+        assert_eq!(dedup.piece(&delta(piece)), Some(text.clone()));
+        assert_eq!(dedup.whole(&whole("m1"), &words), None);
+        // A message of its own making, such as an API error.
+        assert_eq!(dedup.whole(&whole("m2"), &words), Some(text.clone()));
+        assert_eq!(dedup.whole(&json!({}), &words), Some(text));
+        dedup.piece(&start("m3"));
+        assert_eq!(dedup.whole(&whole("m3"), &thoughts), Some(thought));
         for odd in
             [json!(null), json!({ "type": "ping" }), delta(json!({})), delta(json!({ "type": "text_delta" }))]
         {
-            assert_eq!(speech.piece(&odd), None);
+            assert_eq!(dedup.piece(&odd), None);
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Claude Code's tools as calls of any agent are told: by their kind, so that the house's words are found for them.
+//! Gives Claude Code's tool calls the kinds of ACP, by which they are normalized.
 
 use serde_json::{Value, json};
 
-/// How a call stands when its result is told.
+/// The status of a call with its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum ResultStatus {
     Done,
-    /// It was carried out and went wrong: a command may have done half of its work.
+    /// It was executed and failed: a command may have done half of its work.
     Broke,
-    /// It was not carried out.
+    /// It was not executed.
     Failed,
 }
 
-impl Status {
+impl ResultStatus {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Done => "completed",
@@ -22,17 +22,17 @@ impl Status {
     }
 }
 
-/// A call, by its own id, the tool's name and its input.
-pub(super) fn told(id: &str, tool: &str, input: &Value) -> Value {
+/// The report of a call, from its own id, the tool's name and its input.
+pub(super) fn report(id: &str, tool: &str, input: &Value) -> Value {
     json!({ "toolCallId": id, "name": tool, "title": tool, "kind": kind(tool, input), "rawInput": input })
 }
 
-/// The result of a call.
-pub(super) fn ended(id: &str, status: Status, words: &str) -> Value {
+/// The report of a call's result.
+pub(super) fn ended(id: &str, status: ResultStatus, words: &str) -> Value {
     json!({ "toolCallId": id, "status": status.as_str(), "rawOutput": words })
 }
 
-/// What a tool does. One whose input does not say what it would do is a tool of its own.
+/// The kind of a tool. A call whose input lacks the expected members has kind `other`.
 fn kind(tool: &str, input: &Value) -> &'static str {
     let (kind, needs): (_, &[&str]) = match tool {
         "Read" => ("read", &["file_path"]),
@@ -53,7 +53,7 @@ mod tests {
     use crate::normalize;
 
     fn wanted(tool: &str, input: Value) -> (String, Value) {
-        let Value::Object(call) = told("t", tool, &input) else { panic!() };
+        let Value::Object(call) = report("t", tool, &input) else { panic!() };
         let mut all = normalize::asked(&call, "/workspace");
         assert_eq!(all.len(), 1, "{all:?}");
         let one = all.remove(0);
@@ -61,8 +61,8 @@ mod tests {
     }
 
     #[test]
-    fn its_tools_are_the_houses() {
-        for (tool, input, house, as_told) in [
+    fn tools_normalize_to_the_hosts() {
+        for (tool, input, host_tool, as_told) in [
             ("Read", json!({ "file_path": "/workspace/a" }), "read", json!({ "path": "a" })),
             (
                 "Write",
@@ -97,7 +97,7 @@ mod tests {
             ),
             ("WebSearch", json!({ "query": "cats" }), "web_search", json!({ "query": "cats" })),
             ("Task", json!({ "prompt": "p" }), "cli.Task", json!({ "prompt": "p" })),
-            // What does not say what it would do is nothing harmless.
+            // A call with unexpected input is not harmless.
             ("Bash", json!({ "nope": 1 }), "cli.Bash", json!({ "nope": 1 })),
             ("Read", json!({}), "cli.Read", json!({})),
             (
@@ -107,7 +107,7 @@ mod tests {
                 json!({ "notebook_path": "/workspace/n" }),
             ),
         ] {
-            assert_eq!(wanted(tool, input.clone()), (house.to_owned(), as_told), "{tool} {input}");
+            assert_eq!(wanted(tool, input.clone()), (host_tool.to_owned(), as_told), "{tool} {input}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! One turn of Claude Code: what it says becomes events, what it asks goes to the toolbox, until it tells the turn's result.
+//! One turn of Claude Code: its messages become events, its requests go to the toolbox, until it sends the turn's
+//! result.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,46 +8,46 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::permission::{self, Asked};
-use super::stream_dedup::Speech;
-use super::tool_kinds::{self, Status};
+use super::permission::{self, ClaudePermissionRequest};
+use super::stream_dedup::StreamDedup;
+use super::tool_kinds::{self, ResultStatus};
 use super::wire;
-use crate::agent_protocol::{Step, Turn, shown};
-use crate::connection::{Ear, Fault, Heard, Hearing, Link};
-use crate::mcp_calls::AtServers;
-use crate::passthrough::handed_on;
-use crate::permissions::{Leaves, UnderWay};
-use crate::pool::Live;
-use crate::tool_calls::{Telling, Untold};
+use crate::agent_protocol::{AgentTurn, ConnectedAgent, TurnStep};
+use crate::codec::shown;
+use crate::connection::{AgentConnection, ConnectionFault, Incoming, ListenPhase, TurnReceiver};
+use crate::mcp_calls::McpCallRunner;
+use crate::passthrough::pass_through;
+use crate::permissions::{PermissionTracker, RunningReport};
+use crate::tool_calls::{UpdateError, UpdateKind};
 use tribune_runtime::content::ContentBlock;
+use tribune_runtime::{ErrorKind, RuntimeError, TurnInput};
 use tribune_runtime::{EventKind, StopReason};
-use tribune_runtime::{RuntimeError, TurnInput};
 
-/// Bytes of its name for a conversation.
+/// Bytes of its conversation id.
 const MAX_CONVERSATION: usize = 64;
 
-/// A turn under way.
+/// A running turn.
 pub(super) struct ClaudeTurn {
-    link: Link,
-    heard: Ear,
-    leaves: Leaves<Asked>,
-    at_servers: AtServers,
-    speech: Speech,
-    /// What is to be said to it first.
+    connection: AgentConnection,
+    receiver: TurnReceiver,
+    permissions: PermissionTracker<ClaudePermissionRequest>,
+    mcp_runner: McpCallRunner,
+    dedup: StreamDedup,
+    /// The prompt, until it is sent.
     opening: Option<String>,
-    /// Its name for the conversation, as it is remembered.
+    /// Its conversation id, as last stored.
     conversation: Option<String>,
-    /// What happened, and was not told yet.
-    steps: VecDeque<Step>,
+    /// Steps that were not returned yet.
+    steps: VecDeque<TurnStep>,
     cancel: CancellationToken,
     is_cancelled: bool,
 }
 
 #[async_trait]
-impl Turn for ClaudeTurn {
-    async fn next(&mut self) -> Step {
+impl AgentTurn for ClaudeTurn {
+    async fn next(&mut self) -> TurnStep {
         if let Some(line) = self.opening.take() {
-            self.link.send(line).await;
+            self.connection.send(line).await;
         }
         loop {
             if let Some(step) = self.steps.pop_front() {
@@ -54,172 +55,186 @@ impl Turn for ClaudeTurn {
             }
             tokio::select! {
                 biased;
-                () = self.cancel.cancelled(), if !self.is_cancelled => self.cancelled().await,
-                // What was said before the end comes before the end.
-                Some(heard) = self.heard.next() => self.hear(heard).await,
-                decided = self.leaves.decided() => {
-                    let lines = self.leaves.answers(decided).await;
-                    self.link.send_all(lines).await;
+                () = self.cancel.cancelled(), if !self.is_cancelled => self.cancel_turn().await,
+                // Messages that arrived before the end are handled before it.
+                Some(message) = self.receiver.next() => self.on_message(message).await,
+                decided = self.permissions.decided() => {
+                    let lines = self.permissions.answer_lines(decided).await;
+                    self.connection.send_all(lines).await;
                 }
-                news = self.at_servers.next() => {
-                    if let Err(untold) = self.at_servers.take(news, &mut self.leaves) {
-                        self.steps.push_back(Step::Failed(untold.into()));
+                news = self.mcp_runner.next() => {
+                    if let Err(untold) = self.mcp_runner.take(news, &mut self.permissions) {
+                        self.steps.push_back(TurnStep::Failed(untold.into()));
                     }
                 }
-                // It announces a call before it asks, so that what it had announced by then it need not have begun.
-                why = self.link.broken() => return Step::Failed(Fault::Broken(why).told("the prompt")),
+                // It announces a call before it asks, so an announced call need not have begun.
+                why = self.connection.broken() => return TurnStep::Failed(ConnectionFault::Broken(why).into_error("the prompt")),
             }
         }
     }
 }
 
 impl ClaudeTurn {
-    pub(super) fn begin(live: &Live, input: &TurnInput, prompt: &[ContentBlock]) -> Self {
-        let (workspace, servers) = (Arc::clone(&live.workspace), live.told_servers());
+    pub(super) fn begin(agent: &ConnectedAgent, input: &TurnInput, prompt: &[ContentBlock]) -> Self {
+        let (workspace, servers) = (Arc::clone(&agent.workspace), agent.offered_servers());
         let tools = || Arc::clone(&input.tools);
         Self {
-            link: live.link.clone(),
-            heard: live.link.listen(Hearing::Turn),
-            leaves: Leaves::new(tools(), workspace, UnderWay::MayBeAsked, servers),
-            at_servers: AtServers::new(tools(), servers),
-            speech: Speech::default(),
-            opening: Some(wire::said(prompt)),
-            conversation: live.conversation.id.clone(),
+            connection: agent.connection.clone(),
+            receiver: agent.connection.listen(ListenPhase::Turn),
+            permissions: PermissionTracker::new(
+                tools(),
+                workspace,
+                RunningReport::MayPrecedeRequest,
+                servers,
+            ),
+            mcp_runner: McpCallRunner::new(tools(), servers),
+            dedup: StreamDedup::default(),
+            opening: Some(wire::user_message(prompt)),
+            conversation: agent.conversation.id.clone(),
             steps: VecDeque::new(),
             cancel: input.cancel.clone(),
             is_cancelled: false,
         }
     }
 
-    /// Tells it to end its turn, and answers all that it asked.
-    async fn cancelled(&mut self) {
+    /// Tells it to end its turn, and answers all of its open requests.
+    async fn cancel_turn(&mut self) {
         self.is_cancelled = true;
-        self.link.ask_in_passing("interrupt", &json!({})).await;
-        self.at_servers.end();
-        let lines = self.leaves.let_go();
-        self.link.send_all(lines).await;
+        self.connection.request_and_forget("interrupt", &json!({})).await;
+        self.mcp_runner.end();
+        let lines = self.permissions.cancel_all();
+        self.connection.send_all(lines).await;
     }
 
-    async fn hear(&mut self, heard: Heard) {
-        match heard {
-            Heard::Asked { id, method, params, line } => self.asked(&id, &method, &params, &line).await,
-            Heard::Aside { method, line } => {
-                self.steps.extend(handed_on(&method, &line).and_then(Step::said));
+    async fn on_message(&mut self, message: Incoming) {
+        match message {
+            Incoming::Request { id, method, params, line } => {
+                self.on_request(&id, &method, &params, &line).await
             }
-            Heard::Told { line, what } => match what["type"].as_str().unwrap_or_default() {
-                "stream_event" if is_own(&what) => {
-                    let piece = self.speech.piece(&what["event"]);
-                    self.steps.extend(piece.and_then(Step::said));
+            Incoming::OutOfProtocol { method, line } => {
+                self.steps.extend(pass_through(&method, &line).and_then(TurnStep::event));
+            }
+            Incoming::Notification { line, params } => match params["type"].as_str().unwrap_or_default() {
+                "stream_event" if is_own(&params) => {
+                    let piece = self.dedup.piece(&params["event"]);
+                    self.steps.extend(piece.and_then(TurnStep::event));
                 }
                 "stream_event" => {}
-                "assistant" => self.assistant(&line, &what).await,
-                "user" => self.results(&line, &what).await,
-                "control_cancel_request" => self.leaves.withdraw(|asked| asked.is(&what["request_id"])),
-                "result" => self.ended(&line, &what).await,
+                "assistant" => self.on_assistant(&line, &params).await,
+                "user" => self.on_results(&line, &params).await,
+                "control_cancel_request" => {
+                    self.permissions.withdraw(|asked| asked.is(&params["request_id"]))
+                }
+                "result" => self.on_result(&line, &params).await,
                 "system" => {
-                    // Told with every turn, and with every request to the model.
-                    let subtype = what["subtype"].as_str().unwrap_or_default();
+                    // Sent with every turn, and with every request to the model.
+                    let subtype = params["subtype"].as_str().unwrap_or_default();
                     if !["init", "status", "thinking_tokens"].contains(&subtype) {
-                        self.steps
-                            .extend(handed_on(&format!("system/{subtype}"), &line).and_then(Step::said));
+                        self.steps.extend(
+                            pass_through(&format!("system/{subtype}"), &line).and_then(TurnStep::event),
+                        );
                     }
                 }
-                kind => self.steps.extend(handed_on(kind, &line).and_then(Step::said)),
+                kind => self.steps.extend(pass_through(kind, &line).and_then(TurnStep::event)),
             },
         }
     }
 
-    async fn asked(&mut self, id: &Value, method: &str, params: &Value, line: &str) {
-        let Some((asked, told)) = Asked::read(id, method, params) else {
-            return self.link.send(permission::refuse(id, method, "this is not offered here")).await;
+    async fn on_request(&mut self, id: &Value, method: &str, params: &Value, line: &str) {
+        let Some((asked, report)) = ClaudePermissionRequest::read(id, method, params) else {
+            return self.connection.send(permission::refuse(id, method, "this is not offered here")).await;
         };
         if self.is_cancelled {
             let why = "the turn was cancelled";
-            if let Err(untold) = self.leaves.refuse(&told, line, why)
-                && untold == Untold::TooMuch
+            if let Err(untold) = self.permissions.refuse(&report, line, why)
+                && untold == UpdateError::TooMuch
             {
-                self.steps.push_back(Step::Failed(untold.into()));
+                self.steps.push_back(TurnStep::Failed(untold.into()));
             }
-            return self.link.send(permission::refuse(id, method, why)).await;
+            return self.connection.send(permission::refuse(id, method, why)).await;
         }
-        match self.leaves.ask(asked, &told, line) {
-            Ok(lines) => self.link.send_all(lines).await,
-            Err(Untold::Nameless) => {
-                self.link.send(permission::refuse(id, method, "the call has no id that could be one")).await;
+        match self.permissions.ask(asked, &report, line) {
+            Ok(lines) => self.connection.send_all(lines).await,
+            Err(UpdateError::NoUsableId) => {
+                self.connection
+                    .send(permission::refuse(id, method, "the call has no id that could be one"))
+                    .await;
             }
-            Err(untold) => self.steps.push_back(Step::Failed(untold.into())),
+            Err(untold) => self.steps.push_back(TurnStep::Failed(untold.into())),
         }
     }
 
-    /// It says something, or announces calls.
-    async fn assistant(&mut self, line: &str, what: &Value) {
-        self.named(what);
+    /// It sends text, or announces calls.
+    async fn on_assistant(&mut self, line: &str, what: &Value) {
+        self.note_conversation(what);
         let message = &what["message"];
         for block in message["content"].as_array().into_iter().flatten() {
             if block["type"] == "tool_use" {
                 let (id, tool) = (block["id"].as_str().unwrap_or_default(), block["name"].as_str());
-                let mut call = tool_kinds::told(id, tool.unwrap_or_default(), &block["input"]);
+                let mut call = tool_kinds::report(id, tool.unwrap_or_default(), &block["input"]);
                 call["status"] = "in_progress".into();
-                self.steps.extend(self.leaves.told(&call, line, Telling::Begins, Vec::new()).await);
+                self.steps
+                    .extend(self.permissions.on_report(&call, line, UpdateKind::Begins, Vec::new()).await);
             } else if is_own(what) {
-                self.steps.extend(self.speech.whole(message, block).and_then(Step::said));
+                self.steps.extend(self.dedup.whole(message, block).and_then(TurnStep::event));
             }
         }
     }
 
-    /// It knows what came of calls.
-    async fn results(&mut self, line: &str, what: &Value) {
+    /// It sends the results of calls.
+    async fn on_results(&mut self, line: &str, what: &Value) {
         for result in results(what) {
-            let told = tool_kinds::ended(result.call, result.status(), &result.words());
-            self.steps.extend(self.leaves.told(&told, line, Telling::GoesOn, Vec::new()).await);
+            let report = tool_kinds::ended(result.call, result.status(), &result.words());
+            self.steps
+                .extend(self.permissions.on_report(&report, line, UpdateKind::Continues, Vec::new()).await);
         }
     }
 
-    /// Keeps its name for the conversation: from its first answer on there is something to take up.
-    fn named(&mut self, what: &Value) {
+    /// Keeps its conversation id: from its first message on the conversation can be resumed.
+    fn note_conversation(&mut self, what: &Value) {
         let Some(name) = what["session_id"].as_str() else { return };
-        // It becomes an argument of its next start.
+        // The id becomes an argument of its next start.
         let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         let is_name = name.len() <= MAX_CONVERSATION
             && name.bytes().all(word)
             && name.starts_with(|first: char| first.is_ascii_alphanumeric());
         if is_name && self.conversation.as_deref() != Some(name) {
             self.conversation = Some(name.to_owned());
-            self.steps.push_back(Step::Named(name.to_owned()));
+            self.steps.push_back(TurnStep::ConversationId(name.to_owned()));
         }
     }
 
     /// The turn is over.
-    async fn ended(&mut self, line: &str, result: &Value) {
-        self.at_servers.end();
-        let lines = self.leaves.let_go();
-        self.link.send_all(lines).await;
-        // Nor need it when it was interrupted.
+    async fn on_result(&mut self, line: &str, result: &Value) {
+        self.mcp_runner.end();
+        let lines = self.permissions.cancel_all();
+        self.connection.send_all(lines).await;
+        // An announced call need not have begun if the turn was interrupted.
         if !self.is_cancelled
-            && let Some(step) = self.leaves.judge_begun().await
+            && let Some(step) = self.permissions.judge_begun().await
         {
             return self.steps.push_back(step);
         }
-        self.leaves.close_books().await;
+        self.permissions.settle().await;
         let mut kinds = vec![usage(&result["usage"])];
-        // With what it thinks it cost, by model.
-        kinds.extend(handed_on("result", line));
+        // It holds its estimate of the cost, by model.
+        kinds.extend(pass_through("result", line));
         match outcome(result, self.is_cancelled) {
             Ok(stop_reason) => {
                 kinds.push(EventKind::Done { stop_reason });
-                self.steps.push_back(Step::Over(kinds, Ok(())));
+                self.steps.push_back(TurnStep::Ended(kinds, Ok(())));
             }
-            Err(error) => self.steps.push_back(Step::Over(kinds, Err(error))),
+            Err(error) => self.steps.push_back(TurnStep::Ended(kinds, Err(error))),
         }
     }
 }
 
-/// Whether it is the agent that speaks, and not a helper of its own.
+/// Whether the message is the agent's, and not a sub-agent's.
 fn is_own(what: &Value) -> bool {
     what["parent_tool_use_id"].is_null()
 }
 
-/// Tokens of the turn. What a cache had counts as read.
+/// Tokens of the turn. Tokens from a cache count as input.
 fn usage(usage: &Value) -> EventKind {
     let count = |name: &str| usage[name].as_u64().unwrap_or(0);
     let input = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"]
@@ -240,7 +255,10 @@ fn outcome(result: &Value, is_cancelled: bool) -> Result<StopReason, RuntimeErro
         _ => {
             let said = result["result"].as_str().or_else(|| result["errors"][0].as_str());
             let said = shown(said.unwrap_or("it did not say why"));
-            return Err(RuntimeError::new("agent_failed", format!("the agent could not go on: {said}")));
+            return Err(RuntimeError::new(
+                ErrorKind::AgentFailed,
+                format!("the agent could not go on: {said}"),
+            ));
         }
     }
     Ok(match result["stop_reason"].as_str() {
@@ -250,11 +268,11 @@ fn outcome(result: &Value, is_cancelled: bool) -> Result<StopReason, RuntimeErro
     })
 }
 
-/// The result of a call, in a message of the user's.
+/// The result of a call, in a `user` message.
 pub(super) struct CallResult<'a> {
     call: &'a str,
     block: &'a Value,
-    /// What it says of how the call came to its result.
+    /// Metadata of how the call came to its result.
     meta: Option<&'a Value>,
 }
 
@@ -273,14 +291,14 @@ pub(super) fn results(what: &Value) -> impl Iterator<Item = CallResult<'_>> {
 }
 
 impl CallResult<'_> {
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self) -> ResultStatus {
         if self.block["is_error"] != true {
-            return Status::Done;
+            return ResultStatus::Done;
         }
         let is_kept_back = self.meta.is_some_and(|meta| meta.get("non_execution_kind").is_some());
-        // So it says of tools that there are not, and of input that is none.
+        // Its mark for an unknown tool or an invalid input.
         let is_no_call = self.words().starts_with("<tool_use_error>");
-        if is_kept_back || is_no_call { Status::Failed } else { Status::Broke }
+        if is_kept_back || is_no_call { ResultStatus::Failed } else { ResultStatus::Broke }
     }
 
     fn words(&self) -> String {
@@ -301,7 +319,8 @@ mod tests {
 
     #[test]
     fn a_turn_ends_as_its_result_says() {
-        let ended = |result: Value| outcome(&result, false).map_err(|error| (error.code, error.message));
+        let ended =
+            |result: Value| outcome(&result, false).map_err(|error| (error.code().to_owned(), error.message));
         let good = |stop: &str| json!({ "subtype": "success", "is_error": false, "stop_reason": stop });
         assert_eq!(ended(good("end_turn")), Ok(StopReason::EndTurn));
         assert_eq!(ended(good("max_tokens")), Ok(StopReason::MaxTokens));
@@ -332,22 +351,23 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_not_carried_out_came_to_nothing() {
+    fn only_an_unexecuted_call_has_failed() {
         let status = |block: Value, meta: Value| {
-            let told = json!({ "type": "user", "message": { "content": [block] }, "tool_result_meta": meta });
-            results(&told).map(|result| result.status()).collect::<Vec<_>>()
+            let report =
+                json!({ "type": "user", "message": { "content": [block] }, "tool_result_meta": meta });
+            results(&report).map(|result| result.status()).collect::<Vec<_>>()
         };
         let result = |is_error: bool, words: &str| json!({ "type": "tool_result", "tool_use_id": "t", "is_error": is_error, "content": words });
-        assert_eq!(status(result(false, "ok"), json!(null)), [Status::Done]);
-        assert_eq!(status(result(true, "Exit code 1"), json!([{ "id": "t" }])), [Status::Broke]);
+        assert_eq!(status(result(false, "ok"), json!(null)), [ResultStatus::Done]);
+        assert_eq!(status(result(true, "Exit code 1"), json!([{ "id": "t" }])), [ResultStatus::Broke]);
         let kept_back = json!([{ "id": "t", "non_execution_kind": "permission-rule" }]);
-        assert_eq!(status(result(true, "no"), kept_back.clone()), [Status::Failed]);
+        assert_eq!(status(result(true, "no"), kept_back.clone()), [ResultStatus::Failed]);
         let of_another = json!([{ "id": "u", "non_execution_kind": "permission-rule" }]);
-        assert_eq!(status(result(true, "no"), of_another), [Status::Broke]);
-        assert_eq!(status(result(true, "<tool_use_error>no such tool"), json!(null)), [Status::Failed]);
+        assert_eq!(status(result(true, "no"), of_another), [ResultStatus::Broke]);
+        assert_eq!(status(result(true, "<tool_use_error>no such tool"), json!(null)), [ResultStatus::Failed]);
         assert_eq!(
             status(result(false, "<tool_use_error>"), kept_back),
-            [Status::Done],
+            [ResultStatus::Done],
             "it says that it is done"
         );
         assert_eq!(status(json!({ "type": "text", "text": "x" }), json!(null)), []);

@@ -1,15 +1,15 @@
-//! The lines of stream-json: what is said, and control requests with their answers, which both sides may send.
+//! The lines of stream-json: messages, and control requests with their responses, which both sides may send.
 
 use serde_json::{Map, Value, json};
 
-use crate::agent_protocol::{Message, Refusal};
+use crate::codec::{AgentMessage, ErrorResponse};
 use tribune_runtime::content::ContentBlock;
 
 /// Bytes of the id of a request of the agent's.
 const MAX_ID: usize = 256;
 
-/// The message on a line, if there is one.
-pub(super) fn parse(line: &str) -> Option<Message> {
+/// The message on a line; `None` if there is none.
+pub(super) fn parse(line: &str) -> Option<AgentMessage> {
     let Ok(Value::Object(mut object)) = serde_json::from_str::<Value>(line) else { return None };
     match object.get("type")?.as_str()? {
         "control_request" => {
@@ -19,25 +19,27 @@ pub(super) fn parse(line: &str) -> Option<Message> {
             }
             let params = object.remove("request")?;
             let method = params["subtype"].as_str()?.to_owned();
-            Some(Message::Asked { id, method, params })
+            Some(AgentMessage::Request { id, method, params })
         }
         "control_response" => match object.remove("response") {
             Some(Value::Object(response)) => answer(response),
             _ => None,
         },
-        "keep_alive" => Some(Message::Idle),
-        _ => Some(Message::Told(Value::Object(object))),
+        "keep_alive" => Some(AgentMessage::Ignored),
+        _ => Some(AgentMessage::Notification(Value::Object(object))),
     }
 }
 
-fn answer(mut response: Map<String, Value>) -> Option<Message> {
+fn answer(mut response: Map<String, Value>) -> Option<AgentMessage> {
     let id = response.get("request_id")?.as_str()?.parse().ok();
     let result = match response.get("subtype")?.as_str()? {
         "success" => Ok(response.remove("response").unwrap_or_default()),
-        "error" => Err(Refusal::new(0, response.get("error").and_then(Value::as_str).unwrap_or_default())),
+        "error" => {
+            Err(ErrorResponse::new(0, response.get("error").and_then(Value::as_str).unwrap_or_default()))
+        }
         _ => return None,
     };
-    Some(id.map_or(Message::Stray, |id| Message::Answer { id, result }))
+    Some(id.map_or(AgentMessage::UnknownResponse, |id| AgentMessage::Response { id, result }))
 }
 
 /// A control request of ours.
@@ -50,25 +52,25 @@ pub(super) fn request(id: u64, subtype: &str, params: &Value) -> String {
     json!({ "type": "control_request", "request_id": id.to_string(), "request": request }).to_string()
 }
 
-/// The answer to a control request of the agent's.
+/// The response to a control request of the agent's.
 pub(super) fn response(id: &Value, response: &Value) -> String {
     let response = json!({ "subtype": "success", "request_id": id, "response": response });
     json!({ "type": "control_response", "response": response }).to_string()
 }
 
-/// The same, if it is not answered.
+/// An error response.
 pub(super) fn error(id: &Value, why: &str) -> String {
     let response = json!({ "subtype": "error", "request_id": id, "error": why });
     json!({ "type": "control_response", "response": response }).to_string()
 }
 
-/// What the user says.
-pub(super) fn said(prompt: &[ContentBlock]) -> String {
+/// The user's message.
+pub(super) fn user_message(prompt: &[ContentBlock]) -> String {
     let content: Vec<Value> = prompt.iter().filter_map(block).collect();
     json!({ "type": "user", "message": { "role": "user", "content": content } }).to_string()
 }
 
-/// A block as the Messages API has it. What it does not take was refused before.
+/// A block for the Messages API. Blocks that it does not take were refused before.
 fn block(block: &ContentBlock) -> Option<Value> {
     match block {
         ContentBlock::Text { text } => Some(json!({ "type": "text", "text": text })),
@@ -86,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_line_is_what_it_says_or_nothing() {
-        let asked = Message::Asked {
+        let asked = AgentMessage::Request {
             id: json!("x-1"),
             method: "can_use_tool".into(),
             params: json!({ "subtype": "can_use_tool", "a": 1 }),
@@ -97,15 +99,16 @@ mod tests {
         let answered = |rest: &str| {
             parse(&format!(r#"{{"type":"control_response","response":{{"request_id":"3",{rest}}}}}"#))
         };
-        let good = Message::Answer { id: 3, result: Ok(json!({ "mode": "default" })) };
+        let good = AgentMessage::Response { id: 3, result: Ok(json!({ "mode": "default" })) };
         assert_eq!(answered(r#""subtype":"success","response":{"mode":"default"}"#), Some(good));
-        let bad = Message::Answer { id: 3, result: Err(Refusal { code: 0, message: "no".into() }) };
+        let bad =
+            AgentMessage::Response { id: 3, result: Err(ErrorResponse { code: 0, message: "no".into() }) };
         assert_eq!(answered(r#""subtype":"error","error":"no""#), Some(bad));
         let stray = r#"{"type":"control_response","response":{"subtype":"success","request_id":"three"}}"#;
-        assert_eq!(parse(stray), Some(Message::Stray));
-        assert_eq!(parse(r#"{"type":"keep_alive"}"#), Some(Message::Idle));
-        let told = json!({ "type": "weather", "sun": 1 });
-        assert_eq!(parse(&told.to_string()), Some(Message::Told(told)));
+        assert_eq!(parse(stray), Some(AgentMessage::UnknownResponse));
+        assert_eq!(parse(r#"{"type":"keep_alive"}"#), Some(AgentMessage::Ignored));
+        let report = json!({ "type": "weather", "sun": 1 });
+        assert_eq!(parse(&report.to_string()), Some(AgentMessage::Notification(report)));
         let long = format!(
             r#"{{"type":"control_request","request_id":"{}","request":{{"subtype":"x"}}}}"#,
             "x".repeat(MAX_ID + 1)
@@ -128,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_claude_reads() {
+    fn requests_and_messages_have_claudes_format() {
         let sent: Value = serde_json::from_str(&request(7, "interrupt", &json!({}))).unwrap();
         assert_eq!(
             sent,
             json!({ "type": "control_request", "request_id": "7", "request": { "subtype": "interrupt" } })
         );
         let image = ContentBlock::Image { data: "QQ==".into(), mime_type: "image/png".into() };
-        let sent: Value = serde_json::from_str(&said(&[ContentBlock::text("hi"), image])).unwrap();
+        let sent: Value = serde_json::from_str(&user_message(&[ContentBlock::text("hi"), image])).unwrap();
         assert_eq!(
             sent["message"]["content"],
             json!([

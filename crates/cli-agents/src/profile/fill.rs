@@ -1,4 +1,4 @@
-//! Templates, filled in with what a session knows.
+//! Fills in the templates of a profile with the values of a session.
 
 use serde_json::{Map, Value};
 
@@ -20,12 +20,12 @@ pub(super) const NAMES: [&str; 11] = [
     "server_url",
 ];
 
-/// What a session knows, as paths and addresses are inside its box.
+/// The values of a session; paths and addresses are those inside its sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Surroundings {
-    /// The machine, as npm calls it: `x64` or `arm64`.
+    /// The architecture, as npm names it: `x64` or `arm64`.
     pub arch: String,
-    /// The agent's own name for what was said before, if it is to take that up.
+    /// The agent's own id of the conversation to resume, if there is one.
     pub conversation: Option<String>,
     /// The session's own home folder.
     pub home: String,
@@ -36,28 +36,28 @@ pub struct Surroundings {
     pub node: String,
     /// The model's name, as its provider writes it.
     pub model: String,
-    /// Where the model is asked, without a path.
+    /// The base address of the model's API, without a path.
     pub model_url: String,
-    /// What stands where a key would. The real one is put in outside.
+    /// Stands where a key would. The real key is added outside the sandbox.
     pub placeholder_key: String,
-    /// MCP servers that the house runs for the session.
+    /// MCP servers that the host runs for the session.
     pub servers: Vec<Served>,
 }
 
-/// A profile with nothing left open.
+/// A profile with every template filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filled {
     /// Program and arguments. Never empty.
     pub command: Vec<String>,
     pub environment: Vec<(String, String)>,
-    /// Paths beneath the home folder, and what stands there.
+    /// Paths beneath the home folder, and the content of each.
     pub files: Vec<(String, String)>,
-    /// Paths beneath `/etc`, and what stands there.
+    /// Paths beneath `/etc`, and the content of each.
     pub system: Vec<(String, String)>,
 }
 
 impl Profile {
-    /// Fills in what a session knows.
+    /// Fills in the values of a session.
     pub fn fill(&self, with: &Surroundings) -> Filled {
         let resume = with.conversation.as_ref().map_or(&[][..], |_| self.resume());
         let command = self.command().iter().chain(resume).map(|part| part.fill(with)).collect();
@@ -79,8 +79,8 @@ impl Profile {
 }
 
 impl Profile {
-    /// Whether a conversation of this name can be taken up. A name that becomes an argument is a word and never an option: it is
-    /// the agent that gave it.
+    /// Whether a conversation of this id can be resumed. An id that becomes an argument must be a word and never an
+    /// option, because the agent chose it.
     pub fn takes_up(&self, conversation: &str) -> bool {
         let word = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         let is_word = conversation.starts_with(|first: char| first.is_ascii_alphanumeric())
@@ -90,12 +90,12 @@ impl Profile {
 }
 
 impl Template {
-    /// The text with its words filled in, each once: what is filled in is not looked through again.
+    /// The text with its words filled in, each once: values are not searched for words.
     pub fn fill(&self, with: &Surroundings) -> String {
         self.filled(with, None)
     }
 
-    /// The same, for one of the servers.
+    /// The same, for one MCP server.
     fn filled(&self, with: &Surroundings, server: Option<&Served>) -> String {
         let mut filled = String::with_capacity(self.0.len());
         let mut rest = self.0.as_str();
@@ -117,19 +117,19 @@ fn of_server<'a>(server: &'a Served, word: &str) -> Option<&'a str> {
     }
 }
 
-/// Content with nothing left open.
-enum Whole {
+/// Content with every template filled in.
+enum FilledContent {
     Text(String),
     Json(Value),
 }
 
-impl Whole {
-    /// Puts more behind a text, or into the members and items of JSON.
+impl FilledContent {
+    /// Appends to a text, or merges into JSON.
     fn add(&mut self, more: Self) {
         match (self, more) {
             (Self::Text(text), more) => text.push_str(&more.text()),
             (Self::Json(value), Self::Json(more)) => merge(value, more),
-            // Lines are nothing that JSON could hold.
+            // JSON cannot hold lines.
             (Self::Json(_), Self::Text(_)) => {}
         }
     }
@@ -142,7 +142,7 @@ impl Whole {
     }
 }
 
-/// Members are put together, items behind each other; everything else is replaced.
+/// Merges members and appends items; everything else is replaced.
 fn merge(value: &mut Value, more: Value) {
     match (value, more) {
         (Value::Object(members), Value::Object(more)) => {
@@ -163,12 +163,12 @@ impl Content {
         self.filled(with, None).text()
     }
 
-    fn filled(&self, with: &Surroundings, server: Option<&Served>) -> Whole {
+    fn filled(&self, with: &Surroundings, server: Option<&Served>) -> FilledContent {
         match self {
-            Self::Text(text) => Whole::Text(text.filled(with, server)),
-            Self::Json(members) => {
-                Whole::Json(fill_json(&Value::Object(members.clone()), &|text| text.filled(with, server)))
-            }
+            Self::Text(text) => FilledContent::Text(text.filled(with, server)),
+            Self::Json(members) => FilledContent::Json(fill_json(&Value::Object(members.clone()), &|text| {
+                text.filled(with, server)
+            })),
         }
     }
 }
@@ -204,7 +204,7 @@ fn fill_json(value: &Value, fill: &dyn Fn(&Template) -> String) -> Value {
     }
 }
 
-/// The words in braces of a text. Braces around anything but small letters and `_` are braces.
+/// The words in braces of a text. Braces around anything but small letters and `_` are text.
 pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -214,7 +214,7 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The first word in braces, and where its brace stands.
+/// The first word in braces, and the place of its brace.
 fn first_word(text: &str) -> Option<(usize, &str)> {
     text.match_indices('{').find_map(|(at, _)| {
         let inner = &text[at + 1..];

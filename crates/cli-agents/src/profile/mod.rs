@@ -1,11 +1,12 @@
-//! How a CLI agent is run: which program, with which settings, and what it speaks.
+//! Describes how a CLI agent is run: its program, its settings, and its protocol.
 //!
-//! A profile is data. The built-in ones are the texts in [`BUILT_IN`]; whoever wants another writes one. This module says what
-//! one may hold ([`Profile`]) and fills in what only a session knows ([`Surroundings`]); it reads no file and starts nothing.
+//! A profile is data. The built-in ones are the texts in [`BUILT_IN`]; users may write others. This module defines what
+//! a profile may hold ([`Profile`]) and fills in the values of a session ([`Surroundings`]); it reads no file and
+//! starts nothing.
 //!
-//! What every profile must do: have the agent ask before each call (`system`, `files` and `environment` carry the settings for
-//! that), keep from it what others wrote for programs of its kind to obey (`hide`, `keep`), and lead it to its model through the
-//! session's own port with a key that is none.
+//! Every profile must do three things: make the agent ask before each call (`system`, `files` and `environment` carry
+//! the settings for that), hide from it files in which others could give it settings (`hide`, `keep`), and lead it to
+//! its model through the session's own port with a placeholder for a key.
 
 mod fill;
 mod parts;
@@ -22,9 +23,12 @@ pub use parts::{
     Capabilities, Content, FsCapabilities, HomePath, Package, Protocol, Quirk, Speech, Template, Version,
 };
 
-use parts::{Command, Commands, Environment, Files, Folders, Id, Kept, Names, Quirks, Texts};
+use parts::{
+    EnvironmentVariables, HidePatterns, InstructionFiles, KeptPaths, OwnerCommands, ProfileFiles, ProfileId,
+    ProgramCommand, QuirkSet, ReadFolders,
+};
 
-/// The profiles that need no file, each with its text.
+/// The built-in profiles, each with its text.
 pub const BUILT_IN: [(&str, &str); 6] = [
     ("claude", include_str!("built_in/claude.json5")),
     ("claude-code", include_str!("built_in/claude-code.json5")),
@@ -34,62 +38,63 @@ pub const BUILT_IN: [(&str, &str); 6] = [
     ("generic", include_str!("built_in/generic.json5")),
 ];
 
-/// The profile that others are written after. It has no program of its own.
+/// The profile to copy for a new one. It has no program of its own.
 pub const GENERIC: &str = "generic";
 
-/// A CLI agent that is spoken with over its standard streams.
+/// A CLI agent that speaks a protocol over its standard streams.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Profile {
-    id: Id,
-    /// What people call it.
+    id: ProfileId,
+    /// Its name for people.
     title: String,
-    /// Where its program comes from; without one, it is there already.
+    /// The package of its program; without one, the program is there already.
     install: Option<Package>,
-    command: Command,
-    /// Arguments that make it take up a conversation, if they do and not the protocol.
+    command: ProgramCommand,
+    /// Arguments that make it resume a conversation, where the protocol cannot.
     #[serde(default)]
     resume: Vec<Template>,
     #[serde(default)]
     protocol: Protocol,
     #[serde(default)]
-    environment: Environment,
-    /// What is written into the session's own home folder before each start.
+    environment: EnvironmentVariables,
+    /// Files that are written into the session's own home folder before each start.
     #[serde(default)]
-    files: Files,
-    /// The same beneath `/etc`, where nothing inside can change it: what programs take from whoever runs the machine, and put
-    /// above all that a person or a project wants.
+    files: ProfileFiles,
+    /// The same beneath `/etc`, where nothing can be changed from inside: programs take an administrator's settings
+    /// from there, above those of a person or a project.
     #[serde(default)]
-    system: Files,
-    /// What comes into files of `system` for each MCP server that the house runs for the session: lines behind the others, or members
-    /// and items beside the others.
+    system: ProfileFiles,
+    /// Additions to files of `system` for each MCP server that the host runs for the session: lines at the end, or
+    /// members and items.
     #[serde(default)]
-    per_server: Files,
-    /// What of the home folder outlives its process: what it needs to take a conversation up, and nothing that it obeys.
+    per_server: ProfileFiles,
+    /// Paths of the home folder that outlive its process: what it needs to resume a conversation, and no settings.
     #[serde(default)]
-    keep: Kept,
-    /// Names in the workspace that it would obey, or open unasked: settings, hooks, servers, instructions. It sees nothing there.
+    keep: KeptPaths,
+    /// Names in the workspace that it would load settings from or open unasked: settings, hooks, servers, instructions.
+    /// They are hidden from it.
     #[serde(default)]
-    hide: Names,
-    /// Files at the root of the workspace with words for agents. The house reads the first that is there, if the law lets it,
-    /// and tells the agent what it says.
+    hide: HidePatterns,
+    /// Files at the root of the workspace with instructions for agents. The host reads the first that exists, if the
+    /// law allows it, and sends its text to the agent.
     #[serde(default)]
-    instructions: Texts,
-    /// What the owner may tell it with a `/` in front. What else begins so is words to it.
+    instructions: InstructionFiles,
+    /// Commands behind a `/` that the owner may use. Any other text that begins so is escaped.
     #[serde(default)]
-    commands: Commands,
+    commands: OwnerCommands,
     /// Folders of this machine that it reads, beside `/usr` and its program's.
     #[serde(default)]
-    folders: Folders,
-    /// How it asks its model; without it, it has none of the house's.
+    folders: ReadFolders,
+    /// The API through which it asks its model; without it, it has no model of this instance.
     model: Option<Speech>,
-    /// What it is told that we can.
+    /// The client capabilities that it is offered.
     #[serde(default)]
     capabilities: Capabilities,
-    /// The mode that each session is put into.
+    /// The mode that each session is set to.
     mode: Option<String>,
     #[serde(default)]
-    quirks: Quirks,
+    quirks: QuirkSet,
 }
 
 impl Profile {
@@ -110,7 +115,7 @@ impl Profile {
         &self.command.0
     }
 
-    /// Arguments behind those with which it takes up a conversation. Empty if the protocol has a way to do that.
+    /// Arguments to resume a conversation, behind the others. Empty if the protocol resumes.
     pub fn resume(&self) -> &[Template] {
         &self.resume
     }
@@ -119,7 +124,7 @@ impl Profile {
         self.protocol
     }
 
-    /// Variables that it starts with, beside those of every box.
+    /// Environment variables, beside those of every sandbox.
     pub const fn environment(&self) -> &BTreeMap<String, Template> {
         &self.environment.0
     }
@@ -143,17 +148,17 @@ impl Profile {
         &self.keep.0
     }
 
-    /// Patterns, as the box takes them.
+    /// Patterns of the sandbox's hide rules.
     pub fn hide(&self) -> &[String] {
         &self.hide.0
     }
 
-    /// Names at the root of the workspace, the first before the others.
+    /// Names at the root of the workspace, in the order of preference.
     pub fn instructions(&self) -> &[String] {
         &self.instructions.0
     }
 
-    /// Whether this word behind a `/` does nothing but what the owner wants done with the conversation.
+    /// Whether this command behind a `/` only affects the owner's conversation.
     pub fn takes_command(&self, word: &str) -> bool {
         self.commands.0.iter().any(|known| known == word)
     }

@@ -1,6 +1,7 @@
-//! The parts of a profile. Each checks itself while it is read, because only then is its place in the file known.
+//! The parts of a profile. Each validates itself while it is deserialized, because only then is its place in the file
+//! known.
 //!
-//! A refusal is the rest of a sentence that begins with the value's path: "is empty: name the program".
+//! An error is the rest of a sentence that begins with the value's path: "is empty: name the program".
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,12 +19,12 @@ const MAX_ID_BYTES: usize = 64;
 /// Variables, files and folders of one profile.
 const MAX_ENTRIES: usize = 64;
 
-/// Names that a loader or a language obeys before the program has said a word. They are the box's to set.
+/// Variables that a loader or a language reads before the program runs. The sandbox sets them.
 const LOADED: [&str; 5] = ["LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PATH", "HOME"];
 
 /// The name of a profile: small letters, digits and `-`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Id(pub(super) String);
+pub(super) struct ProfileId(pub(super) String);
 
 /// A package of npm, in one version.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -33,20 +34,20 @@ pub struct Package {
     #[serde(deserialize_with = "npm_name")]
     pub npm: String,
     pub version: Version,
-    /// The least Node it needs; none if it brings its own engine.
+    /// The lowest major version of Node that it needs; `None` if it brings its own engine.
     pub node: Option<u16>,
-    /// About how much of the disk it takes.
+    /// About how many megabytes it takes on disk.
     pub megabytes: Option<u32>,
-    /// The profile beside whose program it is, if both have the same.
+    /// The profile that has the same program, if there is one: it is installed once.
     #[serde(default, deserialize_with = "shared_with")]
     pub shared_with: Option<String>,
 }
 
-/// One exact version. A range would be another program tomorrow.
+/// One exact version. A range could be another program tomorrow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version(String);
 
-/// How a program asks its model.
+/// The API through which a program asks its model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Speech {
@@ -60,18 +61,18 @@ pub enum Speech {
     Gemini,
 }
 
-/// What a program speaks over its standard streams.
+/// The protocol that a program speaks over its standard streams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     #[default]
     Acp,
-    /// Claude Code's own, of `claude -p`.
+    /// Claude Code's own protocol, of `claude -p`.
     ClaudeStreamJson,
 }
 
 impl Protocol {
-    /// What people call it.
+    /// Its name for people.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Acp => "ACP",
@@ -88,12 +89,12 @@ impl Protocol {
     }
 }
 
-/// What a program is told that we do for it. What is not named is not offered.
+/// The client capabilities that a program is offered. What is not named is not offered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Capabilities {
     pub fs: FsCapabilities,
-    /// Commands, each in a box of its own.
+    /// Commands, each in a sandbox of its own.
     pub terminal: bool,
 }
 
@@ -104,35 +105,35 @@ pub struct FsCapabilities {
     pub write_text_file: bool,
 }
 
-/// What a program does other than one would think.
+/// A behaviour of a program that differs from its protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quirk {
-    /// After a call was refused it ends its turn as `cancelled`, though nobody cancelled it.
+    /// After a refused call it ends its turn as `cancelled`, though the turn was not cancelled.
     RefusalCancels,
-    /// It asks for leave before it has told of the call.
+    /// It requests permission before it reports the call.
     AsksFirst,
-    /// It tells that a call runs before it asks for leave, and runs it after.
+    /// It reports that a call runs before it requests permission, and runs it afterwards.
     StartsBeforeAsking,
-    /// It never tells what came of a call that was refused.
+    /// It never reports the outcome of a refused call.
     SilentRefusal,
-    /// It writes the file itself, whatever is answered to `fs/write_text_file`.
+    /// It writes the file itself, whatever the response to `fs/write_text_file`.
     WritesItself,
-    /// It asks once more, as a call of its own, to leave the workspace.
+    /// It requests permission once more, as a call of its own, to leave the workspace.
     AsksToLeave,
-    /// It names the tool of a call nowhere but at the beginning of the call's id, before `__`.
+    /// It names the tool of a call only at the beginning of the call's id, before `__`.
     NamesInIds,
-    /// It says that it takes MCP servers, and starts none of those that it is told of.
+    /// It says that it supports MCP servers, and starts none of those that it is told of.
     IgnoresServers,
-    /// It reads files that are named behind an `@` in what is said to it, unasked and untold.
+    /// It reads files that are named behind an `@` in a prompt, without asking or reporting.
     ReadsMentions,
 }
 
-/// A text with words in braces that only a session knows: `{home}`, `{model_url}`.
+/// A text with words in braces that a session fills in: `{home}`, `{model_url}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template(pub(super) String);
 
-/// What is written into a home folder.
+/// The content of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     Text(Template),
@@ -145,34 +146,34 @@ pub enum Content {
 pub struct HomePath(String);
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Command(pub(super) Vec<Template>);
+pub(super) struct ProgramCommand(pub(super) Vec<Template>);
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Environment(pub(super) BTreeMap<String, Template>);
+pub(super) struct EnvironmentVariables(pub(super) BTreeMap<String, Template>);
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Files(pub(super) BTreeMap<HomePath, Content>);
+pub(super) struct ProfileFiles(pub(super) BTreeMap<HomePath, Content>);
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Folders(pub(super) Vec<String>);
+pub(super) struct ReadFolders(pub(super) Vec<String>);
 
 /// Patterns of names in a workspace.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Names(pub(super) Vec<String>);
+pub(super) struct HidePatterns(pub(super) Vec<String>);
 
-/// Words behind a `/`.
+/// Commands behind a `/`.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Commands(pub(super) Vec<String>);
+pub(super) struct OwnerCommands(pub(super) Vec<String>);
 
 /// Names of files at the root of a workspace.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Texts(pub(super) Vec<String>);
+pub(super) struct InstructionFiles(pub(super) Vec<String>);
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Kept(pub(super) Vec<HomePath>);
+pub(super) struct KeptPaths(pub(super) Vec<HomePath>);
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Quirks(pub(super) Vec<Quirk>);
+pub(super) struct QuirkSet(pub(super) Vec<Quirk>);
 
 impl HomePath {
     pub fn as_str(&self) -> &str {
@@ -192,8 +193,8 @@ impl fmt::Display for Version {
     }
 }
 
-/// A text that is what it is meant to be, or the rest of a sentence that says why not.
-trait Checked: Sized {
+/// Parses a text, or returns the rest of a sentence that says what is wrong with it.
+trait ParseText: Sized {
     fn check(text: String) -> Result<Self, String>;
 }
 
@@ -207,21 +208,21 @@ macro_rules! reads_checked {
     )*};
 }
 
-reads_checked!(Id, Version, Template, HomePath);
+reads_checked!(ProfileId, Version, Template, HomePath);
 
-impl Checked for Id {
+impl ParseText for ProfileId {
     fn check(text: String) -> Result<Self, String> {
         let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let is_good = (1..=MAX_ID_BYTES).contains(&text.len())
             && text.bytes().all(is_plain)
             && text.starts_with(|first: char| first.is_ascii_lowercase());
         is_good.then_some(Self(text)).ok_or_else(|| {
-            format!("is no name for a profile: use up to {MAX_ID_BYTES} small letters, digits and `-`, a letter first")
+            format!("is not a name for a profile: use up to {MAX_ID_BYTES} small letters, digits and `-`, a letter first")
         })
     }
 }
 
-impl Checked for Version {
+impl ParseText for Version {
     fn check(text: String) -> Result<Self, String> {
         let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b".-+".contains(&byte);
         let numbers: Vec<&str> =
@@ -237,7 +238,7 @@ impl Checked for Version {
     }
 }
 
-impl Checked for Template {
+impl ParseText for Template {
     fn check(text: String) -> Result<Self, String> {
         if text.contains('\0') {
             return Err("holds a zero byte: take it out".to_owned());
@@ -246,13 +247,15 @@ impl Checked for Template {
             let meant = suggest_name(word, NAMES)
                 .map_or_else(String::new, |name| format!("did you mean `{{{name}}}`? "));
             let known = NAMES.map(|name| format!("{{{name}}}")).join(", ");
-            return Err(format!("holds `{{{word}}}`, which nobody knows: {meant}the words are {known}"));
+            return Err(format!(
+                "holds `{{{word}}}`, which is not a known word: {meant}the words are {known}"
+            ));
         }
         Ok(Self(text))
     }
 }
 
-impl Checked for HomePath {
+impl ParseText for HomePath {
     fn check(text: String) -> Result<Self, String> {
         let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(['\0', '\\', '{']);
         text.split('/').all(is_plain).then_some(Self(text)).ok_or_else(|| {
@@ -262,7 +265,7 @@ impl Checked for HomePath {
 }
 
 fn shared_with<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    Id::deserialize(deserializer).map(|id| Some(id.0))
+    ProfileId::deserialize(deserializer).map(|id| Some(id.0))
 }
 
 fn npm_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -275,13 +278,13 @@ fn npm_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
         Some(scoped) => scoped.split_once('/').is_some_and(|(scope, name)| is_plain(scope) && is_plain(name)),
         None => is_plain(&text),
     };
-    // Anything else npm may take for an address or a folder, and install what nobody published.
+    // npm may take anything else for an address or a folder, and install what was never published.
     is_good.then_some(text).ok_or_else(|| {
         D::Error::custom("is no name of a package: write it like `opencode-ai` or `@google/gemini-cli`")
     })
 }
 
-impl<'de> Deserialize<'de> for Command {
+impl<'de> Deserialize<'de> for ProgramCommand {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let parts = Vec::<Template>::deserialize(deserializer)?;
         if parts.first().is_none_or(|program| program.0.is_empty()) {
@@ -291,7 +294,7 @@ impl<'de> Deserialize<'de> for Command {
     }
 }
 
-impl<'de> Deserialize<'de> for Environment {
+impl<'de> Deserialize<'de> for EnvironmentVariables {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let all = BTreeMap::<String, Template>::deserialize(deserializer)?;
         for name in all.keys() {
@@ -306,7 +309,7 @@ impl<'de> Deserialize<'de> for Environment {
             }
             if LOADED.contains(&name.as_str()) {
                 return Err(D::Error::custom(format!(
-                    "has `{name}`, which the box sets itself: take it out"
+                    "has `{name}`, which the sandbox sets itself: take it out"
                 )));
             }
         }
@@ -315,7 +318,7 @@ impl<'de> Deserialize<'de> for Environment {
     }
 }
 
-impl<'de> Deserialize<'de> for Files {
+impl<'de> Deserialize<'de> for ProfileFiles {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut files = BTreeMap::new();
         for (path, content) in BTreeMap::<String, Value>::deserialize(deserializer)? {
@@ -328,7 +331,7 @@ impl<'de> Deserialize<'de> for Files {
     }
 }
 
-impl<'de> Deserialize<'de> for Folders {
+impl<'de> Deserialize<'de> for ReadFolders {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let folders = Vec::<String>::deserialize(deserializer)?;
         for folder in &folders {
@@ -344,7 +347,7 @@ impl<'de> Deserialize<'de> for Folders {
     }
 }
 
-impl<'de> Deserialize<'de> for Names {
+impl<'de> Deserialize<'de> for HidePatterns {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let names = Vec::<String>::deserialize(deserializer)?;
         for name in &names {
@@ -359,7 +362,7 @@ impl<'de> Deserialize<'de> for Names {
     }
 }
 
-impl<'de> Deserialize<'de> for Commands {
+impl<'de> Deserialize<'de> for OwnerCommands {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let words = Vec::<String>::deserialize(deserializer)?;
         for word in &words {
@@ -375,7 +378,7 @@ impl<'de> Deserialize<'de> for Commands {
     }
 }
 
-impl<'de> Deserialize<'de> for Texts {
+impl<'de> Deserialize<'de> for InstructionFiles {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let names = Vec::<String>::deserialize(deserializer)?;
         for name in &names {
@@ -390,7 +393,7 @@ impl<'de> Deserialize<'de> for Texts {
     }
 }
 
-impl<'de> Deserialize<'de> for Kept {
+impl<'de> Deserialize<'de> for KeptPaths {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let kept = Vec::<HomePath>::deserialize(deserializer)?;
         bounded(kept.len()).map_err(D::Error::custom)?;
@@ -398,7 +401,7 @@ impl<'de> Deserialize<'de> for Kept {
     }
 }
 
-impl<'de> Deserialize<'de> for Quirks {
+impl<'de> Deserialize<'de> for QuirkSet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut quirks = Vec::<Quirk>::deserialize(deserializer)?;
         quirks.sort_unstable();
@@ -408,7 +411,7 @@ impl<'de> Deserialize<'de> for Quirks {
 }
 
 impl Content {
-    /// A text, a text in lines, or an object that is written as JSON.
+    /// A text, a list of lines, or an object that is written as JSON.
     fn check(value: Value) -> Result<Self, String> {
         check_json(&value)?;
         let wrong = || "is neither a text, a list of lines, nor an object to be written as JSON".to_owned();

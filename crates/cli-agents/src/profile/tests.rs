@@ -7,7 +7,7 @@ fn read(value: &Value) -> Result<Profile, String> {
     serde_json::from_value(value.clone()).map_err(|error| error.to_string())
 }
 
-/// The least profile, with `more` in it.
+/// The smallest valid profile, with `more` in it.
 fn with(name: &str, more: Value) -> Result<Profile, String> {
     let mut least = json!({ "id": "mine", "title": "mine", "command": ["acp-agent"] });
     least[name] = more;
@@ -30,7 +30,7 @@ fn surroundings() -> Surroundings {
 }
 
 #[test]
-fn words_in_braces_are_filled_in_once_and_other_braces_stay() {
+fn template_words_are_filled_in_once() {
     let profile = read(&json!({
         "id": "mine", "title": "mine",
         "command": ["{program}/run", "{workspace}{workspace}", "{}", "{A}", "${x1}", "{"],
@@ -54,7 +54,7 @@ fn words_in_braces_are_filled_in_once_and_other_braces_stay() {
 }
 
 #[test]
-fn a_conversation_is_taken_up_by_its_name_and_a_name_is_no_option() {
+fn a_conversation_is_resumed_by_an_id_that_is_no_option() {
     let profile = read(&json!({
         "id": "mine", "title": "mine", "command": ["run"], "resume": ["--resume", "{conversation}"],
     }));
@@ -70,7 +70,7 @@ fn a_conversation_is_taken_up_by_its_name_and_a_name_is_no_option() {
 }
 
 #[test]
-fn for_each_server_more_comes_into_files_of_the_system() {
+fn each_server_adds_to_system_files() {
     let profile = read(&json!({
         "id": "mine", "title": "mine", "command": ["run", "{server}"],
         "system": { "a.json": { "on": false, "list": ["x"], "deep": { "own": 1 } }, "b.toml": ["x = 1"], "c.toml": ["y = 2"] },
@@ -100,33 +100,33 @@ fn with_protocol(protocol: &str) -> Profile {
 }
 
 #[test]
-fn what_a_profile_speaks_names_its_backend() {
+fn the_protocol_of_a_profile_names_its_backend() {
     assert_eq!(with("mode", json!("x")).unwrap().protocol(), Protocol::Acp);
     assert_eq!(with_protocol("acp").protocol().backend(), "acp");
     assert_eq!(with_protocol("claude-stream-json").protocol().backend(), "claude_code");
 }
 
 #[test]
-fn what_is_no_profile_is_refused_with_a_reason() {
+fn an_invalid_profile_is_refused_with_a_reason() {
     for (name, more, why) in [
-        ("id", json!("../x"), "no name for a profile"),
-        ("id", json!(""), "no name for a profile"),
-        ("id", json!("9lives"), "no name for a profile"),
+        ("id", json!("../x"), "not a name for a profile"),
+        ("id", json!(""), "not a name for a profile"),
+        ("id", json!("9lives"), "not a name for a profile"),
         ("command", json!([]), "name the program"),
         ("command", json!([""]), "name the program"),
         ("command", json!(["{worspace}"]), "did you mean `{workspace}`?"),
         ("command", json!(["a\u{0}b"]), "zero byte"),
         ("environment", json!({ "A B": "x" }), "no name of a variable"),
         ("environment", json!({ "1A": "x" }), "no name of a variable"),
-        ("environment", json!({ "LD_PRELOAD": "x" }), "which the box sets itself"),
-        ("environment", json!({ "HOME": "/" }), "which the box sets itself"),
-        ("environment", json!({ "A": "{keys}" }), "nobody knows"),
+        ("environment", json!({ "LD_PRELOAD": "x" }), "which the sandbox sets itself"),
+        ("environment", json!({ "HOME": "/" }), "which the sandbox sets itself"),
+        ("environment", json!({ "A": "{keys}" }), "not a known word"),
         ("files", json!({ "../x": "" }), "no path inside a folder"),
         ("files", json!({ "/etc/x": "" }), "no path inside a folder"),
         ("files", json!({ "a//b": "" }), "no path inside a folder"),
         ("files", json!({ "a": 5 }), "neither a text"),
         ("files", json!({ "a": ["x", 1] }), "neither a text"),
-        ("files", json!({ "a": { "b": ["{nothing}"] } }), "nobody knows"),
+        ("files", json!({ "a": { "b": ["{nothing}"] } }), "not a known word"),
         ("system", json!({ "../x": "" }), "no path inside a folder"),
         ("keep", json!(["../x"]), "no path inside a folder"),
         ("keep", json!(["a/./b"]), "no path inside a folder"),
@@ -139,8 +139,12 @@ fn what_is_no_profile_is_refused_with_a_reason() {
         ("model", json!("morse"), "unknown variant `morse`"),
         ("quirks", json!(["odd"]), "unknown variant `odd`"),
         ("protocol", json!("morse"), "unknown variant `morse`"),
-        ("resume", json!(["{talk}"]), "nobody knows"),
-        ("install", json!({ "npm": "a", "version": "1.2.3", "sharedWith": "../x" }), "no name for a profile"),
+        ("resume", json!(["{talk}"]), "not a known word"),
+        (
+            "install",
+            json!({ "npm": "a", "version": "1.2.3", "sharedWith": "../x" }),
+            "not a name for a profile",
+        ),
         ("capabilities", json!({ "fs": { "readTextfile": true } }), "unknown field `readTextfile`"),
         ("shell", json!("sh"), "unknown field `shell`"),
         ("commands", json!(["/init"]), "no command"),

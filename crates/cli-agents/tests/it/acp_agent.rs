@@ -1,53 +1,53 @@
-//! An agent that speaks ACP, step by step in one turn.
+//! An ACP agent in one turn, step by step.
 
 use serde_json::{Value, json};
 
-use super::fake_agent::Stage;
+use super::fake_agent::AgentPipes;
 
 /// An agent's side of a turn.
-pub(super) struct Agent {
-    pub(super) stage: Stage,
+pub(super) struct AcpAgent {
+    pub(super) pipes: AgentPipes,
     prompt: Value,
     next: u64,
 }
 
-impl Agent {
-    /// Says what it can, and waits for the prompt. Returns what was said before that, too.
-    pub(super) async fn begin(mut stage: Stage, can: Value) -> (Self, Vec<Value>) {
+impl AcpAgent {
+    /// Performs the handshake with the capabilities `can`, and waits for the prompt. Returns the earlier requests, too.
+    pub(super) async fn begin(mut pipes: AgentPipes, can: Value) -> (Self, Vec<Value>) {
         let mut first = Vec::new();
         loop {
-            let message = stage.next().await;
+            let message = pipes.next().await;
             let result = match message["method"].as_str() {
                 Some("initialize") => json!({ "protocolVersion": 1, "agentCapabilities": can }),
                 Some("session/new") => json!({ "sessionId": "s1" }),
                 Some("session/load" | "session/resume") => json!({}),
                 Some("session/prompt") => {
                     let prompt = message["id"].clone();
-                    return (Self::prompted(stage, prompt), first);
+                    return (Self::prompted(pipes, prompt), first);
                 }
                 other => panic!("{other:?}"),
             };
-            stage.say(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": result })).await;
+            pipes.say(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": result })).await;
             first.push(message);
         }
     }
 
     /// In the turn of this prompt.
-    pub(super) const fn prompted(stage: Stage, prompt: Value) -> Self {
-        Self { stage, prompt, next: 100 }
+    pub(super) const fn prompted(pipes: AgentPipes, prompt: Value) -> Self {
+        Self { pipes, prompt, next: 100 }
     }
 
     pub(super) async fn send(&mut self, method: &str, mut params: Value) -> u64 {
         params["sessionId"] = "s1".into();
         self.next += 1;
         let id = self.next;
-        self.stage.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
+        self.pipes.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
         id
     }
 
     pub(super) async fn answer(&mut self, id: u64) -> Value {
         loop {
-            let message = self.stage.next().await;
+            let message = self.pipes.next().await;
             match message["method"].as_str() {
                 Some("session/cancel") => {}
                 None if message["id"] == id => return message,
@@ -69,10 +69,10 @@ impl Agent {
     pub(super) async fn tell(&mut self, kind: &str, mut update: Value) {
         update["sessionUpdate"] = kind.into();
         let params = json!({ "sessionId": "s1", "update": update });
-        self.stage.say(&json!({ "jsonrpc": "2.0", "method": "session/update", "params": params })).await;
+        self.pipes.say(&json!({ "jsonrpc": "2.0", "method": "session/update", "params": params })).await;
     }
 
-    /// Asks leave for a call. Returns the option that was chosen: `y` or `n`.
+    /// Requests permission for a call. Returns the chosen option: `y` or `n`.
     pub(super) async fn asks(&mut self, call: Value) -> Value {
         let options =
             json!([{ "optionId": "y", "kind": "allow_once" }, { "optionId": "n", "kind": "reject_once" }]);
@@ -83,7 +83,7 @@ impl Agent {
 
     pub(super) async fn end(mut self) {
         let result = json!({ "stopReason": "end_turn" });
-        self.stage.say(&json!({ "jsonrpc": "2.0", "id": self.prompt, "result": result })).await;
-        self.stage.linger().await;
+        self.pipes.say(&json!({ "jsonrpc": "2.0", "id": self.prompt, "result": result })).await;
+        self.pipes.wait_for_close().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Agents that are futures: each start of one plays the next part.
+//! Agents that are futures: each start of an agent plays the next script.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,16 +15,16 @@ use tribune_cli_agents::{Census, Hatch, Process, Served, Servers, Spawned, Spawn
 use tribune_runtime::{Handle, RuntimeError};
 
 /// What an agent does from its start to its end.
-pub(crate) type Part = Box<dyn FnOnce(Stage) -> BoxFuture<'static, ()> + Send>;
+pub(crate) type AgentScript = Box<dyn FnOnce(AgentPipes) -> BoxFuture<'static, ()> + Send>;
 
 /// An agent's ends of its pipes.
-pub(crate) struct Stage {
+pub(crate) struct AgentPipes {
     pub(crate) lines: Lines<BufReader<DuplexStream>>,
     pub(crate) output: DuplexStream,
 }
 
-impl Stage {
-    /// The next line that it is told; null when there will be none.
+impl AgentPipes {
+    /// The next message to it; null at the end of its input.
     pub(crate) async fn next(&mut self) -> Value {
         match self.lines.next_line().await {
             Ok(Some(line)) => serde_json::from_str(&line).unwrap(),
@@ -37,46 +37,46 @@ impl Stage {
     }
 
     pub(crate) async fn write(&mut self, text: &str) {
-        // Whoever is cut off says nothing more.
+        // A disconnected agent cannot write any more.
         let _ = self.output.write_all(text.as_bytes()).await;
     }
 
-    /// Does nothing until it is told to go.
-    pub(crate) async fn linger(&mut self) {
+    /// Does nothing until its input closes.
+    pub(crate) async fn wait_for_close(&mut self) {
         while !self.next().await.is_null() {}
     }
 }
 
-/// Starts agents that play their parts.
-pub(crate) struct Troupe {
+/// Starts agents that play scripts.
+pub(crate) struct FakeSpawner {
     profile: Value,
-    parts: Mutex<VecDeque<Part>>,
-    /// With which conversation each was started.
+    parts: Mutex<VecDeque<AgentScript>>,
+    /// The conversation to resume, for each start.
     pub(crate) started: Mutex<Vec<Option<String>>>,
     /// How each ended: by itself, or killed.
     pub(crate) ends: Arc<Mutex<Vec<&'static str>>>,
     pub(crate) remembered: Mutex<Option<String>>,
-    /// Do not end when their part does.
-    are_stubborn: bool,
-    /// The file with words for them in their workspace.
+    /// They do not exit when their script ends.
+    never_exit: bool,
+    /// The file with instructions in their workspace.
     instructions: Option<&'static str>,
     /// MCP servers of their session.
     servers: Option<Servers>,
-    /// Which of them the session has by now.
+    /// The generation of the session's servers now.
     pub(crate) edition: AtomicU64,
-    /// What runs beside them.
-    pub(crate) census: Arc<Counted>,
+    /// The processes that run beside them.
+    pub(crate) census: Arc<FixedCount>,
 }
 
-impl Troupe {
-    pub(crate) fn new(profile: Value, parts: Vec<Part>) -> Self {
+impl FakeSpawner {
+    pub(crate) fn new(profile: Value, parts: Vec<AgentScript>) -> Self {
         Self {
             profile,
             parts: Mutex::new(parts.into()),
             started: Mutex::default(),
             ends: Arc::default(),
             remembered: Mutex::default(),
-            are_stubborn: false,
+            never_exit: false,
             instructions: None,
             servers: None,
             edition: AtomicU64::new(0),
@@ -84,39 +84,39 @@ impl Troupe {
         }
     }
 
-    /// The same, of agents that do not end by themselves.
-    pub(crate) fn stubborn(self) -> Self {
-        Self { are_stubborn: true, ..self }
+    /// The same, with agents that do not exit by themselves.
+    pub(crate) fn that_never_exit(self) -> Self {
+        Self { never_exit: true, ..self }
     }
 }
 
-impl Troupe {
-    /// The same, where the workspace has words for them.
-    pub(crate) fn instructed(self, name: &'static str) -> Self {
+impl FakeSpawner {
+    /// The same, with instructions in the workspace.
+    pub(crate) fn with_instructions(self, name: &'static str) -> Self {
         Self { instructions: Some(name), ..self }
     }
 
-    /// The same, where their session has an MCP server. Its calls come through what is returned.
-    pub(crate) fn served(self) -> (Self, Arc<Hatch>) {
-        let served = Served { name: "probe".to_owned(), url: "http://127.0.0.1:4100/probe".to_owned() };
+    /// The same, with an MCP server in the session. Its calls come through the returned channel.
+    pub(crate) fn with_server(self) -> (Self, Arc<Hatch>) {
+        let with_server = Served { name: "probe".to_owned(), url: "http://127.0.0.1:4100/probe".to_owned() };
         let hatch = Arc::new(Hatch::default());
         let tools = vec!["mcp__probe__add".to_owned()];
-        let servers = Servers { all: vec![served], tools, hatch: Arc::clone(&hatch), edition: 1 };
+        let servers = Servers { all: vec![with_server], tools, hatch: Arc::clone(&hatch), edition: 1 };
         (Self { servers: Some(servers), edition: AtomicU64::new(1), ..self }, hatch)
     }
 }
 
-impl Troupe {
+impl FakeSpawner {
     fn servers_now(&self) -> u64 {
         self.edition.load(Ordering::Relaxed)
     }
 }
 
-/// Counts what a test says.
+/// Counts what a test sets.
 #[derive(Default)]
-pub(crate) struct Counted(pub(crate) AtomicUsize);
+pub(crate) struct FixedCount(pub(crate) AtomicUsize);
 
-impl Census for Counted {
+impl Census for FixedCount {
     fn started_since(&self, _: Instant) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -142,7 +142,7 @@ impl Process for InMemory {
 }
 
 #[async_trait]
-impl Spawner for Troupe {
+impl Spawner for FakeSpawner {
     fn check(&self, _: &Handle) -> Result<(), RuntimeError> {
         Ok(())
     }
@@ -155,11 +155,11 @@ impl Spawner for Troupe {
         let (output, stdout) = tokio::io::duplex(1 << 16);
         let (over, killed) = (CancellationToken::new(), CancellationToken::new());
         let process = InMemory { over: over.clone(), killed: killed.clone(), ends: Arc::clone(&self.ends) };
-        let (ends, is_stubborn) = (Arc::clone(&self.ends), self.are_stubborn);
+        let (ends, is_stubborn) = (Arc::clone(&self.ends), self.never_exit);
         tokio::spawn(async move {
-            let stage = Stage { lines: BufReader::new(input).lines(), output };
+            let pipes = AgentPipes { lines: BufReader::new(input).lines(), output };
             tokio::select! {
-                () = part(stage) => {}
+                () = part(pipes) => {}
                 () = killed.cancelled() => return over.cancel(),
             }
             if is_stubborn {
@@ -202,7 +202,7 @@ impl Spawner for Troupe {
     fn keep_stderr(&self, _: &Handle, _: &str) {}
 }
 
-/// The least profile that speaks this.
+/// The smallest profile for this protocol.
 pub(crate) fn profile(protocol: &str) -> Value {
     json!({ "id": "played", "title": "played", "command": ["played"], "protocol": protocol })
 }

@@ -1,4 +1,4 @@
-//! Agents of others, played in memory: what runs them, what judges them, and what was said in a turn.
+//! CLI agents in memory: the process, the toolbox and the events of a turn.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 mod acp;
@@ -20,19 +20,19 @@ use tribune_runtime::{
     ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
 };
 
-/// A law that a test writes, and what it was asked and told.
-pub(crate) struct Court {
+/// A law that a test writes, and a record of its requests and reports.
+pub(crate) struct TestToolbox {
     law: fn(&OwnCall) -> Leave,
-    /// Each call that leave was asked for: its id, its tool, and the one thing that its input says.
+    /// Each call with a permission request: its id, its tool, and the one text in its input.
     asked: Mutex<Vec<(String, String, String)>>,
     told: Mutex<Vec<(String, ToolOutcome)>>,
-    /// Commands that are followed.
+    /// Commands in terminals.
     followed: Mutex<Vec<Errand>>,
-    /// Calls that the house was to make, and those under leave that was given.
+    /// Calls that the host was to execute, decided then or under a permission.
     made: Mutex<Vec<Errand>>,
 }
 
-impl Court {
+impl TestToolbox {
     fn with(law: fn(&OwnCall) -> Leave) -> Arc<Self> {
         Arc::new(Self {
             law,
@@ -48,7 +48,7 @@ impl Court {
         Self::with(|_| Leave::Refused("the law says no".to_owned()))
     }
 
-    /// Everything is allowed that is asked about before.
+    /// Every call is allowed that is requested before it runs.
     fn after_asking() -> Arc<Self> {
         Self::with(|call| match call.when {
             When::Before => Leave::Given,
@@ -66,12 +66,12 @@ impl Court {
 }
 
 #[async_trait]
-impl Toolbox for Court {
+impl Toolbox for TestToolbox {
     fn tools(&self) -> &[ToolSpec] {
         &[]
     }
 
-    /// Of servers' tools, `no` is refused, `wait` waits for somebody to decide, all else is done.
+    /// Of MCP tools, `no` is refused, `wait` waits for a decision, all others succeed.
     async fn call(&self, call: ToolCall) -> ToolOutcome {
         if !call.name.starts_with("mcp__") {
             return ToolOutcome::error("no");
@@ -100,7 +100,7 @@ impl Toolbox for Court {
         ToolOutcome::good(format!("what came of {id}, and @private.txt"))
     }
 
-    /// `no` is refused, `wait` waits for somebody to decide, all else writes a word and runs until it is ended.
+    /// `no` is refused, `wait` waits for a decision, all others write a word and run until they are ended.
     async fn follow(&self, errand: Errand, terminal: Arc<Terminal>) -> ToolOutcome {
         self.followed.lock().unwrap().push(errand.clone());
         match &errand {
@@ -128,14 +128,14 @@ fn handle(peer: &str) -> Handle {
     Handle { key: Arc::new(key), session_id: peer.into() }
 }
 
-/// What came of a turn.
+/// The outcome of a turn.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct TurnLog {
     events: Vec<EventKind>,
     error: Option<RuntimeError>,
 }
 
-impl Heard {
+impl TurnLog {
     fn text(&self) -> String {
         let text = |event: &EventKind| match event {
             EventKind::TextDelta { text } => Some(text.clone()),
@@ -157,48 +157,48 @@ impl Heard {
         self.events.iter().any(|event| matches!(event, EventKind::Ungoverned { .. }))
     }
 
-    /// The code and the sentence of what ended it.
+    /// The code and the sentence of the error that ended it.
     fn error(&self) -> (&str, &str) {
         let error = self.error.as_ref().unwrap_or_else(|| panic!("{self:?}"));
-        (&error.code, &error.message)
+        (error.code(), &error.message)
     }
 }
 
 /// Runs a turn under a law.
-async fn turn(backend: &CliBackend, peer: &str, court: &Arc<Court>) -> Heard {
-    turn_until(backend, peer, court, CancellationToken::new()).await
+async fn turn(backend: &CliBackend, peer: &str, toolbox: &Arc<TestToolbox>) -> TurnLog {
+    turn_cancelled_by(backend, peer, toolbox, CancellationToken::new()).await
 }
 
-async fn turn_until(
+async fn turn_cancelled_by(
     backend: &CliBackend,
     peer: &str,
-    court: &Arc<Court>,
+    toolbox: &Arc<TestToolbox>,
     cancel: CancellationToken,
-) -> Heard {
-    heard_of(backend, peer, TurnInput { cancel, ..input(court) }).await
+) -> TurnLog {
+    log_of(backend, peer, TurnInput { cancel, ..input(toolbox) }).await
 }
 
-/// What a turn under a law begins with.
-fn input(court: &Arc<Court>) -> TurnInput {
+/// The input of a turn under a law.
+fn input(toolbox: &Arc<TestToolbox>) -> TurnInput {
     TurnInput {
         content: vec![ContentBlock::text("hello")],
         speaker: Speaker::Owner,
         stored_as: None,
         system: String::new(),
         preceding: Vec::new(),
-        tools: Arc::clone(court) as Arc<dyn Toolbox>,
+        tools: Arc::clone(toolbox) as Arc<dyn Toolbox>,
         cancel: CancellationToken::new(),
     }
 }
 
-async fn heard_of(backend: &CliBackend, peer: &str, input: TurnInput) -> Heard {
-    let mut heard = Heard::default();
+async fn log_of(backend: &CliBackend, peer: &str, input: TurnInput) -> TurnLog {
+    let mut log = TurnLog::default();
     let mut events = backend.run_turn(&handle(peer), input);
     while let Some(event) = events.next().await {
         match event {
-            Ok(event) => heard.events.push(event.kind),
-            Err(error) => heard.error = Some(error),
+            Ok(event) => log.events.push(event.kind),
+            Err(error) => log.error = Some(error),
         }
     }
-    heard
+    log
 }

@@ -1,26 +1,26 @@
-//! Commands that the house runs in a turn of an agent: what the agent wants of them, and what comes of that.
+//! The terminal requests of a turn, and their outcomes.
 
 use serde_json::Value;
 
 use super::AcpTurn;
-use crate::acp::terminal_request::Order;
-use crate::acp::terminals::{MAX_TERMINALS, News};
+use crate::acp::terminal_request::TerminalRequest;
+use crate::acp::terminals::{MAX_TERMINALS, TerminalEvent};
 use crate::acp::wire;
-use crate::agent_protocol::Step;
-use crate::normalize::Wanted;
-use crate::terminal_calls::Before;
-use crate::tool_calls::Untold;
+use crate::agent_protocol::TurnStep;
+use crate::call_join::EarlierReport;
+use crate::normalize::NormalizedCall;
+use crate::tool_calls::{JoinRule, UpdateError};
 use tribune_runtime::{Errand, ToolCall};
 
 impl AcpTurn {
-    /// Something is wanted of a terminal. Returns the line that answers it, unless that has to wait.
-    pub(super) fn of_terminal(
+    /// Handles a terminal request. Returns the response, unless it has to wait.
+    pub(super) fn terminal_request(
         &mut self,
         request: &Value,
         method: &str,
         params: &Value,
         line: &str,
-    ) -> Result<Option<String>, Untold> {
+    ) -> Result<Option<String>, UpdateError> {
         const KNOWN: [&str; 4] =
             ["terminal/output", "terminal/wait_for_exit", "terminal/kill", "terminal/release"];
         if !self.profile.capabilities().terminal {
@@ -33,12 +33,17 @@ impl AcpTurn {
         }
     }
 
-    /// A command is to be run for the agent: under the leave that it has for exactly that, or as a call that is decided now.
+    /// Runs a command for the agent: under the permission for exactly that command, or as a call that is decided now.
     /// Returns the line that refuses it.
-    fn create(&mut self, request: &Value, params: &Value, line: &str) -> Result<Result<(), String>, Untold> {
+    fn create(
+        &mut self,
+        request: &Value,
+        params: &Value,
+        line: &str,
+    ) -> Result<Result<(), String>, UpdateError> {
         let refused = |why: &str| Ok(Err(wire::error(request, wire::INTERNAL, why)));
-        let order = match Order::new(params, &self.workspace) {
-            Ok(order) => order,
+        let terminal_request = match TerminalRequest::new(params, &self.workspace) {
+            Ok(terminal_request) => terminal_request,
             Err(why) => return Ok(Err(wire::error(request, wire::INVALID_PARAMS, &why))),
         };
         if self.is_cancelled {
@@ -48,38 +53,43 @@ impl AcpTurn {
             let why = format!("{MAX_TERMINALS} terminals are open, which is the most: release one first");
             return refused(&why);
         }
-        let (errand, joint) = match self.leaves.wants_run(&order.command, line)? {
-            Before::Allowed(own, joint) => (Errand::Allowed(own), Some(joint)),
-            Before::Told(id, joint) => {
-                let Wanted { tool: name, input } = order.command.clone();
-                (Errand::Call(ToolCall { id, name, input }), Some(joint))
-            }
-            Before::Waits => {
-                return refused("leave for this command was asked and is not given yet: wait for the answer");
-            }
-            Before::Refused(why) => return refused(&why),
-            Before::Nothing => (Errand::Call(self.callback(order.command.clone())), None),
-        };
-        self.terminals.open(request.clone(), order, errand, joint);
+        let (errand, link) =
+            match self.permissions.join(JoinRule::Command, &terminal_request.command, line)? {
+                EarlierReport::Permitted(own, link) => (Errand::Allowed(own), Some(link)),
+                EarlierReport::Reported(id, link) => {
+                    let NormalizedCall { tool: name, input } = terminal_request.command.clone();
+                    (Errand::Call(ToolCall { id, name, input }), Some(link))
+                }
+                EarlierReport::Pending => {
+                    return refused(
+                        "permission for this command is requested and not decided yet: wait for the answer",
+                    );
+                }
+                EarlierReport::Refused(why) => return refused(&why),
+                EarlierReport::Nothing => {
+                    (Errand::Call(self.file_call(terminal_request.command.clone())), None)
+                }
+            };
+        self.terminals.open(request.clone(), terminal_request, errand, link);
         Ok(Ok(()))
     }
 
-    /// Something came of a terminal.
-    pub(super) async fn of_terminals(&mut self, news: News) -> Option<Step> {
+    /// Handles an event of a terminal.
+    pub(super) async fn on_terminal_event(&mut self, news: TerminalEvent) -> Option<TurnStep> {
         match news {
-            News::Answer(line) => {
-                self.link.send(line).await;
+            TerminalEvent::Response(line) => {
+                self.connection.send(line).await;
                 None
             }
-            News::Opened { line, event, joint } => {
-                if let Some((joint, command)) = joint {
-                    self.leaves.runs(&joint, &command);
+            TerminalEvent::Started { line, event, link } => {
+                if let Some((link, command)) = link {
+                    self.permissions.call_started(&link, &command);
                 }
-                self.link.send(line).await;
-                event.and_then(Step::said)
+                self.connection.send(line).await;
+                event.and_then(TurnStep::event)
             }
-            News::NotRun { joint, command, why } => {
-                self.leaves.not_run(&joint, &command, &why);
+            TerminalEvent::NotStarted { link, command, why } => {
+                self.permissions.call_not_started(&link, &command, &why);
                 None
             }
         }
