@@ -169,7 +169,7 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
         // The record first: a backend that cannot let go must not keep a session open.
         self.governance.close_session(handle, reason).await?;
         if let Err(error) = self.inner.close(handle, reason).await {
-            tracing::warn!(session = %handle.key, code = error.code, "the backend did not let go of a closed session");
+            tracing::warn!(session = %handle.key, code = error.code(), "the backend did not let go of a closed session");
         }
         Ok(())
     }

@@ -514,8 +514,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
 
     /// What is shown of an error. Some quote what was sent, and with it the agent's instructions.
     fn error_words(&mut self, error: RuntimeError) -> (String, String) {
-        let RuntimeError { code, message } = error;
-        let message = self.desk.governance.redactor.redact(&message).into_owned();
+        let code = error.code().to_owned();
+        let message = self.desk.governance.redactor.redact(&error.message).into_owned();
         if self.speech.discloses(&Value::from(message.as_str())) {
             return (
                 code,
