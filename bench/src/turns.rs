@@ -161,7 +161,6 @@ async fn bare_turns() -> Result<Vec<Duration>, Box<dyn Error>> {
             system: String::new(),
             preceding: Vec::new(),
             tools: Arc::new(EmptyToolbox),
-            house: Arc::new(tribune_agents::native::NoHouse),
             cancel: CancellationToken::new(),
         };
         let started = Instant::now();

@@ -325,6 +325,7 @@ impl Daemon {
             leaving: Default::default(),
             work,
             claimed: Default::default(),
+            prepared: Default::default(),
         });
         let recovered = governance.recover().await?;
         governance.withdraw_wordless().await.map_err(SessionError::from)?;
@@ -335,8 +336,9 @@ impl Daemon {
 
         let scenes = Scenes::builtin_and(&home.root().join("scenes"))?;
         let rehearsal: Arc<dyn AgentRuntime> = Arc::new(RehearsalBackend::new(scenes));
-        let native: Arc<dyn AgentRuntime> =
-            Arc::new(NativeBackend::new(Arc::new(HouseSeats::new(Arc::clone(&providers)))));
+        let seats = Arc::new(HouseSeats::new(Arc::clone(&providers)));
+        let prepared = Arc::clone(&governance.prepared);
+        let native: Arc<dyn AgentRuntime> = Arc::new(NativeBackend::new(seats, prepared));
         let profiles = Profiles::load(home)?;
         let parts = (Arc::clone(&agents), Arc::clone(&providers));
         let cli_agents = Arc::new(CliAgents::new(

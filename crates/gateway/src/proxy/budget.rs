@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tribune_agents::ErrorKind;
 use tribune_agents::provider::ModelRef;
 use tribune_governance::models::Provider;
 use tribune_governance::spend;
@@ -57,7 +58,9 @@ impl Bill {
                 let why = question.input["why"].as_str().unwrap_or("this is more than may be spent");
                 Err(ApiError::forbidden(why))
             }
-            Err(refused) if refused.code == "storage" => Err(ApiError::new("storage", refused.message)),
+            Err(refused) if refused.kind == ErrorKind::Storage => {
+                Err(ApiError::new("storage", refused.message))
+            }
             Err(refused) => Err(ApiError::forbidden(refused.message)),
         }
     }

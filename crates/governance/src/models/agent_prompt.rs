@@ -62,7 +62,7 @@ mod tests {
         assert!(prompts.of(&main).unwrap().is_some());
         for bad in [&b"constitution_hash: b3:00"[..], b"\xff\xfe", &vec![b'x'; 70 * 1024]] {
             std::fs::write(folder.join("prompt.md"), bad).unwrap();
-            assert_eq!(prompts.of(&main).unwrap_err().code, "agent_prompt");
+            assert_eq!(prompts.of(&main).unwrap_err().code(), "agent_prompt");
         }
     }
 }

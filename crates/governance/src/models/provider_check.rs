@@ -196,9 +196,9 @@ async fn checked(
     let tokens = (estimate(&request), u64::from(request.max_output_tokens));
     let ticket = match till.pay(model, tokens).await {
         Ok(ticket) => ticket,
-        Err(RuntimeError { code, message, .. }) => {
-            let check = "model".to_owned();
-            checks.push(Check { check, ok: false, message, code: Some(code), took_ms: None });
+        Err(error) => {
+            let (check, code) = ("model".to_owned(), Some(error.code().to_owned()));
+            checks.push(Check { check, ok: false, message: error.message, code, took_ms: None });
             return None;
         }
     };

@@ -167,7 +167,7 @@ impl Governance {
         let governance = Arc::clone(self);
         self.work.spawn(async move {
             if let Err(error) = governance.resume_decided(&id).await {
-                tracing::error!(approval = id, code = error.code, "a decided call could not be taken up");
+                tracing::error!(approval = id, code = error.code(), "a decided call could not be taken up");
             }
         })
     }

@@ -22,7 +22,7 @@ use tribune_storage::vault::EVENTS_KEPT;
 use super::backend_stream::{Item, Listener, put_together};
 use super::calls::{Calls, Handled};
 use super::mailbox_injection::Letters;
-use super::native_services::TurnHouse;
+use super::native_services::{Prepared, TurnHouse};
 use super::output_filter::{Instructed, Speech};
 use super::session_writer::Hand;
 use super::tool_offer::offer;
@@ -103,6 +103,8 @@ struct Running<R> {
     letters: Option<Letters>,
     cancel: tokio_util::sync::CancellationToken,
     backend: Listener,
+    /// Takes back the services of the turn, if its backend did not take them.
+    _prepared: Option<Prepared>,
     wishes: mpsc::Receiver<Wish>,
     calls: Calls,
     turn: Cid,
@@ -195,18 +197,18 @@ impl<R: AgentRuntime + 'static> Running<R> {
         // What is not believed as the owner's is not the owner's word.
         let speaker = if trust == Trust::Owner { Speaker::Owner } else { Speaker::Guest };
         let is_instructed = answer.is_none() && inner.is_instructed();
+        let mut prepared = None;
         let backend = match answer {
             Some(answer) => Listener::new(answer),
             None => {
                 let preceding = letters.inject(&mut desk, turn)?;
                 let house = TurnHouse::new(&desk, &mandate, turn, (&board, &words), recalling)?;
-                let house = Arc::new(house);
+                prepared = Some(desk.governance.prepared.put(&desk.handle, house));
                 let agent = desk.handle.key.agent().as_str();
                 let system = prompt::assemble(&desk.governance.gate.law, &mandate, &board, agent);
                 let specs = offer(&mut desk, &mandate, turn)?;
                 let tools = Arc::new(TurnTools { specs, wishes: wish });
-                let input =
-                    TurnInput { system, preceding, tools, house, cancel: cancel.child_token(), ..input };
+                let input = TurnInput { system, preceding, tools, cancel: cancel.child_token(), ..input };
                 let begun = AssertUnwindSafe(|| inner.run_turn(&desk.handle, input));
                 match std::panic::catch_unwind(begun) {
                     Ok(events) => Listener::new(events),
@@ -225,6 +227,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             letters: Some(letters),
             cancel,
             backend,
+            _prepared: prepared,
             wishes,
             calls: Calls::default(),
             turn,
@@ -511,8 +514,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
 
     /// What is shown of an error. Some quote what was sent, and with it the agent's instructions.
     fn error_words(&mut self, error: RuntimeError) -> (String, String) {
-        let RuntimeError { code, message } = error;
-        let message = self.desk.governance.redactor.redact(&message).into_owned();
+        let code = error.code().to_owned();
+        let message = self.desk.governance.redactor.redact(&error.message).into_owned();
         if self.speech.discloses(&Value::from(message.as_str())) {
             return (
                 code,

@@ -111,6 +111,8 @@ pub struct Governance {
     pub work: tokio_util::task::TaskTracker,
     /// Letters that a running turn is about to put on record, so that no two sessions take the same one.
     pub claimed: Mutex<HashSet<String>>,
+    /// Where the native backend finds the services of the turn that it runs.
+    pub prepared: Arc<native_services::PreparedServices>,
 }
 
 impl std::fmt::Debug for Governance {
@@ -174,7 +176,7 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
         // The record first: a backend that cannot let go must not keep a session open.
         self.governance.close_session(handle, reason).await?;
         if let Err(error) = self.inner.close(handle, reason).await {
-            tracing::warn!(session = %handle.key, code = error.code, "the backend did not let go of a closed session");
+            tracing::warn!(session = %handle.key, code = error.code(), "the backend did not let go of a closed session");
         }
         Ok(())
     }

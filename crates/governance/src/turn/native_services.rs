@@ -1,14 +1,15 @@
 //! What the host gives to Tribune's own loop in a turn: the prompt, the conversation so far, and a log of what was asked.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use tribune_agents::native::{Asked, Came, House, Remembered, Summary};
+use tribune_agents::native::{Asked, Came, HostServicesSource, House, Remembered, Summary};
 use tribune_agents::provider::{ModelRef, Said};
-use tribune_agents::{Handle, RuntimeError, ToolCall};
+use tribune_agents::{Handle, RuntimeError, SessionKey, ToolCall};
 use tribune_constitution::prompt::board_note;
 use tribune_constitution::{ChannelClass, Mandate, Stack};
 use tribune_ledger::limits::MAX_PARENTS;
@@ -43,6 +44,51 @@ pub(super) struct TurnHouse {
     reserved: Mutex<Option<Reservation>>,
     /// The conversation on its way, if its loop is going to ask for it.
     recalling: Mutex<Option<Recalling>>,
+}
+
+/// The services of turns that were begun, until the native backend takes them. One turn at a time runs in a session.
+#[derive(Default)]
+pub(crate) struct PreparedServices(Mutex<HashMap<SessionKey, Arc<TurnHouse>>>);
+
+/// Removes the services of a turn that no backend took, when the turn is over.
+pub(super) struct Prepared {
+    all: Arc<PreparedServices>,
+    session: Arc<SessionKey>,
+    services: Weak<TurnHouse>,
+}
+
+impl PreparedServices {
+    pub(super) fn put(self: &Arc<Self>, session: &Handle, services: TurnHouse) -> Prepared {
+        let services = Arc::new(services);
+        let prepared = Prepared {
+            all: Arc::clone(self),
+            session: Arc::clone(&session.key),
+            services: Arc::downgrade(&services),
+        };
+        self.all().insert((*session.key).clone(), services);
+        prepared
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<SessionKey, Arc<TurnHouse>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HostServicesSource for PreparedServices {
+    fn take(&self, session: &Handle) -> Option<Arc<dyn House>> {
+        self.all().remove(&*session.key).map(|services| services as Arc<dyn House>)
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        let mut all = self.all.all();
+        // The next turn of the session may have begun.
+        let is_own = |services: &Arc<TurnHouse>| std::ptr::eq(Arc::as_ptr(services), self.services.as_ptr());
+        if all.get(&*self.session).is_some_and(is_own) {
+            all.remove(&*self.session);
+        }
+    }
 }
 
 /// What was said before, while it is read.

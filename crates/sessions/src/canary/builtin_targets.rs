@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio_util::task::TaskTracker;
-use tribune_agents::native::{self, NativeBackend, Seat, Seats};
+use tribune_agents::native::{self, NativeBackend, NoHouse, Seat, Seats};
 use tribune_agents::provider::{
     BaseUrl, Client, Dialect, Endpoint, ModelLimits, ModelRef, Patience, ThinkingForm,
 };
@@ -58,7 +58,9 @@ impl Stage for NativeStage {
         let client = Client::new(endpoint).map_err(|error| unusable(&error.to_string()))?;
         let model = "canary:canary".parse().map_err(|_| unusable("no name for it"))?;
         let seats = PlayedSeats { client, model };
-        Ok(Scene { runtime: Arc::new(NativeBackend::new(Arc::new(seats))), props: Box::new(loopback) })
+        // Budgets do not apply: the model is scripted.
+        let runtime = NativeBackend::new(Arc::new(seats), Arc::new(NoHouse));
+        Ok(Scene { runtime: Arc::new(runtime), props: Box::new(loopback) })
     }
 }
 

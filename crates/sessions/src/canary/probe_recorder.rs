@@ -1,10 +1,8 @@
-//! Stands between a backend and the governed turn of a canary, and sees what is asked and what is answered. It changes nothing but
-//! the purse: nobody pays for a model that is played.
+//! Stands between a backend and the governed turn of a canary, and sees what is asked and what is answered. It changes nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use tribune_agents::native::NoHouse;
 use tribune_agents::{
     AgentRuntime, CloseReason, Errand, EventStream, Handle, Leave, OwnCall, Reach, RuntimeError,
     SessionInput, SessionStatus, Terminal, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
@@ -68,7 +66,7 @@ impl AgentRuntime for Watched {
             questions: Arc::clone(&self.questions),
             play: Arc::clone(&self.play),
         };
-        self.inner.run_turn(handle, TurnInput { tools: Arc::new(tools), house: Arc::new(NoHouse), ..input })
+        self.inner.run_turn(handle, TurnInput { tools: Arc::new(tools), ..input })
     }
 
     fn reach(&self) -> Reach {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::native::NoHouse;
 use tribune_agents::{
     AgentId, AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, RuntimeError, SessionInput,
     SessionKey, SessionMode, Speaker, TurnInput,
@@ -244,7 +243,6 @@ impl Canary<'_> {
                 system: String::new(),
                 preceding: Vec::new(),
                 tools: Arc::new(NoTools),
-                house: Arc::new(NoHouse),
                 cancel: CancellationToken::new(),
             };
             let mut events = self.runtime.run_turn(handle, input);

@@ -257,7 +257,6 @@ impl Actor {
             system: String::new(),
             preceding: Vec::new(),
             tools: Arc::new(NoTools),
-            house: Arc::new(tribune_agents::native::NoHouse),
             cancel,
         };
         let (mut accepted, mut ended) = (Some(accepted), Some(ended));

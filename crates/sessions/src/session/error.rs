@@ -57,7 +57,7 @@ impl SessionError {
     pub(super) fn is_unserved(&self) -> bool {
         match self {
             Self::UnknownBackend(..) => true,
-            Self::Runtime(error) => error.code == NO_MANDATE,
+            Self::Runtime(error) => error.code() == NO_MANDATE,
             _ => false,
         }
     }
@@ -76,7 +76,7 @@ impl SessionError {
             Self::UnknownBackend(..) => "unknown_backend",
             Self::Ahead { .. } => "ahead",
             Self::Expired { .. } => "expired",
-            Self::Runtime(error) => &error.code,
+            Self::Runtime(error) => error.code(),
             Self::Store(_) => "storage",
         }
     }

@@ -22,7 +22,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_agents::{
-    AgentRuntime, ContentBlock, Handle, SessionInput, SessionKey, SessionMode, SessionState, Speaker,
+    AgentRuntime, ContentBlock, ErrorKind, Handle, SessionInput, SessionKey, SessionMode, SessionState,
+    Speaker,
 };
 use tribune_constitution::DEFAULT_MANDATE;
 use tribune_governance::turn::Governance;
@@ -47,14 +48,14 @@ const OPENING_LOCKS: usize = 64;
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// What an agent may lack when the daemon starts, and have later.
-const LACKING: [&str; 7] = [
-    "not_installed",
-    "no_profile",
-    "no_model",
-    "unknown_model",
-    "unknown_provider",
-    "provider_disabled",
-    "sandbox",
+const LACKING: [ErrorKind; 7] = [
+    ErrorKind::NotInstalled,
+    ErrorKind::NoProfile,
+    ErrorKind::NoModel,
+    ErrorKind::UnknownModel,
+    ErrorKind::UnknownProvider,
+    ErrorKind::ProviderDisabled,
+    ErrorKind::Sandbox,
 ];
 
 /// What bounds sessions.
@@ -171,7 +172,7 @@ impl SessionManager {
             };
             match self.admit(key, Some(SessionMode::Persistent), opener, IfFull::Admit).await {
                 Ok(_) => open += 1,
-                Err(SessionError::Runtime(error)) if LACKING.contains(&error.code.as_str()) => {
+                Err(SessionError::Runtime(error)) if LACKING.contains(&error.kind) => {
                     tracing::warn!(agent = %agent.id, "a standing agent cannot be run yet: {}", error.message);
                 }
                 Err(error) => return Err(error),

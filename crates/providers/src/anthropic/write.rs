@@ -1,0 +1,213 @@
+//! The body of a request for a message.
+//!
+//! Prompt caching: the last tool and the last block of the system prompt carry a breakpoint, which stays where it is for the
+//! whole conversation; the messages carry none, and the automatic `cache_control` of the request lets the provider move one
+//! along. So the bytes of the messages only ever grow at their end.
+//!
+//! A thought goes back only with its signature, because without one it is refused. A conversation may have begun with
+//! another provider: thoughts of others are left out, and ids get the characters that are taken here.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::arguments;
+use crate::message::{AssistantPart, ModelRequest, Said, Thinking, UserPart};
+
+/// Writes the body.
+pub(crate) fn body(request: &ModelRequest) -> serde_json::Result<Vec<u8>> {
+    let system: Vec<&str> =
+        request.system.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    serde_json::to_vec(&Body {
+        model: &request.model,
+        max_tokens: request.max_output_tokens,
+        stream: true,
+        cache_control: EPHEMERAL,
+        thinking: request.thinking.map(|thinking| match thinking {
+            Thinking::Budget(budget_tokens) => ThinkingConfig::Enabled { budget_tokens },
+            Thinking::Adaptive => ThinkingConfig::Adaptive,
+        }),
+        tools: last_marked(request.tools.iter(), |tool, cache_control| Tool {
+            name: &tool.name,
+            description: &tool.description,
+            input_schema: &tool.input_schema,
+            cache_control,
+        }),
+        system: last_marked(system.into_iter(), |text, cache_control| System {
+            r#type: "text",
+            text,
+            cache_control,
+        }),
+        messages: messages(&request.messages),
+    })
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    max_tokens: u32,
+    stream: bool,
+    cache_control: CacheControl,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<ThinkingConfig>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    system: Vec<System<'a>>,
+    messages: Vec<Message<'a>>,
+}
+
+const EPHEMERAL: CacheControl = CacheControl { r#type: "ephemeral" };
+
+#[derive(Serialize)]
+struct CacheControl {
+    r#type: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ThinkingConfig {
+    Enabled { budget_tokens: u32 },
+    Adaptive,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    name: &'a str,
+    description: &'a str,
+    input_schema: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<CacheControl>,
+}
+
+#[derive(Serialize)]
+struct System<'a> {
+    r#type: &'static str,
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<CacheControl>,
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    role: Role,
+    content: Vec<Block<'a>>,
+}
+
+#[derive(Serialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Role {
+    User,
+    Assistant,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Block<'a> {
+    Text {
+        text: &'a str,
+    },
+    Image {
+        source: Source<'a>,
+    },
+    Thinking {
+        thinking: &'a str,
+        signature: &'a str,
+    },
+    RedactedThinking {
+        data: &'a str,
+    },
+    ToolUse {
+        id: Cow<'a, str>,
+        name: &'a str,
+        input: Box<RawValue>,
+    },
+    ToolResult {
+        tool_use_id: Cow<'a, str>,
+        content: &'a str,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
+    },
+}
+
+#[derive(Serialize)]
+struct Source<'a> {
+    r#type: &'static str,
+    media_type: &'a str,
+    data: &'a str,
+}
+
+/// Makes a list whose last entry has the breakpoint.
+fn last_marked<T, U>(
+    items: impl ExactSizeIterator<Item = T>,
+    make: impl Fn(T, Option<CacheControl>) -> U,
+) -> Vec<U> {
+    let last = items.len().saturating_sub(1);
+    items.enumerate().map(|(at, item)| make(item, (at == last).then_some(EPHEMERAL))).collect()
+}
+
+/// Roles alternate: what stands side by side with the same role becomes one message. Results come first in theirs.
+fn messages(conversation: &[Said]) -> Vec<Message<'_>> {
+    let mut messages: Vec<Message<'_>> = Vec::new();
+    for said in conversation {
+        let (role, content) = match said {
+            Said::User(parts) => (Role::User, parts.iter().filter_map(user_block).collect::<Vec<_>>()),
+            Said::Assistant(parts) => (Role::Assistant, parts.iter().filter_map(assistant_block).collect()),
+            Said::Results(results) => {
+                let blocks = results.iter().map(|result| Block::ToolResult {
+                    tool_use_id: id(&result.id),
+                    content: &result.content,
+                    is_error: result.is_error,
+                });
+                (Role::User, blocks.collect())
+            }
+        };
+        match messages.last_mut() {
+            _ if content.is_empty() => {}
+            Some(message) if message.role == role => message.content.extend(content),
+            _ => messages.push(Message { role, content }),
+        }
+    }
+    for message in &mut messages {
+        message
+            .content
+            .sort_by_key(|block| message.role == Role::User && !matches!(block, Block::ToolResult { .. }));
+    }
+    messages
+}
+
+/// Empty texts are refused upstream, and so are those of spaces alone; they are left out.
+fn user_block(part: &UserPart) -> Option<Block<'_>> {
+    match part {
+        UserPart::Text(text) => (!text.trim().is_empty()).then_some(Block::Text { text }),
+        UserPart::Image { mime_type, data } => {
+            Some(Block::Image { source: Source { r#type: "base64", media_type: mime_type, data } })
+        }
+    }
+}
+
+fn assistant_block(part: &AssistantPart) -> Option<Block<'_>> {
+    match part {
+        AssistantPart::Thinking { text, signature } => {
+            signature.as_deref().map(|signature| Block::Thinking { thinking: text, signature })
+        }
+        AssistantPart::RedactedThinking { data } => Some(Block::RedactedThinking { data }),
+        // Another dialect's.
+        AssistantPart::ReasoningDetail(_) => None,
+        AssistantPart::Text(text) => (!text.trim().is_empty()).then_some(Block::Text { text }),
+        AssistantPart::ToolUse { id: call, name, arguments, .. } => {
+            Some(Block::ToolUse { id: id(call), name, input: arguments::object(arguments) })
+        }
+    }
+}
+
+/// Letters, digits, `_` and `-` are what an id may have here.
+fn id(text: &str) -> Cow<'_, str> {
+    let is_taken = |char: char| char.is_ascii_alphanumeric() || "_-".contains(char);
+    if text.chars().all(is_taken) {
+        return Cow::Borrowed(text);
+    }
+    text.chars().map(|char| if is_taken(char) { char } else { '_' }).collect::<String>().into()
+}

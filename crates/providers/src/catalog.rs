@@ -1,0 +1,171 @@
+//! The providers that need no description, and the models whose limits are known here.
+//!
+//! A model that is not in the table is declared in the configuration: nothing is guessed from its name, and no provider or
+//! model stands in for another.
+
+use super::endpoint::Dialect;
+
+/// What a model can do, as its provider declares it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelLimits {
+    /// Tokens of prompt and answer together.
+    pub context_window: u32,
+    pub max_output_tokens: u32,
+    pub supports_tools: bool,
+    pub supports_streaming: bool,
+    pub supports_images: bool,
+    pub thinking: ThinkingForm,
+}
+
+/// How a model is asked to think.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThinkingForm {
+    /// Not at all; it may think by itself.
+    Unasked,
+    /// With a budget of tokens.
+    Budget,
+    Adaptive,
+}
+
+/// A provider that is built in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BuiltIn {
+    pub id: &'static str,
+    pub dialect: Dialect,
+    pub base_url: &'static str,
+    /// `None` where no key is needed.
+    pub key_env: Option<&'static str>,
+    /// Whether it runs on this machine.
+    pub is_local: bool,
+    pub default_model: Option<&'static str>,
+    pub models: &'static [(&'static str, ModelLimits)],
+}
+
+impl BuiltIn {
+    pub fn limits(&self, model: &str) -> Option<ModelLimits> {
+        self.models.iter().find(|(name, _)| *name == model).map(|(_, limits)| *limits)
+    }
+}
+
+/// The provider of that name, if it is built in.
+pub fn built_in(id: &str) -> Option<&'static BuiltIn> {
+    BUILT_IN.iter().find(|provider| provider.id == id)
+}
+
+const fn limits(context_window: u32, max_output_tokens: u32) -> ModelLimits {
+    ModelLimits {
+        context_window,
+        max_output_tokens,
+        supports_tools: true,
+        supports_streaming: true,
+        supports_images: true,
+        thinking: ThinkingForm::Unasked,
+    }
+}
+
+const fn kimi(context_window: u32) -> ModelLimits {
+    ModelLimits { supports_images: false, ..limits(context_window, 4096) }
+}
+
+const fn claude(context_window: u32, max_output_tokens: u32, thinking: ThinkingForm) -> ModelLimits {
+    ModelLimits { thinking, ..limits(context_window, max_output_tokens) }
+}
+
+/// All that are built in.
+pub const BUILT_IN: &[BuiltIn] = &[
+    BuiltIn {
+        id: "moonshot",
+        dialect: Dialect::OpenAiCompatible,
+        base_url: "https://api.moonshot.cn/v1",
+        key_env: Some("MOONSHOT_API_KEY"),
+        is_local: false,
+        default_model: Some("kimi-k1-128k"),
+        models: &[("kimi-k1-128k", kimi(131_072)), ("kimi-k1-32k", kimi(32_768))],
+    },
+    BuiltIn {
+        id: "anthropic",
+        dialect: Dialect::Anthropic,
+        base_url: "https://api.anthropic.com",
+        key_env: Some("ANTHROPIC_API_KEY"),
+        is_local: false,
+        default_model: None,
+        models: &[
+            ("claude-opus-5-5", claude(1_000_000, 128_000, ThinkingForm::Adaptive)),
+            ("claude-sonnet-5", claude(1_000_000, 128_000, ThinkingForm::Adaptive)),
+            ("claude-haiku-4-5", claude(200_000, 64_000, ThinkingForm::Budget)),
+        ],
+    },
+    BuiltIn {
+        id: "openai",
+        dialect: Dialect::OpenAi,
+        base_url: "https://api.openai.com/v1",
+        key_env: Some("OPENAI_API_KEY"),
+        is_local: false,
+        default_model: None,
+        models: &[("gpt-5.1", limits(400_000, 128_000)), ("gpt-4.1", limits(1_047_576, 32_768))],
+    },
+    BuiltIn {
+        id: "gemini",
+        dialect: Dialect::OpenAiCompatible,
+        base_url: "https://generativelanguage.googleapis.com/v1beta/openai",
+        key_env: Some("GEMINI_API_KEY"),
+        is_local: false,
+        default_model: None,
+        models: &[
+            ("gemini-2.5-pro", limits(1_048_576, 65_535)),
+            ("gemini-2.5-flash", limits(1_048_576, 65_535)),
+        ],
+    },
+    BuiltIn {
+        id: "ollama",
+        dialect: Dialect::OpenAiCompatible,
+        base_url: "http://127.0.0.1:11434/v1",
+        key_env: None,
+        is_local: true,
+        default_model: None,
+        models: &[],
+    },
+    BuiltIn {
+        id: "openrouter",
+        dialect: Dialect::OpenAiCompatible,
+        base_url: "https://openrouter.ai/api/v1",
+        key_env: Some("OPENROUTER_API_KEY"),
+        is_local: false,
+        default_model: None,
+        models: &[],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BaseUrl, ModelRef};
+
+    #[test]
+    fn moonshot_is_as_the_contract_says() {
+        let moonshot = built_in("moonshot").unwrap();
+        assert_eq!(moonshot.base_url, "https://api.moonshot.cn/v1");
+        assert_eq!(moonshot.key_env, Some("MOONSHOT_API_KEY"));
+        assert_eq!(moonshot.default_model, Some("kimi-k1-128k"));
+        for (model, window) in [("kimi-k1-128k", 131_072), ("kimi-k1-32k", 32_768)] {
+            let limits = moonshot.limits(model).unwrap();
+            assert_eq!((limits.context_window, limits.max_output_tokens), (window, 4096));
+            assert!(limits.supports_tools && limits.supports_streaming);
+        }
+        assert_eq!(moonshot.models.len(), 2);
+        assert_eq!(moonshot.limits("kimi-k2"), None);
+    }
+
+    #[test]
+    fn every_entry_holds_together() {
+        for provider in BUILT_IN {
+            assert!(BaseUrl::parse(provider.base_url).is_ok());
+            assert!(provider.key_env.is_some() != provider.is_local, "{}", provider.id);
+            assert!(provider.default_model.is_none_or(|model| provider.limits(model).is_some()));
+            for (model, limits) in provider.models {
+                assert!(ModelRef::new(provider.id, *model).is_ok());
+                assert!(limits.max_output_tokens < limits.context_window, "{model}");
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Ids of calls that are unique in the whole conversation.
+//!
+//! Some servers send no ids, the same id for all calls, or the same ids again in the next answer. An id that is missing or
+//! taken is replaced; the provider does not mind, because it sees call and result with the same id. The same request and
+//! the same stream give the same ids.
+
+use std::collections::HashSet;
+
+use super::limits::MAX_CALL_ID_CHARS;
+use super::message::{AssistantPart, Said};
+
+/// The ids that a conversation has used.
+#[derive(Debug, Clone, Default)]
+pub struct CallIds {
+    taken: HashSet<String>,
+    next: usize,
+}
+
+impl CallIds {
+    pub fn of(messages: &[Said]) -> Self {
+        let mut ids = Self::default();
+        for message in messages {
+            let Said::Assistant(parts) = message else { continue };
+            for part in parts {
+                if let AssistantPart::ToolUse { id, .. } = part {
+                    ids.taken.insert(id.clone());
+                }
+            }
+        }
+        ids.next = ids.taken.len();
+        ids
+    }
+
+    /// The offered id if it can be used, or else a new one.
+    pub(super) fn claim(&mut self, offered: &str) -> String {
+        let is_usable = !offered.is_empty()
+            && offered.chars().count() <= MAX_CALL_ID_CHARS
+            && offered.chars().all(|char| !char.is_control() && !char.is_whitespace());
+        if is_usable && self.taken.insert(offered.to_owned()) {
+            return offered.to_owned();
+        }
+        loop {
+            let id = format!("call_{}", self.next);
+            self.next += 1;
+            if self.taken.insert(id.clone()) {
+                return id;
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The body of a request for a completion.
+//!
+//! The system prompt is one message, its parts set apart by an empty line. Each result is a message of its own; that it is
+//! an error is said in its text, because there is no field for it. Providers cache prefixes by themselves, so nothing marks
+//! them; the bytes of the messages only ever grow at their end.
+//!
+//! Of thoughts, only those that led to a call go back, and only in the compatible dialect: Moonshot and DeepSeek want them
+//! while calls are answered and drop or refuse the rest. What OpenRouter told in `reasoning_details` goes back there instead,
+//! always and as it came. Signed thoughts are Anthropic's and stay out; the signature of a
+//! call is Gemini's and goes back with it.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::arguments;
+use crate::endpoint::Dialect;
+use crate::message::{AssistantPart, ModelRequest, Said, ToolResult, UserPart};
+
+/// Stands before the content of a result that is an error.
+const ERROR_PREFIX: &str = "[tool error] ";
+
+/// Writes the body.
+pub(crate) fn body(request: &ModelRequest, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
+    let takes_completion = dialect == Dialect::OpenAi;
+    let system: Vec<&str> =
+        request.system.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    let mut messages = Vec::new();
+    if !system.is_empty() {
+        messages.push(Message::System { content: system.join("\n\n") });
+    }
+    for said in &request.messages {
+        match said {
+            Said::User(parts) => match (messages.last_mut(), user(parts)) {
+                // Turns that failed leave words without an answer, and some servers insist on turns.
+                (Some(Message::User { content }), Some(Message::User { content: more })) => {
+                    content.append(more)
+                }
+                (_, said) => messages.extend(said),
+            },
+            Said::Assistant(parts) => messages.extend(assistant(parts, dialect)),
+            Said::Results(results) => messages.extend(results.iter().map(result)),
+        }
+    }
+    let limit = request.max_output_tokens;
+    serde_json::to_vec(&Body {
+        model: &request.model,
+        max_tokens: (!takes_completion).then_some(limit),
+        max_completion_tokens: takes_completion.then_some(limit),
+        stream: true,
+        stream_options: StreamOptions { include_usage: true },
+        tools: request
+            .tools
+            .iter()
+            .map(|tool| Tool {
+                r#type: "function",
+                function: Function {
+                    name: &tool.name,
+                    description: &tool.description,
+                    parameters: &tool.input_schema,
+                },
+            })
+            .collect(),
+        messages,
+    })
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    stream: bool,
+    stream_options: StreamOptions,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    messages: Vec<Message<'a>>,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+enum Message<'a> {
+    System {
+        content: String,
+    },
+    User {
+        content: Content<'a>,
+    },
+    Assistant {
+        /// Null beside calls.
+        content: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reasoning_content: Option<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        reasoning_details: Vec<&'a Value>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<Call<'a>>,
+    },
+    Tool {
+        tool_call_id: &'a str,
+        content: String,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(Cow<'a, str>),
+    Parts(Vec<Part<'a>>),
+}
+
+impl<'a> Content<'a> {
+    fn append(&mut self, more: Self) {
+        *self = match (std::mem::replace(self, Self::Parts(Vec::new())), more) {
+            (Self::Text(text), Self::Text(more)) => Self::Text(format!("{text}\n\n{more}").into()),
+            (text, more) => Self::Parts(text.into_parts().into_iter().chain(more.into_parts()).collect()),
+        };
+    }
+
+    fn into_parts(self) -> Vec<Part<'a>> {
+        match self {
+            Self::Text(text) => vec![Part::Text { text }],
+            Self::Parts(parts) => parts,
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Part<'a> {
+    Text { text: Cow<'a, str> },
+    ImageUrl { image_url: ImageUrl },
+}
+
+#[derive(Serialize)]
+struct ImageUrl {
+    url: String,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    function: Called<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra_content: Option<ExtraContent<'a>>,
+}
+
+#[derive(Serialize)]
+struct Called<'a> {
+    name: &'a str,
+    arguments: String,
+}
+
+#[derive(Serialize)]
+struct ExtraContent<'a> {
+    google: Google<'a>,
+}
+
+#[derive(Serialize)]
+struct Google<'a> {
+    thought_signature: &'a str,
+}
+
+fn user(parts: &[UserPart]) -> Option<Message<'_>> {
+    let parts: Vec<Part<'_>> = parts
+        .iter()
+        .filter_map(|part| match part {
+            UserPart::Text(text) => (!text.is_empty()).then_some(Part::Text { text: text.into() }),
+            UserPart::Image { mime_type, data } => Some(Part::ImageUrl {
+                image_url: ImageUrl { url: format!("data:{mime_type};base64,{data}") },
+            }),
+        })
+        .collect();
+    match parts.as_slice() {
+        [] => None,
+        // The form that every server takes.
+        [Part::Text { text }] => Some(Message::User { content: Content::Text(text.clone()) }),
+        _ => Some(Message::User { content: Content::Parts(parts) }),
+    }
+}
+
+fn assistant(parts: &[AssistantPart], dialect: Dialect) -> Option<Message<'_>> {
+    let is_compatible = dialect == Dialect::OpenAiCompatible;
+    let (mut content, mut thoughts, mut tool_calls) = (String::new(), String::new(), Vec::new());
+    let mut reasoning_details = Vec::new();
+    for part in parts {
+        match part {
+            AssistantPart::Text(text) => content.push_str(text),
+            AssistantPart::Thinking { text, signature: None } => thoughts.push_str(text),
+            AssistantPart::Thinking { signature: Some(_), .. } | AssistantPart::RedactedThinking { .. } => {}
+            AssistantPart::ReasoningDetail(detail) => {
+                reasoning_details.extend(is_compatible.then_some(detail))
+            }
+            AssistantPart::ToolUse { id, name, arguments, signature } => tool_calls.push(Call {
+                id,
+                r#type: "function",
+                function: Called { name, arguments: arguments::object(arguments).get().to_owned() },
+                extra_content: signature
+                    .as_deref()
+                    .filter(|_| is_compatible)
+                    .map(|thought_signature| ExtraContent { google: Google { thought_signature } }),
+            }),
+        }
+    }
+    if content.is_empty() && tool_calls.is_empty() {
+        return None;
+    }
+    let is_told_anyway = !reasoning_details.is_empty();
+    let goes_back = is_compatible && !tool_calls.is_empty() && !thoughts.is_empty() && !is_told_anyway;
+    Some(Message::Assistant {
+        content: (!content.is_empty()).then_some(content),
+        reasoning_content: goes_back.then_some(thoughts),
+        reasoning_details,
+        tool_calls,
+    })
+}
+
+fn result(result: &ToolResult) -> Message<'_> {
+    let prefix = if result.is_error { ERROR_PREFIX } else { "" };
+    Message::Tool { tool_call_id: &result.id, content: format!("{prefix}{}", result.content) }
+}

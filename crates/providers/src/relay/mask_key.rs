@@ -1,0 +1,122 @@
+//! Keeps a key out of bytes that come in pieces.
+//!
+//! A provider has no reason to send the key back, but a debugging server or a page of a gateway may. Every byte of it becomes
+//! `*`, so that lengths stay true. Bytes are held back only while they may be the beginning of the key.
+
+use crate::key::ApiKey;
+
+/// Shorter keys are not looked for: they would blank out ordinary words.
+pub(super) const MIN_KEY_BYTES: usize = 8;
+
+/// What stands where the key stood.
+const BLANK: u8 = b'*';
+
+/// Bytes on their way to someone who must not see the key.
+pub struct Veil {
+    key: Option<ApiKey>,
+    /// The end of what came so far, as far as it may be the beginning of the key.
+    held: Vec<u8>,
+}
+
+impl std::fmt::Debug for Veil {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Veil")
+    }
+}
+
+impl Veil {
+    pub(super) fn new(key: Option<&ApiKey>) -> Self {
+        let key = key.filter(|key| key.bytes().len() >= MIN_KEY_BYTES).cloned();
+        Self { key, held: Vec::new() }
+    }
+
+    /// Takes the next bytes and gives what can go on.
+    #[must_use]
+    pub fn push(&mut self, bytes: Vec<u8>) -> Vec<u8> {
+        let Some(key) = self.key.as_ref().map(ApiKey::bytes) else { return bytes };
+        let mut all = bytes;
+        if !self.held.is_empty() {
+            let behind = std::mem::take(&mut self.held);
+            all.splice(0..0, behind);
+        }
+        let mut at = 0;
+        while let Some(found) = all[at..].iter().position(|byte| *byte == key[0]) {
+            at += found;
+            let rest = &all[at..];
+            if rest.starts_with(key) {
+                all[at..at + key.len()].fill(BLANK);
+                at += key.len();
+            } else if key.starts_with(rest) {
+                self.held = all.split_off(at);
+                break;
+            } else {
+                at += 1;
+            }
+        }
+        all
+    }
+
+    /// All bytes have come: gives those that were held back.
+    #[must_use]
+    pub fn finish(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn veiled(pieces: &[&[u8]]) -> Vec<u8> {
+        let mut veil = Veil::new(ApiKey::new("aabaabaac").as_ref());
+        let mut out = Vec::new();
+        for piece in pieces {
+            out.extend(veil.push(piece.to_vec()));
+        }
+        out.extend(veil.finish());
+        out
+    }
+
+    #[test]
+    fn a_key_is_found_wherever_it_is_cut() {
+        let text = b"x aabaabaabaac aabaabaacaabaabaac aabaabaa";
+        let whole = veiled(&[text]);
+        assert_eq!(whole, b"x aab********* ****************** aabaabaa");
+        for cut in 0..text.len() {
+            assert_eq!(veiled(&[&text[..cut], &text[cut..]]), whole, "{cut}");
+        }
+        let single: Vec<&[u8]> = text.chunks(1).collect();
+        assert_eq!(veiled(&single), whole);
+    }
+
+    #[test]
+    fn without_a_key_nothing_is_held_back() {
+        let mut veil = Veil::new(None);
+        assert_eq!(veil.push(b"aab".to_vec()), b"aab");
+        let mut veil = Veil::new(ApiKey::new("short").as_ref());
+        assert_eq!(veil.push(b"short".to_vec()), b"short");
+    }
+
+    proptest! {
+        #[test]
+        fn the_key_never_comes_through_and_nothing_else_changes(
+            text in "[abc]{0,60}",
+            cuts in prop::collection::vec(0_usize..60, 0..6),
+        ) {
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
+            cuts.sort_unstable();
+            let mut veil = Veil::new(ApiKey::new("aabaabaac").as_ref());
+            let mut out = Vec::new();
+            let mut from = 0;
+            for cut in cuts.into_iter().chain([text.len()]) {
+                out.extend(veil.push(text.as_bytes()[from..cut].to_vec()));
+                from = cut;
+            }
+            out.extend(veil.finish());
+            let out = String::from_utf8(out).unwrap();
+            prop_assert_eq!(out, text.replace("aabaabaac", "*********"));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Server-sent events from pushed bytes.
+//!
+//! `sse-stream` does the parsing (lines ended by CR, LF or both, comments, several data lines, a byte order mark, characters
+//! cut in two by the network). It is a stream over a stream, so it is driven here by hand over a slot in memory: what was
+//! pushed is read until nothing is left. What it lacks is a bound, which is here.
+
+use std::convert::Infallible;
+use std::io::Cursor;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use futures_util::Stream;
+use sse_stream::{Sse, SseByteStream};
+
+use super::decode_error::Fault;
+use super::limits::MAX_EVENT_BYTES;
+
+/// Bytes that are handed over at once, and so the most by which an event can be over its bound before it is noticed.
+const SLICE: usize = 16 << 10;
+
+/// What framing and comments may add to an event.
+const FRAMING: usize = 64 << 10;
+
+/// Splits bytes into events.
+pub(super) struct SseReader {
+    events: SseByteStream<Slot>,
+    slot: Slot,
+    /// Bytes since the last event.
+    unanswered: usize,
+}
+
+impl SseReader {
+    pub(super) fn new() -> Self {
+        let slot = Slot::default();
+        Self { events: SseByteStream::new(slot.clone()), slot, unanswered: 0 }
+    }
+
+    /// Takes bytes, and hands on each event that they complete until `each` fails.
+    pub(super) fn push(
+        &mut self,
+        bytes: &[u8],
+        mut each: impl FnMut(Sse) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        for slice in bytes.chunks(SLICE) {
+            self.slot.fill(slice);
+            self.unanswered += slice.len();
+            while let Some(event) = self.next() {
+                let event = event.map_err(|_| Fault::malformed("its events are not UTF-8"))?;
+                self.unanswered = 0;
+                if event.data.as_ref().is_some_and(|data| data.len() > MAX_EVENT_BYTES) {
+                    return Err(Fault::too_large("an event", MAX_EVENT_BYTES));
+                }
+                each(event)?;
+            }
+            if self.unanswered > MAX_EVENT_BYTES + FRAMING {
+                return Err(Fault::too_large("an event", MAX_EVENT_BYTES));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next event that is complete, or `None` until there are more bytes.
+    fn next(&mut self) -> Option<Result<Sse, sse_stream::Error>> {
+        match Pin::new(&mut self.events).poll_next(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(event) => event,
+            Poll::Pending => None,
+        }
+    }
+}
+
+/// Holds one slice until it is read. It never ends: the end of a body says nothing about the event it cuts.
+#[derive(Clone, Default)]
+struct Slot(Arc<Mutex<Option<Cursor<Vec<u8>>>>>);
+
+impl Slot {
+    fn fill(&self, slice: &[u8]) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Cursor::new(slice.to_vec()));
+    }
+}
+
+impl Stream for Slot {
+    type Item = Result<Cursor<Vec<u8>>, Infallible>;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(slice) => Poll::Ready(Some(Ok(slice))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(chunks: &[&[u8]]) -> Result<Vec<Sse>, Fault> {
+        let mut reader = SseReader::new();
+        let mut events = Vec::new();
+        for chunk in chunks {
+            reader.push(chunk, |event| {
+                events.push(event);
+                Ok(())
+            })?;
+        }
+        Ok(events)
+    }
+
+    #[test]
+    fn every_way_to_end_a_line_is_the_same() {
+        let text = ": hello\n\nevent: a\ndata: 1\ndata:2\n\ndata: ü\n\ndata: cut";
+        let wanted = [Sse::default().event("a").data("1\n2"), Sse::default().data("ü")];
+        for end in ["\n", "\r\n", "\r"] {
+            let bytes = format!("\u{feff}{}", text.replace('\n', end)).into_bytes();
+            assert_eq!(read(&[&bytes]).unwrap(), wanted, "{end:?}");
+            let single: Vec<&[u8]> = bytes.chunks(1).collect();
+            assert_eq!(read(&single).unwrap(), wanted, "{end:?}");
+        }
+    }
+
+    #[test]
+    fn an_event_without_end_is_given_up() {
+        let mut reader = SseReader::new();
+        let chunk = vec![b'x'; 1 << 20];
+        let mut pushed = 0;
+        let fault = loop {
+            match reader.push(&chunk, |_| Ok(())) {
+                Ok(()) => pushed += chunk.len(),
+                Err(fault) => break fault,
+            }
+        };
+        assert_eq!(fault, Fault::too_large("an event", MAX_EVENT_BYTES));
+        assert!(pushed <= MAX_EVENT_BYTES + FRAMING, "{pushed}");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_malformed() {
+        assert!(matches!(read(&[b"data: \xff\xfe\n\n"]), Err(Fault::Malformed(_))));
+    }
+}

@@ -1,0 +1,295 @@
+//! Everything that goes wrong has one code and one line that says what to do, and the line never holds the key.
+
+use std::time::Duration;
+
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpListener, TcpSocket};
+use tribune_providers::{Answer, ApiKey, Client, Dialect, Endpoint, ProviderError};
+use tribune_testkit::{FakeUpstream, Reply, Say};
+
+use crate::fixture::{KEY, ask, client, endpoint, hello, refused};
+
+/// The code and the line, checked for what holds for all of them.
+fn line(error: &ProviderError) -> String {
+    let line = error.to_string();
+    assert!(!line.contains(KEY) && !format!("{error:?}").contains(KEY), "{line}");
+    assert!(!line.contains(['\n', '\r', '<', '\u{1b}']), "{line}");
+    assert!(line.contains(": "), "a next step: {line}");
+    format!("{}: {line}", error.code())
+}
+
+/// What each reply gives, one under the other.
+async fn lines(dialect: Dialect, replies: Vec<Reply>) -> String {
+    let mut lines = Vec::new();
+    for reply in replies {
+        let upstream = FakeUpstream::start().await;
+        for _ in 0..3 {
+            upstream.reply(reply.clone());
+        }
+        lines.push(line(&refused(&client(dialect, &upstream)).await));
+    }
+    lines.join("\n")
+}
+
+fn anthropic(status: u16, kind: &str, message: &str) -> Reply {
+    let error =
+        json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": "req_011" });
+    Reply::json(status, &error)
+}
+
+fn openai(status: u16, kind: &str, code: Value, message: &str) -> Reply {
+    Reply::json(
+        status,
+        &json!({ "error": { "message": message, "type": kind, "param": null, "code": code } }),
+    )
+}
+
+#[tokio::test]
+async fn what_anthropic_answers() {
+    let replies = vec![
+        anthropic(400, "invalid_request_error", "messages: at least one message is required"),
+        anthropic(400, "invalid_request_error", "prompt is too long: 213462 tokens > 200000 maximum"),
+        anthropic(401, "authentication_error", &format!("invalid x-api-key {KEY}")),
+        anthropic(402, "billing_error", "pay"),
+        anthropic(403, "permission_error", "Your API key does not have permission"),
+        anthropic(404, "not_found_error", "model: claude-nope"),
+        anthropic(413, "request_too_large", "Request exceeds the maximum size"),
+        anthropic(
+            429,
+            "rate_limit_error",
+            "Number of request tokens has exceeded your per-minute rate limit",
+        ),
+        anthropic(429, "rate_limit_error", "slow down").header("retry-after", "3600"),
+        anthropic(500, "api_error", "Internal server error"),
+        anthropic(529, "overloaded_error", "Overloaded"),
+        Reply::page(502),
+        Reply::page(200),
+        Reply::json(200, &json!({ "error": { "message": "not here" } })),
+        Reply::redirect(307, "https://user:secret@elsewhere.example/v1/messages?key=1"),
+        Reply::events([(
+            Some("error"),
+            json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } })
+                .to_string(),
+        )]),
+        Reply::stream("data: <html>\n\n"),
+        Reply::stream("just a line\n"),
+        Reply::stream(vec![b'x'; 5 << 20]),
+    ];
+    assert_snapshot!(lines(Dialect::Anthropic, replies).await);
+}
+
+#[tokio::test]
+async fn what_others_answer() {
+    let replies = vec![
+        openai(
+            401,
+            "invalid_request_error",
+            json!("invalid_api_key"),
+            "Incorrect API key provided: sk-te***cdef.",
+        ),
+        openai(429, "insufficient_quota", json!("insufficient_quota"), "You exceeded your current quota"),
+        openai(429, "engine_overloaded_error", Value::Null, "The engine is currently overloaded"),
+        openai(429, "rate_limit_reached_error", Value::Null, "max RPM: 3"),
+        openai(
+            400,
+            "invalid_request_error",
+            json!("context_length_exceeded"),
+            "This model's maximum context length is 8192",
+        ),
+        openai(404, "invalid_request_error", json!("model_not_found"), "The model `gpt-nope` does not exist"),
+        Reply::json(404, &json!({ "error": "model 'nope' not found" })),
+        Reply::json(
+            400,
+            &json!([{ "error": { "code": 400, "message": "API key not valid.\nPlease pass one.", "status": "INVALID_ARGUMENT" } }]),
+        ),
+        Reply::json(422, &json!({ "detail": format!("\u{1b}[31m{KEY} {}", "long ".repeat(200)) })),
+        Reply::json(500, &json!({ "error": { "message": "<html><body>proxy</body></html>" } })),
+        openai(503, "server_error", Value::Null, "busy"),
+        Reply::events([(
+            None,
+            json!({ "error": { "message": "Rate limited upstream", "code": 429 } }).to_string(),
+        )]),
+    ];
+    assert_snapshot!(lines(Dialect::OpenAiCompatible, replies).await);
+}
+
+#[tokio::test]
+async fn a_missing_key_stops_everything_before_the_network() {
+    let upstream = FakeUpstream::start().await;
+    let endpoint = Endpoint { key: None, ..endpoint(Dialect::OpenAiCompatible, &upstream.base_url()) };
+    let client = Client::new(endpoint).unwrap();
+    let error = refused(&client).await;
+    assert_snapshot!(line(&error), @"missing_key: Missing MOONSHOT_API_KEY: set it in the environment of the daemon to use moonshot");
+    assert_eq!(client.models().await.unwrap_err(), error);
+    assert_eq!(upstream.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_sent() {
+    let endpoint =
+        Endpoint { key: ApiKey::new("a\nb"), ..endpoint(Dialect::Anthropic, "http://127.0.0.1:9") };
+    let error = refused(&Client::new(endpoint).unwrap()).await;
+    assert_snapshot!(line(&error), @"unusable_key: the key for anthropic in ANTHROPIC_API_KEY has a character that no key has: copy it again");
+}
+
+#[tokio::test]
+async fn a_key_does_not_travel_in_the_open() {
+    let error = Client::new(endpoint(Dialect::OpenAi, "http://api.example.com/v1")).unwrap_err();
+    assert_snapshot!(line(&error), @"insecure_url: openai would get its key over http, where anyone on the way can read it: write https in baseUrl");
+    // A server in the next room that asks for no key.
+    let keyless = Endpoint {
+        key: None,
+        key_env: None,
+        ..endpoint(Dialect::OpenAiCompatible, "http://10.0.0.7:11434/v1")
+    };
+    assert!(Client::new(keyless).is_ok());
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_found() {
+    let client = Client::new(endpoint(Dialect::Anthropic, "https://api.nowhere.invalid")).unwrap();
+    assert_snapshot!(line(&refused(&client).await), @"dns_failed: the name of api.nowhere.invalid could not be looked up for anthropic: check baseUrl and the network");
+}
+
+#[tokio::test]
+async fn a_port_where_nobody_listens() {
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let client = Client::new(endpoint(Dialect::Anthropic, &format!("http://127.0.0.1:{port}"))).unwrap();
+    let error = refused(&client).await;
+    assert_snapshot!(line(&error).replace(&port.to_string(), "PORT"), @"connect_failed: 127.0.0.1:PORT does not take connections for anthropic (refused): check that it runs and that baseUrl is right");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_speak_tls() {
+    let upstream = FakeUpstream::start().await;
+    let client =
+        Client::new(endpoint(Dialect::Anthropic, &format!("https://{}", upstream.address()))).unwrap();
+    let error = refused(&client).await;
+    assert_snapshot!(line(&error).replace(&upstream.address().port().to_string(), "PORT"), @"tls_failed: no secure connection with 127.0.0.1:PORT for anthropic: check that it speaks https and that its certificate is trusted here");
+    // One that hangs up on the greeting.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("https://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 4096]).await;
+    });
+    let client = Client::new(endpoint(Dialect::Anthropic, &base)).unwrap();
+    assert_eq!(refused(&client).await.code(), "tls_failed");
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_lets_nobody_in() {
+    // Its queue is full, and so further connections are neither taken nor refused.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..8 {
+        let connect = tokio::net::TcpStream::connect(address);
+        let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_millis(100), connect).await else { break };
+        waiting.push(stream);
+    }
+    assert!(waiting.len() < 8, "the queue fills up");
+    let mut endpoint = endpoint(Dialect::Anthropic, &format!("http://{address}"));
+    endpoint.patience.connect = Duration::from_millis(200);
+    let error = refused(&Client::new(endpoint).unwrap()).await;
+    assert_snapshot!(line(&error).replace(&address.port().to_string(), "PORT"), @"connect_timeout: 127.0.0.1:PORT did not let anthropic be connected to within 200 ms: check baseUrl and the network");
+}
+
+#[tokio::test]
+async fn silence_before_the_answer() {
+    let upstream = FakeUpstream::start().await;
+    upstream.reply(Reply::silence()).reply(Say::new().anthropic().first(0).then_silence());
+    let mut endpoint = endpoint(Dialect::Anthropic, &upstream.base_url());
+    endpoint.patience.first_byte = Duration::from_millis(100);
+    let client = Client::new(endpoint).unwrap();
+    for what in ["no head", "no body"] {
+        let error = refused(&client).await;
+        assert_eq!(
+            line(&error),
+            "first_byte_timeout: anthropic sent nothing within 100 ms: try again, or a shorter conversation",
+            "{what}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_reset_before_the_answer() {
+    let upstream = FakeUpstream::start().await;
+    upstream.reply(Reply::reset_at_once());
+    let error = refused(&client(Dialect::Anthropic, &upstream)).await;
+    assert_snapshot!(line(&error), @"connection_lost: anthropic closed the connection before it answered: try again");
+}
+
+/// What arrives of an answer that breaks off in these ways, and the error after it.
+#[tokio::test]
+async fn an_answer_that_breaks_off_keeps_what_arrived() {
+    let say = Say::new().text("one two three four five");
+    let mut lines = Vec::new();
+    for (dialect, reply) in [(Dialect::Anthropic, say.anthropic()), (Dialect::OpenAiCompatible, say.openai())]
+    {
+        for (what, reply) in [
+            ("reset", reply.clone().first(5).then_reset()),
+            ("closed", reply.clone().first(5).then_close()),
+            ("ended", reply.clone().first(5)),
+            ("silent", reply.clone().first(5).then_silence()),
+            ("rubbish", reply.clone().first(5).then("data: {]\n\n")),
+            ("too large", reply.first(5).then(vec![b'x'; 6 << 20])),
+        ] {
+            let upstream = FakeUpstream::start().await;
+            upstream.reply(reply);
+            let mut endpoint = endpoint(dialect, &upstream.base_url());
+            endpoint.patience.idle = Duration::from_millis(150);
+            let (answer, error) = ask(&Client::new(endpoint).unwrap(), &hello()).await;
+            assert!("one two three four five".starts_with(&answer.text()));
+            lines.push(format!("{what}: {:?}, then {}", answer.text(), line(&error.expect("an error"))));
+            assert_eq!(answer.ended, None);
+            // It had begun, so it was not asked for again.
+            assert_eq!(upstream.requests().len(), 1);
+        }
+    }
+    assert_snapshot!(lines.join("\n"));
+}
+
+#[tokio::test]
+async fn pings_do_not_keep_an_answer_open_for_ever() {
+    let upstream = FakeUpstream::start().await;
+    let mut reply = Say::new().text("hm").anthropic().first(4);
+    for _ in 0..100 {
+        reply = reply.then(": ping\n\n").then_pause(Duration::from_millis(20));
+    }
+    upstream.reply(reply);
+    let mut endpoint = endpoint(Dialect::Anthropic, &upstream.base_url());
+    (endpoint.patience.idle, endpoint.patience.whole) =
+        (Duration::from_millis(200), Duration::from_millis(400));
+    let (answer, error) = ask(&Client::new(endpoint).unwrap(), &hello()).await;
+    assert_eq!(answer.text(), "hm");
+    assert_snapshot!(line(&error.unwrap()), @"answer_timeout: anthropic had not finished its answer after 400 ms: what arrived is kept, ask for less at once");
+}
+
+#[tokio::test]
+async fn a_list_of_models_that_is_none() {
+    let upstream = FakeUpstream::start().await;
+    let client = client(Dialect::OpenAi, &upstream);
+    upstream
+        .reply(Reply::json(200, &json!({ "models": [] })))
+        .reply(Reply::json(401, &json!({ "error": { "message": KEY } })))
+        .reply(Reply::json(200, &json!({ "data": "x".repeat(5 << 20) })));
+    let mut lines = Vec::new();
+    for _ in 0..3 {
+        lines.push(line(&client.models().await.unwrap_err()));
+    }
+    assert_snapshot!(lines.join("\n"));
+}
+
+#[tokio::test]
+async fn an_answer_may_be_empty() {
+    let upstream = FakeUpstream::start().await;
+    upstream.reply(Say::new().anthropic());
+    let (answer, error) = ask(&client(Dialect::Anthropic, &upstream), &hello()).await;
+    assert_eq!((answer.parts, error), (Answer::default().parts, None));
+}

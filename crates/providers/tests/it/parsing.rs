@@ -1,0 +1,139 @@
+//! The parsers by themselves.
+
+use insta::assert_debug_snapshot;
+use proptest::prelude::*;
+use tribune_providers::{CallIds, Dialect, Fault, ModelEvent, Parser};
+
+use crate::fixture::joined;
+use crate::recordings;
+
+/// Everything that a stream in these chunks gives.
+fn parse<'a>(
+    dialect: Dialect,
+    chunks: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<ModelEvent>, Option<Fault>) {
+    let mut parser = Parser::new(dialect, CallIds::default());
+    let mut events = Vec::new();
+    for chunk in chunks {
+        if let Err(fault) = parser.push(chunk, &mut events) {
+            assert_eq!(parser.finish(&mut events), Err(fault.clone()), "a fault stays");
+            return (events, Some(fault));
+        }
+    }
+    let fault = parser.finish(&mut events).err();
+    (events, fault)
+}
+
+/// Cuts bytes after these lengths, taken in turn.
+fn cut<'a>(mut bytes: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
+    let mut chunks = Vec::new();
+    for length in lengths.iter().cycle() {
+        if bytes.is_empty() {
+            break;
+        }
+        let (chunk, rest) = bytes.split_at((*length).min(bytes.len()));
+        chunks.push(chunk);
+        bytes = rest;
+    }
+    chunks
+}
+
+#[test]
+fn every_recording_gives_this() {
+    for recording in recordings::all() {
+        let (events, fault) = parse(recording.dialect, [recording.bytes.as_slice()]);
+        let name = format!("{:?}_{}", recording.dialect, recording.name.replace(", ", "_").replace(' ', "_"));
+        assert_debug_snapshot!(name, (joined(&events), fault));
+    }
+}
+
+#[test]
+fn one_byte_at_a_time() {
+    for recording in recordings::all() {
+        let whole = parse(recording.dialect, [recording.bytes.as_slice()]);
+        assert_eq!(parse(recording.dialect, recording.bytes.chunks(1)), whole, "{}", recording.name);
+    }
+}
+
+#[test]
+fn ids_are_not_used_twice_in_a_conversation() {
+    use tribune_providers::{AssistantPart, Said};
+    let call = |id: &str| AssistantPart::ToolUse {
+        id: id.into(),
+        name: "read".into(),
+        arguments: String::new(),
+        signature: None,
+    };
+    let before = [Said::Assistant(vec![call("call_2"), call("call_x")])];
+    for (name, wanted) in [("gemini", vec!["call_3", "call_4"]), ("ollama", vec!["call_3"])] {
+        let recording = recordings::named(name);
+        let mut parser = Parser::new(recording.dialect, CallIds::of(&before));
+        let mut events = Vec::new();
+        parser.push(&recording.bytes, &mut events).unwrap();
+        let ids = events.iter().filter_map(|event| match event {
+            ModelEvent::CallBegun { id, .. } => Some(id.as_str()),
+            _ => None,
+        });
+        assert_eq!(ids.collect::<Vec<_>>(), wanted, "{name}");
+    }
+}
+
+#[test]
+fn an_answer_without_end_is_given_up() {
+    let ping = format!("data: {{\"type\":\"ping\",\"x\":\"{}\"}}\n\n", "x".repeat(1 << 20));
+    let mut parser = Parser::new(Dialect::Anthropic, CallIds::default());
+    let mut pushed = 0;
+    let fault = loop {
+        match parser.push(ping.as_bytes(), &mut Vec::new()) {
+            Ok(()) => pushed += ping.len(),
+            Err(fault) => break fault,
+        }
+    };
+    assert_eq!(fault, Fault::TooLarge { what: "the answer", limit: 64 << 20 });
+    assert!(pushed <= 64 << 20);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_chunking_gives_the_same_events(
+        which in 0..recordings::all().len(),
+        lengths in prop::collection::vec(1_usize..200, 1..40),
+    ) {
+        let recording = &recordings::all()[which];
+        let whole = parse(recording.dialect, [recording.bytes.as_slice()]);
+        prop_assert_eq!(parse(recording.dialect, cut(&recording.bytes, &lengths)), whole);
+    }
+
+    #[test]
+    fn any_bytes_are_an_answer_or_a_fault(
+        bytes in prop::collection::vec(any::<u8>(), 0..2000),
+        lengths in prop::collection::vec(1_usize..50, 1..10),
+    ) {
+        for dialect in [Dialect::Anthropic, Dialect::OpenAi] {
+            parse(dialect, cut(&bytes, &lengths));
+        }
+    }
+
+    /// Closer to a stream than random bytes are: a recording with a piece overwritten, taken out or said twice.
+    #[test]
+    fn a_damaged_recording_is_an_answer_or_a_fault(
+        which in 0..recordings::all().len(),
+        at in any::<prop::sample::Index>(),
+        length in 0_usize..300,
+        piece in prop::collection::vec(prop_oneof![any::<u8>(), Just(b'\n'), Just(b'"'), Just(b'{')], 0..20),
+        is_twice in any::<bool>(),
+    ) {
+        let recording = &recordings::all()[which];
+        let mut bytes = recording.bytes.clone();
+        let at = at.index(bytes.len());
+        let end = (at + length).min(bytes.len());
+        let piece = if is_twice { bytes[at..end].repeat(2) } else { piece };
+        bytes.splice(at..end, piece);
+        for dialect in [Dialect::Anthropic, Dialect::OpenAi] {
+            let whole = parse(dialect, [bytes.as_slice()]);
+            prop_assert_eq!(parse(dialect, bytes.chunks(3)), whole);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Trying again, and giving up when told to.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tribune_providers::{Client, Dialect, ProviderError};
+use tribune_testkit::{FakeUpstream, Reply, Say};
+
+use crate::fixture::{answered, client, endpoint, hello, refused};
+
+fn overloaded() -> Reply {
+    Reply::json(
+        529,
+        &json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } }),
+    )
+}
+
+#[tokio::test]
+async fn trouble_that_passes_is_waited_out() {
+    let upstream = FakeUpstream::start().await;
+    let in_stream =
+        json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } });
+    upstream
+        .reply(overloaded())
+        // Even if the stream has begun, as long as nothing of the answer has come.
+        .reply(Say::new().anthropic().first(1).then(format!("event: error\ndata: {in_stream}\n\n")))
+        .reply(Say::new().text("there").anthropic());
+    let answer = answered(&client(Dialect::Anthropic, &upstream), &hello()).await;
+    assert_eq!(answer.text(), "there");
+    let requests = upstream.requests();
+    assert_eq!(requests.len(), 3);
+    assert!(requests.iter().all(|request| request.body == requests[0].body));
+}
+
+#[tokio::test]
+async fn the_number_of_attempts_has_a_bound() {
+    let upstream = FakeUpstream::start().await;
+    for _ in 0..9 {
+        upstream.reply(Reply::page(500));
+    }
+    assert_eq!(refused(&client(Dialect::OpenAi, &upstream)).await.code(), "upstream_failed");
+    assert_eq!(upstream.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn what_waiting_does_not_help_is_not_tried_again() {
+    for status in [400, 401, 402, 403, 404, 413, 422] {
+        let upstream = FakeUpstream::start().await;
+        upstream.reply(Reply::json(status, &json!({})));
+        refused(&client(Dialect::OpenAi, &upstream)).await;
+        assert_eq!(upstream.requests().len(), 1, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn the_provider_says_when_to_come_back() {
+    let upstream = FakeUpstream::start().await;
+    upstream
+        .reply(Reply::json(429, &json!({})).header("retry-after", "1"))
+        .reply(Say::new().text("there").openai());
+    let began = Instant::now();
+    answered(&client(Dialect::OpenAi, &upstream), &hello()).await;
+    assert!(began.elapsed() >= Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_date_to_come_back_at_that_is_too_far() {
+    let upstream = FakeUpstream::start().await;
+    let limited = Reply::json(429, &json!({}))
+        .header("date", "Wed, 21 Oct 2026 07:28:00 GMT")
+        .header("retry-after", "Wed, 21 Oct 2026 07:30:00 GMT");
+    upstream.reply(limited);
+    let error = refused(&client(Dialect::OpenAi, &upstream)).await;
+    assert_eq!(error.to_string(), "openai limits how often it is asked (429): try again in 120 s");
+    assert_eq!(upstream.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn cancelled_while_waiting() {
+    let cancel_soon = || {
+        let cancel = CancellationToken::new();
+        let later = cancel.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            later.cancel();
+        });
+        cancel
+    };
+    let cancelled = ProviderError::Cancelled { provider: "anthropic".into() };
+    // For the head, between attempts, and in the middle of the answer.
+    let upstream = FakeUpstream::start().await;
+    let mut endpoint = endpoint(Dialect::Anthropic, &upstream.base_url());
+    endpoint.patience.backoff = Duration::from_secs(2);
+    let client = Client::new(endpoint).unwrap();
+    for reply in [Reply::silence(), overloaded()] {
+        upstream.reply(reply);
+        let error = client.stream(&hello(), &cancel_soon()).await.unwrap_err();
+        assert_eq!(error, cancelled);
+    }
+    upstream.reply(Say::new().text("one").anthropic().first(4).then_silence());
+    let mut stream = client.stream(&hello(), &cancel_soon()).await.unwrap();
+    let mut last = None;
+    while let Some(event) = stream.next().await {
+        last = Some(event);
+    }
+    assert_eq!(last, Some(Err(cancelled.clone())));
+    // Before anything: nothing is asked.
+    let requests = upstream.requests().len();
+    let done = CancellationToken::new();
+    done.cancel();
+    assert_eq!(client.stream(&hello(), &done).await.unwrap_err(), cancelled);
+    assert_eq!(upstream.requests().len(), requests);
+}

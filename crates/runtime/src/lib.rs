@@ -1,0 +1,32 @@
+//! Runs turns. A backend implements [`AgentRuntime`]; the governance layer sees only that trait.
+//!
+//! Where to start reading: [`runtime`] for the trait, [`toolbox`] for what a turn may call, [`event`] for what a turn emits,
+//! [`rehearsal`] for the simplest backend, [`native`] for Tribune's own loop over a model.
+//!
+//! What it does not do: judge or record a call (the host's toolbox does), run CLI agents (`tribune-cli-agents`), or keep
+//! anything on disk.
+
+pub mod content;
+pub mod error;
+pub mod event;
+pub mod native;
+pub mod rehearsal;
+pub mod runtime;
+pub mod session;
+pub mod suggest_name;
+pub mod terminal;
+pub mod tool;
+pub mod toolbox;
+
+pub use content::{ContentBlock, Message, Role};
+pub use error::{ErrorKind, RuntimeError};
+pub use event::{
+    AROUND_MESSAGE, AROUND_THOUGHT, EventKind, OBEYED, RuntimeEvent, StopReason, TERMINAL, Usage,
+};
+pub use native::NativeBackend;
+pub use rehearsal::{RehearsalBackend, Scenes};
+pub use runtime::{AgentRuntime, EventStream, Handle, Lineage, Reach, SessionInput, Speaker, TurnInput};
+pub use session::{AgentId, CloseReason, SessionKey, SessionMode, SessionState, SessionStatus};
+pub use terminal::Terminal;
+pub use tool::{ToolCall, ToolOutcome, ToolSpec};
+pub use toolbox::{Errand, Leave, OwnCall, Toolbox, When};

@@ -1,0 +1,369 @@
+//! The loop: request, execute the calls, request again.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use async_stream::stream;
+use futures_util::StreamExt as _;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::calls::{CallNames, RepeatedFailures, execute_calls, not_executed, requested_calls};
+use super::compaction::{MAX_DIGEST_BYTES, MIN_DIGEST_BYTES, compact, kept_from};
+use super::history_repair::repair_history;
+use super::host_services::{Asked, Came, House, Remembered, Summary};
+use super::model_binding::Seat;
+use super::model_request::{EventSender, RoundContext, RoundOutcome, TurnUsage, send_request};
+use super::truncate_results::truncate_results;
+use super::{TurnEndGuard, user_message};
+use crate::error::{ErrorKind, RuntimeError};
+use crate::event::{EventKind, RuntimeEvent, StopReason};
+use crate::runtime::{EventStream, TurnInput};
+use tribune_providers::budget::{estimate, head, message, reserve, window};
+use tribune_providers::{
+    Answer, AssistantPart, Correction, Ended, ModelRequest, ProviderError, Said, TokenUsage, ToolResult,
+    UserPart, fits,
+};
+
+/// Requests in one turn. For more, the user tells the model to go on.
+const MAX_ROUNDS: u32 = 64;
+
+/// How often the limit may be raised before one request.
+const MAX_RAISES: usize = 3;
+
+/// Events that wait for the reader of the stream.
+const EVENT_QUEUE: usize = 64;
+
+/// What a digest costs beside its bytes, as one more message with one more part.
+const DIGEST_OVERHEAD: usize = 64;
+
+/// Stands for the running turn, whose CID is not known before it ends.
+const CURRENT_TURN: &str = "now";
+
+/// The result of calls that are not executed because the answer was cut.
+const ANSWER_CUT: &str = "not carried out: the answer ended before the call was complete";
+
+/// How a turn ends.
+type LoopEnd = Result<StopReason, RuntimeError>;
+
+/// Runs a turn.
+pub(super) fn run(
+    seat: Seat,
+    input: TurnInput,
+    services: Arc<dyn House>,
+    correction: Correction,
+    end_guard: TurnEndGuard,
+) -> EventStream {
+    let (sender, mut events) = mpsc::channel(EVENT_QUEUE);
+    let mut seq = 0;
+    let mut number = move |kind| {
+        seq += 1;
+        RuntimeEvent { seq, kind }
+    };
+    stream! {
+        let looping = async move {
+            let mut turn = NativeTurn {
+                usage: TurnUsage::default(),
+                names: CallNames::default(),
+                repeats: RepeatedFailures::default(),
+                conversation: Vec::new(),
+                rounds: 0,
+                seat,
+                input,
+                services,
+                correction,
+                events: sender,
+            };
+            let end = turn.run().await;
+            end_guard.learn(&turn.correction);
+            end
+        };
+        let mut looping = pin!(looping);
+        let end = loop {
+            tokio::select! {
+                biased;
+                Some(kind) = events.recv() => yield Ok(number(kind)),
+                end = &mut looping => break end,
+            }
+        };
+        while let Some(kind) = events.recv().await {
+            yield Ok(number(kind));
+        }
+        match end {
+            Ok(stop_reason) => yield Ok(number(EventKind::Done { stop_reason })),
+            Err(error) => yield Err(error),
+        }
+    }
+    .boxed()
+}
+
+struct NativeTurn {
+    seat: Seat,
+    input: TurnInput,
+    services: Arc<dyn House>,
+    correction: Correction,
+    /// Everything that is sent: the stored messages, and those of this turn.
+    conversation: Vec<Remembered>,
+    rounds: u32,
+    usage: TurnUsage,
+    names: CallNames,
+    repeats: RepeatedFailures,
+    events: EventSender,
+}
+
+impl NativeTurn {
+    async fn run(&mut self) -> LoopEnd {
+        self.conversation = repair_history(self.services.recall().await?);
+        let services = self.services.clone();
+        let redact = |text: &str| services.redact(text).into_owned();
+        let (mail, content) = (&self.input.preceding, &self.input.content);
+        let sees = self.seat.limits.supports_images;
+        // A note that the agent has seen is not repeated.
+        let note = services.note().filter(|note| !self.has_seen(&redact(note)));
+        let parts = user_message::user_parts(note, mail, content, sees, redact);
+        self.store(Said::User(parts)).await?;
+        loop {
+            self.rounds += 1;
+            if self.rounds > MAX_ROUNDS {
+                let what = format!("the model got {MAX_ROUNDS} requests in this turn: tell it to go on");
+                return Err(RuntimeError::new(ErrorKind::MaxRounds, what));
+            }
+            if let Some(end) = self.run_round().await? {
+                return Ok(end);
+            }
+        }
+    }
+
+    fn has_seen(&self, note: &str) -> bool {
+        self.conversation.iter().any(|one| match &one.said {
+            Said::User(parts) => {
+                parts.iter().any(|part| matches!(part, UserPart::Text(text) if text == note))
+            }
+            Said::Assistant(_) | Said::Results(_) => false,
+        })
+    }
+
+    /// One request and the execution of its calls. `None` if there is to be another.
+    async fn run_round(&mut self) -> Result<Option<StopReason>, RuntimeError> {
+        let (request, stats) = self.next_request().await?;
+        let services = self.services.clone();
+        if let Some(end) = self.reserve_tokens(&stats).await? {
+            return Ok(Some(end));
+        }
+        let to = RoundContext { usage: &self.usage, events: &self.events, cancel: &self.input.cancel };
+        let RoundOutcome { answer, names, error, stats } =
+            send_request(&self.seat, &request, &mut self.names, stats, to).await;
+        services.asked(stats).await;
+        self.correction.learn(&request, &answer.usage);
+        self.usage.add(&answer.usage);
+        if let Some(error) = error {
+            return self.cut(answer, error).await.map(Some);
+        }
+        let calls = requested_calls(&answer.parts);
+        let ended = answer.ended.clone();
+        self.store(Said::Assistant(answer.parts)).await?;
+        if calls.is_empty() {
+            return Ok(Some(stop_reason(ended.as_ref())));
+        }
+        if matches!(ended, Some(Ended::MaxTokens | Ended::Refusal)) {
+            self.store(Said::Results(not_executed(&calls, ANSWER_CUT))).await?;
+            return Ok(Some(stop_reason(ended.as_ref())));
+        }
+        let redact = |text: &str| services.redact(text).into_owned();
+        let (cancel, tools) = (self.input.cancel.clone(), self.input.tools.clone());
+        let results = tokio::select! {
+            biased;
+            () = cancel.cancelled() => None,
+            results = execute_calls(&calls, &names, &*tools, redact) => Some(results),
+        };
+        let Some(results) = results else {
+            self.store(Said::Results(not_executed(&calls, "the turn was cancelled before this call ended")))
+                .await?;
+            return Ok(Some(StopReason::Cancelled));
+        };
+        let mut is_repeating = false;
+        for (call, result) in calls.iter().zip(&results) {
+            is_repeating |= self.repeats.record(call, result.is_error);
+        }
+        let results = truncate_results(self.room(&request, &results), results);
+        self.store(Said::Results(results)).await?;
+        if is_repeating {
+            let what = "the model made the same failing call over and over, and was stopped: tell it what to do instead";
+            return Err(RuntimeError::new(ErrorKind::Repeating, what));
+        }
+        Ok(None)
+    }
+
+    /// Reserves the tokens of a request; where the host wants it, a call asks for a higher limit first.
+    async fn reserve_tokens(&self, stats: &Asked) -> Result<Option<StopReason>, RuntimeError> {
+        let TurnInput { tools, cancel, .. } = &self.input;
+        for _ in 0..MAX_RAISES {
+            let raise = self.services.reserve(&self.seat.model, stats.estimated, stats.reserved).await?;
+            let Some(call) = raise else { return Ok(None) };
+            let outcome = tokio::select! {
+                biased;
+                () = cancel.cancelled() => return Ok(Some(StopReason::Cancelled)),
+                outcome = tools.call(call) => outcome,
+            };
+            if outcome.is_error {
+                return Err(RuntimeError::new(ErrorKind::SpendLimit, outcome.content));
+            }
+        }
+        Err(RuntimeError::new(
+            ErrorKind::SpendLimit,
+            "the limit was raised, and it is still not enough: raise it further",
+        ))
+    }
+
+    /// The next request, after a compaction if it needs one. A request that does not fit is not sent.
+    async fn next_request(&mut self) -> Result<(ModelRequest, Asked), RuntimeError> {
+        let Seat { model, limits, is_local, .. } = &self.seat;
+        let window = window(limits, *is_local);
+        let reserved = reserve(self.seat.max_output_tokens, limits);
+        for may_shorten in [true, false] {
+            let request = self.request();
+            let estimated = self.correction.estimate(&request);
+            match fits(estimated, reserved, window, model) {
+                Ok(()) => {
+                    let stats = Asked {
+                        model: model.clone(),
+                        round: self.rounds,
+                        estimated,
+                        reserved: u64::from(reserved),
+                        usage: TokenUsage::default(),
+                        came: Came::Nowhere,
+                        first_ms: 0,
+                        all_ms: 0,
+                        outcome: String::new(),
+                    };
+                    return Ok((request, stats));
+                }
+                Err(error) => {
+                    let room = u64::from(window.saturating_sub(reserved));
+                    let Some(summary) = may_shorten.then(|| self.shortened(request, room)).flatten() else {
+                        return Err(RuntimeError::new(ErrorKind::OverBudget, error.to_string()));
+                    };
+                    self.services.compact(&summary).await?;
+                    let rest = self.conversation.split_off(summary.messages);
+                    let turn = summary.turns.last().cloned().unwrap_or_default();
+                    self.conversation = vec![Remembered { turn, said: summary.said }];
+                    self.conversation.extend(rest);
+                }
+            }
+        }
+        Err(RuntimeError::new(
+            ErrorKind::OverBudget,
+            "the conversation does not fit the model: begin a new one",
+        ))
+    }
+
+    /// The bytes that these results may have so that the next request fits: after the whole conversation, or after this
+    /// turn alone if the turns before it are compacted for them.
+    fn room(&self, request: &ModelRequest, results: &[ToolResult]) -> u64 {
+        let emptied = |result: &ToolResult| ToolResult { content: String::new(), ..result.clone() };
+        let around = message(&Said::Results(results.iter().map(emptied).collect()));
+        let sent = request.messages.len();
+        let answer: u64 = self.conversation[sent..].iter().map(|one| message(&one.said)).sum();
+        let behind_all = self.correction.estimate(request) + answer;
+        let own =
+            self.conversation.iter().filter(|one| one.turn == CURRENT_TURN).map(|one| message(&one.said));
+        let behind_turn = head(request) + own.sum::<u64>() + (MIN_DIGEST_BYTES + DIGEST_OVERHEAD) as u64;
+        let window = u64::from(window(&self.seat.limits, self.seat.is_local));
+        let reserved = u64::from(reserve(self.seat.max_output_tokens, &self.seat.limits));
+        window.saturating_sub(reserved + around + behind_all.min(behind_turn))
+    }
+
+    /// The compaction that makes the request fit: as many of the last turns as can stay beside a digest of the others.
+    fn shortened(&self, mut request: ModelRequest, room: u64) -> Option<Summary> {
+        (1..=self.seat.keep_turns.max(1)).rev().find_map(|turns| {
+            let old = kept_from(&self.conversation, turns)?;
+            request.messages = self.conversation[old..].iter().map(|one| one.said.clone()).collect();
+            let left = usize::try_from(room.checked_sub(estimate(&request))?).unwrap_or(usize::MAX);
+            let left = left.saturating_sub(DIGEST_OVERHEAD).min(MAX_DIGEST_BYTES);
+            (left >= MIN_DIGEST_BYTES).then(|| compact(&self.conversation, old, left))
+        })
+    }
+
+    fn request(&self) -> ModelRequest {
+        let tools =
+            if self.seat.limits.supports_tools { self.input.tools.tools().to_vec() } else { Vec::new() };
+        ModelRequest {
+            model: self.seat.model.model().to_owned(),
+            system: self.services.stack(),
+            messages: self.conversation.iter().map(|one| one.said.clone()).collect(),
+            tools,
+            max_output_tokens: reserve(self.seat.max_output_tokens, &self.seat.limits),
+            thinking: self.seat.thinking,
+        }
+    }
+
+    /// The part without secrets. A signed thought stays as it is, because the provider would refuse a changed one.
+    fn redact_part(&self, part: AssistantPart) -> AssistantPart {
+        let redact = |text: &str| self.services.redact(text).into_owned();
+        match part {
+            AssistantPart::Text(text) => AssistantPart::Text(redact(&text)),
+            AssistantPart::ToolUse { id, name, arguments, signature } => {
+                let arguments = redact_arguments(&*self.services, arguments);
+                AssistantPart::ToolUse { id, name, arguments, signature }
+            }
+            AssistantPart::Thinking { .. }
+            | AssistantPart::RedactedThinking { .. }
+            | AssistantPart::ReasoningDetail(_) => part,
+        }
+    }
+
+    /// The answer was cut: stores as much of it as can be sent again.
+    async fn cut(&mut self, answer: Answer, error: ProviderError) -> LoopEnd {
+        let whole = |part: &AssistantPart| match part {
+            AssistantPart::Text(text) => !text.trim().is_empty(),
+            // A thought without its signature is refused, and a call without its end is no call.
+            AssistantPart::Thinking { .. }
+            | AssistantPart::RedactedThinking { .. }
+            | AssistantPart::ReasoningDetail(_)
+            | AssistantPart::ToolUse { .. } => false,
+        };
+        let parts: Vec<AssistantPart> = answer.parts.into_iter().filter(whole).collect();
+        if !parts.is_empty() {
+            self.store(Said::Assistant(parts)).await?;
+        }
+        if matches!(error, ProviderError::Cancelled { .. }) {
+            return Ok(StopReason::Cancelled);
+        }
+        Err(RuntimeError::new(error.code(), error.to_string()))
+    }
+
+    async fn store(&mut self, said: Said) -> Result<(), RuntimeError> {
+        let said = match said {
+            Said::Assistant(parts) => {
+                Said::Assistant(parts.into_iter().map(|part| self.redact_part(part)).collect())
+            }
+            Said::User(_) | Said::Results(_) => said,
+        };
+        let is_empty = matches!(&said, Said::Assistant(parts) if parts.is_empty());
+        if is_empty {
+            return Ok(());
+        }
+        self.services.keep(std::slice::from_ref(&said)).await?;
+        self.conversation.push(Remembered { turn: CURRENT_TURN.to_owned(), said });
+        Ok(())
+    }
+}
+
+/// JSON without the secrets in its texts and names; the very same text if there are none.
+fn redact_arguments(services: &dyn House, text: String) -> String {
+    match serde_json::from_str::<Value>(&text) {
+        Ok(value) => match services.redact_json(&value) {
+            redact_part if redact_part != value => redact_part.to_string(),
+            _ => text,
+        },
+        Err(_) => services.redact(&text).into_owned(),
+    }
+}
+
+const fn stop_reason(ended: Option<&Ended>) -> StopReason {
+    match ended {
+        Some(Ended::MaxTokens) => StopReason::MaxTokens,
+        Some(Ended::Refusal) => StopReason::Refusal,
+        Some(Ended::EndTurn | Ended::ToolUse | Ended::Other(_)) | None => StopReason::EndTurn,
+    }
+}

@@ -1,0 +1,82 @@
+//! What a turn may call: the tools of the host, and permission for calls that an agent executes itself.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::terminal::Terminal;
+use crate::tool::{ToolCall, ToolOutcome, ToolSpec};
+
+/// The tools of a turn. The gate judges each call; the call, and its result if it may run, are written to the ledger. The
+/// events for all of that appear in the turn's stream without the backend's help.
+#[async_trait]
+pub trait Toolbox: Send + Sync {
+    /// The tools that the agent may be told of.
+    fn tools(&self) -> &[ToolSpec];
+
+    /// Requests one call. A denial is an error outcome that the model can explain.
+    async fn call(&self, call: ToolCall) -> ToolOutcome;
+
+    /// Requests permission for a call that the agent behind the backend executes itself. The call is judged, recorded and
+    /// perhaps parked like any other; the agent may go on only with permission.
+    async fn ask_leave(&self, call: OwnCall) -> Leave;
+
+    /// Has the host execute a call that has permission, exactly as it was requested. For agents that ask first and then
+    /// want the call executed for them.
+    async fn carry_out(&self, call_id: &str) -> ToolOutcome;
+
+    /// Has the host run a command whose output can be read while it runs, and returns when its outcome is on record. The
+    /// command is judged and recorded like any other call; its output counts as learned when it begins.
+    async fn follow(&self, _errand: Errand, _terminal: Arc<Terminal>) -> ToolOutcome {
+        ToolOutcome::error("no commands are run here for others to follow: this one was not started")
+    }
+
+    /// Reports the outcome of a call that had permission. Reports about other calls are ignored.
+    async fn report(&self, call_id: &str, outcome: ToolOutcome);
+}
+
+/// A command that the host is to run in a terminal.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Errand {
+    /// A call that is not decided yet.
+    Call(ToolCall),
+    /// The call of this id, exactly as it was permitted.
+    Allowed(String),
+}
+
+impl Errand {
+    /// The id of the call in the ledger.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Call(call) => &call.id,
+            Self::Allowed(id) => id,
+        }
+    }
+}
+
+/// A call that an agent executes itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnCall {
+    /// In the policy's terms.
+    pub call: ToolCall,
+    /// In the agent's own words, byte by byte as they came.
+    pub said: String,
+    pub when: When,
+}
+
+/// When permission for a call of the agent's own is requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Before the call: the agent waits for the answer.
+    Before,
+    /// During the call, so that no person can be asked first: a call that needs approval is refused.
+    Underway,
+}
+
+/// The answer to a permission request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leave {
+    Given,
+    /// The reason, in words that a model can pass on.
+    Refused(String),
+}
