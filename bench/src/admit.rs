@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tribune_agents::{SessionKey, ToolCall};
 use tribune_client::Client;
 use tribune_config::Config;
 use tribune_daemon::daemon::Daemon;
+use tribune_runtime::{SessionKey, ToolCall};
 use tribune_storage::clock::SystemClock;
 
 use crate::log::BenchHome;

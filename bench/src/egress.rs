@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
-use tribune_agents::SessionKey;
 use tribune_client::Client;
 use tribune_config::Config;
 use tribune_contract::{LaunchProfile, Mount, Relay, Session};
 use tribune_daemon::daemon::Daemon;
+use tribune_runtime::SessionKey;
 use tribune_sandbox::{House, Launcher, Streams};
 use tribune_storage::clock::SystemClock;
 use tribune_storage::home::Home;

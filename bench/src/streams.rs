@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::provider::{
+use tribune_client::{Client, Incoming};
+use tribune_providers::{
     BaseUrl, Client as Provider, Dialect, Endpoint, ModelEvent, ModelRequest, Patience, Said, UserPart,
 };
-use tribune_client::{Client, Incoming};
 
 use crate::log::BenchHome;
 use crate::server::{DaemonProcess, percentile};

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::rehearsal::{RehearsalBackend, Scenes};
-use tribune_agents::{
+use tribune_client::Client;
+use tribune_runtime::rehearsal::{RehearsalBackend, Scenes};
+use tribune_runtime::{
     AgentRuntime, ContentBlock, Handle, Leave, OwnCall, SessionKey, Speaker, ToolCall, ToolOutcome, ToolSpec,
     Toolbox, TurnInput,
 };
-use tribune_client::Client;
 
 use crate::log::{BenchHome, median};
 use crate::server::{DaemonProcess, percentile};

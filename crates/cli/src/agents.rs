@@ -5,17 +5,17 @@ use std::os::unix::fs::DirBuilderExt as _;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tribune_agents::AgentId;
-use tribune_agents::provider::ModelRef;
 use tribune_client::Client;
 use tribune_constitution::nearest::nearest;
 use tribune_constitution::{Asking, Constitution, DEFAULT_MANDATE};
 use tribune_daemon::daemon::write_if_missing;
-use tribune_registry::{Approvers, BACKENDS, DEFAULT_ROSTER, Roster, RosterAgent, backend_for};
-use tribune_storage::store::Heartbeat;
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
 use tribune_governance::policy_files;
+use tribune_providers::ModelRef;
+use tribune_registry::{Approvers, BACKENDS, DEFAULT_ROSTER, Roster, RosterAgent, backend_for};
+use tribune_runtime::AgentId;
+use tribune_storage::home::Home;
+use tribune_storage::store::Heartbeat;
+use tribune_storage::store::Reader;
 
 use crate::agent_test::{self, TestArgs};
 use crate::daemon;

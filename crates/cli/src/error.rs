@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use tribune_client::ClientError;
-use tribune_storage::home::{Home, HomeError};
 use tribune_config::ConfigError;
 use tribune_daemon::daemon::StartError;
-use tribune_storage::export::ExportError;
-use tribune_storage::keys::KeyFileError;
 use tribune_governance::policy_files::LawError;
-use tribune_registry::profiles::{InstallError, ProfilesError};
 use tribune_registry::RosterError;
+use tribune_registry::profiles::{InstallError, ProfilesError};
 use tribune_registry::roster::LineFault;
+use tribune_storage::export::ExportError;
+use tribune_storage::home::{Home, HomeError};
+use tribune_storage::keys::KeyFileError;
 use tribune_storage::store::StoreError;
 
 use crate::hints;

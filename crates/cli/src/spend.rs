@@ -2,8 +2,8 @@
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use tribune_storage::home::Home;
 use tribune_records::spend::report::{By, Line, Report};
+use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
 
 use crate::error::{CliError, CommandOutcome};

@@ -1,7 +1,7 @@
 //! The lines about agents that a daemon prints after its start: which model each uses, and which are scripted.
 
 use serde_json::Value;
-use tribune_agents::rehearsal::BACKEND;
+use tribune_runtime::rehearsal::BACKEND;
 use tribune_storage::home::Home;
 
 use crate::hints::next_command;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use tribune_storage::clock::{Clock as _, SystemClock, parse_time};
 use tribune_ledger::Timestamp;
+use tribune_storage::clock::{Clock as _, SystemClock, parse_time};
 
 use crate::error::CliError;
 

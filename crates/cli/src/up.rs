@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tribune_config::Config;
 use tribune_daemon::daemon::{Daemon, StartError, Whereabouts};
+use tribune_daemon::{memory, telemetry, threads};
 use tribune_governance::turn::Recovered;
+use tribune_storage::clock::SystemClock;
 use tribune_storage::home::{Home, HomeError};
 use tribune_storage::store::StoreError;
-use tribune_storage::clock::SystemClock;
-use tribune_daemon::{memory, telemetry, threads};
 
 use crate::error::{CliError, CommandOutcome};
 use crate::hints::next_command;

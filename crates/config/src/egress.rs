@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
-use tribune_agents::AgentId;
+use tribune_runtime::AgentId;
 
 use super::values::{Bounded, FromText, List, TextVisitor, Word, Words, shown};
 use crate::egress_rules::{Place, Speech, Unlisted};

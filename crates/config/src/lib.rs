@@ -36,7 +36,7 @@ pub use spend::{AtLimit, SpendConfig, SpendLimits};
 pub use values::{Anonymous, LogLevel, Sandbox};
 
 use raw::RawConfig;
-use tribune_agents::AgentId;
+use tribune_runtime::AgentId;
 
 use crate::egress_rules::{EgressMode, Place, Unlisted};
 use crate::hook_spec::Hook;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
-use tribune_agents::provider::catalog::BUILT_IN;
-use tribune_agents::provider::{BaseUrl, Dialect, ModelLimits, ModelRef, Patience, ThinkingForm};
 use tribune_constitution::nearest::nearest;
+use tribune_providers::catalog::BUILT_IN;
+use tribune_providers::{BaseUrl, Dialect, ModelLimits, ModelRef, Patience, ThinkingForm};
 
 use super::values::{Bounded, FromText, TextVisitor, Word, Words, shown};
 

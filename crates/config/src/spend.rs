@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
-use tribune_agents::provider::ModelRef;
+use tribune_providers::ModelRef;
 use tribune_records::spend::amount::{Limit, Price};
 use tribune_records::spend::money::Money;
 

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use tribune_agents::provider::Patience;
+use tribune_providers::Patience;
 
 use super::*;
 use crate::hook_spec::{Bounds, On, Reach};

@@ -12,11 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tribune_agents::AgentRuntime;
-use tribune_agents::cli_agent::{self, CliBackend};
-use tribune_agents::native::{self, NativeBackend};
-use tribune_agents::provider::ModelRef;
-use tribune_agents::rehearsal::{BACKEND, RehearsalBackend, SceneError, Scenes};
+use tribune_cli_agents::CliBackend;
 use tribune_config::hook_spec::On;
 use tribune_config::{Anonymous, Config, RedactConfig, Sandbox, StartupValidation};
 use tribune_contract::Mode;
@@ -39,12 +35,17 @@ use tribune_governance::spend::Purse;
 use tribune_governance::transcript::TranscriptLimits;
 use tribune_governance::transcripts::{Projection, Transcripts};
 use tribune_governance::turn::{ConstitutionalRuntime, Governance, OutOfTurn, Recovered, ToolExecutor};
+use tribune_providers::ModelRef;
 use tribune_records::agents::{ANONYMOUS, RUN_BACKEND};
 use tribune_redact::Redactor;
 use tribune_registry::profiles::{Profiles, ProfilesError};
 use tribune_registry::{
     Agents, Approvers, ApproversError, Board, DEFAULT_ROSTER, Mailbox, RosterError, asks_a_model,
 };
+use tribune_runtime::AgentRuntime;
+use tribune_runtime::native;
+use tribune_runtime::native::NativeBackend;
+use tribune_runtime::rehearsal::{BACKEND, RehearsalBackend, SceneError, Scenes};
 use tribune_sessions::canary;
 use tribune_sessions::canary::{Canaries, Guarded, NativeStage, RehearsalStage, Stage};
 use tribune_sessions::cli_agents;
@@ -135,7 +136,7 @@ pub struct Extras {
     /// The environment that keys come from, instead of the process's own.
     pub env: Option<Env>,
     /// How long models are waited for.
-    pub provider_patience: tribune_agents::provider::Patience,
+    pub provider_patience: tribune_providers::Patience,
     /// What boxes reach, instead of the network that the machine is in.
     pub network: Option<Arc<dyn Network>>,
     pub broker_limits: tribune_egress::Limits,
@@ -350,11 +351,11 @@ impl Daemon {
             Arc::clone(&mcp),
             brokers.clone(),
         ));
-        let spawner = || Arc::clone(&cli_agents) as Arc<dyn cli_agent::Spawner>;
-        let berths = cli_agent::Berths::new(config.cli_agents.max_running);
+        let spawner = || Arc::clone(&cli_agents) as Arc<dyn tribune_cli_agents::Spawner>;
+        let berths = tribune_cli_agents::Berths::new(config.cli_agents.max_running);
         let cli_backends = [
-            CliBackend::acp(spawner(), cli_agent::IDLE, &berths),
-            CliBackend::claude_code(spawner(), cli_agent::IDLE, &berths),
+            CliBackend::acp(spawner(), tribune_cli_agents::IDLE, &berths),
+            CliBackend::claude_code(spawner(), tribune_cli_agents::IDLE, &berths),
         ];
         check_models(&providers, &agents, &governance).await?;
         canary::sweep(home);

@@ -1,12 +1,12 @@
 //! The way out of a command that an agent runs (`exec`): there for as long as the command runs, where all mandates of its session
 //! have `egress`, and nowhere else.
 
-use tribune_agents::SessionKey;
 use tribune_config::egress_rules::Place;
 use tribune_constitution::EGRESS;
 use tribune_governance::gate::{Ended, Standing};
 use tribune_records::exec::EXEC;
 use tribune_records::outcome::{Resource, Touched};
+use tribune_runtime::SessionKey;
 use tribune_storage::store::StoreError;
 
 use super::{BrokerError, Brokers, Outlets, SessionSockets};

@@ -23,7 +23,7 @@ use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tribune_agents::SessionKey;
+use tribune_runtime::SessionKey;
 
 pub use self::exec_egress::WayOut;
 pub use self::proxy::{Network, Outlets, Places, RealNetwork, Unresolved};

@@ -1,7 +1,7 @@
 //! The variables that lead a program in a box to what it reaches: ports of its own loopback.
 
-use tribune_agents::provider::{Dialect, ModelRef};
 use tribune_config::egress_rules::Place;
+use tribune_providers::{Dialect, ModelRef};
 
 /// The port of the proxy that leads out.
 pub const EGRESS_PORT: u16 = 3128;

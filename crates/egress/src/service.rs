@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::net::UnixStream;
-use tribune_agents::SessionKey;
+use tribune_runtime::SessionKey;
 
 /// A service on a socket of a session: the model proxy, the session's MCP servers, or the scripted model of a canary.
 #[async_trait]

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tribune_agents::ContentBlock;
 use tribune_redact::Redactor;
+use tribune_runtime::ContentBlock;
 use tribune_storage::store::{Heartbeat, MessageRow, SessionRow, Stored, TurnRow};
 use utoipa::ToSchema;
 
@@ -216,7 +216,7 @@ pub struct TurnResult {
     pub stop_reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Usage>)]
-    pub usage: Option<tribune_agents::Usage>,
+    pub usage: Option<tribune_runtime::Usage>,
 }
 
 /// A turn as the log has it.

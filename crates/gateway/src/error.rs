@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use tribune_agents::session::NameError;
+use tribune_runtime::session::NameError;
 use tribune_sessions::session::SessionError;
 use tribune_storage::store::StoreError;
 

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use subtle::ConstantTimeEq as _;
-use tribune_agents::{AgentId, SessionKey, Speaker};
 use tribune_constitution::DEFAULT_MANDATE;
 use tribune_ledger::AttestationKey;
 use tribune_records::agents::UNREGISTERED;
 use tribune_records::approval::approver::Approver;
 use tribune_registry::{Agents, Approvers};
+use tribune_runtime::{AgentId, SessionKey, Speaker};
 use tribune_sessions::session::Opener;
 
 use super::api_types::{AuthAgent, WhoAmI};

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::SessionKey;
+use tribune_runtime::SessionKey;
 use tribune_sessions::session::{Subscription, Ticket};
 
 use super::active_streams::{Flowing, Streaming};

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::DecodePaddingMode::Indifferent;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
-use tribune_agents::ContentBlock;
+use tribune_runtime::ContentBlock;
 
 use super::error::ApiError;
 

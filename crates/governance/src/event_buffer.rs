@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::watch;
-use tribune_agents::{RuntimeEvent, SessionKey};
+use tribune_runtime::{RuntimeEvent, SessionKey};
 use tribune_storage::vault::{Event, Most};
 
 /// Events kept in memory while someone follows, at most this many and this many bytes.
@@ -125,7 +125,7 @@ impl Feed {
 
 #[cfg(test)]
 mod tests {
-    use tribune_agents::EventKind;
+    use tribune_runtime::EventKind;
 
     use super::*;
 

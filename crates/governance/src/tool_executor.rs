@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tribune_agents::{SessionKey, Terminal, ToolCall, ToolSpec};
 use tribune_records::outcome::{Done, Refused, Touched};
 use tribune_records::workspace_roots::Ground;
+use tribune_runtime::{SessionKey, Terminal, ToolCall, ToolSpec};
 
 use crate::gate::Admission;
 

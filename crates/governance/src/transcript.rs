@@ -20,9 +20,9 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use tribune_agents::{Role, SessionKey};
 use tribune_ledger::Timestamp;
 use tribune_redact::Redactor;
+use tribune_runtime::{Role, SessionKey};
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
 

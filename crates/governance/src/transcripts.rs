@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tribune_agents::SessionKey;
 use tribune_redact::Redactor;
+use tribune_runtime::SessionKey;
 
 use super::transcript::{Transcript, TranscriptError, TranscriptLimits, TranscriptLine};
 
@@ -71,7 +71,7 @@ impl Transcripts {
 
 #[cfg(test)]
 mod tests {
-    use tribune_agents::Role;
+    use tribune_runtime::Role;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Agent ids that mean something to the daemon itself: callers outside the roster, what an operator runs, canaries.
 
-use tribune_agents::AgentId;
+use tribune_runtime::AgentId;
 
 /// The id of callers without a proved key.
 pub const ANONYMOUS: &str = "anonymous";

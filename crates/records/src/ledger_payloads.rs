@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tribune_agents::provider::TokenUsage;
-use tribune_agents::{CloseReason, SessionMode, StopReason, Usage};
 use tribune_constitution::{Facts, Labels, Verdict};
 use tribune_ledger::commitment::Commitment;
+use tribune_providers::TokenUsage;
+use tribune_runtime::{CloseReason, SessionMode, StopReason, Usage};
 
 use crate::approval::record::Runner;
 

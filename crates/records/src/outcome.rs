@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
-use tribune_agents::ToolOutcome;
+use tribune_runtime::ToolOutcome;
 
 use super::text::bounded;
 use super::workspace_roots::Ground;

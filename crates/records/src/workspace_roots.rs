@@ -7,8 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tribune_agents::AgentId;
 use tribune_contract::{MAX_FURTHER, is_the_systems};
+use tribune_runtime::AgentId;
 
 use crate::exec::WORKSPACE;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tribune_agents::AgentId;
+use tribune_runtime::AgentId;
 
 use super::roster::{Roster, RosterAgent, RosterError};
 

@@ -12,9 +12,10 @@ pub mod mailbox;
 pub mod profiles;
 pub mod roster;
 
-use tribune_agents::provider::ModelRef;
-use tribune_agents::{acp, claude_code, native, rehearsal};
+use tribune_cli_agents::{acp, claude_code};
+use tribune_providers::ModelRef;
 use tribune_redact::Redactor;
+use tribune_runtime::{native, rehearsal};
 use tribune_storage::home::Home;
 
 use crate::profiles::Profiles;

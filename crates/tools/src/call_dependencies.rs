@@ -5,13 +5,13 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use tribune_agents::ToolCall;
 use tribune_constitution::command;
 use tribune_governance::turn::CallDependencies;
 use tribune_records::approval::action::ABSENT;
 use tribune_records::exec::PATH;
 use tribune_records::outcome::Code;
 use tribune_records::workspace_roots::Ground;
+use tribune_runtime::ToolCall;
 
 use super::exec::resolve;
 use super::workspace_dir::Workspace;

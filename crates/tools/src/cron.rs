@@ -4,10 +4,10 @@ use std::io;
 
 use jiff::Timestamp as Moment;
 use serde_json::{Value, json};
-use tribune_agents::{AgentId, SessionKey, ToolSpec};
 use tribune_ledger::Timestamp;
 use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
 use tribune_records::text::shown;
+use tribune_runtime::{AgentId, SessionKey, ToolSpec};
 
 use super::input::Input;
 use super::schedules::{Full, MAX_IN_ALL, MAX_PER_AGENT, Schedule, ScheduleFile, When};

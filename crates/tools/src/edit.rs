@@ -1,9 +1,9 @@
 //! `edit`: puts one text in place of another in a file of the workspace.
 
 use serde_json::{Value, json};
-use tribune_agents::ToolSpec;
 use tribune_records::outcome::{Answer, Code, Refused, Trail};
 use tribune_records::text::shown;
+use tribune_runtime::ToolSpec;
 
 use super::input::Input;
 use super::workspace_dir::Workspace;

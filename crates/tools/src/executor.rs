@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tribune_agents::{SessionKey, Terminal, ToolCall, ToolSpec};
 use tribune_governance::gate::Admission;
 use tribune_governance::turn::{CallDependencies, ToolExecutor};
 use tribune_records::outcome::{Done, Refused, Touched};
 use tribune_records::workspace_roots::Ground;
+use tribune_runtime::{SessionKey, Terminal, ToolCall, ToolSpec};
 
 use super::HostTools;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tribune_agents::ToolSpec;
 use tribune_records::outcome::{Answer, Code, Refused};
 use tribune_records::text::shown;
+use tribune_runtime::ToolSpec;
 
 use super::input::Input;
 

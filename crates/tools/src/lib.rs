@@ -44,7 +44,6 @@ use request::{OnDisk, Request};
 use send_message::Post;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::{AgentId, SessionKey, Terminal, ToolSpec};
 use tribune_config::url::SearchEndpoint;
 use tribune_egress::Brokers;
 use tribune_governance::gate::Admission;
@@ -55,6 +54,7 @@ use tribune_records::outcome::Refused;
 use tribune_records::outcome::{Answer, Trail};
 use tribune_records::workspace_roots::Ground;
 use tribune_registry::Mailbox;
+use tribune_runtime::{AgentId, SessionKey, Terminal, ToolSpec};
 use tribune_storage::clock::Clock;
 use workspace_dir::Workspace;
 
@@ -342,7 +342,7 @@ pub mod workspaces;
 
 #[cfg(test)]
 mod tests {
-    use tribune_agents::ToolCall;
+    use tribune_runtime::ToolCall;
 
     use super::*;
     use tribune_records::text::RESULT_BYTES;

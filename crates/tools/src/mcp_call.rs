@@ -2,9 +2,9 @@
 //! it does.
 
 use serde_json::{Value, json};
-use tribune_agents::SessionKey;
 use tribune_constitution::MCP;
 use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
+use tribune_runtime::SessionKey;
 
 use super::input::Input;
 use crate::mcp::McpServers;

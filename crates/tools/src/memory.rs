@@ -12,10 +12,10 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tribune_agents::{AgentId, ToolSpec};
 use tribune_ledger::Timestamp;
 use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
 use tribune_records::text::shown;
+use tribune_runtime::{AgentId, ToolSpec};
 
 use super::input::Input;
 use super::send_message::fresh_id;

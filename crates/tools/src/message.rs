@@ -9,10 +9,10 @@ use std::io::Read as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tribune_agents::{AgentId, ToolSpec};
 use tribune_records::outcome::{Answer, Code, Refused, Trail};
 use tribune_records::text::shown;
 use tribune_registry::mailbox::{MAX_TEXT_BYTES, MailboxError};
+use tribune_runtime::{AgentId, ToolSpec};
 
 use super::input::Input;
 use super::send_message::{Post, unknown};

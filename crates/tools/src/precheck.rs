@@ -1,9 +1,9 @@
 //! Calls that cannot come to anything, whoever allows them: nobody is asked about these.
 
 use serde_json::Value;
-use tribune_agents::ToolCall;
 use tribune_records::outcome::{Code, Refused};
 use tribune_records::workspace_roots::Ground;
+use tribune_runtime::ToolCall;
 
 use super::HostTools;
 use super::request::{OnDisk, Request};

@@ -2,9 +2,9 @@
 //! moves it. Where that cannot be told apart, it is the whole workspace.
 
 use serde_json::Value;
-use tribune_agents::ToolCall;
 use tribune_records::outcome::{Resource, Touched};
 use tribune_records::workspace_roots::Ground;
+use tribune_runtime::ToolCall;
 
 use super::workspace_dir::Workspace;
 use super::write_target::{Parents, Target};

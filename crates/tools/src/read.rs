@@ -7,9 +7,9 @@ use std::os::unix::fs::FileExt as _;
 use rustix::fd::OwnedFd;
 use rustix::fs::FileType;
 use serde_json::{Value, json};
-use tribune_agents::ToolSpec;
 use tribune_records::outcome::{Answer, Code, Refused, Trail};
 use tribune_records::text::{RESULT_BYTES, shown};
+use tribune_runtime::ToolSpec;
 
 use super::input::Input;
 use super::workspace_dir;

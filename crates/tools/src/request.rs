@@ -1,9 +1,9 @@
 //! A call as the tools take it: one variant per tool, with an input that was checked.
 
 use serde_json::Value;
-use tribune_agents::ToolCall;
 use tribune_constitution::{MCP, SPEND};
 use tribune_records::text::shown;
+use tribune_runtime::ToolCall;
 
 use super::cron::Scheduling;
 use super::edit::Edit;

@@ -14,7 +14,7 @@ use croner::parser::{CronParser, Seconds, Year};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp as Moment};
 use serde::{Deserialize, Serialize};
-use tribune_agents::{AgentId, SessionKey};
+use tribune_runtime::{AgentId, SessionKey};
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
 

@@ -11,9 +11,9 @@ use rustix::fd::OwnedFd;
 use rustix::fs::FileType;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::ToolSpec;
 use tribune_records::outcome::{Answer, Trail};
 use tribune_records::text::{RESULT_BYTES, shown};
+use tribune_runtime::ToolSpec;
 
 use super::input::Input;
 use super::workspace_dir;

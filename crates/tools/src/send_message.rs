@@ -1,11 +1,11 @@
 //! `send_message`: a letter to another agent of the house.
 
 use serde_json::{Value, json};
-use tribune_agents::{AgentId, ToolSpec};
 use tribune_ledger::Timestamp;
 use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
 use tribune_records::text::shown;
 use tribune_registry::mailbox::{MAX_TEXT_BYTES, Mailbox, MailboxError};
+use tribune_runtime::{AgentId, ToolSpec};
 
 use super::input::Input;
 

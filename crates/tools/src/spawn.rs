@@ -2,9 +2,9 @@
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use tribune_agents::{SessionKey, ToolSpec};
 use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
 use tribune_records::text::shown;
+use tribune_runtime::{SessionKey, ToolSpec};
 
 use super::input::Input;
 

@@ -1,8 +1,8 @@
 //! Tools that have a name and rules everywhere but are not provided by this host: `browser` and `nodes`.
 
 use serde_json::json;
-use tribune_agents::ToolSpec;
 use tribune_records::outcome::{Code, Refused};
+use tribune_runtime::ToolSpec;
 
 pub(super) const BROWSER: &str = "browser";
 pub(super) const NODES: &str = "nodes";

@@ -1,9 +1,9 @@
 //! `web_fetch`: the text behind an address.
 
 use serde_json::{Value, json};
-use tribune_agents::ToolSpec;
 use tribune_config::url::Target;
 use tribune_records::outcome::{Answer, Trail};
+use tribune_runtime::ToolSpec;
 
 use super::input::Input;
 use super::web::client::Asked;

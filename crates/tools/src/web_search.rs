@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tribune_agents::ToolSpec;
 use tribune_config::url::SearchEndpoint;
 use tribune_records::outcome::{Answer, Code, Refused, Trail};
+use tribune_runtime::ToolSpec;
 
 use super::input::Input;
 use super::web::client::Asked;

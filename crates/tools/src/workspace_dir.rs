@@ -15,11 +15,11 @@ use std::sync::Arc;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use tribune_agents::AgentId;
 use tribune_records::exec::WORKSPACE;
 use tribune_records::outcome::{Code, Refused, Resource};
 use tribune_records::text::shown;
 use tribune_records::workspace_roots::{Ground, Spot};
+use tribune_runtime::AgentId;
 
 use super::hide_rules::{Hidden, Places};
 

@@ -1,8 +1,8 @@
 //! `write`: makes a file of the workspace, or replaces one.
 
 use serde_json::{Value, json};
-use tribune_agents::ToolSpec;
 use tribune_records::outcome::{Answer, Trail};
+use tribune_runtime::ToolSpec;
 
 use super::input::Input;
 use super::workspace_dir::Workspace;

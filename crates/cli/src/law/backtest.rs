@@ -6,12 +6,12 @@ use clap::Args;
 use serde_json::json;
 use tribune_constitution::backtest::Changes;
 use tribune_constitution::{Backtest, Constitution, Facts, Verdict, backtest};
-use tribune_storage::verdict_log::{Judged, Verdicts};
+use tribune_governance::policy_files;
+use tribune_ledger::Timestamp;
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
 use tribune_storage::store::StoreError;
-use tribune_governance::policy_files;
-use tribune_ledger::Timestamp;
+use tribune_storage::verdict_log::{Judged, Verdicts};
 
 use super::{brief, line, load};
 use crate::error::{CliError, CommandOutcome};

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, Finding, Severity, Tested, check_agents};
-use tribune_registry::Roster;
 use tribune_records::agents::RUN_AGENT;
+use tribune_registry::Roster;
 use tribune_storage::home::Home;
 
 use super::{line, texts};
@@ -85,7 +85,12 @@ pub(super) fn test(dir: Option<&Path>, home: &Home, output: &mut Output) -> Resu
         Ok(law) => law,
         // A law that cannot be read cannot be tested.
         Err(_) => {
-            return print_findings(&tribune_constitution::check(&texts, &tribune_tools::NAMES), None, folder, output);
+            return print_findings(
+                &tribune_constitution::check(&texts, &tribune_tools::NAMES),
+                None,
+                folder,
+                output,
+            );
         }
     };
     let tested = law.test();

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, Explanation, Facts, Outcome as StepOutcome};
-use tribune_storage::audit::read_small;
-use tribune_storage::verdict_log::{Judged, Verdicts};
-use tribune_storage::store::{Lookup, Stored};
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
 use tribune_governance::policy_files;
 use tribune_ledger::EntryQuality;
+use tribune_storage::audit::read_small;
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
+use tribune_storage::store::{Lookup, Stored};
+use tribune_storage::verdict_log::{Judged, Verdicts};
 
 use super::{brief, line, load};
 use crate::error::{CliError, CommandOutcome};

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde_json::Value;
 use tribune_constitution::{Constitution, Facts, Texts, Verdict};
+use tribune_governance::policy_files;
 use tribune_governance::policy_files::LawError;
 use tribune_storage::home::Home;
-use tribune_governance::policy_files;
 
 use self::backtest::BacktestArgs;
 use self::explain::ExplainArgs;

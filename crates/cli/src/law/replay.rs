@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, ConstitutionHash};
+use tribune_governance::policy_files;
 use tribune_governance::policy_files::LawError;
-use tribune_storage::verdict_log::{Judged, Verdicts};
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
-use tribune_governance::policy_files;
+use tribune_storage::verdict_log::{Judged, Verdicts};
 
 use super::{brief, line};
 use crate::error::{CliError, CommandOutcome};
@@ -59,7 +59,11 @@ struct LawCache<'a> {
 
 pub(super) fn run(home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let reader = Reader::open(home)?;
-    let mut laws = LawCache { home, present: policy_files::load(home.root(), &tribune_tools::NAMES).ok(), loaded: Vec::new() };
+    let mut laws = LawCache {
+        home,
+        present: policy_files::load(home.root(), &tribune_tools::NAMES).ok(),
+        loaded: Vec::new(),
+    };
     let mut replay = ReplayReport::default();
     let mut progress = EntryProgress::new("deciding", reader.size()?);
     for judged in Verdicts::from(&reader, 0) {

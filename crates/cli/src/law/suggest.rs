@@ -6,9 +6,9 @@ use clap::Args;
 use serde_json::json;
 use tribune_constitution::{Decision, Recorded, Stage, Suggestion, suggest};
 use tribune_records::approval::record::State;
-use tribune_storage::verdict_log::{Judged, Verdicts};
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
+use tribune_storage::verdict_log::{Judged, Verdicts};
 
 use super::{backtest, load};
 use crate::error::{CliError, CommandOutcome};

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use tribune_storage::store::Reader;
 use tribune_ledger::Checkpoint;
 use tribune_ledger::bundle::{ConsistencyProof, ProofBundle};
 use tribune_ledger::tree::Hash;
 use tribune_ledger::tree::prove::{self, ProveError};
+use tribune_storage::store::Reader;
 
 use super::{deliver, find};
 use crate::error::CliError;

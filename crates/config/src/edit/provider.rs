@@ -1,6 +1,6 @@
 //! A provider as it is written down.
 
-use tribune_agents::provider::{BaseUrl, Dialect};
+use tribune_providers::{BaseUrl, Dialect};
 use tribune_redact::Redactor;
 
 use super::{EditError, STEP};

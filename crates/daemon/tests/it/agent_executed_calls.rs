@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tribune_agents::AgentRuntime;
 use tribune_client::Client;
 use tribune_config::{Config, Sandbox};
 use tribune_constitution::{Labels, Trust};
 use tribune_daemon::daemon::{Daemon, Extras};
 use tribune_ledger::EntryQuality;
 use tribune_records::ledger_payloads::{CallOutcome, ToolCallRecord, ToolResultRecord};
+use tribune_runtime::AgentRuntime;
 use tribune_storage::clock::SystemClock;
 use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};

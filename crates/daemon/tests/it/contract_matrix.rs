@@ -368,7 +368,7 @@ async fn rotation_caps_obeyed() {
 
 #[test]
 fn session_key_format_stable() {
-    use tribune_agents::SessionKey;
+    use tribune_runtime::SessionKey;
     for key in
         ["agent:main:telegram:123456789:dm:987654321", "agent:main:whatsapp:+15551234567:dm:+15559876543"]
     {

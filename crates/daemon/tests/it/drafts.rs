@@ -4,10 +4,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tribune_agents::ToolCall;
 use tribune_client::Client;
 use tribune_config::Config;
 use tribune_governance::turn::AskedFor;
+use tribune_runtime::ToolCall;
 use tribune_storage::clock::{Clock as _, SystemClock};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
-use tribune_agents::{
+use tribune_runtime::{
     AgentRuntime, CloseReason, EventKind, EventStream, Handle, Leave, OwnCall, RuntimeError, RuntimeEvent,
     SessionInput, SessionState, SessionStatus, StopReason, ToolCall, ToolOutcome, TurnInput, When,
 };

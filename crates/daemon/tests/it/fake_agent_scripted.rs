@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
-use tribune_agents::{
+use tribune_runtime::{
     AgentRuntime, CloseReason, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, SessionInput,
     SessionState, SessionStatus, StopReason, ToolCall, TurnInput,
 };

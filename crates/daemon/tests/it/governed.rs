@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
-use tribune_agents::content::text_of;
-use tribune_agents::{
-    AgentRuntime, CloseReason, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, SessionInput,
-    SessionState, SessionStatus, StopReason, ToolCall, TurnInput,
-};
 use tribune_client::{Client, Incoming};
 use tribune_config::{LogConfig, LogLevel};
 use tribune_constitution::STRANGER_TOOLS;
 use tribune_daemon::daemon::{Daemon, Extras};
 use tribune_daemon::telemetry;
 use tribune_ledger::{EntryQuality, Timestamp};
+use tribune_runtime::content::text_of;
+use tribune_runtime::{
+    AgentRuntime, CloseReason, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, SessionInput,
+    SessionState, SessionStatus, StopReason, ToolCall, TurnInput,
+};
 use tribune_storage::clock::{Clock, SystemClock};
 use tribune_storage::home::Home;
 use tribune_storage::store::Filter;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use tribune_agents::ToolCall;
 use tribune_config::Config;
 use tribune_governance::turn::AskedFor;
+use tribune_runtime::ToolCall;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
 use crate::approvals::{decide, pending};

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tribune_agents::AgentRuntime;
-use tribune_agents::rehearsal::{RehearsalBackend, Scenes};
 use tribune_client::Client;
 use tribune_daemon::daemon::Extras;
+use tribune_runtime::AgentRuntime;
+use tribune_runtime::rehearsal::{RehearsalBackend, Scenes};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
 
 use crate::authentication::start_with;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio::sync::Notify;
-use tribune_agents::{
-    AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionStatus, TurnInput,
-};
 use tribune_client::{Client, Incoming};
 use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_runtime::{
+    AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionStatus, TurnInput,
+};
 use tribune_storage::clock::Clock;
 use tribune_testkit::{TempHome, TestDaemon, config, say, text, turn};
 

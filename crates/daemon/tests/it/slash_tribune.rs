@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use ed25519_dalek::SigningKey;
 use serde_json::{Value, json};
-use tribune_agents::AgentRuntime;
 use tribune_client::Client;
 use tribune_daemon::daemon::Extras;
+use tribune_runtime::AgentRuntime;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
 use crate::approvals::{decide, id, pending};

@@ -1,9 +1,9 @@
 //! Budgets: what is set aside, what counts, who is asked, and that nobody gets around it.
 
 use serde_json::{Value, json};
-use tribune_agents::provider::Dialect;
 use tribune_client::Client;
 use tribune_config::Config;
+use tribune_providers::Dialect;
 use tribune_records::spend::report::By;
 use tribune_storage::store::Reader;
 use tribune_testkit::upstream::{FakeUpstream, Say};

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::{AgentRuntime, ToolCall};
 use tribune_client::{Client, Incoming};
 use tribune_config::{Config, Sandbox};
 use tribune_constitution::{Labels, Trust};
 use tribune_daemon::daemon::{Daemon, Extras};
 use tribune_governance::turn::AskedFor;
+use tribune_runtime::{AgentRuntime, ToolCall};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
 
 use crate::fake_agent_scripted::{Batch, Puppet};
@@ -444,7 +444,7 @@ async fn c3_calls_whose_results_nobody_reports_count_as_made() {
 async fn c3_calls_that_nobody_reported_count_however_long_ago_they_were() {
     let mut house = house().await;
     house.open(KEY).await;
-    let key: tribune_agents::SessionKey = KEY.parse().unwrap();
+    let key: tribune_runtime::SessionKey = KEY.parse().unwrap();
     let fetch = house.fetch();
     let ask = async |house: &House, id: String, name: &str, input: Value| {
         let call = ToolCall { id, name: name.to_owned(), input };

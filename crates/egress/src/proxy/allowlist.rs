@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use tribune_agents::AgentId;
 use tribune_config::egress_rules::{Place, Speech, Unlisted};
 use tribune_config::url::HostPort;
 use tribune_constitution::Labels;
+use tribune_runtime::AgentId;
 
 use super::authority::Host;
 use super::connect_request::Wanted;

@@ -1,8 +1,8 @@
 //! The connection that a head asks for.
 
 use serde_json::json;
-use tribune_agents::ToolCall;
 use tribune_constitution::{EGRESS, LISTED};
+use tribune_runtime::ToolCall;
 
 use super::authority::{Authority, Host};
 use super::denial::Refusal;

@@ -27,9 +27,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::SessionKey;
 use tribune_config::egress_rules::Speech;
 use tribune_constitution::Veto;
+use tribune_runtime::SessionKey;
 
 pub use self::allowlist::{Outlets, Places};
 pub use self::network::{Network, RealNetwork};

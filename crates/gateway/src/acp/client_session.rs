@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::SessionKey;
+use tribune_runtime::SessionKey;
 use tribune_sessions::session::Subscription;
 use tribune_tools::mcp::Wanted;
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tribune_agents::{AgentId, SessionKey};
+use tribune_runtime::{AgentId, SessionKey};
 
 use super::client_session::Seat;
 use super::wire::{Fault, Id, Incoming};

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
-use tribune_agents::ContentBlock;
-use tribune_agents::content::Resource;
+use tribune_runtime::ContentBlock;
+use tribune_runtime::content::Resource;
 
 use super::wire::Fault;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tribune_agents::{RuntimeEvent, SessionKey};
+use tribune_runtime::{RuntimeEvent, SessionKey};
 use tribune_sessions::session::{SessionError, Subscription};
 use tribune_storage::vault::Event;
 use tribune_tools::mcp::Bringing;

@@ -1,7 +1,7 @@
 //! The MCP servers that a client sends with a session.
 
 use serde_json::Value;
-use tribune_agents::SessionKey;
+use tribune_runtime::SessionKey;
 use tribune_tools::mcp::{Bringing, Wanted, named_once};
 
 use super::client_session::Place;

@@ -42,7 +42,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use connection::Wishes;
 use serde::Deserialize;
-use tribune_agents::{AgentId, SessionKey};
+use tribune_runtime::{AgentId, SessionKey};
 
 use super::connection_limit::Seat;
 use super::error::{ApiError, misnamed};

@@ -1,7 +1,7 @@
 //! What a client may choose for a session: how questions are answered while it is there, with whom it talks, and which model.
 
 use serde_json::{Value, json};
-use tribune_agents::{AgentId, native};
+use tribune_runtime::{AgentId, native};
 
 use super::client_session::{Place, Seat};
 use super::connection::Connection;

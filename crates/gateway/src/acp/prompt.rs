@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::StopReason;
 use tribune_governance::turn::slash_tribune;
+use tribune_runtime::StopReason;
 use tribune_sessions::session::TurnEnd;
 
 use super::client_session::{Running, Seat};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tribune_agents::{ContentBlock, SessionKey};
 use tribune_ledger::Timestamp;
 use tribune_records::agents::RUN_BACKEND;
 use tribune_redact::Redactor;
+use tribune_runtime::{ContentBlock, SessionKey};
 use tribune_storage::store::{Reader, Recent, SessionRow, StoreError};
 use tribune_storage::vault::{Named, Vault};
 
@@ -106,7 +106,7 @@ impl Listed {
         let (title, is_new) = match vault.named(&row.id)? {
             Named::Title(title) => (Some(title), false),
             Named::No => (first_words(reader, vault, &row)?, true),
-            Named::Forgotten if row.state == tribune_agents::SessionState::Closed => return Ok(None),
+            Named::Forgotten if row.state == tribune_runtime::SessionState::Closed => return Ok(None),
             Named::Forgotten => (None, false),
         };
         let title = title.map(|title| redactor.redact(&title).into_owned());

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tribune_agents::{AgentId, SessionKey, SessionState, native};
 use tribune_records::agents::RUN_BACKEND;
 use tribune_records::workspace_roots;
 use tribune_registry::{CLI_BACKENDS, MAIN_AGENT};
+use tribune_runtime::{AgentId, SessionKey, SessionState, native};
 use tribune_storage::store::SessionRow;
 use tribune_tools::mcp::Bringing;
 

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
-use tribune_agents::ContentBlock;
 use tribune_records::spend::report::{By, Line};
+use tribune_runtime::ContentBlock;
 
 use super::connection::Connection;
 use super::wire::Fault;

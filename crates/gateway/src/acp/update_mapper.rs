@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use tribune_agents::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind, RuntimeEvent, TERMINAL};
 use tribune_ledger::{EntryQuality, LedgerEntry};
 use tribune_records::approval::record::Requested;
+use tribune_runtime::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind, RuntimeEvent, TERMINAL};
 
 use super::passthrough::{Around, OURS, beside, came, opened, words};
 use super::slash_commands::OfAgent;

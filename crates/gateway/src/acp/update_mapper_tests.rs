@@ -1,6 +1,6 @@
 use serde_json::json;
-use tribune_agents::StopReason;
 use tribune_ledger::{Cid, LedgerEntry};
+use tribune_runtime::StopReason;
 
 use super::*;
 

@@ -8,8 +8,8 @@ use axum::body::{Body, to_bytes};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
-use tribune_agents::provider::ModelRef;
-use tribune_agents::provider::relay::Wire;
+use tribune_providers::ModelRef;
+use tribune_providers::relay::Wire;
 
 use super::routes::{Kind, Route};
 use crate::ApiError;

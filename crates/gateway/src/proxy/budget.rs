@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use tribune_agents::ErrorKind;
-use tribune_agents::provider::ModelRef;
 use tribune_governance::models::Provider;
 use tribune_governance::spend;
 use tribune_governance::spend::{Payer, Purse, Reservation, Reserve, Told};
+use tribune_providers::ModelRef;
 use tribune_records::ledger_payloads::ProxyOutcome;
+use tribune_runtime::ErrorKind;
 
 use super::auth::Caller;
 use super::body::{Asking, Members};

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
-use tribune_agents::provider::{Dialect, ProviderError};
+use tribune_providers::{Dialect, ProviderError};
 
 use crate::ApiError;
 

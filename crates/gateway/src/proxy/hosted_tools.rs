@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 use serde_json::value::to_raw_value;
-use tribune_agents::provider::relay::Wire;
+use tribune_providers::relay::Wire;
 
 use super::body::Asking;
 use crate::ApiError;

@@ -29,11 +29,11 @@ use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tribune_agents::provider::relay::Relay;
-use tribune_agents::provider::{Client, ModelRef};
-use tribune_agents::{AgentId, SessionKey};
 use tribune_constitution::nearest::nearest;
+use tribune_providers::relay::Relay;
+use tribune_providers::{Client, ModelRef};
 use tribune_redact::Redactor;
+use tribune_runtime::{AgentId, SessionKey};
 
 pub use self::proxy_tokens::{PassAsk, PassGiven};
 pub(super) use self::upstream_call::Ended;

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tribune_agents::AgentId;
+use tribune_runtime::AgentId;
 
 use crate::{Api, ApiError, Principal};
 

@@ -2,8 +2,8 @@
 //! path that only becomes one of these by decoding (`%2e`, `//`, `..`) is not one of these.
 
 use axum::http::Method;
-use tribune_agents::provider::Dialect;
-use tribune_agents::provider::relay::Wire;
+use tribune_providers::Dialect;
+use tribune_providers::relay::Wire;
 
 use crate::ApiError;
 

@@ -14,9 +14,9 @@ use futures_util::stream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::provider::limits::MAX_ERROR_BYTES;
-use tribune_agents::provider::relay::{Deltas, Ending, Outbound, Relayed, Tally, UnaskedUsage, Veil, Wire};
-use tribune_agents::provider::{Endpoint, TokenUsage};
+use tribune_providers::limits::MAX_ERROR_BYTES;
+use tribune_providers::relay::{Deltas, Ending, Outbound, Relayed, Tally, UnaskedUsage, Veil, Wire};
+use tribune_providers::{Endpoint, TokenUsage};
 use tribune_records::ledger_payloads::ProxyOutcome;
 use tribune_redact::Redactor;
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
-use tribune_agents::SessionState;
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_records::approval::action::Files;
 use tribune_records::approval::approver::Approver;
@@ -17,6 +16,7 @@ use tribune_records::approval::record::{
     ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity, grant_entity,
 };
 use tribune_records::ledger_payloads::payload;
+use tribune_runtime::SessionState;
 use tribune_storage::clock::Clock;
 use tribune_storage::store::{ApprovalRow, LedgerWriter, Readers, StoreError};
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tribune_agents::{SessionKey, ToolCall};
 use tribune_constitution::Labels;
 use tribune_ledger::Cid;
 use tribune_records::workspace_roots::Ground;
+use tribune_runtime::{SessionKey, ToolCall};
 use tribune_storage::store::Appended;
 
 use crate::turn::Written;
@@ -17,7 +17,7 @@ use crate::turn::Written;
 ///
 /// ```compile_fail,E0451
 /// use tribune_governance::gate::Admission;
-/// fn forged(call: tribune_agents::ToolCall, session: std::sync::Arc<tribune_agents::SessionKey>) -> Admission {
+/// fn forged(call: tribune_runtime::ToolCall, session: std::sync::Arc<tribune_runtime::SessionKey>) -> Admission {
 ///     let (entry, labels) = (tribune_ledger::Cid::from_bytes([0; 32]), tribune_constitution::Labels::FRESH);
 ///     let ground = tribune_records::workspace_roots::Ground::own(session.agent().clone());
 ///     Admission { call, session, entry, labels, ground }
@@ -46,7 +46,7 @@ use crate::turn::Written;
 ///
 /// ```compile_fail,E0308
 /// use tribune_governance::turn::ToolExecutor;
-/// async fn unasked(tools: &dyn ToolExecutor, call: tribune_agents::ToolCall) {
+/// async fn unasked(tools: &dyn ToolExecutor, call: tribune_runtime::ToolCall) {
 ///     tools.run(call, None).await;
 /// }
 /// ```

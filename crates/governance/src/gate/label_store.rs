@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use tribune_agents::AgentId;
 use tribune_constitution::{Labels, Manifest};
 use tribune_ledger::Cid;
 use tribune_ledger::cid::Domain;
@@ -11,6 +10,7 @@ use tribune_records::ledger_payloads::Labelled;
 use tribune_records::outcome::{Resource, Touched};
 use tribune_records::workspace_roots::Ground;
 use tribune_redact::Redactor;
+use tribune_runtime::AgentId;
 use tribune_storage::store::{Readers, StoreError};
 
 /// What a call's result brings into its session, and what the call leaves behind.

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tribune_agents::{AgentId, SessionKey, ToolCall, ToolSpec};
 use tribune_constitution::facts::FACTS_VERSION;
 use tribune_constitution::provenance::{TakenAs, is_owners};
 use tribune_constitution::{
@@ -27,6 +26,7 @@ use tribune_constitution::{
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, jcs};
 use tribune_redact::Redactor;
+use tribune_runtime::{AgentId, SessionKey, ToolCall, ToolSpec};
 
 pub use self::admission::Admission;
 pub(crate) use self::admission::Ticket;

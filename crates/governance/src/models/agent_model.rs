@@ -1,9 +1,9 @@
 //! Which model an agent may ask.
 
-use tribune_agents::AgentId;
-use tribune_agents::provider::ModelRef;
+use tribune_providers::ModelRef;
 use tribune_records::agents::RUN_AGENT;
 use tribune_registry::{Agents, asks_a_model};
+use tribune_runtime::AgentId;
 
 use super::Providers;
 

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::PathBuf;
 
-use tribune_agents::{AgentId, RuntimeError};
 use tribune_constitution::AgentPrompt;
+use tribune_runtime::{AgentId, RuntimeError};
 
 /// Bytes that are read; the prompt's own bound is the same.
 const MAX_BYTES: u64 = 64 * 1024;

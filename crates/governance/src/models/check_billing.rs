@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde_json::json;
-use tribune_agents::RuntimeError;
-use tribune_agents::provider::{Answer, ModelRef, ProviderError};
 use tribune_config::Config;
+use tribune_providers::{Answer, ModelRef, ProviderError};
+use tribune_runtime::RuntimeError;
 use tribune_storage::clock::{Clock, SystemClock};
 use tribune_storage::home::Home;
 use tribune_storage::store::{Store, StoreError};

@@ -2,9 +2,9 @@
 //! nothing and works before the daemon runs; what was found by asking before is told too. Of a key it says whether it is there, and nothing else.
 
 use serde::Serialize;
-use tribune_agents::native;
-use tribune_agents::provider::{Dialect, ModelLimits, ModelRef, ProviderError, ThinkingForm};
+use tribune_providers::{Dialect, ModelLimits, ModelRef, ProviderError, ThinkingForm};
 use tribune_registry::RosterAgent;
+use tribune_runtime::native;
 use utoipa::ToSchema;
 
 use tribune_config::models::dialect;
@@ -173,8 +173,8 @@ const fn thinking(form: ThinkingForm) -> &'static str {
 mod tests {
     use std::sync::Arc;
 
-    use tribune_agents::provider::Patience;
     use tribune_config::Config;
+    use tribune_providers::Patience;
 
     use super::*;
     use crate::models::Env;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tribune_agents::provider::ModelRef;
+use tribune_providers::ModelRef;
 
 /// How long whoever looks in the first moments waits for the providers that are being asked. Most answer within it.
 const FIRST_MOMENTS: Duration = Duration::from_secs(1);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tribune_agents::native::{Seat, Seats};
-use tribune_agents::provider::{ModelRef, Thinking, ThinkingForm};
-use tribune_agents::{AgentId, RuntimeError};
+use tribune_providers::{ModelRef, Thinking, ThinkingForm};
+use tribune_runtime::native::{Seat, Seats};
+use tribune_runtime::{AgentId, RuntimeError};
 
 use super::providers::Providers;
 

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::RuntimeError;
-use tribune_agents::provider::budget::estimate;
-use tribune_agents::provider::{
+use tribune_providers::budget::estimate;
+use tribune_providers::{
     Answer, Client, ModelLimits, ModelRef, ModelRequest, Patience, ProviderError, Said, Thinking,
     ThinkingForm,
 };
+use tribune_runtime::RuntimeError;
 use utoipa::ToSchema;
 
 use super::check_billing::Till;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use tribune_agents::RuntimeError;
-use tribune_agents::provider::{ApiKey, Client, Endpoint, ModelLimits, ModelRef, Patience, ProviderError};
 use tribune_config::{ModelsConfig, ProviderConfig};
 use tribune_constitution::nearest::nearest;
+use tribune_providers::{ApiKey, Client, Endpoint, ModelLimits, ModelRef, Patience, ProviderError};
+use tribune_runtime::RuntimeError;
 
 use super::model_health::Answers;
 

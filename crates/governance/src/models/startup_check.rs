@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tribune_agents::provider::ModelRef;
 use tribune_config::StartupValidation;
+use tribune_providers::ModelRef;
 
 use super::providers::Providers;
 

@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
-use tribune_agents::provider::ModelRef;
-use tribune_agents::{RuntimeError, ToolCall};
 use tribune_config::{AtLimit, SpendConfig};
 use tribune_ledger::{Cid, Draft, EntryQuality};
+use tribune_providers::ModelRef;
 use tribune_records::ledger_payloads::payload;
 use tribune_records::spend::amount::{Amount, Limit};
 use tribune_records::spend::record::{Raised, SpendRecord, spend_entity};
+use tribune_runtime::{RuntimeError, ToolCall};
 use tribune_storage::clock::Clock;
 use tribune_storage::store::{LedgerWriter, Readers, StoreError};
 

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::sync::PoisonError;
 
 use serde_json::{Value, json};
-use tribune_agents::ToolCall;
 use tribune_constitution::SPEND;
 use tribune_records::spend::amount::Amount;
 use tribune_records::spend::money::Money;
+use tribune_runtime::ToolCall;
 
 use super::budgets::{Account, Over, Purse};
 

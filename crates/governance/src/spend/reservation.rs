@@ -6,8 +6,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tribune_agents::provider::{ModelRef, TokenUsage};
 use tribune_ledger::Cid;
+use tribune_providers::{ModelRef, TokenUsage};
 use tribune_records::spend::amount::Amount;
 use tribune_records::spend::record::{SpendRecord, Spent};
 use tribune_storage::store::{Receipt, StoreError};

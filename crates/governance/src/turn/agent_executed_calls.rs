@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use tribune_agents::{Leave, RuntimeError, ToolCall, ToolOutcome};
 use tribune_constitution::Veto;
 use tribune_ledger::Cid;
 use tribune_records::approval::action::Action;
 use tribune_records::approval::decision::Ruling;
 use tribune_records::approval::record::{Runner, State};
 use tribune_records::outcome::{Done, Touched};
+use tribune_runtime::{Leave, RuntimeError, ToolCall, ToolOutcome};
 use tribune_storage::store::ApprovalRow;
 
 use super::calls::{Calls, Handled, Open, Progress, run};

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::{SessionKey, ToolCall};
 use tribune_constitution::{Labels, Stage};
 use tribune_ledger::commitment::Commitment;
 use tribune_records::approval::action::{Action, Files};
@@ -18,6 +17,7 @@ use tribune_records::approval::record::{
     ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity,
 };
 use tribune_redact::Redactor;
+use tribune_runtime::{SessionKey, ToolCall};
 use tribune_storage::store::StoreError;
 
 use super::Governance;

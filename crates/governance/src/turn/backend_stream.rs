@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
-use tribune_agents::{EventKind, RuntimeError, RuntimeEvent};
+use tribune_runtime::{EventKind, RuntimeError, RuntimeEvent};
 
 /// Events taken in at most before they are written down. The backend waits when there are more.
 const AT_ONCE: usize = 256;

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tribune_agents::AgentId;
 use tribune_ledger::Timestamp;
 use tribune_records::agents::{is_canary, is_unregistered};
+use tribune_runtime::AgentId;
 
 /// Between two mentions that an agent checked in.
 const MENTION_EVERY: Duration = Duration::from_secs(60 * 60);

@@ -9,7 +9,6 @@ use futures_util::FutureExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::Value;
 use tokio::sync::oneshot;
-use tribune_agents::{EventKind, RuntimeError, RuntimeEvent, Terminal, ToolCall, ToolOutcome, When};
 use tribune_config::hook_spec::On;
 use tribune_constitution::{EGRESS, LAND, MCP_SERVER, SPEND, Stage, Veto};
 use tribune_ledger::Cid;
@@ -18,6 +17,7 @@ use tribune_records::approval::decision::Ruling;
 use tribune_records::approval::record::{Requested, Runner, State};
 use tribune_records::ledger_payloads::CallOutcome;
 use tribune_records::outcome::Done;
+use tribune_runtime::{EventKind, RuntimeError, RuntimeEvent, Terminal, ToolCall, ToolOutcome, When};
 
 use super::agent_executed_calls::Given;
 use super::external_calls::FULL;

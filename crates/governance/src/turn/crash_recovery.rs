@@ -1,14 +1,14 @@
 //! After a crash: whatever was begun and not ended is written down as interrupted, and the session can be used again.
 
 use serde::de::DeserializeOwned;
-use tribune_agents::content::text_of;
-use tribune_agents::{ContentBlock, EventKind, Handle, RuntimeEvent, SessionKey, SessionState, StopReason};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_records::approval::record::Runner;
 use tribune_records::ledger_payloads::{
     CallOutcome, EgressOutcome, EgressRecord, ProxyOutcome, ProxyRecord, ToolCallRecord, ToolResultRecord,
     Turn, TurnPhase, payload,
 };
+use tribune_runtime::content::text_of;
+use tribune_runtime::{ContentBlock, EventKind, Handle, RuntimeEvent, SessionKey, SessionState, StopReason};
 use tribune_storage::store::{OpenWork, SessionRow, StoreError};
 use tribune_storage::vault::{EVENTS_KEPT, Event, Most};
 

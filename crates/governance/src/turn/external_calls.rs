@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio::time::Instant;
-use tribune_agents::{ContentBlock, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_constitution::{Decision, EGRESS, LAND, Labels, SPEND, Stage, Trust};
 use tribune_ledger::EntryQuality;
 use tribune_records::approval::action::approval_id;
 use tribune_records::approval::record::{Runner, State};
 use tribune_records::ledger_payloads::{CallOutcome, MailboxRecord};
 use tribune_records::outcome::Done;
+use tribune_runtime::{ContentBlock, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_storage::store::Reader;
 
 use super::Governance;

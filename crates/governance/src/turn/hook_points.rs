@@ -1,10 +1,10 @@
 //! Where a session's work meets the operator's hooks.
 
 use tokio_util::sync::CancellationToken;
-use tribune_agents::{RuntimeError, ToolOutcome};
 use tribune_config::hook_spec::On;
 use tribune_constitution::Trust;
 use tribune_ledger::Cid;
+use tribune_runtime::{RuntimeError, ToolOutcome};
 
 use super::Governance;
 use super::turn_recorder::{Desk, Recorded};

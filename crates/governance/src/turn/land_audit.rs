@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tribune_agents::{SessionKey, ToolCall};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::WorkspaceRecord;
+use tribune_runtime::{SessionKey, ToolCall};
 use tribune_storage::store::StoreError;
 
 use super::out_of_turn::{Barred, Beside, OutOfTurn};

@@ -9,14 +9,14 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
-use tribune_agents::{
-    AROUND_MESSAGE, AROUND_THOUGHT, AgentRuntime, ContentBlock, EventKind, EventStream, Handle, OBEYED,
-    Reach, RuntimeError, RuntimeEvent, Speaker, StopReason, ToolOutcome, TurnInput, Usage,
-};
 use tribune_constitution::{ChannelClass, Labels, Trust, prompt};
 use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::{Noticed, Turn, TurnPhase, Ungoverned, Withheld};
 use tribune_registry::board::EXCERPT_BYTES;
+use tribune_runtime::{
+    AROUND_MESSAGE, AROUND_THOUGHT, AgentRuntime, ContentBlock, EventKind, EventStream, Handle, OBEYED,
+    Reach, RuntimeError, RuntimeEvent, Speaker, StopReason, ToolOutcome, TurnInput, Usage,
+};
 use tribune_storage::vault::EVENTS_KEPT;
 
 use super::backend_stream::{Item, Listener, put_together};
@@ -154,7 +154,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let recalling = (inner.reach() == Reach::Recorded)
             .then(|| native_services::recall(&governance, &journal.conversation()));
         let mandate = governance.mandate(journal.standing.mandate())?.clone();
-        let words = tribune_agents::content::text_of(&input.content);
+        let words = tribune_runtime::content::text_of(&input.content);
         let trust = trust_in(input.speaker);
         let trust = governance.ask_hooks(&journal.standing, (&words, trust), &input.cancel).await?;
         let gate = || inner.gate_of(&handle);

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, PoisonError};
 
-use tribune_agents::{AgentId, ContentBlock, EventKind, Handle, Message, Role, RuntimeError, SessionKey};
 use tribune_constitution::Labels;
 use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::MailboxRecord;
 use tribune_registry::mailbox::Letter;
+use tribune_runtime::{AgentId, ContentBlock, EventKind, Handle, Message, Role, RuntimeError, SessionKey};
 
 use super::Governance;
 use super::resume_parked::approval_of;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tribune_agents::{SessionKey, ToolCall};
 use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::McpRecord;
+use tribune_runtime::{SessionKey, ToolCall};
 
 use super::out_of_turn::{Barred, Beside, OutOfTurn};
 use crate::gate::Admission;

@@ -37,10 +37,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use tribune_agents::{
-    AgentId, AgentRuntime, CloseReason, EventStream, Handle, Reach, RuntimeError, SessionInput, SessionKey,
-    SessionState, SessionStatus, TurnInput,
-};
 use tribune_constitution::{Labels, Mandate};
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, EntryQuality};
@@ -49,6 +45,10 @@ use tribune_records::workspace_roots::Ground;
 use tribune_redact::Redactor;
 use tribune_registry::board::Board;
 use tribune_registry::mailbox::Mailbox;
+use tribune_runtime::{
+    AgentId, AgentRuntime, CloseReason, EventStream, Handle, Reach, RuntimeError, SessionInput, SessionKey,
+    SessionState, SessionStatus, TurnInput,
+};
 use tribune_storage::clock::Clock;
 use tribune_storage::home::Home;
 use tribune_storage::store::{LedgerWriter, Readers, SessionRow, StoreError};

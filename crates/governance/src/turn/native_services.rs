@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use tribune_agents::native::{Asked, Came, HostServicesSource, House, Remembered, Summary};
-use tribune_agents::provider::{ModelRef, Said};
-use tribune_agents::{Handle, RuntimeError, SessionKey, ToolCall};
 use tribune_constitution::prompt::board_note;
 use tribune_constitution::{ChannelClass, Mandate, Stack};
 use tribune_ledger::limits::MAX_PARENTS;
 use tribune_ledger::{Cid, Draft, EntryQuality};
+use tribune_providers::{ModelRef, Said};
 use tribune_records::ledger_payloads::{Summarised, payload};
+use tribune_runtime::native::{Asked, Came, HostServicesSource, House, Remembered, Summary};
+use tribune_runtime::{Handle, RuntimeError, SessionKey, ToolCall};
 use tribune_storage::store::StoreError;
 use tribune_storage::vault::Conversation;
 
@@ -48,7 +48,7 @@ pub(super) struct TurnHouse {
 
 /// The services of turns that were begun, until the native backend takes them. One turn at a time runs in a session.
 #[derive(Default)]
-pub(crate) struct PreparedServices(Mutex<HashMap<SessionKey, Arc<TurnHouse>>>);
+pub struct PreparedServices(Mutex<HashMap<SessionKey, Arc<TurnHouse>>>);
 
 /// Removes the services of a turn that no backend took, when the turn is over.
 pub(super) struct Prepared {

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use tribune_agents::{RuntimeError, SessionKey, SessionState, ToolCall};
 use tribune_constitution::{Decision, EGRESS, LAND, Labels, MCP_SERVER, Stage, Trust, Verdict, Veto};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_records::approval::action::{Action, Files, approval_id};
@@ -19,6 +18,7 @@ use tribune_records::egress_labels::{EGRESS_LABELS, MCP_SERVER_LABELS};
 use tribune_records::ledger_payloads::{
     EgressRecord, VerdictRecord, egress_entity, mcp_entity, payload, workspace_entity,
 };
+use tribune_runtime::{RuntimeError, SessionKey, SessionState, ToolCall};
 use tribune_storage::clock::Clock;
 use tribune_storage::store::{Appended, LedgerWriter, Readers, SessionRow, StoreError};
 use tribune_storage::vault::Vault;

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use tribune_agents::{EventKind, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_constitution::{SPEND, Stage};
 use tribune_ledger::Cid;
 use tribune_records::approval::action::Action;
@@ -12,6 +11,7 @@ use tribune_records::approval::record::{Requested, State};
 use tribune_records::ledger_payloads::ToolCallRecord;
 use tribune_records::outcome::{Resource, Touched};
 use tribune_registry::mailbox::MAX_TEXT_BYTES;
+use tribune_runtime::{EventKind, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_storage::store::{ApprovalRow, OpenWork};
 
 use super::Governance;

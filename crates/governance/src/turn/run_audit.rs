@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tribune_agents::{Handle, SessionKey};
 use tribune_ledger::EntryQuality;
 use tribune_ledger::commitment::Commitment;
 use tribune_records::ledger_payloads::RunRecord;
+use tribune_runtime::{Handle, SessionKey};
 use tribune_storage::store::StoreError;
 
 use super::Governance;

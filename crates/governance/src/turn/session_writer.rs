@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use tribune_agents::{EventKind, Handle, RuntimeEvent};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
 use tribune_ledger::{Cid, Draft, EntryQuality, LedgerEntry};
 use tribune_records::ledger_payloads::payload;
+use tribune_runtime::{EventKind, Handle, RuntimeEvent};
 use tribune_storage::clock::Clock;
 use tribune_storage::store::{LedgerWriter, StoreError};
 use tribune_storage::vault::{Batch, Conversation, Event, SessionVault, Vault, VaultPart};

@@ -8,11 +8,11 @@
 use std::fmt::Write as _;
 
 use futures_util::{StreamExt as _, stream};
-use tribune_agents::{
-    ContentBlock, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, Speaker, StopReason, TurnInput,
-};
 use tribune_constitution::{Mode, Trust};
 use tribune_records::approval::record::Requested;
+use tribune_runtime::{
+    ContentBlock, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, Speaker, StopReason, TurnInput,
+};
 use tribune_storage::verdict_log::{Denial, last_denials};
 
 use super::Governance;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tribune_agents::{RuntimeError, ToolSpec};
 use tribune_constitution::{MCP, Mandate, Stage};
 use tribune_ledger::Cid;
 use tribune_records::approval::action::Files;
+use tribune_runtime::{RuntimeError, ToolSpec};
 
 use super::turn_recorder::Desk;
 use crate::gate::Inquiry;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
-use tribune_agents::{Errand, Leave, OwnCall, Terminal, ToolCall, ToolOutcome, ToolSpec, Toolbox, When};
+use tribune_runtime::{Errand, Leave, OwnCall, Terminal, ToolCall, ToolOutcome, ToolSpec, Toolbox, When};
 
 /// Calls waiting to be looked at; the next one waits in its backend.
 pub(super) const CALLS_WAITING: usize = 16;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::OwnedMutexGuard;
-use tribune_agents::{ContentBlock, EventKind, Handle, RuntimeError, ToolCall, ToolOutcome};
 use tribune_constitution::{Stage, Verdict, Veto};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality, LedgerEntry};
@@ -16,6 +15,7 @@ use tribune_records::ledger_payloads::{
     CallOutcome, SandboxRecord, ToolCallRecord, ToolResultRecord, VerdictRecord,
 };
 use tribune_records::outcome::{Done, Touched};
+use tribune_runtime::{ContentBlock, EventKind, Handle, RuntimeError, ToolCall, ToolOutcome};
 
 use super::Governance;
 use super::session_writer::{Hand, HandedIn, Journal, Line, Page, Written};

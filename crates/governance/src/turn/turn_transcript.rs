@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tribune_agents::{Role, SessionKey};
 use tribune_ledger::Timestamp;
 use tribune_records::agents::is_canary;
+use tribune_runtime::{Role, SessionKey};
 
 use super::Governance;
 use super::board_checkins::is_on_board;

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tribune_agents::ToolCall;
 use tribune_constitution::labels::Labels;
 use tribune_constitution::{Args, command};
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, Timestamp, jcs};
+use tribune_runtime::ToolCall;
 
 use super::action::Files;
 use super::approver::Approver;

@@ -3,7 +3,7 @@
 use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
-use tribune_agents::provider::TokenUsage;
+use tribune_providers::TokenUsage;
 
 use super::money::Money;
 

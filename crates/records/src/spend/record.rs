@@ -1,7 +1,7 @@
 //! What the log knows of spending.
 
 use serde::{Deserialize, Serialize};
-use tribune_agents::provider::TokenUsage;
+use tribune_providers::TokenUsage;
 
 use super::amount::Amount;
 use super::money::Money;

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use tribune_agents::AgentId;
+use tribune_runtime::AgentId;
 
 use super::super::locked_jsonl;
 use super::super::locked_jsonl::Identity;

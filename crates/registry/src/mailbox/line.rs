@@ -3,8 +3,8 @@
 //! Other programs write lines too, so fields we do not know are passed over; what is there must be well formed.
 
 use serde::{Deserialize, Serialize};
-use tribune_agents::AgentId;
 use tribune_ledger::Timestamp;
+use tribune_runtime::AgentId;
 
 use super::{Letter, MAX_NAME_BYTES, MAX_TEXT_BYTES};
 

@@ -26,9 +26,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use index::{Index, Kept};
-use tribune_agents::AgentId;
 use tribune_ledger::Timestamp;
 use tribune_redact::Redactor;
+use tribune_runtime::AgentId;
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
 

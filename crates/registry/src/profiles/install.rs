@@ -12,8 +12,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::Command;
-use tribune_agents::Profile;
-use tribune_agents::profile::Package;
+use tribune_cli_agents::Profile;
+use tribune_cli_agents::profile::Package;
 use tribune_sandbox::unsandboxed::in_terminal_group;
 use tribune_storage::home::Home;
 

@@ -10,8 +10,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use tribune_agents::Profile;
-use tribune_agents::profile::BUILT_IN;
+use tribune_cli_agents::Profile;
+use tribune_cli_agents::profile::BUILT_IN;
 use tribune_constitution::nearest::nearest;
 
 pub use self::install::{InstallError, Plan};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tribune_agents::Profile;
+use tribune_cli_agents::Profile;
 use tribune_storage::home::Home;
 
 /// Where a Node of this machine is looked for: places that every box shows.

@@ -1,10 +1,10 @@
 //! One line of the roster, and what can be wrong with it.
 
 use serde::{Deserialize, Serialize};
-use tribune_agents::AgentId;
-use tribune_agents::session::NameError;
 use tribune_constitution::Asking;
 use tribune_records::agents::is_unregistered;
+use tribune_runtime::AgentId;
+use tribune_runtime::session::NameError;
 
 use super::{MAX_LINE_BYTES, RosterAgent};
 

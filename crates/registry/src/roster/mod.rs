@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 pub use line::LineFault;
 use rustix::fs::FlockOperation;
-use tribune_agents::AgentId;
 use tribune_constitution::Asking;
+use tribune_runtime::AgentId;
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
 

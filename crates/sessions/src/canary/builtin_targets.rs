@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio_util::task::TaskTracker;
-use tribune_agents::native::{self, NativeBackend, NoHouse, Seat, Seats};
-use tribune_agents::provider::{
-    BaseUrl, Client, Dialect, Endpoint, ModelLimits, ModelRef, Patience, ThinkingForm,
-};
-use tribune_agents::rehearsal::{self, RehearsalBackend, Scenes};
-use tribune_agents::{AgentId, RuntimeError, SessionKey};
+use tribune_providers::{BaseUrl, Client, Dialect, Endpoint, ModelLimits, ModelRef, Patience, ThinkingForm};
+use tribune_runtime::native;
+use tribune_runtime::native::{NativeBackend, NoHouse, Seat, Seats};
+use tribune_runtime::rehearsal;
+use tribune_runtime::rehearsal::{RehearsalBackend, Scenes};
+use tribune_runtime::{AgentId, RuntimeError, SessionKey};
 
 use super::model_socket::Loopback;
 use super::probe_run::{Obstacle, Scene, Stage};

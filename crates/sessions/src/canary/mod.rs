@@ -24,11 +24,11 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tribune_agents::{AgentId, RuntimeError, SessionKey};
 use tribune_config::CanaryConfig;
 use tribune_governance::turn::Governance;
 use tribune_ledger::Timestamp;
 use tribune_registry::Agents;
+use tribune_runtime::{AgentId, RuntimeError, SessionKey};
 
 pub use self::builtin_targets::{NativeStage, RehearsalStage};
 pub use self::evaluate::Outcome;

@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use tribune_agents::SessionKey;
 use tribune_egress::SocketService;
+use tribune_runtime::SessionKey;
 
 use super::scripted_model::Play;
 

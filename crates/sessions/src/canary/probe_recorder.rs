@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use tribune_agents::{
+use tribune_runtime::{
     AgentRuntime, CloseReason, Errand, EventStream, Handle, Leave, OwnCall, Reach, RuntimeError,
     SessionInput, SessionStatus, Terminal, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
 };

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::{
-    AgentId, AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, RuntimeError, SessionInput,
-    SessionKey, SessionMode, Speaker, TurnInput,
-};
 use tribune_constitution::{DEFAULT_MANDATE, Decision};
 use tribune_governance::turn::{ConstitutionalRuntime, Governance};
 use tribune_records::agents::CANARY_PREFIX;
 use tribune_records::ledger_payloads::VerdictRecord;
+use tribune_runtime::{
+    AgentId, AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, RuntimeError, SessionInput,
+    SessionKey, SessionMode, Speaker, TurnInput,
+};
 use tribune_storage::home::Home;
 
 use super::evaluate::{Outcome, Seen, judge};

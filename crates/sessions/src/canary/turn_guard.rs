@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
-use tribune_agents::{
+use tribune_runtime::{
     AgentRuntime, CloseReason, EventKind, EventStream, Handle, Reach, RuntimeError, RuntimeEvent,
     SessionInput, SessionStatus, StopReason, TurnInput,
 };

@@ -3,9 +3,9 @@
 use std::sync::{Arc, PoisonError};
 
 use async_trait::async_trait;
-use tribune_agents::SessionKey;
-use tribune_agents::cli_agent::CliBackend;
+use tribune_cli_agents::CliBackend;
 use tribune_governance::models::agent_model::model_of;
+use tribune_runtime::SessionKey;
 
 use super::{CliAgents, Played};
 use crate::canary::{Obstacle, Play, Scene, Stage};

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use tribune_agents::Profile;
-use tribune_agents::cli_agent::Served;
-use tribune_agents::profile::Surroundings;
+use tribune_cli_agents::Profile;
+use tribune_cli_agents::Served;
+use tribune_cli_agents::profile::Surroundings;
 use tribune_contract::{
     HOST_TRAPS, LaunchProfile, Mount, Relay, RunsAs, Session, Workspace, WorkspaceSource,
 };

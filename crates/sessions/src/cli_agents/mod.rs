@@ -1,4 +1,4 @@
-//! Agents of others, each in a box of its own: what [`tribune_agents::cli_agent`] drives is started here.
+//! Agents of others, each in a box of its own: what [`tribune_cli_agents`] drives is started here.
 //!
 //! An agent sees its workspace, its program, a home folder of its session's own ([`room`]), and two or three ports of its own loopback:
 //! one to the model, where the house's key is put in, one that leads out past the gate, and one to the MCP servers that were brought for its session, if any were. It has no key, no variable of the
@@ -18,19 +18,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use tribune_agents::cli_agent::{Spawned, Spawner};
-use tribune_agents::provider::ModelRef;
-use tribune_agents::{AgentId, Handle, Profile, RuntimeError, SessionKey};
+use tribune_cli_agents::Profile;
+use tribune_cli_agents::{Spawned, Spawner};
 use tribune_config::Sandbox;
 use tribune_constitution::Asking;
 use tribune_egress::{Brokers, SocketService};
 use tribune_governance::models::Providers;
 use tribune_governance::models::agent_model::model_of;
 use tribune_governance::turn::Governance;
+use tribune_providers::ModelRef;
 use tribune_records::exec::WORKSPACE;
 use tribune_records::workspace_roots::Ground;
 use tribune_registry::profiles::Profiles;
 use tribune_registry::{Agents, RosterAgent, profiles};
+use tribune_runtime::{AgentId, Handle, RuntimeError, SessionKey};
 use tribune_sandbox::workspace::{Standing, WorkspaceError};
 use tribune_sandbox::{House, Launcher, Streams};
 use tribune_storage::home::Home;

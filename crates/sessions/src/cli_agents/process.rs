@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tokio::io::unix::AsyncFd;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
-use tribune_agents::cli_agent::Process;
+use tribune_cli_agents::Process;
 use tribune_contract::Exit;
 use tribune_egress::SessionSockets;
 use tribune_sandbox::Child;

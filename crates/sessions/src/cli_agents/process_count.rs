@@ -5,7 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use tribune_agents::cli_agent::Census;
+use tribune_cli_agents::Census;
 
 /// The processes below the launcher of one box.
 pub(super) struct BoxCensus {

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use tribune_agents::Handle;
-use tribune_agents::profile::HomePath;
+use tribune_cli_agents::profile::HomePath;
+use tribune_runtime::Handle;
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
 use tribune_storage::home::Home;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use tribune_agents::{
+use tribune_records::agents::RUN_BACKEND;
+use tribune_runtime::{
     AgentRuntime, CloseReason, EventStream, Handle, Reach, RuntimeError, SessionInput, SessionState,
     SessionStatus, TurnInput,
 };
-use tribune_records::agents::RUN_BACKEND;
 
 /// The name of this backend. No agent of a roster has it.
 

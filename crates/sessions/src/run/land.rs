@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tribune_agents::SessionKey;
 use tribune_records::ledger_payloads::WorkspaceRecord;
+use tribune_runtime::SessionKey;
 use tribune_tools::workspaces::{Held, Landed, Wish, Workspace};
 
 use super::{RunError, Runs};

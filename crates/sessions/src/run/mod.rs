@@ -10,10 +10,10 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tribune_agents::{AgentId, CloseReason, SessionKey, SessionState};
 use tribune_contract::Limits;
 use tribune_records::agents::RUN_AGENT;
 use tribune_records::agents::RUN_BACKEND;
+use tribune_runtime::{AgentId, CloseReason, SessionKey, SessionState};
 
 pub use self::backend::RunBackend;
 

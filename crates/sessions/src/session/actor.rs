@@ -7,11 +7,11 @@ use futures_util::StreamExt as _;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
-use tribune_agents::{
+use tribune_governance::event_buffer::Feed;
+use tribune_runtime::{
     AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, Leave, OwnCall, SessionMode, Speaker,
     StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, Usage,
 };
-use tribune_governance::event_buffer::Feed;
 use tribune_storage::store::Readers;
 
 use super::error::SessionError;

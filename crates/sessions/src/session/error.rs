@@ -1,8 +1,8 @@
 //! What a session cannot do, each with one word for programs and one sentence for people.
 
-use tribune_agents::RuntimeError;
-use tribune_agents::session::NameError;
 use tribune_governance::turn::NO_MANDATE;
+use tribune_runtime::RuntimeError;
+use tribune_runtime::session::NameError;
 use tribune_storage::store::StoreError;
 
 /// Why a session did not do what was asked.

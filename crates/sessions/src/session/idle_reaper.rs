@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tribune_agents::{CloseReason, SessionKey};
+use tribune_runtime::{CloseReason, SessionKey};
 
 use super::SessionManager;
 use super::error::SessionError;

@@ -4,9 +4,9 @@
 use std::sync::{Arc, PoisonError};
 
 use tokio::sync::oneshot;
-use tribune_agents::{CloseReason, Handle, SessionInput, SessionKey, SessionState};
 use tribune_ledger::Cid;
 use tribune_records::agents::RUN_BACKEND;
+use tribune_runtime::{CloseReason, Handle, SessionInput, SessionKey, SessionState};
 use tribune_storage::store::SessionRow;
 
 use super::actor::{Close, Command, Session};

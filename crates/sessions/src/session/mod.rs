@@ -21,14 +21,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tribune_agents::{
-    AgentRuntime, ContentBlock, ErrorKind, Handle, SessionInput, SessionKey, SessionMode, SessionState,
-    Speaker,
-};
 use tribune_constitution::DEFAULT_MANDATE;
 use tribune_governance::turn::Governance;
 use tribune_records::workspace_roots;
 use tribune_registry::{Agents, CLI_BACKENDS};
+use tribune_runtime::{
+    AgentRuntime, ContentBlock, ErrorKind, Handle, SessionInput, SessionKey, SessionMode, SessionState,
+    Speaker,
+};
 use tribune_storage::store::{SessionFilter, SessionRow};
 use tribune_storage::vault::Vault;
 use tribune_tools::ScheduleFile;
@@ -215,7 +215,7 @@ impl SessionManager {
         };
         let Opener { pubkey, name: opened_by, model: chosen, .. } = opener;
         let (backend, model) = match chosen {
-            Some(model) => (tribune_agents::native::BACKEND.to_owned(), Some(model)),
+            Some(model) => (tribune_runtime::native::BACKEND.to_owned(), Some(model)),
             None => (backend, model),
         };
         let mut further = within_reach(&backend, further);
@@ -250,7 +250,7 @@ impl SessionManager {
         if same || matches!(row.state, SessionState::Closed | SessionState::Running) {
             return Ok(());
         }
-        self.close(key, tribune_agents::CloseReason::Requested).await
+        self.close(key, tribune_runtime::CloseReason::Requested).await
     }
 
     fn start(

@@ -1,8 +1,8 @@
 //! Sessions of programs that an operator runs in a box.
 
-use tribune_agents::{Handle, SessionInput, SessionKey, SessionMode};
 use tribune_constitution::RUN_MANDATE;
 use tribune_records::agents::RUN_BACKEND;
+use tribune_runtime::{Handle, SessionInput, SessionKey, SessionMode};
 
 use super::session_limit::IfFull;
 use super::{IfClosed, SessionError, SessionManager};

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::{ContentBlock, SessionKey, Speaker};
 use tribune_governance::gate;
+use tribune_runtime::{ContentBlock, SessionKey, Speaker};
 use tribune_tools::{Due, ScheduleFile};
 
 use super::error::SessionError;

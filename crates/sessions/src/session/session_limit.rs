@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tribune_agents::AgentId;
 use tribune_records::agents::is_unregistered;
+use tribune_runtime::AgentId;
 
 use super::error::SessionError;
 

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
-use tribune_agents::{
+use tribune_records::outcome::{Code, Refused};
+use tribune_records::text::RESULT_BYTES;
+use tribune_runtime::{
     CloseReason, ContentBlock, EventKind, Lineage, RuntimeEvent, SessionInput, SessionKey, SessionMode,
     Speaker, StopReason,
 };
-use tribune_records::outcome::{Code, Refused};
-use tribune_records::text::RESULT_BYTES;
 use tribune_tools::{Spawned, Spawner};
 
 use super::error::SessionError;

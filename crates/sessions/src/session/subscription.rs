@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
-use tribune_agents::{SessionKey, SessionState};
 use tribune_governance::event_buffer::Head;
+use tribune_runtime::{SessionKey, SessionState};
 use tribune_storage::vault::{Event, Most, Vault};
 
 use super::SessionManager;

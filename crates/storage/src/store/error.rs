@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
-use tribune_agents::RuntimeError;
 use tribune_ledger::Cid;
 use tribune_ledger::entry::FieldError;
+use tribune_runtime::RuntimeError;
 
 use crate::home::HomeError;
 use crate::keys::KeyFileError;

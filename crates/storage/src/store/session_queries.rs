@@ -2,8 +2,8 @@
 
 use rusqlite::types::Type;
 use rusqlite::{OptionalExtension as _, Row, params};
-use tribune_agents::{CloseReason, SessionMode, SessionState};
 use tribune_records::agents::{ANONYMOUS, UNREGISTERED};
+use tribune_runtime::{CloseReason, SessionMode, SessionState};
 
 use super::error::StoreError;
 use super::policy_queries;

@@ -5,7 +5,6 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::de::DeserializeOwned;
-use tribune_agents::{AgentId, CloseReason, Role, SessionMode, SessionState, StopReason};
 use tribune_constitution::Labels;
 use tribune_ledger::EntryQuality;
 use tribune_ledger::commitment::Commitment;
@@ -16,6 +15,7 @@ use tribune_records::ledger_payloads::{
     ToolResultRecord, Turn, TurnPhase,
 };
 use tribune_records::workspace_roots::Ground;
+use tribune_runtime::{AgentId, CloseReason, Role, SessionMode, SessionState, StopReason};
 
 use super::{policy_views, spend_views};
 

@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use rustix::fd::OwnedFd;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt as _, Interest};
-use tribune_agents::terminal::{Pen, Terminal};
 use tribune_egress::WayOut;
 use tribune_records::ledger_payloads::SandboxRecord;
+use tribune_runtime::terminal::{Pen, Terminal};
 
 /// How long outputs are still read when a command is over: only someone who got away from it can hold them open.
 const LAST_WORDS: Duration = Duration::from_millis(500);

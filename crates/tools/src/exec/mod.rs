@@ -18,11 +18,11 @@ pub use launch::watched;
 pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits};
 pub use sandboxed::BoxedLauncher;
 use serde_json::{Value, json};
-use tribune_agents::terminal::{Ending, Exit, Terminal};
-use tribune_agents::{SessionKey, ToolSpec};
 use tribune_records::exec::EXEC;
 use tribune_records::exec::PATH;
 use tribune_records::exec::WORKSPACE;
+use tribune_runtime::terminal::{Ending, Exit, Terminal};
+use tribune_runtime::{SessionKey, ToolSpec};
 pub use unsandboxed::DirectLauncher;
 
 use tribune_egress::Brokers;

@@ -14,10 +14,10 @@ use axum::http::header::{ALLOW, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIG
 use axum::http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
-use tribune_agents::SessionKey;
-use tribune_agents::cli_agent::{Hatch, Served, Servers};
+use tribune_cli_agents::{Hatch, Served, Servers};
 use tribune_egress::proxy_env::SERVERS_PORT;
 use tribune_egress::{SocketService, http_socket};
+use tribune_runtime::SessionKey;
 
 use super::McpServers;
 use super::client::{VERSION, VERSIONS};

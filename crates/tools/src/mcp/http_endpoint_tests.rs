@@ -1,6 +1,6 @@
 //! What is said at the door, by those who keep to MCP and by those who do not.
 
-use tribune_agents::ToolOutcome;
+use tribune_runtime::ToolOutcome;
 
 use super::*;
 

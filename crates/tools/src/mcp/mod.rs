@@ -23,9 +23,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
-use tribune_agents::{SessionKey, ToolCall, ToolSpec};
 use tribune_constitution::{Asking, BY_OPERATOR, MCP, MCP_SERVER};
 use tribune_redact::Redactor;
+use tribune_runtime::{SessionKey, ToolCall, ToolSpec};
 use tribune_sandbox::{House, Launcher};
 
 pub use self::http_endpoint::Door;

@@ -2,8 +2,8 @@
 //! call it.
 
 use serde_json::{Value, json};
-use tribune_agents::ToolSpec;
 use tribune_redact::Redactor;
+use tribune_runtime::ToolSpec;
 
 use super::server_spec::{Wanted, digest};
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tribune_records::outcome::{Code, Resource, Touched};
 use serde_json::{Value, json};
-use tribune_agents::terminal::Ending;
-use tribune_agents::{Terminal, ToolCall};
+use tribune_runtime::terminal::Ending;
+use tribune_runtime::{Terminal, ToolCall};
 
 use crate::DirectLauncher;
 

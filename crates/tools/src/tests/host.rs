@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tribune_records::outcome::{Code, Refused, Resource, Touched};
 use async_trait::async_trait;
 use serde_json::json;
-use tribune_agents::SessionKey;
+use tribune_runtime::SessionKey;
 
 use crate::{Spawned, Spawner};
 

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use rustix::fs::{CWD, Mode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tribune_agents::{AgentId, ToolCall, ToolOutcome};
 use tribune_records::outcome::{Code, Done, Resource, Touched};
 use tribune_records::text::RESULT_BYTES;
 use tribune_registry::Mailbox;
 use tribune_registry::mailbox::MAX_TEXT_BYTES;
+use tribune_runtime::{AgentId, ToolCall, ToolOutcome};
 
 use crate::{HostTools, NAMES};
 use tribune_governance::gate::Admission;

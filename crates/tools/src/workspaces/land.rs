@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::json;
-use tribune_agents::ToolCall;
 use tribune_constitution::{BY_OPERATOR, LAND};
 use tribune_governance::gate::Admission;
 use tribune_ledger::Cid;
+use tribune_runtime::ToolCall;
 use tribune_sandbox::workspace::{self, Change, Diff, Node, Selection};
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;

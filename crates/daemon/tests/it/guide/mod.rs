@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use serde_json::Value;
-use tribune_agents::EventKind;
-use tribune_agents::provider::ProviderError;
-use tribune_agents::provider::catalog::BUILT_IN;
 use tribune_gateway::{CODES, METHODS, challenge_text, openapi};
+use tribune_providers::ProviderError;
+use tribune_providers::catalog::BUILT_IN;
+use tribune_runtime::EventKind;
 
 use self::fences::{Fence, docs, fences, guide, rows};
 use self::house::House;
@@ -157,7 +157,7 @@ fn every_example_of_the_rpc_guide_is_true() {
             serde_json::from_str(&fence.text).unwrap_or_else(|error| panic!("{}: {error}", fence.place));
         let came = shown.events.iter().find(|event| matches(&expected, event, &mut Names::new()).is_ok());
         let came = came.unwrap_or_else(|| panic!("{}: no such event came: {expected}", fence.place));
-        let read: tribune_agents::RuntimeEvent = serde_json::from_value(came.clone()).unwrap();
+        let read: tribune_runtime::RuntimeEvent = serde_json::from_value(came.clone()).unwrap();
         let members = |event: &Value| event.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
         assert_eq!(members(&expected), members(came), "{}: all members are shown", fence.place);
         examples.insert(event_type(&read.kind));

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tribune_agents::ToolCall;
 use tribune_constitution::Trust;
+use tribune_runtime::ToolCall;
 
 /// A hook's answer. An empty object is no objection.
 #[derive(Debug, Default, PartialEq, Deserialize)]

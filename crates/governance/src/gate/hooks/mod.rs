@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
-use tribune_agents::ToolCall;
 use tribune_config::hook_spec::{Hook, On};
 use tribune_constitution::{Trust, Veto};
+use tribune_runtime::ToolCall;
 
 use self::answer::{Answer, narrowed};
 pub use self::event::{Event, Who};
