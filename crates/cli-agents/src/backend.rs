@@ -37,24 +37,24 @@ impl std::fmt::Debug for CliBackend {
 }
 
 impl CliBackend {
-    /// For agents that speak ACP. `spawner` starts them, each is kept for `idle` without a turn, and `berths` limits
+    /// For agents that speak ACP. `spawner` starts them, each is kept for `idle` without a turn, and `limit` limits
     /// how many run.
-    pub fn acp(spawner: Arc<dyn Spawner>, idle: Duration, berths: &Arc<Berths>) -> Self {
-        Self::speaking(&Acp, spawner, idle, berths)
+    pub fn acp(spawner: Arc<dyn Spawner>, idle: Duration, limit: &Arc<Berths>) -> Self {
+        Self::speaking(&Acp, spawner, idle, limit)
     }
 
     /// For Claude Code, in its own stream-json.
-    pub fn claude_code(spawner: Arc<dyn Spawner>, idle: Duration, berths: &Arc<Berths>) -> Self {
-        Self::speaking(&ClaudeCode, spawner, idle, berths)
+    pub fn claude_code(spawner: Arc<dyn Spawner>, idle: Duration, limit: &Arc<Berths>) -> Self {
+        Self::speaking(&ClaudeCode, spawner, idle, limit)
     }
 
     fn speaking(
         protocol: &'static dyn AgentProtocol,
         spawner: Arc<dyn Spawner>,
         idle: Duration,
-        berths: &Arc<Berths>,
+        limit: &Arc<Berths>,
     ) -> Self {
-        Self { pool: Arc::new(AgentPool::new(protocol, spawner, idle, Arc::clone(berths))) }
+        Self { pool: Arc::new(AgentPool::new(protocol, spawner, idle, Arc::clone(limit))) }
     }
 
     /// Its name in the roster.

@@ -38,7 +38,7 @@ pub(crate) struct AgentPool {
     tasks: TaskTracker,
     shutdown_token: CancellationToken,
     idle: Duration,
-    berths: Arc<Berths>,
+    limit: Arc<Berths>,
 }
 
 /// A running agent.
@@ -100,7 +100,7 @@ impl AgentPool {
         protocol: &'static dyn AgentProtocol,
         spawner: Arc<dyn Spawner>,
         idle: Duration,
-        berths: Arc<Berths>,
+        limit: Arc<Berths>,
     ) -> Self {
         Self {
             protocol,
@@ -109,7 +109,7 @@ impl AgentPool {
             tasks: TaskTracker::new(),
             shutdown_token: CancellationToken::new(),
             idle,
-            berths,
+            limit,
         }
     }
 
@@ -132,8 +132,8 @@ impl AgentPool {
         let is_running = slot.is_some_and(|slot| {
             slot.try_lock().is_ok_and(|slot| slot.as_ref().is_some_and(|running| !running.is_over()))
         });
-        let waits = !is_running && self.spawner.needs_room(session) && self.berths.is_full();
-        waits.then(|| self.berths.most())
+        let waits = !is_running && self.spawner.needs_room(session) && self.limit.is_full();
+        waits.then(|| self.limit.limit_size())
     }
 
     /// The session's agent, started if none runs.
@@ -187,10 +187,10 @@ impl AgentPool {
         let closing = self.shutdown_token.child_token();
         let permit = match self.spawner.needs_room(session) {
             true => {
-                let taking = self.shutdown_token.run_until_cancelled(self.berths.take(&closing)).await;
+                let taking = self.shutdown_token.run_until_cancelled(self.limit.take(&closing)).await;
                 taking.ok_or_else(|| HandshakeError::Failed(draining()))?
             }
-            false => self.berths.acquire_unbounded(&closing),
+            false => self.limit.acquire_unbounded(&closing),
         };
         let Spawned {
             stdin,

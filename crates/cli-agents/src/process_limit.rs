@@ -25,9 +25,9 @@ enum AgentActivity {
 /// The limit, shared by all backends.
 #[derive(Debug)]
 pub struct Berths {
-    most: usize,
+    limit_size: usize,
     free: Arc<Semaphore>,
-    aboard: Mutex<RunningAgents>,
+    running: Mutex<RunningAgents>,
     /// Notifies that an agent became idle.
     rested: Notify,
 }
@@ -45,26 +45,26 @@ struct RunningEntry {
     at: Arc<watch::Sender<AgentActivity>>,
     closing: CancellationToken,
     /// It is ended to make room for a start that waits.
-    makes_room: bool,
+    is_making_room: bool,
 }
 
 impl Berths {
-    /// A limit of `most` agents.
-    pub fn new(most: usize) -> Arc<Self> {
-        let most = most.clamp(1, Semaphore::MAX_PERMITS);
-        let free = Arc::new(Semaphore::new(most));
-        Arc::new(Self { most, free, aboard: Mutex::default(), rested: Notify::new() })
+    /// A limit of `limit_size` agents.
+    pub fn new(limit_size: usize) -> Arc<Self> {
+        let limit_size = limit_size.clamp(1, Semaphore::MAX_PERMITS);
+        let free = Arc::new(Semaphore::new(limit_size));
+        Arc::new(Self { limit_size, free, running: Mutex::default(), rested: Notify::new() })
     }
 
-    pub(crate) fn most(&self) -> usize {
-        self.most
+    pub(crate) fn limit_size(&self) -> usize {
+        self.limit_size
     }
 
     /// Whether another agent would have to wait for the end of a turn.
     pub(crate) fn is_full(&self) -> bool {
-        let aboard = self.aboard();
+        let running = self.running();
         let is_idle = |taken: &RunningEntry| matches!(*taken.at.borrow(), AgentActivity::Idle { .. });
-        self.free.available_permits() == 0 && !aboard.agents.values().any(is_idle)
+        self.free.available_permits() == 0 && !running.agents.values().any(is_idle)
     }
 
     /// A place for an agent that `closing` ends. The agent counts as busy from the beginning.
@@ -78,7 +78,7 @@ impl Berths {
             self.make_room();
             tokio::select! {
                 // INVARIANT: the semaphore is never closed.
-                permit = &mut acquiring => return self.berth(closing, permit.ok()),
+                permit = &mut acquiring => return self.permit(closing, permit.ok()),
                 () = rested => {}
             }
         }
@@ -86,36 +86,36 @@ impl Berths {
 
     /// A place beyond the limit, for short runs of which there is one at a time.
     pub(crate) fn acquire_unbounded(self: &Arc<Self>, closing: &CancellationToken) -> ProcessPermit {
-        self.berth(closing, None)
+        self.permit(closing, None)
     }
 
-    fn berth(
+    fn permit(
         self: &Arc<Self>,
         closing: &CancellationToken,
         permit: Option<OwnedSemaphorePermit>,
     ) -> ProcessPermit {
         let at = Arc::new(watch::Sender::new(AgentActivity::Busy));
-        let mut aboard = self.aboard();
-        let number = aboard.next;
-        aboard.next += 1;
+        let mut running = self.running();
+        let number = running.next;
+        running.next += 1;
         if permit.is_some() {
-            let taken = RunningEntry { at: Arc::clone(&at), closing: closing.clone(), makes_room: false };
-            aboard.agents.insert(number, taken);
+            let taken = RunningEntry { at: Arc::clone(&at), closing: closing.clone(), is_making_room: false };
+            running.agents.insert(number, taken);
         }
-        drop(aboard);
-        ProcessPermit { berths: Arc::clone(self), number, at, _permit: permit }
+        drop(running);
+        ProcessPermit { limit: Arc::clone(self), number, at, _permit: permit }
     }
 
     /// Ends the agent that was idle for the longest, if no place is free and more starts wait than agents are being
     /// ended for them.
     fn make_room(&self) {
-        let mut aboard = self.aboard();
-        let ending = aboard.agents.values().filter(|taken| taken.makes_room).count();
-        if self.free.available_permits() > 0 || ending >= aboard.waiting {
+        let mut running = self.running();
+        let ending = running.agents.values().filter(|taken| taken.is_making_room).count();
+        if self.free.available_permits() > 0 || ending >= running.waiting {
             return;
         }
         loop {
-            let idle = aboard.agents.values_mut().filter_map(|taken| {
+            let idle = running.agents.values_mut().filter_map(|taken| {
                 let at = *taken.at.borrow();
                 match at {
                     AgentActivity::Idle { since } => Some((since, taken)),
@@ -124,14 +124,14 @@ impl Berths {
             });
             let Some((_, taken)) = idle.min_by_key(|(since, _)| *since) else { return };
             if retire(&taken.at) {
-                taken.makes_room = true;
+                taken.is_making_room = true;
                 return taken.closing.cancel();
             }
         }
     }
 
-    fn aboard(&self) -> std::sync::MutexGuard<'_, RunningAgents> {
-        self.aboard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> std::sync::MutexGuard<'_, RunningAgents> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -150,22 +150,22 @@ fn retire(at: &watch::Sender<AgentActivity>) -> bool {
 struct WaitingStart<'a>(&'a Berths);
 
 impl<'a> WaitingStart<'a> {
-    fn new(berths: &'a Berths) -> Self {
-        berths.aboard().waiting += 1;
-        Self(berths)
+    fn new(limit: &'a Berths) -> Self {
+        limit.running().waiting += 1;
+        Self(limit)
     }
 }
 
 impl Drop for WaitingStart<'_> {
     fn drop(&mut self) {
-        self.0.aboard().waiting -= 1;
+        self.0.running().waiting -= 1;
     }
 }
 
 /// The place of one agent, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ProcessPermit {
-    berths: Arc<Berths>,
+    limit: Arc<Berths>,
     number: u64,
     at: Arc<watch::Sender<AgentActivity>>,
     _permit: Option<OwnedSemaphorePermit>,
@@ -173,13 +173,13 @@ pub(crate) struct ProcessPermit {
 
 impl Drop for ProcessPermit {
     fn drop(&mut self) {
-        self.berths.aboard().agents.remove(&self.number);
+        self.limit.running().agents.remove(&self.number);
     }
 }
 
 impl ProcessPermit {
     pub(crate) fn activity(&self) -> ActivityHandle {
-        ActivityHandle { berths: Arc::clone(&self.berths), at: Arc::clone(&self.at) }
+        ActivityHandle { limit: Arc::clone(&self.limit), at: Arc::clone(&self.at) }
     }
 
     /// Waits until no turn ran for `idle`. No turn begins after that.
@@ -205,7 +205,7 @@ impl ProcessPermit {
 /// What an agent is doing, for the turns that use it.
 #[derive(Debug, Clone)]
 pub(crate) struct ActivityHandle {
-    berths: Arc<Berths>,
+    limit: Arc<Berths>,
     at: Arc<watch::Sender<AgentActivity>>,
 }
 
@@ -227,6 +227,6 @@ impl ActivityHandle {
                 *at = AgentActivity::Idle { since: Instant::now() };
             }
         });
-        self.berths.rested.notify_waiters();
+        self.limit.rested.notify_waiters();
     }
 }
