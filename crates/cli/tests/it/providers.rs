@@ -145,7 +145,7 @@ fn key_that_only_this_shell_has_is_reported() {
     assert_eq!(tried.code, 1);
     assert!(tried.out.starts_with("FAIL fake key: Missing FAKE_API_KEY"), "{tried:?}");
     assert!(
-        tried.err.contains("FAKE_API_KEY is set in this shell, but the daemon was started without it"),
+        tried.err.contains("FAKE_API_KEY is set in this shell, but the daemon started without it"),
         "{tried:?}"
     );
     let doctor = place.call(&["doctor"]);
