@@ -1,8 +1,7 @@
 //! `tribune status`.
 
 use serde_json::{Value, json};
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
+use tribune_host::{Home, Reader};
 
 use crate::daemon;
 use crate::error::{CliError, CommandOutcome};

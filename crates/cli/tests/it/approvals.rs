@@ -146,7 +146,7 @@ fn draft_is_edited_when_it_is_allowed() {
         std::fs::read_to_string(daemon.home().home.root().join("agents/main/workspace").join(path))
     };
     let (chat, id) = asked("one");
-    assert!(daemon.ok(&["approvals", "show", &id]).contains("draft     you may change `content` first"));
+    assert!(daemon.ok(&["approvals", "show", &id]).contains("draft     you may edit `content` first"));
     let edit = |editor: &str| {
         let mut command = daemon.command(&["approvals", "allow", &id, "--edit"]);
         cli_output(command.env("VISUAL", editor).stdin(std::process::Stdio::null()).output().unwrap())

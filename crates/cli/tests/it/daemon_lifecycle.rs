@@ -8,7 +8,7 @@ use insta::{Settings, assert_snapshot};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tribune_client::Incoming;
-use tribune_storage::home::Home;
+use tribune_host::Home;
 use tribune_testkit::{assert_sound, say};
 
 use crate::command_output;
@@ -123,8 +123,8 @@ fn a_port_that_is_taken_is_explained() {
     let port = taken.local_addr().unwrap().port().to_string();
     for args in [&["up", "--port", &port][..], &["up", "--port", &port, "--detach"]] {
         let error = place.refused(args);
-        assert!(error.contains(&format!("error: 127.0.0.1:{port} is used by another program")), "{error}");
-        assert!(error.ends_with("choose another port with --port or gateway.address"), "{error}");
+        assert!(error.contains(&format!("error: 127.0.0.1:{port} is taken by another program")), "{error}");
+        assert!(error.ends_with("choose another with --port or gateway.address"), "{error}");
     }
     assert_eq!(place.call(&["status"]).code, 69);
 }

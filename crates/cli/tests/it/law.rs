@@ -156,7 +156,7 @@ fn replay_decides_every_verdict_identically() {
     );
     let home = daemon.stop();
     let again = call(&home, &["law", "replay"]);
-    let said = format!("replay: identical, {all} of {all} verdicts decided again to the same bit\n");
+    let said = format!("replay: identical, {all} of {all} verdicts decided again with the same result\n");
     assert_eq!((again.code, again.out.starts_with(&said)), (0, true), "{again:?}");
 
     // One more byte in the home's law: past verdicts belong to the kept law, and the output says so.
@@ -187,7 +187,7 @@ fn replay_decides_every_verdict_identically() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the log is rewritten behind its own back")]
+#[expect(clippy::disallowed_methods, reason = "the test tampers with the ledger")]
 fn a_verdict_that_the_law_does_not_give_is_found() {
     let home = history().stop();
     let log = rusqlite::Connection::open(home.home.root().join("tribune.db")).unwrap();

@@ -48,7 +48,7 @@ fn the_project_is_untouched_until_its_changes_are_landed() {
         "    -bye",
         " A link  (link to a.txt)",
         " M mode.sh  (mode 644 → 755)",
-        " A out  (link to /etc/passwd; leads out of the folder: does not land)",
+        " A out  (link to /etc/passwd; points out of the folder: does not land)",
         " A pipe  (a pipe, socket or device)",
     ] {
         assert!(diff.lines().any(|shown| shown == line), "{line:?} is not in\n{diff}");

@@ -1,8 +1,7 @@
 //! Canaries: an agent that the gate does not hold is detected before it gets any message.
 
 use serde_json::{Value, json};
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
+use tribune_host::{Home, Reader};
 
 use super::{KillOnDrop, Rig, Setting, unasked, until, within, write};
 use crate::turn_crash::start_with;
@@ -129,7 +128,7 @@ async fn l1_untestable_agent_is_refused_unless_excepted() {
         assert_eq!(canary["state"], "not_tried", "{role}: {canary:#}");
         assert!(canary["detail"].as_str().unwrap().contains(why), "{role}: {canary:#}");
         let said = rig.place.call(&["status"]);
-        assert!(said.out.contains("played: not tried, not run: "), "{role}: {said:?}");
+        assert!(said.out.contains("played: not tested, not run: "), "{role}: {said:?}");
         let doctor = rig.place.call(&["doctor"]);
         assert!(doctor.out.contains("`played` is not run, because"), "{role}: {doctor:?}");
         rig.end();
@@ -339,6 +338,6 @@ async fn a_standing_agent_that_is_not_installed_keeps_nobody_waiting() {
         })
     };
     until("the daemon's log says so", log).await;
-    assert!(place.ok(&["status"]).contains("claude: not tried, not run: "));
+    assert!(place.ok(&["status"]).contains("claude: not tested, not run: "));
     assert_eq!(place.call(&["chat", "hello"]).code, 0);
 }

@@ -3,9 +3,8 @@
 use std::process::Output;
 
 use serde_json::{Value, json};
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
-use tribune_storage::verdict_log::Verdicts;
+use tribune_host::law_record::Verdicts;
+use tribune_host::{Home, Reader};
 
 use super::{Rig, Setting, run, write};
 use crate::fixture::Place;

@@ -1,9 +1,8 @@
 //! An agent that acts without permission: it is detected, reported, recorded, and not run again.
 
 use serde_json::{Value, json};
+use tribune_host::{Home, Reader};
 use tribune_ledger::EntryQuality;
-use tribune_storage::home::Home;
-use tribune_storage::store::Reader;
 
 use super::{ASK, FREE, FinishedTurn, Rig, Setting, unasked, until, write};
 use crate::sandboxed_commands::{mark, sleeping};
@@ -181,21 +180,21 @@ async fn l1_error_names_exactly_the_unpermitted_call() {
         (
             "asked",
             json!([ask("ls"), ask("touch b"), told("ls", "touch b", "completed")]),
-            "`touch b` was executed without permission",
+            "`touch b` was carried out without leave",
         ),
         // Permission for one command, and another one is reported as done under its id.
         (
             "unasked",
             json!([ask("ls"), told("ls", "touch c", "completed")]),
-            "`touch c` was executed without asking: ",
+            "`touch c` was carried out unasked: ",
         ),
         // The title changes to something else.
         (
             "renamed",
             json!([told("touch d", "touch d", "in_progress"), told("List files", "touch d", "completed")]),
-            "`touch d` was executed without asking: ",
+            "`touch d` was carried out unasked: ",
         ),
-        ("one file of two", json!([files]), "`write no/b.txt` was executed without asking: "),
+        ("one file of two", json!([files]), "`write no/b.txt` was carried out unasked: "),
     ] {
         let place = Rig::set_up(Setting { law, ..Setting::default() });
         std::fs::write(place.home().join("policy/law.json5"), "{}").unwrap();

@@ -145,7 +145,7 @@ fn unread_streams_block_nothing() {
     command.stdin(Stdio::null()).stdout(File::options().write(true).open("/dev/full").unwrap());
     let ran = cli_output(command.output().unwrap());
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.err.contains("not all that the command said could be written: No space left"), "{ran:?}");
+    assert!(ran.err.contains("part of the command's output could not be written: No space left"), "{ran:?}");
     // So does a closed reader.
     let mut command = site.command(&["run", "-q", "--", "yes"]);
     let mut run = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
