@@ -11,10 +11,10 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tribune_agents::{AgentId, SessionKey};
 use tribune_client::ClientError;
 use tribune_client::acp::{self, Receiving, Sending};
-use tribune_host::Home;
+use tribune_runtime::{AgentId, SessionKey};
+use tribune_storage::home::Home;
 
 use self::lines::InputLine;
 use crate::error::{CliError, CommandOutcome};

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tribune_agents::{AgentId, SessionKey};
 use tribune_client::{Client, ClientError, Incoming};
+use tribune_runtime::{AgentId, SessionKey};
 
 use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean};

@@ -5,15 +5,17 @@ use std::os::unix::fs::DirBuilderExt as _;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tribune_agents::AgentId;
-use tribune_agents::provider::ModelRef;
 use tribune_client::Client;
 use tribune_constitution::nearest::nearest;
 use tribune_constitution::{Asking, Constitution, DEFAULT_MANDATE};
-use tribune_host::daemon::write_if_missing;
-use tribune_host::registry::{Approvers, BACKENDS, DEFAULT_ROSTER, Roster, RosterAgent, backend_for};
-use tribune_host::store::Heartbeat;
-use tribune_host::{Home, Reader, law};
+use tribune_daemon::daemon::write_if_missing;
+use tribune_governance::policy_files;
+use tribune_providers::ModelRef;
+use tribune_registry::{Approvers, BACKENDS, DEFAULT_ROSTER, Roster, RosterAgent, backend_for};
+use tribune_runtime::AgentId;
+use tribune_storage::home::Home;
+use tribune_storage::store::Heartbeat;
+use tribune_storage::store::Reader;
 
 use crate::agent_test::{self, TestArgs};
 use crate::daemon;
@@ -165,7 +167,7 @@ async fn over_rpc(
 
 async fn without_daemon(command: AgentsCommand, home: &Home, output: &mut Output) -> Result<(), CliError> {
     let path = home.root().join("data").join("agent-roster.jsonl");
-    let law = law::load(home.root())?;
+    let law = policy_files::load(home.root(), &tribune_tools::NAMES)?;
     // A home without a ledger has no heartbeats.
     let seen = Reader::open(home).and_then(|reader| reader.heartbeats()).unwrap_or_default();
     match command {
@@ -184,7 +186,7 @@ async fn without_daemon(command: AgentsCommand, home: &Home, output: &mut Output
                     agent.id
                 )));
             }
-            home.prepare().map_err(tribune_host::StoreError::from)?;
+            home.prepare().map_err(tribune_storage::store::StoreError::from)?;
             let data = home.root().join("data");
             DirBuilder::new().recursive(true).mode(0o700).create(&data).map_err(CliError::file(&data))?;
             // Otherwise the daemon would find a roster without the agent `main`, with which every home starts.

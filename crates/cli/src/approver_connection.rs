@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tribune_client::Client;
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use crate::daemon;
 use crate::error::CliError;

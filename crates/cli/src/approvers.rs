@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use serde_json::{Value, json};
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use crate::daemon;
 use crate::error::{CliError, CommandOutcome};

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use clap::{Parser, Subcommand};
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use crate::acp::AcpArgs;
 use crate::agents::AgentsCommand;

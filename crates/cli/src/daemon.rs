@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tribune_client::{Client, ClientError};
-use tribune_host::Home;
-use tribune_host::daemon::Whereabouts;
-use tribune_host::home::HomeError;
+use tribune_daemon::daemon::Whereabouts;
+use tribune_storage::home::{Home, HomeError};
 
 use crate::error::CliError;
 

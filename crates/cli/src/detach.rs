@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use serde_json::json;
-use tribune_host::Home;
-use tribune_host::config::Config;
-use tribune_host::daemon::Whereabouts;
+use tribune_config::Config;
+use tribune_daemon::daemon::Whereabouts;
+use tribune_storage::home::Home;
 
 use crate::error::{CliError, CommandOutcome};
 use crate::hints::next_command;

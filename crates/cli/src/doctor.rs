@@ -13,16 +13,20 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
-use tribune_agents::SessionState;
-use tribune_agents::rehearsal::Scenes;
+use tribune_config::Config;
 use tribune_constitution::{Constitution, DEFAULT_MANDATE};
-use tribune_host::config::Config;
-use tribune_host::daemon::{Whereabouts, check_standing};
-use tribune_host::registry::{BACKENDS, Roster};
-use tribune_host::store::{self, Filter, Reader, SessionFilter, SessionRow};
-use tribune_host::vault::Vault;
-use tribune_host::{Clock as _, Home, StoreError, SystemClock, law};
+use tribune_daemon::daemon::{Whereabouts, check_standing};
+use tribune_governance::policy_files;
 use tribune_ledger::{Checkpoint, Timestamp};
+use tribune_registry::{BACKENDS, Roster};
+use tribune_runtime::SessionState;
+use tribune_runtime::rehearsal::Scenes;
+use tribune_storage::clock::{Clock as _, SystemClock};
+use tribune_storage::home::Home;
+use tribune_storage::store;
+use tribune_storage::store::StoreError;
+use tribune_storage::store::{Filter, Reader, SessionFilter, SessionRow};
+use tribune_storage::vault::Vault;
 
 use crate::daemon;
 use crate::error::{CliError, CommandOutcome};
@@ -102,7 +106,7 @@ pub(crate) fn run(args: &DoctorArgs, home: &Home, output: &mut Output) -> Result
         // Nothing can be inside a file, so one line is enough.
         return print_report(home, vec![("versions", versions()), ("home", home_folder(home))], output);
     }
-    let law = law::load(home.root());
+    let law = policy_files::load(home.root(), &tribune_tools::NAMES);
     let mut findings = vec![
         ("versions", versions()),
         ("home", home_folder(home)),
@@ -264,7 +268,7 @@ fn ledger(home: &Home) -> Diagnosis {
                 checkpoint.size
             )));
         }
-        if !tribune_host::keys::secret_path(home).exists() {
+        if !tribune_storage::keys::secret_path(home).exists() {
             return Ok(fail(
                 "the key that signs the ledger is missing: restore keys/ledger.key from a backup",
             ));

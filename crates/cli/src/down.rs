@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use tribune_host::Home;
-use tribune_host::config::Config;
+use tribune_config::Config;
+use tribune_storage::home::Home;
 
 use crate::daemon;
 use crate::error::{CliError, CommandOutcome};

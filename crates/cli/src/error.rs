@@ -6,17 +6,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use tribune_client::ClientError;
-use tribune_host::Home;
-use tribune_host::config::ConfigError;
-use tribune_host::daemon::StartError;
-use tribune_host::export::ExportError;
-use tribune_host::home::HomeError;
-use tribune_host::keys::KeyFileError;
-use tribune_host::law::LawError;
-use tribune_host::profiles::{InstallError, ProfilesError};
-use tribune_host::registry::RosterError;
-use tribune_host::registry::roster::LineFault;
-use tribune_host::store::StoreError;
+use tribune_config::ConfigError;
+use tribune_daemon::daemon::StartError;
+use tribune_governance::policy_files::LawError;
+use tribune_registry::RosterError;
+use tribune_registry::profiles::{InstallError, ProfilesError};
+use tribune_registry::roster::LineFault;
+use tribune_storage::export::ExportError;
+use tribune_storage::home::{Home, HomeError};
+use tribune_storage::keys::KeyFileError;
+use tribune_storage::store::StoreError;
 
 use crate::hints;
 use crate::output::{Format, clean};

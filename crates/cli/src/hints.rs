@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 /// The home that is used if the user names none.
 pub(crate) fn default_home() -> Option<PathBuf> {

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use tribune_constitution::{DEFAULT_CONSTITUTION, DEFAULT_MANDATE_TEXT};
-use tribune_host::daemon::write_if_missing;
-use tribune_host::registry::DEFAULT_ROSTER;
-use tribune_host::{Home, config};
+use tribune_daemon::daemon::write_if_missing;
+use tribune_registry::DEFAULT_ROSTER;
+use tribune_storage::home::Home;
 
 use crate::error::{CliError, CommandOutcome};
 use crate::hints::next_command;
@@ -24,7 +24,7 @@ struct HomeFile {
 const CONFIG: HomeFile = HomeFile {
     path: "config.json5",
     about: "settings, each at its default and explained",
-    content: config::EXAMPLE,
+    content: tribune_config::EXAMPLE,
 };
 
 /// Files that the daemon needs or shows at its first start.

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::json;
-use tribune_host::Home;
-use tribune_host::profiles::{Installed, Plan, Profiles};
+use tribune_registry::profiles::{Installed, Plan, Profiles};
+use tribune_storage::home::Home;
 
 use crate::error::CliError;
 use crate::hints::next_command;

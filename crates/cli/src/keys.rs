@@ -3,9 +3,11 @@
 use clap::Subcommand;
 use serde_json::json;
 use tribune_client::ClientError;
-use tribune_host::store::{Beginning, Reader};
-use tribune_host::{Home, Store, SystemClock, keys};
 use tribune_ledger::VerifierKey;
+use tribune_storage::clock::SystemClock;
+use tribune_storage::home::Home;
+use tribune_storage::keys;
+use tribune_storage::store::{Beginning, Reader, Store};
 
 use crate::daemon;
 use crate::error::{CliError, CommandOutcome};

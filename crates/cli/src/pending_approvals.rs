@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 use tribune_client::{Client, ClientError};
 use tribune_constitution::{EGRESS, LAND};
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use crate::approvals::{self, card};
 use crate::hints::next_command;

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tribune_client::{Client, ClientError, Incoming};
 use tribune_constitution::nearest::nearest;
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use crate::approvals::card;
 use crate::error::{CliError, CommandOutcome};

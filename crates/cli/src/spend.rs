@@ -2,9 +2,9 @@
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use tribune_host::Home;
-use tribune_host::spend::{By, Line, Report};
-use tribune_host::store::Reader;
+use tribune_records::spend::report::{By, Line, Report};
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
 
 use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean, table};
@@ -47,7 +47,7 @@ impl From<GroupBy> for By {
 
 /// Checks that a text is a day.
 fn day(text: &str) -> Result<String, String> {
-    let parsed = tribune_host::clock::parse_time(&format!("{text}T00:00:00Z"));
+    let parsed = tribune_storage::clock::parse_time(&format!("{text}T00:00:00Z"));
     match parsed {
         Some(_) if text.len() == 10 => Ok(text.to_owned()),
         _ => Err("write a day such as 2026-11-01".to_owned()),

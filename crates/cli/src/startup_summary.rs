@@ -1,8 +1,8 @@
 //! The lines about agents that a daemon prints after its start: which model each uses, and which are scripted.
 
 use serde_json::Value;
-use tribune_agents::rehearsal::BACKEND;
-use tribune_host::Home;
+use tribune_runtime::rehearsal::BACKEND;
+use tribune_storage::home::Home;
 
 use crate::hints::next_command;
 use crate::output::{Paint, clean};

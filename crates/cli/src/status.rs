@@ -1,7 +1,8 @@
 //! `tribune status`.
 
 use serde_json::{Value, json};
-use tribune_host::{Home, Reader};
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
 
 use crate::daemon;
 use crate::error::{CliError, CommandOutcome};

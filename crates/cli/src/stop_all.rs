@@ -1,7 +1,7 @@
 //! `tribune stop-all` and `tribune resume`.
 
 use serde_json::{Value, json};
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use crate::approver_connection::ApproverConnection;
 use crate::daemon;

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use tribune_host::clock::parse_time;
-use tribune_host::{Clock as _, SystemClock};
 use tribune_ledger::Timestamp;
+use tribune_storage::clock::{Clock as _, SystemClock, parse_time};
 
 use crate::error::CliError;
 

@@ -7,11 +7,13 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tribune_host::config::Config;
-use tribune_host::daemon::{Daemon, StartError, Whereabouts};
-use tribune_host::governed::Recovered;
-use tribune_host::home::HomeError;
-use tribune_host::{Home, StoreError, SystemClock, memory, telemetry, threads};
+use tribune_config::Config;
+use tribune_daemon::daemon::{Daemon, StartError, Whereabouts};
+use tribune_daemon::{memory, telemetry, threads};
+use tribune_governance::turn::Recovered;
+use tribune_storage::clock::SystemClock;
+use tribune_storage::home::{Home, HomeError};
+use tribune_storage::store::StoreError;
 
 use crate::error::{CliError, CommandOutcome};
 use crate::hints::next_command;

@@ -1,7 +1,7 @@
 //! `tribune version`.
 
 use serde_json::json;
-use tribune_host::store;
+use tribune_storage::store;
 
 use crate::error::{CliError, CommandOutcome};
 use crate::output::Output;

@@ -149,8 +149,8 @@ pub struct Usage {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tribune_agents as real;
     use tribune_ledger::LedgerEntry;
+    use tribune_runtime as real;
 
     use super::*;
 

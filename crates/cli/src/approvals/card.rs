@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use tribune_constitution::{LAND, SPEND};
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use crate::output::{Paint, cell, clean, clean_exact, sorted};
 use crate::times;
@@ -301,7 +301,7 @@ fn cut(line: &str) -> String {
 
 /// The file in the agent's workspace that would be replaced, if it is small enough and UTF-8.
 fn current(home: &Home, approval: &Value, path: &str) -> Option<String> {
-    let agent: tribune_agents::AgentId = approval["agent_id"].as_str()?.parse().ok()?;
+    let agent: tribune_runtime::AgentId = approval["agent_id"].as_str()?.parse().ok()?;
     let workspace = home.root().join("agents").join(agent.as_str()).join("workspace").canonicalize().ok()?;
     let file =
         workspace.join(Path::new(path)).canonicalize().ok().filter(|file| file.starts_with(&workspace))?;

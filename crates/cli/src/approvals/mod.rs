@@ -14,8 +14,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tribune_client::Client;
-use tribune_host::{Clock as _, Home, SystemClock};
 use tribune_ledger::Timestamp;
+use tribune_storage::clock::{Clock as _, SystemClock};
+use tribune_storage::home::Home;
 
 use crate::approver_connection::ApproverConnection;
 use crate::error::{CliError, CommandOutcome};

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tribune_client::{Client, ClientError};
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use super::keys::keys;
 use super::raw_terminal::{self, RawTerminal};

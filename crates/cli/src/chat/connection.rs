@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tribune_agents::{SessionKey, StopReason};
 use tribune_client::{Client, ClientError, Incoming, Notification};
-use tribune_host::Home;
+use tribune_runtime::{SessionKey, StopReason};
+use tribune_storage::home::Home;
 
 use super::view::{ChatView, DecisionCommands};
 use crate::error::CliError;

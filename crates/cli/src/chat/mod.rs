@@ -15,9 +15,9 @@ use std::path::PathBuf;
 use clap::Args;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tribune_agents::{AgentId, SessionKey, StopReason};
-use tribune_host::Home;
-use tribune_host::registry::MAIN_AGENT;
+use tribune_registry::MAIN_AGENT;
+use tribune_runtime::{AgentId, SessionKey, StopReason};
+use tribune_storage::home::Home;
 
 use self::connection::{ChatConnection, SessionOverrides, WaitEnd};
 use self::slash::SlashOutcome;
@@ -114,7 +114,7 @@ pub(crate) fn run_in(
 
 /// The session that the arguments name.
 fn session_key(args: &ChatArgs) -> Result<SessionKey, CliError> {
-    let wrong = |error: tribune_agents::session::NameError| CliError::Input(error.to_string());
+    let wrong = |error: tribune_runtime::session::NameError| CliError::Input(error.to_string());
     if let Some(key) = &args.session {
         let key: SessionKey = key.parse().map_err(wrong)?;
         if args.agent.as_ref().is_some_and(|agent| agent != key.agent().as_str()) {
@@ -319,7 +319,7 @@ mod tests {
         {
             assert_eq!(user_part(user), expected, "{user:?}");
             let key = format!("agent:main:cli:local:dm:{}", user_part(user));
-            assert!(key.parse::<tribune_agents::SessionKey>().is_ok(), "{key}");
+            assert!(key.parse::<tribune_runtime::SessionKey>().is_ok(), "{key}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The slash commands of a conversation. Any other word that begins with `/` is sent to the agent.
 
 use serde_json::json;
-use tribune_agents::SessionKey;
+use tribune_runtime::SessionKey;
 
 use super::connection::ChatConnection;
 use super::slash_tribune;

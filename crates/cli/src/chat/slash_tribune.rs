@@ -1,7 +1,7 @@
 //! `/tribune` (and `/clawos`): the state of the law, and what it denied in this conversation.
 
 use serde_json::{Value, json};
-use tribune_host::Reader;
+use tribune_storage::store::Reader;
 
 use super::connection::ChatConnection;
 use super::view::ChatView;

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, IsTerminal as _};
 
 use serde_json::{Value, json};
-use tribune_agents::{SessionKey, StopReason};
 use tribune_constitution::SPEND;
+use tribune_runtime::{SessionKey, StopReason};
 
 use crate::approvals::card;
 use crate::error::CliError;

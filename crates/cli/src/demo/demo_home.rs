@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use crate::error::CliError;
 

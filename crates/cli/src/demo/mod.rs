@@ -12,9 +12,9 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
-use tribune_host::SystemClock;
-use tribune_host::config::Config;
-use tribune_host::daemon::Daemon;
+use tribune_config::Config;
+use tribune_daemon::daemon::Daemon;
+use tribune_storage::clock::SystemClock;
 
 use self::demo_home::DemoHome;
 use self::story::{DemoError, Story};

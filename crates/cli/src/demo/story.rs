@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 use tribune_client::{Client, ClientError, Incoming};
-use tribune_host::{Reader, audit, keys, store};
 use tribune_ledger::VerifierKey;
 use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity};
+use tribune_storage::store::Reader;
+use tribune_storage::{audit, keys, store};
 
 use super::demo_home::DemoHome;
 use crate::daemon;

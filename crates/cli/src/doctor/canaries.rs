@@ -1,8 +1,8 @@
 //! Whether the gate holds the CLI agents, as the canaries of the running daemon found out.
 
 use serde_json::{Value, json};
-use tribune_host::Home;
-use tribune_host::registry::{CLI_BACKENDS, Roster};
+use tribune_registry::{CLI_BACKENDS, Roster};
+use tribune_storage::home::Home;
 
 use super::{Diagnosis, fail, fine, warn};
 use crate::daemon;

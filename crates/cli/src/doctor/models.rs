@@ -1,8 +1,8 @@
 //! Whether every agent has a usable model, as far as that is known without a request to a provider.
 
 use serde_json::json;
-use tribune_agents::rehearsal::BACKEND;
-use tribune_host::Home;
+use tribune_runtime::rehearsal::BACKEND;
+use tribune_storage::home::Home;
 
 use super::{Diagnosis, fine, warn};
 use crate::daemon;

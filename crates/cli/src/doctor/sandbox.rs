@@ -1,9 +1,9 @@
 //! Whether this machine can sandbox the commands of agents: each kind of sandbox is started and runs a command.
 
+use tribune_config::Sandbox;
 use tribune_contract::{Limits, Started};
-use tribune_host::Home;
-use tribune_host::config::Sandbox;
 use tribune_sandbox::{House, Launcher, SelfTest, SelfTestError, self_test};
+use tribune_storage::home::Home;
 
 use super::{Diagnosis, fail, fine, warn};
 

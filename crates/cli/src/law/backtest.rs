@@ -6,9 +6,12 @@ use clap::Args;
 use serde_json::json;
 use tribune_constitution::backtest::Changes;
 use tribune_constitution::{Backtest, Constitution, Facts, Verdict, backtest};
-use tribune_host::law_record::{Judged, Verdicts};
-use tribune_host::{Home, Reader, StoreError, law};
+use tribune_governance::policy_files;
 use tribune_ledger::Timestamp;
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
+use tribune_storage::store::StoreError;
+use tribune_storage::verdict_log::{Judged, Verdicts};
 
 use super::{brief, line, load};
 use crate::error::{CliError, CommandOutcome};
@@ -62,7 +65,7 @@ pub(super) fn run(args: &BacktestArgs, home: &Home, output: &mut Output) -> Resu
 
 /// Warns about mandates that the folder lacks: every call under them would count as denied.
 fn warn_missing_mandates(dir: &Path, candidate: &Constitution, home: &Home, output: &Output) {
-    let Ok(present) = law::load(home.root()) else { return };
+    let Ok(present) = policy_files::load(home.root(), &tribune_tools::NAMES) else { return };
     let missing: Vec<&str> = present
         .mandates()
         .keys()

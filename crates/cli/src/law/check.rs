@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, Finding, Severity, Tested, check_agents};
-use tribune_host::registry::Roster;
-use tribune_host::run::RUN_AGENT;
-use tribune_host::{Home, tools};
+use tribune_records::agents::RUN_AGENT;
+use tribune_registry::Roster;
+use tribune_storage::home::Home;
 
 use super::{line, texts};
 use crate::error::{CliError, CommandOutcome};
@@ -21,8 +21,8 @@ pub(super) fn check(
     output: &mut Output,
 ) -> Result<CommandOutcome, CliError> {
     let texts = texts(dir, home)?;
-    let mut findings = tribune_constitution::check(&texts, &tools::NAMES);
-    let law = Constitution::new(texts, &tools::NAMES).ok();
+    let mut findings = tribune_constitution::check(&texts, &tribune_tools::NAMES);
+    let law = Constitution::new(texts, &tribune_tools::NAMES).ok();
     if let Some(law) = &law {
         findings.extend(unknown_agent_findings(law, home));
         findings.sort();
@@ -81,11 +81,16 @@ fn finding_text(finding: &Finding, folder: &Path, paint: Paint) -> String {
 pub(super) fn test(dir: Option<&Path>, home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let texts = texts(dir, home)?;
     let folder = dir.unwrap_or(home.root());
-    let law = match Constitution::new(texts.clone(), &tools::NAMES) {
+    let law = match Constitution::new(texts.clone(), &tribune_tools::NAMES) {
         Ok(law) => law,
         // A law that cannot be read cannot be tested.
         Err(_) => {
-            return print_findings(&tribune_constitution::check(&texts, &tools::NAMES), None, folder, output);
+            return print_findings(
+                &tribune_constitution::check(&texts, &tribune_tools::NAMES),
+                None,
+                folder,
+                output,
+            );
         }
     };
     let tested = law.test();

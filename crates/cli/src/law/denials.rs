@@ -1,8 +1,8 @@
 //! The newest calls that the law denied.
 
 use serde_json::{Value, json};
-use tribune_host::Reader;
-use tribune_host::law_record::last_denials;
+use tribune_storage::store::Reader;
+use tribune_storage::verdict_log::last_denials;
 
 use super::rules;
 use crate::error::CliError;

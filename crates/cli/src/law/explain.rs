@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, Explanation, Facts, Outcome as StepOutcome};
-use tribune_host::audit::read_small;
-use tribune_host::law_record::{Judged, Verdicts};
-use tribune_host::store::{Lookup, Stored};
-use tribune_host::{Home, Reader, law};
+use tribune_governance::policy_files;
 use tribune_ledger::EntryQuality;
+use tribune_storage::audit::read_small;
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
+use tribune_storage::store::{Lookup, Stored};
+use tribune_storage::verdict_log::{Judged, Verdicts};
 
 use super::{brief, line, load};
 use crate::error::{CliError, CommandOutcome};
@@ -128,7 +130,7 @@ fn of_call(reader: &Reader, call: &Stored) -> Result<Vec<Judged>, CliError> {
 fn law_of(judged: &Judged, home: &Home) -> Result<Constitution, CliError> {
     let hash = judged.record.as_ref().map(|record| record.constitution_hash.as_str()).unwrap_or_default();
     let hash = hash.parse().map_err(|error| CliError::Input(format!("{error}")))?;
-    Ok(law::kept(home.root(), hash)?)
+    Ok(policy_files::kept(home.root(), hash, &tribune_tools::NAMES)?)
 }
 
 fn value(subject: &DecisionToExplain, explanation: &Explanation, law: &Constitution) -> Value {

@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde_json::Value;
 use tribune_constitution::{Constitution, Facts, Texts, Verdict};
-use tribune_host::law::LawError;
-use tribune_host::{Home, law};
+use tribune_governance::policy_files;
+use tribune_governance::policy_files::LawError;
+use tribune_storage::home::Home;
 
 use self::backtest::BacktestArgs;
 use self::explain::ExplainArgs;
@@ -120,7 +121,7 @@ fn texts(dir: Option<&Path>, home: &Home) -> Result<Texts, CliError> {
     if let Some(dir) = dir {
         require_law(dir)?;
     }
-    Ok(law::texts(dir.unwrap_or(home.root()))?)
+    Ok(policy_files::texts(dir.unwrap_or(home.root()))?)
 }
 
 /// The law from the given folder, or from the home.
@@ -128,7 +129,7 @@ fn load(dir: Option<&Path>, home: &Home) -> Result<Constitution, CliError> {
     if let Some(dir) = dir {
         require_law(dir)?;
     }
-    law::load(dir.unwrap_or(home.root())).map_err(|error| match error {
+    policy_files::load(dir.unwrap_or(home.root()), &tribune_tools::NAMES).map_err(|error| match error {
         LawError::Refused { .. } => CliError::Input(format!("{error}; `tribune law check` shows where")),
         error => error.into(),
     })

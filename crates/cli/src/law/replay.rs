@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, ConstitutionHash};
-use tribune_host::law::LawError;
-use tribune_host::law_record::{Judged, Verdicts};
-use tribune_host::{Home, Reader, law};
+use tribune_governance::policy_files;
+use tribune_governance::policy_files::LawError;
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
+use tribune_storage::verdict_log::{Judged, Verdicts};
 
 use super::{brief, line};
 use crate::error::{CliError, CommandOutcome};
@@ -57,7 +59,11 @@ struct LawCache<'a> {
 
 pub(super) fn run(home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let reader = Reader::open(home)?;
-    let mut laws = LawCache { home, present: law::load(home.root()).ok(), loaded: Vec::new() };
+    let mut laws = LawCache {
+        home,
+        present: policy_files::load(home.root(), &tribune_tools::NAMES).ok(),
+        loaded: Vec::new(),
+    };
     let mut replay = ReplayReport::default();
     let mut progress = EntryProgress::new("deciding", reader.size()?);
     for judged in Verdicts::from(&reader, 0) {
@@ -87,7 +93,7 @@ impl LawCache<'_> {
     fn find(&self, name: &str) -> Result<Constitution, LawProblem> {
         let plain = |sentence: String| LawProblem { sentence, is_altered: false };
         let hash: ConstitutionHash = name.parse().map_err(|error| plain(format!("{error}")))?;
-        match law::kept(self.home.root(), hash) {
+        match policy_files::kept(self.home.root(), hash, &tribune_tools::NAMES) {
             Ok(law) => Ok(law),
             Err(LawError::NotKept(_)) if self.present.as_ref().is_some_and(|law| law.hash() == hash) => {
                 self.present.clone().ok_or_else(|| plain(String::new()))

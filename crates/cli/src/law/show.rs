@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, Manifest, Mode, RuleHead};
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use super::load;
 use crate::daemon;

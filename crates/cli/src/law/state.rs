@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use tribune_client::Client;
 use tribune_constitution::Mode;
-use tribune_host::{Home, Reader, law};
+use tribune_governance::policy_files;
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
 
 use crate::error::CliError;
 use crate::output::{Paint, clean};
@@ -35,9 +37,13 @@ impl LawState {
     /// Builds the state from the daemon's status, the number of pending approvals and the files of its home.
     pub(crate) fn of(home: &Home, status: &Value, pending: u64) -> Self {
         let hash = status["constitution_hash"].as_str().unwrap_or_default().to_owned();
-        let kept = hash.parse().ok().and_then(|hash| law::kept(home.root(), hash).ok());
+        let kept = hash
+            .parse()
+            .ok()
+            .and_then(|hash| policy_files::kept(home.root(), hash, &tribune_tools::NAMES).ok());
         let frozen = Reader::open(home).and_then(|reader| reader.frozen()).ok().flatten();
-        let present = law::load(home.root()).map(|law| law.hash().to_string());
+        let present =
+            policy_files::load(home.root(), &tribune_tools::NAMES).map(|law| law.hash().to_string());
         Self {
             mode: kept.as_ref().map(|law| law.settings().mode),
             overrides: kept.as_ref().map_or(0, |law| law.settings().overrides.len()),

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use clap::Args;
 use serde_json::json;
 use tribune_constitution::{Decision, Recorded, Stage, Suggestion, suggest};
-use tribune_host::approval::record::State;
-use tribune_host::law_record::{Judged, Verdicts};
-use tribune_host::{Home, Reader};
+use tribune_records::approval::record::State;
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
+use tribune_storage::verdict_log::{Judged, Verdicts};
 
 use super::{backtest, load};
 use crate::error::{CliError, CommandOutcome};

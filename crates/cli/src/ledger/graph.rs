@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use serde_json::json;
-use tribune_host::store::{Filter, Reader, Stored};
 use tribune_ledger::Cid;
+use tribune_storage::store::{Filter, Reader, Stored};
 
 use crate::error::CliError;
 use crate::output::Output;

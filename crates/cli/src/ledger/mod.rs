@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use serde_json::json;
-use tribune_host::files::{self, Secrecy};
-use tribune_host::store::{self, Lookup, Reader, Stored};
-use tribune_host::{Home, export};
 use tribune_ledger::{Checkpoint, Cid, EntryQuality};
+use tribune_storage::files::Secrecy;
+use tribune_storage::home::Home;
+use tribune_storage::store::{Lookup, Reader, Stored};
+use tribune_storage::{export, files, store};
 
 use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, clean};

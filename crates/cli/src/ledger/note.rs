@@ -4,10 +4,10 @@ use std::io::{self, BufRead, Read as _};
 use std::sync::mpsc;
 
 use serde_json::json;
-use tribune_host::Home;
-use tribune_host::record::SESSION_ENTITIES;
-use tribune_host::store::Reader;
 use tribune_ledger::Cid;
+use tribune_records::ledger_payloads::SESSION_ENTITIES;
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
 
 use super::find;
 use super::note_writer::{NoteParents, NoteWriter, WrittenNote};

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 use tribune_client::{Client, ClientError};
-use tribune_host::store::{Beginning, Reader};
-use tribune_host::{Clock as _, Home, LedgerWriter, Store, SystemClock};
 use tribune_ledger::{Cid, Draft, EntryQuality};
+use tribune_storage::clock::{Clock as _, SystemClock};
+use tribune_storage::home::Home;
+use tribune_storage::store::LedgerWriter;
+use tribune_storage::store::{Beginning, Reader, Store};
 
 use super::note::NoteTarget;
 use crate::daemon;

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use tribune_host::store::Reader;
 use tribune_ledger::Checkpoint;
 use tribune_ledger::bundle::{ConsistencyProof, ProofBundle};
 use tribune_ledger::tree::Hash;
 use tribune_ledger::tree::prove::{self, ProveError};
+use tribune_storage::store::Reader;
 
 use super::{deliver, find};
 use crate::error::CliError;
@@ -62,7 +62,7 @@ fn texts(path: &[Hash]) -> Vec<String> {
     path.iter().map(ToString::to_string).collect()
 }
 
-fn failed(error: ProveError<tribune_host::StoreError>) -> CliError {
+fn failed(error: ProveError<tribune_storage::store::StoreError>) -> CliError {
     match error {
         ProveError::Tiles(error) => error.into(),
         ProveError::ShortTile(_) => {

@@ -1,8 +1,8 @@
 //! `tribune ledger show`: one entry in full.
 
 use serde_json::json;
-use tribune_host::StoreError;
-use tribune_host::store::Reader;
+use tribune_storage::store::Reader;
+use tribune_storage::store::StoreError;
 
 use super::find;
 use crate::error::CliError;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tribune_host::store::{Filter, Reader, Stored};
-use tribune_host::{Home, StoreError};
+use tribune_storage::home::Home;
+use tribune_storage::store::StoreError;
+use tribune_storage::store::{Filter, Reader, Stored};
 
 use crate::error::CliError;
 use crate::output::{Output, clean};

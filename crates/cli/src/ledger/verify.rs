@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use tribune_host::audit::{self, read_small};
-use tribune_host::export;
-use tribune_host::store::{Reader, StoreError};
-use tribune_host::{Home, keys};
 use tribune_ledger::VerifierKey;
 use tribune_ledger::bundle::{BundleError, ConsistencyProof, ProofBundle};
 use tribune_ledger::checkpoint::CheckpointError;
 use tribune_ledger::note::NoteError;
 use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity, Report};
+use tribune_storage::audit::read_small;
+use tribune_storage::home::Home;
+use tribune_storage::store::{Reader, StoreError};
+use tribune_storage::{audit, export, keys};
 
 use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean};

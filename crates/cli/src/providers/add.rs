@@ -2,10 +2,10 @@
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use tribune_agents::provider::Dialect;
-use tribune_host::Home;
-use tribune_host::config::Config;
-use tribune_host::config::edit::{DeclaredModel, EditError, Existing, NewProvider, add_provider};
+use tribune_config::Config;
+use tribune_config::edit::{DeclaredModel, EditError, Existing, NewProvider, add_provider};
+use tribune_providers::Dialect;
+use tribune_storage::home::Home;
 
 use crate::error::{CliError, CommandOutcome};
 use crate::hints::next_command;

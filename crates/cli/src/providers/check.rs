@@ -1,10 +1,10 @@
 //! `tribune providers test`: one line for each test.
 
 use serde_json::{Value, json};
-use tribune_agents::RuntimeError;
-use tribune_host::Home;
-use tribune_host::config::Config;
-use tribune_host::models::{Till, tries_any, try_out};
+use tribune_config::Config;
+use tribune_governance::models::{Till, tries_any, try_out};
+use tribune_runtime::RuntimeError;
+use tribune_storage::home::Home;
 
 use super::inventory;
 use crate::daemon;

@@ -1,11 +1,12 @@
 //! The providers and models of a home, as the daemon has them or as it would have them if started from this shell.
 
 use serde_json::{Value, json};
-use tribune_agents::provider::Patience;
-use tribune_host::Home;
-use tribune_host::config::Config;
-use tribune_host::models::{Providers, Survey, process_env, survey as take_inventory};
-use tribune_host::registry::{Roster, RosterAgent};
+use tribune_config::Config;
+use tribune_governance::models::inventory::survey as take_inventory;
+use tribune_governance::models::{Providers, Survey, process_env};
+use tribune_providers::Patience;
+use tribune_registry::{Roster, RosterAgent};
+use tribune_storage::home::Home;
 
 use crate::daemon;
 use crate::error::CliError;

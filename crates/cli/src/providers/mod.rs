@@ -7,7 +7,7 @@ pub(crate) mod models;
 
 use clap::Subcommand;
 use serde_json::Value;
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use self::add::AddProviderArgs;
 use crate::error::{CliError, CommandOutcome};

@@ -1,7 +1,7 @@
 //! `tribune models`: the models that agents can use.
 
 use serde_json::Value;
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use super::inventory;
 use crate::error::{CliError, CommandOutcome};

@@ -9,10 +9,10 @@ use std::path::Path;
 use serde_json::json;
 use tribune_client::ClientError;
 use tribune_constitution::Asking;
-use tribune_host::Home;
-use tribune_host::daemon::write_if_missing;
-use tribune_host::profiles::{Profiles, missing};
+use tribune_daemon::daemon::write_if_missing;
 use tribune_ledger::cid::Domain;
+use tribune_registry::profiles::{Profiles, missing};
+use tribune_storage::home::Home;
 
 use super::run_spec::canonical_path;
 use super::{RunArgs, WorkspaceMode, start_daemon};

@@ -21,9 +21,9 @@ use serde_json::json;
 use tribune_client::ClientError;
 use tribune_constitution::Asking;
 use tribune_contract::{Exit, Started};
-use tribune_host::Home;
-use tribune_host::quota::Quota;
 use tribune_sandbox::{House, Launcher};
+use tribune_storage::home::Home;
+use tribune_tools::disk_quota::Quota;
 
 use self::agent::AgentRun;
 use self::run_spec::{OpenedRun, RunSpec};

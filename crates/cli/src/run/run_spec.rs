@@ -30,7 +30,7 @@ impl RunSpec {
         let within = canonical_path(&here)?.strip_prefix(&folder).map(Path::to_owned).unwrap_or_default();
         let read = args.ro.iter().map(|path| canonical_path(path)).collect::<Result<_, _>>()?;
         for net in &args.net {
-            tribune_host::run::parse_net(net).map_err(|error| CliError::Input(error.to_string()))?;
+            tribune_config::net_arg::parse_net(net).map_err(|error| CliError::Input(error.to_string()))?;
         }
         let mut env = BTreeMap::new();
         for variable in &args.env {
@@ -97,7 +97,7 @@ impl OpenedRun {
 
     /// Takes the lock that keeps the overlay from being landed or discarded.
     pub(super) fn take_lock(&self) -> Result<Option<File>, CliError> {
-        let lock = |path: &PathBuf| tribune_host::workspace::lock(path).map_err(CliError::file(path));
+        let lock = |path: &PathBuf| tribune_tools::workspaces::lock(path).map_err(CliError::file(path));
         self.lock.as_ref().map(lock).transpose()
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tribune_client::{Client, ClientError, Incoming};
-use tribune_host::Home;
+use tribune_storage::home::Home;
 
 use super::changes::name;
 use crate::daemon;

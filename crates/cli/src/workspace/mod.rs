@@ -6,8 +6,8 @@ mod land;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
-use tribune_host::Home;
-pub(crate) use tribune_host::quota::bytes;
+use tribune_storage::home::Home;
+pub(crate) use tribune_tools::disk_quota::bytes;
 
 use crate::daemon;
 use crate::error::{CliError, CommandOutcome};

@@ -4,9 +4,11 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 use std::time::Duration;
 
-use tribune_host::store::StoreError;
-use tribune_host::{Home, Reader, audit, store};
 use tribune_ledger::verify::Integrity;
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
+use tribune_storage::store::StoreError;
+use tribune_storage::{audit, store};
 
 use crate::fixture::Place;
 

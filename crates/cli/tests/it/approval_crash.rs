@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tribune_client::Client;
-use tribune_host::record::{CallOutcome, ToolCallRecord, ToolResultRecord};
-use tribune_host::{Home, Reader};
 use tribune_ledger::EntryQuality;
+use tribune_records::ledger_payloads::{CallOutcome, ToolCallRecord, ToolResultRecord};
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
 use tribune_testkit::{assert_sound, say};
 
 use crate::fixture::Place;

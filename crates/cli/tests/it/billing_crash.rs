@@ -9,9 +9,10 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tribune_client::Client;
-use tribune_host::daemon::Whereabouts;
-use tribune_host::spend::By;
-use tribune_host::{Home, Reader};
+use tribune_daemon::daemon::Whereabouts;
+use tribune_records::spend::report::By;
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
 use tribune_testkit::upstream::{FakeUpstream, Say};
 use tribune_testkit::{assert_sound, say};
 

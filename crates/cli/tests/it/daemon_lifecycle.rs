@@ -8,7 +8,7 @@ use insta::{Settings, assert_snapshot};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tribune_client::Incoming;
-use tribune_host::Home;
+use tribune_storage::home::Home;
 use tribune_testkit::{assert_sound, say};
 
 use crate::command_output;

@@ -10,9 +10,9 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tribune_client::Client;
-use tribune_host::SystemClock;
-use tribune_host::config::Config;
-use tribune_host::daemon::{Daemon, Extras};
+use tribune_config::Config;
+use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_storage::clock::SystemClock;
 use tribune_testkit::{TempHome, TestDaemon, config};
 
 use crate::fixture::{CliOutput, binary, cli_output};

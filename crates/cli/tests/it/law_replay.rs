@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tribune_agents::ToolCall;
 use tribune_client::Client;
-use tribune_host::{Clock as _, SystemClock};
+use tribune_runtime::ToolCall;
+use tribune_storage::clock::{Clock as _, SystemClock};
 use tribune_testkit::{TempHome, TestDaemon, config, turn};
 
 use crate::fixture::cli_output;

@@ -224,7 +224,7 @@ fn comments_stay_and_what_is_broken_or_taken_is_left_alone() {
     place.ok(&add);
     let after = fs::read_to_string(&path).unwrap();
     let comments = |text: &str| text.lines().filter(|line| line.trim_start().starts_with("//")).count();
-    assert_eq!(comments(&after), comments(tribune_host::config::EXAMPLE));
+    assert_eq!(comments(&after), comments(tribune_config::EXAMPLE));
     assert!(after.contains("      ollama: {\n        models: {\n          \"qwen3:8b\": {"), "{after}");
     let again = place.call(&add);
     assert_eq!((again.code, fs::read_to_string(&path).unwrap()), (64, after));
@@ -267,7 +267,7 @@ fn a_kill_at_any_moment_leaves_the_old_settings_or_the_new() {
         let mut out = String::new();
         child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
         let after = fs::read_to_string(&path).unwrap();
-        tribune_host::config::Config::load(&path).unwrap();
+        tribune_config::Config::load(&path).unwrap();
         assert!(after == before || after.contains(&format!("{id}: {{")), "{after}");
         assert!(out.is_empty() || after != before, "reported events are stored");
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tribune_client::Client;
-use tribune_host::Home;
+use tribune_storage::home::Home;
 use tribune_testkit::{assert_sound, say, turn};
 
 use crate::fixture::Place;

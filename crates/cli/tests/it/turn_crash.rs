@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tribune_client::{Client, Incoming};
-use tribune_host::Home;
-use tribune_host::daemon::Whereabouts;
+use tribune_daemon::daemon::Whereabouts;
+use tribune_storage::home::Home;
 use tribune_testkit::{assert_sound, say};
 
 use crate::fixture::Place;

@@ -27,7 +27,7 @@ use crate::turn::Written;
 /// as they can of their own that has the same fields:
 ///
 /// ```
-/// use tribune_agents::{SessionKey, ToolCall};
+/// use tribune_runtime::{SessionKey, ToolCall};
 /// struct Own {
 ///     call: ToolCall,
 ///     session: std::sync::Arc<SessionKey>,

@@ -1,7 +1,8 @@
 //! Canaries: an agent that the gate does not hold is detected before it gets any message.
 
 use serde_json::{Value, json};
-use tribune_host::{Home, Reader};
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
 
 use super::{KillOnDrop, Rig, Setting, unasked, until, within, write};
 use crate::turn_crash::start_with;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tribune_client::{Client, Incoming};
-use tribune_host::Home;
+use tribune_storage::home::Home;
 use tribune_testkit::{assert_sound, say, text};
 
 use crate::fixture::Place;

@@ -3,8 +3,9 @@
 use std::process::Output;
 
 use serde_json::{Value, json};
-use tribune_host::law_record::Verdicts;
-use tribune_host::{Home, Reader};
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
+use tribune_storage::verdict_log::Verdicts;
 
 use super::{Rig, Setting, run, write};
 use crate::fixture::Place;

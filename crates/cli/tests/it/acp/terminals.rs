@@ -2,9 +2,10 @@
 //! that follow the output, and none left running however the turn ends.
 
 use serde_json::{Value, json};
-use tribune_host::record::{CallOutcome, ToolResultRecord};
-use tribune_host::{Home, Reader};
 use tribune_ledger::EntryQuality;
+use tribune_records::ledger_payloads::{CallOutcome, ToolResultRecord};
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
 
 use super::{ASK, FinishedTurn, Rig, Setting, below, run, until};
 use crate::sandboxed_commands::{mark, sleeping};

@@ -1,8 +1,9 @@
 //! An agent that acts without permission: it is detected, reported, recorded, and not run again.
 
 use serde_json::{Value, json};
-use tribune_host::{Home, Reader};
 use tribune_ledger::EntryQuality;
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
 
 use super::{ASK, FREE, FinishedTurn, Rig, Setting, unasked, until, write};
 use crate::sandboxed_commands::{mark, sleeping};

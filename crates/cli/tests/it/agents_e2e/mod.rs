@@ -18,8 +18,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tribune_constitution::Stage;
-use tribune_host::law_record::Verdicts;
-use tribune_host::{Home, Reader};
+use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
+use tribune_storage::verdict_log::Verdicts;
 use tribune_testkit::FakeUpstream;
 
 use crate::acp::{Rig, below, until};

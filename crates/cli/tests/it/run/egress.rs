@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::json;
-use tribune_host::broker::{Network, Unresolved};
-use tribune_host::config::Config;
-use tribune_host::daemon::Extras;
+use tribune_config::Config;
+use tribune_daemon::daemon::Extras;
+use tribune_egress::{Network, Unresolved};
 use tribune_testkit::upstream::{FakeUpstream, Reply};
 use tribune_testkit::{TempHome, config};
 

@@ -178,7 +178,7 @@ fn l2_killed_daemon_ends_network_access_and_not_the_work() {
     assert_eq!(std::fs::read_to_string(place.path("project/b.txt")).unwrap(), "kept\n");
     daemon.kill().unwrap();
     daemon.wait().unwrap();
-    tribune_testkit::assert_sound(&tribune_host::Home::at(place.home()));
+    tribune_testkit::assert_sound(&tribune_storage::home::Home::at(place.home()));
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn l2_killed_land_is_recovered_by_the_next_start() {
     assert_eq!(count(), MANY);
     daemon.kill().unwrap();
     daemon.wait().unwrap();
-    tribune_testkit::assert_sound(&tribune_host::Home::at(place.home()));
+    tribune_testkit::assert_sound(&tribune_storage::home::Home::at(place.home()));
 }
 
 /// After both were killed, the next start cleans up, as the end of the run would have. The changes stay for the
@@ -114,7 +114,7 @@ fn l2_run_killed_with_the_daemon_leaves_no_empty_workspace() {
     // The sandboxes end shortly after their launchers.
     let is_free = |name: &str| {
         let lock = place.home().join("workspaces").join(name).join("lock");
-        tribune_host::workspace::lock(&lock).is_ok()
+        tribune_tools::workspaces::lock(&lock).is_ok()
     };
     within("the sandboxes have ended", || is_free("idle") && is_free("busy"));
     // A workspace that was being created when the daemon was killed: it lacks only its label.
@@ -127,7 +127,7 @@ fn l2_run_killed_with_the_daemon_leaves_no_empty_workspace() {
     assert!(place.ok(&["workspace", "diff", "busy"]).contains("made"));
     daemon.kill().unwrap();
     daemon.wait().unwrap();
-    tribune_testkit::assert_sound(&tribune_host::Home::at(place.home()));
+    tribune_testkit::assert_sound(&tribune_storage::home::Home::at(place.home()));
 }
 
 #[test]

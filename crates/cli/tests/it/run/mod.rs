@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tribune_host::config::Config;
+use tribune_config::Config;
 use tribune_testkit::{TempHome, assert_sound, config};
 
 use crate::fixture::{CliOutput, cli_output};
@@ -295,7 +295,7 @@ fn l1_nothing_runs_while_everything_is_stopped_or_the_sandbox_is_not_whole() {
     assert_eq!(site.run(&["--", "true"]).code, 0);
     site.end();
     let mut config = config();
-    config.sandbox = tribune_host::config::Sandbox::Landlock;
+    config.sandbox = tribune_config::Sandbox::Landlock;
     let site = Site::with(&config);
     let ran = site.run(&["--", "true"]);
     assert!(ran.code == 125 && ran.err.contains("needs all of the sandbox"), "{ran:?}");
