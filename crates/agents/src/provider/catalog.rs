@@ -1,14 +1,14 @@
-//! The providers that need no description, and the models whose limits are known here.
+//! The built-in providers, and the limits of their known models.
 //!
-//! A model that is not in the table is declared in the configuration: nothing is guessed from its name, and no provider or
-//! model stands in for another.
+//! A model that is not in the table must be declared in the configuration: its limits are not guessed from its name,
+//! and no provider or model substitutes for another.
 
 use super::endpoint::Dialect;
 
-/// What a model can do, as its provider declares it.
+/// The capabilities and limits of a model, as its provider declares them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelLimits {
-    /// Tokens of prompt and answer together.
+    /// Tokens of prompt and answer combined.
     pub context_window: u32,
     pub max_output_tokens: u32,
     pub supports_tools: bool,
@@ -17,25 +17,26 @@ pub struct ModelLimits {
     pub thinking: ThinkingForm,
 }
 
-/// How a model is asked to think.
+/// How a request turns on a model's thinking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThinkingForm {
-    /// Not at all; it may think by itself.
+    /// The request has no thinking parameter; the model may still think.
     Unasked,
-    /// With a budget of tokens.
+    /// The request gives a token budget.
     Budget,
+    /// The model decides how much it thinks.
     Adaptive,
 }
 
-/// A provider that is built in.
+/// A built-in provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuiltIn {
     pub id: &'static str,
     pub dialect: Dialect,
     pub base_url: &'static str,
-    /// `None` where no key is needed.
+    /// `None` if the provider needs no key.
     pub key_env: Option<&'static str>,
-    /// Whether it runs on this machine.
+    /// Whether the server runs on this machine.
     pub is_local: bool,
     pub default_model: Option<&'static str>,
     pub models: &'static [(&'static str, ModelLimits)],
@@ -47,7 +48,7 @@ impl BuiltIn {
     }
 }
 
-/// The provider of that name, if it is built in.
+/// The built-in provider with this id.
 pub fn built_in(id: &str) -> Option<&'static BuiltIn> {
     BUILT_IN.iter().find(|provider| provider.id == id)
 }
@@ -71,7 +72,7 @@ const fn claude(context_window: u32, max_output_tokens: u32, thinking: ThinkingF
     ModelLimits { thinking, ..limits(context_window, max_output_tokens) }
 }
 
-/// All that are built in.
+/// All built-in providers.
 pub const BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
         id: "moonshot",
@@ -142,7 +143,7 @@ mod tests {
     use crate::provider::{BaseUrl, ModelRef};
 
     #[test]
-    fn moonshot_is_as_the_contract_says() {
+    fn moonshot_entry_has_the_contracted_values() {
         let moonshot = built_in("moonshot").unwrap();
         assert_eq!(moonshot.base_url, "https://api.moonshot.cn/v1");
         assert_eq!(moonshot.key_env, Some("MOONSHOT_API_KEY"));
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_holds_together() {
+    fn every_entry_is_consistent() {
         for provider in BUILT_IN {
             assert!(BaseUrl::parse(provider.base_url).is_ok());
             assert!(provider.key_env.is_some() != provider.is_local, "{}", provider.id);

@@ -1,10 +1,10 @@
-//! What a provider says went wrong, in any of the forms that are about.
+//! Parses the error bodies of providers, in all known formats.
 //!
-//! The text is the provider's and not yet fit to be shown: `error` cleans it.
+//! The message is the provider's raw text and must not be shown: `error` sanitizes it.
 
 use serde_json::Value;
 
-/// What kind of trouble a provider reports.
+/// The kind of error that a provider reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     BadRequest,
@@ -19,29 +19,29 @@ pub enum Trouble {
     Failed,
 }
 
-/// A report of trouble.
+/// An error that a provider reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Complaint {
     pub trouble: Trouble,
-    /// The provider's own words.
+    /// The provider's own message, not sanitized.
     pub message: Option<String>,
 }
 
 impl Complaint {
-    /// What an answer with this status and body means.
+    /// Parses an error response.
     pub(super) fn of_status(status: u16, body: &[u8]) -> Self {
         let body = serde_json::from_slice::<Value>(body).unwrap_or(Value::Null);
         let message = message(&body);
         let named = trouble_named(&body);
         let trouble = match status {
-            // A quota that is used up does not come back by waiting.
+            // Waiting does not restore a used-up quota.
             429 if named == Some(Trouble::NoCredit) => Trouble::NoCredit,
             429 if named == Some(Trouble::Overloaded) => Trouble::Overloaded,
             429 => Trouble::RateLimited,
             400 | 422 => match named {
                 Some(named @ (Trouble::NoCredit | Trouble::Unauthorized)) => named,
-                _ if message.as_deref().is_some_and(is_about_length) => Trouble::ContextTooLong,
-                // Gemini has no other way to say it.
+                _ if message.as_deref().is_some_and(is_context_too_long) => Trouble::ContextTooLong,
+                // Gemini reports an invalid key only in the message.
                 _ if message.as_deref().is_some_and(|text| text.contains("API key not valid")) => {
                     Trouble::Unauthorized
                 }
@@ -60,14 +60,14 @@ impl Complaint {
         Self { trouble, message }
     }
 
-    /// What an error inside a stream means.
+    /// Parses an error event inside a stream.
     pub(super) fn of_event(event: &Value) -> Self {
         let message = message(event);
         let code = event.pointer("/error/code").and_then(Value::as_u64);
         let trouble = match code.and_then(|code| u16::try_from(code).ok()) {
             Some(status @ 400..600) => Self::of_status(status, event.to_string().as_bytes()).trouble,
             _ => match trouble_named(event) {
-                Some(Trouble::BadRequest) if message.as_deref().is_some_and(is_about_length) => {
+                Some(Trouble::BadRequest) if message.as_deref().is_some_and(is_context_too_long) => {
                     Trouble::ContextTooLong
                 }
                 named => named.unwrap_or(Trouble::Failed),
@@ -77,7 +77,8 @@ impl Complaint {
     }
 }
 
-/// Finds the words: `{"error":{"message":…}}`, Gemini's list of one, Ollama's `{"error":"…"}`, and bare ones.
+/// Finds the message: `{"error":{"message":…}}`, Gemini's array of one, Ollama's `{"error":"…"}`, and top-level
+/// members.
 fn message(body: &Value) -> Option<String> {
     let body = body.get(0).unwrap_or(body);
     let error = body.get("error").unwrap_or(&Value::Null);
@@ -88,16 +89,16 @@ fn message(body: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// What the words for programs say.
+/// The error kind that the `code`, `type` or `status` member names.
 fn trouble_named(body: &Value) -> Option<Trouble> {
     let body = body.get(0).unwrap_or(body);
     let error = body.get("error").unwrap_or(body);
-    let words = ["code", "type", "status"].into_iter().filter_map(|key| error.get(key)?.as_str());
-    words.filter_map(trouble_of).next()
+    let codes = ["code", "type", "status"].into_iter().filter_map(|key| error.get(key)?.as_str());
+    codes.filter_map(trouble_of).next()
 }
 
-fn trouble_of(word: &str) -> Option<Trouble> {
-    Some(match word {
+fn trouble_of(code: &str) -> Option<Trouble> {
+    Some(match code {
         "context_length_exceeded" | "exceed_context_size_error" => Trouble::ContextTooLong,
         "insufficient_quota"
         | "exceeded_current_quota_error"
@@ -121,8 +122,8 @@ fn trouble_of(word: &str) -> Option<Trouble> {
     })
 }
 
-/// Whether the words say that the conversation is too long. Most providers have no other way to say it.
-fn is_about_length(message: &str) -> bool {
+/// Whether the message says that the conversation is too long. Most providers report it only in the message.
+fn is_context_too_long(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     [
         "prompt is too long",
@@ -134,7 +135,7 @@ fn is_about_length(message: &str) -> bool {
         "exceeded model token limit",
     ]
     .iter()
-    .any(|words| message.contains(words))
+    .any(|phrase| message.contains(phrase))
 }
 
 #[cfg(test)]
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_forms_that_are_about() {
+    fn error_body_formats_of_known_providers() {
         let cases: [(u16, &str, Trouble, Option<&str>); 12] = [
             (
                 401,
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_inside_a_stream() {
+    fn error_event_kinds() {
         let trouble = |text: &str| Complaint::of_event(&serde_json::from_str(text).unwrap()).trouble;
         assert_eq!(trouble(r#"{"type":"error","error":{"type":"overloaded_error"}}"#), Trouble::Overloaded);
         assert_eq!(trouble(r#"{"error":{"code":429,"message":"slow"}}"#), Trouble::RateLimited);

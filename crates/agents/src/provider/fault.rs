@@ -1,19 +1,17 @@
-//! What can be wrong with an answer, before anyone knows whose it is.
+//! Errors of decoding a response, without the provider that sent it.
 
 use super::complaint::Complaint;
 
-/// Why an answer cannot be read on.
+/// Why the rest of a response cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// It is not what the dialect says it is.
+    /// The data violates the dialect.
     Malformed(String),
-    TooLarge {
-        what: &'static str,
-        limit: usize,
-    },
-    /// It ended without its end.
+    /// A size limit is exceeded.
+    TooLarge { what: &'static str, limit: usize },
+    /// The stream ended before the response was complete.
     Cut,
-    /// The provider says itself what is wrong.
+    /// The provider reported an error inside the stream.
     Complaint(Complaint),
 }
 

@@ -1,10 +1,11 @@
-//! The way to a model: requests in two dialects, answers as one stream of events.
+//! Clients for model providers: requests in two API dialects, responses as one stream of events.
 //!
-//! Where to start reading: [`said`] for what is asked, [`event`] for what comes back, [`client`] for how, [`catalog`] for whom, [`budget`] for
-//! what fits.
+//! Where to start reading: [`said`] for the messages of a request, [`event`] for the events of a response, [`client`]
+//! for the HTTP client, [`catalog`] for the built-in providers, [`budget`] for whether a request fits into a context
+//! window.
 //!
-//! What it deliberately does not do: run calls, keep conversations, choose a provider or a model, or turn to another one when
-//! one fails. It reads no environment and writes no log.
+//! What it deliberately does not do: execute tool calls, store conversations, choose a provider or a model, or fall
+//! back to another one when one fails. It reads no environment variables and writes no log.
 
 pub mod answer;
 mod anthropic;

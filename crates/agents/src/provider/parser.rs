@@ -1,6 +1,6 @@
-//! Bytes of an answer in, events out, whatever the chunks they come in.
+//! Parses the bytes of a streamed response into events. The result does not depend on how the bytes are chunked.
 //!
-//! Pure: it knows nothing of HTTP, time or whose answer it is.
+//! Pure: it does not depend on HTTP, time or the provider.
 
 use super::endpoint::Dialect;
 use super::event::ModelEvent;
@@ -10,20 +10,20 @@ use super::limits::MAX_STREAM_BYTES;
 use super::sse::SseReader;
 use super::{anthropic, openai};
 
-/// Reads one answer.
+/// Parses one response.
 pub struct Parser {
     sse: SseReader,
     reader: Reader,
     bytes: usize,
-    /// Once something is wrong, it stays so.
+    /// The first error; every later call returns it again.
     fault: Option<Fault>,
 }
 
 enum Reader {
     Anthropic(anthropic::Reader),
     OpenAi(openai::Reader),
-    /// Of a dialect that is only handed through.
-    Unspoken,
+    /// A dialect that is only relayed.
+    Unsupported,
 }
 
 impl std::fmt::Debug for Parser {
@@ -36,42 +36,42 @@ impl std::fmt::Debug for Parser {
 }
 
 impl Parser {
-    /// `ids` are those that the conversation has used.
+    /// `ids` are the call ids that the conversation has used.
     pub fn new(dialect: Dialect, ids: CallIds) -> Self {
         let reader = match dialect {
             Dialect::Anthropic => Reader::Anthropic(anthropic::Reader::new(ids)),
             Dialect::OpenAi | Dialect::OpenAiCompatible => Reader::OpenAi(openai::Reader::new(ids)),
-            Dialect::Gemini => Reader::Unspoken,
+            Dialect::Gemini => Reader::Unsupported,
         };
         Self { sse: SseReader::new(), reader, bytes: 0, fault: None }
     }
 
-    /// Takes more bytes. Events that came before a fault are in `out` all the same.
+    /// Parses the next bytes. On an error, `out` still contains the events before it.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
         }
-        let room = MAX_STREAM_BYTES - self.bytes;
-        let taken = &bytes[..bytes.len().min(room)];
-        self.bytes += taken.len();
+        let remaining = MAX_STREAM_BYTES - self.bytes;
+        let accepted = &bytes[..bytes.len().min(remaining)];
+        self.bytes += accepted.len();
         let reader = &mut self.reader;
-        let mut result = self.sse.push(taken, |event| {
+        let mut result = self.sse.push(accepted, |event| {
             let Some(data) = event.data.as_deref().map(str::trim).filter(|data| !data.is_empty()) else {
                 return Ok(());
             };
             match reader {
                 Reader::Anthropic(reader) => reader.event(event.event.as_deref(), data, out),
                 Reader::OpenAi(reader) => reader.event(event.event.as_deref(), data, out),
-                Reader::Unspoken => Err(Fault::malformed("it is in a dialect that is only handed through")),
+                Reader::Unsupported => Err(Fault::malformed("its dialect is only relayed")),
             }
         });
-        if result.is_ok() && taken.len() < bytes.len() {
+        if result.is_ok() && accepted.len() < bytes.len() {
             result = Err(Fault::too_large("the answer", MAX_STREAM_BYTES));
         }
-        self.keep(result)
+        self.store_error(result)
     }
 
-    /// The body has ended.
+    /// Handles the end of the body.
     pub fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
@@ -79,12 +79,12 @@ impl Parser {
         let result = match &mut self.reader {
             Reader::Anthropic(reader) => reader.finish(out),
             Reader::OpenAi(reader) => reader.finish(out),
-            Reader::Unspoken => Ok(()),
+            Reader::Unsupported => Ok(()),
         };
-        self.keep(result)
+        self.store_error(result)
     }
 
-    fn keep(&mut self, result: Result<(), Fault>) -> Result<(), Fault> {
+    fn store_error(&mut self, result: Result<(), Fault>) -> Result<(), Fault> {
         if let Err(fault) = &result {
             self.fault = Some(fault.clone());
         }

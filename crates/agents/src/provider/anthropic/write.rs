@@ -1,11 +1,12 @@
-//! The body of a request for a message.
+//! Serializes the body of a message request.
 //!
-//! Prompt caching: the last tool and the last block of the system prompt carry a breakpoint, which stays where it is for the
-//! whole conversation; the messages carry none, and the automatic `cache_control` of the request lets the provider move one
-//! along. So the bytes of the messages only ever grow at their end.
+//! Prompt caching: the last tool and the last block of the system prompt carry a cache breakpoint, which keeps its
+//! position for the whole conversation. The messages carry none; the top-level `cache_control` makes the provider move
+//! a breakpoint along with them. So the serialized messages only grow at the end.
 //!
-//! A thought goes back only with its signature, because without one it is refused. A conversation may have begun with
-//! another provider: thoughts of others are left out, and ids get the characters that are taken here.
+//! A thought is sent back only with its signature, because the API rejects it without one. A conversation may have
+//! started with another provider: the thoughts of other providers are left out, and invalid characters in ids are
+//! replaced.
 
 use std::borrow::Cow;
 
@@ -16,7 +17,7 @@ use serde_json::value::RawValue;
 use crate::provider::arguments;
 use crate::provider::said::{AssistantPart, ModelRequest, Said, Thinking, UserPart};
 
-/// Writes the body.
+/// Serializes the body.
 pub(in crate::provider) fn body(request: &ModelRequest) -> serde_json::Result<Vec<u8>> {
     let system: Vec<&str> =
         request.system.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
@@ -29,13 +30,13 @@ pub(in crate::provider) fn body(request: &ModelRequest) -> serde_json::Result<Ve
             Thinking::Budget(budget_tokens) => ThinkingConfig::Enabled { budget_tokens },
             Thinking::Adaptive => ThinkingConfig::Adaptive,
         }),
-        tools: last_marked(request.tools.iter(), |tool, cache_control| Tool {
+        tools: with_breakpoint_on_last(request.tools.iter(), |tool, cache_control| Tool {
             name: &tool.name,
             description: &tool.description,
             input_schema: &tool.input_schema,
             cache_control,
         }),
-        system: last_marked(system.into_iter(), |text, cache_control| System {
+        system: with_breakpoint_on_last(system.into_iter(), |text, cache_control| System {
             r#type: "text",
             text,
             cache_control,
@@ -139,8 +140,8 @@ struct Source<'a> {
     data: &'a str,
 }
 
-/// Makes a list whose last entry has the breakpoint.
-fn last_marked<T, U>(
+/// Builds a list whose last entry has the cache breakpoint.
+fn with_breakpoint_on_last<T, U>(
     items: impl ExactSizeIterator<Item = T>,
     make: impl Fn(T, Option<CacheControl>) -> U,
 ) -> Vec<U> {
@@ -148,7 +149,7 @@ fn last_marked<T, U>(
     items.enumerate().map(|(at, item)| make(item, (at == last).then_some(EPHEMERAL))).collect()
 }
 
-/// Roles alternate: what stands side by side with the same role becomes one message. Results come first in theirs.
+/// Merges adjacent messages of the same role, because roles must alternate. In a user message, tool results come first.
 fn messages(conversation: &[Said]) -> Vec<Message<'_>> {
     let mut messages: Vec<Message<'_>> = Vec::new();
     for said in conversation {
@@ -178,7 +179,7 @@ fn messages(conversation: &[Said]) -> Vec<Message<'_>> {
     messages
 }
 
-/// Empty texts are refused upstream, and so are those of spaces alone; they are left out.
+/// `None` for an empty or blank text, because the API rejects it.
 fn user_block(part: &UserPart) -> Option<Block<'_>> {
     match part {
         UserPart::Text(text) => (!text.trim().is_empty()).then_some(Block::Text { text }),
@@ -194,7 +195,7 @@ fn assistant_block(part: &AssistantPart) -> Option<Block<'_>> {
             signature.as_deref().map(|signature| Block::Thinking { thinking: text, signature })
         }
         AssistantPart::RedactedThinking { data } => Some(Block::RedactedThinking { data }),
-        // Another dialect's.
+        // Belongs to another dialect.
         AssistantPart::ReasoningDetail(_) => None,
         AssistantPart::Text(text) => (!text.trim().is_empty()).then_some(Block::Text { text }),
         AssistantPart::ToolUse { id: call, name, arguments, .. } => {
@@ -203,11 +204,11 @@ fn assistant_block(part: &AssistantPart) -> Option<Block<'_>> {
     }
 }
 
-/// Letters, digits, `_` and `-` are what an id may have here.
+/// Replaces characters that the API does not allow in an id: it allows letters, digits, `_` and `-`.
 fn id(text: &str) -> Cow<'_, str> {
-    let is_taken = |char: char| char.is_ascii_alphanumeric() || "_-".contains(char);
-    if text.chars().all(is_taken) {
+    let is_allowed = |char: char| char.is_ascii_alphanumeric() || "_-".contains(char);
+    if text.chars().all(is_allowed) {
         return Cow::Borrowed(text);
     }
-    text.chars().map(|char| if is_taken(char) { char } else { '_' }).collect::<String>().into()
+    text.chars().map(|char| if is_allowed(char) { char } else { '_' }).collect::<String>().into()
 }

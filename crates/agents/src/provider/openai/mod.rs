@@ -1,4 +1,4 @@
-//! Chat Completions, as OpenAI and those who took it up speak it.
+//! The Chat Completions dialects: OpenAI and compatible providers.
 
 mod calls;
 mod read;

@@ -1,7 +1,8 @@
-//! The chunks of a streamed completion.
+//! Decodes the chunks of a streamed completion.
 //!
-//! Servers differ in what they leave out, so fields are looked for one by one and what has an unexpected type counts as
-//! missing. The end is `[DONE]`, or the end of the body once a reason to finish has come: usage follows the reason.
+//! Servers omit different fields, so each field is looked up separately and a value of an unexpected type counts as
+//! missing. The completion ends with `[DONE]`, or with the body if a finish reason has arrived: usage follows the
+//! finish reason.
 
 use serde_json::Value;
 
@@ -13,7 +14,7 @@ use crate::provider::fault::Fault;
 use crate::provider::ids::CallIds;
 use crate::provider::shown::word;
 
-/// Reads one completion.
+/// Decodes one completion.
 #[derive(Debug)]
 pub(in crate::provider) struct Reader {
     calls: Calls,
@@ -46,15 +47,16 @@ impl Reader {
         }
         let choice = chunk.pointer("/choices/0").unwrap_or(&Value::Null);
         self.choice(choice, out)?;
-        // Moonshot puts it into the choice.
-        let counted = [chunk.get("usage"), choice.get("usage")].into_iter().flatten().find_map(usage::read);
-        if let Some(usage) = counted.filter(|usage| self.usage != Some(*usage)) {
+        // Moonshot puts the usage into the choice.
+        let reported = [chunk.get("usage"), choice.get("usage")].into_iter().flatten().find_map(usage::read);
+        if let Some(usage) = reported.filter(|usage| self.usage != Some(*usage)) {
             self.usage = Some(usage);
             out.push(ModelEvent::Usage(usage));
         }
         Ok(())
     }
 
+    /// Handles the end of the body.
     pub(in crate::provider) fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
         match (self.has_ended, &self.reason) {
             (true, _) => Ok(()),
@@ -64,29 +66,29 @@ impl Reader {
     }
 
     fn choice(&mut self, choice: &Value, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
-        // A server that was not asked to stream a part sends it whole.
+        // Some servers send a complete message instead of a delta.
         let delta = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
         let text = |key: &str| delta.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let told = text("reasoning_content").or_else(|| text("reasoning"));
-        let detailed: String = reasoning::read(delta).filter_map(reasoning::words).collect();
-        if let Some(thought) = told.or(Some(detailed.as_str()).filter(|text| !text.is_empty())) {
+        let reasoning = text("reasoning_content").or_else(|| text("reasoning"));
+        let details: String = reasoning::read(delta).filter_map(reasoning::text).collect();
+        if let Some(thought) = reasoning.or(Some(details.as_str()).filter(|text| !text.is_empty())) {
             out.push(ModelEvent::Thinking(thought.to_owned()));
         }
         out.extend(reasoning::read(delta).cloned().map(ModelEvent::ReasoningDetail));
-        if let Some(said) = text("content") {
-            out.push(ModelEvent::Text(said.to_owned()));
+        if let Some(content) = text("content") {
+            out.push(ModelEvent::Text(content.to_owned()));
         }
         if let Some(refusal) = text("refusal") {
             self.has_refused = true;
             out.push(ModelEvent::Text(refusal.to_owned()));
         }
         for call in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
-            self.calls.take(call, out)?;
+            self.calls.apply(call, out)?;
         }
         if let Some(reason) =
-            choice.get("finish_reason").and_then(Value::as_str).filter(|word| !word.is_empty())
+            choice.get("finish_reason").and_then(Value::as_str).filter(|reason| !reason.is_empty())
         {
-            self.reason = Some(ended(reason));
+            self.reason = Some(finish_reason(reason));
         }
         Ok(())
     }
@@ -94,22 +96,22 @@ impl Reader {
     fn end(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
         self.calls.finish()?;
         self.has_ended = true;
-        let ended = match self.reason.take() {
+        let reason = match self.reason.take() {
             Some(Ended::EndTurn) | None if self.has_refused => Ended::Refusal,
-            Some(reason) => reason.settled(self.calls.any()),
-            None => Ended::EndTurn.settled(self.calls.any()),
+            Some(reason) => reason.corrected(self.calls.any()),
+            None => Ended::EndTurn.corrected(self.calls.any()),
         };
-        out.push(ModelEvent::Ended(ended));
+        out.push(ModelEvent::Ended(reason));
         Ok(())
     }
 }
 
-fn ended(reason: &str) -> Ended {
+fn finish_reason(reason: &str) -> Ended {
     match reason {
         "stop" | "eos" | "end_turn" => Ended::EndTurn,
         "tool_calls" | "function_call" => Ended::ToolUse,
         "length" | "max_tokens" => Ended::MaxTokens,
-        // A filter of the provider took the answer away, or what was left of it.
+        // A content filter of the provider removed the response or the rest of it.
         "content_filter" => Ended::Refusal,
         other => Ended::Other(word(other)),
     }

@@ -1,13 +1,13 @@
-//! The body of a request for a completion.
+//! Serializes the body of a completion request.
 //!
-//! The system prompt is one message, its parts set apart by an empty line. Each result is a message of its own; that it is
-//! an error is said in its text, because there is no field for it. Providers cache prefixes by themselves, so nothing marks
-//! them; the bytes of the messages only ever grow at their end.
+//! The system prompt is one message, its parts separated by an empty line. Each tool result is a message of its own; an
+//! error is marked in its text, because the API has no field for it. Providers cache prefixes automatically, so there
+//! are no cache breakpoints; the serialized messages only grow at the end.
 //!
-//! Of thoughts, only those that led to a call go back, and only in the compatible dialect: Moonshot and DeepSeek want them
-//! while calls are answered and drop or refuse the rest. What OpenRouter told in `reasoning_details` goes back there instead,
-//! always and as it came. Signed thoughts are Anthropic's and stay out; the signature of a
-//! call is Gemini's and goes back with it.
+//! Only thoughts that led to a tool call are sent back, and only in the compatible dialect: Moonshot and DeepSeek
+//! require them together with the call and ignore or reject all others. OpenRouter's `reasoning_details` replace them
+//! and are always sent back unchanged. Signed thoughts belong to Anthropic and are left out; the signature of a call
+//! belongs to Gemini and is sent back with the call.
 
 use std::borrow::Cow;
 
@@ -18,12 +18,12 @@ use crate::provider::arguments;
 use crate::provider::endpoint::Dialect;
 use crate::provider::said::{AssistantPart, ModelRequest, Said, ToolResult, UserPart};
 
-/// Stands before the content of a result that is an error.
+/// Prefix of the content of an error result.
 const ERROR_PREFIX: &str = "[tool error] ";
 
-/// Writes the body.
+/// Serializes the body.
 pub(in crate::provider) fn body(request: &ModelRequest, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
-    let takes_completion = dialect == Dialect::OpenAi;
+    let is_openai = dialect == Dialect::OpenAi;
     let system: Vec<&str> =
         request.system.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
     let mut messages = Vec::new();
@@ -33,11 +33,11 @@ pub(in crate::provider) fn body(request: &ModelRequest, dialect: Dialect) -> ser
     for said in &request.messages {
         match said {
             Said::User(parts) => match (messages.last_mut(), user(parts)) {
-                // Turns that failed leave words without an answer, and some servers insist on turns.
+                // Failed turns leave user messages without a response, and some servers require alternating roles.
                 (Some(Message::User { content }), Some(Message::User { content: more })) => {
                     content.append(more)
                 }
-                (_, said) => messages.extend(said),
+                (_, message) => messages.extend(message),
             },
             Said::Assistant(parts) => messages.extend(assistant(parts, dialect)),
             Said::Results(results) => messages.extend(results.iter().map(result)),
@@ -46,8 +46,8 @@ pub(in crate::provider) fn body(request: &ModelRequest, dialect: Dialect) -> ser
     let limit = request.max_output_tokens;
     serde_json::to_vec(&Body {
         model: &request.model,
-        max_tokens: (!takes_completion).then_some(limit),
-        max_completion_tokens: takes_completion.then_some(limit),
+        max_tokens: (!is_openai).then_some(limit),
+        max_completion_tokens: is_openai.then_some(limit),
         stream: true,
         stream_options: StreamOptions { include_usage: true },
         tools: request
@@ -108,7 +108,7 @@ enum Message<'a> {
         content: Content<'a>,
     },
     Assistant {
-        /// Null beside calls.
+        /// Null if there are only tool calls.
         content: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
         reasoning_content: Option<String>,
@@ -195,7 +195,7 @@ fn user(parts: &[UserPart]) -> Option<Message<'_>> {
         .collect();
     match parts.as_slice() {
         [] => None,
-        // The form that every server takes.
+        // Every server accepts plain text, some do not accept parts.
         [Part::Text { text }] => Some(Message::User { content: Content::Text(text.clone()) }),
         _ => Some(Message::User { content: Content::Parts(parts) }),
     }
@@ -227,11 +227,11 @@ fn assistant(parts: &[AssistantPart], dialect: Dialect) -> Option<Message<'_>> {
     if content.is_empty() && tool_calls.is_empty() {
         return None;
     }
-    let is_told_anyway = !reasoning_details.is_empty();
-    let goes_back = is_compatible && !tool_calls.is_empty() && !thoughts.is_empty() && !is_told_anyway;
+    let has_details = !reasoning_details.is_empty();
+    let sends_thoughts = is_compatible && !tool_calls.is_empty() && !thoughts.is_empty() && !has_details;
     Some(Message::Assistant {
         content: (!content.is_empty()).then_some(content),
-        reasoning_content: goes_back.then_some(thoughts),
+        reasoning_content: sends_thoughts.then_some(thoughts),
         reasoning_details,
         tool_calls,
     })

@@ -1,4 +1,4 @@
-//! Counts the tokens of an answer that passes by, without holding it up.
+//! Counts the tokens of a relayed response without delaying it.
 
 use serde_json::Value;
 
@@ -10,11 +10,11 @@ use crate::provider::parser::Parser;
 use super::watch::Watch;
 use super::wire::Wire;
 
-/// Bytes of an answer in one piece that are kept to be read; the tokens of a longer one are not known. A completion is far
-/// below this.
+/// Bytes of an unstreamed response that are kept for parsing; the tokens of a longer one stay unknown. A completion is
+/// far smaller.
 const MAX_WHOLE_BYTES: usize = 4 << 20;
 
-/// Reads along.
+/// Reads the usage of one response as its bytes are relayed.
 #[derive(Debug)]
 pub struct Tally {
     wire: Wire,
@@ -24,55 +24,57 @@ pub struct Tally {
 
 #[derive(Debug)]
 enum Form {
-    /// One that our own loop reads as well.
+    /// A stream in a dialect that has a parser.
     Stream(Box<Parser>),
+    /// A stream in another format.
     Watched(Watch),
+    /// An unstreamed JSON response.
     Whole(Vec<u8>),
-    /// Nothing more can be learned from it.
+    /// The rest of the response is not parsed.
     Over(Ending),
 }
 
-/// How an answer ended, as far as its own words say.
+/// How a response ended, by its own content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// It has its end, or is of a kind that has none of its own.
+    /// It contains its end, or its format has no end marker.
     Whole,
-    /// It stops before its end.
+    /// It stops before its end marker.
     Cut,
-    /// It ends with an error of the provider's.
+    /// It ends with an error from the provider.
     Failed,
 }
 
-/// What was learned.
+/// The result of counting one response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tallied {
-    /// `None` if the provider did not say.
+    /// `None` if the provider did not report it.
     pub usage: Option<TokenUsage>,
     pub ending: Ending,
 }
 
 impl Tally {
-    /// For a stream of events.
+    /// For an event stream.
     pub fn of_stream(wire: Wire) -> Self {
-        let form = match wire.parsed_as() {
+        let form = match wire.parser_dialect() {
             Some(dialect) => Form::Stream(Box::new(Parser::new(dialect, CallIds::default()))),
             None => Form::Watched(Watch::new(wire)),
         };
         Self { wire, form, usage: None }
     }
 
-    /// For an answer in one piece of JSON.
+    /// For an unstreamed JSON response.
     pub const fn of_whole(wire: Wire) -> Self {
         Self { wire, form: Form::Whole(Vec::new()), usage: None }
     }
 
-    /// Takes bytes that pass by.
+    /// Parses the next bytes of the response.
     pub fn push(&mut self, bytes: &[u8]) {
         match &mut self.form {
             Form::Stream(parser) => {
                 let mut events = Vec::new();
                 let result = parser.push(bytes, &mut events);
-                self.take(&events);
+                self.update_usage(&events);
                 if let Err(fault) = result {
                     self.form = Form::Over(ending(&fault));
                 }
@@ -84,40 +86,40 @@ impl Tally {
         }
     }
 
-    /// The answer has ended, well or not.
+    /// Handles the end of the response, complete or not.
     pub fn finish(mut self) -> Tallied {
         let ending = match &mut self.form {
             Form::Stream(parser) => {
                 let mut events = Vec::new();
                 let result = parser.finish(&mut events);
-                self.take(&events);
+                self.update_usage(&events);
                 result.map_or_else(|fault| ending(&fault), |()| Ending::Whole)
             }
             Form::Whole(kept) => {
-                let said = serde_json::from_slice::<Value>(kept).unwrap_or(Value::Null);
-                self.usage = self.wire.usage(&said);
+                let response = serde_json::from_slice::<Value>(kept).unwrap_or(Value::Null);
+                self.usage = self.wire.usage(&response);
                 Ending::Whole
             }
             Form::Watched(watch) => {
-                let (usage, ending) = watch.finish();
-                self.usage = usage;
-                ending
+                let tallied = watch.finish();
+                self.usage = tallied.usage;
+                tallied.ending
             }
             Form::Over(ending) => *ending,
         };
         Tallied { usage: self.usage, ending }
     }
 
-    fn take(&mut self, events: &[ModelEvent]) {
-        let counted = events.iter().rev().find_map(|event| match event {
+    fn update_usage(&mut self, events: &[ModelEvent]) {
+        let reported = events.iter().rev().find_map(|event| match event {
             ModelEvent::Usage(usage) => Some(*usage),
             _ => None,
         });
-        self.usage = counted.or(self.usage);
+        self.usage = reported.or(self.usage);
     }
 }
 
-/// What cannot be read by us may still be whole for whoever asked.
+/// A stream that Tribune cannot parse may still be complete for the client.
 const fn ending(fault: &Fault) -> Ending {
     match fault {
         Fault::Cut => Ending::Cut,
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_a_stream_are_counted_wherever_it_is_cut() {
+    fn stream_usage_does_not_depend_on_chunking() {
         let say = Say::new().text("hello").call("c1", "read", "{}").usage(30, 7, 60);
         let usage = Some(TokenUsage { input: 30, output: 7, cache_read: 60, cache_written: 0 });
         for piece in [1, 7, usize::MAX] {
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_without_its_end_is_cut_and_what_it_said_counts() {
+    fn truncated_stream_keeps_the_usage_reported_so_far() {
         let bytes = Say::new().text("hello").usage(30, 7, 0).anthropic().first(4).bytes();
         let Tallied { usage, ending } = tallied(Tally::of_stream(Wire::Messages), &bytes, 11);
         assert_eq!((usage.map(|usage| usage.input), ending), (Some(30), Ending::Cut));
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_an_answer_in_one_piece() {
+    fn unstreamed_response_usage() {
         let anthropic =
             br#"{"content":[],"usage":{"input_tokens":5,"output_tokens":2,"cache_creation_input_tokens":1}}"#;
         let usage = TokenUsage { input: 5, output: 2, cache_read: 0, cache_written: 1 };
