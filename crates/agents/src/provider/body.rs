@@ -7,7 +7,7 @@ use super::endpoint::{Endpoint, Patience};
 use super::error::ProviderError;
 
 /// The body of a response that is being received. Dropping it closes the connection.
-pub(super) struct Body {
+pub(super) struct ResponseBody {
     provider: String,
     patience: Patience,
     response: Response,
@@ -16,7 +16,7 @@ pub(super) struct Body {
     deadline: Instant,
 }
 
-impl Body {
+impl ResponseBody {
     /// The body of the response to a request that was sent at `sent_at`.
     pub(super) fn new(endpoint: &Endpoint, response: Response, sent_at: Instant) -> Self {
         let patience = endpoint.patience;

@@ -65,8 +65,8 @@ pub fn head(request: &ModelRequest) -> u64 {
 }
 
 /// Upper bound of the tokens in a message.
-pub fn message(said: &Said) -> u64 {
-    let parts: u64 = match said {
+pub fn message(message: &Said) -> u64 {
+    let parts: u64 = match message {
         Said::User(parts) => parts.iter().map(|part| PART_TOKENS + user_part_tokens(part)).sum(),
         Said::Assistant(parts) => parts.iter().map(|part| PART_TOKENS + assistant_part_tokens(part)).sum(),
         Said::Results(results) => {

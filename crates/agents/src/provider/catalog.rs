@@ -30,7 +30,7 @@ pub enum ThinkingForm {
 
 /// A built-in provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BuiltIn {
+pub struct BuiltInProvider {
     pub id: &'static str,
     pub dialect: Dialect,
     pub base_url: &'static str,
@@ -42,14 +42,14 @@ pub struct BuiltIn {
     pub models: &'static [(&'static str, ModelLimits)],
 }
 
-impl BuiltIn {
+impl BuiltInProvider {
     pub fn limits(&self, model: &str) -> Option<ModelLimits> {
         self.models.iter().find(|(name, _)| *name == model).map(|(_, limits)| *limits)
     }
 }
 
 /// The built-in provider with this id.
-pub fn built_in(id: &str) -> Option<&'static BuiltIn> {
+pub fn built_in(id: &str) -> Option<&'static BuiltInProvider> {
     BUILT_IN.iter().find(|provider| provider.id == id)
 }
 
@@ -73,8 +73,8 @@ const fn claude(context_window: u32, max_output_tokens: u32, thinking: ThinkingF
 }
 
 /// All built-in providers.
-pub const BUILT_IN: &[BuiltIn] = &[
-    BuiltIn {
+pub const BUILT_IN: &[BuiltInProvider] = &[
+    BuiltInProvider {
         id: "moonshot",
         dialect: Dialect::OpenAiCompatible,
         base_url: "https://api.moonshot.cn/v1",
@@ -83,7 +83,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         default_model: Some("kimi-k1-128k"),
         models: &[("kimi-k1-128k", kimi(131_072)), ("kimi-k1-32k", kimi(32_768))],
     },
-    BuiltIn {
+    BuiltInProvider {
         id: "anthropic",
         dialect: Dialect::Anthropic,
         base_url: "https://api.anthropic.com",
@@ -96,7 +96,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
             ("claude-haiku-4-5", claude(200_000, 64_000, ThinkingForm::Budget)),
         ],
     },
-    BuiltIn {
+    BuiltInProvider {
         id: "openai",
         dialect: Dialect::OpenAi,
         base_url: "https://api.openai.com/v1",
@@ -105,7 +105,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         default_model: None,
         models: &[("gpt-5.1", limits(400_000, 128_000)), ("gpt-4.1", limits(1_047_576, 32_768))],
     },
-    BuiltIn {
+    BuiltInProvider {
         id: "gemini",
         dialect: Dialect::OpenAiCompatible,
         base_url: "https://generativelanguage.googleapis.com/v1beta/openai",
@@ -117,7 +117,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
             ("gemini-2.5-flash", limits(1_048_576, 65_535)),
         ],
     },
-    BuiltIn {
+    BuiltInProvider {
         id: "ollama",
         dialect: Dialect::OpenAiCompatible,
         base_url: "http://127.0.0.1:11434/v1",
@@ -126,7 +126,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         default_model: None,
         models: &[],
     },
-    BuiltIn {
+    BuiltInProvider {
         id: "openrouter",
         dialect: Dialect::OpenAiCompatible,
         base_url: "https://openrouter.ai/api/v1",

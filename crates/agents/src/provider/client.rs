@@ -12,16 +12,16 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::body::Body;
-use super::complaint::Complaint;
+use super::body::ResponseBody;
+use super::complaint::ReportedError;
 use super::endpoint::{Dialect, Endpoint, Patience};
-use super::error::{ProviderError, Quote, Status};
+use super::error::{HttpStatus, ProviderError, QuotedMessage};
 use super::ids::CallIds;
 use super::limits::{MAX_ERROR_BYTES, MAX_MODELS_BYTES};
-use super::parser::Parser;
+use super::parser::StreamParser;
 use super::said::ModelRequest;
 use super::stream::ModelStream;
-use super::transport::{Resolver, explain};
+use super::transport::{Resolver, classify};
 use super::{anthropic, openai, retry, shown};
 
 /// Time limit for reading the body of an error response, which is only quoted.
@@ -109,7 +109,7 @@ impl Client {
         };
         let body =
             body.map_err(|_| ProviderError::Unwritable { provider: self.endpoint.provider.clone() })?;
-        let ids = CallIds::of(&request.messages);
+        let ids = CallIds::used_in(&request.messages);
         let mut attempt = 1;
         loop {
             let sent = self.start(Purpose::Answer, headers.clone(), body.clone())?;
@@ -177,15 +177,15 @@ impl Client {
             })?;
         if let Some(kind) = non_stream_kind(response.headers()) {
             let body = error_body(&mut response).await;
-            let message = Complaint::of_status(400, &body).message;
+            let message = ReportedError::from_response(400, &body).message;
             return Err(ProviderError::NotAStream {
                 provider: self.endpoint.provider.clone(),
                 kind,
-                said: Quote::of(&self.endpoint, message.as_deref()),
+                message: QuotedMessage::new(&self.endpoint, message.as_deref()),
             });
         }
-        let parser = Parser::new(self.endpoint.dialect, ids);
-        let body = Body::new(&self.endpoint, response, sent_at);
+        let parser = StreamParser::new(self.endpoint.dialect, ids);
+        let body = ResponseBody::new(&self.endpoint, response, sent_at);
         let mut stream = ModelStream::new(self.endpoint.clone(), body, parser, cancel.clone());
         stream.wait_for_output().await?;
         Ok(stream)
@@ -200,14 +200,14 @@ impl Client {
         }
         let retry_after = retry::retry_after(response.headers(), SystemTime::now());
         let body = error_body(&mut response).await;
-        let complaint = Complaint::of_status(status.as_u16(), &body);
-        let status = Status(Some(status.as_u16()));
-        Err(ProviderError::from_reported(&self.endpoint, complaint, status, retry_after))
+        let reported = ReportedError::from_response(status.as_u16(), &body);
+        let status = HttpStatus(Some(status.as_u16()));
+        Err(ProviderError::from_reported(&self.endpoint, reported, status, retry_after))
     }
 
     /// Waits for the response head, whatever its status. Fails on a redirect.
     pub(super) async fn head(&self, sent: PendingResponse) -> Result<Response, ProviderError> {
-        let response = sent.await.map_err(|error| explain(&self.endpoint, &error))?;
+        let response = sent.await.map_err(|error| classify(&self.endpoint, &error))?;
         if response.status().is_redirection() {
             let to = redirect_origin(&response).unwrap_or_else(|| "another address".to_owned());
             let to = shown::sentence(&to, self.endpoint.key.as_ref());

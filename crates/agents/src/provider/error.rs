@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::complaint::{Complaint, Trouble};
+use super::complaint::{ProviderErrorKind, ReportedError};
 use super::endpoint::Endpoint;
-use super::fault::Fault;
+use super::fault::DecodeError;
 use super::shown;
 
 /// Why a response is missing or incomplete. The message may be shown to anyone: it contains no key, and nothing of the
@@ -20,29 +20,31 @@ pub enum ProviderError {
     #[error("TLS could not be initialised for {provider}: install CA certificates on this machine")]
     NoTls { provider: String },
     #[error("{provider} rejected {what} ({status}): check that the configured key is current")]
-    Unauthorized { provider: String, what: String, status: Status },
+    Unauthorized { provider: String, what: String, status: HttpStatus },
     #[error("the account at {provider} has no credit left ({status}): add credit or raise its limit")]
-    NoCredit { provider: String, status: Status },
-    #[error("{provider} denied the request ({status}{said}): check which models and regions the key may use")]
-    Forbidden { provider: String, status: Status, said: Quote },
+    NoCredit { provider: String, status: HttpStatus },
     #[error(
-        "{provider} did not find the model or the URL ({status}{said}): check the model name and baseUrl"
+        "{provider} denied the request ({status}{message}): check which models and regions the key may use"
     )]
-    NotFound { provider: String, status: Status, said: Quote },
-    #[error("{provider} rejected the request as invalid ({status}{said}): check the options of the model")]
-    BadRequest { provider: String, status: Status, said: Quote },
+    Forbidden { provider: String, status: HttpStatus, message: QuotedMessage },
     #[error(
-        "the conversation is too long for the model at {provider} ({status}{said}): shorten it or start a new one"
+        "{provider} did not find the model or the URL ({status}{message}): check the model name and baseUrl"
     )]
-    ContextTooLong { provider: String, status: Status, said: Quote },
+    NotFound { provider: String, status: HttpStatus, message: QuotedMessage },
+    #[error("{provider} rejected the request as invalid ({status}{message}): check the options of the model")]
+    BadRequest { provider: String, status: HttpStatus, message: QuotedMessage },
+    #[error(
+        "the conversation is too long for the model at {provider} ({status}{message}): shorten it or start a new one"
+    )]
+    ContextTooLong { provider: String, status: HttpStatus, message: QuotedMessage },
     #[error("the request exceeds the size limit of {provider} ({status}): send fewer or smaller images")]
-    RequestTooLarge { provider: String, status: Status },
-    #[error("the rate limit of {provider} is reached ({status}{said}): try again {again}")]
-    RateLimited { provider: String, status: Status, said: Quote, again: Again },
-    #[error("{provider} is overloaded ({status}): try again {again}")]
-    Overloaded { provider: String, status: Status, again: Again },
-    #[error("{provider} failed ({status}{said}): try again {again}")]
-    UpstreamFailed { provider: String, status: Status, said: Quote, again: Again },
+    RequestTooLarge { provider: String, status: HttpStatus },
+    #[error("the rate limit of {provider} is reached ({status}{message}): try again {retry_after}")]
+    RateLimited { provider: String, status: HttpStatus, message: QuotedMessage, retry_after: RetryAfter },
+    #[error("{provider} is overloaded ({status}): try again {retry_after}")]
+    Overloaded { provider: String, status: HttpStatus, retry_after: RetryAfter },
+    #[error("{provider} failed ({status}{message}): try again {retry_after}")]
+    UpstreamFailed { provider: String, status: HttpStatus, message: QuotedMessage, retry_after: RetryAfter },
     #[error(
         "{provider} redirects to {to}, and redirects are not followed: write the final address as baseUrl"
     )]
@@ -72,9 +74,9 @@ pub enum ProviderError {
     )]
     MalformedStream { provider: String, what: String },
     #[error(
-        "{provider} answered with {kind} instead of a stream{said}: check that baseUrl is the API and not a web page"
+        "{provider} answered with {kind} instead of a stream{message}: check that baseUrl is the API and not a web page"
     )]
-    NotAStream { provider: String, kind: String, said: Quote },
+    NotAStream { provider: String, kind: String, message: QuotedMessage },
     #[error("{provider} stopped in the middle of its answer: the partial answer is kept, try again")]
     CutStream { provider: String },
     #[error(
@@ -144,62 +146,62 @@ impl ProviderError {
     }
 
     /// For a transient error: when the provider allows a retry. `None` for other errors.
-    pub(super) const fn retry_after(&self) -> Option<Again> {
+    pub(super) const fn retry_after(&self) -> Option<RetryAfter> {
         match self {
-            Self::RateLimited { again, .. }
-            | Self::Overloaded { again, .. }
-            | Self::UpstreamFailed { again, .. } => Some(*again),
+            Self::RateLimited { retry_after, .. }
+            | Self::Overloaded { retry_after, .. }
+            | Self::UpstreamFailed { retry_after, .. } => Some(*retry_after),
             _ => None,
         }
     }
 
-    pub(super) fn from_decode_error(endpoint: &Endpoint, fault: Fault) -> Self {
+    pub(super) fn from_decode_error(endpoint: &Endpoint, error: DecodeError) -> Self {
         let provider = endpoint.provider.clone();
-        match fault {
-            Fault::Malformed(what) => Self::MalformedStream { provider, what },
-            Fault::TooLarge { what, limit } => Self::TooLarge { provider, what, limit },
-            Fault::Cut => Self::CutStream { provider },
-            Fault::Complaint(complaint) => {
-                Self::from_reported(endpoint, complaint, Status(None), Again(None))
+        match error {
+            DecodeError::Malformed(what) => Self::MalformedStream { provider, what },
+            DecodeError::TooLarge { what, limit } => Self::TooLarge { provider, what, limit },
+            DecodeError::Truncated => Self::CutStream { provider },
+            DecodeError::Reported(reported) => {
+                Self::from_reported(endpoint, reported, HttpStatus(None), RetryAfter(None))
             }
         }
     }
 
     pub(super) fn from_reported(
         endpoint: &Endpoint,
-        complaint: Complaint,
-        status: Status,
-        again: Again,
+        reported: ReportedError,
+        status: HttpStatus,
+        retry_after: RetryAfter,
     ) -> Self {
         let provider = endpoint.provider.clone();
-        let said = Quote::of(endpoint, complaint.message.as_deref());
-        match complaint.trouble {
-            Trouble::BadRequest => Self::BadRequest { provider, status, said },
-            Trouble::ContextTooLong => Self::ContextTooLong { provider, status, said },
+        let message = QuotedMessage::new(endpoint, reported.message.as_deref());
+        match reported.kind {
+            ProviderErrorKind::BadRequest => Self::BadRequest { provider, status, message },
+            ProviderErrorKind::ContextTooLong => Self::ContextTooLong { provider, status, message },
             // The provider's message is left out, because it may quote a part of the key.
-            Trouble::Unauthorized => {
+            ProviderErrorKind::Unauthorized => {
                 let what = match &endpoint.key_env {
                     Some(env) => format!("the key in {env}"),
                     None => "a request without a key".to_owned(),
                 };
                 Self::Unauthorized { provider, what, status }
             }
-            Trouble::NoCredit => Self::NoCredit { provider, status },
-            Trouble::Forbidden => Self::Forbidden { provider, status, said },
-            Trouble::NotFound => Self::NotFound { provider, status, said },
-            Trouble::RequestTooLarge => Self::RequestTooLarge { provider, status },
-            Trouble::RateLimited => Self::RateLimited { provider, status, said, again },
-            Trouble::Overloaded => Self::Overloaded { provider, status, again },
-            Trouble::Failed => Self::UpstreamFailed { provider, status, said, again },
+            ProviderErrorKind::NoCredit => Self::NoCredit { provider, status },
+            ProviderErrorKind::Forbidden => Self::Forbidden { provider, status, message },
+            ProviderErrorKind::NotFound => Self::NotFound { provider, status, message },
+            ProviderErrorKind::RequestTooLarge => Self::RequestTooLarge { provider, status },
+            ProviderErrorKind::RateLimited => Self::RateLimited { provider, status, message, retry_after },
+            ProviderErrorKind::Overloaded => Self::Overloaded { provider, status, retry_after },
+            ProviderErrorKind::Failed => Self::UpstreamFailed { provider, status, message, retry_after },
         }
     }
 }
 
 /// The HTTP status of an error; `None` if it was reported inside a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Status(pub Option<u16>);
+pub struct HttpStatus(pub Option<u16>);
 
-impl std::fmt::Display for Status {
+impl std::fmt::Display for HttpStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Some(status) => write!(f, "{status}"),
@@ -210,9 +212,9 @@ impl std::fmt::Display for Status {
 
 /// The delay that the provider asks for before a retry, if it gives one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Again(pub Option<Duration>);
+pub struct RetryAfter(pub Option<Duration>);
 
-impl std::fmt::Display for Again {
+impl std::fmt::Display for RetryAfter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Some(after) => write!(f, "in {}", seconds(&after)),
@@ -223,15 +225,15 @@ impl std::fmt::Display for Again {
 
 /// The provider's message, sanitized.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Quote(String);
+pub struct QuotedMessage(String);
 
-impl Quote {
-    pub(super) fn of(endpoint: &Endpoint, message: Option<&str>) -> Self {
+impl QuotedMessage {
+    pub(super) fn new(endpoint: &Endpoint, message: Option<&str>) -> Self {
         Self(message.map(|text| shown::sentence(text, endpoint.key.as_ref())).unwrap_or_default())
     }
 }
 
-impl std::fmt::Display for Quote {
+impl std::fmt::Display for QuotedMessage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, ", \"{}\"", self.0) }
     }

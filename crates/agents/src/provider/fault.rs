@@ -1,21 +1,21 @@
 //! Errors of decoding a response, without the provider that sent it.
 
-use super::complaint::Complaint;
+use super::complaint::ReportedError;
 
 /// Why the rest of a response cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum DecodeError {
     /// The data violates the dialect.
     Malformed(String),
     /// A size limit is exceeded.
     TooLarge { what: &'static str, limit: usize },
     /// The stream ended before the response was complete.
-    Cut,
+    Truncated,
     /// The provider reported an error inside the stream.
-    Complaint(Complaint),
+    Reported(ReportedError),
 }
 
-impl Fault {
+impl DecodeError {
     pub(super) fn malformed(what: impl Into<String>) -> Self {
         Self::Malformed(what.into())
     }

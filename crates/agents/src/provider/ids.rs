@@ -18,7 +18,7 @@ pub struct CallIds {
 
 impl CallIds {
     /// The ids of the calls in `messages`.
-    pub fn of(messages: &[Said]) -> Self {
+    pub fn used_in(messages: &[Said]) -> Self {
         let mut ids = Self::default();
         for message in messages {
             let Said::Assistant(parts) = message else { continue };

@@ -35,15 +35,15 @@ mod transport;
 
 pub use answer::Answer;
 pub use budget::{Correction, MINIMUM_CONTEXT_TOKENS, OverBudgetError, estimate, fits};
-pub use catalog::{BuiltIn, ModelLimits, ThinkingForm, built_in};
+pub use catalog::{BuiltInProvider, ModelLimits, ThinkingForm, built_in};
 pub use client::Client;
 pub use endpoint::{BaseUrl, BaseUrlError, Dialect, Endpoint, Patience};
 pub use error::ProviderError;
 pub use event::{Ended, ModelEvent, TokenUsage};
-pub use fault::Fault;
+pub use fault::DecodeError;
 pub use ids::CallIds;
 pub use key::ApiKey;
 pub use model_ref::{ModelRef, ModelRefError};
-pub use parser::Parser;
+pub use parser::StreamParser;
 pub use said::{AssistantPart, ModelRequest, Said, Thinking, ToolResult, UserPart};
 pub use stream::ModelStream;

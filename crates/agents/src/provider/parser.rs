@@ -4,52 +4,54 @@
 
 use super::endpoint::Dialect;
 use super::event::ModelEvent;
-use super::fault::Fault;
+use super::fault::DecodeError;
 use super::ids::CallIds;
 use super::limits::MAX_STREAM_BYTES;
 use super::sse::SseReader;
 use super::{anthropic, openai};
 
 /// Parses one response.
-pub struct Parser {
+pub struct StreamParser {
     sse: SseReader,
-    reader: Reader,
+    reader: DialectReader,
     bytes: usize,
     /// The first error; every later call returns it again.
-    fault: Option<Fault>,
+    error: Option<DecodeError>,
 }
 
-enum Reader {
-    Anthropic(anthropic::Reader),
-    OpenAi(openai::Reader),
+enum DialectReader {
+    Anthropic(anthropic::MessageDecoder),
+    OpenAi(openai::CompletionDecoder),
     /// A dialect that is only relayed.
     Unsupported,
 }
 
-impl std::fmt::Debug for Parser {
+impl std::fmt::Debug for StreamParser {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parser")
+        f.debug_struct("StreamParser")
             .field("bytes", &self.bytes)
-            .field("fault", &self.fault)
+            .field("error", &self.error)
             .finish_non_exhaustive()
     }
 }
 
-impl Parser {
+impl StreamParser {
     /// `ids` are the call ids that the conversation has used.
     pub fn new(dialect: Dialect, ids: CallIds) -> Self {
         let reader = match dialect {
-            Dialect::Anthropic => Reader::Anthropic(anthropic::Reader::new(ids)),
-            Dialect::OpenAi | Dialect::OpenAiCompatible => Reader::OpenAi(openai::Reader::new(ids)),
-            Dialect::Gemini => Reader::Unsupported,
+            Dialect::Anthropic => DialectReader::Anthropic(anthropic::MessageDecoder::new(ids)),
+            Dialect::OpenAi | Dialect::OpenAiCompatible => {
+                DialectReader::OpenAi(openai::CompletionDecoder::new(ids))
+            }
+            Dialect::Gemini => DialectReader::Unsupported,
         };
-        Self { sse: SseReader::new(), reader, bytes: 0, fault: None }
+        Self { sse: SseReader::new(), reader, bytes: 0, error: None }
     }
 
     /// Parses the next bytes. On an error, `out` still contains the events before it.
-    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
-        if let Some(fault) = &self.fault {
-            return Err(fault.clone());
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
+        if let Some(error) = &self.error {
+            return Err(error.clone());
         }
         let remaining = MAX_STREAM_BYTES - self.bytes;
         let accepted = &bytes[..bytes.len().min(remaining)];
@@ -60,33 +62,33 @@ impl Parser {
                 return Ok(());
             };
             match reader {
-                Reader::Anthropic(reader) => reader.event(event.event.as_deref(), data, out),
-                Reader::OpenAi(reader) => reader.event(event.event.as_deref(), data, out),
-                Reader::Unsupported => Err(Fault::malformed("its dialect is only relayed")),
+                DialectReader::Anthropic(reader) => reader.event(event.event.as_deref(), data, out),
+                DialectReader::OpenAi(reader) => reader.event(event.event.as_deref(), data, out),
+                DialectReader::Unsupported => Err(DecodeError::malformed("its dialect is only relayed")),
             }
         });
         if result.is_ok() && accepted.len() < bytes.len() {
-            result = Err(Fault::too_large("the answer", MAX_STREAM_BYTES));
+            result = Err(DecodeError::too_large("the answer", MAX_STREAM_BYTES));
         }
         self.store_error(result)
     }
 
     /// Handles the end of the body.
-    pub fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
-        if let Some(fault) = &self.fault {
-            return Err(fault.clone());
+    pub fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
+        if let Some(error) = &self.error {
+            return Err(error.clone());
         }
         let result = match &mut self.reader {
-            Reader::Anthropic(reader) => reader.finish(out),
-            Reader::OpenAi(reader) => reader.finish(out),
-            Reader::Unsupported => Ok(()),
+            DialectReader::Anthropic(reader) => reader.finish(out),
+            DialectReader::OpenAi(reader) => reader.finish(out),
+            DialectReader::Unsupported => Ok(()),
         };
         self.store_error(result)
     }
 
-    fn store_error(&mut self, result: Result<(), Fault>) -> Result<(), Fault> {
-        if let Err(fault) = &result {
-            self.fault = Some(fault.clone());
+    fn store_error(&mut self, result: Result<(), DecodeError>) -> Result<(), DecodeError> {
+        if let Err(error) = &result {
+            self.error = Some(error.clone());
         }
         result
     }

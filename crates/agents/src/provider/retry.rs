@@ -5,20 +5,20 @@ use std::time::{Duration, SystemTime};
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 
 use super::endpoint::Patience;
-use super::error::{Again, ProviderError};
+use super::error::{ProviderError, RetryAfter};
 
 /// Reads `Retry-After`: seconds, or a date. A date is compared with the provider's own clock if the response has a
 /// `Date` header, and with `now` otherwise.
-pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Again {
+pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> RetryAfter {
     let date =
         |name| headers.get(name).and_then(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
     let text = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::trim);
     let seconds = text.and_then(|text| text.parse::<f64>().ok()).filter(|seconds| seconds.is_finite());
     if let Some(seconds) = seconds {
-        return Again(Duration::try_from_secs_f64(seconds.max(0.0)).ok());
+        return RetryAfter(Duration::try_from_secs_f64(seconds.max(0.0)).ok());
     }
     let now = date(DATE).unwrap_or(now);
-    Again(date(RETRY_AFTER).map(|then| then.duration_since(now).unwrap_or_default()))
+    RetryAfter(date(RETRY_AFTER).map(|then| then.duration_since(now).unwrap_or_default()))
 }
 
 /// The delay before the next attempt; `None` if the request is not retried.
@@ -30,7 +30,7 @@ pub(super) fn delay(
     patience: &Patience,
     jitter: u32,
 ) -> Option<Duration> {
-    let Again(requested) = error.retry_after()?;
+    let RetryAfter(requested) = error.retry_after()?;
     if attempt >= patience.attempts {
         return None;
     }
@@ -47,7 +47,7 @@ pub(super) fn delay(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::error::Status;
+    use crate::provider::error::HttpStatus;
 
     fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
         lines.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
@@ -73,10 +73,10 @@ mod tests {
     #[test]
     fn delay_uses_backoff_or_the_requested_delay_within_limits() {
         let patience = Patience::default();
-        let overloaded = |again: Option<u64>| ProviderError::Overloaded {
+        let overloaded = |seconds: Option<u64>| ProviderError::Overloaded {
             provider: "p".into(),
-            status: Status(Some(529)),
-            again: Again(again.map(Duration::from_secs)),
+            status: HttpStatus(Some(529)),
+            retry_after: RetryAfter(seconds.map(Duration::from_secs)),
         };
         let delay = |error: &ProviderError, attempt, jitter| delay(error, attempt, &patience, jitter);
         assert_eq!(delay(&overloaded(None), 1, 0), Some(Duration::from_millis(500)));

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use futures_util::Stream;
 use sse_stream::{Sse, SseByteStream};
 
-use super::fault::Fault;
+use super::fault::DecodeError;
 use super::limits::MAX_EVENT_BYTES;
 
 /// Bytes that are passed to the parser at once: an event can exceed its limit by at most this much before that is
@@ -25,15 +25,15 @@ const FRAMING: usize = 64 << 10;
 
 /// Parses bytes into events.
 pub(super) struct SseReader {
-    events: SseByteStream<Slot>,
-    slot: Slot,
+    events: SseByteStream<ByteSlot>,
+    slot: ByteSlot,
     /// Bytes since the last event.
     since_last_event: usize,
 }
 
 impl SseReader {
     pub(super) fn new() -> Self {
-        let slot = Slot::default();
+        let slot = ByteSlot::default();
         Self { events: SseByteStream::new(slot.clone()), slot, since_last_event: 0 }
     }
 
@@ -41,21 +41,21 @@ impl SseReader {
     pub(super) fn push(
         &mut self,
         bytes: &[u8],
-        mut each: impl FnMut(Sse) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        mut each: impl FnMut(Sse) -> Result<(), DecodeError>,
+    ) -> Result<(), DecodeError> {
         for slice in bytes.chunks(SLICE) {
             self.slot.fill(slice);
             self.since_last_event += slice.len();
             while let Some(event) = self.next() {
-                let event = event.map_err(|_| Fault::malformed("its events are not UTF-8"))?;
+                let event = event.map_err(|_| DecodeError::malformed("its events are not UTF-8"))?;
                 self.since_last_event = 0;
                 if event.data.as_ref().is_some_and(|data| data.len() > MAX_EVENT_BYTES) {
-                    return Err(Fault::too_large("an event", MAX_EVENT_BYTES));
+                    return Err(DecodeError::too_large("an event", MAX_EVENT_BYTES));
                 }
                 each(event)?;
             }
             if self.since_last_event > MAX_EVENT_BYTES + FRAMING {
-                return Err(Fault::too_large("an event", MAX_EVENT_BYTES));
+                return Err(DecodeError::too_large("an event", MAX_EVENT_BYTES));
             }
         }
         Ok(())
@@ -73,15 +73,15 @@ impl SseReader {
 /// Holds one slice until it is read. The stream never ends, so that the end of the body does not complete a truncated
 /// event.
 #[derive(Clone, Default)]
-struct Slot(Arc<Mutex<Option<Cursor<Vec<u8>>>>>);
+struct ByteSlot(Arc<Mutex<Option<Cursor<Vec<u8>>>>>);
 
-impl Slot {
+impl ByteSlot {
     fn fill(&self, slice: &[u8]) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Cursor::new(slice.to_vec()));
     }
 }
 
-impl Stream for Slot {
+impl Stream for ByteSlot {
     type Item = Result<Cursor<Vec<u8>>, Infallible>;
 
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -96,7 +96,7 @@ impl Stream for Slot {
 mod tests {
     use super::*;
 
-    fn read(chunks: &[&[u8]]) -> Result<Vec<Sse>, Fault> {
+    fn read(chunks: &[&[u8]]) -> Result<Vec<Sse>, DecodeError> {
         let mut reader = SseReader::new();
         let mut events = Vec::new();
         for chunk in chunks {
@@ -125,18 +125,18 @@ mod tests {
         let mut reader = SseReader::new();
         let chunk = vec![b'x'; 1 << 20];
         let mut pushed = 0;
-        let fault = loop {
+        let error = loop {
             match reader.push(&chunk, |_| Ok(())) {
                 Ok(()) => pushed += chunk.len(),
-                Err(fault) => break fault,
+                Err(error) => break error,
             }
         };
-        assert_eq!(fault, Fault::too_large("an event", MAX_EVENT_BYTES));
+        assert_eq!(error, DecodeError::too_large("an event", MAX_EVENT_BYTES));
         assert!(pushed <= MAX_EVENT_BYTES + FRAMING, "{pushed}");
     }
 
     #[test]
     fn invalid_utf8_is_malformed() {
-        assert!(matches!(read(&[b"data: \xff\xfe\n\n"]), Err(Fault::Malformed(_))));
+        assert!(matches!(read(&[b"data: \xff\xfe\n\n"]), Err(DecodeError::Malformed(_))));
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::body::Body;
+use super::body::ResponseBody;
 use super::endpoint::Endpoint;
 use super::error::ProviderError;
 use super::event::ModelEvent;
-use super::parser::Parser;
+use super::parser::StreamParser;
 
 /// Time limit for reading the rest of the body after the last event. A connection whose body was read to the end is
 /// reused.
@@ -21,8 +21,8 @@ pub struct ModelStream {
     endpoint: Endpoint,
     cancel: CancellationToken,
     /// `None` once reading has ended.
-    body: Option<Body>,
-    parser: Parser,
+    body: Option<ResponseBody>,
+    parser: StreamParser,
     /// Events that have arrived and were not returned yet.
     ready: VecDeque<ModelEvent>,
     /// Returned after the events in `ready`.
@@ -36,7 +36,12 @@ impl std::fmt::Debug for ModelStream {
 }
 
 impl ModelStream {
-    pub(super) fn new(endpoint: Endpoint, body: Body, parser: Parser, cancel: CancellationToken) -> Self {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        body: ResponseBody,
+        parser: StreamParser,
+        cancel: CancellationToken,
+    ) -> Self {
         Self { endpoint, cancel, body: Some(body), parser, ready: VecDeque::new(), error: None }
     }
 
@@ -88,8 +93,8 @@ impl ModelStream {
         };
         let has_ended = matches!(events.last(), Some(ModelEvent::Ended(_)));
         self.ready.extend(events);
-        if let Err(fault) = result {
-            self.error = Some(ProviderError::from_decode_error(&self.endpoint, fault));
+        if let Err(error) = result {
+            self.error = Some(ProviderError::from_decode_error(&self.endpoint, error));
         }
         if chunk.is_none() {
             self.body = None;
@@ -112,7 +117,7 @@ impl ModelStream {
 }
 
 /// Reads the rest of the body after the last event, which is normally only the end marker of the transfer encoding.
-async fn drain(mut body: Body) {
+async fn drain(mut body: ResponseBody) {
     let rest = async { while let Ok(Some(_)) = body.chunk().await {} };
     // After the timeout the connection is closed.
     let _ = timeout(DRAIN_TIMEOUT, rest).await;

@@ -29,7 +29,7 @@ impl Resolve for Resolver {
 }
 
 /// Converts the error of a request. The error itself is never shown: it may contain a URL with credentials.
-pub(super) fn explain(endpoint: &Endpoint, error: &reqwest::Error) -> ProviderError {
+pub(super) fn classify(endpoint: &Endpoint, error: &reqwest::Error) -> ProviderError {
     let provider = endpoint.provider.clone();
     let host = endpoint.base_url.host();
     if !error.is_connect() {

@@ -2,7 +2,7 @@
 
 use insta::assert_debug_snapshot;
 use proptest::prelude::*;
-use tribune_agents::provider::{CallIds, Dialect, Fault, ModelEvent, Parser};
+use tribune_agents::provider::{CallIds, DecodeError, Dialect, ModelEvent, StreamParser};
 
 use crate::fixture::joined;
 use crate::recordings;
@@ -11,17 +11,17 @@ use crate::recordings;
 fn parse<'a>(
     dialect: Dialect,
     chunks: impl IntoIterator<Item = &'a [u8]>,
-) -> (Vec<ModelEvent>, Option<Fault>) {
-    let mut parser = Parser::new(dialect, CallIds::default());
+) -> (Vec<ModelEvent>, Option<DecodeError>) {
+    let mut parser = StreamParser::new(dialect, CallIds::default());
     let mut events = Vec::new();
     for chunk in chunks {
-        if let Err(fault) = parser.push(chunk, &mut events) {
-            assert_eq!(parser.finish(&mut events), Err(fault.clone()), "the error is returned again");
-            return (events, Some(fault));
+        if let Err(error) = parser.push(chunk, &mut events) {
+            assert_eq!(parser.finish(&mut events), Err(error.clone()), "the error is returned again");
+            return (events, Some(error));
         }
     }
-    let fault = parser.finish(&mut events).err();
-    (events, fault)
+    let error = parser.finish(&mut events).err();
+    (events, error)
 }
 
 /// Splits bytes into chunks of these lengths, used cyclically.
@@ -41,9 +41,9 @@ fn cut<'a>(mut bytes: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
 #[test]
 fn events_of_every_recording() {
     for recording in recordings::all() {
-        let (events, fault) = parse(recording.dialect, [recording.bytes.as_slice()]);
+        let (events, error) = parse(recording.dialect, [recording.bytes.as_slice()]);
         let name = format!("{:?}_{}", recording.dialect, recording.name.replace(", ", "_").replace(' ', "_"));
-        assert_debug_snapshot!(name, (joined(&events), fault));
+        assert_debug_snapshot!(name, (joined(&events), error));
     }
 }
 
@@ -67,7 +67,7 @@ fn call_ids_are_unique_in_a_conversation() {
     let before = [Said::Assistant(vec![call("call_2"), call("call_x")])];
     for (name, expected) in [("gemini", vec!["call_3", "call_4"]), ("ollama", vec!["call_3"])] {
         let recording = recordings::named(name);
-        let mut parser = Parser::new(recording.dialect, CallIds::of(&before));
+        let mut parser = StreamParser::new(recording.dialect, CallIds::used_in(&before));
         let mut events = Vec::new();
         parser.push(&recording.bytes, &mut events).unwrap();
         let ids = events.iter().filter_map(|event| match event {
@@ -81,15 +81,15 @@ fn call_ids_are_unique_in_a_conversation() {
 #[test]
 fn response_over_the_size_limit_is_an_error() {
     let ping = format!("data: {{\"type\":\"ping\",\"x\":\"{}\"}}\n\n", "x".repeat(1 << 20));
-    let mut parser = Parser::new(Dialect::Anthropic, CallIds::default());
+    let mut parser = StreamParser::new(Dialect::Anthropic, CallIds::default());
     let mut pushed = 0;
-    let fault = loop {
+    let error = loop {
         match parser.push(ping.as_bytes(), &mut Vec::new()) {
             Ok(()) => pushed += ping.len(),
-            Err(fault) => break fault,
+            Err(error) => break error,
         }
     };
-    assert_eq!(fault, Fault::TooLarge { what: "the answer", limit: 64 << 20 });
+    assert_eq!(error, DecodeError::TooLarge { what: "the answer", limit: 64 << 20 });
     assert!(pushed <= 64 << 20);
 }
 
@@ -116,7 +116,8 @@ proptest! {
         }
     }
 
-    /// A recording with a section overwritten, removed or repeated, which reaches deeper into the parser than random bytes.
+    /// A recording with a section overwritten, removed or repeated, which reaches deeper into the parser than random
+    /// bytes.
     #[test]
     fn damaged_recording_gives_the_same_result_in_any_chunks(
         which in 0..recordings::all().len(),

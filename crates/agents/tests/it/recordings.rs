@@ -138,7 +138,8 @@ data: [DONE]
 
 "#;
 
-/// Complete calls with equal indexes and empty ids, the finish reason `stop`, a signature, thinking tokens only in the total.
+/// Complete calls with equal indexes and empty ids, the finish reason `stop`, a signature, thinking tokens only in the
+/// total.
 const GEMINI: &str = r#"data: {"choices":[{"delta":{"role":"assistant","tool_calls":[{"extra_content":{"google":{"thought_signature":"CiQB4/H/"}},"function":{"arguments":"{\"path\":\"a\"}","name":"read"},"id":"","index":0,"type":"function"}]},"index":0}],"created":1,"id":"g1","model":"gemini-2.5-pro","object":"chat.completion.chunk"}
 
 data: {"choices":[{"delta":{"role":"assistant","tool_calls":[{"function":{"arguments":"{\"path\":\"b\"}","name":"read"},"id":"","index":0,"type":"function"}]},"finish_reason":"stop","index":0}],"created":1,"id":"g1","usage":{"completion_tokens":20,"prompt_tokens":50,"total_tokens":170}}

@@ -4,7 +4,7 @@ mod read;
 pub(super) mod usage;
 mod write;
 
-pub(super) use read::Reader;
+pub(super) use read::MessageDecoder;
 pub(super) use write::body;
 
 /// The API version, sent in the `anthropic-version` header.

@@ -7,27 +7,27 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::usage;
-use crate::provider::complaint::Complaint;
+use crate::provider::complaint::ReportedError;
 use crate::provider::event::{Ended, ModelEvent, TokenUsage};
-use crate::provider::fault::Fault;
+use crate::provider::fault::DecodeError;
 use crate::provider::ids::CallIds;
 use crate::provider::limits::MAX_CALLS;
 use crate::provider::shown::word;
 
 /// Decodes one message.
 #[derive(Debug)]
-pub(in crate::provider) struct Reader {
+pub(in crate::provider) struct MessageDecoder {
     ids: CallIds,
     usage: TokenUsage,
     /// Blocks that have started and not stopped, by the provider's index.
-    open: BTreeMap<u64, Block>,
+    open: BTreeMap<u64, OpenBlock>,
     calls: usize,
     reason: Option<Ended>,
     has_ended: bool,
 }
 
 #[derive(Debug)]
-enum Block {
+enum OpenBlock {
     Thinking {
         signature: String,
     },
@@ -40,7 +40,7 @@ enum Block {
     Plain,
 }
 
-impl Reader {
+impl MessageDecoder {
     pub(in crate::provider) fn new(ids: CallIds) -> Self {
         let usage = TokenUsage::default();
         Self { ids, usage, open: BTreeMap::new(), calls: 0, reason: None, has_ended: false }
@@ -51,12 +51,12 @@ impl Reader {
         name: Option<&str>,
         data: &str,
         out: &mut Vec<ModelEvent>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DecodeError> {
         if self.has_ended {
             return Ok(());
         }
         let event: Value =
-            serde_json::from_str(data).map_err(|_| Fault::malformed("an event is not JSON"))?;
+            serde_json::from_str(data).map_err(|_| DecodeError::malformed("an event is not JSON"))?;
         match text(&event, "/type").or(name).unwrap_or_default() {
             "message_start" => self.update_usage(event.pointer("/message/usage"), out),
             "content_block_start" => self.start_block(&event, out)?,
@@ -73,54 +73,54 @@ impl Reader {
                 self.update_usage(event.get("usage"), out);
             }
             "message_stop" => self.end(out),
-            "error" => return Err(Fault::Complaint(Complaint::of_event(&event))),
+            "error" => return Err(DecodeError::Reported(ReportedError::from_event(&event))),
             _ => {}
         }
         Ok(())
     }
 
     /// Handles the end of the body. The message is complete if its stop reason has arrived.
-    pub(in crate::provider) fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
+    pub(in crate::provider) fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
         match (self.has_ended, &self.reason) {
             (true, _) => Ok(()),
             (false, Some(_)) => {
                 self.end(out);
                 Ok(())
             }
-            (false, None) => Err(Fault::Cut),
+            (false, None) => Err(DecodeError::Truncated),
         }
     }
 
-    fn start_block(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
+    fn start_block(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
         let part = event.get("content_block").unwrap_or(&Value::Null);
         let block = match text(part, "/type").unwrap_or_default() {
             "text" => {
                 emit_text(part, "/text", ModelEvent::Text, out);
-                Block::Plain
+                OpenBlock::Plain
             }
             "thinking" => {
                 emit_text(part, "/thinking", ModelEvent::Thinking, out);
-                Block::Thinking { signature: text(part, "/signature").unwrap_or_default().to_owned() }
+                OpenBlock::Thinking { signature: text(part, "/signature").unwrap_or_default().to_owned() }
             }
             "redacted_thinking" => {
                 emit_text(part, "/data", ModelEvent::RedactedThinking, out);
-                Block::Plain
+                OpenBlock::Plain
             }
             "tool_use" => {
                 if self.calls == MAX_CALLS {
-                    return Err(Fault::too_large("the number of calls", MAX_CALLS));
+                    return Err(DecodeError::too_large("the number of calls", MAX_CALLS));
                 }
                 let Some(name) = text(part, "/name").filter(|name| !name.is_empty()) else {
-                    return Err(Fault::malformed("a call has no name"));
+                    return Err(DecodeError::malformed("a call has no name"));
                 };
                 let id = self.ids.claim(text(part, "/id").unwrap_or_default());
                 let index = self.calls;
                 self.calls += 1;
                 out.push(ModelEvent::CallBegun { index, id, name: name.to_owned() });
                 let input = part.get("input").and_then(Value::as_object).filter(|input| !input.is_empty());
-                Block::Call { index, initial: input.and_then(|input| serde_json::to_string(input).ok()) }
+                OpenBlock::Call { index, initial: input.and_then(|input| serde_json::to_string(input).ok()) }
             }
-            _ => Block::Plain,
+            _ => OpenBlock::Plain,
         };
         if let Some(replaced) = self.open.insert(index(event), block) {
             end_block(replaced, out);
@@ -128,7 +128,7 @@ impl Reader {
         Ok(())
     }
 
-    fn apply_delta(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
+    fn apply_delta(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
         let delta = event.get("delta").unwrap_or(&Value::Null);
         let block = self.open.get_mut(&index(event));
         match text(delta, "/type").unwrap_or_default() {
@@ -139,13 +139,13 @@ impl Reader {
                 emit_text(delta, "/thinking", ModelEvent::Thinking, out);
             }
             "signature_delta" => match block {
-                Some(Block::Thinking { signature }) => {
+                Some(OpenBlock::Thinking { signature }) => {
                     signature.push_str(text(delta, "/signature").unwrap_or_default());
                 }
-                _ => return Err(Fault::malformed("a signature is outside of a thinking block")),
+                _ => return Err(DecodeError::malformed("a signature is outside of a thinking block")),
             },
             "input_json_delta" => match block {
-                Some(Block::Call { index, initial }) => {
+                Some(OpenBlock::Call { index, initial }) => {
                     let index = *index;
                     let arguments = |delta| ModelEvent::CallArguments { index, delta };
                     if emit_text(delta, "/partial_json", arguments, out) {
@@ -153,9 +153,9 @@ impl Reader {
                     }
                 }
                 // The input of a tool that the provider executes.
-                Some(Block::Plain) => {}
-                Some(Block::Thinking { .. }) | None => {
-                    return Err(Fault::malformed("arguments are outside of a tool call"));
+                Some(OpenBlock::Plain) => {}
+                Some(OpenBlock::Thinking { .. }) | None => {
+                    return Err(DecodeError::malformed("arguments are outside of a tool call"));
                 }
             },
             _ => {}
@@ -181,11 +181,15 @@ impl Reader {
     }
 }
 
-fn end_block(block: Block, out: &mut Vec<ModelEvent>) {
+fn end_block(block: OpenBlock, out: &mut Vec<ModelEvent>) {
     match block {
-        Block::Thinking { signature } if !signature.is_empty() => out.push(ModelEvent::Signature(signature)),
-        Block::Call { index, initial: Some(delta) } => out.push(ModelEvent::CallArguments { index, delta }),
-        Block::Thinking { .. } | Block::Call { .. } | Block::Plain => {}
+        OpenBlock::Thinking { signature } if !signature.is_empty() => {
+            out.push(ModelEvent::Signature(signature))
+        }
+        OpenBlock::Call { index, initial: Some(delta) } => {
+            out.push(ModelEvent::CallArguments { index, delta })
+        }
+        OpenBlock::Thinking { .. } | OpenBlock::Call { .. } | OpenBlock::Plain => {}
     }
 }
 

@@ -21,7 +21,7 @@ use crate::provider::said::{AssistantPart, ModelRequest, Said, Thinking, UserPar
 pub(in crate::provider) fn body(request: &ModelRequest) -> serde_json::Result<Vec<u8>> {
     let system: Vec<&str> =
         request.system.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
-    serde_json::to_vec(&Body {
+    serde_json::to_vec(&MessagesRequest {
         model: &request.model,
         max_tokens: request.max_output_tokens,
         stream: true,
@@ -30,13 +30,13 @@ pub(in crate::provider) fn body(request: &ModelRequest) -> serde_json::Result<Ve
             Thinking::Budget(budget_tokens) => ThinkingConfig::Enabled { budget_tokens },
             Thinking::Adaptive => ThinkingConfig::Adaptive,
         }),
-        tools: with_breakpoint_on_last(request.tools.iter(), |tool, cache_control| Tool {
+        tools: with_breakpoint_on_last(request.tools.iter(), |tool, cache_control| MessagesTool {
             name: &tool.name,
             description: &tool.description,
             input_schema: &tool.input_schema,
             cache_control,
         }),
-        system: with_breakpoint_on_last(system.into_iter(), |text, cache_control| System {
+        system: with_breakpoint_on_last(system.into_iter(), |text, cache_control| SystemBlock {
             r#type: "text",
             text,
             cache_control,
@@ -46,7 +46,7 @@ pub(in crate::provider) fn body(request: &ModelRequest) -> serde_json::Result<Ve
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct MessagesRequest<'a> {
     model: &'a str,
     max_tokens: u32,
     stream: bool,
@@ -54,10 +54,10 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking: Option<ThinkingConfig>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
+    tools: Vec<MessagesTool<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    system: Vec<System<'a>>,
-    messages: Vec<Message<'a>>,
+    system: Vec<SystemBlock<'a>>,
+    messages: Vec<MessageParam<'a>>,
 }
 
 const EPHEMERAL: CacheControl = CacheControl { r#type: "ephemeral" };
@@ -75,7 +75,7 @@ enum ThinkingConfig {
 }
 
 #[derive(Serialize)]
-struct Tool<'a> {
+struct MessagesTool<'a> {
     name: &'a str,
     description: &'a str,
     input_schema: &'a Value,
@@ -84,7 +84,7 @@ struct Tool<'a> {
 }
 
 #[derive(Serialize)]
-struct System<'a> {
+struct SystemBlock<'a> {
     r#type: &'static str,
     text: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,26 +92,26 @@ struct System<'a> {
 }
 
 #[derive(Serialize)]
-struct Message<'a> {
-    role: Role,
-    content: Vec<Block<'a>>,
+struct MessageParam<'a> {
+    role: MessageRole,
+    content: Vec<BlockParam<'a>>,
 }
 
 #[derive(Serialize, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-enum Role {
+enum MessageRole {
     User,
     Assistant,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Block<'a> {
+enum BlockParam<'a> {
     Text {
         text: &'a str,
     },
     Image {
-        source: Source<'a>,
+        source: ImageSource<'a>,
     },
     Thinking {
         thinking: &'a str,
@@ -134,7 +134,7 @@ enum Block<'a> {
 }
 
 #[derive(Serialize)]
-struct Source<'a> {
+struct ImageSource<'a> {
     r#type: &'static str,
     media_type: &'a str,
     data: &'a str,
@@ -150,56 +150,58 @@ fn with_breakpoint_on_last<T, U>(
 }
 
 /// Merges adjacent messages of the same role, because roles must alternate. In a user message, tool results come first.
-fn messages(conversation: &[Said]) -> Vec<Message<'_>> {
-    let mut messages: Vec<Message<'_>> = Vec::new();
-    for said in conversation {
-        let (role, content) = match said {
-            Said::User(parts) => (Role::User, parts.iter().filter_map(user_block).collect::<Vec<_>>()),
-            Said::Assistant(parts) => (Role::Assistant, parts.iter().filter_map(assistant_block).collect()),
+fn messages(conversation: &[Said]) -> Vec<MessageParam<'_>> {
+    let mut messages: Vec<MessageParam<'_>> = Vec::new();
+    for message in conversation {
+        let (role, content) = match message {
+            Said::User(parts) => (MessageRole::User, parts.iter().filter_map(user_block).collect::<Vec<_>>()),
+            Said::Assistant(parts) => {
+                (MessageRole::Assistant, parts.iter().filter_map(assistant_block).collect())
+            }
             Said::Results(results) => {
-                let blocks = results.iter().map(|result| Block::ToolResult {
+                let blocks = results.iter().map(|result| BlockParam::ToolResult {
                     tool_use_id: id(&result.id),
                     content: &result.content,
                     is_error: result.is_error,
                 });
-                (Role::User, blocks.collect())
+                (MessageRole::User, blocks.collect())
             }
         };
         match messages.last_mut() {
             _ if content.is_empty() => {}
             Some(message) if message.role == role => message.content.extend(content),
-            _ => messages.push(Message { role, content }),
+            _ => messages.push(MessageParam { role, content }),
         }
     }
     for message in &mut messages {
-        message
-            .content
-            .sort_by_key(|block| message.role == Role::User && !matches!(block, Block::ToolResult { .. }));
+        message.content.sort_by_key(|block| {
+            message.role == MessageRole::User && !matches!(block, BlockParam::ToolResult { .. })
+        });
     }
     messages
 }
 
 /// `None` for an empty or blank text, because the API rejects it.
-fn user_block(part: &UserPart) -> Option<Block<'_>> {
+fn user_block(part: &UserPart) -> Option<BlockParam<'_>> {
     match part {
-        UserPart::Text(text) => (!text.trim().is_empty()).then_some(Block::Text { text }),
+        UserPart::Text(text) => (!text.trim().is_empty()).then_some(BlockParam::Text { text }),
         UserPart::Image { mime_type, data } => {
-            Some(Block::Image { source: Source { r#type: "base64", media_type: mime_type, data } })
+            Some(BlockParam::Image { source: ImageSource { r#type: "base64", media_type: mime_type, data } })
         }
     }
 }
 
-fn assistant_block(part: &AssistantPart) -> Option<Block<'_>> {
+fn assistant_block(part: &AssistantPart) -> Option<BlockParam<'_>> {
     match part {
         AssistantPart::Thinking { text, signature } => {
-            signature.as_deref().map(|signature| Block::Thinking { thinking: text, signature })
+            signature.as_deref().map(|signature| BlockParam::Thinking { thinking: text, signature })
         }
-        AssistantPart::RedactedThinking { data } => Some(Block::RedactedThinking { data }),
+        AssistantPart::RedactedThinking { data } => Some(BlockParam::RedactedThinking { data }),
         // Belongs to another dialect.
         AssistantPart::ReasoningDetail(_) => None,
-        AssistantPart::Text(text) => (!text.trim().is_empty()).then_some(Block::Text { text }),
+        AssistantPart::Text(text) => (!text.trim().is_empty()).then_some(BlockParam::Text { text }),
         AssistantPart::ToolUse { id: call, name, arguments, .. } => {
-            Some(Block::ToolUse { id: id(call), name, input: arguments::object(arguments) })
+            Some(BlockParam::ToolUse { id: id(call), name, input: arguments::object(arguments) })
         }
     }
 }

@@ -14,21 +14,21 @@ use serde_json::Value;
 
 use crate::provider::arguments;
 use crate::provider::event::ModelEvent;
-use crate::provider::fault::Fault;
+use crate::provider::fault::DecodeError;
 use crate::provider::ids::CallIds;
 use crate::provider::limits::MAX_CALLS;
 
 /// The tool calls of one response.
 #[derive(Debug)]
-pub(super) struct Calls {
+pub(super) struct ToolCallAssembler {
     ids: CallIds,
-    calls: Vec<Call>,
+    calls: Vec<PartialCall>,
     /// Number of calls that were emitted.
     emitted: usize,
 }
 
 #[derive(Debug)]
-struct Call {
+struct PartialCall {
     /// Index and id as the server sent them.
     index: Option<u64>,
     id: String,
@@ -47,7 +47,7 @@ struct CallDelta<'a> {
     signature: Option<&'a str>,
 }
 
-impl Calls {
+impl ToolCallAssembler {
     pub(super) const fn new(ids: CallIds) -> Self {
         Self { ids, calls: Vec::new(), emitted: 0 }
     }
@@ -58,16 +58,16 @@ impl Calls {
     }
 
     /// Applies one delta and emits its events.
-    pub(super) fn apply(&mut self, delta: &Value, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
+    pub(super) fn apply(&mut self, delta: &Value, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
         let delta = CallDelta::parse(delta);
         let at = match self.find(&delta) {
             Some(at) => at,
             None if self.calls.len() == MAX_CALLS => {
-                return Err(Fault::too_large("the number of calls", MAX_CALLS));
+                return Err(DecodeError::too_large("the number of calls", MAX_CALLS));
             }
             None => {
                 let (index, id) = (delta.index, delta.id.to_owned());
-                self.calls.push(Call {
+                self.calls.push(PartialCall {
                     index,
                     id,
                     name: String::new(),
@@ -108,10 +108,10 @@ impl Calls {
     }
 
     /// Fails if a call has no name.
-    pub(super) fn finish(&self) -> Result<(), Fault> {
+    pub(super) fn finish(&self) -> Result<(), DecodeError> {
         match self.calls.iter().all(|call| call.emitted.is_some()) {
             true => Ok(()),
-            false => Err(Fault::malformed("a call has no name")),
+            false => Err(DecodeError::malformed("a call has no name")),
         }
     }
 
@@ -163,7 +163,7 @@ mod tests {
 
     /// Applies deltas and returns the calls, each as id, name and arguments.
     fn assembled(deltas: &[Value]) -> Vec<(String, String, String)> {
-        let mut calls = Calls::new(CallIds::default());
+        let mut calls = ToolCallAssembler::new(CallIds::default());
         let mut events = Vec::new();
         for delta in deltas {
             calls.apply(delta, &mut events).unwrap();
@@ -246,8 +246,8 @@ mod tests {
 
     #[test]
     fn call_without_a_name_is_malformed() {
-        let mut calls = Calls::new(CallIds::default());
+        let mut calls = ToolCallAssembler::new(CallIds::default());
         calls.apply(&json!({ "index": 0, "function": { "arguments": "{}" } }), &mut Vec::new()).unwrap();
-        assert!(matches!(calls.finish(), Err(Fault::Malformed(_))));
+        assert!(matches!(calls.finish(), Err(DecodeError::Malformed(_))));
     }
 }

@@ -6,5 +6,5 @@ pub(super) mod reasoning;
 pub(super) mod usage;
 mod write;
 
-pub(super) use read::Reader;
+pub(super) use read::CompletionDecoder;
 pub(super) use write::body;

@@ -6,27 +6,33 @@
 
 use serde_json::Value;
 
-use super::calls::Calls;
+use super::calls::ToolCallAssembler;
 use super::{reasoning, usage};
-use crate::provider::complaint::Complaint;
+use crate::provider::complaint::ReportedError;
 use crate::provider::event::{Ended, ModelEvent, TokenUsage};
-use crate::provider::fault::Fault;
+use crate::provider::fault::DecodeError;
 use crate::provider::ids::CallIds;
 use crate::provider::shown::word;
 
 /// Decodes one completion.
 #[derive(Debug)]
-pub(in crate::provider) struct Reader {
-    calls: Calls,
+pub(in crate::provider) struct CompletionDecoder {
+    calls: ToolCallAssembler,
     usage: Option<TokenUsage>,
     reason: Option<Ended>,
     has_refused: bool,
     has_ended: bool,
 }
 
-impl Reader {
+impl CompletionDecoder {
     pub(in crate::provider) fn new(ids: CallIds) -> Self {
-        Self { calls: Calls::new(ids), usage: None, reason: None, has_refused: false, has_ended: false }
+        Self {
+            calls: ToolCallAssembler::new(ids),
+            usage: None,
+            reason: None,
+            has_refused: false,
+            has_ended: false,
+        }
     }
 
     pub(in crate::provider) fn event(
@@ -34,16 +40,17 @@ impl Reader {
         name: Option<&str>,
         data: &str,
         out: &mut Vec<ModelEvent>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DecodeError> {
         if self.has_ended {
             return Ok(());
         }
         if data == "[DONE]" {
             return self.end(out);
         }
-        let chunk: Value = serde_json::from_str(data).map_err(|_| Fault::malformed("a chunk is not JSON"))?;
+        let chunk: Value =
+            serde_json::from_str(data).map_err(|_| DecodeError::malformed("a chunk is not JSON"))?;
         if name == Some("error") || chunk.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(Fault::Complaint(Complaint::of_event(&chunk)));
+            return Err(DecodeError::Reported(ReportedError::from_event(&chunk)));
         }
         let choice = chunk.pointer("/choices/0").unwrap_or(&Value::Null);
         self.choice(choice, out)?;
@@ -57,15 +64,15 @@ impl Reader {
     }
 
     /// Handles the end of the body.
-    pub(in crate::provider) fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
+    pub(in crate::provider) fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
         match (self.has_ended, &self.reason) {
             (true, _) => Ok(()),
             (false, Some(_)) => self.end(out),
-            (false, None) => Err(Fault::Cut),
+            (false, None) => Err(DecodeError::Truncated),
         }
     }
 
-    fn choice(&mut self, choice: &Value, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
+    fn choice(&mut self, choice: &Value, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
         // Some servers send a complete message instead of a delta.
         let delta = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
         let text = |key: &str| delta.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -93,7 +100,7 @@ impl Reader {
         Ok(())
     }
 
-    fn end(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
+    fn end(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
         self.calls.finish()?;
         self.has_ended = true;
         let reason = match self.reason.take() {

@@ -28,15 +28,16 @@ pub(in crate::provider) fn body(request: &ModelRequest, dialect: Dialect) -> ser
         request.system.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
     let mut messages = Vec::new();
     if !system.is_empty() {
-        messages.push(Message::System { content: system.join("\n\n") });
+        messages.push(CompletionMessage::System { content: system.join("\n\n") });
     }
-    for said in &request.messages {
-        match said {
+    for message in &request.messages {
+        match message {
             Said::User(parts) => match (messages.last_mut(), user(parts)) {
                 // Failed turns leave user messages without a response, and some servers require alternating roles.
-                (Some(Message::User { content }), Some(Message::User { content: more })) => {
-                    content.append(more)
-                }
+                (
+                    Some(CompletionMessage::User { content }),
+                    Some(CompletionMessage::User { content: more }),
+                ) => content.append(more),
                 (_, message) => messages.extend(message),
             },
             Said::Assistant(parts) => messages.extend(assistant(parts, dialect)),
@@ -44,7 +45,7 @@ pub(in crate::provider) fn body(request: &ModelRequest, dialect: Dialect) -> ser
         }
     }
     let limit = request.max_output_tokens;
-    serde_json::to_vec(&Body {
+    serde_json::to_vec(&CompletionRequest {
         model: &request.model,
         max_tokens: (!is_openai).then_some(limit),
         max_completion_tokens: is_openai.then_some(limit),
@@ -53,9 +54,9 @@ pub(in crate::provider) fn body(request: &ModelRequest, dialect: Dialect) -> ser
         tools: request
             .tools
             .iter()
-            .map(|tool| Tool {
+            .map(|tool| FunctionTool {
                 r#type: "function",
-                function: Function {
+                function: FunctionDeclaration {
                     name: &tool.name,
                     description: &tool.description,
                     parameters: &tool.input_schema,
@@ -67,7 +68,7 @@ pub(in crate::provider) fn body(request: &ModelRequest, dialect: Dialect) -> ser
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct CompletionRequest<'a> {
     model: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_tokens: Option<u32>,
@@ -76,8 +77,8 @@ struct Body<'a> {
     stream: bool,
     stream_options: StreamOptions,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
-    messages: Vec<Message<'a>>,
+    tools: Vec<FunctionTool<'a>>,
+    messages: Vec<CompletionMessage<'a>>,
 }
 
 #[derive(Serialize)]
@@ -86,13 +87,13 @@ struct StreamOptions {
 }
 
 #[derive(Serialize)]
-struct Tool<'a> {
+struct FunctionTool<'a> {
     r#type: &'static str,
-    function: Function<'a>,
+    function: FunctionDeclaration<'a>,
 }
 
 #[derive(Serialize)]
-struct Function<'a> {
+struct FunctionDeclaration<'a> {
     name: &'a str,
     description: &'a str,
     parameters: &'a Value,
@@ -100,12 +101,12 @@ struct Function<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
-enum Message<'a> {
+enum CompletionMessage<'a> {
     System {
         content: String,
     },
     User {
-        content: Content<'a>,
+        content: UserContent<'a>,
     },
     Assistant {
         /// Null if there are only tool calls.
@@ -115,7 +116,7 @@ enum Message<'a> {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         reasoning_details: Vec<&'a Value>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        tool_calls: Vec<Call<'a>>,
+        tool_calls: Vec<CompletionToolCall<'a>>,
     },
     Tool {
         tool_call_id: &'a str,
@@ -125,12 +126,12 @@ enum Message<'a> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Content<'a> {
+enum UserContent<'a> {
     Text(Cow<'a, str>),
-    Parts(Vec<Part<'a>>),
+    Parts(Vec<UserContentPart<'a>>),
 }
 
-impl<'a> Content<'a> {
+impl<'a> UserContent<'a> {
     fn append(&mut self, more: Self) {
         *self = match (std::mem::replace(self, Self::Parts(Vec::new())), more) {
             (Self::Text(text), Self::Text(more)) => Self::Text(format!("{text}\n\n{more}").into()),
@@ -138,9 +139,9 @@ impl<'a> Content<'a> {
         };
     }
 
-    fn into_parts(self) -> Vec<Part<'a>> {
+    fn into_parts(self) -> Vec<UserContentPart<'a>> {
         match self {
-            Self::Text(text) => vec![Part::Text { text }],
+            Self::Text(text) => vec![UserContentPart::Text { text }],
             Self::Parts(parts) => parts,
         }
     }
@@ -148,7 +149,7 @@ impl<'a> Content<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Part<'a> {
+enum UserContentPart<'a> {
     Text { text: Cow<'a, str> },
     ImageUrl { image_url: ImageUrl },
 }
@@ -159,36 +160,36 @@ struct ImageUrl {
 }
 
 #[derive(Serialize)]
-struct Call<'a> {
+struct CompletionToolCall<'a> {
     id: &'a str,
     r#type: &'static str,
-    function: Called<'a>,
+    function: FunctionCall<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     extra_content: Option<ExtraContent<'a>>,
 }
 
 #[derive(Serialize)]
-struct Called<'a> {
+struct FunctionCall<'a> {
     name: &'a str,
     arguments: String,
 }
 
 #[derive(Serialize)]
 struct ExtraContent<'a> {
-    google: Google<'a>,
+    google: GoogleExtra<'a>,
 }
 
 #[derive(Serialize)]
-struct Google<'a> {
+struct GoogleExtra<'a> {
     thought_signature: &'a str,
 }
 
-fn user(parts: &[UserPart]) -> Option<Message<'_>> {
-    let parts: Vec<Part<'_>> = parts
+fn user(parts: &[UserPart]) -> Option<CompletionMessage<'_>> {
+    let parts: Vec<UserContentPart<'_>> = parts
         .iter()
         .filter_map(|part| match part {
-            UserPart::Text(text) => (!text.is_empty()).then_some(Part::Text { text: text.into() }),
-            UserPart::Image { mime_type, data } => Some(Part::ImageUrl {
+            UserPart::Text(text) => (!text.is_empty()).then_some(UserContentPart::Text { text: text.into() }),
+            UserPart::Image { mime_type, data } => Some(UserContentPart::ImageUrl {
                 image_url: ImageUrl { url: format!("data:{mime_type};base64,{data}") },
             }),
         })
@@ -196,12 +197,14 @@ fn user(parts: &[UserPart]) -> Option<Message<'_>> {
     match parts.as_slice() {
         [] => None,
         // Every server accepts plain text, some do not accept parts.
-        [Part::Text { text }] => Some(Message::User { content: Content::Text(text.clone()) }),
-        _ => Some(Message::User { content: Content::Parts(parts) }),
+        [UserContentPart::Text { text }] => {
+            Some(CompletionMessage::User { content: UserContent::Text(text.clone()) })
+        }
+        _ => Some(CompletionMessage::User { content: UserContent::Parts(parts) }),
     }
 }
 
-fn assistant(parts: &[AssistantPart], dialect: Dialect) -> Option<Message<'_>> {
+fn assistant(parts: &[AssistantPart], dialect: Dialect) -> Option<CompletionMessage<'_>> {
     let is_compatible = dialect == Dialect::OpenAiCompatible;
     let (mut content, mut thoughts, mut tool_calls) = (String::new(), String::new(), Vec::new());
     let mut reasoning_details = Vec::new();
@@ -213,15 +216,17 @@ fn assistant(parts: &[AssistantPart], dialect: Dialect) -> Option<Message<'_>> {
             AssistantPart::ReasoningDetail(detail) => {
                 reasoning_details.extend(is_compatible.then_some(detail))
             }
-            AssistantPart::ToolUse { id, name, arguments, signature } => tool_calls.push(Call {
-                id,
-                r#type: "function",
-                function: Called { name, arguments: arguments::object(arguments).get().to_owned() },
-                extra_content: signature
-                    .as_deref()
-                    .filter(|_| is_compatible)
-                    .map(|thought_signature| ExtraContent { google: Google { thought_signature } }),
-            }),
+            AssistantPart::ToolUse { id, name, arguments, signature } => {
+                tool_calls.push(CompletionToolCall {
+                    id,
+                    r#type: "function",
+                    function: FunctionCall { name, arguments: arguments::object(arguments).get().to_owned() },
+                    extra_content: signature
+                        .as_deref()
+                        .filter(|_| is_compatible)
+                        .map(|thought_signature| ExtraContent { google: GoogleExtra { thought_signature } }),
+                })
+            }
         }
     }
     if content.is_empty() && tool_calls.is_empty() {
@@ -229,7 +234,7 @@ fn assistant(parts: &[AssistantPart], dialect: Dialect) -> Option<Message<'_>> {
     }
     let has_details = !reasoning_details.is_empty();
     let sends_thoughts = is_compatible && !tool_calls.is_empty() && !thoughts.is_empty() && !has_details;
-    Some(Message::Assistant {
+    Some(CompletionMessage::Assistant {
         content: (!content.is_empty()).then_some(content),
         reasoning_content: sends_thoughts.then_some(thoughts),
         reasoning_details,
@@ -237,7 +242,7 @@ fn assistant(parts: &[AssistantPart], dialect: Dialect) -> Option<Message<'_>> {
     })
 }
 
-fn result(result: &ToolResult) -> Message<'_> {
+fn result(result: &ToolResult) -> CompletionMessage<'_> {
     let prefix = if result.is_error { ERROR_PREFIX } else { "" };
-    Message::Tool { tool_call_id: &result.id, content: format!("{prefix}{}", result.content) }
+    CompletionMessage::Tool { tool_call_id: &result.id, content: format!("{prefix}{}", result.content) }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::frames::{Frames, Piece, data, with_data};
+use super::frames::{EventSplitter, StreamPiece, data, with_data};
 use super::veil::MIN_KEY_BYTES;
 use crate::provider::key::ApiKey;
 
@@ -29,7 +29,7 @@ const MAX_DEPTH: usize = 32;
 /// Masks the key in the events of one response.
 pub struct Deltas {
     key: Option<ApiKey>,
-    frames: Frames,
+    splitter: EventSplitter,
     held: VecDeque<HeldEvent>,
     /// Number of the next event.
     next: u64,
@@ -68,19 +68,25 @@ impl std::fmt::Debug for Deltas {
 impl Deltas {
     pub(super) fn new(key: Option<&ApiKey>) -> Self {
         let key = key.filter(|key| key.bytes().len() >= MIN_KEY_BYTES).cloned();
-        Self { key, frames: Frames::default(), held: VecDeque::new(), next: 0, open_prefixes: HashMap::new() }
+        Self {
+            key,
+            splitter: EventSplitter::default(),
+            held: VecDeque::new(),
+            next: 0,
+            open_prefixes: HashMap::new(),
+        }
     }
 
     /// Takes the next bytes and returns the events that can be passed on.
     #[must_use]
     pub fn push(&mut self, bytes: Vec<u8>) -> Vec<u8> {
         let Some(key) = self.key.clone() else { return bytes };
-        let mut frames = std::mem::take(&mut self.frames);
-        frames.push(bytes, |piece| match piece {
-            Piece::Event(event) => self.event(event, key.bytes()),
-            Piece::Loose(bytes) => drop(self.hold(bytes)),
+        let mut splitter = std::mem::take(&mut self.splitter);
+        splitter.push(bytes, |piece| match piece {
+            StreamPiece::Event(event) => self.event(event, key.bytes()),
+            StreamPiece::Loose(bytes) => drop(self.hold(bytes)),
         });
-        self.frames = frames;
+        self.splitter = splitter;
         if self.held.iter().map(|event| event.bytes.len()).sum::<usize>() > MAX_HELD_BYTES {
             for (path, spans) in std::mem::take(&mut self.open_prefixes) {
                 self.mask(&path, &spans);
@@ -94,7 +100,7 @@ impl Deltas {
     pub fn finish(&mut self) -> Vec<u8> {
         self.open_prefixes.clear();
         let mut out = self.release();
-        out.extend(self.frames.finish());
+        out.extend(self.splitter.finish());
         out
     }
 
@@ -294,10 +300,10 @@ mod tests {
         ] {
             for chunk_size in [1, 7, usize::MAX] {
                 let text = String::from_utf8(masked(&reply.bytes(), chunk_size)).unwrap();
-                let mut frames = Frames::default();
+                let mut splitter = EventSplitter::default();
                 let mut joined = String::new();
-                frames.push(text.clone().into_bytes(), |piece| {
-                    if let Piece::Event(event) = piece
+                splitter.push(text.clone().into_bytes(), |piece| {
+                    if let StreamPiece::Event(event) = piece
                         && let Some(mut value) = data(&event)
                     {
                         each_text(&mut value, &mut String::new(), 0, &mut |_, text| joined.push_str(text));

@@ -8,7 +8,7 @@ use crate::provider::limits::MAX_EVENT_BYTES;
 
 /// Splits one stream into events.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
+pub(super) struct EventSplitter {
     /// The incomplete event.
     buffer: Vec<u8>,
     /// Where the incomplete line starts in `buffer`.
@@ -21,24 +21,24 @@ pub(super) struct Frames {
 
 /// A part of a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum StreamPiece {
     /// One event with the blank line that ends it.
     Event(Vec<u8>),
     /// Bytes outside of an event.
     Loose(Vec<u8>),
 }
 
-impl Frames {
+impl EventSplitter {
     /// Splits the next bytes and calls `each` for every complete piece, in order.
-    pub(super) fn push(&mut self, bytes: Vec<u8>, mut each: impl FnMut(Piece)) {
+    pub(super) fn push(&mut self, bytes: Vec<u8>, mut each: impl FnMut(StreamPiece)) {
         if self.has_given_up {
-            return each(Piece::Loose(bytes));
+            return each(StreamPiece::Loose(bytes));
         }
         for byte in bytes {
             // The LF of a CRLF does not end another line.
             let belongs_to_cr = byte == b'\n' && std::mem::take(&mut self.after_cr);
             if belongs_to_cr && self.buffer.is_empty() {
-                each(Piece::Loose(vec![byte]));
+                each(StreamPiece::Loose(vec![byte]));
                 continue;
             }
             self.buffer.push(byte);
@@ -51,14 +51,14 @@ impl Frames {
                 let is_blank = self.line_start + 1 == self.buffer.len();
                 self.line_start = self.buffer.len();
                 if is_blank {
-                    each(Piece::Event(std::mem::take(&mut self.buffer)));
+                    each(StreamPiece::Event(std::mem::take(&mut self.buffer)));
                     self.line_start = 0;
                 }
             }
         }
         if self.buffer.len() > MAX_EVENT_BYTES {
             self.has_given_up = true;
-            each(Piece::Loose(std::mem::take(&mut self.buffer)));
+            each(StreamPiece::Loose(std::mem::take(&mut self.buffer)));
         }
     }
 

@@ -16,12 +16,12 @@ use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
 use tokio::time::{Instant, timeout_at};
 
-use super::body::Body;
+use super::body::ResponseBody;
 use super::client::Client;
 use super::error::ProviderError;
 
 pub use deltas::Deltas;
-pub use tally::{Ending, Tallied, Tally};
+pub use tally::{CountedUsage, Ending, Tally};
 pub use unasked::UnaskedUsage;
 pub use veil::Veil;
 pub use wire::Wire;
@@ -47,7 +47,7 @@ pub struct Outbound {
 pub struct Relayed {
     pub status: u16,
     pub headers: HeaderMap,
-    body: Body,
+    body: ResponseBody,
 }
 
 impl std::fmt::Debug for Outbound {
@@ -105,7 +105,7 @@ impl Outbound {
             Err(ProviderError::FirstByteTimeout { provider: endpoint.provider.clone(), after })
         })?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Ok(Relayed { status, headers, body: Body::new(endpoint, response, sent_at) })
+        Ok(Relayed { status, headers, body: ResponseBody::new(endpoint, response, sent_at) })
     }
 }
 

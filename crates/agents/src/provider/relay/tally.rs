@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use crate::provider::event::{ModelEvent, TokenUsage};
-use crate::provider::fault::Fault;
+use crate::provider::fault::DecodeError;
 use crate::provider::ids::CallIds;
-use crate::provider::parser::Parser;
+use crate::provider::parser::StreamParser;
 
-use super::watch::Watch;
+use super::watch::UsageObserver;
 use super::wire::Wire;
 
 /// Bytes of an unstreamed response that are kept for parsing; the tokens of a longer one stay unknown. A completion is
@@ -18,16 +18,16 @@ const MAX_WHOLE_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub struct Tally {
     wire: Wire,
-    form: Form,
+    state: CounterState,
     usage: Option<TokenUsage>,
 }
 
 #[derive(Debug)]
-enum Form {
+enum CounterState {
     /// A stream in a dialect that has a parser.
-    Stream(Box<Parser>),
+    Stream(Box<StreamParser>),
     /// A stream in another format.
-    Watched(Watch),
+    Observed(UsageObserver),
     /// An unstreamed JSON response.
     Whole(Vec<u8>),
     /// The rest of the response is not parsed.
@@ -47,7 +47,7 @@ pub enum Ending {
 
 /// The result of counting one response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tallied {
+pub struct CountedUsage {
     /// `None` if the provider did not report it.
     pub usage: Option<TokenUsage>,
     pub ending: Ending,
@@ -56,58 +56,60 @@ pub struct Tallied {
 impl Tally {
     /// For an event stream.
     pub fn of_stream(wire: Wire) -> Self {
-        let form = match wire.parser_dialect() {
-            Some(dialect) => Form::Stream(Box::new(Parser::new(dialect, CallIds::default()))),
-            None => Form::Watched(Watch::new(wire)),
+        let state = match wire.parser_dialect() {
+            Some(dialect) => CounterState::Stream(Box::new(StreamParser::new(dialect, CallIds::default()))),
+            None => CounterState::Observed(UsageObserver::new(wire)),
         };
-        Self { wire, form, usage: None }
+        Self { wire, state, usage: None }
     }
 
     /// For an unstreamed JSON response.
     pub const fn of_whole(wire: Wire) -> Self {
-        Self { wire, form: Form::Whole(Vec::new()), usage: None }
+        Self { wire, state: CounterState::Whole(Vec::new()), usage: None }
     }
 
     /// Parses the next bytes of the response.
     pub fn push(&mut self, bytes: &[u8]) {
-        match &mut self.form {
-            Form::Stream(parser) => {
+        match &mut self.state {
+            CounterState::Stream(parser) => {
                 let mut events = Vec::new();
                 let result = parser.push(bytes, &mut events);
                 self.update_usage(&events);
-                if let Err(fault) = result {
-                    self.form = Form::Over(ending(&fault));
+                if let Err(error) = result {
+                    self.state = CounterState::Over(ending(&error));
                 }
             }
-            Form::Watched(watch) => watch.push(bytes),
-            Form::Whole(kept) if kept.len() + bytes.len() <= MAX_WHOLE_BYTES => kept.extend_from_slice(bytes),
-            Form::Whole(_) => self.form = Form::Over(Ending::Whole),
-            Form::Over(_) => {}
+            CounterState::Observed(observer) => observer.push(bytes),
+            CounterState::Whole(kept) if kept.len() + bytes.len() <= MAX_WHOLE_BYTES => {
+                kept.extend_from_slice(bytes)
+            }
+            CounterState::Whole(_) => self.state = CounterState::Over(Ending::Whole),
+            CounterState::Over(_) => {}
         }
     }
 
     /// Handles the end of the response, complete or not.
-    pub fn finish(mut self) -> Tallied {
-        let ending = match &mut self.form {
-            Form::Stream(parser) => {
+    pub fn finish(mut self) -> CountedUsage {
+        let ending = match &mut self.state {
+            CounterState::Stream(parser) => {
                 let mut events = Vec::new();
                 let result = parser.finish(&mut events);
                 self.update_usage(&events);
-                result.map_or_else(|fault| ending(&fault), |()| Ending::Whole)
+                result.map_or_else(|error| ending(&error), |()| Ending::Whole)
             }
-            Form::Whole(kept) => {
+            CounterState::Whole(kept) => {
                 let response = serde_json::from_slice::<Value>(kept).unwrap_or(Value::Null);
                 self.usage = self.wire.usage(&response);
                 Ending::Whole
             }
-            Form::Watched(watch) => {
-                let tallied = watch.finish();
-                self.usage = tallied.usage;
-                tallied.ending
+            CounterState::Observed(observer) => {
+                let counted = observer.finish();
+                self.usage = counted.usage;
+                counted.ending
             }
-            Form::Over(ending) => *ending,
+            CounterState::Over(ending) => *ending,
         };
-        Tallied { usage: self.usage, ending }
+        CountedUsage { usage: self.usage, ending }
     }
 
     fn update_usage(&mut self, events: &[ModelEvent]) {
@@ -120,11 +122,11 @@ impl Tally {
 }
 
 /// A stream that Tribune cannot parse may still be complete for the client.
-const fn ending(fault: &Fault) -> Ending {
-    match fault {
-        Fault::Cut => Ending::Cut,
-        Fault::Complaint(_) => Ending::Failed,
-        Fault::Malformed(_) | Fault::TooLarge { .. } => Ending::Whole,
+const fn ending(error: &DecodeError) -> Ending {
+    match error {
+        DecodeError::Truncated => Ending::Cut,
+        DecodeError::Reported(_) => Ending::Failed,
+        DecodeError::Malformed(_) | DecodeError::TooLarge { .. } => Ending::Whole,
     }
 }
 
@@ -134,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    fn tallied(mut tally: Tally, bytes: &[u8], piece: usize) -> Tallied {
+    fn counted(mut tally: Tally, bytes: &[u8], piece: usize) -> CountedUsage {
         bytes.chunks(piece).for_each(|piece| tally.push(piece));
         tally.finish()
     }
@@ -152,8 +154,8 @@ mod tests {
                 (Wire::Responses, say.responses().many_lines().bytes()),
                 (Wire::Gemini, say.gemini().bytes()),
             ] {
-                let wanted = Tallied { usage, ending: Ending::Whole };
-                assert_eq!(tallied(Tally::of_stream(wire), &bytes, piece), wanted, "{wire:?} {piece}");
+                let wanted = CountedUsage { usage, ending: Ending::Whole };
+                assert_eq!(counted(Tally::of_stream(wire), &bytes, piece), wanted, "{wire:?} {piece}");
             }
         }
     }
@@ -161,12 +163,12 @@ mod tests {
     #[test]
     fn truncated_stream_keeps_the_usage_reported_so_far() {
         let bytes = Say::new().text("hello").usage(30, 7, 0).anthropic().first(4).bytes();
-        let Tallied { usage, ending } = tallied(Tally::of_stream(Wire::Messages), &bytes, 11);
+        let CountedUsage { usage, ending } = counted(Tally::of_stream(Wire::Messages), &bytes, 11);
         assert_eq!((usage.map(|usage| usage.input), ending), (Some(30), Ending::Cut));
         let failed = b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n";
         assert_eq!(
-            tallied(Tally::of_stream(Wire::Messages), failed, 9),
-            Tallied { usage: None, ending: Ending::Failed }
+            counted(Tally::of_stream(Wire::Messages), failed, 9),
+            CountedUsage { usage: None, ending: Ending::Failed }
         );
     }
 
@@ -175,17 +177,17 @@ mod tests {
         let anthropic =
             br#"{"content":[],"usage":{"input_tokens":5,"output_tokens":2,"cache_creation_input_tokens":1}}"#;
         let usage = TokenUsage { input: 5, output: 2, cache_read: 0, cache_written: 1 };
-        assert_eq!(tallied(Tally::of_whole(Wire::Messages), anthropic, 10).usage, Some(usage));
+        assert_eq!(counted(Tally::of_whole(Wire::Messages), anthropic, 10).usage, Some(usage));
         let openai = br#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}"#;
         let usage = TokenUsage { input: 5, output: 2, ..TokenUsage::default() };
-        assert_eq!(tallied(Tally::of_whole(Wire::Chat), openai, 10).usage, Some(usage));
+        assert_eq!(counted(Tally::of_whole(Wire::Chat), openai, 10).usage, Some(usage));
         let responses = br#"{"output":[],"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":2}}"#;
         let usage = TokenUsage { input: 5, output: 2, cache_read: 4, cache_written: 0 };
-        assert_eq!(tallied(Tally::of_whole(Wire::Responses), responses, 10).usage, Some(usage));
+        assert_eq!(counted(Tally::of_whole(Wire::Responses), responses, 10).usage, Some(usage));
         let gemini = Say::new().text("hello").usage(5, 2, 4).gemini_whole().bytes();
-        assert_eq!(tallied(Tally::of_whole(Wire::Gemini), &gemini, 10).usage, Some(usage));
+        assert_eq!(counted(Tally::of_whole(Wire::Gemini), &gemini, 10).usage, Some(usage));
         for none in [&b"{}"[..], b"not json", b"{\"usage\":null}", &vec![b' '; MAX_WHOLE_BYTES + 1]] {
-            assert_eq!(tallied(Tally::of_whole(Wire::Chat), none, 1 << 20).usage, None);
+            assert_eq!(counted(Tally::of_whole(Wire::Chat), none, 1 << 20).usage, None);
         }
     }
 }

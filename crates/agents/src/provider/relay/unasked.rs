@@ -3,11 +3,11 @@
 
 use serde_json::Value;
 
-use super::frames::{Frames, Piece, data};
+use super::frames::{EventSplitter, StreamPiece, data};
 
 /// A stream to a client that did not request the usage.
 #[derive(Debug, Default)]
-pub struct UnaskedUsage(Frames);
+pub struct UnaskedUsage(EventSplitter);
 
 impl UnaskedUsage {
     /// Takes the next bytes and returns the complete events without the usage chunk.
@@ -15,8 +15,8 @@ impl UnaskedUsage {
     pub fn push(&mut self, bytes: Vec<u8>) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len());
         self.0.push(bytes, |piece| match piece {
-            Piece::Event(event) if is_usage_only(&event) => {}
-            Piece::Event(bytes) | Piece::Loose(bytes) => out.extend(bytes),
+            StreamPiece::Event(event) if is_usage_only(&event) => {}
+            StreamPiece::Event(bytes) | StreamPiece::Loose(bytes) => out.extend(bytes),
         });
         out
     }

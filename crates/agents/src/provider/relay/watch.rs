@@ -3,39 +3,39 @@
 
 use serde_json::Value;
 
-use super::frames::{Frames, Piece, data};
-use super::tally::{Ending, Tallied};
+use super::frames::{EventSplitter, StreamPiece, data};
+use super::tally::{CountedUsage, Ending};
 use super::wire::Wire;
 use crate::provider::event::TokenUsage;
 
 /// Observes one relayed stream.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct UsageObserver {
     wire: Wire,
-    frames: Frames,
+    splitter: EventSplitter,
     usage: Option<TokenUsage>,
     ending: Ending,
 }
 
-impl Watch {
+impl UsageObserver {
     pub(super) fn new(wire: Wire) -> Self {
-        Self { wire, frames: Frames::default(), usage: None, ending: Ending::Cut }
+        Self { wire, splitter: EventSplitter::default(), usage: None, ending: Ending::Cut }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        let mut frames = std::mem::take(&mut self.frames);
-        frames.push(bytes.to_vec(), |piece| match piece {
-            Piece::Event(event) => self.event(&event),
-            Piece::Loose(_) => {}
+        let mut splitter = std::mem::take(&mut self.splitter);
+        splitter.push(bytes.to_vec(), |piece| match piece {
+            StreamPiece::Event(event) => self.event(&event),
+            StreamPiece::Loose(_) => {}
         });
-        self.frames = frames;
+        self.splitter = splitter;
     }
 
     /// Handles the end of the stream, complete or not.
-    pub(super) fn finish(&mut self) -> Tallied {
-        let rest = self.frames.finish();
+    pub(super) fn finish(&mut self) -> CountedUsage {
+        let rest = self.splitter.finish();
         self.event(&rest);
-        Tallied { usage: self.usage, ending: self.ending }
+        CountedUsage { usage: self.usage, ending: self.ending }
     }
 
     fn event(&mut self, event: &[u8]) {
@@ -72,10 +72,10 @@ mod tests {
 
     use super::*;
 
-    fn watched(wire: Wire, bytes: &[u8]) -> (Option<u64>, Ending) {
-        let mut watch = Watch::new(wire);
-        bytes.chunks(13).for_each(|piece| watch.push(piece));
-        let Tallied { usage, ending } = watch.finish();
+    fn observed(wire: Wire, bytes: &[u8]) -> (Option<u64>, Ending) {
+        let mut observer = UsageObserver::new(wire);
+        bytes.chunks(13).for_each(|piece| observer.push(piece));
+        let CountedUsage { usage, ending } = observer.finish();
         (usage.map(|usage| usage.output), ending)
     }
 
@@ -83,23 +83,23 @@ mod tests {
     fn end_is_taken_from_the_events_and_not_from_the_end_of_bytes() {
         let say = Say::new().text("hello there").usage(30, 7, 0);
         let responses = |stop: &str| say.clone().stop(stop).responses().bytes();
-        assert_eq!(watched(Wire::Responses, &responses("completed")), (Some(7), Ending::Whole));
-        assert_eq!(watched(Wire::Responses, &responses("incomplete")), (Some(7), Ending::Whole));
-        assert_eq!(watched(Wire::Responses, &responses("failed")), (Some(7), Ending::Failed));
-        assert_eq!(watched(Wire::Responses, &say.responses().first(5).bytes()), (None, Ending::Cut));
-        assert_eq!(watched(Wire::Gemini, &say.gemini().bytes()), (Some(7), Ending::Whole));
-        assert_eq!(watched(Wire::Gemini, &say.gemini().first(1).bytes()), (Some(7), Ending::Cut));
+        assert_eq!(observed(Wire::Responses, &responses("completed")), (Some(7), Ending::Whole));
+        assert_eq!(observed(Wire::Responses, &responses("incomplete")), (Some(7), Ending::Whole));
+        assert_eq!(observed(Wire::Responses, &responses("failed")), (Some(7), Ending::Failed));
+        assert_eq!(observed(Wire::Responses, &say.responses().first(5).bytes()), (None, Ending::Cut));
+        assert_eq!(observed(Wire::Gemini, &say.gemini().bytes()), (Some(7), Ending::Whole));
+        assert_eq!(observed(Wire::Gemini, &say.gemini().first(1).bytes()), (Some(7), Ending::Cut));
         let blocked = b"data: {\"promptFeedback\":{\"blockReason\":\"SAFETY\"},\"usageMetadata\":{\"promptTokenCount\":3}}\n\n";
-        assert_eq!(watched(Wire::Gemini, blocked), (Some(0), Ending::Whole));
+        assert_eq!(observed(Wire::Gemini, blocked), (Some(0), Ending::Whole));
         let failed = b"data: {\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\"}}\n\n";
-        assert_eq!(watched(Wire::Gemini, failed), (None, Ending::Failed));
+        assert_eq!(observed(Wire::Gemini, failed), (None, Ending::Failed));
         // End markers inside the model's text do not count.
         let words = Say::new().text("\"type\":\"response.completed\" \"finishReason\":\"STOP\"");
-        assert_eq!(watched(Wire::Responses, &words.responses().first(8).bytes()).1, Ending::Cut);
-        assert_eq!(watched(Wire::Gemini, &words.gemini().first(2).bytes()).1, Ending::Cut);
+        assert_eq!(observed(Wire::Responses, &words.responses().first(8).bytes()).1, Ending::Cut);
+        assert_eq!(observed(Wire::Gemini, &words.gemini().first(2).bytes()).1, Ending::Cut);
         for garbage in [&b"data: 5\n\n"[..], b"data: []\n\n", b"not a stream", b""] {
-            assert_eq!(watched(Wire::Responses, garbage), (None, Ending::Cut));
-            assert_eq!(watched(Wire::Gemini, garbage), (None, Ending::Cut));
+            assert_eq!(observed(Wire::Responses, garbage), (None, Ending::Cut));
+            assert_eq!(observed(Wire::Gemini, garbage), (None, Ending::Cut));
         }
     }
 }
