@@ -1,4 +1,5 @@
-//! Speaks Tribune RPC over a WebSocket: one request at a time, with the events that come in between. [`acp`] carries ACP there.
+//! A client for Tribune RPC over a WebSocket. It sends one request at a time and buffers the notifications that arrive
+//! in between. [`acp`] transports ACP over the same kind of connection.
 
 pub mod acp;
 
@@ -16,16 +17,16 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-/// How long connecting may take.
-const CONNECT: Duration = Duration::from_secs(5);
+/// Time limit for connecting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Frames from the daemon at most: a page of large events.
-const MAX_MESSAGE: usize = 64 << 20;
+/// Maximum size of a message from the daemon: a page of large events.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Notifications kept while an answer is awaited and nobody takes them.
-const MAX_KEPT: usize = 100_000;
+/// Maximum number of notifications that are buffered while a call waits for its response. Later ones are dropped.
+const MAX_BUFFERED: usize = 100_000;
 
-/// Why there is no answer.
+/// Why a request has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("the daemon does not answer at {0}")]
@@ -34,15 +35,15 @@ pub enum ClientError {
     Refused(String),
     #[error("the daemon ended the connection{0}")]
     Closed(String),
-    #[error("the daemon said something that is not Tribune RPC")]
+    #[error("the daemon sent a message that is not Tribune RPC")]
     Garbled,
-    /// The daemon's own sentence.
+    /// An error response of the daemon.
     #[error("{message}")]
     Rpc { code: String, message: String },
 }
 
 impl ClientError {
-    /// The daemon's word for what went wrong, if it is the daemon's.
+    /// The error code, if the daemon sent an error response.
     pub fn code(&self) -> Option<&str> {
         match self {
             Self::Rpc { code, .. } => Some(code),
@@ -51,31 +52,32 @@ impl ClientError {
     }
 }
 
-/// Something the daemon said unasked.
+/// A notification from the daemon.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Notification {
     pub method: String,
     pub params: Value,
 }
 
-/// What comes next on a connection.
+/// A message received on a connection.
 #[derive(Debug)]
 pub enum Incoming {
     Notification(Notification),
-    /// The answer to the request of this number.
+    /// The response to the request with this id.
     Answer(u64, Result<Value, ClientError>),
 }
 
-/// A connection.
+/// A connection to the daemon.
 #[derive(Debug)]
 pub struct Client {
     socket: Socket,
     next_id: u64,
-    kept: VecDeque<Notification>,
+    /// Notifications that arrived during calls.
+    buffered: VecDeque<Notification>,
 }
 
 #[derive(Deserialize)]
-struct Frame {
+struct RpcFrame {
     id: Option<Value>,
     result: Option<Value>,
     error: Option<Value>,
@@ -84,13 +86,13 @@ struct Frame {
 }
 
 impl Client {
-    /// Connects to `address` (`127.0.0.1:18789`); with a token as operator, without one as nobody yet.
+    /// Connects to `address` (`127.0.0.1:18789`): with a token as the operator, without one as an anonymous caller.
     pub async fn connect(address: &str, token: Option<&str>) -> Result<Self, ClientError> {
         let (socket, _) = open(address, "/rpc", token).await?;
-        Ok(Self { socket, next_id: 1, kept: VecDeque::new() })
+        Ok(Self { socket, next_id: 1, buffered: VecDeque::new() })
     }
 
-    /// Sends a request; its answer comes through [`Self::next`] under the number that is returned.
+    /// Sends a request and returns its id. [`Self::next`] returns the response with this id.
     pub async fn send(&mut self, method: &str, params: &Value) -> Result<u64, ClientError> {
         let id = self.next_id;
         self.next_id += 1;
@@ -99,14 +101,14 @@ impl Client {
         Ok(id)
     }
 
-    /// Sends a frame as it is.
+    /// Sends a raw frame.
     pub async fn send_text(&mut self, frame: String) -> Result<(), ClientError> {
         self.socket.send(Message::text(frame)).await.map_err(|_| ClientError::Closed(String::new()))
     }
 
-    /// Waits for whatever comes next.
+    /// Returns the next message: a buffered notification if there is one, else the next that arrives.
     pub async fn next(&mut self) -> Result<Incoming, ClientError> {
-        if let Some(notification) = self.kept.pop_front() {
+        if let Some(notification) = self.buffered.pop_front() {
             return Ok(Incoming::Notification(notification));
         }
         self.receive().await
@@ -117,13 +119,13 @@ impl Client {
             let text = match self.socket.next().await {
                 Some(Ok(Message::Text(text))) => text,
                 Some(Ok(Message::Close(frame))) => {
-                    let why = frame.map(|frame| format!(" ({}: {})", u16::from(frame.code), frame.reason));
-                    return Err(ClientError::Closed(why.unwrap_or_default()));
+                    let reason = frame.map(|frame| format!(" ({}: {})", u16::from(frame.code), frame.reason));
+                    return Err(ClientError::Closed(reason.unwrap_or_default()));
                 }
                 Some(Ok(_)) => continue,
                 Some(Err(_)) | None => return Err(ClientError::Closed(String::new())),
             };
-            let frame: Frame = serde_json::from_str(&text).map_err(|_| ClientError::Garbled)?;
+            let frame: RpcFrame = serde_json::from_str(&text).map_err(|_| ClientError::Garbled)?;
             if let Some(method) = frame.method {
                 let params = frame.params.unwrap_or(Value::Null);
                 return Ok(Incoming::Notification(Notification { method, params }));
@@ -141,7 +143,8 @@ impl Client {
         }
     }
 
-    /// Asks and waits for the answer. Notifications that come in between are kept for [`Self::next`].
+    /// Sends a request and waits for its response. Notifications that arrive in between are buffered for
+    /// [`Self::next`].
     pub async fn call(&mut self, method: &str, params: &Value) -> Result<Value, ClientError> {
         let id = self.send(method, params).await?;
         loop {
@@ -149,20 +152,20 @@ impl Client {
                 Incoming::Answer(of, answer) if of == id || of == 0 => return answer,
                 Incoming::Answer(..) => {}
                 Incoming::Notification(notification) => {
-                    if self.kept.len() < MAX_KEPT {
-                        self.kept.push_back(notification);
+                    if self.buffered.len() < MAX_BUFFERED {
+                        self.buffered.push_back(notification);
                     }
                 }
             }
         }
     }
 
-    /// Takes the notifications that came during calls.
+    /// Takes the notifications that were buffered during calls.
     pub fn take_kept(&mut self) -> Vec<Notification> {
-        std::mem::take(&mut self.kept).into()
+        std::mem::take(&mut self.buffered).into()
     }
 
-    /// Says goodbye.
+    /// Closes the connection.
     pub async fn close(mut self) {
         let _ = self.socket.close(None).await;
     }
@@ -170,7 +173,7 @@ impl Client {
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// Opens a WebSocket of the daemon's.
+/// Opens a WebSocket connection to the daemon.
 async fn open(address: &str, path: &str, token: Option<&str>) -> Result<(Socket, Response), ClientError> {
     let unreachable = || ClientError::Unreachable(address.to_owned());
     let mut request = format!("ws://{address}{path}").into_client_request().map_err(|_| unreachable())?;
@@ -180,15 +183,16 @@ async fn open(address: &str, path: &str, token: Option<&str>) -> Result<(Socket,
             .map_err(|_| ClientError::Refused("the token is malformed".into()))?;
         request.headers_mut().insert(AUTHORIZATION, value);
     }
-    let config =
-        WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MAX_MESSAGE_BYTES))
+        .max_frame_size(Some(MAX_MESSAGE_BYTES));
     let connecting = tokio_tungstenite::connect_async_with_config(request, Some(config), true);
-    let connected = tokio::time::timeout(CONNECT, connecting).await.map_err(|_| unreachable())?;
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| unreachable())?;
     let (socket, response) = connected.map_err(|error| match error {
         tungstenite::Error::Http(response) => {
             let body = response.body().as_deref().unwrap_or_default();
-            let said = serde_json::from_slice::<Value>(body).ok();
-            let message = said.as_ref().and_then(|said| said["error"]["message"].as_str());
+            let body = serde_json::from_slice::<Value>(body).ok();
+            let message = body.as_ref().and_then(|body| body["error"]["message"].as_str());
             ClientError::Refused(message.map_or_else(|| response.status().to_string(), str::to_owned))
         }
         _ => unreachable(),

@@ -1,29 +1,30 @@
-//! Folds the events of an answer into the parts that are stored and sent back.
+//! Folds the events of a response into the message parts that are stored and sent back.
 
 use super::event::{Ended, ModelEvent, TokenUsage};
 use super::message::AssistantPart;
 use super::openai::reasoning;
 
-/// An answer, as far as it has arrived. After an error it holds what arrived before.
+/// A model's response, as far as it has arrived. After an error it holds the parts that arrived before the error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
     pub parts: Vec<AssistantPart>,
     pub usage: TokenUsage,
-    /// `None` until the end has come.
+    /// `None` until the model has finished.
     pub ended: Option<Ended>,
-    /// Where in `parts` each call is.
-    calls: Vec<usize>,
+    /// The index in `parts` of each tool call.
+    call_positions: Vec<usize>,
 }
 
 impl Answer {
+    /// Applies the next event.
     pub fn take(&mut self, event: &ModelEvent) {
         match event {
             ModelEvent::Text(delta) => match self.parts.last_mut() {
                 Some(AssistantPart::Text(text)) => text.push_str(delta),
                 _ => self.parts.push(AssistantPart::Text(delta.clone())),
             },
-            // Some providers tell a thought twice, in words and in a form of their own.
-            ModelEvent::Thinking(delta) => match last_but(&mut self.parts, is_detail) {
+            // Some providers send a thought twice: as text and as a reasoning detail.
+            ModelEvent::Thinking(delta) => match last_not_matching(&mut self.parts, is_reasoning_detail) {
                 Some(AssistantPart::Thinking { text, signature: None }) => text.push_str(delta),
                 _ => self.parts.push(AssistantPart::Thinking { text: delta.clone(), signature: None }),
             },
@@ -39,17 +40,17 @@ impl Answer {
                 self.parts.push(AssistantPart::RedactedThinking { data: data.clone() });
             }
             ModelEvent::ReasoningDetail(detail) => {
-                let last = last_but(&mut self.parts, |part| !is_detail(part));
-                let is_taken = match last {
+                let last = last_not_matching(&mut self.parts, |part| !is_reasoning_detail(part));
+                let is_merged = match last {
                     Some(AssistantPart::ReasoningDetail(known)) => reasoning::join(known, detail),
                     _ => false,
                 };
-                if !is_taken {
+                if !is_merged {
                     self.parts.push(AssistantPart::ReasoningDetail(detail.clone()));
                 }
             }
             ModelEvent::CallBegun { id, name, .. } => {
-                self.calls.push(self.parts.len());
+                self.call_positions.push(self.parts.len());
                 self.parts.push(AssistantPart::ToolUse {
                     id: id.clone(),
                     name: name.clone(),
@@ -73,11 +74,11 @@ impl Answer {
     }
 
     fn call(&mut self, index: usize) -> Option<&mut AssistantPart> {
-        let place = *self.calls.get(index)?;
-        self.parts.get_mut(place)
+        let position = *self.call_positions.get(index)?;
+        self.parts.get_mut(position)
     }
 
-    /// All that was said aloud.
+    /// The visible text, without thinking and tool calls.
     pub fn text(&self) -> String {
         let texts = self.parts.iter().filter_map(|part| match part {
             AssistantPart::Text(text) => Some(text.as_str()),
@@ -90,16 +91,16 @@ impl Answer {
     }
 }
 
-const fn is_detail(part: &AssistantPart) -> bool {
+const fn is_reasoning_detail(part: &AssistantPart) -> bool {
     matches!(part, AssistantPart::ReasoningDetail(_))
 }
 
-/// The last part, behind those that are passed over.
-fn last_but(
+/// The last part that `is_skipped` does not match.
+fn last_not_matching(
     parts: &mut [AssistantPart],
-    passed_over: impl Fn(&AssistantPart) -> bool,
+    is_skipped: impl Fn(&AssistantPart) -> bool,
 ) -> Option<&mut AssistantPart> {
-    parts.iter_mut().rev().find(|part| !passed_over(part))
+    parts.iter_mut().rev().find(|part| !is_skipped(part))
 }
 
 #[cfg(test)]
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_ends_a_thought_and_may_stand_alone() {
+    fn signature_ends_a_thought_and_may_stand_alone() {
         let mut answer = Answer::default();
         for event in [
             ModelEvent::Thinking("a".into()),
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_find_their_call() {
+    fn interleaved_arguments_are_appended_to_their_call() {
         let mut answer = Answer::default();
         let begun =
             |index: usize, id: &str| ModelEvent::CallBegun { index, id: id.into(), name: "read".into() };

@@ -1,13 +1,13 @@
-//! The arguments of a call, as they may be sent back.
+//! The arguments of a tool call, in a form that can be sent back to a provider.
 //!
-//! A provider wants a JSON object there. Text that is one goes back byte for byte; no text means `{}`; anything else (the
-//! model erred, or the answer was cut) becomes `{"unparsed_arguments": "<the text>"}`, so that one bad call does not make
-//! every later request invalid and the model can see what it wrote.
+//! Providers require a JSON object. An object is sent back byte for byte; empty text means `{}`; any other text
+//! (invalid JSON from the model, or a truncated response) becomes `{"unparsed_arguments": "<the text>"}`, so that one
+//! invalid call does not make every later request invalid and the model sees what it wrote.
 
 use serde_json::json;
 use serde_json::value::RawValue;
 
-/// A JSON object that stands for the text.
+/// The arguments as a JSON object.
 pub(super) fn object(text: &str) -> Box<RawValue> {
     let text = text.trim();
     let text = if text.is_empty() { "{}" } else { text };
@@ -20,7 +20,7 @@ pub(super) fn object(text: &str) -> Box<RawValue> {
     RawValue::from_string(wrapped).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
-/// Whether the text is a whole JSON object.
+/// Whether the text is a complete JSON object.
 pub(super) fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<&RawValue>(text).is_ok()
 }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_keeps_its_bytes_and_the_rest_is_wrapped() {
+    fn object_keeps_its_bytes_and_other_text_is_wrapped() {
         let spaced = "{ \"b\": 1.0,\n \"a\" : \"\\u00e4\", \"b\": 2 }";
         assert_eq!(object(spaced).get(), spaced);
         assert_eq!(object("").get(), "{}");

@@ -1,11 +1,12 @@
-//! Whether a request fits into a model, decided before anything is sent.
+//! Decides whether a request fits into a model's context window, before it is sent.
 //!
-//! Nobody but the provider can count tokens exactly, so an upper bound is used: a token of a byte-level vocabulary covers at
-//! least one byte of text, so text has at most as many tokens as bytes. What a provider adds around messages and tools is
-//! bounded by constants. The bound is generous (English has about four bytes to a token), so once a provider has reported
-//! how many tokens a request had, that number stands for everything that was in it, and only what is new is bounded. The
-//! house's own texts, the system prompt and the tools, are prose and JSON that people wrote: two of their ASCII bytes are
-//! taken for one token, so that they fit into a small model before anything was reported.
+//! Only the provider can count tokens exactly, so this module uses an upper bound: a token of a byte-level vocabulary
+//! covers at least one byte, so a text has at most as many tokens as bytes. Constants bound what a provider adds around
+//! messages and tools. The bound is loose (English has about four bytes per token). Once a provider has reported the
+//! token count of a request, that count replaces the bound for everything that the request contained, and only new
+//! messages are bounded. Tribune's own texts (system prompt and tool definitions) are prose and JSON written by people:
+//! two ASCII bytes of them count as one token, so that they fit into a small context window before any usage was
+//! reported.
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
@@ -14,27 +15,28 @@ use super::event::TokenUsage;
 use super::message::{AssistantPart, ModelRequest, Said, UserPart};
 use super::model_ref::ModelRef;
 
-/// What a provider puts around the whole request.
+/// Overhead of the whole request.
 const REQUEST_TOKENS: u64 = 64;
 
-/// What a provider puts around a message or one of its parts: role, separators, ids.
+/// Overhead of a message or of one of its parts: role, separators, ids.
 const PART_TOKENS: u64 = 16;
 
-/// What a provider tells a model about tools if there are any. Anthropic's is the longest known, with some 500.
+/// The provider's own instructions about tools, present if there are any tools. Anthropic's is the longest known, about
+/// 500.
 const TOOLS_TOKENS: u64 = 1024;
 
-/// What a provider puts around a tool.
+/// Overhead of one tool definition.
 const TOOL_TOKENS: u64 = 32;
 
-/// An image. Providers scale images down; the largest that Claude sees has some 4800 tokens, and the others' have fewer. This
-/// is declared and not derived: a provider with larger ones is not bounded by it.
+/// An image. Providers scale images down; the largest for Claude has about 4800 tokens, and other providers use fewer.
+/// This is a declared value, not a derived one: it does not bound a provider that uses more.
 const IMAGE_TOKENS: u64 = 5_000;
 
-/// The least window that a local server is taken to have. Its declared window is often what it was started with, not what
-/// the model has.
+/// The smallest context window assumed for a local server. The window that it declares is often the value it was
+/// started with, not the one of the model.
 pub const MINIMUM_CONTEXT_TOKENS: u32 = 8_192;
 
-/// At most how many tokens the prompt has.
+/// Upper bound of the tokens in the prompt.
 pub fn estimate(request: &ModelRequest) -> u64 {
     head(request) + request.messages.iter().map(message).sum::<u64>()
 }
@@ -43,27 +45,30 @@ fn bytes(text: &str) -> u64 {
     text.len() as u64
 }
 
-/// Tokens of the house's own text: words and JSON, in which no run of letters is without meaning.
-fn own(text: &str) -> u64 {
+/// Token bound of Tribune's own text: prose and JSON, which contain no random character runs.
+fn own_text_tokens(text: &str) -> u64 {
     let ascii = text.bytes().filter(u8::is_ascii).count() as u64;
     ascii.div_ceil(2) + (bytes(text) - ascii)
 }
 
-/// At most how many tokens everything before the messages has.
+/// Upper bound of the tokens before the messages: system prompt and tools.
 pub fn head(request: &ModelRequest) -> u64 {
-    let system: u64 = request.system.iter().map(|part| own(part) + PART_TOKENS).sum();
+    let system: u64 = request.system.iter().map(|part| own_text_tokens(part) + PART_TOKENS).sum();
     let tools = request.tools.iter().map(|tool| {
-        TOOL_TOKENS + own(&tool.name) + own(&tool.description) + own(&tool.input_schema.to_string())
+        TOOL_TOKENS
+            + own_text_tokens(&tool.name)
+            + own_text_tokens(&tool.description)
+            + own_text_tokens(&tool.input_schema.to_string())
     });
-    let telling = if request.tools.is_empty() { 0 } else { TOOLS_TOKENS };
-    REQUEST_TOKENS + system + telling + tools.sum::<u64>()
+    let tool_preamble = if request.tools.is_empty() { 0 } else { TOOLS_TOKENS };
+    REQUEST_TOKENS + system + tool_preamble + tools.sum::<u64>()
 }
 
-/// At most how many tokens a message has.
-pub fn message(said: &Said) -> u64 {
-    let parts: u64 = match said {
-        Said::User(parts) => parts.iter().map(|part| PART_TOKENS + user(part)).sum(),
-        Said::Assistant(parts) => parts.iter().map(|part| PART_TOKENS + assistant(part)).sum(),
+/// Upper bound of the tokens in a message.
+pub fn message(message: &Said) -> u64 {
+    let parts: u64 = match message {
+        Said::User(parts) => parts.iter().map(|part| PART_TOKENS + user_part_tokens(part)).sum(),
+        Said::Assistant(parts) => parts.iter().map(|part| PART_TOKENS + assistant_part_tokens(part)).sum(),
         Said::Results(results) => {
             results.iter().map(|result| 2 * PART_TOKENS + bytes(&result.id) + bytes(&result.content)).sum()
         }
@@ -71,15 +76,15 @@ pub fn message(said: &Said) -> u64 {
     PART_TOKENS + parts
 }
 
-fn user(part: &UserPart) -> u64 {
+fn user_part_tokens(part: &UserPart) -> u64 {
     match part {
         UserPart::Text(text) => bytes(text),
         UserPart::Image { .. } => IMAGE_TOKENS,
     }
 }
 
-/// A thought that is shown in short is whole in its signature, so both count.
-fn assistant(part: &AssistantPart) -> u64 {
+/// The signature of a summarized thought contains the full thought, so both count.
+fn assistant_part_tokens(part: &AssistantPart) -> u64 {
     let signed = |signature: &Option<String>| signature.as_deref().map_or(0, bytes);
     match part {
         AssistantPart::Thinking { text, signature } => bytes(text) + signed(signature),
@@ -92,7 +97,7 @@ fn assistant(part: &AssistantPart) -> u64 {
     }
 }
 
-/// What reported usage has taught about one conversation. It holds hashes, not words.
+/// Replaces the bound of a conversation's prefix by the usage that the provider reported for it. Holds hashes, no text.
 #[derive(Debug, Clone, Default)]
 pub struct Correction {
     measured: Option<Measured>,
@@ -100,14 +105,15 @@ pub struct Correction {
 
 #[derive(Debug, Clone)]
 struct Measured {
-    /// Of everything before the messages.
+    /// Hash of everything before the messages.
     head: u64,
+    /// Hash of each message.
     messages: Vec<u64>,
     tokens: u64,
 }
 
 impl Correction {
-    /// Takes what the provider reported for exactly this request. A report of nothing is none.
+    /// Records the usage that the provider reported for exactly this request. Usage without prompt tokens is ignored.
     pub fn learn(&mut self, request: &ModelRequest, usage: &TokenUsage) {
         if usage.prompt() > 0 {
             let messages = request.messages.iter().map(fingerprint).collect();
@@ -116,8 +122,8 @@ impl Correction {
         }
     }
 
-    /// At most how many tokens the prompt has: the reported number for what was measured, if the request begins with it, and
-    /// the bound for the rest.
+    /// Upper bound of the tokens in the prompt: the reported number for the measured prefix, if the request starts with
+    /// it, plus the bound of the rest.
     pub fn estimate(&self, request: &ModelRequest) -> u64 {
         let known = |measured: &Measured| {
             let (known, new) = request.messages.split_at_checked(measured.messages.len())?;
@@ -133,18 +139,18 @@ fn head_fingerprint(request: &ModelRequest) -> u64 {
     fingerprint(&(&request.model, &request.system, &request.tools, request.thinking))
 }
 
-/// Tells values apart that are not made to collide, which is enough: whoever makes them collide only fools the estimate.
+/// A hash without collision resistance. That is enough: a forged collision only makes the estimate wrong.
 fn fingerprint(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
 }
 
-/// A request that does not fit.
+/// A request does not fit into the context window.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the request may have {estimated} tokens, and with {reserved} for the answer {model} has room for {window}: \
-     shorten the conversation or begin a new one"
+    "the request may need {estimated} tokens plus {reserved} for the answer, and the context window of {model} \
+     has {window}: shorten the conversation or start a new one"
 )]
 pub struct OverBudgetError {
     pub estimated: u64,
@@ -159,17 +165,17 @@ impl OverBudgetError {
     }
 }
 
-/// The window of a model: as declared, but on this machine not under [`MINIMUM_CONTEXT_TOKENS`].
+/// The context window of a model: the declared one, but at least [`MINIMUM_CONTEXT_TOKENS`] for a local server.
 pub fn window(limits: &ModelLimits, is_local: bool) -> u32 {
     if is_local { limits.context_window.max(MINIMUM_CONTEXT_TOKENS) } else { limits.context_window }
 }
 
-/// Tokens to keep free for the answer: what is asked for, within what the model can give.
-pub fn reserve(asked: u32, limits: &ModelLimits) -> u32 {
-    asked.min(limits.max_output_tokens)
+/// Tokens to reserve for the answer: the requested number, capped at the model's output limit.
+pub fn reserve(requested: u32, limits: &ModelLimits) -> u32 {
+    requested.min(limits.max_output_tokens)
 }
 
-/// Whether an estimate and the reserve for the answer fit into a window.
+/// Fails if the estimate plus the reserve for the answer exceeds the context window.
 pub fn fits(estimated: u64, reserved: u32, window: u32, model: &ModelRef) -> Result<(), OverBudgetError> {
     if estimated.saturating_add(u64::from(reserved)) <= u64::from(window) {
         return Ok(());
@@ -205,9 +211,9 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_counts() {
+    fn estimate_counts_every_byte_of_a_message() {
         let short = estimate(&request(vec![Said::user("")]));
-        assert!(short >= 500, "two bytes of our own prose to a token");
+        assert!(short >= 500, "two bytes of Tribune's own prose count as one token");
         assert_eq!(estimate(&request(vec![Said::user("ä")])), short + 2);
         let image =
             Said::User(vec![UserPart::Image { mime_type: "image/png".into(), data: "A".repeat(1 << 20) }]);
@@ -215,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_known_and_the_rest_is_bounded() {
+    fn reported_usage_replaces_the_bound_of_the_measured_prefix() {
         let mut correction = Correction::default();
         let first = request(vec![Said::user("x".repeat(5000))]);
         assert_eq!(correction.estimate(&first), estimate(&first));
@@ -225,7 +231,7 @@ mod tests {
         let mut second = first.clone();
         second.messages.push(next.clone());
         assert_eq!(correction.estimate(&second), 1500 + message(&next));
-        // Nothing is known of another beginning, another model or other tools.
+        // The measurement does not apply to another first message, another model or other tools.
         let other = request(vec![Said::user("z".repeat(5000)), next]);
         assert_eq!(correction.estimate(&other), estimate(&other));
         let elsewhere = ModelRequest { model: "n".into(), ..first.clone() };
@@ -234,13 +240,13 @@ mod tests {
         assert_eq!(correction.estimate(&bare), estimate(&bare));
         let empty = request(Vec::new());
         assert_eq!(correction.estimate(&empty), estimate(&empty));
-        // A server that reports nothing teaches nothing.
+        // Empty usage does not replace a measurement.
         correction.learn(&second, &TokenUsage::default());
         assert_eq!(correction.estimate(&first), 1500);
     }
 
     #[test]
-    fn a_window_is_full_to_the_token() {
+    fn fits_accepts_exactly_the_context_window() {
         let model: ModelRef = "moonshot:kimi-k1-32k".parse().unwrap();
         let limits = built_in("moonshot").unwrap().limits(model.model()).unwrap();
         let reserved = reserve(100_000, &limits);
@@ -250,14 +256,14 @@ mod tests {
         let error = fits(28_673, reserved, window, &model).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the request may have 28673 tokens, and with 4096 for the answer moonshot:kimi-k1-32k has room for 32768: \
-             shorten the conversation or begin a new one"
+            "the request may need 28673 tokens plus 4096 for the answer, and the context window of \
+             moonshot:kimi-k1-32k has 32768: shorten the conversation or start a new one"
         );
         assert!(fits(u64::MAX, 1, window, &model).is_err());
     }
 
     #[test]
-    fn only_local_windows_have_a_minimum() {
+    fn minimum_window_applies_to_local_servers_only() {
         let tiny = ModelLimits { context_window: 2048, ..built_in("moonshot").unwrap().models[0].1 };
         assert_eq!(window(&tiny, true), MINIMUM_CONTEXT_TOKENS);
         assert_eq!(window(&tiny, false), 2048);

@@ -1,14 +1,14 @@
-//! The providers that need no description, and the models whose limits are known here.
+//! The built-in providers, and the limits of their known models.
 //!
-//! A model that is not in the table is declared in the configuration: nothing is guessed from its name, and no provider or
-//! model stands in for another.
+//! A model that is not in the table must be declared in the configuration: its limits are not guessed from its name,
+//! and no provider or model substitutes for another.
 
 use super::endpoint::Dialect;
 
-/// What a model can do, as its provider declares it.
+/// The capabilities and limits of a model, as its provider declares them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelLimits {
-    /// Tokens of prompt and answer together.
+    /// Tokens of prompt and answer combined.
     pub context_window: u32,
     pub max_output_tokens: u32,
     pub supports_tools: bool,
@@ -17,38 +17,39 @@ pub struct ModelLimits {
     pub thinking: ThinkingForm,
 }
 
-/// How a model is asked to think.
+/// How a request turns on a model's thinking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThinkingForm {
-    /// Not at all; it may think by itself.
+    /// The request has no thinking parameter; the model may still think.
     Unasked,
-    /// With a budget of tokens.
+    /// The request gives a token budget.
     Budget,
+    /// The model decides how much it thinks.
     Adaptive,
 }
 
-/// A provider that is built in.
+/// A built-in provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BuiltIn {
+pub struct BuiltInProvider {
     pub id: &'static str,
     pub dialect: Dialect,
     pub base_url: &'static str,
-    /// `None` where no key is needed.
+    /// `None` if the provider needs no key.
     pub key_env: Option<&'static str>,
-    /// Whether it runs on this machine.
+    /// Whether the server runs on this machine.
     pub is_local: bool,
     pub default_model: Option<&'static str>,
     pub models: &'static [(&'static str, ModelLimits)],
 }
 
-impl BuiltIn {
+impl BuiltInProvider {
     pub fn limits(&self, model: &str) -> Option<ModelLimits> {
         self.models.iter().find(|(name, _)| *name == model).map(|(_, limits)| *limits)
     }
 }
 
-/// The provider of that name, if it is built in.
-pub fn built_in(id: &str) -> Option<&'static BuiltIn> {
+/// The built-in provider with this id.
+pub fn built_in(id: &str) -> Option<&'static BuiltInProvider> {
     BUILT_IN.iter().find(|provider| provider.id == id)
 }
 
@@ -71,9 +72,9 @@ const fn claude(context_window: u32, max_output_tokens: u32, thinking: ThinkingF
     ModelLimits { thinking, ..limits(context_window, max_output_tokens) }
 }
 
-/// All that are built in.
-pub const BUILT_IN: &[BuiltIn] = &[
-    BuiltIn {
+/// All built-in providers.
+pub const BUILT_IN: &[BuiltInProvider] = &[
+    BuiltInProvider {
         id: "moonshot",
         dialect: Dialect::OpenAiCompatible,
         base_url: "https://api.moonshot.cn/v1",
@@ -82,7 +83,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         default_model: Some("kimi-k1-128k"),
         models: &[("kimi-k1-128k", kimi(131_072)), ("kimi-k1-32k", kimi(32_768))],
     },
-    BuiltIn {
+    BuiltInProvider {
         id: "anthropic",
         dialect: Dialect::Anthropic,
         base_url: "https://api.anthropic.com",
@@ -95,7 +96,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
             ("claude-haiku-4-5", claude(200_000, 64_000, ThinkingForm::Budget)),
         ],
     },
-    BuiltIn {
+    BuiltInProvider {
         id: "openai",
         dialect: Dialect::OpenAi,
         base_url: "https://api.openai.com/v1",
@@ -104,7 +105,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         default_model: None,
         models: &[("gpt-5.1", limits(400_000, 128_000)), ("gpt-4.1", limits(1_047_576, 32_768))],
     },
-    BuiltIn {
+    BuiltInProvider {
         id: "gemini",
         dialect: Dialect::OpenAiCompatible,
         base_url: "https://generativelanguage.googleapis.com/v1beta/openai",
@@ -116,7 +117,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
             ("gemini-2.5-flash", limits(1_048_576, 65_535)),
         ],
     },
-    BuiltIn {
+    BuiltInProvider {
         id: "ollama",
         dialect: Dialect::OpenAiCompatible,
         base_url: "http://127.0.0.1:11434/v1",
@@ -125,7 +126,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         default_model: None,
         models: &[],
     },
-    BuiltIn {
+    BuiltInProvider {
         id: "openrouter",
         dialect: Dialect::OpenAiCompatible,
         base_url: "https://openrouter.ai/api/v1",
@@ -142,7 +143,7 @@ mod tests {
     use crate::{BaseUrl, ModelRef};
 
     #[test]
-    fn moonshot_is_as_the_contract_says() {
+    fn moonshot_entry_has_the_contracted_values() {
         let moonshot = built_in("moonshot").unwrap();
         assert_eq!(moonshot.base_url, "https://api.moonshot.cn/v1");
         assert_eq!(moonshot.key_env, Some("MOONSHOT_API_KEY"));
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_holds_together() {
+    fn every_entry_is_consistent() {
         for provider in BUILT_IN {
             assert!(BaseUrl::parse(provider.base_url).is_ok());
             assert!(provider.key_env.is_some() != provider.is_local, "{}", provider.id);

@@ -1,4 +1,5 @@
-//! Speaks to one provider. No redirects, no proxies of the environment, no other provider if this one fails.
+//! HTTP client of one provider. It follows no redirects, ignores the proxy variables of the environment, and does not
+//! fall back to another provider.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -11,38 +12,38 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::body::Body;
+use super::body::ResponseBody;
 use super::endpoint::{Dialect, Endpoint, Patience};
-use super::error::{ProviderError, Quote, Status};
-use super::error_body::Complaint;
+use super::error::{HttpStatus, ProviderError, QuotedMessage};
+use super::error_body::ReportedError;
 use super::ids::CallIds;
 use super::limits::{MAX_ERROR_BYTES, MAX_MODELS_BYTES};
 use super::message::ModelRequest;
-use super::parser::Parser;
+use super::parser::StreamParser;
 use super::stream::ModelStream;
-use super::transport::{Resolver, explain};
+use super::transport::{Resolver, classify};
 use super::{anthropic, openai, retry, sanitize};
 
-/// How long the body of a refusal may take; it is only there to be quoted.
-const REFUSAL: Duration = Duration::from_secs(10);
+/// Time limit for reading the body of an error response, which is only quoted.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a list of models may take.
-const LISTING: Duration = Duration::from_secs(30);
+/// Time limit for listing the models.
+const MODEL_LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A provider that can be asked. Clones share their connections.
+/// A client of one provider. Clones share the connection pool.
 #[derive(Clone)]
 pub struct Client {
-    /// Made when something is first asked: a daemon may know many providers and speak to few, and the machine's
-    /// certificates take a while to read. `None` if it cannot be made.
-    http: Arc<OnceLock<Option<Begin>>>,
+    /// Built on the first request: a daemon may configure many providers and use few, and loading the system's
+    /// certificates is slow. `None` if building failed.
+    http: Arc<OnceLock<Option<RequestFactory>>>,
     endpoint: Endpoint,
 }
 
-/// Begins a request. The types of the HTTP library are hidden behind this and [`Sending`], because they are nested too
-/// deep to be looked through from where a turn is spawned.
-type Begin = Box<dyn Fn(Method, Url) -> RequestBuilder + Send + Sync>;
+/// Creates request builders. This type and [`PendingResponse`] erase the types of the HTTP library, which are nested
+/// too deep for the compiler to resolve where a turn is spawned.
+type RequestFactory = Box<dyn Fn(Method, Url) -> RequestBuilder + Send + Sync>;
 
-fn begin(endpoint: &Endpoint) -> Option<Begin> {
+fn request_factory(endpoint: &Endpoint) -> Option<RequestFactory> {
     let mut http = reqwest::Client::builder()
         .no_proxy()
         .redirect(redirect::Policy::none())
@@ -51,15 +52,15 @@ fn begin(endpoint: &Endpoint) -> Option<Begin> {
         .user_agent(concat!("tribune/", env!("CARGO_PKG_VERSION")))
         .dns_resolver(Arc::new(Resolver));
     if !endpoint.base_url.is_https() {
-        // Nobody is to be trusted, so the machine's certificates need not be read.
+        // Without TLS the system's certificates are not needed.
         http = http.tls_certs_only([]);
     }
     let http = http.build().ok()?;
     Some(Box::new(move |method, url| http.request(method, url)))
 }
 
-/// A request on its way.
-pub(super) type Sending = BoxFuture<'static, reqwest::Result<Response>>;
+/// A request that is being sent.
+pub(super) type PendingResponse = BoxFuture<'static, reqwest::Result<Response>>;
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -68,7 +69,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Whether there is a key is found out when one is needed, so that a daemon can hold a provider that it cannot use yet.
+    /// A missing key is reported on the first request, so that a daemon can configure a provider before its key is set.
     pub fn new(endpoint: Endpoint) -> Result<Self, ProviderError> {
         let provider = || endpoint.provider.clone();
         let base = &endpoint.base_url;
@@ -79,7 +80,8 @@ impl Client {
         Ok(Self { http: Arc::default(), endpoint })
     }
 
-    /// The same provider over the same connections, waited for in another way. How long a connection may take stays.
+    /// A client of the same provider with the same connection pool and other timeouts. The connect timeout does not
+    /// change.
     pub fn with_patience(&self, patience: Patience) -> Self {
         let endpoint = Endpoint { patience, ..self.endpoint.clone() };
         Self { http: Arc::clone(&self.http), endpoint }
@@ -89,7 +91,8 @@ impl Client {
         &self.endpoint
     }
 
-    /// Asks, and comes back when the answer begins. Trouble that passes is tried again until then, and never after.
+    /// Sends the request and returns when the first output arrives. Until then transient errors are retried; afterwards
+    /// nothing is retried.
     pub async fn stream(
         &self,
         request: &ModelRequest,
@@ -106,10 +109,10 @@ impl Client {
         };
         let body =
             body.map_err(|_| ProviderError::Unwritable { provider: self.endpoint.provider.clone() })?;
-        let ids = CallIds::of(&request.messages);
+        let ids = CallIds::used_in(&request.messages);
         let mut attempt = 1;
         loop {
-            let sent = self.ask(Purpose::Answer, headers.clone(), body.clone())?;
+            let sent = self.start(Purpose::Answer, headers.clone(), body.clone())?;
             let answer = tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Err(cancelled()),
@@ -119,27 +122,28 @@ impl Client {
                 Ok(stream) => return Ok(stream),
                 Err(error) => error,
             };
-            let luck = getrandom::u32().unwrap_or(0);
-            let Some(pause) = retry::pause(&error, attempt, &self.endpoint.patience, luck) else {
+            let jitter = getrandom::u32().unwrap_or(0);
+            let Some(delay) = retry::delay(&error, attempt, &self.endpoint.patience, jitter) else {
                 return Err(error);
             };
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Err(cancelled()),
-                () = tokio::time::sleep(pause) => attempt += 1,
+                () = tokio::time::sleep(delay) => attempt += 1,
             }
         }
     }
 
-    /// The names of the models that the key can use. Asked once, without patience: it is there to check a provider.
+    /// The names of the models that the key can use. Sent once, without retries and with a short time limit, because it
+    /// only checks a provider.
     pub async fn models(&self) -> Result<Vec<String>, ProviderError> {
         let provider = || self.endpoint.provider.clone();
-        let limit = self.endpoint.patience.first_byte.min(LISTING);
+        let limit = self.endpoint.patience.first_byte.min(MODEL_LIST_TIMEOUT);
         let headers = self.headers()?;
-        let sent = self.ask(Purpose::Models, headers, Vec::new())?;
+        let sent = self.start(Purpose::Models, headers, Vec::new())?;
         let list = timeout(limit, async {
-            let mut response = self.take(sent).await?;
-            Ok(beginning(&mut response, MAX_MODELS_BYTES).await)
+            let mut response = self.successful(sent).await?;
+            Ok(read_prefix(&mut response, MAX_MODELS_BYTES).await)
         });
         let list = list.await.unwrap_or_else(|_| {
             Err(ProviderError::FirstByteTimeout { provider: provider(), after: limit })
@@ -150,76 +154,82 @@ impl Client {
             Dialect::Gemini => ("models", "name"),
         };
         let Some(models) = list.get(list_name).and_then(Value::as_array) else {
-            let what = "it has no list of models, or one that is too long".to_owned();
+            let what = "the response has no list of models, or the list is too long".to_owned();
             return Err(ProviderError::MalformedStream { provider: provider(), what });
         };
         let names = models.iter().filter_map(|model| model.get(id_name)?.as_str());
-        // Gemini lists its models under a folder that requests leave out.
+        // Gemini prefixes the names in its list; requests use them without the prefix.
         Ok(names.map(|name| name.strip_prefix("models/").unwrap_or(name).to_owned()).collect())
     }
 
     async fn attempt(
         &self,
-        sent: Sending,
+        sent: PendingResponse,
         ids: CallIds,
         cancel: &CancellationToken,
     ) -> Result<ModelStream, ProviderError> {
-        let began = Instant::now();
+        let sent_at = Instant::now();
         let patience = &self.endpoint.patience;
         let mut response =
-            timeout_at(began + patience.first_byte, self.take(sent)).await.unwrap_or_else(|_| {
+            timeout_at(sent_at + patience.first_byte, self.successful(sent)).await.unwrap_or_else(|_| {
                 let provider = self.endpoint.provider.clone();
                 Err(ProviderError::FirstByteTimeout { provider, after: patience.first_byte })
             })?;
-        if let Some(kind) = other_kind(response.headers()) {
-            let body = refusal(&mut response).await;
-            let message = Complaint::of_status(400, &body).message;
+        if let Some(kind) = non_stream_kind(response.headers()) {
+            let body = error_body(&mut response).await;
+            let message = ReportedError::from_response(400, &body).message;
             return Err(ProviderError::NotAStream {
                 provider: self.endpoint.provider.clone(),
                 kind,
-                said: Quote::of(&self.endpoint, message.as_deref()),
+                message: QuotedMessage::new(&self.endpoint, message.as_deref()),
             });
         }
-        let parser = Parser::new(self.endpoint.dialect, ids);
-        let body = Body::new(&self.endpoint, response, began);
+        let parser = StreamParser::new(self.endpoint.dialect, ids);
+        let body = ResponseBody::new(&self.endpoint, response, sent_at);
         let mut stream = ModelStream::new(self.endpoint.clone(), body, parser, cancel.clone());
         stream.wait_for_output().await?;
         Ok(stream)
     }
 
-    /// Takes only a good answer.
-    async fn take(&self, sent: Sending) -> Result<Response, ProviderError> {
+    /// Waits for the response head. Fails unless the status is a success.
+    async fn successful(&self, sent: PendingResponse) -> Result<Response, ProviderError> {
         let mut response = self.head(sent).await?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
-        let again = retry::retry_after(response.headers(), SystemTime::now());
-        let body = refusal(&mut response).await;
-        let complaint = Complaint::of_status(status.as_u16(), &body);
-        Err(ProviderError::of_complaint(&self.endpoint, complaint, Status(Some(status.as_u16())), again))
+        let retry_after = retry::retry_after(response.headers(), SystemTime::now());
+        let body = error_body(&mut response).await;
+        let reported = ReportedError::from_response(status.as_u16(), &body);
+        let status = HttpStatus(Some(status.as_u16()));
+        Err(ProviderError::from_reported(&self.endpoint, reported, status, retry_after))
     }
 
-    /// Takes any answer but one that sends us elsewhere.
-    pub(super) async fn head(&self, sent: Sending) -> Result<Response, ProviderError> {
-        let response = sent.await.map_err(|error| explain(&self.endpoint, &error))?;
+    /// Waits for the response head, whatever its status. Fails on a redirect.
+    pub(super) async fn head(&self, sent: PendingResponse) -> Result<Response, ProviderError> {
+        let response = sent.await.map_err(|error| classify(&self.endpoint, &error))?;
         if response.status().is_redirection() {
-            let to = redirected(&response).unwrap_or_else(|| "another address".to_owned());
+            let to = redirect_origin(&response).unwrap_or_else(|| "another address".to_owned());
             let to = sanitize::sentence(&to, self.endpoint.key.as_ref());
             return Err(ProviderError::Redirected { provider: self.endpoint.provider.clone(), to });
         }
         Ok(response)
     }
 
-    /// Begins a request to a path behind the base.
+    /// Creates a request builder. Fails if TLS could not be initialised.
     pub(super) fn request(&self, method: Method, url: Url) -> Result<RequestBuilder, ProviderError> {
-        match self.http.get_or_init(|| begin(&self.endpoint)) {
-            Some(begin) => Ok(begin(method, url)),
+        match self.http.get_or_init(|| request_factory(&self.endpoint)) {
+            Some(create) => Ok(create(method, url)),
             None => Err(ProviderError::NoTls { provider: self.endpoint.provider.clone() }),
         }
     }
 
-    fn ask(&self, purpose: Purpose, headers: HeaderMap, body: Vec<u8>) -> Result<Sending, ProviderError> {
+    fn start(
+        &self,
+        purpose: Purpose,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<PendingResponse, ProviderError> {
         let url = self.url(purpose);
         let request = match purpose {
             Purpose::Models => self.request(Method::GET, url)?,
@@ -242,7 +252,7 @@ impl Client {
         };
         let mut url = self.endpoint.base_url.join(path);
         if purpose == Purpose::Models {
-            // Pages are short otherwise, and one is enough to see whether the key works.
+            // The default page is short, and one page is enough to check the key.
             url.set_query(match self.endpoint.dialect {
                 Dialect::Anthropic => Some("limit=1000"),
                 Dialect::Gemini => Some("pageSize=1000"),
@@ -252,7 +262,7 @@ impl Client {
         url
     }
 
-    /// Who asks.
+    /// The authentication headers of the dialect, with the API version where the dialect has one.
     pub(super) fn headers(&self) -> Result<HeaderMap, ProviderError> {
         let Endpoint { provider, key, key_env, .. } = &self.endpoint;
         let mut headers = HeaderMap::new();
@@ -287,8 +297,8 @@ enum Purpose {
     Models,
 }
 
-/// What kind an answer is, if it is not a stream of events. One without a kind is given the benefit of the doubt.
-fn other_kind(headers: &HeaderMap) -> Option<String> {
+/// The content kind of a response that is not an event stream. A response without a content type is read as a stream.
+fn non_stream_kind(headers: &HeaderMap) -> Option<String> {
     let kind = headers.get(CONTENT_TYPE)?.to_str().unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
@@ -299,20 +309,20 @@ fn other_kind(headers: &HeaderMap) -> Option<String> {
     }
 }
 
-/// Where a redirect leads, without path or query.
-fn redirected(response: &Response) -> Option<String> {
+/// The origin that a redirect points to, without path and query.
+fn redirect_origin(response: &Response) -> Option<String> {
     let location = response.headers().get(LOCATION)?.to_str().ok()?;
     let to = response.url().join(location).ok()?;
     Some(to.origin().ascii_serialization())
 }
 
-/// The body of a refusal, as much as is looked at.
-async fn refusal(response: &mut Response) -> Vec<u8> {
-    timeout(REFUSAL, beginning(response, MAX_ERROR_BYTES)).await.unwrap_or_default()
+/// The first [`MAX_ERROR_BYTES`] of the body of an error response.
+async fn error_body(response: &mut Response) -> Vec<u8> {
+    timeout(ERROR_BODY_TIMEOUT, read_prefix(response, MAX_ERROR_BYTES)).await.unwrap_or_default()
 }
 
-/// The beginning of a body, as far as it arrives.
-async fn beginning(response: &mut Response, limit: usize) -> Vec<u8> {
+/// The first `limit` bytes of a body, or fewer if the connection fails.
+async fn read_prefix(response: &mut Response, limit: usize) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {
         let room = limit - body.len();

@@ -1,23 +1,21 @@
-//! What can be wrong with an answer, before anyone knows whose it is.
+//! Errors of decoding a response, without the provider that sent it.
 
-use super::error_body::Complaint;
+use super::error_body::ReportedError;
 
-/// Why an answer cannot be read on.
+/// Why the rest of a response cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
-    /// It is not what the dialect says it is.
+pub enum DecodeError {
+    /// The data violates the dialect.
     Malformed(String),
-    TooLarge {
-        what: &'static str,
-        limit: usize,
-    },
-    /// It ended without its end.
-    Cut,
-    /// The provider says itself what is wrong.
-    Complaint(Complaint),
+    /// A size limit is exceeded.
+    TooLarge { what: &'static str, limit: usize },
+    /// The stream ended before the response was complete.
+    Truncated,
+    /// The provider reported an error inside the stream.
+    Reported(ReportedError),
 }
 
-impl Fault {
+impl DecodeError {
     pub(super) fn malformed(what: impl Into<String>) -> Self {
         Self::Malformed(what.into())
     }

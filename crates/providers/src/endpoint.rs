@@ -1,4 +1,4 @@
-//! Where a provider is, how it is spoken to, and how long it is waited for.
+//! The address, the dialect and the timeouts of a provider.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,48 +8,51 @@ use reqwest::Url;
 
 use super::key::ApiKey;
 
-/// How requests and answers are written.
+/// The format of requests and responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// Anthropic Messages.
     Anthropic,
-    /// Chat Completions as OpenAI takes it: the bound of the output is `max_completion_tokens`.
+    /// Chat Completions of OpenAI: the output limit is `max_completion_tokens`.
     OpenAi,
-    /// Chat Completions as others took it up: `max_tokens`, and `reasoning_content` goes back with a call.
+    /// Chat Completions of other providers: the output limit is `max_tokens`, and `reasoning_content` is sent back with
+    /// a call.
     OpenAiCompatible,
-    /// Gemini's own API. It is handed through for programs that speak it; our own loop does not.
+    /// Gemini's native API. It is only relayed for clients that speak it; the native agent loop does not use it.
     Gemini,
 }
 
-/// A provider as it is configured.
+/// A configured provider.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    /// The name people know it by, such as `moonshot`.
+    /// The configured name, such as `moonshot`.
     pub provider: String,
     pub dialect: Dialect,
     pub base_url: BaseUrl,
     pub key: Option<ApiKey>,
-    /// The variable that the key comes from. Where there is one, a key is needed.
+    /// The environment variable of the key. If it is set, requests require a key.
     pub key_env: Option<String>,
     pub patience: Patience,
 }
 
-/// How long each thing may take, and how often it is tried.
+/// The timeouts of a request and its retry limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Until a connection stands, TLS and all.
+    /// Limit for establishing the connection, including TLS.
     pub connect: Duration,
-    /// Until the first byte of an answer's body. A long prompt is read first.
+    /// Limit until the first byte of the response body. It includes the time in which the provider processes the
+    /// prompt.
     pub first_byte: Duration,
-    /// Between any two bytes after that. Pings count.
+    /// Limit between two chunks after that. Pings count as chunks.
     pub idle: Duration,
-    /// All of one answer, so that pings cannot keep a turn open for ever.
+    /// Limit for the whole response, so that pings cannot keep a turn open forever.
     pub whole: Duration,
-    /// How often a request is sent at most.
+    /// Maximum number of times a request is sent.
     pub attempts: u32,
-    /// Before the second attempt; doubled before each further one.
+    /// Delay before the second attempt; doubled before each further one.
     pub backoff: Duration,
-    /// A provider that asks for more is not waited for: the error says when to come back.
+    /// Maximum delay between attempts. If the provider asks for a longer one, the request fails and the error gives the
+    /// delay.
     pub longest_wait: Duration,
 }
 
@@ -67,20 +70,20 @@ impl Default for Patience {
     }
 }
 
-/// An address that paths can be put behind: `http` or `https`, a host, and no user, query or fragment.
+/// A URL that request paths can be appended to: `http` or `https`, a host, and no user, query or fragment.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BaseUrl(Url);
 
-/// Why a text is not the address of a provider.
+/// Why a text is not a valid base URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BaseUrlError {
     #[error("the base URL is not a URL: write one like https://api.example.com/v1")]
     NotAUrl,
-    #[error("the base URL begins with `{0}:`: write https:, or http: for a server on this machine")]
+    #[error("the base URL has the scheme `{0}`: use https, or http for a server on this machine")]
     Scheme(String),
-    #[error("the base URL holds a user or a password: keys come from the environment, take them out")]
+    #[error("the base URL contains a user name or a password: remove them, keys come from the environment")]
     Credentials,
-    #[error("the base URL has a query or a fragment, which paths cannot follow: take it out")]
+    #[error("the base URL has a query or a fragment, so that no path can be appended: remove it")]
     Tail,
 }
 
@@ -102,7 +105,7 @@ impl BaseUrl {
         Ok(Self(url))
     }
 
-    /// The address with a path behind it.
+    /// The URL with `path` appended.
     pub(super) fn join(&self, path: &str) -> Url {
         let mut url = self.0.clone();
         let path = format!("{}/{path}", self.0.path().trim_end_matches('/'));
@@ -110,7 +113,7 @@ impl BaseUrl {
         url
     }
 
-    /// Host and port, for people.
+    /// Host and port, for messages.
     pub(super) fn host(&self) -> String {
         let host = self.0.host_str().unwrap_or_default();
         match self.0.port() {
@@ -119,12 +122,12 @@ impl BaseUrl {
         }
     }
 
-    /// Whether what is sent there is sealed.
+    /// Whether the connection is encrypted.
     pub fn is_https(&self) -> bool {
         self.0.scheme() == "https"
     }
 
-    /// Whether nothing that is sent there leaves the machine.
+    /// Whether the host is this machine.
     pub fn is_loopback(&self) -> bool {
         let host = self.0.host_str().unwrap_or_default();
         let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
@@ -149,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_go_behind() {
+    fn join_appends_the_path() {
         let joined = |base: &str| BaseUrl::parse(base).unwrap().join("chat/completions").to_string();
         assert_eq!(joined("https://api.moonshot.cn/v1"), "https://api.moonshot.cn/v1/chat/completions");
         assert_eq!(joined("https://api.moonshot.cn/v1/"), "https://api.moonshot.cn/v1/chat/completions");
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base() {
+    fn parse_rejects_invalid_base_urls() {
         assert_eq!(BaseUrl::parse("api.example.com"), Err(BaseUrlError::NotAUrl));
         assert_eq!(BaseUrl::parse("ftp://example.com"), Err(BaseUrlError::Scheme("ftp".into())));
         assert_eq!(BaseUrl::parse("https://me:key@example.com"), Err(BaseUrlError::Credentials));
@@ -165,15 +168,15 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_on_the_machine() {
-        for (base, stays) in [
+    fn loopback_hosts_are_recognised() {
+        for (base, is_loopback) in [
             ("http://127.0.0.1:11434/v1", true),
             ("http://[::1]:1", true),
             ("http://localhost:1", true),
             ("http://localhost.example.com", false),
             ("http://10.0.0.1", false),
         ] {
-            assert_eq!(BaseUrl::parse(base).unwrap().is_loopback(), stays, "{base}");
+            assert_eq!(BaseUrl::parse(base).unwrap().is_loopback(), is_loopback, "{base}");
         }
     }
 }

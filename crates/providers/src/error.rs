@@ -1,99 +1,99 @@
-//! What can go wrong between here and a model: one word for programs, one line for people.
+//! The errors of a request to a provider: a code for programs and a one-line message for people.
 
 use std::time::Duration;
 
-use super::decode_error::Fault;
+use super::decode_error::DecodeError;
 use super::endpoint::Endpoint;
-use super::error_body::{Complaint, Trouble};
+use super::error_body::{ProviderErrorKind, ReportedError};
 use super::sanitize;
 
-/// Why there is no answer, or no more of it. The line may be shown to anyone: it holds no key and nothing of the prompt
-/// but what a provider repeats of it.
+/// Why a response is missing or incomplete. The message may be shown to anyone: it contains no key, and nothing of the
+/// prompt except what the provider quotes from it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderError {
     #[error("Missing {env}: set it in the environment of the daemon to use {provider}")]
     MissingKey { provider: String, env: String },
-    #[error("the key for {provider} in {env} has a character that no key has: copy it again")]
+    #[error("the key for {provider} in {env} contains an invalid character: copy it again")]
     UnusableKey { provider: String, env: String },
-    #[error(
-        "{provider} would get its key over http, where anyone on the way can read it: write https in baseUrl"
-    )]
+    #[error("the key for {provider} would be sent unencrypted over http: use https in baseUrl")]
     InsecureUrl { provider: String },
-    #[error("TLS cannot be set up on this machine, which {provider} needs: install its CA certificates")]
+    #[error("TLS could not be initialised for {provider}: install CA certificates on this machine")]
     NoTls { provider: String },
-    #[error("{provider} refused {what} ({status}): check that it is current")]
-    Unauthorized { provider: String, what: String, status: Status },
-    #[error("{provider} says that the account has no credit left ({status}): add credit or raise its limit")]
-    NoCredit { provider: String, status: Status },
+    #[error("{provider} rejected {what} ({status}): check that the configured key is current")]
+    Unauthorized { provider: String, what: String, status: HttpStatus },
+    #[error("the account at {provider} has no credit left ({status}): add credit or raise its limit")]
+    NoCredit { provider: String, status: HttpStatus },
     #[error(
-        "{provider} does not allow this ({status}{said}): check which models and regions the key may use"
+        "{provider} denied the request ({status}{message}): check which models and regions the key may use"
     )]
-    Forbidden { provider: String, status: Status, said: Quote },
+    Forbidden { provider: String, status: HttpStatus, message: QuotedMessage },
     #[error(
-        "{provider} does not know what was asked for ({status}{said}): check the model's name and baseUrl"
+        "{provider} did not find the model or the URL ({status}{message}): check the model name and baseUrl"
     )]
-    NotFound { provider: String, status: Status, said: Quote },
-    #[error("{provider} did not take the request ({status}{said}): check the options of the model")]
-    BadRequest { provider: String, status: Status, said: Quote },
+    NotFound { provider: String, status: HttpStatus, message: QuotedMessage },
+    #[error("{provider} rejected the request as invalid ({status}{message}): check the options of the model")]
+    BadRequest { provider: String, status: HttpStatus, message: QuotedMessage },
     #[error(
-        "the conversation is too long for the model at {provider} ({status}{said}): shorten it or begin a new one"
+        "the conversation is too long for the model at {provider} ({status}{message}): shorten it or start a new one"
     )]
-    ContextTooLong { provider: String, status: Status, said: Quote },
-    #[error("the request is larger than {provider} takes ({status}): send fewer or smaller images")]
-    RequestTooLarge { provider: String, status: Status },
-    #[error("{provider} limits how often it is asked ({status}{said}): try again {again}")]
-    RateLimited { provider: String, status: Status, said: Quote, again: Again },
-    #[error("{provider} is overloaded ({status}): try again {again}")]
-    Overloaded { provider: String, status: Status, again: Again },
-    #[error("{provider} failed ({status}{said}): try again {again}")]
-    UpstreamFailed { provider: String, status: Status, said: Quote, again: Again },
-    #[error("{provider} redirects to {to}, which is not followed: write the final address as baseUrl")]
+    ContextTooLong { provider: String, status: HttpStatus, message: QuotedMessage },
+    #[error("the request exceeds the size limit of {provider} ({status}): send fewer or smaller images")]
+    RequestTooLarge { provider: String, status: HttpStatus },
+    #[error("the rate limit of {provider} is reached ({status}{message}): try again {retry_after}")]
+    RateLimited { provider: String, status: HttpStatus, message: QuotedMessage, retry_after: RetryAfter },
+    #[error("{provider} is overloaded ({status}): try again {retry_after}")]
+    Overloaded { provider: String, status: HttpStatus, retry_after: RetryAfter },
+    #[error("{provider} failed ({status}{message}): try again {retry_after}")]
+    UpstreamFailed { provider: String, status: HttpStatus, message: QuotedMessage, retry_after: RetryAfter },
+    #[error(
+        "{provider} redirects to {to}, and redirects are not followed: write the final address as baseUrl"
+    )]
     Redirected { provider: String, to: String },
-    #[error("the name of {host} could not be looked up for {provider}: check baseUrl and the network")]
+    #[error("the host name {host} of {provider} could not be resolved: check baseUrl and the network")]
     DnsFailed { provider: String, host: String },
     #[error(
-        "no secure connection with {host} for {provider}: check that it speaks https and that its certificate is trusted here"
+        "the TLS handshake with {host} for {provider} failed: check that it serves https and that this machine trusts its certificate"
     )]
     TlsFailed { provider: String, host: String },
     #[error(
-        "{host} does not take connections for {provider} ({why}): check that it runs and that baseUrl is right"
+        "the connection to {host} for {provider} failed ({why}): check that the server runs and that baseUrl is correct"
     )]
     ConnectFailed { provider: String, host: String, why: &'static str },
-    #[error("{host} did not let {provider} be connected to within {}: check baseUrl and the network", seconds(.after))]
+    #[error("the connection to {host} for {provider} was not established within {}: check baseUrl and the network", seconds(.after))]
     ConnectTimeout { provider: String, host: String, after: Duration },
     #[error("{provider} closed the connection before it answered: try again")]
     ConnectionLost { provider: String },
-    #[error("{provider} sent nothing within {}: try again, or a shorter conversation", seconds(.after))]
+    #[error("{provider} sent nothing within {}: try again, or shorten the conversation", seconds(.after))]
     FirstByteTimeout { provider: String, after: Duration },
-    #[error("{provider} fell silent for {} in the middle of its answer: what arrived is kept, try again", seconds(.after))]
+    #[error("{provider} sent nothing for {} in the middle of its answer: the partial answer is kept, try again", seconds(.after))]
     IdleTimeout { provider: String, after: Duration },
-    #[error("{provider} had not finished its answer after {}: what arrived is kept, ask for less at once", seconds(.after))]
+    #[error("{provider} did not finish its answer within {}: the partial answer is kept, ask for less at once", seconds(.after))]
     AnswerTimeout { provider: String, after: Duration },
     #[error(
-        "{provider} sent what its dialect does not have ({what}): check that baseUrl is the API and the dialect is right"
+        "{provider} sent a response that its dialect does not allow ({what}): check that baseUrl is the API and that the dialect is correct"
     )]
     MalformedStream { provider: String, what: String },
     #[error(
-        "{provider} answered with {kind} instead of a stream{said}: check that baseUrl is the API and not a web page"
+        "{provider} answered with {kind} instead of a stream{message}: check that baseUrl is the API and not a web page"
     )]
-    NotAStream { provider: String, kind: String, said: Quote },
-    #[error("{provider} broke off in the middle of its answer: what arrived is kept, try again")]
+    NotAStream { provider: String, kind: String, message: QuotedMessage },
+    #[error("{provider} stopped in the middle of its answer: the partial answer is kept, try again")]
     CutStream { provider: String },
     #[error(
-        "{provider} sent more than is read ({what} is over {}): what arrived is kept, ask for less at once", amount(*.limit))]
+        "the answer of {provider} is too large ({what} is over {}): the partial answer is kept, ask for less at once", amount(*.limit))]
     TooLarge { provider: String, what: &'static str, limit: usize },
     #[error("the request to {provider} was cancelled: nothing needs to be done")]
     Cancelled { provider: String },
     #[error(
-        "{provider} speaks Gemini's own API, which is only handed through to programs that speak it: give this agent a model of another provider"
+        "{provider} has Gemini's native API, which is only relayed for clients that speak it: give this agent a model of another provider"
     )]
     OnlyRelayed { provider: String },
-    #[error("the request to {provider} could not be written: report it with the model's name")]
+    #[error("the request to {provider} could not be serialized: report it with the model's name")]
     Unwritable { provider: String },
 }
 
 impl ProviderError {
-    /// One word for programs.
+    /// A stable code for programs.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::MissingKey { .. } => "missing_key",
@@ -129,7 +129,7 @@ impl ProviderError {
         }
     }
 
-    /// Whether the provider may have worked on a request that failed like this before any of its answer came.
+    /// Whether the provider may have charged for a request that failed like this before any output arrived.
     pub const fn may_have_cost(&self) -> bool {
         matches!(
             self,
@@ -145,74 +145,76 @@ impl ProviderError {
         )
     }
 
-    /// If it may go away by itself: when the provider says that it will.
-    pub(super) const fn passing(&self) -> Option<Again> {
+    /// For a transient error: when the provider allows a retry. `None` for other errors.
+    pub(super) const fn retry_after(&self) -> Option<RetryAfter> {
         match self {
-            Self::RateLimited { again, .. }
-            | Self::Overloaded { again, .. }
-            | Self::UpstreamFailed { again, .. } => Some(*again),
+            Self::RateLimited { retry_after, .. }
+            | Self::Overloaded { retry_after, .. }
+            | Self::UpstreamFailed { retry_after, .. } => Some(*retry_after),
             _ => None,
         }
     }
 
-    pub(super) fn of_fault(endpoint: &Endpoint, fault: Fault) -> Self {
+    pub(super) fn from_decode_error(endpoint: &Endpoint, error: DecodeError) -> Self {
         let provider = endpoint.provider.clone();
-        match fault {
-            Fault::Malformed(what) => Self::MalformedStream { provider, what },
-            Fault::TooLarge { what, limit } => Self::TooLarge { provider, what, limit },
-            Fault::Cut => Self::CutStream { provider },
-            Fault::Complaint(complaint) => Self::of_complaint(endpoint, complaint, Status(None), Again(None)),
+        match error {
+            DecodeError::Malformed(what) => Self::MalformedStream { provider, what },
+            DecodeError::TooLarge { what, limit } => Self::TooLarge { provider, what, limit },
+            DecodeError::Truncated => Self::CutStream { provider },
+            DecodeError::Reported(reported) => {
+                Self::from_reported(endpoint, reported, HttpStatus(None), RetryAfter(None))
+            }
         }
     }
 
-    pub(super) fn of_complaint(
+    pub(super) fn from_reported(
         endpoint: &Endpoint,
-        complaint: Complaint,
-        status: Status,
-        again: Again,
+        reported: ReportedError,
+        status: HttpStatus,
+        retry_after: RetryAfter,
     ) -> Self {
         let provider = endpoint.provider.clone();
-        let said = Quote::of(endpoint, complaint.message.as_deref());
-        match complaint.trouble {
-            Trouble::BadRequest => Self::BadRequest { provider, status, said },
-            Trouble::ContextTooLong => Self::ContextTooLong { provider, status, said },
-            // What a provider says about a key may show a part of it.
-            Trouble::Unauthorized => {
+        let message = QuotedMessage::new(endpoint, reported.message.as_deref());
+        match reported.kind {
+            ProviderErrorKind::BadRequest => Self::BadRequest { provider, status, message },
+            ProviderErrorKind::ContextTooLong => Self::ContextTooLong { provider, status, message },
+            // The provider's message is left out, because it may quote a part of the key.
+            ProviderErrorKind::Unauthorized => {
                 let what = match &endpoint.key_env {
                     Some(env) => format!("the key in {env}"),
                     None => "a request without a key".to_owned(),
                 };
                 Self::Unauthorized { provider, what, status }
             }
-            Trouble::NoCredit => Self::NoCredit { provider, status },
-            Trouble::Forbidden => Self::Forbidden { provider, status, said },
-            Trouble::NotFound => Self::NotFound { provider, status, said },
-            Trouble::RequestTooLarge => Self::RequestTooLarge { provider, status },
-            Trouble::RateLimited => Self::RateLimited { provider, status, said, again },
-            Trouble::Overloaded => Self::Overloaded { provider, status, again },
-            Trouble::Failed => Self::UpstreamFailed { provider, status, said, again },
+            ProviderErrorKind::NoCredit => Self::NoCredit { provider, status },
+            ProviderErrorKind::Forbidden => Self::Forbidden { provider, status, message },
+            ProviderErrorKind::NotFound => Self::NotFound { provider, status, message },
+            ProviderErrorKind::RequestTooLarge => Self::RequestTooLarge { provider, status },
+            ProviderErrorKind::RateLimited => Self::RateLimited { provider, status, message, retry_after },
+            ProviderErrorKind::Overloaded => Self::Overloaded { provider, status, retry_after },
+            ProviderErrorKind::Failed => Self::UpstreamFailed { provider, status, message, retry_after },
         }
     }
 }
 
-/// The status of an answer; none if the trouble came up in the middle of one.
+/// The HTTP status of an error; `None` if it was reported inside a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Status(pub Option<u16>);
+pub struct HttpStatus(pub Option<u16>);
 
-impl std::fmt::Display for Status {
+impl std::fmt::Display for HttpStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Some(status) => write!(f, "{status}"),
-            None => f.write_str("in its answer"),
+            None => f.write_str("in the stream"),
         }
     }
 }
 
-/// When to try again, as far as the provider says.
+/// The delay that the provider asks for before a retry, if it gives one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Again(pub Option<Duration>);
+pub struct RetryAfter(pub Option<Duration>);
 
-impl std::fmt::Display for Again {
+impl std::fmt::Display for RetryAfter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Some(after) => write!(f, "in {}", seconds(&after)),
@@ -221,23 +223,23 @@ impl std::fmt::Display for Again {
     }
 }
 
-/// What the provider said, fit to be shown.
+/// The provider's message, sanitized.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Quote(String);
+pub struct QuotedMessage(String);
 
-impl Quote {
-    pub(super) fn of(endpoint: &Endpoint, message: Option<&str>) -> Self {
+impl QuotedMessage {
+    pub(super) fn new(endpoint: &Endpoint, message: Option<&str>) -> Self {
         Self(message.map(|text| sanitize::sentence(text, endpoint.key.as_ref())).unwrap_or_default())
     }
 }
 
-impl std::fmt::Display for Quote {
+impl std::fmt::Display for QuotedMessage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, ", \"{}\"", self.0) }
     }
 }
 
-/// Bytes in a unit that people use; a small number counts something else.
+/// Formats a limit: large numbers are bytes and shown in MiB, small ones are counts.
 fn amount(limit: usize) -> String {
     if limit >= 1 << 20 { format!("{} MiB", limit >> 20) } else { limit.to_string() }
 }
@@ -245,7 +247,7 @@ fn amount(limit: usize) -> String {
 fn seconds(duration: &Duration) -> String {
     match duration.as_secs() {
         0 => format!("{} ms", duration.as_millis()),
-        // Whoever comes back on the second is not too early.
+        // Rounded up, so that a retry after this time is not too early.
         whole if duration.subsec_nanos() > 0 => format!("{} s", whole + 1),
         whole => format!("{whole} s"),
     }

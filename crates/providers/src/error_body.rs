@@ -1,12 +1,12 @@
-//! What a provider says went wrong, in any of the forms that are about.
+//! Parses the error bodies of providers, in all known formats.
 //!
-//! The text is the provider's and not yet fit to be shown: `error` cleans it.
+//! The message is the provider's raw text and must not be shown: `error` sanitizes it.
 
 use serde_json::Value;
 
-/// What kind of trouble a provider reports.
+/// The kind of error that a provider reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum ProviderErrorKind {
     BadRequest,
     ContextTooLong,
     Unauthorized,
@@ -19,65 +19,68 @@ pub enum Trouble {
     Failed,
 }
 
-/// A report of trouble.
+/// An error that a provider reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Complaint {
-    pub trouble: Trouble,
-    /// The provider's own words.
+pub struct ReportedError {
+    pub kind: ProviderErrorKind,
+    /// The provider's own message, not sanitized.
     pub message: Option<String>,
 }
 
-impl Complaint {
-    /// What an answer with this status and body means.
-    pub(super) fn of_status(status: u16, body: &[u8]) -> Self {
+impl ReportedError {
+    /// Parses an error response.
+    pub(super) fn from_response(status: u16, body: &[u8]) -> Self {
         let body = serde_json::from_slice::<Value>(body).unwrap_or(Value::Null);
         let message = message(&body);
-        let named = trouble_named(&body);
-        let trouble = match status {
-            // A quota that is used up does not come back by waiting.
-            429 if named == Some(Trouble::NoCredit) => Trouble::NoCredit,
-            429 if named == Some(Trouble::Overloaded) => Trouble::Overloaded,
-            429 => Trouble::RateLimited,
+        let named = kind_by_code(&body);
+        let kind = match status {
+            // Waiting does not restore a used-up quota.
+            429 if named == Some(ProviderErrorKind::NoCredit) => ProviderErrorKind::NoCredit,
+            429 if named == Some(ProviderErrorKind::Overloaded) => ProviderErrorKind::Overloaded,
+            429 => ProviderErrorKind::RateLimited,
             400 | 422 => match named {
-                Some(named @ (Trouble::NoCredit | Trouble::Unauthorized)) => named,
-                _ if message.as_deref().is_some_and(is_about_length) => Trouble::ContextTooLong,
-                // Gemini has no other way to say it.
+                Some(named @ (ProviderErrorKind::NoCredit | ProviderErrorKind::Unauthorized)) => named,
+                _ if message.as_deref().is_some_and(is_context_too_long) => ProviderErrorKind::ContextTooLong,
+                // Gemini reports an invalid key only in the message.
                 _ if message.as_deref().is_some_and(|text| text.contains("API key not valid")) => {
-                    Trouble::Unauthorized
+                    ProviderErrorKind::Unauthorized
                 }
-                _ if named == Some(Trouble::ContextTooLong) => Trouble::ContextTooLong,
-                _ => Trouble::BadRequest,
+                _ if named == Some(ProviderErrorKind::ContextTooLong) => ProviderErrorKind::ContextTooLong,
+                _ => ProviderErrorKind::BadRequest,
             },
-            401 => Trouble::Unauthorized,
-            402 => Trouble::NoCredit,
-            403 => Trouble::Forbidden,
-            404 => Trouble::NotFound,
-            413 => Trouble::RequestTooLarge,
-            503 | 529 => Trouble::Overloaded,
-            400..500 => Trouble::BadRequest,
-            _ => Trouble::Failed,
+            401 => ProviderErrorKind::Unauthorized,
+            402 => ProviderErrorKind::NoCredit,
+            403 => ProviderErrorKind::Forbidden,
+            404 => ProviderErrorKind::NotFound,
+            413 => ProviderErrorKind::RequestTooLarge,
+            503 | 529 => ProviderErrorKind::Overloaded,
+            400..500 => ProviderErrorKind::BadRequest,
+            _ => ProviderErrorKind::Failed,
         };
-        Self { trouble, message }
+        Self { kind, message }
     }
 
-    /// What an error inside a stream means.
-    pub(super) fn of_event(event: &Value) -> Self {
+    /// Parses an error event inside a stream.
+    pub(super) fn from_event(event: &Value) -> Self {
         let message = message(event);
         let code = event.pointer("/error/code").and_then(Value::as_u64);
-        let trouble = match code.and_then(|code| u16::try_from(code).ok()) {
-            Some(status @ 400..600) => Self::of_status(status, event.to_string().as_bytes()).trouble,
-            _ => match trouble_named(event) {
-                Some(Trouble::BadRequest) if message.as_deref().is_some_and(is_about_length) => {
-                    Trouble::ContextTooLong
+        let kind = match code.and_then(|code| u16::try_from(code).ok()) {
+            Some(status @ 400..600) => Self::from_response(status, event.to_string().as_bytes()).kind,
+            _ => match kind_by_code(event) {
+                Some(ProviderErrorKind::BadRequest)
+                    if message.as_deref().is_some_and(is_context_too_long) =>
+                {
+                    ProviderErrorKind::ContextTooLong
                 }
-                named => named.unwrap_or(Trouble::Failed),
+                named => named.unwrap_or(ProviderErrorKind::Failed),
             },
         };
-        Self { trouble, message }
+        Self { kind, message }
     }
 }
 
-/// Finds the words: `{"error":{"message":…}}`, Gemini's list of one, Ollama's `{"error":"…"}`, and bare ones.
+/// Finds the message: `{"error":{"message":…}}`, Gemini's array of one, Ollama's `{"error":"…"}`, and top-level
+/// members.
 fn message(body: &Value) -> Option<String> {
     let body = body.get(0).unwrap_or(body);
     let error = body.get("error").unwrap_or(&Value::Null);
@@ -88,41 +91,43 @@ fn message(body: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// What the words for programs say.
-fn trouble_named(body: &Value) -> Option<Trouble> {
+/// The error kind that the `code`, `type` or `status` member names.
+fn kind_by_code(body: &Value) -> Option<ProviderErrorKind> {
     let body = body.get(0).unwrap_or(body);
     let error = body.get("error").unwrap_or(body);
-    let words = ["code", "type", "status"].into_iter().filter_map(|key| error.get(key)?.as_str());
-    words.filter_map(trouble_of).next()
+    let codes = ["code", "type", "status"].into_iter().filter_map(|key| error.get(key)?.as_str());
+    codes.filter_map(kind_of_code).next()
 }
 
-fn trouble_of(word: &str) -> Option<Trouble> {
-    Some(match word {
-        "context_length_exceeded" | "exceed_context_size_error" => Trouble::ContextTooLong,
+fn kind_of_code(code: &str) -> Option<ProviderErrorKind> {
+    Some(match code {
+        "context_length_exceeded" | "exceed_context_size_error" => ProviderErrorKind::ContextTooLong,
         "insufficient_quota"
         | "exceeded_current_quota_error"
         | "billing_error"
-        | "billing_hard_limit_reached" => Trouble::NoCredit,
+        | "billing_hard_limit_reached" => ProviderErrorKind::NoCredit,
         "authentication_error" | "invalid_authentication_error" | "invalid_api_key" | "UNAUTHENTICATED" => {
-            Trouble::Unauthorized
+            ProviderErrorKind::Unauthorized
         }
-        "permission_error" | "permission_denied_error" | "PERMISSION_DENIED" => Trouble::Forbidden,
-        "not_found_error" | "model_not_found" | "resource_not_found_error" | "NOT_FOUND" => Trouble::NotFound,
-        "request_too_large" => Trouble::RequestTooLarge,
+        "permission_error" | "permission_denied_error" | "PERMISSION_DENIED" => ProviderErrorKind::Forbidden,
+        "not_found_error" | "model_not_found" | "resource_not_found_error" | "NOT_FOUND" => {
+            ProviderErrorKind::NotFound
+        }
+        "request_too_large" => ProviderErrorKind::RequestTooLarge,
         "rate_limit_error" | "rate_limit_exceeded" | "rate_limit_reached_error" | "RESOURCE_EXHAUSTED" => {
-            Trouble::RateLimited
+            ProviderErrorKind::RateLimited
         }
         "overloaded_error" | "engine_overloaded_error" | "server_overloaded" | "UNAVAILABLE" => {
-            Trouble::Overloaded
+            ProviderErrorKind::Overloaded
         }
-        "invalid_request_error" | "INVALID_ARGUMENT" => Trouble::BadRequest,
-        "api_error" | "server_error" | "timeout_error" => Trouble::Failed,
+        "invalid_request_error" | "INVALID_ARGUMENT" => ProviderErrorKind::BadRequest,
+        "api_error" | "server_error" | "timeout_error" => ProviderErrorKind::Failed,
         _ => return None,
     })
 }
 
-/// Whether the words say that the conversation is too long. Most providers have no other way to say it.
-fn is_about_length(message: &str) -> bool {
+/// Whether the message says that the conversation is too long. Most providers report it only in the message.
+fn is_context_too_long(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     [
         "prompt is too long",
@@ -134,7 +139,7 @@ fn is_about_length(message: &str) -> bool {
         "exceeded model token limit",
     ]
     .iter()
-    .any(|words| message.contains(words))
+    .any(|phrase| message.contains(phrase))
 }
 
 #[cfg(test)]
@@ -142,63 +147,71 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_forms_that_are_about() {
-        let cases: [(u16, &str, Trouble, Option<&str>); 12] = [
+    fn error_body_formats_of_known_providers() {
+        let cases: [(u16, &str, ProviderErrorKind, Option<&str>); 12] = [
             (
                 401,
                 r#"{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}"#,
-                Trouble::Unauthorized,
+                ProviderErrorKind::Unauthorized,
                 Some("invalid x-api-key"),
             ),
             (
                 400,
                 r#"[{"error":{"code":400,"message":"API key not valid","status":"INVALID_ARGUMENT"}}]"#,
-                Trouble::Unauthorized,
+                ProviderErrorKind::Unauthorized,
                 Some("API key not valid"),
             ),
-            (404, r#"{"error":"model 'x' not found"}"#, Trouble::NotFound, Some("model 'x' not found")),
-            (422, r#"{"detail":"no"}"#, Trouble::BadRequest, Some("no")),
+            (
+                404,
+                r#"{"error":"model 'x' not found"}"#,
+                ProviderErrorKind::NotFound,
+                Some("model 'x' not found"),
+            ),
+            (422, r#"{"detail":"no"}"#, ProviderErrorKind::BadRequest, Some("no")),
             (
                 400,
                 r#"{"error":{"message":"This model's maximum context length is 8192 tokens.","code":"context_length_exceeded"}}"#,
-                Trouble::ContextTooLong,
+                ProviderErrorKind::ContextTooLong,
                 Some("This model's maximum context length is 8192 tokens."),
             ),
             (
                 400,
                 r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9 > 8"}}"#,
-                Trouble::ContextTooLong,
+                ProviderErrorKind::ContextTooLong,
                 Some("prompt is too long: 9 > 8"),
             ),
             (
                 429,
                 r#"{"error":{"type":"insufficient_quota","message":"pay"}}"#,
-                Trouble::NoCredit,
+                ProviderErrorKind::NoCredit,
                 Some("pay"),
             ),
             (
                 429,
                 r#"{"error":{"type":"engine_overloaded_error","message":"busy"}}"#,
-                Trouble::Overloaded,
+                ProviderErrorKind::Overloaded,
                 Some("busy"),
             ),
-            (429, "", Trouble::RateLimited, None),
-            (529, "<html>", Trouble::Overloaded, None),
-            (502, "<html>", Trouble::Failed, None),
-            (418, "7", Trouble::BadRequest, None),
+            (429, "", ProviderErrorKind::RateLimited, None),
+            (529, "<html>", ProviderErrorKind::Overloaded, None),
+            (502, "<html>", ProviderErrorKind::Failed, None),
+            (418, "7", ProviderErrorKind::BadRequest, None),
         ];
-        for (status, body, trouble, message) in cases {
-            let wanted = Complaint { trouble, message: message.map(str::to_owned) };
-            assert_eq!(Complaint::of_status(status, body.as_bytes()), wanted, "{status} {body}");
+        for (status, body, kind, message) in cases {
+            let wanted = ReportedError { kind, message: message.map(str::to_owned) };
+            assert_eq!(ReportedError::from_response(status, body.as_bytes()), wanted, "{status} {body}");
         }
     }
 
     #[test]
-    fn errors_inside_a_stream() {
-        let trouble = |text: &str| Complaint::of_event(&serde_json::from_str(text).unwrap()).trouble;
-        assert_eq!(trouble(r#"{"type":"error","error":{"type":"overloaded_error"}}"#), Trouble::Overloaded);
-        assert_eq!(trouble(r#"{"error":{"code":429,"message":"slow"}}"#), Trouble::RateLimited);
-        assert_eq!(trouble(r#"{"error":{"code":"rate_limit_exceeded"}}"#), Trouble::RateLimited);
-        assert_eq!(trouble(r#"{"error":"boom"}"#), Trouble::Failed);
+    fn error_event_kinds() {
+        let kind = |text: &str| ReportedError::from_event(&serde_json::from_str(text).unwrap()).kind;
+        assert_eq!(
+            kind(r#"{"type":"error","error":{"type":"overloaded_error"}}"#),
+            ProviderErrorKind::Overloaded
+        );
+        assert_eq!(kind(r#"{"error":{"code":429,"message":"slow"}}"#), ProviderErrorKind::RateLimited);
+        assert_eq!(kind(r#"{"error":{"code":"rate_limit_exceeded"}}"#), ProviderErrorKind::RateLimited);
+        assert_eq!(kind(r#"{"error":"boom"}"#), ProviderErrorKind::Failed);
     }
 }

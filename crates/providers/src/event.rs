@@ -1,43 +1,43 @@
-//! What a model's answer is made of while it arrives, whatever the dialect.
+//! The events of a streamed response, independent of the dialect.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One event of an answer.
+/// One event of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelEvent {
     Text(String),
     Thinking(String),
-    /// Ends a thought, and may be all there is of it.
+    /// Ends a thought. A thought may consist of a signature alone.
     Signature(String),
     RedactedThinking(String),
-    /// A piece of a thought in a form of the provider's, to go back as it came.
+    /// A part of a thought in the provider's own format. It is sent back unchanged.
     ReasoningDetail(Value),
-    /// A call begins. `index` counts the calls of this answer from 0.
+    /// A tool call begins. `index` counts the calls of this response from 0.
     CallBegun {
         index: usize,
-        /// Unique in the conversation, even where the provider's was not.
+        /// Unique in the conversation, even if the provider's id was not.
         id: String,
         name: String,
     },
-    /// More of a call's arguments. There may be none, which means `{}`.
+    /// The next part of a call's arguments. A call without such an event has the arguments `{}`.
     CallArguments {
         index: usize,
         delta: String,
     },
-    /// What is to go back with the call.
+    /// A signature that is sent back with the call.
     CallSignature {
         index: usize,
         signature: String,
     },
-    /// The tokens of the whole exchange so far; a later one replaces an earlier one.
+    /// The tokens of the request and its response so far; a later event replaces an earlier one.
     Usage(TokenUsage),
-    /// The last event. Without it the answer was cut.
+    /// The last event. Without it the response was truncated.
     Ended(Ended),
 }
 
 impl ModelEvent {
-    /// Whether this is part of the answer itself. After the first such event a request is never sent again.
+    /// Whether this is model output. After the first such event a request is not retried.
     pub fn is_output(&self) -> bool {
         match self {
             Self::Usage(_) => false,
@@ -54,20 +54,20 @@ impl ModelEvent {
     }
 }
 
-/// Tokens of one request and its answer. The four do not overlap: a token of the prompt is in exactly one of `input`,
-/// `cache_read` and `cache_written`.
+/// Tokens of one request and its response. The four numbers do not overlap: a prompt token is in exactly one of
+/// `input`, `cache_read` and `cache_written`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenUsage {
-    /// Of the prompt, without those that a cache answered or took up.
+    /// Prompt tokens that were neither read from nor written to a cache.
     pub input: u64,
-    /// With what the model thought.
+    /// Output tokens, including thinking.
     pub output: u64,
     pub cache_read: u64,
     pub cache_written: u64,
 }
 
 impl TokenUsage {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn plus(&self, other: &Self) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl TokenUsage {
         }
     }
 
-    /// All tokens of the prompt.
+    /// All prompt tokens.
     pub const fn prompt(&self) -> u64 {
         self.input.saturating_add(self.cache_read).saturating_add(self.cache_written)
     }
@@ -89,23 +89,23 @@ impl TokenUsage {
 #[serde(tag = "reason", content = "word", rename_all = "snake_case")]
 pub enum Ended {
     EndTurn,
-    /// There is at least one call, and all of them are whole.
+    /// There is at least one tool call, and all calls are complete.
     ToolUse,
-    /// The output or the context window was full; the last part may be cut in the middle, a call among them.
+    /// The output limit or the context window was reached; the last part, which may be a call, may be truncated.
     MaxTokens,
-    /// The model or a filter of the provider declined.
+    /// The model or a content filter of the provider declined.
     Refusal,
-    /// A word we have no name for, such as `pause_turn`, which only tools that run at the provider bring about.
+    /// Any other reason, such as `pause_turn`, which occurs only with tools that the provider executes.
     Other(String),
 }
 
 impl Ended {
-    /// What the word means, given whether there were calls: some servers say `stop` after a call.
-    pub(super) fn settled(self, has_calls: bool) -> Self {
+    /// Corrects the reason by whether there were calls: some servers send `stop` after a call.
+    pub(super) fn corrected(self, has_calls: bool) -> Self {
         match self {
             Self::EndTurn if has_calls => Self::ToolUse,
             Self::ToolUse if !has_calls => Self::EndTurn,
-            settled => settled,
+            other => other,
         }
     }
 }

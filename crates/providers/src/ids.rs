@@ -1,15 +1,15 @@
-//! Ids of calls that are unique in the whole conversation.
+//! Makes tool call ids unique in the whole conversation.
 //!
-//! Some servers send no ids, the same id for all calls, or the same ids again in the next answer. An id that is missing or
-//! taken is replaced; the provider does not mind, because it sees call and result with the same id. The same request and
-//! the same stream give the same ids.
+//! Some servers send no ids, the same id for all calls, or the same ids again in the next response. A missing or
+//! duplicate id is replaced. Providers accept that, because they receive call and result with the same id. The
+//! assignment is deterministic: the same request and the same stream give the same ids.
 
 use std::collections::HashSet;
 
 use super::limits::MAX_CALL_ID_CHARS;
 use super::message::{AssistantPart, Said};
 
-/// The ids that a conversation has used.
+/// The tool call ids that a conversation has used.
 #[derive(Debug, Clone, Default)]
 pub struct CallIds {
     taken: HashSet<String>,
@@ -17,7 +17,8 @@ pub struct CallIds {
 }
 
 impl CallIds {
-    pub fn of(messages: &[Said]) -> Self {
+    /// The ids of the calls in `messages`.
+    pub fn used_in(messages: &[Said]) -> Self {
         let mut ids = Self::default();
         for message in messages {
             let Said::Assistant(parts) = message else { continue };
@@ -31,7 +32,7 @@ impl CallIds {
         ids
     }
 
-    /// The offered id if it can be used, or else a new one.
+    /// Reserves the offered id if it is valid and unused, or else a new one.
     pub(super) fn claim(&mut self, offered: &str) -> String {
         let is_usable = !offered.is_empty()
             && offered.chars().count() <= MAX_CALL_ID_CHARS

@@ -1,22 +1,23 @@
-//! The key of a provider. It is wiped from memory when it goes, and nothing prints it.
+//! The API key of a provider. It is wiped from memory on drop, and `Debug` does not print it.
 
 use std::fmt;
 
 use reqwest::header::HeaderValue;
 use zeroize::Zeroizing;
 
-/// A key. Reading it from the environment is the caller's.
+/// An API key. The caller reads it from the environment.
 #[derive(Clone)]
 pub struct ApiKey(Zeroizing<String>);
 
 impl ApiKey {
-    /// `None` if there is nothing but white space, as with a variable that is set to nothing.
+    /// `None` for an empty or blank text, such as an environment variable that is set to nothing.
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim();
         (!text.is_empty()).then(|| Self(Zeroizing::new(text.to_owned())))
     }
 
-    /// For a header, marked so that no HTTP library prints it. `None` if it holds what a header cannot.
+    /// A header value, marked as sensitive so that HTTP libraries do not print it. `None` if it contains characters
+    /// that a header value must not contain.
     pub(super) fn header(&self, scheme: &str) -> Option<HeaderValue> {
         let line = Zeroizing::new(format!("{scheme}{}", self.0.as_str()));
         if !line.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ') {
@@ -31,8 +32,8 @@ impl ApiKey {
         self.0.as_bytes()
     }
 
-    /// The text with the key taken out.
-    pub(super) fn blot_out(&self, text: &str) -> String {
+    /// Replaces the key in `text` by `[key]`.
+    pub(super) fn mask_in(&self, text: &str) -> String {
         text.replace(self.0.as_str(), "[key]")
     }
 }
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_prints_it() {
+    fn debug_output_hides_the_key() {
         let key = ApiKey::new(" sk-secret\n").unwrap();
         assert_eq!(format!("{key:?}"), "ApiKey(…)");
         assert_eq!(format!("{:?}", key.header("Bearer ").unwrap()), "Sensitive");
@@ -56,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_key_is() {
+    fn invalid_keys_are_rejected() {
         assert!(ApiKey::new(" \n").is_none());
         assert!(ApiKey::new("a\nb").unwrap().header("").is_none());
         assert!(ApiKey::new("schlüssel").unwrap().header("").is_none());

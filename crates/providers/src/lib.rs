@@ -1,10 +1,11 @@
-//! The way to a model: requests in two dialects, answers as one stream of events.
+//! Clients for model providers: requests in two API dialects, responses as one stream of events.
 //!
-//! Where to start reading: [`message`] for what is asked, [`event`] for what comes back, [`client`] for how, [`catalog`] for whom, [`budget`] for
-//! what fits.
+//! Where to start reading: [`message`] for the messages of a request, [`event`] for the events of a response, [`client`]
+//! for the HTTP client, [`catalog`] for the built-in providers, [`budget`] for whether a request fits into a context
+//! window.
 //!
-//! What it deliberately does not do: run calls, keep conversations, choose a provider or a model, or turn to another one when
-//! one fails. It reads no environment and writes no log.
+//! What it deliberately does not do: execute tool calls, store conversations, choose a provider or a model, or fall
+//! back to another one when one fails. It reads no environment variables and writes no log.
 
 pub mod answer;
 mod anthropic;
@@ -35,9 +36,9 @@ mod transport;
 
 pub use answer::Answer;
 pub use budget::{Correction, MINIMUM_CONTEXT_TOKENS, OverBudgetError, estimate, fits};
-pub use catalog::{BuiltIn, ModelLimits, ThinkingForm, built_in};
+pub use catalog::{BuiltInProvider, ModelLimits, ThinkingForm, built_in};
 pub use client::Client;
-pub use decode_error::Fault;
+pub use decode_error::DecodeError;
 pub use endpoint::{BaseUrl, BaseUrlError, Dialect, Endpoint, Patience};
 pub use error::ProviderError;
 pub use event::{Ended, ModelEvent, TokenUsage};
@@ -45,6 +46,6 @@ pub use ids::CallIds;
 pub use key::ApiKey;
 pub use message::{AssistantPart, ModelRequest, Said, Thinking, ToolResult, UserPart};
 pub use model_ref::{ModelRef, ModelRefError};
-pub use parser::Parser;
+pub use parser::StreamParser;
 pub use stream::ModelStream;
 pub use tool_spec::ToolSpec;

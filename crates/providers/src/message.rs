@@ -1,7 +1,7 @@
-//! A conversation as it is stored and sent again, and a request made of it.
+//! The messages of a conversation, as they are stored and sent to a model, and the request that contains them.
 //!
-//! The JSON form of [`Said`] and its parts is stored, so its names stay. It is nobody's wire format: each dialect writes its
-//! own, and writes the same bytes for the same value every time.
+//! The JSON form of [`Said`] and its parts is stored, so its names must not change. It is not the wire format of a
+//! provider: each dialect has its own serializer, which writes the same bytes for the same value every time.
 
 use std::fmt;
 
@@ -10,23 +10,23 @@ use serde_json::Value;
 
 use crate::tool_spec::ToolSpec;
 
-/// What a model is asked.
+/// A request to a model.
 #[derive(Clone, PartialEq)]
 pub struct ModelRequest {
-    /// As the provider calls it.
+    /// The model name of the provider.
     pub model: String,
-    /// The parts of the system prompt, in order. Empty ones are left out.
+    /// The parts of the system prompt, in order. Empty parts are not sent.
     pub system: Vec<String>,
     pub messages: Vec<Said>,
     pub tools: Vec<ToolSpec>,
     pub max_output_tokens: u32,
-    /// Whether the model is asked to think. Only Anthropic's dialect has a word for it; others think as they please.
+    /// The thinking parameter. Only Anthropic's dialect has one; in other dialects the model decides.
     pub thinking: Option<Thinking>,
 }
 
 impl fmt::Debug for ModelRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What is said never reaches a log.
+        // Message contents must never reach a log.
         f.debug_struct("ModelRequest")
             .field("model", &self.model)
             .field("messages", &self.messages.len())
@@ -35,12 +35,13 @@ impl fmt::Debug for ModelRequest {
     }
 }
 
-/// How a model is asked to think. Which form a model takes is in its limits; the wrong one is refused upstream.
+/// The thinking parameter of a request. [`ModelLimits`](super::ModelLimits) says which form a model accepts; the
+/// provider rejects the wrong one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Thinking {
-    /// At most so many tokens, less than `max_output_tokens` and at least 1024. Up to Claude 4.6.
+    /// A token budget, at least 1024 and less than `max_output_tokens`. Up to Claude 4.6.
     Budget(u32),
-    /// As much as the model finds right. Claude 4.6 and later.
+    /// The model decides. Claude 4.6 and later.
     Adaptive,
 }
 
@@ -49,12 +50,13 @@ pub enum Thinking {
 #[serde(tag = "role", content = "parts", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Said {
     User(Vec<UserPart>),
-    /// Whoever appends an answer with calls appends their results next, one for each: providers refuse a call without.
+    /// A message with tool calls must be followed by one result for each call: providers reject a call without a
+    /// result.
     Assistant(Vec<AssistantPart>),
     Results(Vec<ToolResult>),
 }
 
-/// One piece of what a user says.
+/// One part of a user message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", content = "value", rename_all = "snake_case", deny_unknown_fields)]
 pub enum UserPart {
@@ -66,46 +68,47 @@ pub enum UserPart {
     },
 }
 
-/// One piece of what a model says.
+/// One part of a model message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", content = "value", rename_all = "snake_case", deny_unknown_fields)]
 pub enum AssistantPart {
     Thinking {
-        /// May be empty beside a signature: some models keep their thoughts to themselves.
+        /// May be empty beside a signature: some models do not reveal their thinking.
         text: String,
-        /// Proves to the provider that the thought is its own. Sent back as it came.
+        /// Proves to the provider that it produced the thought. Sent back unchanged.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
     },
     RedactedThinking {
         data: String,
     },
-    /// A thought in a form of the provider's, signed or sealed or not. Sent back as it came.
+    /// A thought in the provider's own format, which may be signed or encrypted. Sent back unchanged.
     ReasoningDetail(Value),
     Text(String),
     ToolUse {
         /// Unique in the conversation.
         id: String,
         name: String,
-        /// The JSON text exactly as it arrived; it may be empty, or no JSON at all if the model erred.
+        /// The JSON text exactly as it arrived. It may be empty, or invalid JSON if the model made a mistake.
         arguments: String,
-        /// What Gemini wants back with a call.
+        /// The thought signature that Gemini requires back with the call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
     },
 }
 
-/// What came of a call.
+/// The result of a tool call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolResult {
-    /// Of the call.
+    /// The id of the call.
     pub id: String,
     pub content: String,
     pub is_error: bool,
 }
 
 impl Said {
+    /// A user message of one text part.
     pub fn user(text: impl Into<String>) -> Self {
         Self::User(vec![UserPart::Text(text.into())])
     }
@@ -116,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stored_form_has_these_names() {
+    fn stored_json_form_is_stable() {
         let conversation = vec![
             Said::User(vec![
                 UserPart::Text("look".into()),

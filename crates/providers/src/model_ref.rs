@@ -1,33 +1,33 @@
-//! Names a model: `moonshot:kimi-k1-128k`.
+//! A reference to a model of a provider: `moonshot:kimi-k1-128k`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Characters of a name. Longer ones are mistakes.
+/// Maximum characters of a provider name or a model name.
 const MAX_CHARS: usize = 200;
 
-/// A provider and one of its models. Written as one text, or as an object with both.
+/// A provider and one of its models. The serialized form is one string; an object with both members is accepted too.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModelRef {
     provider: String,
     model: String,
 }
 
-/// Why a text names no model.
+/// Why a text is not a valid model reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelRefError {
     #[error("`{0}` names no provider: write provider:model, such as moonshot:kimi-k1-128k")]
     NoProvider(String),
     #[error(
-        "`{0}` is no name of a provider, which has small letters, digits, `-` and `_`: write provider:model"
+        "`{0}` is not a provider name, which has lowercase letters, digits, `-` and `_`: write provider:model"
     )]
     Provider(String),
-    #[error("no model is named: write provider:model, such as moonshot:kimi-k1-128k")]
+    #[error("the model name is missing: write provider:model, such as moonshot:kimi-k1-128k")]
     NoModel,
     #[error(
-        "the name of a model has no white space and at most {MAX_CHARS} characters: write it as the provider does"
+        "a model name has no white space and at most {MAX_CHARS} characters: write it as the provider does"
     )]
     Model,
 }
@@ -54,7 +54,8 @@ impl ModelRef {
         &self.provider
     }
 
-    /// May hold `/` and `:`, as in `qwen3:8b` and `anthropic/claude-opus-5.5`.
+    /// The model name as the provider writes it. It may contain `/` and `:`, as in `qwen3:8b` and
+    /// `anthropic/claude-opus-5.5`.
     pub fn model(&self) -> &str {
         &self.model
     }
@@ -88,21 +89,21 @@ impl<'de> Deserialize<'de> for ModelRef {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "a model is provider:model, or an object with provider and model")]
-        enum Written {
+        enum ModelRefRepr {
             Text(String),
-            Object(Object),
+            Object(ModelRefObject),
         }
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct Object {
+        struct ModelRefObject {
             provider: String,
             model: String,
         }
-        let read = match Written::deserialize(deserializer)? {
-            Written::Text(text) => text.parse(),
-            Written::Object(Object { provider, model }) => Self::new(provider, model),
+        let parsed = match ModelRefRepr::deserialize(deserializer)? {
+            ModelRefRepr::Text(text) => text.parse(),
+            ModelRefRepr::Object(ModelRefObject { provider, model }) => Self::new(provider, model),
         };
-        read.map_err(serde::de::Error::custom)
+        parsed.map_err(serde::de::Error::custom)
     }
 }
 
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms() {
+    fn deserialize_accepts_text_and_object() {
         let wanted = ModelRef::new("moonshot", "kimi-k1-128k").unwrap();
         for text in [r#""moonshot:kimi-k1-128k""#, r#"{"provider":"moonshot","model":"kimi-k1-128k"}"#] {
             assert_eq!(serde_json::from_str::<ModelRef>(text).unwrap(), wanted);
@@ -120,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn models_with_colons_and_slashes() {
+    fn model_names_may_contain_colons_and_slashes() {
         let read: ModelRef = "ollama:library/qwen3:8b".parse().unwrap();
         assert_eq!((read.provider(), read.model()), ("ollama", "library/qwen3:8b"));
         assert_eq!(read.to_string().parse(), Ok(read));
     }
 
     #[test]
-    fn what_names_no_model() {
+    fn invalid_references_are_rejected() {
         let error = |text: &str| text.parse::<ModelRef>().unwrap_err().to_string();
         assert_eq!(
             error("kimi-k1-128k"),
@@ -135,10 +136,10 @@ mod tests {
         );
         assert_eq!(
             error("moonshot:"),
-            "no model is named: write provider:model, such as moonshot:kimi-k1-128k"
+            "the model name is missing: write provider:model, such as moonshot:kimi-k1-128k"
         );
-        assert!(error("Moon shot:x").starts_with("`Moon shot` is no name of a provider"));
-        assert!(error("moonshot:a b").starts_with("the name of a model has no white space"));
+        assert!(error("Moon shot:x").starts_with("`Moon shot` is not a provider name"));
+        assert!(error("moonshot:a b").starts_with("a model name has no white space"));
         assert!(serde_json::from_str::<ModelRef>(r#"{"provider":"a","model":"b","x":1}"#).is_err());
         assert!(serde_json::from_str::<ModelRef>("7").is_err());
     }

@@ -1,8 +1,8 @@
-//! Bytes of an answer in, events out, whatever the chunks they come in.
+//! Parses the bytes of a streamed response into events. The result does not depend on how the bytes are chunked.
 //!
-//! Pure: it knows nothing of HTTP, time or whose answer it is.
+//! Pure: it does not depend on HTTP, time or the provider.
 
-use super::decode_error::Fault;
+use super::decode_error::DecodeError;
 use super::endpoint::Dialect;
 use super::event::ModelEvent;
 use super::ids::CallIds;
@@ -10,83 +10,85 @@ use super::limits::MAX_STREAM_BYTES;
 use super::sse::SseReader;
 use super::{anthropic, openai};
 
-/// Reads one answer.
-pub struct Parser {
+/// Parses one response.
+pub struct StreamParser {
     sse: SseReader,
-    reader: Reader,
+    reader: DialectReader,
     bytes: usize,
-    /// Once something is wrong, it stays so.
-    fault: Option<Fault>,
+    /// The first error; every later call returns it again.
+    error: Option<DecodeError>,
 }
 
-enum Reader {
-    Anthropic(anthropic::Reader),
-    OpenAi(openai::Reader),
-    /// Of a dialect that is only handed through.
-    Unspoken,
+enum DialectReader {
+    Anthropic(anthropic::MessageDecoder),
+    OpenAi(openai::CompletionDecoder),
+    /// A dialect that is only relayed.
+    Unsupported,
 }
 
-impl std::fmt::Debug for Parser {
+impl std::fmt::Debug for StreamParser {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parser")
+        f.debug_struct("StreamParser")
             .field("bytes", &self.bytes)
-            .field("fault", &self.fault)
+            .field("error", &self.error)
             .finish_non_exhaustive()
     }
 }
 
-impl Parser {
-    /// `ids` are those that the conversation has used.
+impl StreamParser {
+    /// `ids` are the call ids that the conversation has used.
     pub fn new(dialect: Dialect, ids: CallIds) -> Self {
         let reader = match dialect {
-            Dialect::Anthropic => Reader::Anthropic(anthropic::Reader::new(ids)),
-            Dialect::OpenAi | Dialect::OpenAiCompatible => Reader::OpenAi(openai::Reader::new(ids)),
-            Dialect::Gemini => Reader::Unspoken,
+            Dialect::Anthropic => DialectReader::Anthropic(anthropic::MessageDecoder::new(ids)),
+            Dialect::OpenAi | Dialect::OpenAiCompatible => {
+                DialectReader::OpenAi(openai::CompletionDecoder::new(ids))
+            }
+            Dialect::Gemini => DialectReader::Unsupported,
         };
-        Self { sse: SseReader::new(), reader, bytes: 0, fault: None }
+        Self { sse: SseReader::new(), reader, bytes: 0, error: None }
     }
 
-    /// Takes more bytes. Events that came before a fault are in `out` all the same.
-    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
-        if let Some(fault) = &self.fault {
-            return Err(fault.clone());
+    /// Parses the next bytes. On an error, `out` still contains the events before it.
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
+        if let Some(error) = &self.error {
+            return Err(error.clone());
         }
-        let room = MAX_STREAM_BYTES - self.bytes;
-        let taken = &bytes[..bytes.len().min(room)];
-        self.bytes += taken.len();
+        let remaining = MAX_STREAM_BYTES - self.bytes;
+        let accepted = &bytes[..bytes.len().min(remaining)];
+        self.bytes += accepted.len();
         let reader = &mut self.reader;
-        let mut result = self.sse.push(taken, |event| {
+        let mut result = self.sse.push(accepted, |event| {
             let Some(data) = event.data.as_deref().map(str::trim).filter(|data| !data.is_empty()) else {
                 return Ok(());
             };
             match reader {
-                Reader::Anthropic(reader) => reader.event(event.event.as_deref(), data, out),
-                Reader::OpenAi(reader) => reader.event(event.event.as_deref(), data, out),
-                Reader::Unspoken => Err(Fault::malformed("it is in a dialect that is only handed through")),
+                DialectReader::Anthropic(reader) => reader.event(event.event.as_deref(), data, out),
+                DialectReader::OpenAi(reader) => reader.event(event.event.as_deref(), data, out),
+                DialectReader::Unsupported => Err(DecodeError::malformed("its dialect is only relayed")),
             }
         });
-        if result.is_ok() && taken.len() < bytes.len() {
-            result = Err(Fault::too_large("the answer", MAX_STREAM_BYTES));
+        if result.is_ok() && accepted.len() < bytes.len() {
+            result = Err(DecodeError::too_large("the answer", MAX_STREAM_BYTES));
         }
-        self.keep(result)
+        self.store_error(result)
     }
 
-    /// The body has ended.
-    pub fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
-        if let Some(fault) = &self.fault {
-            return Err(fault.clone());
+    /// Handles the end of the body.
+    pub fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
+        if let Some(error) = &self.error {
+            return Err(error.clone());
         }
         let result = match &mut self.reader {
-            Reader::Anthropic(reader) => reader.finish(out),
-            Reader::OpenAi(reader) => reader.finish(out),
-            Reader::Unspoken => Ok(()),
+            DialectReader::Anthropic(reader) => reader.finish(out),
+            DialectReader::OpenAi(reader) => reader.finish(out),
+            DialectReader::Unsupported => Ok(()),
         };
-        self.keep(result)
+        self.store_error(result)
     }
 
-    fn keep(&mut self, result: Result<(), Fault>) -> Result<(), Fault> {
-        if let Err(fault) = &result {
-            self.fault = Some(fault.clone());
+    fn store_error(&mut self, result: Result<(), DecodeError>) -> Result<(), DecodeError> {
+        if let Err(error) = &result {
+            self.error = Some(error.clone());
         }
         result
     }

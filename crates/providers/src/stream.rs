@@ -1,4 +1,4 @@
-//! An answer while it arrives.
+//! A streamed response as a sequence of events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,25 +6,26 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::body::Body;
+use super::body::ResponseBody;
 use super::endpoint::Endpoint;
 use super::error::ProviderError;
 use super::event::ModelEvent;
-use super::parser::Parser;
+use super::parser::StreamParser;
 
-/// How long the rest of a body may take after the answer's end. Read to its end, the connection serves the next request.
-const SETTLING: Duration = Duration::from_millis(250);
+/// Time limit for reading the rest of the body after the last event. A connection whose body was read to the end is
+/// reused.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// The events of an answer. Dropping it closes the connection.
+/// The events of a response. Dropping it closes the connection.
 pub struct ModelStream {
     endpoint: Endpoint,
     cancel: CancellationToken,
-    /// `None` once nothing more is read.
-    body: Option<Body>,
-    parser: Parser,
-    /// Events that have arrived and were not asked for yet.
+    /// `None` once reading has ended.
+    body: Option<ResponseBody>,
+    parser: StreamParser,
+    /// Events that have arrived and were not returned yet.
     ready: VecDeque<ModelEvent>,
-    /// Told after them.
+    /// Returned after the events in `ready`.
     error: Option<ProviderError>,
 }
 
@@ -35,12 +36,17 @@ impl std::fmt::Debug for ModelStream {
 }
 
 impl ModelStream {
-    pub(super) fn new(endpoint: Endpoint, body: Body, parser: Parser, cancel: CancellationToken) -> Self {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        body: ResponseBody,
+        parser: StreamParser,
+        cancel: CancellationToken,
+    ) -> Self {
         Self { endpoint, cancel, body: Some(body), parser, ready: VecDeque::new(), error: None }
     }
 
-    /// The next event. After [`ModelEvent::Ended`] or an error there is none; an error before that means that the answer is
-    /// cut. Safe to be dropped while it waits.
+    /// The next event. `None` after [`ModelEvent::Ended`] or an error; an error means that the response is incomplete.
+    /// Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<ModelEvent, ProviderError>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -55,7 +61,8 @@ impl ModelStream {
         }
     }
 
-    /// Waits for the beginning of the answer itself, so that trouble before it can still be told from trouble within.
+    /// Waits for the first output. Returns an error that occurs before it, which may be retried; a later error is
+    /// stored for [`next`](Self::next).
     pub(super) async fn wait_for_output(&mut self) -> Result<(), ProviderError> {
         while self.body.is_some() && self.error.is_none() && !self.ready.iter().any(ModelEvent::is_output) {
             self.read().await;
@@ -69,7 +76,7 @@ impl ModelStream {
         }
     }
 
-    /// Reads a piece of the body.
+    /// Reads and parses one chunk of the body.
     async fn read(&mut self) {
         let chunk = match self.chunk().await {
             Ok(chunk) => chunk,
@@ -86,17 +93,17 @@ impl ModelStream {
         };
         let has_ended = matches!(events.last(), Some(ModelEvent::Ended(_)));
         self.ready.extend(events);
-        if let Err(fault) = result {
-            self.error = Some(ProviderError::of_fault(&self.endpoint, fault));
+        if let Err(error) = result {
+            self.error = Some(ProviderError::from_decode_error(&self.endpoint, error));
         }
         if chunk.is_none() {
             self.body = None;
         } else if has_ended && let Some(body) = self.body.take() {
-            settle(body).await;
+            drain(body).await;
         }
     }
 
-    /// A piece of the body, or `None` at its end.
+    /// One chunk of the body, or `None` at its end.
     async fn chunk(&mut self) -> Result<Option<Vec<u8>>, ProviderError> {
         let Some(body) = &mut self.body else { return Ok(None) };
         tokio::select! {
@@ -109,9 +116,9 @@ impl ModelStream {
     }
 }
 
-/// Reads what is behind the end, which is nothing or the mark of the body's end.
-async fn settle(mut body: Body) {
+/// Reads the rest of the body after the last event, which is normally only the end marker of the transfer encoding.
+async fn drain(mut body: ResponseBody) {
     let rest = async { while let Ok(Some(_)) = body.chunk().await {} };
-    // A server that has more to say is hung up on.
-    let _ = timeout(SETTLING, rest).await;
+    // After the timeout the connection is closed.
+    let _ = timeout(DRAIN_TIMEOUT, rest).await;
 }

@@ -1,4 +1,4 @@
-//! Why a request did not get through, found out from the causes of the HTTP library's error.
+//! Classifies connection errors by the causes inside the HTTP library's error.
 
 use std::error::Error;
 use std::io;
@@ -9,13 +9,13 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use super::endpoint::Endpoint;
 use super::error::ProviderError;
 
-/// Looks names up like everyone, but can be told apart when it fails.
+/// Resolves names like the default resolver, but with an error type that can be recognised.
 #[derive(Debug)]
 pub(super) struct Resolver;
 
-/// A name could not be looked up.
+/// A host name could not be resolved.
 #[derive(Debug, thiserror::Error)]
-#[error("the name could not be looked up")]
+#[error("the host name could not be resolved")]
 struct LookupFailed;
 
 impl Resolve for Resolver {
@@ -28,8 +28,8 @@ impl Resolve for Resolver {
     }
 }
 
-/// What the error of a request means. The error itself is never shown: it may hold an address with more in it.
-pub(super) fn explain(endpoint: &Endpoint, error: &reqwest::Error) -> ProviderError {
+/// Converts the error of a request. The error itself is never shown: it may contain a URL with credentials.
+pub(super) fn classify(endpoint: &Endpoint, error: &reqwest::Error) -> ProviderError {
     let provider = endpoint.provider.clone();
     let host = endpoint.base_url.host();
     if !error.is_connect() {
@@ -43,7 +43,7 @@ pub(super) fn explain(endpoint: &Endpoint, error: &reqwest::Error) -> ProviderEr
     }
     let kind = cause::<io::Error>(error).map(kind_within);
     match kind {
-        // What TLS finds wrong arrives as bad data, and a handshake that is cut as an early end.
+        // A TLS error is reported as invalid data, and an aborted handshake as an unexpected end.
         Some(io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) if endpoint.base_url.is_https() => {
             ProviderError::TlsFailed { provider, host }
         }
@@ -55,12 +55,12 @@ const fn why(kind: Option<io::ErrorKind>) -> &'static str {
     match kind {
         Some(io::ErrorKind::ConnectionRefused) => "refused",
         Some(io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted) => "reset",
-        Some(io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => "no way there",
+        Some(io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => "unreachable",
         _ => "no connection",
     }
 }
 
-/// The kind of an error that may be wrapped in others of its type, which do not name it as their cause.
+/// The kind of the innermost `io::Error`. Nested ones are not reachable through `source`.
 fn kind_within(mut error: &io::Error) -> io::ErrorKind {
     while let Some(inner) = error.get_ref().and_then(|inner| inner.downcast_ref::<io::Error>()) {
         error = inner;
@@ -68,7 +68,7 @@ fn kind_within(mut error: &io::Error) -> io::ErrorKind {
     error.kind()
 }
 
-/// The innermost cause of a type.
+/// The innermost cause of type `E`.
 fn cause<E: Error + 'static>(error: &reqwest::Error) -> Option<&E> {
     let mut found = None;
     let mut next: Option<&(dyn Error + 'static)> = error.source();

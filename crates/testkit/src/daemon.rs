@@ -1,4 +1,4 @@
-//! Homes that go away, and real daemons on port 0 in this process.
+//! Temporary home folders, and real daemons on port 0 in this process.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
 use tribune_storage::{audit, store};
 
-/// A home that is removed with this.
+/// A home folder that is removed on drop.
 #[derive(Debug)]
 pub struct TempHome {
     pub home: Home,
@@ -26,7 +26,7 @@ impl TempHome {
         Self { home: Home::at(folder.path().join("home")), folder }
     }
 
-    /// Writes a file of the home.
+    /// Writes a file in the home folder.
     pub fn write(&self, name: &str, content: &str) {
         let path = self.home.root().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -44,7 +44,7 @@ impl Default for TempHome {
     }
 }
 
-/// The configuration of a test: any free port, little patience.
+/// A configuration for tests: any free port, short timeouts.
 pub fn config() -> Config {
     let mut config = Config::default();
     config.gateway.address = "127.0.0.1:0".parse().unwrap();
@@ -77,19 +77,20 @@ impl TestDaemon {
         self.home.read("run/token").trim().to_owned()
     }
 
-    /// A connection as operator.
+    /// Connects as the operator.
     pub async fn operator(&self) -> Client {
         Client::connect(&self.address(), Some(&self.token())).await.unwrap()
     }
 
-    /// Stops the daemon; its home stays.
+    /// Stops the daemon and returns its home folder.
     pub async fn stop(self) -> TempHome {
         self.daemon.stop(std::future::pending()).await;
         self.home
     }
 }
 
-/// Checks a home that nobody holds: the log verifies, and every view is what the log gives. Returns the entries.
+/// Checks a home without a running daemon: the log verifies, and every view equals its rebuild from the log. Returns
+/// the number of entries.
 pub fn assert_sound(home: &Home) -> u64 {
     let reader = Reader::open(home).unwrap();
     let key = reader.key_in_force().unwrap();
@@ -101,20 +102,20 @@ pub fn assert_sound(home: &Home) -> u64 {
     views.entries
 }
 
-/// The parameters of a turn that says `text`.
+/// The parameters of a turn with the input `text`.
 pub fn say(key: &str, text: &str) -> Value {
     json!({ "session_key": key, "input": { "content": [{ "type": "text", "text": text }] } })
 }
 
-/// Runs a turn; gives its events and its result. What a subscription still tells of earlier turns is not among them.
+/// Runs a turn and returns its events and its result. Notifications about other turns are dropped.
 pub async fn turn(client: &mut Client, key: &str, text: &str) -> Result<(Vec<Value>, Value), ClientError> {
     let result = client.call("turn.run", &say(key, text)).await?;
     let own = result["first_seq"].as_u64()..=result["last_seq"].as_u64();
-    let events = client.take_kept().into_iter().map(|said| said.params["event"].clone());
+    let events = client.take_kept().into_iter().map(|notification| notification.params["event"].clone());
     Ok((events.filter(|event| own.contains(&event["seq"].as_u64())).collect(), result))
 }
 
-/// The text that a turn's events add up to.
+/// The output text of a turn's events.
 pub fn text(events: &[Value]) -> String {
     events
         .iter()

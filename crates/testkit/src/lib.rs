@@ -1,5 +1,5 @@
-//! For tests and measurements: homes that go away, real daemons on port 0 in this process, and model providers that say what
-//! they are told to.
+//! Fixtures for tests and benchmarks: temporary home folders, real daemons on port 0 in this process, and fake model
+//! providers with scripted responses.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 #[cfg(feature = "daemon")]

@@ -102,7 +102,10 @@ async fn per_model_context_enforced() {
     let (_, error) = played(&mut client, &long).await;
     let (code, line) = error.unwrap();
     assert_eq!(code, "over_budget");
-    assert!(line.contains("fake:small has room for 16000") && line.contains("500 for the answer"), "{line}");
+    assert!(
+        line.contains("context window of fake:small has 16000") && line.contains("500 for the answer"),
+        "{line}"
+    );
     assert_eq!(upstream.connections(), 0, "nothing was opened");
     // The same words fit the other model.
     client.call("session.init", &json!({ "session_key": KEY, "model": "fake:m" })).await.unwrap();

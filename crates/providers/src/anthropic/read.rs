@@ -1,46 +1,46 @@
-//! The events of a streamed message.
+//! Decodes the events of a streamed message.
 //!
-//! Kinds of events, blocks and deltas that are not known are passed over, as the API asks of its clients.
+//! Unknown kinds of events, blocks and deltas are ignored, as the API requires of its clients.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use super::usage;
-use crate::decode_error::Fault;
-use crate::error_body::Complaint;
+use crate::decode_error::DecodeError;
+use crate::error_body::ReportedError;
 use crate::event::{Ended, ModelEvent, TokenUsage};
 use crate::ids::CallIds;
 use crate::limits::MAX_CALLS;
 use crate::sanitize::word;
 
-/// Reads one message.
+/// Decodes one message.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct MessageDecoder {
     ids: CallIds,
     usage: TokenUsage,
-    /// Blocks that have begun and not ended, by the provider's index.
-    open: BTreeMap<u64, Block>,
+    /// Blocks that have started and not stopped, by the provider's index.
+    open: BTreeMap<u64, OpenBlock>,
     calls: usize,
     reason: Option<Ended>,
     has_ended: bool,
 }
 
 #[derive(Debug)]
-enum Block {
+enum OpenBlock {
     Thinking {
         signature: String,
     },
     Call {
         index: usize,
-        /// Arguments that came with the beginning, used if no others follow.
+        /// Arguments from the start event, used if no deltas follow.
         initial: Option<String>,
     },
-    /// Needs no care at its end.
+    /// Emits nothing at its end.
     Plain,
 }
 
-impl Reader {
+impl MessageDecoder {
     pub(crate) fn new(ids: CallIds) -> Self {
         let usage = TokenUsage::default();
         Self { ids, usage, open: BTreeMap::new(), calls: 0, reason: None, has_ended: false }
@@ -51,111 +51,111 @@ impl Reader {
         name: Option<&str>,
         data: &str,
         out: &mut Vec<ModelEvent>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DecodeError> {
         if self.has_ended {
             return Ok(());
         }
         let event: Value =
-            serde_json::from_str(data).map_err(|_| Fault::malformed("an event is not JSON"))?;
+            serde_json::from_str(data).map_err(|_| DecodeError::malformed("an event is not JSON"))?;
         match text(&event, "/type").or(name).unwrap_or_default() {
-            "message_start" => self.count(event.pointer("/message/usage"), out),
-            "content_block_start" => self.begin(&event, out)?,
-            "content_block_delta" => self.more(&event, out)?,
+            "message_start" => self.update_usage(event.pointer("/message/usage"), out),
+            "content_block_start" => self.start_block(&event, out)?,
+            "content_block_delta" => self.apply_delta(&event, out)?,
             "content_block_stop" => {
                 if let Some(block) = self.open.remove(&index(&event)) {
-                    close(block, out);
+                    end_block(block, out);
                 }
             }
             "message_delta" => {
                 if let Some(reason) = text(&event, "/delta/stop_reason") {
-                    self.reason = Some(ended(reason));
+                    self.reason = Some(stop_reason(reason));
                 }
-                self.count(event.get("usage"), out);
+                self.update_usage(event.get("usage"), out);
             }
             "message_stop" => self.end(out),
-            "error" => return Err(Fault::Complaint(Complaint::of_event(&event))),
+            "error" => return Err(DecodeError::Reported(ReportedError::from_event(&event))),
             _ => {}
         }
         Ok(())
     }
 
-    /// The body has ended: that is the end of the message too if its reason has come.
-    pub(crate) fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
+    /// Handles the end of the body. The message is complete if its stop reason has arrived.
+    pub(crate) fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
         match (self.has_ended, &self.reason) {
             (true, _) => Ok(()),
             (false, Some(_)) => {
                 self.end(out);
                 Ok(())
             }
-            (false, None) => Err(Fault::Cut),
+            (false, None) => Err(DecodeError::Truncated),
         }
     }
 
-    fn begin(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
+    fn start_block(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
         let part = event.get("content_block").unwrap_or(&Value::Null);
         let block = match text(part, "/type").unwrap_or_default() {
             "text" => {
-                say(part, "/text", ModelEvent::Text, out);
-                Block::Plain
+                emit_text(part, "/text", ModelEvent::Text, out);
+                OpenBlock::Plain
             }
             "thinking" => {
-                say(part, "/thinking", ModelEvent::Thinking, out);
-                Block::Thinking { signature: text(part, "/signature").unwrap_or_default().to_owned() }
+                emit_text(part, "/thinking", ModelEvent::Thinking, out);
+                OpenBlock::Thinking { signature: text(part, "/signature").unwrap_or_default().to_owned() }
             }
             "redacted_thinking" => {
-                say(part, "/data", ModelEvent::RedactedThinking, out);
-                Block::Plain
+                emit_text(part, "/data", ModelEvent::RedactedThinking, out);
+                OpenBlock::Plain
             }
             "tool_use" => {
                 if self.calls == MAX_CALLS {
-                    return Err(Fault::too_large("the number of calls", MAX_CALLS));
+                    return Err(DecodeError::too_large("the number of calls", MAX_CALLS));
                 }
                 let Some(name) = text(part, "/name").filter(|name| !name.is_empty()) else {
-                    return Err(Fault::malformed("a call has no name"));
+                    return Err(DecodeError::malformed("a call has no name"));
                 };
                 let id = self.ids.claim(text(part, "/id").unwrap_or_default());
                 let index = self.calls;
                 self.calls += 1;
                 out.push(ModelEvent::CallBegun { index, id, name: name.to_owned() });
-                let given = part.get("input").and_then(Value::as_object).filter(|input| !input.is_empty());
-                Block::Call { index, initial: given.and_then(|input| serde_json::to_string(input).ok()) }
+                let input = part.get("input").and_then(Value::as_object).filter(|input| !input.is_empty());
+                OpenBlock::Call { index, initial: input.and_then(|input| serde_json::to_string(input).ok()) }
             }
-            _ => Block::Plain,
+            _ => OpenBlock::Plain,
         };
-        if let Some(before) = self.open.insert(index(event), block) {
-            close(before, out);
+        if let Some(replaced) = self.open.insert(index(event), block) {
+            end_block(replaced, out);
         }
         Ok(())
     }
 
-    fn more(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
+    fn apply_delta(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
         let delta = event.get("delta").unwrap_or(&Value::Null);
         let block = self.open.get_mut(&index(event));
         match text(delta, "/type").unwrap_or_default() {
             "text_delta" => {
-                say(delta, "/text", ModelEvent::Text, out);
+                emit_text(delta, "/text", ModelEvent::Text, out);
             }
             "thinking_delta" => {
-                say(delta, "/thinking", ModelEvent::Thinking, out);
+                emit_text(delta, "/thinking", ModelEvent::Thinking, out);
             }
             "signature_delta" => match block {
-                Some(Block::Thinking { signature }) => {
+                Some(OpenBlock::Thinking { signature }) => {
                     signature.push_str(text(delta, "/signature").unwrap_or_default());
                 }
-                _ => return Err(Fault::malformed("a signature belongs to no thought")),
+                _ => return Err(DecodeError::malformed("a signature is outside of a thinking block")),
             },
             "input_json_delta" => match block {
-                Some(Block::Call { index, initial }) => {
+                Some(OpenBlock::Call { index, initial }) => {
                     let index = *index;
                     let arguments = |delta| ModelEvent::CallArguments { index, delta };
-                    if say(delta, "/partial_json", arguments, out) {
+                    if emit_text(delta, "/partial_json", arguments, out) {
                         *initial = None;
                     }
                 }
-                // The input of a tool that runs at the provider.
-                Some(Block::Plain) => {}
-                Some(Block::Thinking { .. }) | None => {
-                    return Err(Fault::malformed("arguments belong to no call"));
+                // The input of a tool that the provider executes.
+                Some(OpenBlock::Plain) => {}
+                Some(OpenBlock::Thinking { .. }) | None => {
+                    return Err(DecodeError::malformed("arguments are outside of a tool call"));
                 }
             },
             _ => {}
@@ -163,8 +163,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Usage is cumulative, so no number of it ever falls.
-    fn count(&mut self, usage: Option<&Value>, out: &mut Vec<ModelEvent>) {
+    /// Emits the usage. Numbers are cumulative, so none ever decreases.
+    fn update_usage(&mut self, usage: Option<&Value>, out: &mut Vec<ModelEvent>) {
         if let Some(usage) = usage.and_then(|usage| usage::read(usage, self.usage)) {
             self.usage = usage;
             out.push(ModelEvent::Usage(usage));
@@ -173,34 +173,38 @@ impl Reader {
 
     fn end(&mut self, out: &mut Vec<ModelEvent>) {
         for (_, block) in std::mem::take(&mut self.open) {
-            close(block, out);
+            end_block(block, out);
         }
         self.has_ended = true;
         let reason = self.reason.take().unwrap_or(Ended::EndTurn);
-        out.push(ModelEvent::Ended(reason.settled(self.calls > 0)));
+        out.push(ModelEvent::Ended(reason.corrected(self.calls > 0)));
     }
 }
 
-fn close(block: Block, out: &mut Vec<ModelEvent>) {
+fn end_block(block: OpenBlock, out: &mut Vec<ModelEvent>) {
     match block {
-        Block::Thinking { signature } if !signature.is_empty() => out.push(ModelEvent::Signature(signature)),
-        Block::Call { index, initial: Some(delta) } => out.push(ModelEvent::CallArguments { index, delta }),
-        Block::Thinking { .. } | Block::Call { .. } | Block::Plain => {}
+        OpenBlock::Thinking { signature } if !signature.is_empty() => {
+            out.push(ModelEvent::Signature(signature))
+        }
+        OpenBlock::Call { index, initial: Some(delta) } => {
+            out.push(ModelEvent::CallArguments { index, delta })
+        }
+        OpenBlock::Thinking { .. } | OpenBlock::Call { .. } | OpenBlock::Plain => {}
     }
 }
 
-/// Tells of a text; whether there was any.
-fn say(
+/// Emits an event for the text at `pointer`, if it is not empty. Returns whether it was emitted.
+fn emit_text(
     part: &Value,
     pointer: &str,
     event: impl FnOnce(String) -> ModelEvent,
     out: &mut Vec<ModelEvent>,
 ) -> bool {
-    let said = text(part, pointer).filter(|text| !text.is_empty());
-    if let Some(text) = said {
+    let found = text(part, pointer).filter(|text| !text.is_empty());
+    if let Some(text) = found {
         out.push(event(text.to_owned()));
     }
-    said.is_some()
+    found.is_some()
 }
 
 fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
@@ -211,11 +215,11 @@ fn index(event: &Value) -> u64 {
     event.get("index").and_then(Value::as_u64).unwrap_or(0)
 }
 
-fn ended(reason: &str) -> Ended {
+fn stop_reason(reason: &str) -> Ended {
     match reason {
         "end_turn" | "stop_sequence" => Ended::EndTurn,
         "tool_use" => Ended::ToolUse,
-        // Either way the answer is truncated.
+        // Both mean that the response is truncated.
         "max_tokens" | "model_context_window_exceeded" => Ended::MaxTokens,
         "refusal" => Ended::Refusal,
         other => Ended::Other(word(other)),

@@ -1,10 +1,11 @@
-//! Tokens, as the Messages API counts them: the prompt without what a cache answered or took up.
+//! Token usage of the Messages API. Its input tokens exclude cached ones.
 
 use serde_json::Value;
 
 use crate::event::TokenUsage;
 
-/// What is known with this; `None` if it is no usage. Numbers are cumulative, so none ever falls.
+/// Merges a usage object into the known usage; `None` if it is not an object. Numbers are cumulative, so each takes the
+/// maximum.
 pub(crate) fn read(usage: &Value, known: TokenUsage) -> Option<TokenUsage> {
     let usage = usage.as_object()?;
     let read = |key: &str, known: u64| usage.get(key).and_then(Value::as_u64).unwrap_or(0).max(known);

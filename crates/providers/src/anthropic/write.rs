@@ -1,11 +1,12 @@
-//! The body of a request for a message.
+//! Serializes the body of a message request.
 //!
-//! Prompt caching: the last tool and the last block of the system prompt carry a breakpoint, which stays where it is for the
-//! whole conversation; the messages carry none, and the automatic `cache_control` of the request lets the provider move one
-//! along. So the bytes of the messages only ever grow at their end.
+//! Prompt caching: the last tool and the last block of the system prompt carry a cache breakpoint, which keeps its
+//! position for the whole conversation. The messages carry none; the top-level `cache_control` makes the provider move
+//! a breakpoint along with them. So the serialized messages only grow at the end.
 //!
-//! A thought goes back only with its signature, because without one it is refused. A conversation may have begun with
-//! another provider: thoughts of others are left out, and ids get the characters that are taken here.
+//! A thought is sent back only with its signature, because the API rejects it without one. A conversation may have
+//! started with another provider: the thoughts of other providers are left out, and invalid characters in ids are
+//! replaced.
 
 use std::borrow::Cow;
 
@@ -16,11 +17,11 @@ use serde_json::value::RawValue;
 use crate::arguments;
 use crate::message::{AssistantPart, ModelRequest, Said, Thinking, UserPart};
 
-/// Writes the body.
+/// Serializes the body.
 pub(crate) fn body(request: &ModelRequest) -> serde_json::Result<Vec<u8>> {
     let system: Vec<&str> =
         request.system.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
-    serde_json::to_vec(&Body {
+    serde_json::to_vec(&MessagesRequest {
         model: &request.model,
         max_tokens: request.max_output_tokens,
         stream: true,
@@ -29,13 +30,13 @@ pub(crate) fn body(request: &ModelRequest) -> serde_json::Result<Vec<u8>> {
             Thinking::Budget(budget_tokens) => ThinkingConfig::Enabled { budget_tokens },
             Thinking::Adaptive => ThinkingConfig::Adaptive,
         }),
-        tools: last_marked(request.tools.iter(), |tool, cache_control| Tool {
+        tools: with_breakpoint_on_last(request.tools.iter(), |tool, cache_control| MessagesTool {
             name: &tool.name,
             description: &tool.description,
             input_schema: &tool.input_schema,
             cache_control,
         }),
-        system: last_marked(system.into_iter(), |text, cache_control| System {
+        system: with_breakpoint_on_last(system.into_iter(), |text, cache_control| SystemBlock {
             r#type: "text",
             text,
             cache_control,
@@ -45,7 +46,7 @@ pub(crate) fn body(request: &ModelRequest) -> serde_json::Result<Vec<u8>> {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct MessagesRequest<'a> {
     model: &'a str,
     max_tokens: u32,
     stream: bool,
@@ -53,10 +54,10 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking: Option<ThinkingConfig>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
+    tools: Vec<MessagesTool<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    system: Vec<System<'a>>,
-    messages: Vec<Message<'a>>,
+    system: Vec<SystemBlock<'a>>,
+    messages: Vec<MessageParam<'a>>,
 }
 
 const EPHEMERAL: CacheControl = CacheControl { r#type: "ephemeral" };
@@ -74,7 +75,7 @@ enum ThinkingConfig {
 }
 
 #[derive(Serialize)]
-struct Tool<'a> {
+struct MessagesTool<'a> {
     name: &'a str,
     description: &'a str,
     input_schema: &'a Value,
@@ -83,7 +84,7 @@ struct Tool<'a> {
 }
 
 #[derive(Serialize)]
-struct System<'a> {
+struct SystemBlock<'a> {
     r#type: &'static str,
     text: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,26 +92,26 @@ struct System<'a> {
 }
 
 #[derive(Serialize)]
-struct Message<'a> {
-    role: Role,
-    content: Vec<Block<'a>>,
+struct MessageParam<'a> {
+    role: MessageRole,
+    content: Vec<BlockParam<'a>>,
 }
 
 #[derive(Serialize, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-enum Role {
+enum MessageRole {
     User,
     Assistant,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Block<'a> {
+enum BlockParam<'a> {
     Text {
         text: &'a str,
     },
     Image {
-        source: Source<'a>,
+        source: ImageSource<'a>,
     },
     Thinking {
         thinking: &'a str,
@@ -133,14 +134,14 @@ enum Block<'a> {
 }
 
 #[derive(Serialize)]
-struct Source<'a> {
+struct ImageSource<'a> {
     r#type: &'static str,
     media_type: &'a str,
     data: &'a str,
 }
 
-/// Makes a list whose last entry has the breakpoint.
-fn last_marked<T, U>(
+/// Builds a list whose last entry has the cache breakpoint.
+fn with_breakpoint_on_last<T, U>(
     items: impl ExactSizeIterator<Item = T>,
     make: impl Fn(T, Option<CacheControl>) -> U,
 ) -> Vec<U> {
@@ -148,66 +149,68 @@ fn last_marked<T, U>(
     items.enumerate().map(|(at, item)| make(item, (at == last).then_some(EPHEMERAL))).collect()
 }
 
-/// Roles alternate: what stands side by side with the same role becomes one message. Results come first in theirs.
-fn messages(conversation: &[Said]) -> Vec<Message<'_>> {
-    let mut messages: Vec<Message<'_>> = Vec::new();
-    for said in conversation {
-        let (role, content) = match said {
-            Said::User(parts) => (Role::User, parts.iter().filter_map(user_block).collect::<Vec<_>>()),
-            Said::Assistant(parts) => (Role::Assistant, parts.iter().filter_map(assistant_block).collect()),
+/// Merges adjacent messages of the same role, because roles must alternate. In a user message, tool results come first.
+fn messages(conversation: &[Said]) -> Vec<MessageParam<'_>> {
+    let mut messages: Vec<MessageParam<'_>> = Vec::new();
+    for message in conversation {
+        let (role, content) = match message {
+            Said::User(parts) => (MessageRole::User, parts.iter().filter_map(user_block).collect::<Vec<_>>()),
+            Said::Assistant(parts) => {
+                (MessageRole::Assistant, parts.iter().filter_map(assistant_block).collect())
+            }
             Said::Results(results) => {
-                let blocks = results.iter().map(|result| Block::ToolResult {
+                let blocks = results.iter().map(|result| BlockParam::ToolResult {
                     tool_use_id: id(&result.id),
                     content: &result.content,
                     is_error: result.is_error,
                 });
-                (Role::User, blocks.collect())
+                (MessageRole::User, blocks.collect())
             }
         };
         match messages.last_mut() {
             _ if content.is_empty() => {}
             Some(message) if message.role == role => message.content.extend(content),
-            _ => messages.push(Message { role, content }),
+            _ => messages.push(MessageParam { role, content }),
         }
     }
     for message in &mut messages {
-        message
-            .content
-            .sort_by_key(|block| message.role == Role::User && !matches!(block, Block::ToolResult { .. }));
+        message.content.sort_by_key(|block| {
+            message.role == MessageRole::User && !matches!(block, BlockParam::ToolResult { .. })
+        });
     }
     messages
 }
 
-/// Empty texts are refused upstream, and so are those of spaces alone; they are left out.
-fn user_block(part: &UserPart) -> Option<Block<'_>> {
+/// `None` for an empty or blank text, because the API rejects it.
+fn user_block(part: &UserPart) -> Option<BlockParam<'_>> {
     match part {
-        UserPart::Text(text) => (!text.trim().is_empty()).then_some(Block::Text { text }),
+        UserPart::Text(text) => (!text.trim().is_empty()).then_some(BlockParam::Text { text }),
         UserPart::Image { mime_type, data } => {
-            Some(Block::Image { source: Source { r#type: "base64", media_type: mime_type, data } })
+            Some(BlockParam::Image { source: ImageSource { r#type: "base64", media_type: mime_type, data } })
         }
     }
 }
 
-fn assistant_block(part: &AssistantPart) -> Option<Block<'_>> {
+fn assistant_block(part: &AssistantPart) -> Option<BlockParam<'_>> {
     match part {
         AssistantPart::Thinking { text, signature } => {
-            signature.as_deref().map(|signature| Block::Thinking { thinking: text, signature })
+            signature.as_deref().map(|signature| BlockParam::Thinking { thinking: text, signature })
         }
-        AssistantPart::RedactedThinking { data } => Some(Block::RedactedThinking { data }),
-        // Another dialect's.
+        AssistantPart::RedactedThinking { data } => Some(BlockParam::RedactedThinking { data }),
+        // Belongs to another dialect.
         AssistantPart::ReasoningDetail(_) => None,
-        AssistantPart::Text(text) => (!text.trim().is_empty()).then_some(Block::Text { text }),
+        AssistantPart::Text(text) => (!text.trim().is_empty()).then_some(BlockParam::Text { text }),
         AssistantPart::ToolUse { id: call, name, arguments, .. } => {
-            Some(Block::ToolUse { id: id(call), name, input: arguments::object(arguments) })
+            Some(BlockParam::ToolUse { id: id(call), name, input: arguments::object(arguments) })
         }
     }
 }
 
-/// Letters, digits, `_` and `-` are what an id may have here.
+/// Replaces characters that the API does not allow in an id: it allows letters, digits, `_` and `-`.
 fn id(text: &str) -> Cow<'_, str> {
-    let is_taken = |char: char| char.is_ascii_alphanumeric() || "_-".contains(char);
-    if text.chars().all(is_taken) {
+    let is_allowed = |char: char| char.is_ascii_alphanumeric() || "_-".contains(char);
+    if text.chars().all(is_allowed) {
         return Cow::Borrowed(text);
     }
-    text.chars().map(|char| if is_taken(char) { char } else { '_' }).collect::<String>().into()
+    text.chars().map(|char| if is_allowed(char) { char } else { '_' }).collect::<String>().into()
 }

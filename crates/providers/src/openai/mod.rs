@@ -1,4 +1,4 @@
-//! Chat Completions, as OpenAI and those who took it up speak it.
+//! The Chat Completions dialects: OpenAI and compatible providers.
 
 mod calls;
 mod read;
@@ -6,5 +6,5 @@ pub(super) mod reasoning;
 pub(super) mod usage;
 mod write;
 
-pub(super) use read::Reader;
+pub(super) use read::CompletionDecoder;
 pub(super) use write::body;

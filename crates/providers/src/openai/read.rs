@@ -1,31 +1,38 @@
-//! The chunks of a streamed completion.
+//! Decodes the chunks of a streamed completion.
 //!
-//! Servers differ in what they leave out, so fields are looked for one by one and what has an unexpected type counts as
-//! missing. The end is `[DONE]`, or the end of the body once a reason to finish has come: usage follows the reason.
+//! Servers omit different fields, so each field is looked up separately and a value of an unexpected type counts as
+//! missing. The completion ends with `[DONE]`, or with the body if a finish reason has arrived: usage follows the
+//! finish reason.
 
 use serde_json::Value;
 
-use super::calls::Calls;
+use super::calls::ToolCallAssembler;
 use super::{reasoning, usage};
-use crate::decode_error::Fault;
-use crate::error_body::Complaint;
+use crate::decode_error::DecodeError;
+use crate::error_body::ReportedError;
 use crate::event::{Ended, ModelEvent, TokenUsage};
 use crate::ids::CallIds;
 use crate::sanitize::word;
 
-/// Reads one completion.
+/// Decodes one completion.
 #[derive(Debug)]
-pub(crate) struct Reader {
-    calls: Calls,
+pub(crate) struct CompletionDecoder {
+    calls: ToolCallAssembler,
     usage: Option<TokenUsage>,
     reason: Option<Ended>,
     has_refused: bool,
     has_ended: bool,
 }
 
-impl Reader {
+impl CompletionDecoder {
     pub(crate) fn new(ids: CallIds) -> Self {
-        Self { calls: Calls::new(ids), usage: None, reason: None, has_refused: false, has_ended: false }
+        Self {
+            calls: ToolCallAssembler::new(ids),
+            usage: None,
+            reason: None,
+            has_refused: false,
+            has_ended: false,
+        }
     }
 
     pub(crate) fn event(
@@ -33,83 +40,85 @@ impl Reader {
         name: Option<&str>,
         data: &str,
         out: &mut Vec<ModelEvent>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DecodeError> {
         if self.has_ended {
             return Ok(());
         }
         if data == "[DONE]" {
             return self.end(out);
         }
-        let chunk: Value = serde_json::from_str(data).map_err(|_| Fault::malformed("a chunk is not JSON"))?;
+        let chunk: Value =
+            serde_json::from_str(data).map_err(|_| DecodeError::malformed("a chunk is not JSON"))?;
         if name == Some("error") || chunk.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(Fault::Complaint(Complaint::of_event(&chunk)));
+            return Err(DecodeError::Reported(ReportedError::from_event(&chunk)));
         }
         let choice = chunk.pointer("/choices/0").unwrap_or(&Value::Null);
         self.choice(choice, out)?;
-        // Moonshot puts it into the choice.
-        let counted = [chunk.get("usage"), choice.get("usage")].into_iter().flatten().find_map(usage::read);
-        if let Some(usage) = counted.filter(|usage| self.usage != Some(*usage)) {
+        // Moonshot puts the usage into the choice.
+        let reported = [chunk.get("usage"), choice.get("usage")].into_iter().flatten().find_map(usage::read);
+        if let Some(usage) = reported.filter(|usage| self.usage != Some(*usage)) {
             self.usage = Some(usage);
             out.push(ModelEvent::Usage(usage));
         }
         Ok(())
     }
 
-    pub(crate) fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
+    /// Handles the end of the body.
+    pub(crate) fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
         match (self.has_ended, &self.reason) {
             (true, _) => Ok(()),
             (false, Some(_)) => self.end(out),
-            (false, None) => Err(Fault::Cut),
+            (false, None) => Err(DecodeError::Truncated),
         }
     }
 
-    fn choice(&mut self, choice: &Value, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
-        // A server that was not asked to stream a part sends it whole.
+    fn choice(&mut self, choice: &Value, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
+        // Some servers send a complete message instead of a delta.
         let delta = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
         let text = |key: &str| delta.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let told = text("reasoning_content").or_else(|| text("reasoning"));
-        let detailed: String = reasoning::read(delta).filter_map(reasoning::words).collect();
-        if let Some(thought) = told.or(Some(detailed.as_str()).filter(|text| !text.is_empty())) {
+        let reasoning = text("reasoning_content").or_else(|| text("reasoning"));
+        let details: String = reasoning::read(delta).filter_map(reasoning::text).collect();
+        if let Some(thought) = reasoning.or(Some(details.as_str()).filter(|text| !text.is_empty())) {
             out.push(ModelEvent::Thinking(thought.to_owned()));
         }
         out.extend(reasoning::read(delta).cloned().map(ModelEvent::ReasoningDetail));
-        if let Some(said) = text("content") {
-            out.push(ModelEvent::Text(said.to_owned()));
+        if let Some(content) = text("content") {
+            out.push(ModelEvent::Text(content.to_owned()));
         }
         if let Some(refusal) = text("refusal") {
             self.has_refused = true;
             out.push(ModelEvent::Text(refusal.to_owned()));
         }
         for call in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
-            self.calls.take(call, out)?;
+            self.calls.apply(call, out)?;
         }
         if let Some(reason) =
-            choice.get("finish_reason").and_then(Value::as_str).filter(|word| !word.is_empty())
+            choice.get("finish_reason").and_then(Value::as_str).filter(|reason| !reason.is_empty())
         {
-            self.reason = Some(ended(reason));
+            self.reason = Some(finish_reason(reason));
         }
         Ok(())
     }
 
-    fn end(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), Fault> {
+    fn end(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
         self.calls.finish()?;
         self.has_ended = true;
-        let ended = match self.reason.take() {
+        let reason = match self.reason.take() {
             Some(Ended::EndTurn) | None if self.has_refused => Ended::Refusal,
-            Some(reason) => reason.settled(self.calls.any()),
-            None => Ended::EndTurn.settled(self.calls.any()),
+            Some(reason) => reason.corrected(self.calls.any()),
+            None => Ended::EndTurn.corrected(self.calls.any()),
         };
-        out.push(ModelEvent::Ended(ended));
+        out.push(ModelEvent::Ended(reason));
         Ok(())
     }
 }
 
-fn ended(reason: &str) -> Ended {
+fn finish_reason(reason: &str) -> Ended {
     match reason {
         "stop" | "eos" | "end_turn" => Ended::EndTurn,
         "tool_calls" | "function_call" => Ended::ToolUse,
         "length" | "max_tokens" => Ended::MaxTokens,
-        // A filter of the provider took the answer away, or what was left of it.
+        // A content filter of the provider removed the response or the rest of it.
         "content_filter" => Ended::Refusal,
         other => Ended::Other(word(other)),
     }

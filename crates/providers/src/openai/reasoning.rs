@@ -1,42 +1,43 @@
-//! `reasoning_details`, as OpenRouter streams them: thoughts in the form of whoever thought them, in pieces that are put
-//! together here and go back as they came. Without them a model forgets in the middle of its calls what it was about, or is refused.
+//! Merges `reasoning_details`, which OpenRouter streams: thoughts in the format of the provider that produced them.
+//! They are sent back unchanged. Without them a model loses its train of thought between calls, or the provider rejects
+//! the request.
 
 use serde_json::Value;
 
-/// Members that are told piece by piece.
-const GROWING: [&str; 2] = ["text", "summary"];
+/// Members that are streamed in parts and must be concatenated.
+const STREAMED: [&str; 2] = ["text", "summary"];
 
-/// The pieces in a delta.
+/// The reasoning details in a delta.
 pub(super) fn read(delta: &Value) -> impl Iterator<Item = &Value> {
     delta
         .get("reasoning_details")
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
-        .filter(|one| one.is_object())
+        .filter(|detail| detail.is_object())
 }
 
-/// The words of a piece, for where nothing else tells them.
-pub(super) fn words(detail: &Value) -> Option<&str> {
-    GROWING.iter().find_map(|name| detail.get(name)?.as_str()).filter(|text| !text.is_empty())
+/// The text of a detail, for deltas without a reasoning text.
+pub(super) fn text(detail: &Value) -> Option<&str> {
+    STREAMED.iter().find_map(|name| detail.get(name)?.as_str()).filter(|text| !text.is_empty())
 }
 
-/// Puts a piece behind what it goes on with. False if it is the first of another thought.
-pub(crate) fn join(known: &mut Value, piece: &Value) -> bool {
-    let same = |name: &str| known.get(name) == piece.get(name);
-    // What is sealed comes whole.
-    if !same("type") || !same("index") || piece.get("data").is_some() {
+/// Appends a detail to the thought that it continues. False if it starts another thought.
+pub(crate) fn join(known: &mut Value, detail: &Value) -> bool {
+    let is_same = |name: &str| known.get(name) == detail.get(name);
+    // Encrypted details are complete.
+    if !is_same("type") || !is_same("index") || detail.get("data").is_some() {
         return false;
     }
-    // Without a number, a signature ends a thought.
+    // Without an index, a signature ends a thought.
     let is_signed = known.get("signature").is_some_and(Value::is_string);
-    if piece.get("index").is_none_or(Value::is_null) && is_signed {
+    if detail.get("index").is_none_or(Value::is_null) && is_signed {
         return false;
     }
-    let (Some(known), Some(piece)) = (known.as_object_mut(), piece.as_object()) else { return false };
-    for (name, value) in piece.iter().filter(|(_, value)| !value.is_null()) {
+    let (Some(known), Some(detail)) = (known.as_object_mut(), detail.as_object()) else { return false };
+    for (name, value) in detail.iter().filter(|(_, value)| !value.is_null()) {
         match (known.get_mut(name), value) {
-            (Some(Value::String(text)), Value::String(more)) if GROWING.contains(&name.as_str()) => {
+            (Some(Value::String(text)), Value::String(more)) if STREAMED.contains(&name.as_str()) => {
                 text.push_str(more);
             }
             _ => {
@@ -53,31 +54,31 @@ mod tests {
 
     use super::*;
 
-    fn joined(pieces: &[Value]) -> Vec<Value> {
+    fn joined(details: &[Value]) -> Vec<Value> {
         let mut all: Vec<Value> = Vec::new();
-        for piece in pieces {
-            if !all.last_mut().is_some_and(|last| join(last, piece)) {
-                all.push(piece.clone());
+        for detail in details {
+            if !all.last_mut().is_some_and(|last| join(last, detail)) {
+                all.push(detail.clone());
             }
         }
         all
     }
 
     #[test]
-    fn pieces_become_the_thoughts_they_are_of() {
+    fn join_merges_the_details_of_each_thought() {
         let text = |index: u64, text: &str, signature: Value| json!({ "type": "reasoning.text", "text": text, "signature": signature, "id": null, "format": "f1", "index": index });
-        let sealed = json!({ "type": "reasoning.encrypted", "data": "c2VhbGVk", "index": 2 });
-        let pieces = [
+        let encrypted = json!({ "type": "reasoning.encrypted", "data": "c2VhbGVk", "index": 2 });
+        let details = [
             text(0, "I ", Value::Null),
             text(0, "look", Value::Null),
             text(0, "", "c2ln".into()),
             text(1, "again", Value::Null),
-            sealed.clone(),
-            sealed.clone(),
+            encrypted.clone(),
+            encrypted.clone(),
         ];
         assert_eq!(
-            joined(&pieces),
-            [text(0, "I look", "c2ln".into()), text(1, "again", Value::Null), sealed.clone(), sealed]
+            joined(&details),
+            [text(0, "I look", "c2ln".into()), text(1, "again", Value::Null), encrypted.clone(), encrypted]
         );
         let bare = |text: &str| json!({ "type": "reasoning.summary", "summary": text });
         assert_eq!(joined(&[bare("a"), bare("b")]), [bare("ab")]);

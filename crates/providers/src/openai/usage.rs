@@ -1,4 +1,4 @@
-//! Tokens, in the words of several servers. Here the prompt includes what a cache answered, which is taken out.
+//! Token usage in the formats of several servers. Their prompt tokens include cached ones, which are subtracted.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::event::TokenUsage;
 pub(crate) fn read(usage: &Value) -> Option<TokenUsage> {
     let number = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64);
     let prompt = number("/prompt_tokens")?;
-    // OpenAI's, Moonshot's and DeepSeek's places for it.
+    // The members of OpenAI, Moonshot and DeepSeek.
     let cache_read = number("/prompt_tokens_details/cached_tokens")
         .or_else(|| number("/cached_tokens"))
         .or_else(|| number("/prompt_cache_hit_tokens"))
@@ -16,7 +16,7 @@ pub(crate) fn read(usage: &Value) -> Option<TokenUsage> {
         .min(prompt);
     let cache_written =
         number("/prompt_tokens_details/cache_write_tokens").unwrap_or(0).min(prompt - cache_read);
-    // Gemini counts its thoughts in the total alone.
+    // Gemini includes thinking only in the total.
     let beyond_prompt = number("/total_tokens").unwrap_or(0).saturating_sub(prompt);
     Some(TokenUsage {
         input: prompt - cache_read - cache_written,
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_several_servers() {
+    fn read_accepts_the_formats_of_several_servers() {
         let usage = |input, output, cache_read, cache_written| TokenUsage {
             input,
             output,

@@ -1,13 +1,13 @@
-//! The body of a request for a completion.
+//! Serializes the body of a completion request.
 //!
-//! The system prompt is one message, its parts set apart by an empty line. Each result is a message of its own; that it is
-//! an error is said in its text, because there is no field for it. Providers cache prefixes by themselves, so nothing marks
-//! them; the bytes of the messages only ever grow at their end.
+//! The system prompt is one message, its parts separated by an empty line. Each tool result is a message of its own; an
+//! error is marked in its text, because the API has no field for it. Providers cache prefixes automatically, so there
+//! are no cache breakpoints; the serialized messages only grow at the end.
 //!
-//! Of thoughts, only those that led to a call go back, and only in the compatible dialect: Moonshot and DeepSeek want them
-//! while calls are answered and drop or refuse the rest. What OpenRouter told in `reasoning_details` goes back there instead,
-//! always and as it came. Signed thoughts are Anthropic's and stay out; the signature of a
-//! call is Gemini's and goes back with it.
+//! Only thoughts that led to a tool call are sent back, and only in the compatible dialect: Moonshot and DeepSeek
+//! require them together with the call and ignore or reject all others. OpenRouter's `reasoning_details` replace them
+//! and are always sent back unchanged. Signed thoughts belong to Anthropic and are left out; the signature of a call
+//! belongs to Gemini and is sent back with the call.
 
 use std::borrow::Cow;
 
@@ -18,44 +18,45 @@ use crate::arguments;
 use crate::endpoint::Dialect;
 use crate::message::{AssistantPart, ModelRequest, Said, ToolResult, UserPart};
 
-/// Stands before the content of a result that is an error.
+/// Prefix of the content of an error result.
 const ERROR_PREFIX: &str = "[tool error] ";
 
-/// Writes the body.
+/// Serializes the body.
 pub(crate) fn body(request: &ModelRequest, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
-    let takes_completion = dialect == Dialect::OpenAi;
+    let is_openai = dialect == Dialect::OpenAi;
     let system: Vec<&str> =
         request.system.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
     let mut messages = Vec::new();
     if !system.is_empty() {
-        messages.push(Message::System { content: system.join("\n\n") });
+        messages.push(CompletionMessage::System { content: system.join("\n\n") });
     }
-    for said in &request.messages {
-        match said {
+    for message in &request.messages {
+        match message {
             Said::User(parts) => match (messages.last_mut(), user(parts)) {
-                // Turns that failed leave words without an answer, and some servers insist on turns.
-                (Some(Message::User { content }), Some(Message::User { content: more })) => {
-                    content.append(more)
-                }
-                (_, said) => messages.extend(said),
+                // Failed turns leave user messages without a response, and some servers require alternating roles.
+                (
+                    Some(CompletionMessage::User { content }),
+                    Some(CompletionMessage::User { content: more }),
+                ) => content.append(more),
+                (_, message) => messages.extend(message),
             },
             Said::Assistant(parts) => messages.extend(assistant(parts, dialect)),
             Said::Results(results) => messages.extend(results.iter().map(result)),
         }
     }
     let limit = request.max_output_tokens;
-    serde_json::to_vec(&Body {
+    serde_json::to_vec(&CompletionRequest {
         model: &request.model,
-        max_tokens: (!takes_completion).then_some(limit),
-        max_completion_tokens: takes_completion.then_some(limit),
+        max_tokens: (!is_openai).then_some(limit),
+        max_completion_tokens: is_openai.then_some(limit),
         stream: true,
         stream_options: StreamOptions { include_usage: true },
         tools: request
             .tools
             .iter()
-            .map(|tool| Tool {
+            .map(|tool| FunctionTool {
                 r#type: "function",
-                function: Function {
+                function: FunctionDeclaration {
                     name: &tool.name,
                     description: &tool.description,
                     parameters: &tool.input_schema,
@@ -67,7 +68,7 @@ pub(crate) fn body(request: &ModelRequest, dialect: Dialect) -> serde_json::Resu
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct CompletionRequest<'a> {
     model: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_tokens: Option<u32>,
@@ -76,8 +77,8 @@ struct Body<'a> {
     stream: bool,
     stream_options: StreamOptions,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
-    messages: Vec<Message<'a>>,
+    tools: Vec<FunctionTool<'a>>,
+    messages: Vec<CompletionMessage<'a>>,
 }
 
 #[derive(Serialize)]
@@ -86,13 +87,13 @@ struct StreamOptions {
 }
 
 #[derive(Serialize)]
-struct Tool<'a> {
+struct FunctionTool<'a> {
     r#type: &'static str,
-    function: Function<'a>,
+    function: FunctionDeclaration<'a>,
 }
 
 #[derive(Serialize)]
-struct Function<'a> {
+struct FunctionDeclaration<'a> {
     name: &'a str,
     description: &'a str,
     parameters: &'a Value,
@@ -100,22 +101,22 @@ struct Function<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
-enum Message<'a> {
+enum CompletionMessage<'a> {
     System {
         content: String,
     },
     User {
-        content: Content<'a>,
+        content: UserContent<'a>,
     },
     Assistant {
-        /// Null beside calls.
+        /// Null if there are only tool calls.
         content: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
         reasoning_content: Option<String>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         reasoning_details: Vec<&'a Value>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        tool_calls: Vec<Call<'a>>,
+        tool_calls: Vec<CompletionToolCall<'a>>,
     },
     Tool {
         tool_call_id: &'a str,
@@ -125,12 +126,12 @@ enum Message<'a> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Content<'a> {
+enum UserContent<'a> {
     Text(Cow<'a, str>),
-    Parts(Vec<Part<'a>>),
+    Parts(Vec<UserContentPart<'a>>),
 }
 
-impl<'a> Content<'a> {
+impl<'a> UserContent<'a> {
     fn append(&mut self, more: Self) {
         *self = match (std::mem::replace(self, Self::Parts(Vec::new())), more) {
             (Self::Text(text), Self::Text(more)) => Self::Text(format!("{text}\n\n{more}").into()),
@@ -138,9 +139,9 @@ impl<'a> Content<'a> {
         };
     }
 
-    fn into_parts(self) -> Vec<Part<'a>> {
+    fn into_parts(self) -> Vec<UserContentPart<'a>> {
         match self {
-            Self::Text(text) => vec![Part::Text { text }],
+            Self::Text(text) => vec![UserContentPart::Text { text }],
             Self::Parts(parts) => parts,
         }
     }
@@ -148,7 +149,7 @@ impl<'a> Content<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Part<'a> {
+enum UserContentPart<'a> {
     Text { text: Cow<'a, str> },
     ImageUrl { image_url: ImageUrl },
 }
@@ -159,49 +160,51 @@ struct ImageUrl {
 }
 
 #[derive(Serialize)]
-struct Call<'a> {
+struct CompletionToolCall<'a> {
     id: &'a str,
     r#type: &'static str,
-    function: Called<'a>,
+    function: FunctionCall<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     extra_content: Option<ExtraContent<'a>>,
 }
 
 #[derive(Serialize)]
-struct Called<'a> {
+struct FunctionCall<'a> {
     name: &'a str,
     arguments: String,
 }
 
 #[derive(Serialize)]
 struct ExtraContent<'a> {
-    google: Google<'a>,
+    google: GoogleExtra<'a>,
 }
 
 #[derive(Serialize)]
-struct Google<'a> {
+struct GoogleExtra<'a> {
     thought_signature: &'a str,
 }
 
-fn user(parts: &[UserPart]) -> Option<Message<'_>> {
-    let parts: Vec<Part<'_>> = parts
+fn user(parts: &[UserPart]) -> Option<CompletionMessage<'_>> {
+    let parts: Vec<UserContentPart<'_>> = parts
         .iter()
         .filter_map(|part| match part {
-            UserPart::Text(text) => (!text.is_empty()).then_some(Part::Text { text: text.into() }),
-            UserPart::Image { mime_type, data } => Some(Part::ImageUrl {
+            UserPart::Text(text) => (!text.is_empty()).then_some(UserContentPart::Text { text: text.into() }),
+            UserPart::Image { mime_type, data } => Some(UserContentPart::ImageUrl {
                 image_url: ImageUrl { url: format!("data:{mime_type};base64,{data}") },
             }),
         })
         .collect();
     match parts.as_slice() {
         [] => None,
-        // The form that every server takes.
-        [Part::Text { text }] => Some(Message::User { content: Content::Text(text.clone()) }),
-        _ => Some(Message::User { content: Content::Parts(parts) }),
+        // Every server accepts plain text, some do not accept parts.
+        [UserContentPart::Text { text }] => {
+            Some(CompletionMessage::User { content: UserContent::Text(text.clone()) })
+        }
+        _ => Some(CompletionMessage::User { content: UserContent::Parts(parts) }),
     }
 }
 
-fn assistant(parts: &[AssistantPart], dialect: Dialect) -> Option<Message<'_>> {
+fn assistant(parts: &[AssistantPart], dialect: Dialect) -> Option<CompletionMessage<'_>> {
     let is_compatible = dialect == Dialect::OpenAiCompatible;
     let (mut content, mut thoughts, mut tool_calls) = (String::new(), String::new(), Vec::new());
     let mut reasoning_details = Vec::new();
@@ -213,31 +216,33 @@ fn assistant(parts: &[AssistantPart], dialect: Dialect) -> Option<Message<'_>> {
             AssistantPart::ReasoningDetail(detail) => {
                 reasoning_details.extend(is_compatible.then_some(detail))
             }
-            AssistantPart::ToolUse { id, name, arguments, signature } => tool_calls.push(Call {
-                id,
-                r#type: "function",
-                function: Called { name, arguments: arguments::object(arguments).get().to_owned() },
-                extra_content: signature
-                    .as_deref()
-                    .filter(|_| is_compatible)
-                    .map(|thought_signature| ExtraContent { google: Google { thought_signature } }),
-            }),
+            AssistantPart::ToolUse { id, name, arguments, signature } => {
+                tool_calls.push(CompletionToolCall {
+                    id,
+                    r#type: "function",
+                    function: FunctionCall { name, arguments: arguments::object(arguments).get().to_owned() },
+                    extra_content: signature
+                        .as_deref()
+                        .filter(|_| is_compatible)
+                        .map(|thought_signature| ExtraContent { google: GoogleExtra { thought_signature } }),
+                })
+            }
         }
     }
     if content.is_empty() && tool_calls.is_empty() {
         return None;
     }
-    let is_told_anyway = !reasoning_details.is_empty();
-    let goes_back = is_compatible && !tool_calls.is_empty() && !thoughts.is_empty() && !is_told_anyway;
-    Some(Message::Assistant {
+    let has_details = !reasoning_details.is_empty();
+    let sends_thoughts = is_compatible && !tool_calls.is_empty() && !thoughts.is_empty() && !has_details;
+    Some(CompletionMessage::Assistant {
         content: (!content.is_empty()).then_some(content),
-        reasoning_content: goes_back.then_some(thoughts),
+        reasoning_content: sends_thoughts.then_some(thoughts),
         reasoning_details,
         tool_calls,
     })
 }
 
-fn result(result: &ToolResult) -> Message<'_> {
+fn result(result: &ToolResult) -> CompletionMessage<'_> {
     let prefix = if result.is_error { ERROR_PREFIX } else { "" };
-    Message::Tool { tool_call_id: &result.id, content: format!("{prefix}{}", result.content) }
+    CompletionMessage::Tool { tool_call_id: &result.id, content: format!("{prefix}{}", result.content) }
 }

@@ -1,75 +1,75 @@
-//! Cuts a stream into its server-sent events without changing a byte.
+//! Splits a stream into server-sent events without changing a byte.
 //!
-//! Bytes are passed on event by event: half an event is of no use to any reader of such a stream.
+//! Bytes are passed on one complete event at a time: no reader of such a stream can use a partial event.
 
 use serde_json::Value;
 
 use crate::limits::MAX_EVENT_BYTES;
 
-/// A stream that is cut into events.
+/// Splits one stream into events.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
-    /// The event that is not complete.
-    held: Vec<u8>,
-    /// Where the line that is not complete begins in it.
-    line: usize,
-    /// Whether the last byte was a CR, which a LF may belong to.
+pub(super) struct EventSplitter {
+    /// The incomplete event.
+    buffer: Vec<u8>,
+    /// Where the incomplete line starts in `buffer`.
+    line_start: usize,
+    /// Whether the last byte was a CR, which a LF may follow.
     after_cr: bool,
-    /// An event was longer than any should be: the rest goes on as it comes.
+    /// An event exceeded the size limit: the rest of the stream is passed on unsplit.
     has_given_up: bool,
 }
 
-/// A piece of a stream.
+/// A part of a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece {
-    /// One event with its blank line.
+pub(super) enum StreamPiece {
+    /// One event with the blank line that ends it.
     Event(Vec<u8>),
-    /// Bytes that belong to none.
+    /// Bytes outside of an event.
     Loose(Vec<u8>),
 }
 
-impl Frames {
-    /// Takes the next bytes and gives the pieces that are whole, in their order.
-    pub(super) fn push(&mut self, bytes: Vec<u8>, mut each: impl FnMut(Piece)) {
+impl EventSplitter {
+    /// Splits the next bytes and calls `each` for every complete piece, in order.
+    pub(super) fn push(&mut self, bytes: Vec<u8>, mut each: impl FnMut(StreamPiece)) {
         if self.has_given_up {
-            return each(Piece::Loose(bytes));
+            return each(StreamPiece::Loose(bytes));
         }
         for byte in bytes {
-            // The LF of a CR LF ends no line of its own.
+            // The LF of a CRLF does not end another line.
             let belongs_to_cr = byte == b'\n' && std::mem::take(&mut self.after_cr);
-            if belongs_to_cr && self.held.is_empty() {
-                each(Piece::Loose(vec![byte]));
+            if belongs_to_cr && self.buffer.is_empty() {
+                each(StreamPiece::Loose(vec![byte]));
                 continue;
             }
-            self.held.push(byte);
+            self.buffer.push(byte);
             if belongs_to_cr {
-                self.line = self.held.len();
+                self.line_start = self.buffer.len();
                 continue;
             }
             self.after_cr = byte == b'\r';
             if matches!(byte, b'\r' | b'\n') {
-                let is_blank = self.line + 1 == self.held.len();
-                self.line = self.held.len();
+                let is_blank = self.line_start + 1 == self.buffer.len();
+                self.line_start = self.buffer.len();
                 if is_blank {
-                    each(Piece::Event(std::mem::take(&mut self.held)));
-                    self.line = 0;
+                    each(StreamPiece::Event(std::mem::take(&mut self.buffer)));
+                    self.line_start = 0;
                 }
             }
         }
-        if self.held.len() > MAX_EVENT_BYTES {
+        if self.buffer.len() > MAX_EVENT_BYTES {
             self.has_given_up = true;
-            each(Piece::Loose(std::mem::take(&mut self.held)));
+            each(StreamPiece::Loose(std::mem::take(&mut self.buffer)));
         }
     }
 
-    /// The stream has ended: gives what was not complete.
+    /// Handles the end of the stream: returns the incomplete event.
     #[must_use]
     pub(super) fn finish(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.held)
+        std::mem::take(&mut self.buffer)
     }
 }
 
-/// The JSON that an event holds, if it holds any.
+/// The JSON data of an event, if it has any.
 pub(super) fn data(event: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(event).ok()?;
     let lines: Vec<&str> =
@@ -77,11 +77,11 @@ pub(super) fn data(event: &[u8]) -> Option<Value> {
     serde_json::from_str(&lines.join("\n")).ok()
 }
 
-/// The event with other JSON in it, on one line. What else it says stays.
+/// The event with its data replaced, on one line. Its other fields are kept.
 pub(super) fn with_data(event: &[u8], data: &Value) -> Vec<u8> {
     let text = String::from_utf8_lossy(event);
-    let others = text.split(['\r', '\n']).filter(|line| !line.is_empty() && !line.starts_with("data:"));
-    let mut written: String = others.map(|line| format!("{line}\n")).collect();
-    written.push_str(&format!("data: {data}\n\n"));
-    written.into_bytes()
+    let other_fields = text.split(['\r', '\n']).filter(|line| !line.is_empty() && !line.starts_with("data:"));
+    let mut event: String = other_fields.map(|line| format!("{line}\n")).collect();
+    event.push_str(&format!("data: {data}\n\n"));
+    event.into_bytes()
 }

@@ -1,20 +1,21 @@
-//! Keeps a key out of bytes that come in pieces.
+//! Masks the API key in a response that arrives in chunks.
 //!
-//! A provider has no reason to send the key back, but a debugging server or a page of a gateway may. Every byte of it becomes
-//! `*`, so that lengths stay true. Bytes are held back only while they may be the beginning of the key.
+//! A provider has no reason to send the key back, but a debugging server or an error page of a gateway may. Every byte
+//! of the key becomes `*`, so that lengths stay correct. Bytes are held back only while they may be the start of the
+//! key.
 
 use crate::key::ApiKey;
 
-/// Shorter keys are not looked for: they would blank out ordinary words.
+/// Shorter keys are not masked: masking them would hide ordinary words.
 pub(super) const MIN_KEY_BYTES: usize = 8;
 
-/// What stands where the key stood.
-const BLANK: u8 = b'*';
+/// Replaces each byte of the key.
+const MASK: u8 = b'*';
 
-/// Bytes on their way to someone who must not see the key.
+/// Masks the key in the bytes of one response.
 pub struct Veil {
     key: Option<ApiKey>,
-    /// The end of what came so far, as far as it may be the beginning of the key.
+    /// The end of the received bytes, if it may be the start of the key.
     held: Vec<u8>,
 }
 
@@ -30,21 +31,21 @@ impl Veil {
         Self { key, held: Vec::new() }
     }
 
-    /// Takes the next bytes and gives what can go on.
+    /// Takes the next bytes and returns those that can be passed on.
     #[must_use]
     pub fn push(&mut self, bytes: Vec<u8>) -> Vec<u8> {
         let Some(key) = self.key.as_ref().map(ApiKey::bytes) else { return bytes };
         let mut all = bytes;
         if !self.held.is_empty() {
-            let behind = std::mem::take(&mut self.held);
-            all.splice(0..0, behind);
+            let held = std::mem::take(&mut self.held);
+            all.splice(0..0, held);
         }
         let mut at = 0;
         while let Some(found) = all[at..].iter().position(|byte| *byte == key[0]) {
             at += found;
             let rest = &all[at..];
             if rest.starts_with(key) {
-                all[at..at + key.len()].fill(BLANK);
+                all[at..at + key.len()].fill(MASK);
                 at += key.len();
             } else if key.starts_with(rest) {
                 self.held = all.split_off(at);
@@ -56,7 +57,7 @@ impl Veil {
         all
     }
 
-    /// All bytes have come: gives those that were held back.
+    /// Handles the end of the response: returns the bytes that were held back.
     #[must_use]
     pub fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
@@ -69,30 +70,30 @@ mod tests {
 
     use super::*;
 
-    fn veiled(pieces: &[&[u8]]) -> Vec<u8> {
+    fn masked(chunks: &[&[u8]]) -> Vec<u8> {
         let mut veil = Veil::new(ApiKey::new("aabaabaac").as_ref());
         let mut out = Vec::new();
-        for piece in pieces {
-            out.extend(veil.push(piece.to_vec()));
+        for chunk in chunks {
+            out.extend(veil.push(chunk.to_vec()));
         }
         out.extend(veil.finish());
         out
     }
 
     #[test]
-    fn a_key_is_found_wherever_it_is_cut() {
+    fn key_is_masked_wherever_it_is_split() {
         let text = b"x aabaabaabaac aabaabaacaabaabaac aabaabaa";
-        let whole = veiled(&[text]);
+        let whole = masked(&[text]);
         assert_eq!(whole, b"x aab********* ****************** aabaabaa");
         for cut in 0..text.len() {
-            assert_eq!(veiled(&[&text[..cut], &text[cut..]]), whole, "{cut}");
+            assert_eq!(masked(&[&text[..cut], &text[cut..]]), whole, "{cut}");
         }
         let single: Vec<&[u8]> = text.chunks(1).collect();
-        assert_eq!(veiled(&single), whole);
+        assert_eq!(masked(&single), whole);
     }
 
     #[test]
-    fn without_a_key_nothing_is_held_back() {
+    fn nothing_is_held_back_without_a_key() {
         let mut veil = Veil::new(None);
         assert_eq!(veil.push(b"aab".to_vec()), b"aab");
         let mut veil = Veil::new(ApiKey::new("short").as_ref());
@@ -101,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_key_never_comes_through_and_nothing_else_changes(
+        fn masking_hides_the_key_and_changes_nothing_else(
             text in "[abc]{0,60}",
             cuts in prop::collection::vec(0_usize..60, 0..6),
         ) {

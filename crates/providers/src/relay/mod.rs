@@ -1,8 +1,8 @@
-//! Someone else's request, sent with this provider's key, and the answer to it as it comes.
+//! Relays the request of a client to a provider with the provider's key, and streams the response back.
 //!
-//! What may be asked, and by whom, is the caller's to know; so is which headers go up and which come back. Here the key is put
-//! in, the provider is waited for as long as [`Patience`](super::Patience) says, and the key is kept out of what comes back
-//! ([`mask_key`], [`mask_key_deltas`]). Nothing is sent twice: whoever asked knows best whether to ask again.
+//! This module adds the key, applies the timeouts of [`Patience`](super::Patience), and masks the key in the response
+//! ([`veil`], [`deltas`]). It does not authorize requests and does not filter headers: that is the caller's. It never
+//! retries, because the client decides that.
 
 mod frames;
 pub mod mask_key;
@@ -16,38 +16,38 @@ use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
 use tokio::time::{Instant, timeout_at};
 
-use super::body::Body;
+use super::body::ResponseBody;
 use super::client::Client;
 use super::error::ProviderError;
 
 pub use mask_key::Veil;
 pub use mask_key_deltas::Deltas;
 pub use strip_usage::UnaskedUsage;
-pub use token_counter::{Ending, Tallied, Tally};
+pub use token_counter::{CountedUsage, Ending, Tally};
 pub use wire::Wire;
 
-/// A request as it is to go up, but for the key.
+/// A request to relay, without the key.
 #[derive(Debug, Clone)]
 pub struct Relay {
     pub method: Method,
-    /// Behind the provider's base, without a slash in front.
+    /// Relative to the provider's base URL, without a leading slash.
     pub path: String,
     pub query: Option<String>,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
 }
 
-/// A request that is ready to be sent. Nothing has left yet.
+/// A request that is ready to be sent. Nothing has been sent yet.
 pub struct Outbound {
     client: Client,
     request: RequestBuilder,
 }
 
-/// An answer whose head has come.
+/// A response whose head has arrived.
 pub struct Relayed {
     pub status: u16,
     pub headers: HeaderMap,
-    body: Body,
+    body: ResponseBody,
 }
 
 impl std::fmt::Debug for Outbound {
@@ -63,12 +63,12 @@ impl std::fmt::Debug for Relayed {
 }
 
 impl Client {
-    /// Makes a request ready. Refused if the key that it needs is not there.
+    /// Prepares a request. Fails if the provider requires a key and it is missing.
     pub fn relay(&self, relay: Relay) -> Result<Outbound, ProviderError> {
         let Relay { method, path, query, mut headers, body } = relay;
         for (name, value) in self.headers()? {
             let Some(name) = name else { continue };
-            // Which version of the API is meant is the asker's to say; who asks is not.
+            // The client may choose the API version, but not the credentials.
             if name.as_str() != "anthropic-version" || !headers.contains_key(&name) {
                 headers.insert(name, value);
             }
@@ -82,35 +82,35 @@ impl Client {
         Ok(Outbound { client: self.clone(), request })
     }
 
-    /// Keeps this provider's key out of what it sends back.
+    /// Masks this provider's key in the bytes of a response.
     pub fn veil(&self) -> Veil {
         Veil::new(self.endpoint().key.as_ref())
     }
 
-    /// The same for the texts of a stream, which come in pieces.
+    /// Masks this provider's key in the texts of an event stream, where it may be split between events.
     pub fn deltas(&self) -> Deltas {
         Deltas::new(self.endpoint().key.as_ref())
     }
 }
 
 impl Outbound {
-    /// Sends it, and comes back when the head of the answer is there, whatever its status.
+    /// Sends the request and returns when the response head has arrived, whatever its status.
     pub async fn send(self) -> Result<Relayed, ProviderError> {
         let Self { client, request } = self;
         let endpoint = client.endpoint();
-        let began = Instant::now();
-        let head = timeout_at(began + endpoint.patience.first_byte, client.head(Box::pin(request.send())));
+        let sent_at = Instant::now();
+        let head = timeout_at(sent_at + endpoint.patience.first_byte, client.head(Box::pin(request.send())));
         let response = head.await.unwrap_or_else(|_| {
             let after = endpoint.patience.first_byte;
             Err(ProviderError::FirstByteTimeout { provider: endpoint.provider.clone(), after })
         })?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Ok(Relayed { status, headers, body: Body::new(endpoint, response, began) })
+        Ok(Relayed { status, headers, body: ResponseBody::new(endpoint, response, sent_at) })
     }
 }
 
 impl Relayed {
-    /// The next piece of the body, or `None` at its end. Safe to be dropped while it waits.
+    /// The next chunk of the body, or `None` at its end. Cancel-safe.
     pub async fn chunk(&mut self) -> Result<Option<Vec<u8>>, ProviderError> {
         self.body.chunk().await
     }

@@ -1,35 +1,35 @@
-//! Chat Completions streams tell their tokens only if asked to. Where we asked and the client did not, the chunk that tells
-//! them is taken out again.
+//! Removes the usage chunk from a Chat Completions stream. Such a stream reports usage only on request; Tribune always
+//! requests it, and removes the chunk again if the client did not request it.
 
 use serde_json::Value;
 
-use super::frames::{Frames, Piece, data};
+use super::frames::{EventSplitter, StreamPiece, data};
 
-/// A stream on its way to a client that did not ask for its tokens.
+/// A stream to a client that did not request the usage.
 #[derive(Debug, Default)]
-pub struct UnaskedUsage(Frames);
+pub struct UnaskedUsage(EventSplitter);
 
 impl UnaskedUsage {
-    /// Takes the next bytes and gives those of whole events, but for the one that was not asked for.
+    /// Takes the next bytes and returns the complete events without the usage chunk.
     #[must_use]
     pub fn push(&mut self, bytes: Vec<u8>) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len());
         self.0.push(bytes, |piece| match piece {
-            Piece::Event(event) if tells_usage_alone(&event) => {}
-            Piece::Event(bytes) | Piece::Loose(bytes) => out.extend(bytes),
+            StreamPiece::Event(event) if is_usage_only(&event) => {}
+            StreamPiece::Event(bytes) | StreamPiece::Loose(bytes) => out.extend(bytes),
         });
         out
     }
 
-    /// The stream has ended: gives what was not complete.
+    /// Handles the end of the stream: returns the incomplete event.
     #[must_use]
     pub fn finish(&mut self) -> Vec<u8> {
         self.0.finish()
     }
 }
 
-/// Whether an event holds a chunk without choices that tells the tokens.
-fn tells_usage_alone(event: &[u8]) -> bool {
+/// Whether an event is a chunk with usage and without choices.
+fn is_usage_only(event: &[u8]) -> bool {
     let Some(chunk) = data(event) else { return false };
     let has_no_choices = chunk.get("choices").and_then(Value::as_array).is_some_and(Vec::is_empty);
     has_no_choices && chunk.get("usage").is_some_and(Value::is_object)
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_chunk_that_tells_tokens_alone_is_taken_out() {
+    fn only_the_usage_chunk_is_removed() {
         let reply = || Say::new().text("hello wörld").call("c1", "read", "{\"a\":1}").openai();
         for reply in [reply(), reply().crlf(), reply().many_lines(), reply().with_comments("ping")] {
             let bytes = reply.bytes();
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_passes_to_the_byte() {
+    fn all_other_bytes_are_unchanged() {
         let choice = r#"{"choices":[{"index":0,"delta":{}}],"usage":{"prompt_tokens":1}}"#;
         let first = r#"{"choices":[],"prompt_filter_results":[],"usage":null}"#;
         let reply = Reply::events([(None, choice.to_owned()), (None, first.to_owned())]);

@@ -1,128 +1,132 @@
-//! Counts the tokens of an answer that passes by, without holding it up.
+//! Counts the tokens of a relayed response without delaying it.
 
 use serde_json::Value;
 
-use crate::decode_error::Fault;
+use crate::decode_error::DecodeError;
 use crate::event::{ModelEvent, TokenUsage};
 use crate::ids::CallIds;
-use crate::parser::Parser;
+use crate::parser::StreamParser;
 
-use super::usage_observer::Watch;
+use super::usage_observer::UsageObserver;
 use super::wire::Wire;
 
-/// Bytes of an answer in one piece that are kept to be read; the tokens of a longer one are not known. A completion is far
-/// below this.
+/// Bytes of an unstreamed response that are kept for parsing; the tokens of a longer one stay unknown. A completion is
+/// far smaller.
 const MAX_WHOLE_BYTES: usize = 4 << 20;
 
-/// Reads along.
+/// Reads the usage of one response as its bytes are relayed.
 #[derive(Debug)]
 pub struct Tally {
     wire: Wire,
-    form: Form,
+    state: CounterState,
     usage: Option<TokenUsage>,
 }
 
 #[derive(Debug)]
-enum Form {
-    /// One that our own loop reads as well.
-    Stream(Box<Parser>),
-    Watched(Watch),
+enum CounterState {
+    /// A stream in a dialect that has a parser.
+    Stream(Box<StreamParser>),
+    /// A stream in another format.
+    Observed(UsageObserver),
+    /// An unstreamed JSON response.
     Whole(Vec<u8>),
-    /// Nothing more can be learned from it.
+    /// The rest of the response is not parsed.
     Over(Ending),
 }
 
-/// How an answer ended, as far as its own words say.
+/// How a response ended, by its own content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// It has its end, or is of a kind that has none of its own.
+    /// It contains its end, or its format has no end marker.
     Whole,
-    /// It stops before its end.
+    /// It stops before its end marker.
     Cut,
-    /// It ends with an error of the provider's.
+    /// It ends with an error from the provider.
     Failed,
 }
 
-/// What was learned.
+/// The result of counting one response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tallied {
-    /// `None` if the provider did not say.
+pub struct CountedUsage {
+    /// `None` if the provider did not report it.
     pub usage: Option<TokenUsage>,
     pub ending: Ending,
 }
 
 impl Tally {
-    /// For a stream of events.
+    /// For an event stream.
     pub fn of_stream(wire: Wire) -> Self {
-        let form = match wire.parsed_as() {
-            Some(dialect) => Form::Stream(Box::new(Parser::new(dialect, CallIds::default()))),
-            None => Form::Watched(Watch::new(wire)),
+        let state = match wire.parser_dialect() {
+            Some(dialect) => CounterState::Stream(Box::new(StreamParser::new(dialect, CallIds::default()))),
+            None => CounterState::Observed(UsageObserver::new(wire)),
         };
-        Self { wire, form, usage: None }
+        Self { wire, state, usage: None }
     }
 
-    /// For an answer in one piece of JSON.
+    /// For an unstreamed JSON response.
     pub const fn of_whole(wire: Wire) -> Self {
-        Self { wire, form: Form::Whole(Vec::new()), usage: None }
+        Self { wire, state: CounterState::Whole(Vec::new()), usage: None }
     }
 
-    /// Takes bytes that pass by.
+    /// Parses the next bytes of the response.
     pub fn push(&mut self, bytes: &[u8]) {
-        match &mut self.form {
-            Form::Stream(parser) => {
+        match &mut self.state {
+            CounterState::Stream(parser) => {
                 let mut events = Vec::new();
                 let result = parser.push(bytes, &mut events);
-                self.take(&events);
-                if let Err(fault) = result {
-                    self.form = Form::Over(ending(&fault));
+                self.update_usage(&events);
+                if let Err(error) = result {
+                    self.state = CounterState::Over(ending(&error));
                 }
             }
-            Form::Watched(watch) => watch.push(bytes),
-            Form::Whole(kept) if kept.len() + bytes.len() <= MAX_WHOLE_BYTES => kept.extend_from_slice(bytes),
-            Form::Whole(_) => self.form = Form::Over(Ending::Whole),
-            Form::Over(_) => {}
+            CounterState::Observed(observer) => observer.push(bytes),
+            CounterState::Whole(kept) if kept.len() + bytes.len() <= MAX_WHOLE_BYTES => {
+                kept.extend_from_slice(bytes)
+            }
+            CounterState::Whole(_) => self.state = CounterState::Over(Ending::Whole),
+            CounterState::Over(_) => {}
         }
     }
 
-    /// The answer has ended, well or not.
-    pub fn finish(mut self) -> Tallied {
-        let ending = match &mut self.form {
-            Form::Stream(parser) => {
+    /// Handles the end of the response, complete or not.
+    pub fn finish(mut self) -> CountedUsage {
+        let ending = match &mut self.state {
+            CounterState::Stream(parser) => {
                 let mut events = Vec::new();
                 let result = parser.finish(&mut events);
-                self.take(&events);
-                result.map_or_else(|fault| ending(&fault), |()| Ending::Whole)
+                self.update_usage(&events);
+                result.map_or_else(|error| ending(&error), |()| Ending::Whole)
             }
-            Form::Whole(kept) => {
-                let said = serde_json::from_slice::<Value>(kept).unwrap_or(Value::Null);
-                self.usage = self.wire.usage(&said);
+            CounterState::Whole(kept) => {
+                let response = serde_json::from_slice::<Value>(kept).unwrap_or(Value::Null);
+                self.usage = self.wire.usage(&response);
                 Ending::Whole
             }
-            Form::Watched(watch) => {
-                let (usage, ending) = watch.finish();
-                self.usage = usage;
-                ending
+            CounterState::Observed(observer) => {
+                let counted = observer.finish();
+                self.usage = counted.usage;
+                counted.ending
             }
-            Form::Over(ending) => *ending,
+            CounterState::Over(ending) => *ending,
         };
-        Tallied { usage: self.usage, ending }
+        CountedUsage { usage: self.usage, ending }
     }
 
-    fn take(&mut self, events: &[ModelEvent]) {
-        let counted = events.iter().rev().find_map(|event| match event {
+    fn update_usage(&mut self, events: &[ModelEvent]) {
+        let reported = events.iter().rev().find_map(|event| match event {
             ModelEvent::Usage(usage) => Some(*usage),
             _ => None,
         });
-        self.usage = counted.or(self.usage);
+        self.usage = reported.or(self.usage);
     }
 }
 
-/// What cannot be read by us may still be whole for whoever asked.
-const fn ending(fault: &Fault) -> Ending {
-    match fault {
-        Fault::Cut => Ending::Cut,
-        Fault::Complaint(_) => Ending::Failed,
-        Fault::Malformed(_) | Fault::TooLarge { .. } => Ending::Whole,
+/// A stream that Tribune cannot parse may still be complete for the client.
+const fn ending(error: &DecodeError) -> Ending {
+    match error {
+        DecodeError::Truncated => Ending::Cut,
+        DecodeError::Reported(_) => Ending::Failed,
+        DecodeError::Malformed(_) | DecodeError::TooLarge { .. } => Ending::Whole,
     }
 }
 
@@ -132,13 +136,13 @@ mod tests {
 
     use super::*;
 
-    fn tallied(mut tally: Tally, bytes: &[u8], piece: usize) -> Tallied {
+    fn counted(mut tally: Tally, bytes: &[u8], piece: usize) -> CountedUsage {
         bytes.chunks(piece).for_each(|piece| tally.push(piece));
         tally.finish()
     }
 
     #[test]
-    fn tokens_of_a_stream_are_counted_wherever_it_is_cut() {
+    fn stream_usage_does_not_depend_on_chunking() {
         let say = Say::new().text("hello").call("c1", "read", "{}").usage(30, 7, 60);
         let usage = Some(TokenUsage { input: 30, output: 7, cache_read: 60, cache_written: 0 });
         for piece in [1, 7, usize::MAX] {
@@ -150,40 +154,40 @@ mod tests {
                 (Wire::Responses, say.responses().many_lines().bytes()),
                 (Wire::Gemini, say.gemini().bytes()),
             ] {
-                let wanted = Tallied { usage, ending: Ending::Whole };
-                assert_eq!(tallied(Tally::of_stream(wire), &bytes, piece), wanted, "{wire:?} {piece}");
+                let wanted = CountedUsage { usage, ending: Ending::Whole };
+                assert_eq!(counted(Tally::of_stream(wire), &bytes, piece), wanted, "{wire:?} {piece}");
             }
         }
     }
 
     #[test]
-    fn a_stream_without_its_end_is_cut_and_what_it_said_counts() {
+    fn truncated_stream_keeps_the_usage_reported_so_far() {
         let bytes = Say::new().text("hello").usage(30, 7, 0).anthropic().first(4).bytes();
-        let Tallied { usage, ending } = tallied(Tally::of_stream(Wire::Messages), &bytes, 11);
+        let CountedUsage { usage, ending } = counted(Tally::of_stream(Wire::Messages), &bytes, 11);
         assert_eq!((usage.map(|usage| usage.input), ending), (Some(30), Ending::Cut));
         let failed = b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n";
         assert_eq!(
-            tallied(Tally::of_stream(Wire::Messages), failed, 9),
-            Tallied { usage: None, ending: Ending::Failed }
+            counted(Tally::of_stream(Wire::Messages), failed, 9),
+            CountedUsage { usage: None, ending: Ending::Failed }
         );
     }
 
     #[test]
-    fn tokens_of_an_answer_in_one_piece() {
+    fn unstreamed_response_usage() {
         let anthropic =
             br#"{"content":[],"usage":{"input_tokens":5,"output_tokens":2,"cache_creation_input_tokens":1}}"#;
         let usage = TokenUsage { input: 5, output: 2, cache_read: 0, cache_written: 1 };
-        assert_eq!(tallied(Tally::of_whole(Wire::Messages), anthropic, 10).usage, Some(usage));
+        assert_eq!(counted(Tally::of_whole(Wire::Messages), anthropic, 10).usage, Some(usage));
         let openai = br#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}"#;
         let usage = TokenUsage { input: 5, output: 2, ..TokenUsage::default() };
-        assert_eq!(tallied(Tally::of_whole(Wire::Chat), openai, 10).usage, Some(usage));
+        assert_eq!(counted(Tally::of_whole(Wire::Chat), openai, 10).usage, Some(usage));
         let responses = br#"{"output":[],"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":2}}"#;
         let usage = TokenUsage { input: 5, output: 2, cache_read: 4, cache_written: 0 };
-        assert_eq!(tallied(Tally::of_whole(Wire::Responses), responses, 10).usage, Some(usage));
+        assert_eq!(counted(Tally::of_whole(Wire::Responses), responses, 10).usage, Some(usage));
         let gemini = Say::new().text("hello").usage(5, 2, 4).gemini_whole().bytes();
-        assert_eq!(tallied(Tally::of_whole(Wire::Gemini), &gemini, 10).usage, Some(usage));
+        assert_eq!(counted(Tally::of_whole(Wire::Gemini), &gemini, 10).usage, Some(usage));
         for none in [&b"{}"[..], b"not json", b"{\"usage\":null}", &vec![b' '; MAX_WHOLE_BYTES + 1]] {
-            assert_eq!(tallied(Tally::of_whole(Wire::Chat), none, 1 << 20).usage, None);
+            assert_eq!(counted(Tally::of_whole(Wire::Chat), none, 1 << 20).usage, None);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How a request that is handed through is written, and where its answer tells the tokens.
+//! The API formats of relayed requests, and where their responses report token usage.
 
 use serde_json::Value;
 
@@ -6,12 +6,12 @@ use crate::endpoint::Dialect;
 use crate::event::TokenUsage;
 use crate::{anthropic, openai};
 
-/// An API. A provider's dialect is what our own loop speaks with it; it may have others.
+/// An API format. A provider may offer more formats than its dialect, which is the one that the native agent loop uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
     /// Anthropic Messages.
     Messages,
-    /// Chat Completions, and what lies beside it.
+    /// Chat Completions, and other endpoints with the same usage format.
     Chat,
     /// OpenAI's Responses.
     Responses,
@@ -21,7 +21,7 @@ pub enum Wire {
 
 impl Wire {
     /// The dialect whose parser reads its streams, if there is one.
-    pub(super) const fn parsed_as(self) -> Option<Dialect> {
+    pub(super) const fn parser_dialect(self) -> Option<Dialect> {
         match self {
             Self::Messages => Some(Dialect::Anthropic),
             Self::Chat => Some(Dialect::OpenAiCompatible),
@@ -29,13 +29,13 @@ impl Wire {
         }
     }
 
-    /// The tokens that an answer tells, as a whole or in the event that tells them.
-    pub(super) fn usage(self, said: &Value) -> Option<TokenUsage> {
+    /// The token usage in a response or in an event.
+    pub(super) fn usage(self, response: &Value) -> Option<TokenUsage> {
         match self {
-            Self::Messages => anthropic::usage::read(said.get("usage")?, TokenUsage::default()),
-            Self::Chat => openai::usage::read(said.get("usage")?),
-            Self::Responses => responses(said.get("usage")?),
-            Self::Gemini => gemini(said.get("usageMetadata")?),
+            Self::Messages => anthropic::usage::read(response.get("usage")?, TokenUsage::default()),
+            Self::Chat => openai::usage::read(response.get("usage")?),
+            Self::Responses => responses(response.get("usage")?),
+            Self::Gemini => gemini(response.get("usageMetadata")?),
         }
     }
 }
@@ -52,12 +52,12 @@ fn gemini(usage: &Value) -> Option<TokenUsage> {
     let number = |name: &str| usage.get(name).and_then(Value::as_u64);
     let prompt = number("promptTokenCount")?;
     let cache_read = number("cachedContentTokenCount").unwrap_or(0).min(prompt);
-    let told = number("candidatesTokenCount").unwrap_or(0) + number("thoughtsTokenCount").unwrap_or(0);
-    // What it used beside the prompt is in the total, whatever it is called.
+    let reported = number("candidatesTokenCount").unwrap_or(0) + number("thoughtsTokenCount").unwrap_or(0);
+    // The total contains all output tokens, including kinds that have no member here.
     let beyond_prompt = number("totalTokenCount").unwrap_or(0).saturating_sub(prompt);
     Some(TokenUsage {
         input: prompt - cache_read,
-        output: told.max(beyond_prompt),
+        output: reported.max(beyond_prompt),
         cache_read,
         cache_written: 0,
     })

@@ -1,4 +1,4 @@
-//! The Messages API.
+//! The dialect of Anthropic's Messages API.
 
 use insta::assert_snapshot;
 use tribune_providers::{AssistantPart, Dialect, Ended, Said, Thinking, ToolResult, UserPart};
@@ -17,7 +17,7 @@ fn rich() -> Say {
 }
 
 #[tokio::test]
-async fn thoughts_text_and_parallel_calls() {
+async fn response_with_thinking_text_and_parallel_calls() {
     let upstream = FakeUpstream::start().await;
     upstream.reply(rich().anthropic());
     let answer = answered(&client(Dialect::Anthropic, &upstream), &hello()).await;
@@ -44,7 +44,7 @@ async fn thoughts_text_and_parallel_calls() {
 }
 
 #[tokio::test]
-async fn framing_makes_no_difference() {
+async fn response_does_not_depend_on_sse_framing() {
     let upstream = FakeUpstream::start().await;
     let client = client(Dialect::Anthropic, &upstream);
     let mut answers = Vec::new();
@@ -58,7 +58,7 @@ async fn framing_makes_no_difference() {
         answers.push(answered(&client, &hello()).await);
     }
     assert!(answers.iter().all(|answer| *answer == answers[0]));
-    // Answers were read to their end, so the connection was kept.
+    // Bodies were read to their end, so the connection was reused.
     assert_eq!(upstream.connections(), 1);
 }
 
@@ -106,10 +106,10 @@ async fn what_is_sent() {
 }
 
 #[tokio::test]
-async fn why_a_model_stops() {
+async fn stop_reasons() {
     let upstream = FakeUpstream::start().await;
     let client = client(Dialect::Anthropic, &upstream);
-    for (word, wanted) in [
+    for (reason, expected) in [
         ("end_turn", Ended::EndTurn),
         ("stop_sequence", Ended::EndTurn),
         ("max_tokens", Ended::MaxTokens),
@@ -118,13 +118,13 @@ async fn why_a_model_stops() {
         ("pause_turn", Ended::Other("pause_turn".into())),
         ("tool_use", Ended::EndTurn),
     ] {
-        upstream.reply(Say::new().text("x").stop(word).anthropic());
-        assert_eq!(answered(&client, &hello()).await.ended, Some(wanted), "{word}");
+        upstream.reply(Say::new().text("x").stop(reason).anthropic());
+        assert_eq!(answered(&client, &hello()).await.ended, Some(expected), "{reason}");
     }
 }
 
 #[tokio::test]
-async fn the_models_are_listed() {
+async fn models_lists_the_model_names() {
     let upstream = FakeUpstream::start().await;
     upstream.lists(&["claude-opus-5-5", "claude-haiku-4-5"]);
     let models = client(Dialect::Anthropic, &upstream).models().await.unwrap();

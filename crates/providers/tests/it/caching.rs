@@ -1,4 +1,4 @@
-//! What was sent once is sent again byte for byte, so that providers can cache it.
+//! Messages that were sent once are sent again byte for byte, so that providers can cache the prefix.
 
 use serde_json::Value;
 use tribune_providers::{AssistantPart, Dialect, Said, ToolResult};
@@ -8,7 +8,7 @@ use crate::fixture::{answered, client, request};
 
 const TURNS: usize = 10;
 
-/// Arguments as models write them: spaces, escapes, numbers in odd forms.
+/// Arguments as models write them: with spaces, escapes and unusual number formats.
 fn arguments(turn: usize) -> String {
     format!("{{ \"path\" : \"ordner/{turn}\\u00e4.txt\",\n  \"n\":{turn}.50, \"z\":1, \"a\":[ ] }}")
 }
@@ -21,8 +21,8 @@ fn say(turn: usize) -> Say {
         .call(&format!("call_b{turn}"), "list", "")
 }
 
-/// Ten rounds of calls and results, with the conversation stored and read again in between. Gives the bodies.
-async fn converse(dialect: Dialect, write: fn(&Say) -> Reply) -> Vec<String> {
+/// Runs ten rounds of calls and results, storing and reloading the conversation after each. Returns the request bodies.
+async fn run_conversation(dialect: Dialect, write: fn(&Say) -> Reply) -> Vec<String> {
     let upstream = FakeUpstream::start().await;
     let client = client(dialect, &upstream);
     let mut conversation = vec![Said::user("los geht's")];
@@ -46,7 +46,7 @@ async fn converse(dialect: Dialect, write: fn(&Say) -> Reply) -> Vec<String> {
     upstream.requests().iter().map(|request| request.text().to_owned()).collect()
 }
 
-/// Each body begins with all of the one before it but its closing brackets.
+/// Each body starts with the whole previous body except its closing brackets.
 fn assert_only_grows(bodies: &[String]) {
     assert_eq!(bodies.len(), TURNS);
     for pair in bodies.windows(2) {
@@ -57,18 +57,18 @@ fn assert_only_grows(bodies: &[String]) {
 }
 
 #[tokio::test]
-async fn ten_rounds_with_anthropic() {
-    let bodies = converse(Dialect::Anthropic, Say::anthropic).await;
+async fn anthropic_messages_only_grow() {
+    let bodies = run_conversation(Dialect::Anthropic, Say::anthropic).await;
     assert_only_grows(&bodies);
     let last: Value = serde_json::from_str(&bodies[TURNS - 1]).unwrap();
     let messages = last["messages"].as_array().unwrap();
     for (turn, message) in messages.iter().filter(|message| message["role"] == "assistant").enumerate() {
         assert_eq!(message["content"][0]["thinking"], format!("Gedanke {turn} 🤔"));
         assert_eq!(message["content"][0]["signature"], format!("c2lnbmF0dXI{turn}=="));
-        // Byte for byte, not only in meaning.
+        // Byte for byte, not only the same JSON value.
         assert!(bodies[TURNS - 1].contains(&format!("\"input\":{}", arguments(turn))));
     }
-    // The breakpoints stand still, outside of the messages.
+    // The breakpoints do not move and are outside of the messages.
     for body in &bodies {
         let (head, messages) = body.split_once("\"messages\":").unwrap();
         assert_eq!(
@@ -79,9 +79,9 @@ async fn ten_rounds_with_anthropic() {
 }
 
 #[tokio::test]
-async fn ten_rounds_with_chat_completions() {
+async fn chat_completions_messages_only_grow() {
     for dialect in [Dialect::OpenAi, Dialect::OpenAiCompatible] {
-        let bodies = converse(dialect, Say::openai).await;
+        let bodies = run_conversation(dialect, Say::openai).await;
         assert_only_grows(&bodies);
         for turn in 0..TURNS - 1 {
             let arguments = serde_json::to_string(&arguments(turn)).unwrap();

@@ -1,4 +1,4 @@
-//! Everything that goes wrong has one code and one line that says what to do, and the line never holds the key.
+//! Every failure has a code and a one-line message with a next step, and the message never contains the key.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tribune_testkit::{FakeUpstream, Reply, Say};
 
 use crate::fixture::{KEY, ask, client, endpoint, hello, refused};
 
-/// The code and the line, checked for what holds for all of them.
+/// The code and the message, after checks that hold for every message.
 fn line(error: &ProviderError) -> String {
     let line = error.to_string();
     assert!(!line.contains(KEY) && !format!("{error:?}").contains(KEY), "{line}");
@@ -20,7 +20,7 @@ fn line(error: &ProviderError) -> String {
     format!("{}: {line}", error.code())
 }
 
-/// What each reply gives, one under the other.
+/// The errors that the replies produce, one per line.
 async fn lines(dialect: Dialect, replies: Vec<Reply>) -> String {
     let mut lines = Vec::new();
     for reply in replies {
@@ -116,7 +116,7 @@ async fn what_others_answer() {
 }
 
 #[tokio::test]
-async fn a_missing_key_stops_everything_before_the_network() {
+async fn missing_key_fails_before_any_connection() {
     let upstream = FakeUpstream::start().await;
     let endpoint = Endpoint { key: None, ..endpoint(Dialect::OpenAiCompatible, &upstream.base_url()) };
     let client = Client::new(endpoint).unwrap();
@@ -127,18 +127,18 @@ async fn a_missing_key_stops_everything_before_the_network() {
 }
 
 #[tokio::test]
-async fn a_key_that_cannot_be_sent() {
+async fn key_with_invalid_characters_is_rejected() {
     let endpoint =
         Endpoint { key: ApiKey::new("a\nb"), ..endpoint(Dialect::Anthropic, "http://127.0.0.1:9") };
     let error = refused(&Client::new(endpoint).unwrap()).await;
-    assert_snapshot!(line(&error), @"unusable_key: the key for anthropic in ANTHROPIC_API_KEY has a character that no key has: copy it again");
+    assert_snapshot!(line(&error), @"unusable_key: the key for anthropic in ANTHROPIC_API_KEY contains an invalid character: copy it again");
 }
 
 #[tokio::test]
-async fn a_key_does_not_travel_in_the_open() {
+async fn key_over_plain_http_is_rejected() {
     let error = Client::new(endpoint(Dialect::OpenAi, "http://api.example.com/v1")).unwrap_err();
-    assert_snapshot!(line(&error), @"insecure_url: openai would get its key over http, where anyone on the way can read it: write https in baseUrl");
-    // A server in the next room that asks for no key.
+    assert_snapshot!(line(&error), @"insecure_url: the key for openai would be sent unencrypted over http: use https in baseUrl");
+    // A server in the local network that requires no key is allowed.
     let keyless = Endpoint {
         key: None,
         key_env: None,
@@ -148,27 +148,27 @@ async fn a_key_does_not_travel_in_the_open() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_found() {
+async fn unresolvable_host_name() {
     let client = Client::new(endpoint(Dialect::Anthropic, "https://api.nowhere.invalid")).unwrap();
-    assert_snapshot!(line(&refused(&client).await), @"dns_failed: the name of api.nowhere.invalid could not be looked up for anthropic: check baseUrl and the network");
+    assert_snapshot!(line(&refused(&client).await), @"dns_failed: the host name api.nowhere.invalid of anthropic could not be resolved: check baseUrl and the network");
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_listens() {
+async fn refused_connection() {
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let client = Client::new(endpoint(Dialect::Anthropic, &format!("http://127.0.0.1:{port}"))).unwrap();
     let error = refused(&client).await;
-    assert_snapshot!(line(&error).replace(&port.to_string(), "PORT"), @"connect_failed: 127.0.0.1:PORT does not take connections for anthropic (refused): check that it runs and that baseUrl is right");
+    assert_snapshot!(line(&error).replace(&port.to_string(), "PORT"), @"connect_failed: the connection to 127.0.0.1:PORT for anthropic failed (refused): check that the server runs and that baseUrl is correct");
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_speak_tls() {
+async fn server_without_tls() {
     let upstream = FakeUpstream::start().await;
     let client =
         Client::new(endpoint(Dialect::Anthropic, &format!("https://{}", upstream.address()))).unwrap();
     let error = refused(&client).await;
-    assert_snapshot!(line(&error).replace(&upstream.address().port().to_string(), "PORT"), @"tls_failed: no secure connection with 127.0.0.1:PORT for anthropic: check that it speaks https and that its certificate is trusted here");
-    // One that hangs up on the greeting.
+    assert_snapshot!(line(&error).replace(&upstream.address().port().to_string(), "PORT"), @"tls_failed: the TLS handshake with 127.0.0.1:PORT for anthropic failed: check that it serves https and that this machine trusts its certificate");
+    // A server that closes the connection during the handshake.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("https://{}", listener.local_addr().unwrap());
     let server = tokio::spawn(async move {
@@ -181,27 +181,27 @@ async fn a_server_that_does_not_speak_tls() {
 }
 
 #[tokio::test]
-async fn a_server_that_lets_nobody_in() {
-    // Its queue is full, and so further connections are neither taken nor refused.
+async fn connect_timeout() {
+    // The accept queue is full, so further connections are neither accepted nor refused.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
     let address = listener.local_addr().unwrap();
-    let mut waiting = Vec::new();
+    let mut queued = Vec::new();
     for _ in 0..8 {
         let connect = tokio::net::TcpStream::connect(address);
         let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_millis(100), connect).await else { break };
-        waiting.push(stream);
+        queued.push(stream);
     }
-    assert!(waiting.len() < 8, "the queue fills up");
+    assert!(queued.len() < 8, "the queue fills up");
     let mut endpoint = endpoint(Dialect::Anthropic, &format!("http://{address}"));
     endpoint.patience.connect = Duration::from_millis(200);
     let error = refused(&Client::new(endpoint).unwrap()).await;
-    assert_snapshot!(line(&error).replace(&address.port().to_string(), "PORT"), @"connect_timeout: 127.0.0.1:PORT did not let anthropic be connected to within 200 ms: check baseUrl and the network");
+    assert_snapshot!(line(&error).replace(&address.port().to_string(), "PORT"), @"connect_timeout: the connection to 127.0.0.1:PORT for anthropic was not established within 200 ms: check baseUrl and the network");
 }
 
 #[tokio::test]
-async fn silence_before_the_answer() {
+async fn first_byte_timeout() {
     let upstream = FakeUpstream::start().await;
     upstream.reply(Reply::silence()).reply(Say::new().anthropic().first(0).then_silence());
     let mut endpoint = endpoint(Dialect::Anthropic, &upstream.base_url());
@@ -211,21 +211,21 @@ async fn silence_before_the_answer() {
         let error = refused(&client).await;
         assert_eq!(
             line(&error),
-            "first_byte_timeout: anthropic sent nothing within 100 ms: try again, or a shorter conversation",
+            "first_byte_timeout: anthropic sent nothing within 100 ms: try again, or shorten the conversation",
             "{what}"
         );
     }
 }
 
 #[tokio::test]
-async fn a_connection_that_is_reset_before_the_answer() {
+async fn connection_reset_before_the_response() {
     let upstream = FakeUpstream::start().await;
     upstream.reply(Reply::reset_at_once());
     let error = refused(&client(Dialect::Anthropic, &upstream)).await;
     assert_snapshot!(line(&error), @"connection_lost: anthropic closed the connection before it answered: try again");
 }
 
-/// What arrives of an answer that breaks off in these ways, and the error after it.
+/// The partial answer that arrives before each kind of interruption, and the error after it.
 #[tokio::test]
 async fn an_answer_that_breaks_off_keeps_what_arrived() {
     let say = Say::new().text("one two three four five");
@@ -248,7 +248,7 @@ async fn an_answer_that_breaks_off_keeps_what_arrived() {
             assert!("one two three four five".starts_with(&answer.text()));
             lines.push(format!("{what}: {:?}, then {}", answer.text(), line(&error.expect("an error"))));
             assert_eq!(answer.ended, None);
-            // It had begun, so it was not asked for again.
+            // Output had arrived, so the request was not retried.
             assert_eq!(upstream.requests().len(), 1);
         }
     }
@@ -256,7 +256,7 @@ async fn an_answer_that_breaks_off_keeps_what_arrived() {
 }
 
 #[tokio::test]
-async fn pings_do_not_keep_an_answer_open_for_ever() {
+async fn pings_do_not_extend_the_answer_timeout() {
     let upstream = FakeUpstream::start().await;
     let mut reply = Say::new().text("hm").anthropic().first(4);
     for _ in 0..100 {
@@ -268,7 +268,7 @@ async fn pings_do_not_keep_an_answer_open_for_ever() {
         (Duration::from_millis(200), Duration::from_millis(400));
     let (answer, error) = ask(&Client::new(endpoint).unwrap(), &hello()).await;
     assert_eq!(answer.text(), "hm");
-    assert_snapshot!(line(&error.unwrap()), @"answer_timeout: anthropic had not finished its answer after 400 ms: what arrived is kept, ask for less at once");
+    assert_snapshot!(line(&error.unwrap()), @"answer_timeout: anthropic did not finish its answer within 400 ms: the partial answer is kept, ask for less at once");
 }
 
 #[tokio::test]
@@ -287,7 +287,7 @@ async fn a_list_of_models_that_is_none() {
 }
 
 #[tokio::test]
-async fn an_answer_may_be_empty() {
+async fn empty_answer_is_not_an_error() {
     let upstream = FakeUpstream::start().await;
     upstream.reply(Say::new().anthropic());
     let (answer, error) = ask(&client(Dialect::Anthropic, &upstream), &hello()).await;

@@ -1,4 +1,4 @@
-//! The way to a model, spoken to real HTTP servers on loopback.
+//! Tests of the provider clients and the agent backends against real HTTP servers on loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 mod anthropic;

@@ -1,4 +1,4 @@
-//! Chat Completions.
+//! The Chat Completions dialects.
 
 use insta::assert_snapshot;
 use tribune_providers::{AssistantPart, Dialect, Ended, Endpoint, Said, ToolResult, UserPart};
@@ -12,7 +12,7 @@ fn call(id: &str, name: &str, arguments: &str) -> AssistantPart {
 }
 
 #[tokio::test]
-async fn thoughts_text_and_parallel_calls() {
+async fn response_with_thinking_text_and_parallel_calls() {
     let upstream = FakeUpstream::start().await;
     let say = Say::new()
         .thinking("想 🤔 a while", "")
@@ -87,12 +87,12 @@ async fn what_is_sent() {
     assert_snapshot!(bodies.join("\n\n"));
 }
 
-/// Turns that failed leave words without an answer, and some servers refuse two messages of a user's in a row.
+/// Failed turns leave user messages without a response, and some servers reject two user messages in a row.
 #[tokio::test]
-async fn words_without_an_answer_are_sent_with_those_that_follow() {
+async fn adjacent_user_messages_are_merged() {
     let upstream = FakeUpstream::start().await;
     let image = UserPart::Image { mime_type: "image/png".into(), data: "AA==".into() };
-    for (second, wanted) in [
+    for (second, expected) in [
         (Said::user("two"), serde_json::json!("one\n\ntwo")),
         (
             Said::User(vec![image]),
@@ -108,36 +108,36 @@ async fn words_without_an_answer_are_sent_with_those_that_follow() {
         let users: Vec<_> =
             sent["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "user").collect();
         assert_eq!(users.len(), 1, "{users:?}");
-        assert_eq!(users[0]["content"], wanted);
+        assert_eq!(users[0]["content"], expected);
     }
 }
 
 #[tokio::test]
-async fn a_server_without_a_key() {
+async fn server_without_a_key() {
     let upstream = FakeUpstream::start().await;
     upstream.reply(Reply::stream(recordings::named("ollama").bytes));
     let keyless =
         Endpoint { key: None, key_env: None, ..endpoint(Dialect::OpenAiCompatible, &upstream.base_url()) };
     let client = tribune_providers::Client::new(keyless).unwrap();
     let answer = answered(&client, &hello()).await;
-    // It says `stop`, and means the call.
+    // Ollama sends `stop` after a call.
     assert_eq!((answer.text().as_str(), answer.ended), ("Let me see.", Some(Ended::ToolUse)));
     assert_eq!(upstream.requests()[0].header("authorization"), None);
 }
 
 #[tokio::test]
-async fn why_a_model_stops() {
+async fn stop_reasons() {
     let upstream = FakeUpstream::start().await;
     let client = client(Dialect::OpenAi, &upstream);
-    for (word, wanted) in [
+    for (reason, expected) in [
         ("stop", Ended::EndTurn),
         ("length", Ended::MaxTokens),
         ("content_filter", Ended::Refusal),
         ("tool_calls", Ended::EndTurn),
         ("insufficient_system_resource", Ended::Other("insufficient_system_resource".into())),
     ] {
-        upstream.reply(Say::new().text("x").stop(word).openai());
-        assert_eq!(answered(&client, &hello()).await.ended, Some(wanted), "{word}");
+        upstream.reply(Say::new().text("x").stop(reason).openai());
+        assert_eq!(answered(&client, &hello()).await.ended, Some(expected), "{reason}");
     }
     let refusal = r#"data: {"choices":[{"index":0,"delta":{"refusal":"I won't."},"finish_reason":"stop"}]}"#;
     upstream.reply(Reply::stream(format!("{refusal}\n\ndata: [DONE]\n\n")));
@@ -146,7 +146,7 @@ async fn why_a_model_stops() {
 }
 
 #[tokio::test]
-async fn the_models_are_listed() {
+async fn models_lists_the_model_names() {
     let upstream = FakeUpstream::start().await;
     upstream.lists(&["kimi-k1-128k", "models/gemini-2.5-pro"]);
     let models = client(Dialect::OpenAiCompatible, &upstream).models().await.unwrap();

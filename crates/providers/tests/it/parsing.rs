@@ -1,30 +1,30 @@
-//! The parsers by themselves.
+//! Tests of the stream parsers without a server.
 
 use insta::assert_debug_snapshot;
 use proptest::prelude::*;
-use tribune_providers::{CallIds, Dialect, Fault, ModelEvent, Parser};
+use tribune_providers::{CallIds, DecodeError, Dialect, ModelEvent, StreamParser};
 
 use crate::fixture::joined;
 use crate::recordings;
 
-/// Everything that a stream in these chunks gives.
+/// Parses a stream in these chunks: all events, and the error if there is one.
 fn parse<'a>(
     dialect: Dialect,
     chunks: impl IntoIterator<Item = &'a [u8]>,
-) -> (Vec<ModelEvent>, Option<Fault>) {
-    let mut parser = Parser::new(dialect, CallIds::default());
+) -> (Vec<ModelEvent>, Option<DecodeError>) {
+    let mut parser = StreamParser::new(dialect, CallIds::default());
     let mut events = Vec::new();
     for chunk in chunks {
-        if let Err(fault) = parser.push(chunk, &mut events) {
-            assert_eq!(parser.finish(&mut events), Err(fault.clone()), "a fault stays");
-            return (events, Some(fault));
+        if let Err(error) = parser.push(chunk, &mut events) {
+            assert_eq!(parser.finish(&mut events), Err(error.clone()), "the error is returned again");
+            return (events, Some(error));
         }
     }
-    let fault = parser.finish(&mut events).err();
-    (events, fault)
+    let error = parser.finish(&mut events).err();
+    (events, error)
 }
 
-/// Cuts bytes after these lengths, taken in turn.
+/// Splits bytes into chunks of these lengths, used cyclically.
 fn cut<'a>(mut bytes: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
     let mut chunks = Vec::new();
     for length in lengths.iter().cycle() {
@@ -39,16 +39,16 @@ fn cut<'a>(mut bytes: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
 }
 
 #[test]
-fn every_recording_gives_this() {
+fn events_of_every_recording() {
     for recording in recordings::all() {
-        let (events, fault) = parse(recording.dialect, [recording.bytes.as_slice()]);
+        let (events, error) = parse(recording.dialect, [recording.bytes.as_slice()]);
         let name = format!("{:?}_{}", recording.dialect, recording.name.replace(", ", "_").replace(' ', "_"));
-        assert_debug_snapshot!(name, (joined(&events), fault));
+        assert_debug_snapshot!(name, (joined(&events), error));
     }
 }
 
 #[test]
-fn one_byte_at_a_time() {
+fn single_byte_chunks_give_the_same_events() {
     for recording in recordings::all() {
         let whole = parse(recording.dialect, [recording.bytes.as_slice()]);
         assert_eq!(parse(recording.dialect, recording.bytes.chunks(1)), whole, "{}", recording.name);
@@ -56,7 +56,7 @@ fn one_byte_at_a_time() {
 }
 
 #[test]
-fn ids_are_not_used_twice_in_a_conversation() {
+fn call_ids_are_unique_in_a_conversation() {
     use tribune_providers::{AssistantPart, Said};
     let call = |id: &str| AssistantPart::ToolUse {
         id: id.into(),
@@ -65,31 +65,31 @@ fn ids_are_not_used_twice_in_a_conversation() {
         signature: None,
     };
     let before = [Said::Assistant(vec![call("call_2"), call("call_x")])];
-    for (name, wanted) in [("gemini", vec!["call_3", "call_4"]), ("ollama", vec!["call_3"])] {
+    for (name, expected) in [("gemini", vec!["call_3", "call_4"]), ("ollama", vec!["call_3"])] {
         let recording = recordings::named(name);
-        let mut parser = Parser::new(recording.dialect, CallIds::of(&before));
+        let mut parser = StreamParser::new(recording.dialect, CallIds::used_in(&before));
         let mut events = Vec::new();
         parser.push(&recording.bytes, &mut events).unwrap();
         let ids = events.iter().filter_map(|event| match event {
             ModelEvent::CallBegun { id, .. } => Some(id.as_str()),
             _ => None,
         });
-        assert_eq!(ids.collect::<Vec<_>>(), wanted, "{name}");
+        assert_eq!(ids.collect::<Vec<_>>(), expected, "{name}");
     }
 }
 
 #[test]
-fn an_answer_without_end_is_given_up() {
+fn response_over_the_size_limit_is_an_error() {
     let ping = format!("data: {{\"type\":\"ping\",\"x\":\"{}\"}}\n\n", "x".repeat(1 << 20));
-    let mut parser = Parser::new(Dialect::Anthropic, CallIds::default());
+    let mut parser = StreamParser::new(Dialect::Anthropic, CallIds::default());
     let mut pushed = 0;
-    let fault = loop {
+    let error = loop {
         match parser.push(ping.as_bytes(), &mut Vec::new()) {
             Ok(()) => pushed += ping.len(),
-            Err(fault) => break fault,
+            Err(error) => break error,
         }
     };
-    assert_eq!(fault, Fault::TooLarge { what: "the answer", limit: 64 << 20 });
+    assert_eq!(error, DecodeError::TooLarge { what: "the answer", limit: 64 << 20 });
     assert!(pushed <= 64 << 20);
 }
 
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_an_answer_or_a_fault(
+    fn random_bytes_do_not_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..2000),
         lengths in prop::collection::vec(1_usize..50, 1..10),
     ) {
@@ -116,20 +116,21 @@ proptest! {
         }
     }
 
-    /// Closer to a stream than random bytes are: a recording with a piece overwritten, taken out or said twice.
+    /// A recording with a section overwritten, removed or repeated, which reaches deeper into the parser than random
+    /// bytes.
     #[test]
-    fn a_damaged_recording_is_an_answer_or_a_fault(
+    fn damaged_recording_gives_the_same_result_in_any_chunks(
         which in 0..recordings::all().len(),
         at in any::<prop::sample::Index>(),
         length in 0_usize..300,
         piece in prop::collection::vec(prop_oneof![any::<u8>(), Just(b'\n'), Just(b'"'), Just(b'{')], 0..20),
-        is_twice in any::<bool>(),
+        is_repeated in any::<bool>(),
     ) {
         let recording = &recordings::all()[which];
         let mut bytes = recording.bytes.clone();
         let at = at.index(bytes.len());
         let end = (at + length).min(bytes.len());
-        let piece = if is_twice { bytes[at..end].repeat(2) } else { piece };
+        let piece = if is_repeated { bytes[at..end].repeat(2) } else { piece };
         bytes.splice(at..end, piece);
         for dialect in [Dialect::Anthropic, Dialect::OpenAi] {
             let whole = parse(dialect, [bytes.as_slice()]);

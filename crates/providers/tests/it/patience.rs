@@ -1,4 +1,4 @@
-//! Trying again, and giving up when told to.
+//! Retries and cancellation.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,13 @@ fn overloaded() -> Reply {
 }
 
 #[tokio::test]
-async fn trouble_that_passes_is_waited_out() {
+async fn transient_errors_are_retried() {
     let upstream = FakeUpstream::start().await;
     let in_stream =
         json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } });
     upstream
         .reply(overloaded())
-        // Even if the stream has begun, as long as nothing of the answer has come.
+        // Also after the stream has started, as long as no output has arrived.
         .reply(Say::new().anthropic().first(1).then(format!("event: error\ndata: {in_stream}\n\n")))
         .reply(Say::new().text("there").anthropic());
     let answer = answered(&client(Dialect::Anthropic, &upstream), &hello()).await;
@@ -34,7 +34,7 @@ async fn trouble_that_passes_is_waited_out() {
 }
 
 #[tokio::test]
-async fn the_number_of_attempts_has_a_bound() {
+async fn number_of_attempts_is_limited() {
     let upstream = FakeUpstream::start().await;
     for _ in 0..9 {
         upstream.reply(Reply::page(500));
@@ -44,7 +44,7 @@ async fn the_number_of_attempts_has_a_bound() {
 }
 
 #[tokio::test]
-async fn what_waiting_does_not_help_is_not_tried_again() {
+async fn permanent_errors_are_not_retried() {
     for status in [400, 401, 402, 403, 404, 413, 422] {
         let upstream = FakeUpstream::start().await;
         upstream.reply(Reply::json(status, &json!({})));
@@ -54,7 +54,7 @@ async fn what_waiting_does_not_help_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn the_provider_says_when_to_come_back() {
+async fn retry_after_delays_the_retry() {
     let upstream = FakeUpstream::start().await;
     upstream
         .reply(Reply::json(429, &json!({})).header("retry-after", "1"))
@@ -65,19 +65,19 @@ async fn the_provider_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_date_to_come_back_at_that_is_too_far() {
+async fn retry_after_beyond_the_limit_is_not_retried() {
     let upstream = FakeUpstream::start().await;
     let limited = Reply::json(429, &json!({}))
         .header("date", "Wed, 21 Oct 2026 07:28:00 GMT")
         .header("retry-after", "Wed, 21 Oct 2026 07:30:00 GMT");
     upstream.reply(limited);
     let error = refused(&client(Dialect::OpenAi, &upstream)).await;
-    assert_eq!(error.to_string(), "openai limits how often it is asked (429): try again in 120 s");
+    assert_eq!(error.to_string(), "the rate limit of openai is reached (429): try again in 120 s");
     assert_eq!(upstream.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn cancelled_while_waiting() {
+async fn cancellation_ends_every_wait() {
     let cancel_soon = || {
         let cancel = CancellationToken::new();
         let later = cancel.clone();
@@ -88,7 +88,7 @@ async fn cancelled_while_waiting() {
         cancel
     };
     let cancelled = ProviderError::Cancelled { provider: "anthropic".into() };
-    // For the head, between attempts, and in the middle of the answer.
+    // While waiting for the response head, between attempts, and in the middle of the answer.
     let upstream = FakeUpstream::start().await;
     let mut endpoint = endpoint(Dialect::Anthropic, &upstream.base_url());
     endpoint.patience.backoff = Duration::from_secs(2);
@@ -105,7 +105,7 @@ async fn cancelled_while_waiting() {
         last = Some(event);
     }
     assert_eq!(last, Some(Err(cancelled.clone())));
-    // Before anything: nothing is asked.
+    // Cancelled before the start: no request is sent.
     let requests = upstream.requests().len();
     let done = CancellationToken::new();
     done.cancel();

@@ -1,9 +1,9 @@
-//! Streams as servers send them, for tests of the parsers.
+//! Recorded and generated streams for tests of the parsers.
 
 use tribune_providers::Dialect;
 use tribune_testkit::Say;
 
-/// A stream, and what is special about it.
+/// A stream, with a name that describes it.
 pub(crate) struct Recording {
     pub(crate) name: &'static str,
     pub(crate) dialect: Dialect,
@@ -112,7 +112,7 @@ data: {"type":"message_stop"}
 
 "#;
 
-/// No names, no ends of blocks, no end of the message, the input whole.
+/// A compatible server: no event names, no block ends, no message end, and the input in the start event.
 const ANTHROPIC_COMPATIBLE: &str = r#"data:{"type":"message_start","message":{"usage":{"input_tokens":0,"output_tokens":0}}}
 
 data:{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"","name":"read","input":{"path":"x"}}}
@@ -123,7 +123,7 @@ data:{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_
 
 "#;
 
-/// Thoughts in `reasoning_content`, usage inside the choice.
+/// Thinking in `reasoning_content`, usage inside the choice.
 const MOONSHOT: &str = r#"data: {"id":"cmpl-1","object":"chat.completion.chunk","created":1,"model":"kimi-k1-128k","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}
 
 data: {"id":"cmpl-1","choices":[{"index":0,"delta":{"reasoning_content":"想一想"},"finish_reason":null}]}
@@ -138,7 +138,8 @@ data: [DONE]
 
 "#;
 
-/// Whole calls with one index and empty ids, `stop` as the reason, a signature, thoughts only in the total.
+/// Complete calls with equal indexes and empty ids, the finish reason `stop`, a signature, thinking tokens only in the
+/// total.
 const GEMINI: &str = r#"data: {"choices":[{"delta":{"role":"assistant","tool_calls":[{"extra_content":{"google":{"thought_signature":"CiQB4/H/"}},"function":{"arguments":"{\"path\":\"a\"}","name":"read"},"id":"","index":0,"type":"function"}]},"index":0}],"created":1,"id":"g1","model":"gemini-2.5-pro","object":"chat.completion.chunk"}
 
 data: {"choices":[{"delta":{"role":"assistant","tool_calls":[{"function":{"arguments":"{\"path\":\"b\"}","name":"read"},"id":"","index":0,"type":"function"}]},"finish_reason":"stop","index":0}],"created":1,"id":"g1","usage":{"completion_tokens":20,"prompt_tokens":50,"total_tokens":170}}
@@ -158,7 +159,7 @@ data: {"id":"chatcmpl-9","choices":[{"index":0,"delta":{"role":"assistant","cont
 
 "#;
 
-/// Comments, `reasoning` beside its details, null usage in every chunk.
+/// Comments, `reasoning` beside `reasoning_details`, null usage in every chunk.
 const OPENROUTER: &str = r#": OPENROUTER PROCESSING
 
 : OPENROUTER PROCESSING

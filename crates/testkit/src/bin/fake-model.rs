@@ -1,14 +1,14 @@
-//! A model on a port of this machine that does as it is told, for trying agents by hand: `fake-model 127.0.0.1:4001`. Each request
-//! is printed as one line of JSON. What it does is written in `upstream/model.rs`.
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a tool for whoever tests")]
+//! A fake model on a local port, for trying agents by hand: `fake-model 127.0.0.1:4001`. It prints each request as one
+//! line of JSON. `upstream/model.rs` describes how it responds.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a tool for manual tests")]
 
 use std::time::Duration;
 
 use serde_json::json;
 use tribune_testkit::FakeUpstream;
 
-/// How often it looks for requests to print.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often new requests are printed.
+const POLL: Duration = Duration::from_millis(50);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -29,6 +29,6 @@ async fn main() {
             let line = json!({ "method": request.method.as_str(), "path": request.path, "headers": headers, "body": body });
             println!("{line}");
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
 }

@@ -1,8 +1,8 @@
-//! A message as `POST /v1/messages` streams it: named events, pings, an empty first piece of arguments.
+//! A message as streamed by `POST /v1/messages`: named events, pings, an empty first delta of arguments.
 
 use serde_json::{Value, json};
 
-use super::say::{Part, Say, pieces};
+use super::say::{Say, SayPart, text_chunks};
 
 pub(super) fn events(say: &Say) -> Vec<(Option<&'static str>, String)> {
     let mut events = vec![event(
@@ -18,7 +18,7 @@ pub(super) fn events(say: &Say) -> Vec<(Option<&'static str>, String)> {
             },
         } }),
     )];
-    let parts = say.parts.iter().filter(|part| !matches!(part, Part::Detail { .. }));
+    let parts = say.parts.iter().filter(|part| !matches!(part, SayPart::Detail { .. }));
     for (index, part) in parts.enumerate() {
         let (begin, deltas) = block(part);
         events.push(event("content_block_start", json!({ "index": index, "content_block": begin })));
@@ -43,21 +43,21 @@ pub(super) fn events(say: &Say) -> Vec<(Option<&'static str>, String)> {
     events
 }
 
-/// How a block begins, and what is added to it.
-fn block(part: &Part) -> (Value, Vec<Value>) {
+/// The start of a block, and its deltas.
+fn block(part: &SayPart) -> (Value, Vec<Value>) {
     let deltas = |kind: &str, key: &str, text: &str| -> Vec<Value> {
-        pieces(text).into_iter().map(|piece| json!({ "type": kind, key: piece })).collect()
+        text_chunks(text).into_iter().map(|chunk| json!({ "type": kind, key: chunk })).collect()
     };
     match part {
-        Part::Thinking { text, signature } => {
+        SayPart::Thinking { text, signature } => {
             let mut more = deltas("thinking_delta", "thinking", text);
             more.push(json!({ "type": "signature_delta", "signature": signature }));
             (json!({ "type": "thinking", "thinking": "", "signature": "" }), more)
         }
-        Part::Redacted { data } => (json!({ "type": "redacted_thinking", "data": data }), Vec::new()),
-        Part::Text(text) => (json!({ "type": "text", "text": "" }), deltas("text_delta", "text", text)),
-        Part::Detail { .. } => (json!({ "type": "text", "text": "" }), Vec::new()),
-        Part::Call { id, name, arguments } => {
+        SayPart::Redacted { data } => (json!({ "type": "redacted_thinking", "data": data }), Vec::new()),
+        SayPart::Text(text) => (json!({ "type": "text", "text": "" }), deltas("text_delta", "text", text)),
+        SayPart::Detail { .. } => (json!({ "type": "text", "text": "" }), Vec::new()),
+        SayPart::Call { id, name, arguments } => {
             let mut more = vec![json!({ "type": "input_json_delta", "partial_json": "" })];
             more.extend(deltas("input_json_delta", "partial_json", arguments));
             (json!({ "type": "tool_use", "id": id, "name": name, "input": {} }), more)

@@ -1,13 +1,14 @@
-//! An answer as `POST /v1beta/models/M:streamGenerateContent?alt=sse` streams it: unnamed chunks that each hold a whole answer's
-//! shape, calls in one piece, tokens in every chunk, and no word for the end but `finishReason` in the last. Lines end with CR LF.
+//! A response as streamed by `POST /v1beta/models/M:streamGenerateContent?alt=sse`: unnamed chunks that each have the
+//! shape of a complete response, unsplit calls, usage in every chunk, and no end marker except `finishReason` in the
+//! last. Lines end with CRLF.
 
 use serde_json::{Value, json};
 
 use super::Reply;
-use super::say::{Part, Say, pieces};
+use super::say::{Say, SayPart, text_chunks};
 
 pub(super) fn stream(say: &Say) -> Reply {
-    let mut parts: Vec<Value> = say.parts.iter().flat_map(|part| chunks(part, pieces)).collect();
+    let mut parts: Vec<Value> = say.parts.iter().flat_map(|part| chunks(part, text_chunks)).collect();
     let last = parts.pop().unwrap_or_else(|| json!({ "text": "" }));
     let mut events: Vec<_> =
         parts.into_iter().map(|part| (None, answer(say, vec![part], None).to_string())).collect();
@@ -15,7 +16,7 @@ pub(super) fn stream(say: &Say) -> Reply {
     Reply::events(events).crlf()
 }
 
-/// As `generateContent` answers, in one piece.
+/// The unstreamed response of `generateContent`.
 pub(super) fn whole(say: &Say) -> Reply {
     let parts = say.parts.iter().flat_map(|part| chunks(part, |text| vec![text.to_owned()])).collect();
     Reply::json(200, &answer(say, parts, Some(stop(say))))
@@ -25,17 +26,17 @@ fn stop(say: &Say) -> &str {
     say.stop.as_deref().unwrap_or("STOP")
 }
 
-fn chunks(part: &Part, cut: impl Fn(&str) -> Vec<String>) -> Vec<Value> {
+fn chunks(part: &SayPart, cut: impl Fn(&str) -> Vec<String>) -> Vec<Value> {
     match part {
-        Part::Thinking { text, .. } => {
+        SayPart::Thinking { text, .. } => {
             cut(text).into_iter().map(|text| json!({ "text": text, "thought": true })).collect()
         }
-        Part::Text(text) => cut(text).into_iter().map(|text| json!({ "text": text })).collect(),
-        Part::Call { name, arguments, .. } => {
+        SayPart::Text(text) => cut(text).into_iter().map(|text| json!({ "text": text })).collect(),
+        SayPart::Call { name, arguments, .. } => {
             let args: Value = serde_json::from_str(arguments).unwrap();
             vec![json!({ "functionCall": { "name": name, "args": args } })]
         }
-        Part::Redacted { .. } | Part::Detail { .. } => Vec::new(),
+        SayPart::Redacted { .. } | SayPart::Detail { .. } => Vec::new(),
     }
 }
 

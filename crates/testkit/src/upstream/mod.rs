@@ -1,10 +1,10 @@
-//! A model provider on a loopback port: a real HTTP server that answers with what it was told to, in order, and remembers
-//! every request to the byte.
+//! A fake model provider on a loopback port: a real HTTP server that sends queued replies in order and records every
+//! request byte for byte.
 //!
 //! ```ignore
 //! let upstream = FakeUpstream::start().await;
 //! upstream.reply(Say::new().text("hello").anthropic());
-//! // … ask it at upstream.base_url() …
+//! // … send a request to upstream.base_url() …
 //! assert_eq!(upstream.requests()[0].path, "/v1/messages");
 //! ```
 
@@ -33,20 +33,20 @@ use tokio::task::JoinSet;
 pub use reply::Reply;
 pub use say::Say;
 
-/// The server. It ends with this.
+/// The server. It stops on drop.
 #[derive(Debug)]
 pub struct FakeUpstream {
     address: SocketAddr,
-    desk: Arc<Desk>,
+    state: Arc<UpstreamState>,
     connections: Arc<AtomicUsize>,
     _server: JoinSet<()>,
 }
 
-/// A request as it came.
+/// A request that the server received.
 #[derive(Debug, Clone)]
 pub struct Recorded {
     pub method: Method,
-    /// With the query.
+    /// Path and query.
     pub path: String,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
@@ -68,11 +68,11 @@ impl Recorded {
 }
 
 #[derive(Debug, Default)]
-struct Desk {
+struct UpstreamState {
     replies: Mutex<VecDeque<Reply>>,
     models: Mutex<Option<Vec<String>>>,
     requests: Mutex<Vec<Recorded>>,
-    /// Answers by itself what no reply is left for.
+    /// Answers as a fake model when no reply is queued.
     is_model: AtomicBool,
 }
 
@@ -84,115 +84,115 @@ impl FakeUpstream {
     pub async fn start_on(address: SocketAddr) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (desk, connections) = (Arc::new(Desk::default()), Arc::new(AtomicUsize::new(0)));
-        let door = Door { listener, connections: connections.clone() };
-        let app = Router::new().fallback(answer).with_state(desk.clone());
-        let app = app.into_make_service_with_connect_info::<Line>();
+        let (state, connections) = (Arc::new(UpstreamState::default()), Arc::new(AtomicUsize::new(0)));
+        let counting = CountingListener { listener, connections: connections.clone() };
+        let app = Router::new().fallback(answer).with_state(state.clone());
+        let app = app.into_make_service_with_connect_info::<Connection>();
         let mut server = JoinSet::new();
-        server.spawn(async move { axum::serve(door, app).await.unwrap() });
-        Self { address, desk, connections, _server: server }
+        server.spawn(async move { axum::serve(counting, app).await.unwrap() });
+        Self { address, state, connections, _server: server }
     }
 
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Without a path.
+    /// The URL without a path.
     pub fn base_url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What the next request gets that no earlier reply is for. A request that nothing is left for gets status 418.
+    /// Queues a reply. A request that finds the queue empty gets status 418.
     pub fn reply(&self, reply: Reply) -> &Self {
-        self.desk.replies.lock().unwrap().push_back(reply);
+        self.state.replies.lock().unwrap().push_back(reply);
         self
     }
 
-    /// Answers every request for the list of models from now on, beside the replies.
+    /// From now on, answers every request for the model list. Such requests consume no queued reply.
     pub fn lists(&self, models: &[&str]) -> &Self {
-        *self.desk.models.lock().unwrap() = Some(models.iter().map(|&model| model.to_owned()).collect());
+        *self.state.models.lock().unwrap() = Some(models.iter().map(|&model| model.to_owned()).collect());
         self
     }
 
-    /// Answers every request for a model's words from now on as [`model`] says, beside the replies.
+    /// From now on, answers every model request that finds the queue empty, as described in [`model`].
     pub fn acts_as_model(&self) -> &Self {
-        self.desk.is_model.store(true, Ordering::SeqCst);
+        self.state.is_model.store(true, Ordering::SeqCst);
         self
     }
 
-    /// All requests so far, in order.
+    /// All requests received so far, in order.
     pub fn requests(&self) -> Vec<Recorded> {
-        self.desk.requests.lock().unwrap().clone()
+        self.state.requests.lock().unwrap().clone()
     }
 
-    /// How many connections were made, used or not.
+    /// Number of accepted connections, used or not.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 }
 
 async fn answer(
-    State(desk): State<Arc<Desk>>,
-    ConnectInfo(line): ConnectInfo<Line>,
+    State(state): State<Arc<UpstreamState>>,
+    ConnectInfo(connection): ConnectInfo<Connection>,
     request: Request,
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
     let Ok(body) = to_bytes(body, usize::MAX).await else { return Response::new(Body::empty()) };
-    let thought = || {
-        let is_model = desk.is_model.load(Ordering::SeqCst);
+    let model_reply = || {
+        let is_model = state.is_model.load(Ordering::SeqCst);
         is_model.then(|| model::answer(&head.method, &head.uri.to_string(), &body)).flatten()
     };
-    let thought = thought();
+    let model_reply = model_reply();
     let is_list = head.method == Method::GET && head.uri.path().ends_with("/models");
-    desk.requests.lock().unwrap().push(Recorded {
+    state.requests.lock().unwrap().push(Recorded {
         method: head.method,
         path: head.uri.to_string(),
         headers: head.headers,
         body: body.to_vec(),
     });
-    let listed = desk.models.lock().unwrap().clone().filter(|_| is_list).map(|models| {
+    let model_list = state.models.lock().unwrap().clone().filter(|_| is_list).map(|models| {
         let data: Vec<Value> = models.iter().map(|id| json!({ "id": id, "object": "model" })).collect();
         Reply::json(200, &json!({ "object": "list", "data": data, "has_more": false }))
     });
-    let reply = listed.or_else(|| desk.replies.lock().unwrap().pop_front()).or(thought);
+    let reply = model_list.or_else(|| state.replies.lock().unwrap().pop_front()).or(model_reply);
     reply
         .unwrap_or_else(|| Reply::json(418, &json!({ "error": { "message": "no reply is left" } })))
-        .send(line)
+        .send(connection)
         .await
 }
 
-/// The listener, counting.
-struct Door {
+/// A listener that counts connections.
+struct CountingListener {
     listener: TcpListener,
     connections: Arc<AtomicUsize>,
 }
 
-/// The connection beneath a request, to be broken on demand.
+/// The TCP connection of a request, so that a reply can break it.
 #[derive(Debug, Clone)]
-struct Line(Arc<socket2::Socket>);
+struct Connection(Arc<socket2::Socket>);
 
-impl Listener for Door {
+impl Listener for CountingListener {
     type Io = TcpStream;
-    type Addr = Line;
+    type Addr = Connection;
 
-    async fn accept(&mut self) -> (TcpStream, Line) {
+    async fn accept(&mut self) -> (TcpStream, Connection) {
         loop {
             if let Ok((stream, _)) = self.listener.accept().await {
                 self.connections.fetch_add(1, Ordering::SeqCst);
                 stream.set_nodelay(true).unwrap();
-                let line = Line(Arc::new(socket2::SockRef::from(&stream).try_clone().unwrap()));
-                return (stream, line);
+                let connection = Connection(Arc::new(socket2::SockRef::from(&stream).try_clone().unwrap()));
+                return (stream, connection);
             }
         }
     }
 
-    fn local_addr(&self) -> std::io::Result<Line> {
+    fn local_addr(&self) -> std::io::Result<Connection> {
         Err(std::io::ErrorKind::Unsupported.into())
     }
 }
 
-impl axum::extract::connect_info::Connected<IncomingStream<'_, Door>> for Line {
-    fn connect_info(stream: IncomingStream<'_, Door>) -> Self {
+impl axum::extract::connect_info::Connected<IncomingStream<'_, CountingListener>> for Connection {
+    fn connect_info(stream: IncomingStream<'_, CountingListener>) -> Self {
         stream.remote_addr().clone()
     }
 }

@@ -1,9 +1,9 @@
-//! A completion as `POST /chat/completions` streams it: unnamed chunks, calls interleaved by index, usage in a chunk of its
-//! own without choices, and `[DONE]`.
+//! A completion as streamed by `POST /chat/completions`: unnamed chunks, calls interleaved by index, usage in a
+//! separate chunk without choices, and `[DONE]`.
 
 use serde_json::{Value, json};
 
-use super::say::{Part, Say, pieces};
+use super::say::{Say, SayPart, text_chunks};
 
 pub(super) fn events(say: &Say) -> Vec<(Option<&'static str>, String)> {
     let mut chunks =
@@ -11,29 +11,29 @@ pub(super) fn events(say: &Say) -> Vec<(Option<&'static str>, String)> {
     let mut calls = Vec::new();
     for part in &say.parts {
         match part {
-            Part::Thinking { text, .. } => {
+            SayPart::Thinking { text, .. } => {
                 chunks.extend(
-                    pieces(text)
+                    text_chunks(text)
                         .iter()
-                        .map(|piece| choice(json!({ "reasoning_content": piece }), Value::Null)),
+                        .map(|chunk| choice(json!({ "reasoning_content": chunk }), Value::Null)),
                 );
             }
-            Part::Redacted { .. } => {}
-            Part::Detail { words, detail } => {
-                let delta = json!({ "content": "", "reasoning": words, "reasoning_details": [detail] });
+            SayPart::Redacted { .. } => {}
+            SayPart::Detail { text, detail } => {
+                let delta = json!({ "content": "", "reasoning": text, "reasoning_details": [detail] });
                 chunks.push(choice(delta, Value::Null));
             }
-            Part::Text(text) => {
+            SayPart::Text(text) => {
                 chunks.extend(
-                    pieces(text).iter().map(|piece| choice(json!({ "content": piece }), Value::Null)),
+                    text_chunks(text).iter().map(|chunk| choice(json!({ "content": chunk }), Value::Null)),
                 );
             }
-            Part::Call { id, name, arguments } => {
+            SayPart::Call { id, name, arguments } => {
                 let index = calls.len();
                 let begin = json!({ "index": index, "id": id, "type": "function", "function": { "name": name, "arguments": "" } });
-                let more = pieces(arguments)
+                let more = text_chunks(arguments)
                     .into_iter()
-                    .map(|piece| json!({ "index": index, "function": { "arguments": piece } }));
+                    .map(|chunk| json!({ "index": index, "function": { "arguments": chunk } }));
                 calls.push(std::iter::once(begin).chain(more).collect::<Vec<_>>());
             }
         }

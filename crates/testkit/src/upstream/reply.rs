@@ -1,4 +1,4 @@
-//! What the server does with one request, step by step.
+//! The reply to one request, as a sequence of steps.
 
 use std::io;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use axum::http::Response;
 use futures_util::stream::{self, Stream};
 use serde_json::Value;
 
-use super::Line;
+use super::Connection;
 
-/// One answer.
+/// One reply.
 #[derive(Debug, Clone)]
 pub struct Reply {
     status: u16,
     headers: Vec<(String, String)>,
-    steps: Vec<Step>,
-    /// The head never comes.
+    steps: Vec<ReplyStep>,
+    /// No response head is sent.
     is_silent: bool,
     has_crlf: bool,
     has_many_lines: bool,
@@ -25,7 +25,7 @@ pub struct Reply {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum ReplyStep {
     /// A server-sent event.
     Event {
         name: Option<&'static str>,
@@ -36,12 +36,12 @@ enum Step {
     Silence,
     /// The connection is reset.
     Reset,
-    /// The connection is closed before the body's end.
+    /// The connection is closed before the end of the body.
     Close,
 }
 
 impl Reply {
-    fn new(status: u16, content_type: &str, steps: Vec<Step>) -> Self {
+    fn new(status: u16, content_type: &str, steps: Vec<ReplyStep>) -> Self {
         Self {
             status,
             headers: vec![("content-type".into(), content_type.into())],
@@ -53,40 +53,40 @@ impl Reply {
         }
     }
 
-    /// A stream of events, each with its name and data.
+    /// An event stream, each event with its name and data.
     pub fn events(events: impl IntoIterator<Item = (Option<&'static str>, String)>) -> Self {
-        let steps = events.into_iter().map(|(name, data)| Step::Event { name, data }).collect();
+        let steps = events.into_iter().map(|(name, data)| ReplyStep::Event { name, data }).collect();
         Self::new(200, "text/event-stream; charset=utf-8", steps)
     }
 
-    /// A stream of these bytes as they are.
+    /// An event stream of these raw bytes.
     pub fn stream(bytes: impl Into<Vec<u8>>) -> Self {
-        Self::new(200, "text/event-stream", vec![Step::Bytes(bytes.into())])
+        Self::new(200, "text/event-stream", vec![ReplyStep::Bytes(bytes.into())])
     }
 
     pub fn json(status: u16, body: &Value) -> Self {
-        Self::new(status, "application/json", vec![Step::Bytes(body.to_string().into_bytes())])
+        Self::new(status, "application/json", vec![ReplyStep::Bytes(body.to_string().into_bytes())])
     }
 
-    /// A web page, as gateways send them.
+    /// An HTML page, as gateways send it.
     pub fn page(status: u16) -> Self {
         let page =
             "<!DOCTYPE html>\n<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>";
-        Self::new(status, "text/html; charset=utf-8", vec![Step::Bytes(page.into())])
+        Self::new(status, "text/html; charset=utf-8", vec![ReplyStep::Bytes(page.into())])
     }
 
     pub fn redirect(status: u16, to: &str) -> Self {
         Self::new(status, "text/plain", Vec::new()).header("location", to)
     }
 
-    /// Takes the request and never says a word.
+    /// Reads the request and never responds.
     pub fn silence() -> Self {
         Self { is_silent: true, ..Self::new(200, "text/plain", Vec::new()) }
     }
 
-    /// Closes the connection instead of answering.
+    /// Resets the connection instead of responding.
     pub fn reset_at_once() -> Self {
-        Self { is_silent: true, ..Self::new(200, "text/plain", vec![Step::Reset]) }
+        Self { is_silent: true, ..Self::new(200, "text/plain", vec![ReplyStep::Reset]) }
     }
 
     pub fn header(mut self, name: &str, value: &str) -> Self {
@@ -95,73 +95,73 @@ impl Reply {
         self
     }
 
-    /// Lines end with CR and LF.
+    /// Ends lines with CRLF.
     pub fn crlf(mut self) -> Self {
         self.has_crlf = true;
         self
     }
 
-    /// The data of each event is spread over several lines, where white space makes no difference.
+    /// Spreads the JSON data of each event over several lines.
     pub fn many_lines(mut self) -> Self {
         self.has_many_lines = true;
         self
     }
 
-    /// Each write to the connection has this many bytes, in the middle of characters if need be.
+    /// Writes to the connection in chunks of this many bytes, also in the middle of characters.
     pub fn in_writes_of(mut self, bytes: usize) -> Self {
         self.write = Some(bytes);
         self
     }
 
-    /// A comment before every event, as some send to keep connections open.
+    /// Sends a comment before every event, as some servers do to keep connections open.
     pub fn with_comments(mut self, comment: &str) -> Self {
-        let comment = Step::Bytes(format!(": {comment}\n\n").into());
+        let comment = ReplyStep::Bytes(format!(": {comment}\n\n").into());
         self.steps = self.steps.into_iter().flat_map(|step| [comment.clone(), step]).collect();
         self
     }
 
-    /// Only so many steps, such as events.
+    /// Keeps only the first `steps` steps, such as events.
     pub fn first(mut self, steps: usize) -> Self {
         self.steps.truncate(steps);
         self
     }
 
     pub fn then(mut self, bytes: impl Into<Vec<u8>>) -> Self {
-        self.steps.push(Step::Bytes(bytes.into()));
+        self.steps.push(ReplyStep::Bytes(bytes.into()));
         self
     }
 
     pub fn then_pause(mut self, pause: Duration) -> Self {
-        self.steps.push(Step::Pause(pause));
+        self.steps.push(ReplyStep::Pause(pause));
         self
     }
 
-    /// Nothing more comes, and the connection stays open.
+    /// Sends nothing more and keeps the connection open.
     pub fn then_silence(mut self) -> Self {
-        self.steps.push(Step::Silence);
+        self.steps.push(ReplyStep::Silence);
         self
     }
 
     pub fn then_reset(mut self) -> Self {
-        self.steps.push(Step::Reset);
+        self.steps.push(ReplyStep::Reset);
         self
     }
 
     pub fn then_close(mut self) -> Self {
-        self.steps.push(Step::Close);
+        self.steps.push(ReplyStep::Close);
         self
     }
 
-    /// The bytes of the body, without pauses and what follows them on the line.
+    /// The bytes of the body, without pauses and connection errors.
     pub fn bytes(&self) -> Vec<u8> {
         self.steps.iter().flat_map(|step| self.render(step)).collect()
     }
 
-    fn render(&self, step: &Step) -> Vec<u8> {
+    fn render(&self, step: &ReplyStep) -> Vec<u8> {
         match step {
-            Step::Bytes(bytes) => bytes.clone(),
-            Step::Pause(_) | Step::Silence | Step::Reset | Step::Close => Vec::new(),
-            Step::Event { name, data } => {
+            ReplyStep::Bytes(bytes) => bytes.clone(),
+            ReplyStep::Pause(_) | ReplyStep::Silence | ReplyStep::Reset | ReplyStep::Close => Vec::new(),
+            ReplyStep::Event { name, data } => {
                 let end = if self.has_crlf { "\r\n" } else { "\n" };
                 let data = match serde_json::from_str::<Value>(data) {
                     Ok(value) if self.has_many_lines => serde_json::to_string_pretty(&value).unwrap(),
@@ -174,13 +174,13 @@ impl Reply {
         }
     }
 
-    pub(super) async fn send(self, line: Line) -> Response<Body> {
+    pub(super) async fn send(self, connection: Connection) -> Response<Body> {
         if self.is_silent {
             match self.steps.as_slice() {
-                // hyper answers or waits; only the socket itself can be cut under it.
-                [Step::Reset] => {
-                    line.0.set_linger(Some(Duration::ZERO)).unwrap();
-                    line.0.shutdown(std::net::Shutdown::Both).unwrap();
+                // hyper cannot abort a connection, so the socket is shut down underneath it.
+                [ReplyStep::Reset] => {
+                    connection.0.set_linger(Some(Duration::ZERO)).unwrap();
+                    connection.0.shutdown(std::net::Shutdown::Both).unwrap();
                 }
                 _ => std::future::pending().await,
             }
@@ -189,38 +189,38 @@ impl Reply {
         for (name, value) in &self.headers {
             response = response.header(name, value);
         }
-        response.body(Body::from_stream(self.body(line))).unwrap()
+        response.body(Body::from_stream(self.body(connection))).unwrap()
     }
 
-    fn body(self, line: Line) -> impl Stream<Item = io::Result<Vec<u8>>> {
-        let mut acts = Vec::new();
+    fn body(self, connection: Connection) -> impl Stream<Item = io::Result<Vec<u8>>> {
+        let mut actions = Vec::new();
         for step in &self.steps {
             let bytes = self.render(step);
-            acts.extend(
-                bytes.chunks(self.write.unwrap_or(usize::MAX)).map(|bytes| Step::Bytes(bytes.to_vec())),
+            actions.extend(
+                bytes.chunks(self.write.unwrap_or(usize::MAX)).map(|bytes| ReplyStep::Bytes(bytes.to_vec())),
             );
-            if !matches!(step, Step::Bytes(_) | Step::Event { .. }) {
-                acts.push(step.clone());
+            if !matches!(step, ReplyStep::Bytes(_) | ReplyStep::Event { .. }) {
+                actions.push(step.clone());
             }
         }
-        stream::unfold((acts.into_iter(), line), async |(mut acts, line)| {
+        stream::unfold((actions.into_iter(), connection), async |(mut actions, connection)| {
             loop {
-                match acts.next()? {
-                    Step::Bytes(bytes) => {
-                        // What was written before is flushed while this one waits.
+                match actions.next()? {
+                    ReplyStep::Bytes(bytes) => {
+                        // Yields, so that the previous write is flushed.
                         tokio::task::yield_now().await;
-                        return Some((Ok(bytes), (acts, line)));
+                        return Some((Ok(bytes), (actions, connection)));
                     }
-                    Step::Event { .. } => {}
-                    Step::Pause(pause) => tokio::time::sleep(pause).await,
-                    Step::Silence => std::future::pending().await,
-                    end @ (Step::Reset | Step::Close) => {
-                        // What was written before is read first; a reset may throw away what is not.
+                    ReplyStep::Event { .. } => {}
+                    ReplyStep::Pause(pause) => tokio::time::sleep(pause).await,
+                    ReplyStep::Silence => std::future::pending().await,
+                    end @ (ReplyStep::Reset | ReplyStep::Close) => {
+                        // Gives the client time to read the previous writes, which a reset may discard.
                         tokio::time::sleep(Duration::from_millis(100)).await;
-                        if matches!(end, Step::Reset) {
-                            line.0.set_linger(Some(Duration::ZERO)).unwrap();
+                        if matches!(end, ReplyStep::Reset) {
+                            connection.0.set_linger(Some(Duration::ZERO)).unwrap();
                         }
-                        return Some((Err(io::ErrorKind::ConnectionAborted.into()), (acts, line)));
+                        return Some((Err(io::ErrorKind::ConnectionAborted.into()), (actions, connection)));
                     }
                 }
             }

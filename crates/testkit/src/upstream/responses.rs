@@ -1,21 +1,21 @@
-//! An answer as `POST /v1/responses` streams it: named and numbered events, each item opened, told in pieces and closed, and the
-//! whole of it once more at the end.
+//! A response as streamed by `POST /v1/responses`: named and numbered events that open an item, send its deltas and
+//! close it, and the complete response at the end.
 
 use serde_json::{Value, json};
 
-use super::say::{Part, Say, pieces};
+use super::say::{Say, SayPart, text_chunks};
 
-/// What becomes of each item that was said.
-struct Item {
-    /// When it is opened, and when it is closed.
+/// The events of one output item.
+struct OutputItem {
+    /// The item in its opening and in its closing event.
     opened: Value,
     closed: Value,
-    /// What is told in between.
+    /// The events in between.
     between: Vec<(&'static str, Value)>,
 }
 
 pub(super) fn events(say: &Say) -> Vec<(Option<&'static str>, String)> {
-    let mut told: Vec<(&'static str, Value)> = vec![
+    let mut events: Vec<(&'static str, Value)> = vec![
         ("response.created", json!({ "response": response(say, "in_progress", &[], Value::Null) })),
         ("response.in_progress", json!({ "response": response(say, "in_progress", &[], Value::Null) })),
     ];
@@ -27,13 +27,13 @@ pub(super) fn events(say: &Say) -> Vec<(Option<&'static str>, String)> {
         .filter_map(|(n, part)| item(say.number * 100 + n as u64, part))
         .enumerate()
     {
-        told.push(("response.output_item.added", json!({ "output_index": index, "item": item.opened })));
+        events.push(("response.output_item.added", json!({ "output_index": index, "item": item.opened })));
         for (kind, mut event) in item.between {
             event["output_index"] = index.into();
             event["item_id"] = item.closed["id"].clone();
-            told.push((kind, event));
+            events.push((kind, event));
         }
-        told.push(("response.output_item.done", json!({ "output_index": index, "item": item.closed })));
+        events.push(("response.output_item.done", json!({ "output_index": index, "item": item.closed })));
         output.push(item.closed);
     }
     let input = say.usage.input + say.usage.cached;
@@ -47,40 +47,40 @@ pub(super) fn events(say: &Say) -> Vec<(Option<&'static str>, String)> {
         Some("failed") => ("response.failed", "failed"),
         _ => ("response.completed", "completed"),
     };
-    told.push((kind, json!({ "response": response(say, status, &output, usage) })));
+    events.push((kind, json!({ "response": response(say, status, &output, usage) })));
     let event = |(number, (kind, mut data)): (usize, (&'static str, Value))| {
         data["type"] = kind.into();
         data["sequence_number"] = number.into();
         (Some(kind), data.to_string())
     };
-    told.into_iter().enumerate().map(event).collect()
+    events.into_iter().enumerate().map(event).collect()
 }
 
-fn item(number: u64, part: &Part) -> Option<Item> {
+fn item(number: u64, part: &SayPart) -> Option<OutputItem> {
     match part {
-        Part::Thinking { text, .. } => {
+        SayPart::Thinking { text, .. } => {
             let whole = json!({ "type": "summary_text", "text": text });
             let of = |summary: Value| json!({ "id": format!("rs_{number:04}"), "type": "reasoning", "summary": summary });
             let mut between = vec![(
                 "response.reasoning_summary_part.added",
                 json!({ "summary_index": 0, "part": { "type": "summary_text", "text": "" } }),
             )];
-            between.extend(pieces(text).into_iter().map(|piece| {
-                ("response.reasoning_summary_text.delta", json!({ "summary_index": 0, "delta": piece }))
+            between.extend(text_chunks(text).into_iter().map(|chunk| {
+                ("response.reasoning_summary_text.delta", json!({ "summary_index": 0, "delta": chunk }))
             }));
             between
                 .push(("response.reasoning_summary_text.done", json!({ "summary_index": 0, "text": text })));
             between
                 .push(("response.reasoning_summary_part.done", json!({ "summary_index": 0, "part": whole })));
-            Some(Item { opened: of(json!([])), closed: of(json!([whole])), between })
+            Some(OutputItem { opened: of(json!([])), closed: of(json!([whole])), between })
         }
-        Part::Text(text) => {
+        SayPart::Text(text) => {
             let part = |text: &str| json!({ "type": "output_text", "annotations": [], "logprobs": [], "text": text });
             let of = |status: &str, content: Value| json!({ "id": format!("msg_{number:04}"), "type": "message", "status": status, "role": "assistant", "content": content });
             let mut between =
                 vec![("response.content_part.added", json!({ "content_index": 0, "part": part("") }))];
-            between.extend(pieces(text).into_iter().map(|piece| {
-                ("response.output_text.delta", json!({ "content_index": 0, "delta": piece, "logprobs": [] }))
+            between.extend(text_chunks(text).into_iter().map(|chunk| {
+                ("response.output_text.delta", json!({ "content_index": 0, "delta": chunk, "logprobs": [] }))
             }));
             between.push((
                 "response.output_text.done",
@@ -88,10 +88,10 @@ fn item(number: u64, part: &Part) -> Option<Item> {
             ));
             between.push(("response.content_part.done", json!({ "content_index": 0, "part": part(text) })));
             let closed = of("completed", json!([part(text)]));
-            Some(Item { opened: of("in_progress", json!([])), closed, between })
+            Some(OutputItem { opened: of("in_progress", json!([])), closed, between })
         }
-        Part::Call { id, name, arguments } => {
-            // Tools may stand in a namespace: `NAMESPACE/NAME`.
+        SayPart::Call { id, name, arguments } => {
+            // A tool name may have a namespace: `NAMESPACE/NAME`.
             let (namespace, name) =
                 name.split_once('/').map_or((None, name.as_str()), |(of, name)| (Some(of), name));
             let of = |status: &str, arguments: &str| {
@@ -101,15 +101,15 @@ fn item(number: u64, part: &Part) -> Option<Item> {
                 }
                 call
             };
-            let mut between: Vec<_> = pieces(arguments)
+            let mut between: Vec<_> = text_chunks(arguments)
                 .into_iter()
-                .map(|piece| ("response.function_call_arguments.delta", json!({ "delta": piece })))
+                .map(|chunk| ("response.function_call_arguments.delta", json!({ "delta": chunk })))
                 .collect();
             between.push(("response.function_call_arguments.done", json!({ "arguments": arguments })));
-            Some(Item { opened: of("in_progress", ""), closed: of("completed", arguments), between })
+            Some(OutputItem { opened: of("in_progress", ""), closed: of("completed", arguments), between })
         }
-        // Chat Completions and the Messages API alone have these.
-        Part::Redacted { .. } | Part::Detail { .. } => None,
+        // Only Chat Completions and the Messages API have these.
+        SayPart::Redacted { .. } | SayPart::Detail { .. } => None,
     }
 }
 

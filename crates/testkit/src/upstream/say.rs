@@ -1,32 +1,32 @@
-//! What a model says, to be written in any dialect.
+//! The output of a fake model, which can be serialized in any API format.
 
 use serde_json::Value;
 
 use super::{Reply, anthropic, gemini, openai, responses};
 
-/// One answer of a model.
+/// One response of a model.
 #[derive(Debug, Clone)]
 pub struct Say {
-    pub(super) parts: Vec<Part>,
-    pub(super) usage: Usage,
-    /// Why it stops, in the dialect's word; by default, what fits the parts.
+    pub(super) parts: Vec<SayPart>,
+    pub(super) usage: SayUsage,
+    /// The stop reason in the API's own term; the default follows from the parts.
     pub(super) stop: Option<String>,
-    /// Which answer of its model it is; agents take two with the same name for one.
+    /// Makes the ids of the response unique: agents treat two responses with the same id as one.
     pub(super) number: u64,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Part {
+pub(super) enum SayPart {
     Thinking { text: String, signature: String },
     Redacted { data: String },
-    Detail { words: String, detail: Value },
+    Detail { text: String, detail: Value },
     Text(String),
     Call { id: String, name: String, arguments: String },
 }
 
-/// Tokens, as Anthropic counts them: `input` without what the cache answered.
+/// Token usage as Anthropic counts it: `input` excludes cached tokens.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Usage {
+pub(super) struct SayUsage {
     pub(super) input: u64,
     pub(super) output: u64,
     pub(super) cached: u64,
@@ -40,85 +40,90 @@ impl Default for Say {
 
 impl Say {
     pub const fn new() -> Self {
-        Self { parts: Vec::new(), usage: Usage { input: 25, output: 15, cached: 0 }, stop: None, number: 0 }
+        Self {
+            parts: Vec::new(),
+            usage: SayUsage { input: 25, output: 15, cached: 0 },
+            stop: None,
+            number: 0,
+        }
     }
 
-    fn with(mut self, part: Part) -> Self {
+    fn with(mut self, part: SayPart) -> Self {
         self.parts.push(part);
         self
     }
 
-    /// The signature is left out by Chat Completions, which has none.
+    /// Chat Completions omits the signature.
     pub fn thinking(self, text: &str, signature: &str) -> Self {
-        self.with(Part::Thinking { text: text.into(), signature: signature.into() })
+        self.with(SayPart::Thinking { text: text.into(), signature: signature.into() })
     }
 
-    /// Left out by Chat Completions.
+    /// Chat Completions omits it.
     pub fn redacted(self, data: &str) -> Self {
-        self.with(Part::Redacted { data: data.into() })
+        self.with(SayPart::Redacted { data: data.into() })
     }
 
-    /// A piece of a thought as OpenRouter tells it, in words and in the thinker's own form. Left out by Anthropic.
-    pub fn reasoning_detail(self, words: &str, detail: Value) -> Self {
-        self.with(Part::Detail { words: words.into(), detail })
+    /// A reasoning detail of OpenRouter, as text and in the provider's own format. Anthropic omits it.
+    pub fn reasoning_detail(self, text: &str, detail: Value) -> Self {
+        self.with(SayPart::Detail { text: text.into(), detail })
     }
 
     pub fn text(self, text: &str) -> Self {
-        self.with(Part::Text(text.into()))
+        self.with(SayPart::Text(text.into()))
     }
 
     pub fn call(self, id: &str, name: &str, arguments: &str) -> Self {
-        self.with(Part::Call { id: id.into(), name: name.into(), arguments: arguments.into() })
+        self.with(SayPart::Call { id: id.into(), name: name.into(), arguments: arguments.into() })
     }
 
     pub fn usage(mut self, input: u64, output: u64, cached: u64) -> Self {
-        self.usage = Usage { input, output, cached };
+        self.usage = SayUsage { input, output, cached };
         self
     }
 
-    pub fn stop(mut self, word: &str) -> Self {
-        self.stop = Some(word.into());
+    pub fn stop(mut self, reason: &str) -> Self {
+        self.stop = Some(reason.into());
         self
     }
 
-    /// Gives it names of its own.
+    /// Sets the number that makes its ids unique.
     pub const fn numbered(mut self, number: u64) -> Self {
         self.number = number;
         self
     }
 
-    /// As the Messages API streams it.
+    /// As a stream of the Messages API.
     pub fn anthropic(&self) -> Reply {
         Reply::events(anthropic::events(self))
     }
 
-    /// As Chat Completions streams it.
+    /// As a stream of Chat Completions.
     pub fn openai(&self) -> Reply {
         Reply::events(openai::events(self))
     }
 
-    /// As the Responses API streams it.
+    /// As a stream of the Responses API.
     pub fn responses(&self) -> Reply {
         Reply::events(responses::events(self))
     }
 
-    /// As Gemini streams it.
+    /// As a stream of Gemini.
     pub fn gemini(&self) -> Reply {
         gemini::stream(self)
     }
 
-    /// As Gemini answers in one piece.
+    /// As an unstreamed response of Gemini.
     pub fn gemini_whole(&self) -> Reply {
         gemini::whole(self)
     }
 
     pub(super) fn has_calls(&self) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Call { .. }))
+        self.parts.iter().any(|part| matches!(part, SayPart::Call { .. }))
     }
 }
 
-/// Pieces as a model sends them, a few characters each.
-pub(super) fn pieces(text: &str) -> Vec<String> {
+/// Splits a text into deltas of a few characters.
+pub(super) fn text_chunks(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
-    chars.chunks(7).map(|piece| piece.iter().collect()).collect()
+    chars.chunks(7).map(|chunk| chunk.iter().collect()).collect()
 }
