@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_config::Config;
 use tribune_daemon::daemon::Daemon;
 use tribune_runtime::{SessionKey, ToolCall};
@@ -40,7 +40,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         config.gateway.address = "127.0.0.1:0".parse()?;
         let daemon = Daemon::start(&home.home, &config, Arc::new(SystemClock)).await?;
         let token = std::fs::read_to_string(daemon.token_path())?;
-        let mut client = Client::connect(&daemon.address().to_string(), Some(token.trim())).await?;
+        let mut client = RpcClient::connect(&daemon.address().to_string(), Some(token.trim())).await?;
         decisions(&daemon, &mut client, sync_probe).await?;
         inbox(&daemon, &mut client).await?;
         drop(client);
@@ -49,7 +49,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     })
 }
 
-async fn open(client: &mut Client, n: usize) -> Result<SessionKey, Box<dyn Error>> {
+async fn open(client: &mut RpcClient, n: usize) -> Result<SessionKey, Box<dyn Error>> {
     let key = format!("agent:main:rpc:local:dm:bench-{n}");
     client.call("session.init", &json!({ "session_key": key, "mode": "persistent" })).await?;
     Ok(key.parse()?)
@@ -65,7 +65,7 @@ fn call(tool: &str, n: usize) -> ToolCall {
 
 async fn decisions(
     daemon: &Daemon,
-    client: &mut Client,
+    client: &mut RpcClient,
     mut sync_probe: SyncProbe,
 ) -> Result<(), Box<dyn Error>> {
     let key = open(client, 0).await?;
@@ -88,7 +88,7 @@ async fn decisions(
     Ok(())
 }
 
-async fn inbox(daemon: &Daemon, client: &mut Client) -> Result<(), Box<dyn Error>> {
+async fn inbox(daemon: &Daemon, client: &mut RpcClient) -> Result<(), Box<dyn Error>> {
     println!("inbox with {PENDING} calls waiting; goal: under 5 ms per operation");
     for session in 1..=PENDING / PER_SESSION {
         let key = open(client, session).await?;

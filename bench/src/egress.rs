@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_config::Config;
-use tribune_contract::{LaunchProfile, Mount, Relay, Session};
+use tribune_contract::{LaunchProfile, Mount, PortRelay, SandboxName};
 use tribune_daemon::daemon::Daemon;
 use tribune_runtime::SessionKey;
-use tribune_sandbox::{House, Launcher, Streams};
+use tribune_sandbox::{InstanceId, SandboxLauncher, ProgramStreams};
 use tribune_storage::clock::SystemClock;
 use tribune_storage::home::Home;
 
@@ -52,11 +52,11 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     runtime.block_on(async {
         let daemon = Daemon::start(&home, &config, Arc::new(SystemClock)).await?;
         let token = std::fs::read_to_string(home.root().join("run/token"))?;
-        let mut client = Client::connect(&daemon.address().to_string(), Some(token.trim())).await?;
+        let mut client = RpcClient::connect(&daemon.address().to_string(), Some(token.trim())).await?;
         client.call("session.init", &json!({ "session_key": KEY })).await?;
         let key: SessionKey = KEY.parse()?;
         let sockets = daemon.brokers().open(&key)?;
-        let relay = Relay { name: "egress".to_owned(), port: PORT, socket: sockets.egress(), token: None };
+        let relay = PortRelay { name: "egress".to_owned(), port: PORT, socket: sockets.egress(), token: None };
         let measured = tokio::task::spawn_blocking(move || {
             measure(&server.to_string(), relay).map_err(|e| e.to_string())
         });
@@ -76,9 +76,9 @@ fn serve(mut stream: TcpStream) {
     }
 }
 
-fn measure(server: &str, relay: Relay) -> Result<(), Box<dyn Error>> {
-    let launcher = Launcher::this_program(House::of("bench".as_ref()));
-    let mut profile = LaunchProfile::new(Session::new("bench")?, "/opt/bench");
+fn measure(server: &str, relay: PortRelay) -> Result<(), Box<dyn Error>> {
+    let launcher = SandboxLauncher::this_program(InstanceId::of_state_folder("bench".as_ref()));
+    let mut profile = LaunchProfile::new(SandboxName::new("bench")?, "/opt/bench");
     profile.mounts = vec![Mount::ReadOnly {
         source: std::env::current_exe()?,
         target: "/opt/bench".into(),
@@ -88,7 +88,7 @@ fn measure(server: &str, relay: Relay) -> Result<(), Box<dyn Error>> {
     profile.relays = vec![relay];
     let (mut inside, mut outside) = (vec![], vec![]);
     for _ in 0..ROUNDS {
-        let mut child = launcher.launch(&profile, Streams::captured())?;
+        let mut child = launcher.launch(&profile, ProgramStreams::captured())?;
         let mut output = String::new();
         child.stdout().ok_or("no output")?.read_to_string(&mut output)?;
         inside.push(output.trim().parse::<f64>().map_err(|_| format!("the sandbox printed `{output}`"))?);

@@ -42,7 +42,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
             let key = format!("agent:main:rpc:local:dm:peer-{n}");
             let input = json!({ "content": [{ "type": "text", "text": "!say hello" }] });
             client.call("turn.run", &json!({ "session_key": key, "input": input })).await?;
-            client.take_kept();
+            client.take_notifications();
         }
         let used = server.resident()?;
         println!(

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Instant;
 
 use tribune_ledger::tree::prove;
-use tribune_storage::store::{Lookup, Reader};
+use tribune_storage::store::{EntryLookup, Reader};
 
 use crate::log::{self, BenchHome, median};
 
@@ -25,7 +25,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         proofs.push(started.elapsed().as_secs_f64() * 1e3);
         let cid = reader.entry(index)?.ok_or("the entry is missing")?.entry.cid.to_string();
         let started = Instant::now();
-        if !matches!(reader.lookup(&cid)?, Lookup::Found(found) if found.index == index) {
+        if !matches!(reader.lookup(&cid)?, EntryLookup::Found(found) if found.index == index) {
             return Err(format!("{cid} was not found").into());
         }
         look_ups.push(started.elapsed().as_secs_f64() * 1e3);

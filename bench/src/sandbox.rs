@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tribune_contract::{LaunchProfile, Mount, Session};
-use tribune_sandbox::{House, Launcher, Streams};
+use tribune_contract::{LaunchProfile, Mount, SandboxName};
+use tribune_sandbox::{InstanceId, SandboxLauncher, ProgramStreams};
 
 use crate::first_instruction::{self, FOLDER, MonotonicTime, NAME};
 
@@ -28,14 +28,14 @@ const BWRAP: &str = "--unshare-all --die-with-parent --ro-bind /usr /usr --symli
 const WALK: &str = "find /usr/share -type f | wc -l";
 
 pub(crate) fn run() -> Result<(), Box<dyn Error>> {
-    let launcher = Launcher::this_program(House::of(Path::new("bench")));
+    let launcher = SandboxLauncher::this_program(InstanceId::of_state_folder(Path::new("bench")));
     starts(&launcher)?;
     idle(&launcher)?;
     walk(&launcher)
 }
 
 fn profile(program: &str, args: &[&str]) -> Result<LaunchProfile, Box<dyn Error>> {
-    let mut profile = LaunchProfile::new(Session::new("bench")?, program);
+    let mut profile = LaunchProfile::new(SandboxName::new("bench")?, program);
     profile.args = args.iter().map(|arg| (*arg).to_owned()).collect();
     Ok(profile)
 }
@@ -73,7 +73,7 @@ impl Starts {
     }
 }
 
-fn starts(launcher: &Launcher) -> Result<(), Box<dyn Error>> {
+fn starts(launcher: &SandboxLauncher) -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     first_instruction::write(folder.path())?;
     let inside = format!("{FOLDER}/{NAME}");
@@ -134,9 +134,9 @@ fn starts(launcher: &Launcher) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn start_sandbox(launcher: &Launcher, profile: &LaunchProfile) -> Result<StartTimes, Box<dyn Error>> {
+fn start_sandbox(launcher: &SandboxLauncher, profile: &LaunchProfile) -> Result<StartTimes, Box<dyn Error>> {
     let start = MonotonicTime::now();
-    let mut child = launcher.launch(profile, Streams::captured())?;
+    let mut child = launcher.launch(profile, ProgramStreams::captured())?;
     let mut stdout = child.stdout().ok_or("it has no output")?;
     child.wait()?;
     let over = MonotonicTime::now().since(start);
@@ -209,18 +209,18 @@ pub(crate) fn bare(folder: &Path) -> Result<(), Box<dyn Error>> {
         line?;
         let (mut input, output) = std::io::pipe()?;
         let start = MonotonicTime::now();
-        tribune_sandbox::bare((folder, FOLDER), &format!("{FOLDER}/{NAME}"), output)?;
+        tribune_sandbox::run_baseline((folder, FOLDER), &format!("{FOLDER}/{NAME}"), output)?;
         let over = MonotonicTime::now().since(start);
         println!("{} {}", MonotonicTime::read_from(&mut input)?.since(start).as_nanos(), over.as_nanos());
     }
     Ok(())
 }
 
-fn idle(launcher: &Launcher) -> Result<(), Box<dyn Error>> {
+fn idle(launcher: &SandboxLauncher) -> Result<(), Box<dyn Error>> {
     let profile = profile("/bin/sleep", &["600"])?;
     let mut children = Vec::new();
     for _ in 0..IDLE {
-        children.push(launcher.launch(&profile, Streams::captured())?);
+        children.push(launcher.launch(&profile, ProgramStreams::captured())?);
     }
     let kilobytes: u64 = children.iter().map(|child| memory_of(child.id())).sum();
     println!(
@@ -243,14 +243,14 @@ fn memory_of(launcher: u32) -> u64 {
     pids.map(of).sum()
 }
 
-fn walk(launcher: &Launcher) -> Result<(), Box<dyn Error>> {
+fn walk(launcher: &SandboxLauncher) -> Result<(), Box<dyn Error>> {
     let profile = profile("/bin/sh", &["-c", WALK])?;
     let (mut inside, mut outside) = (vec![], vec![]);
     for _ in 0..10 {
         let start = Instant::now();
         Command::new("/bin/sh").args(["-c", WALK]).stdout(Stdio::null()).status()?;
         outside.push(start.elapsed());
-        let mut child = launcher.launch(&profile, Streams::captured())?;
+        let mut child = launcher.launch(&profile, ProgramStreams::captured())?;
         let start = Instant::now();
         if let Some(mut stdout) = child.stdout() {
             stdout.read_to_string(&mut String::new())?;

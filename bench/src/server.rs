@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_config::Config;
 use tribune_daemon::daemon::Daemon;
 use tribune_daemon::{memory, threads};
@@ -43,8 +43,8 @@ impl DaemonProcess {
         Ok(Self { child, address: address.trim().to_owned(), token, ready })
     }
 
-    pub(crate) async fn client(&self) -> Result<Client, Box<dyn Error>> {
-        Ok(Client::connect(&self.address, Some(&self.token)).await?)
+    pub(crate) async fn client(&self) -> Result<RpcClient, Box<dyn Error>> {
+        Ok(RpcClient::connect(&self.address, Some(&self.token)).await?)
     }
 
     /// Resident memory of the process, in KiB.

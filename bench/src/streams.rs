@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-use tribune_client::{Client, Incoming};
+use tribune_client::{RpcClient, RpcIncoming};
 use tribune_providers::{
-    BaseUrl, Client as Provider, Dialect, Endpoint, ModelEvent, ModelRequest, Patience, Said, UserPart,
+    BaseUrl, ProviderClient as Provider, ApiDialect, ProviderEndpoint, ModelEvent, ModelRequest, RequestTimeouts, ChatMessage, UserPart,
 };
 
 use crate::log::BenchHome;
@@ -134,15 +134,15 @@ async fn many(server: &DaemonProcess) -> Result<(), Box<dyn Error>> {
 }
 
 /// Runs a turn in each session over one connection, and counts the words.
-async fn drain(mut client: Client, keys: Vec<String>) -> Result<usize, Box<dyn Error>> {
+async fn drain(mut client: RpcClient, keys: Vec<String>) -> Result<usize, Box<dyn Error>> {
     for key in &keys {
         client.send("turn.run", &say(key)).await?;
     }
     let (mut open, mut words) = (keys.len(), 0);
     while open > 0 {
         match client.next().await? {
-            Incoming::Notification(message) => words += words_in(&message.params["event"]),
-            Incoming::Answer(_, answer) => {
+            RpcIncoming::Notification(message) => words += words_in(&message.params["event"]),
+            RpcIncoming::Response(_, answer) => {
                 answer?;
                 open -= 1;
             }
@@ -151,7 +151,7 @@ async fn drain(mut client: Client, keys: Vec<String>) -> Result<usize, Box<dyn E
     Ok(words)
 }
 
-async fn open(client: &mut Client, key: &str, model: &str) -> Result<(), Box<dyn Error>> {
+async fn open(client: &mut RpcClient, key: &str, model: &str) -> Result<(), Box<dyn Error>> {
     client.call("session.init", &json!({ "session_key": key, "mode": "persistent", "model": model })).await?;
     Ok(())
 }
@@ -190,13 +190,13 @@ async fn by_plain_client(client: &reqwest::Client, upstream: SocketAddr, model: 
 }
 
 fn provider(upstream: SocketAddr) -> Result<Provider, Box<dyn Error>> {
-    let endpoint = Endpoint {
+    let endpoint = ProviderEndpoint {
         provider: "bench".to_owned(),
-        dialect: Dialect::OpenAi,
+        dialect: ApiDialect::OpenAi,
         base_url: BaseUrl::parse(&format!("http://{upstream}/v1"))?,
         key: None,
         key_env: None,
-        patience: Patience::default(),
+        timeouts: RequestTimeouts::default(),
     };
     Ok(Provider::new(endpoint)?)
 }
@@ -205,7 +205,7 @@ async fn by_provider(provider: &Provider, model: &str) -> StreamTimes {
     let request = ModelRequest {
         model: model.to_owned(),
         system: Vec::new(),
-        messages: vec![Said::User(vec![UserPart::Text("go".to_owned())])],
+        messages: vec![ChatMessage::User(vec![UserPart::Text("go".to_owned())])],
         tools: Vec::new(),
         max_output_tokens: 100,
         thinking: None,
@@ -221,20 +221,20 @@ async fn by_provider(provider: &Provider, model: &str) -> StreamTimes {
     Ok((first.ok_or("the stream had no word")?, began.elapsed()))
 }
 
-async fn by_daemon(client: &mut Client, key: &str) -> StreamTimes {
+async fn by_daemon(client: &mut RpcClient, key: &str) -> StreamTimes {
     let began = Instant::now();
     let id = client.send("turn.run", &say(key)).await?;
     let mut first = None;
     loop {
         match client.next().await? {
-            Incoming::Notification(message) if words_in(&message.params["event"]) > 0 => {
+            RpcIncoming::Notification(message) if words_in(&message.params["event"]) > 0 => {
                 first.get_or_insert_with(|| began.elapsed());
             }
-            Incoming::Answer(of, answer) if of == id => {
+            RpcIncoming::Response(of, answer) if of == id => {
                 answer?;
                 return Ok((first.ok_or("the stream had no word")?, began.elapsed()));
             }
-            Incoming::Notification(_) | Incoming::Answer(..) => {}
+            RpcIncoming::Notification(_) | RpcIncoming::Response(..) => {}
         }
     }
 }

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_runtime::rehearsal::{RehearsalBackend, Scenes};
 use tribune_runtime::{
-    AgentRuntime, ContentBlock, Handle, Leave, OwnCall, SessionKey, Speaker, ToolCall, ToolOutcome, ToolSpec,
+    AgentRuntime, ContentBlock, Handle, PermissionOutcome, AgentExecutedCall, SessionKey, Speaker, ToolCall, ToolOutcome, ToolSpec,
     Toolbox, TurnInput,
 };
 
@@ -100,12 +100,12 @@ impl SyncProbe {
     }
 }
 
-pub(crate) async fn turn(client: &mut Client, key: &str) -> Result<Duration, Box<dyn Error>> {
+pub(crate) async fn turn(client: &mut RpcClient, key: &str) -> Result<Duration, Box<dyn Error>> {
     turn_with_prompt(client, key, SCRIPT).await
 }
 
 pub(crate) async fn turn_with_prompt(
-    client: &mut Client,
+    client: &mut RpcClient,
     key: &str,
     prompt: &str,
 ) -> Result<Duration, Box<dyn Error>> {
@@ -113,7 +113,7 @@ pub(crate) async fn turn_with_prompt(
     let started = Instant::now();
     let result = client.call("turn.run", &params).await?;
     let taken = started.elapsed();
-    let notifications = client.take_kept();
+    let notifications = client.take_notifications();
     match result["stop_reason"].as_str() {
         Some("end_turn") => Ok(taken),
         other => {
@@ -157,9 +157,9 @@ async fn bare_turns() -> Result<Vec<Duration>, Box<dyn Error>> {
         let input = TurnInput {
             content: vec![ContentBlock::text(SCRIPT)],
             speaker: Speaker::Owner,
-            stored_as: None,
+            schedule_id: None,
             system: String::new(),
-            preceding: Vec::new(),
+            injected_messages: Vec::new(),
             tools: Arc::new(EmptyToolbox),
             cancel: CancellationToken::new(),
         };
@@ -185,15 +185,15 @@ impl Toolbox for EmptyToolbox {
         ToolOutcome::error("this benchmark has no tools")
     }
 
-    async fn ask_leave(&self, _: OwnCall) -> Leave {
-        Leave::Refused("this benchmark has no tools".to_owned())
+    async fn request_permission(&self, _: AgentExecutedCall) -> PermissionOutcome {
+        PermissionOutcome::Denied("this benchmark has no tools".to_owned())
     }
 
-    async fn carry_out(&self, _: &str) -> ToolOutcome {
+    async fn execute_granted(&self, _: &str) -> ToolOutcome {
         ToolOutcome::error("this benchmark has no tools")
     }
 
-    async fn report(&self, _: &str, _: ToolOutcome) {}
+    async fn report_result(&self, _: &str, _: ToolOutcome) {}
 }
 
 pub(crate) fn ms(time: Duration) -> f64 {

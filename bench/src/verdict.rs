@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use serde_json::json;
-use tribune_constitution::{Args, CommandFacts, Constitution, Facts, Labels, Texts, Trust};
+use tribune_constitution::{CallArgs, CommandFacts, Constitution, Facts, Labels, LawTexts, Trust};
 
 /// Numbers of operator rules.
 const RULES: [usize; 4] = [0, 8, 100, 1000];
@@ -66,7 +66,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
 /// The n-th call. Most sessions have no labels; some have read a web page, some a private file, some both.
 fn call(n: usize) -> Facts {
     let tool = TOOLS[n % TOOLS.len()];
-    let mut facts = Facts::of_call("main", "agent:main:cli:local:dm:operator", "all", tool);
+    let mut facts = Facts::for_owner_call("main", "agent:main:cli:local:dm:operator", "all", tool);
     facts.labels = match n % 7 {
         0..=2 => Labels::FRESH,
         3 | 4 => Labels::new(Trust::Verified, true),
@@ -80,7 +80,7 @@ fn call(n: usize) -> Facts {
     });
     let command =
         CommandFacts { programs: vec![["git", "cargo", "ls", "rm"][n % 4].to_owned()], parsed: true };
-    facts.args = Args::of(tool, &input, Some(&command));
+    facts.args = CallArgs::derive(tool, &input, Some(&command));
     facts
 }
 
@@ -131,7 +131,7 @@ fn law(rules: usize) -> Result<Constitution, Box<dyn Error>> {
             ),
         };
     }
-    let mut texts = Texts::built_in();
+    let mut texts = LawTexts::built_in();
     texts.mandates.insert("all".to_owned(), format!("---\ntools: {}\n---\n", TOOLS.join(", ")));
     texts.policies.insert("operator.cedar".to_owned(), text);
     Ok(Constitution::new(texts, &[])?)

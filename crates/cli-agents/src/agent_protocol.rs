@@ -8,7 +8,7 @@ use tribune_runtime::{ErrorKind, EventKind, RuntimeError, TurnInput};
 
 use crate::codec::MessageCodec;
 use crate::connection::AgentConnection;
-use crate::mcp_bridge::{Served, Servers};
+use crate::mcp_bridge::{ServerEndpoint, SessionMcpServers};
 use crate::profile::Profile;
 
 /// A protocol that agents speak over their standard streams.
@@ -38,12 +38,12 @@ pub(crate) struct ConnectedAgent {
     pub(crate) workspace: Arc<str>,
     pub(crate) conversation: Arc<AgentConversation>,
     /// The MCP servers that the host runs for it.
-    pub(crate) servers: Option<Servers>,
+    pub(crate) servers: Option<SessionMcpServers>,
 }
 
 impl ConnectedAgent {
     /// The MCP servers that it was told of.
-    pub(crate) fn offered_servers(&self) -> Option<&Servers> {
+    pub(crate) fn offered_servers(&self) -> Option<&SessionMcpServers> {
         self.servers.as_ref().filter(|_| self.conversation.servers == McpSupport::Offered)
     }
 }
@@ -55,7 +55,7 @@ pub(crate) struct HandshakeParams<'a> {
     /// The agent's own id of the session's earlier conversation.
     pub(crate) resumable: Option<&'a str>,
     /// MCP servers that the host runs for it.
-    pub(crate) servers: &'a [Served],
+    pub(crate) servers: &'a [ServerEndpoint],
 }
 
 /// The reason for which an agent that was started cannot be used.

@@ -10,19 +10,19 @@ use crate::acp::Acp;
 use crate::agent_protocol::{AgentProtocol, McpSupport, ResumeState, TurnStep};
 use crate::claude_code::ClaudeCode;
 use crate::escape_prompt::{EscapeRules, command_of, escape};
-use crate::mcp_bridge::Servers;
+use crate::mcp_bridge::SessionMcpServers;
 use crate::pool::{AgentOrigin, AgentPool, RunningAgent};
-use crate::process_limit::Berths;
+use crate::process_limit::ProcessLimit;
 use crate::profile::{Profile, Quirk};
 use crate::project_instructions;
 use crate::spawner::Spawner;
 use tribune_runtime::content::{ContentBlock, text_of};
 use tribune_runtime::{AgentRuntime, EventStream, Handle, RuntimeError, SessionInput, Speaker, TurnInput};
 use tribune_runtime::{CloseReason, SessionState, SessionStatus, StopReason};
-use tribune_runtime::{EventKind, OBEYED, RuntimeEvent};
+use tribune_runtime::{EventKind, AUTORUN_FILES, RuntimeEvent};
 
 /// How long an agent without a turn is kept. Starting one takes seconds, and each holds hundreds of megabytes.
-pub const IDLE: Duration = Duration::from_secs(10 * 60);
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Runs turns with CLI agents, all of which speak one protocol.
 #[derive(Clone)]
@@ -39,12 +39,12 @@ impl std::fmt::Debug for CliBackend {
 impl CliBackend {
     /// For agents that speak ACP. `spawner` starts them, each is kept for `idle` without a turn, and `limit` limits
     /// how many run.
-    pub fn acp(spawner: Arc<dyn Spawner>, idle: Duration, limit: &Arc<Berths>) -> Self {
+    pub fn acp(spawner: Arc<dyn Spawner>, idle: Duration, limit: &Arc<ProcessLimit>) -> Self {
         Self::speaking(&Acp, spawner, idle, limit)
     }
 
     /// For Claude Code, in its own stream-json.
-    pub fn claude_code(spawner: Arc<dyn Spawner>, idle: Duration, limit: &Arc<Berths>) -> Self {
+    pub fn claude_code(spawner: Arc<dyn Spawner>, idle: Duration, limit: &Arc<ProcessLimit>) -> Self {
         Self::speaking(&ClaudeCode, spawner, idle, limit)
     }
 
@@ -52,7 +52,7 @@ impl CliBackend {
         protocol: &'static dyn AgentProtocol,
         spawner: Arc<dyn Spawner>,
         idle: Duration,
-        limit: &Arc<Berths>,
+        limit: &Arc<ProcessLimit>,
     ) -> Self {
         Self { pool: Arc::new(AgentPool::new(protocol, spawner, idle, Arc::clone(limit))) }
     }
@@ -68,7 +68,7 @@ impl CliBackend {
     }
 
     /// Ends every agent. Returns when they are gone.
-    pub async fn leave(&self) {
+    pub async fn shutdown(&self) {
         self.pool.shutdown().await;
     }
 }
@@ -168,7 +168,7 @@ impl CliTurn {
                         TurnStep::Events(kinds) => for kind in kinds {
                             yield Ok(kind);
                         },
-                        TurnStep::ConversationId(id) => self.pool.spawner().remember(&self.session, &id),
+                        TurnStep::ConversationId(id) => self.pool.spawner().store_conversation_id(&self.session, &id),
                         TurnStep::Ended(kinds, ended) => {
                             for event in self.finish(guard, &running, began, kinds, ended).await {
                                 yield event;
@@ -253,7 +253,7 @@ impl CliTurn {
             running.end().await;
         }
         guard.complete();
-        let changed = self.pool.spawner().obeyed(&self.session).await;
+        let changed = self.pool.spawner().changed_autorun_files(&self.session).await;
         let events = autorun_notice(&changed).into_iter().chain(kinds).map(Ok);
         events.chain(ended.err().map(Err)).collect()
     }
@@ -295,7 +295,7 @@ fn waiting_notice(limit: usize) -> EventKind {
 }
 
 /// The notice about servers that an agent cannot have.
-fn unsupported_servers_notice(servers: Option<&Servers>) -> Option<EventKind> {
+fn unsupported_servers_notice(servers: Option<&SessionMcpServers>) -> Option<EventKind> {
     let names: Vec<String> = servers?.all.iter().map(|server| format!("`{}`", server.name)).collect();
     let message = format!("this agent takes no MCP servers from Tribune; left out: {}", names.join(", "));
     Some(EventKind::Notice { code: "servers_left_out".to_owned(), message })
@@ -316,7 +316,7 @@ fn autorun_notice(names: &[String]) -> Option<EventKind> {
          look at them before you use the folder outside of the sandbox",
         listed.join(", ")
     );
-    (!names.is_empty()).then(|| EventKind::Notice { code: OBEYED.to_owned(), message })
+    (!names.is_empty()).then(|| EventKind::Notice { code: AUTORUN_FILES.to_owned(), message })
 }
 
 /// A running turn. If it is dropped before its end, the agent is ended too, because its state is unknown.
@@ -365,7 +365,7 @@ fn build_prompt(
     if let Some(instructions) = instructions {
         blocks.push(ContentBlock::text(escape(instructions, others)));
     }
-    for message in &input.preceding {
+    for message in &input.injected_messages {
         let text = format!("[{}] {}", message.role.as_str(), text_of(&message.content));
         blocks.push(ContentBlock::text(escape(&text, others)));
     }

@@ -39,8 +39,8 @@ mod spawner;
 mod tool_calls;
 mod truncate;
 
-pub use backend::{CliBackend, IDLE};
-pub use mcp_bridge::{Handed, Hatch, Served, Servers};
-pub use process_limit::Berths;
+pub use backend::{CliBackend, IDLE_TIMEOUT};
+pub use mcp_bridge::{PendingMcpCall, McpCallChannel, ServerEndpoint, SessionMcpServers};
+pub use process_limit::ProcessLimit;
 pub use profile::Profile;
-pub use spawner::{Census, Process, Spawned, Spawner};
+pub use spawner::{ProcessCounter, AgentProcess, SpawnedAgent, Spawner};

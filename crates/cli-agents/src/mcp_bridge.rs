@@ -25,24 +25,24 @@ pub(crate) const TOO_MUCH: &str = "too much is asked at once: nothing is done";
 
 /// The MCP servers of a session, as its agent gets them.
 #[derive(Debug, Clone)]
-pub struct Servers {
-    pub all: Vec<Served>,
+pub struct SessionMcpServers {
+    pub all: Vec<ServerEndpoint>,
     /// Their tools, by the names that the host has for them.
     pub tools: Vec<String>,
-    pub hatch: Arc<Hatch>,
+    pub channel: Arc<McpCallChannel>,
     /// Distinguishes these servers from others that the session had before, or will have. Never 0, which stands for
     /// none.
-    pub edition: u64,
+    pub generation: u64,
 }
 
 /// A server that the host runs, as an agent reaches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Served {
+pub struct ServerEndpoint {
     pub name: String,
     pub url: String,
 }
 
-impl Served {
+impl ServerEndpoint {
     /// The server in ACP's `mcpServers`.
     pub(crate) fn acp(&self) -> Value {
         json!({ "type": "http", "name": self.name, "url": self.url, "headers": [] })
@@ -51,27 +51,27 @@ impl Served {
 
 /// Hands calls of the servers' tools to the running turn.
 #[derive(Debug, Default)]
-pub struct Hatch {
-    turn: Mutex<Option<mpsc::Sender<Handed>>>,
+pub struct McpCallChannel {
+    turn: Mutex<Option<mpsc::Sender<PendingMcpCall>>>,
 }
 
 /// A call of a server's tool that waits for its result.
 #[derive(Debug)]
-pub struct Handed {
+pub struct PendingMcpCall {
     /// By the name that the host has for it.
     pub tool: String,
     pub arguments: Value,
-    pub answer: oneshot::Sender<ToolOutcome>,
+    pub result: oneshot::Sender<ToolOutcome>,
 }
 
-impl Hatch {
+impl McpCallChannel {
     /// Hands a call to the running turn, by the host's name for the tool, and waits for its result. The turn has the
     /// call judged, and the end of the turn ends the wait.
     pub async fn call(&self, tool: String, arguments: Value) -> ToolOutcome {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (answer, outcome) = oneshot::channel();
         let Some(turn) = turn else { return ToolOutcome::error(NO_TURN) };
-        match turn.try_send(Handed { tool, arguments, answer }) {
+        match turn.try_send(PendingMcpCall { tool, arguments, result: answer }) {
             Ok(()) => {
                 // A call that waits does not keep the turn's end of the channel open.
                 drop(turn);
@@ -83,7 +83,7 @@ impl Hatch {
     }
 
     /// Opens the channel for a turn, until the receiver is dropped.
-    pub fn open(&self) -> mpsc::Receiver<Handed> {
+    pub fn open(&self) -> mpsc::Receiver<PendingMcpCall> {
         let (turn, handed) = mpsc::channel(QUEUE);
         *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = Some(turn);
         handed
@@ -96,7 +96,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_reaches_the_running_turn_only() {
-        let hatch = Arc::new(Hatch::default());
+        let hatch = Arc::new(McpCallChannel::default());
         let call = |tool: &str| {
             let (hatch, tool) = (Arc::clone(&hatch), tool.to_owned());
             tokio::spawn(async move { hatch.call(tool, json!({})).await })
@@ -106,7 +106,7 @@ mod tests {
         let waiting = call("within");
         let handed = turn.recv().await.unwrap();
         assert_eq!(handed.tool, "within");
-        handed.answer.send(ToolOutcome::good("done")).unwrap();
+        handed.result.send(ToolOutcome::good("done")).unwrap();
         assert_eq!(waiting.await.unwrap(), ToolOutcome::good("done"));
         // One call was taken by the turn, and one was not.
         let looked_at = call("looked at");
@@ -123,7 +123,7 @@ mod tests {
 
     #[tokio::test]
     async fn l9_waiting_calls_are_bounded() {
-        let hatch = Arc::new(Hatch::default());
+        let hatch = Arc::new(McpCallChannel::default());
         let turn = hatch.open();
         let waiting: Vec<_> = (0..QUEUE)
             .map(|_| {

@@ -9,11 +9,11 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::mpsc;
 
 use crate::call_join::{CallLink, EarlierReport};
-use crate::mcp_bridge::{Handed, Servers, TOO_MUCH};
+use crate::mcp_bridge::{PendingMcpCall, SessionMcpServers, TOO_MUCH};
 use crate::normalize::NormalizedCall;
 use crate::permissions::{PermissionRequest, PermissionTracker};
 use crate::tool_calls::{JoinRule, UpdateError};
-use tribune_runtime::{Errand, ToolCall, ToolOutcome, Toolbox};
+use tribune_runtime::{TerminalCall, ToolCall, ToolOutcome, Toolbox};
 
 /// Calls of servers' tools that the host executes for an agent at once. Each may wait for a person.
 const MAX_AT_ONCE: usize = 16;
@@ -22,7 +22,7 @@ const MAX_AT_ONCE: usize = 16;
 pub(crate) struct McpCallRunner {
     tools: Arc<dyn Toolbox>,
     /// `None` where the session has no servers, and when the turn takes no more calls.
-    handed: Option<mpsc::Receiver<Handed>>,
+    handed: Option<mpsc::Receiver<PendingMcpCall>>,
     underway: FuturesUnordered<BoxFuture<'static, FinishedCall>>,
     /// Calls so far that have no other id.
     called: usize,
@@ -30,20 +30,20 @@ pub(crate) struct McpCallRunner {
 
 /// A finished call.
 pub(crate) struct FinishedCall {
-    handed: Handed,
+    handed: PendingMcpCall,
     outcome: ToolOutcome,
     link: Option<CallLink>,
 }
 
 /// What happens to MCP calls.
 pub(crate) enum McpCallEvent {
-    Called(Handed),
+    Called(PendingMcpCall),
     Finished(FinishedCall),
 }
 
 impl McpCallRunner {
-    pub(crate) fn new(tools: Arc<dyn Toolbox>, servers: Option<&Servers>) -> Self {
-        let handed = servers.map(|servers| servers.hatch.open());
+    pub(crate) fn new(tools: Arc<dyn Toolbox>, servers: Option<&SessionMcpServers>) -> Self {
+        let handed = servers.map(|servers| servers.channel.open());
         Self { tools, handed, underway: FuturesUnordered::new(), called: 0 }
     }
 
@@ -81,14 +81,14 @@ impl McpCallRunner {
             McpCallEvent::Called(handed) => self.make(handed, permissions),
             McpCallEvent::Finished(FinishedCall { handed, outcome, link }) => {
                 if let Some(link) = link {
-                    let Handed { tool, arguments, .. } = &handed;
+                    let PendingMcpCall { tool, arguments, .. } = &handed;
                     permissions.call_started(
                         &link,
                         &NormalizedCall { tool: tool.clone(), input: arguments.clone() },
                     );
                 }
                 // The caller may be gone.
-                let _ = handed.answer.send(outcome);
+                let _ = handed.result.send(outcome);
                 Ok(())
             }
         }
@@ -97,11 +97,11 @@ impl McpCallRunner {
     /// Executes a call: under the permission for exactly that call, or as a call that is decided now.
     fn make<Q: PermissionRequest>(
         &mut self,
-        handed: Handed,
+        handed: PendingMcpCall,
         permissions: &mut PermissionTracker<Q>,
     ) -> Result<(), UpdateError> {
-        let refuse = |handed: Handed, why: &str| {
-            let _ = handed.answer.send(ToolOutcome::error(why));
+        let refuse = |handed: PendingMcpCall, why: &str| {
+            let _ = handed.result.send(ToolOutcome::error(why));
             Ok(())
         };
         let wanted = NormalizedCall { tool: handed.tool.clone(), input: handed.arguments.clone() };
@@ -111,8 +111,8 @@ impl McpCallRunner {
             return refuse(handed, TOO_MUCH);
         }
         let (errand, link) = match permissions.join(JoinRule::McpCall, &wanted, "")? {
-            EarlierReport::Permitted(own, link) => (Errand::Allowed(own), Some(link)),
-            EarlierReport::Reported(id, link) => (Errand::Call(ToolCall { id, name, input }), Some(link)),
+            EarlierReport::Permitted(own, link) => (TerminalCall::Granted(own), Some(link)),
+            EarlierReport::Reported(id, link) => (TerminalCall::Call(ToolCall { id, name, input }), Some(link)),
             // It was answered here, whatever name the agent's report has for it.
             EarlierReport::Pending => {
                 permissions.executed.add(wanted);
@@ -128,14 +128,14 @@ impl McpCallRunner {
             EarlierReport::Nothing => {
                 permissions.executed.add(wanted);
                 self.called += 1;
-                (Errand::Call(ToolCall { id: format!("served-{}", self.called), name, input }), None)
+                (TerminalCall::Call(ToolCall { id: format!("served-{}", self.called), name, input }), None)
             }
         };
         let tools = Arc::clone(&self.tools);
         self.underway.push(Box::pin(async move {
             let outcome = match errand {
-                Errand::Call(call) => tools.call(call).await,
-                Errand::Allowed(own) => tools.carry_out(&own).await,
+                TerminalCall::Call(call) => tools.call(call).await,
+                TerminalCall::Granted(own) => tools.execute_granted(&own).await,
             };
             FinishedCall { handed, outcome, link }
         }));

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::mcp_bridge::Servers;
+use crate::mcp_bridge::SessionMcpServers;
 use crate::normalize::{MCP_PREFIX, NormalizedCall};
 
 /// The names of all tools.
@@ -18,7 +18,7 @@ struct McpToolName {
 
 impl McpToolNames {
     /// For the servers that the agent was told of, whatever the law says of them in this turn.
-    pub(crate) fn of(servers: Option<&Servers>) -> Self {
+    pub(crate) fn of(servers: Option<&SessionMcpServers>) -> Self {
         let mut all = Vec::new();
         for called in servers.iter().flat_map(|servers| &servers.tools) {
             let parts = called.strip_prefix(MCP_PREFIX).and_then(|rest| rest.split_once("__"));
@@ -90,7 +90,7 @@ mod tests {
 
     fn names(tools: &[&str]) -> McpToolNames {
         let tools = tools.iter().map(|&tool| tool.to_owned()).collect();
-        McpToolNames::of(Some(&Servers { all: Vec::new(), tools, hatch: Arc::default(), edition: 1 }))
+        McpToolNames::of(Some(&SessionMcpServers { all: Vec::new(), tools, channel: Arc::default(), generation: 1 }))
     }
 
     fn found(names: &McpToolNames, call: Value) -> Option<(String, Value)> {

@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use crate::agent_protocol::TurnStep;
 use crate::executed_calls::ExecutedCalls;
-use crate::mcp_bridge::Servers;
+use crate::mcp_bridge::SessionMcpServers;
 use crate::mcp_tool_names::McpToolNames;
 use crate::normalize::NormalizedCall;
 use crate::tool_calls::{AskState, PermissionAsk, ReportedCalls, UpdateError, UpdateKind};
-use tribune_runtime::{Leave, OwnCall, RuntimeError, ToolCall, ToolOutcome, Toolbox, When};
+use tribune_runtime::{PermissionOutcome, AgentExecutedCall, RuntimeError, ToolCall, ToolOutcome, Toolbox, PermissionTiming};
 
 /// Permission requests of an agent that wait at once.
 const MAX_WAITING: usize = 64;
@@ -96,7 +96,7 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
         tools: Arc<dyn Toolbox>,
         workspace: Arc<str>,
         under_way: RunningReport,
-        servers: Option<&Servers>,
+        servers: Option<&SessionMcpServers>,
     ) -> Self {
         let (calls, waiting) = (ReportedCalls::new(McpToolNames::of(servers)), FuturesUnordered::new());
         let (open, executed) = (Vec::new(), ExecutedCalls::default());
@@ -142,9 +142,9 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
             let mut refused = None;
             let mut permitted = Vec::new();
             for (own, wanted) in parts {
-                match tools.ask_leave(own_call(&own, wanted.clone(), &said, When::Before)).await {
-                    Leave::Given => permitted.push((own, wanted)),
-                    Leave::Refused(why) => {
+                match tools.request_permission(own_call(&own, wanted.clone(), &said, PermissionTiming::BeforeCall)).await {
+                    PermissionOutcome::Granted => permitted.push((own, wanted)),
+                    PermissionOutcome::Denied(why) => {
                         refused = Some(why);
                         break;
                     }
@@ -191,7 +191,7 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
             // Part of it was allowed, the agent withdrew the request, or it has no option that allows this call alone.
             for (own, _) in &permitted {
                 let what = ToolOutcome::error("it was not made: the whole was refused");
-                self.tools.report(own, what).await;
+                self.tools.report_result(own, what).await;
             }
         }
         let ask =
@@ -320,7 +320,7 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
         reported.extend(call.take_all_permissions());
         let outcome = ToolOutcome { content: call.outcome(), is_error: went == ExecutionResult::Failed };
         for (own, wanted) in reported {
-            self.tools.report(&own, came_of(&wanted, outcome.clone())).await;
+            self.tools.report_result(&own, came_of(&wanted, outcome.clone())).await;
         }
         self.judge_unasked(id, unasked, &outcome, WasExecuted::Yes).await
     }
@@ -344,7 +344,7 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
             return;
         }
         for (own, wanted) in call.take_all_permissions() {
-            self.tools.report(&own, came_of(&wanted, outcome.clone())).await;
+            self.tools.report_result(&own, came_of(&wanted, outcome.clone())).await;
         }
     }
 
@@ -361,14 +361,14 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
         let (said, title) = (call.line().to_owned(), call.title());
         for (own, wanted) in call.ids(id, parts.len()).into_iter().zip(parts) {
             let (tool, shown) = (wanted.tool.clone(), wanted.display(&title));
-            match self.tools.ask_leave(own_call(&own, wanted, &said, When::Underway)).await {
-                Leave::Given => self.tools.report(&own, outcome.clone()).await,
-                Leave::Refused(why) if was_made == WasExecuted::Yes => {
+            match self.tools.request_permission(own_call(&own, wanted, &said, PermissionTiming::DuringCall)).await {
+                PermissionOutcome::Granted => self.tools.report_result(&own, outcome.clone()).await,
+                PermissionOutcome::Denied(why) if was_made == WasExecuted::Yes => {
                     let what = format!("`{shown}` was executed without asking: {why}");
                     return Some(TurnStep::Ungoverned { id: own, tool, what });
                 }
                 // Nothing was executed, and one denial of it is enough on record.
-                Leave::Refused(_) => return None,
+                PermissionOutcome::Denied(_) => return None,
             }
         }
         None
@@ -388,7 +388,7 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
     pub(crate) async fn settle(&mut self) {
         for (own, wanted) in self.calls.take_unreported() {
             let outcome = ToolOutcome::good("the turn ended, and the agent did not say what came of it");
-            self.tools.report(&own, came_of(&wanted, outcome)).await;
+            self.tools.report_result(&own, came_of(&wanted, outcome)).await;
         }
     }
 }
@@ -410,7 +410,7 @@ fn came_of(wanted: &NormalizedCall, told: ToolOutcome) -> ToolOutcome {
     if wanted.is_mcp() { ToolOutcome::error(NOT_MADE) } else { told }
 }
 
-fn own_call(id: &str, wanted: NormalizedCall, said: &str, when: When) -> OwnCall {
+fn own_call(id: &str, wanted: NormalizedCall, said: &str, when: PermissionTiming) -> AgentExecutedCall {
     let call = ToolCall { id: id.to_owned(), name: wanted.tool, input: wanted.input };
-    OwnCall { call, said: said.to_owned(), when }
+    AgentExecutedCall { call, raw: said.to_owned(), timing: when }
 }

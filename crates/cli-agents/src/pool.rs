@@ -11,8 +11,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent_protocol::{AgentProtocol, ConnectedAgent, HandshakeError, HandshakeParams, ResumeState};
 use crate::connection::AgentConnection;
-use crate::process_limit::{ActivityHandle, Berths, ProcessPermit};
-use crate::spawner::{Census, Process, Spawned, Spawner};
+use crate::process_limit::{ActivityHandle, ProcessLimit, ProcessPermit};
+use crate::spawner::{ProcessCounter, AgentProcess, SpawnedAgent, Spawner};
 use tribune_runtime::SessionKey;
 use tribune_runtime::{ErrorKind, Handle, RuntimeError};
 
@@ -38,7 +38,7 @@ pub(crate) struct AgentPool {
     tasks: TaskTracker,
     shutdown_token: CancellationToken,
     idle: Duration,
-    limit: Arc<Berths>,
+    limit: Arc<ProcessLimit>,
 }
 
 /// A running agent.
@@ -47,7 +47,7 @@ pub(crate) struct RunningAgent {
     pub(crate) agent: ConnectedAgent,
     /// The file of the workspace with instructions for agents.
     pub(crate) instructions: Option<Arc<str>>,
-    counter: Arc<dyn Census>,
+    counter: Arc<dyn ProcessCounter>,
     stderr: StderrTail,
     /// Requests its end.
     closing: CancellationToken,
@@ -100,7 +100,7 @@ impl AgentPool {
         protocol: &'static dyn AgentProtocol,
         spawner: Arc<dyn Spawner>,
         idle: Duration,
-        limit: Arc<Berths>,
+        limit: Arc<ProcessLimit>,
     ) -> Self {
         Self {
             protocol,
@@ -132,7 +132,7 @@ impl AgentPool {
         let is_running = slot.is_some_and(|slot| {
             slot.try_lock().is_ok_and(|slot| slot.as_ref().is_some_and(|running| !running.is_over()))
         });
-        let waits = !is_running && self.spawner.needs_room(session) && self.limit.is_full();
+        let waits = !is_running && self.spawner.counts_toward_limit(session) && self.limit.is_full();
         waits.then(|| self.limit.limit_size())
     }
 
@@ -146,7 +146,7 @@ impl AgentPool {
             Arc::clone(agents.entry((*session.key).clone()).or_default())
         };
         let mut slot = slot.lock().await;
-        let generation = self.spawner.servers_of(session);
+        let generation = self.spawner.mcp_generation(session);
         let fits = |running: &&RunningAgent| {
             running.generation() == generation && !running.is_over() && running.activity.begin_turn()
         };
@@ -166,7 +166,7 @@ impl AgentPool {
             Ok(running) => Ok(running),
             Err(HandshakeError::Failed(error)) => Err(error),
             Err(HandshakeError::CannotResume) => {
-                self.spawner.forget(session);
+                self.spawner.forget_conversation_id(session);
                 self.start_once(session, ResumeState::Lost).await.map_err(|error| match error {
                     HandshakeError::Failed(error) => error,
                     HandshakeError::CannotResume => {
@@ -185,19 +185,19 @@ impl AgentPool {
         afresh: ResumeState,
     ) -> Result<RunningAgent, HandshakeError> {
         let closing = self.shutdown_token.child_token();
-        let permit = match self.spawner.needs_room(session) {
+        let permit = match self.spawner.counts_toward_limit(session) {
             true => {
                 let taking = self.shutdown_token.run_until_cancelled(self.limit.take(&closing)).await;
                 taking.ok_or_else(|| HandshakeError::Failed(draining()))?
             }
             false => self.limit.acquire_unbounded(&closing),
         };
-        let Spawned {
+        let SpawnedAgent {
             stdin,
             stdout,
             stderr,
             process,
-            census: counter,
+            process_counter: counter,
             profile,
             workspace,
             conversation: resumable,
@@ -233,7 +233,7 @@ impl AgentPool {
             conversation.began = afresh;
         }
         if let Some(id) = &conversation.id {
-            self.spawner.remember(session, id);
+            self.spawner.store_conversation_id(session, id);
         }
         guard.complete();
         Ok(RunningAgent {
@@ -257,7 +257,7 @@ impl AgentPool {
     fn supervise(
         &self,
         session: &Handle,
-        process: Box<dyn Process>,
+        process: Box<dyn AgentProcess>,
         streams: ProcessStreams,
         permit: ProcessPermit,
         closing: CancellationToken,
@@ -322,7 +322,7 @@ impl RunningAgent {
 
     /// The generation of the MCP servers that it was started with.
     fn generation(&self) -> u64 {
-        self.agent.servers.as_ref().map_or(0, |servers| servers.edition)
+        self.agent.servers.as_ref().map_or(0, |servers| servers.generation)
     }
 
     /// Requests its end and waits until its process is gone, within bounds: the next one has the same home folder.
@@ -388,7 +388,7 @@ impl Drop for StartGuard {
 /// Supervises a process until its end.
 struct ProcessSupervisor {
     connection: AgentConnection,
-    process: Box<dyn Process>,
+    process: Box<dyn AgentProcess>,
     closing: CancellationToken,
     /// Its place in the limit, which is free when the process is gone.
     permit: ProcessPermit,

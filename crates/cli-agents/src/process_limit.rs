@@ -24,7 +24,7 @@ enum AgentActivity {
 
 /// The limit, shared by all backends.
 #[derive(Debug)]
-pub struct Berths {
+pub struct ProcessLimit {
     limit_size: usize,
     free: Arc<Semaphore>,
     running: Mutex<RunningAgents>,
@@ -48,7 +48,7 @@ struct RunningEntry {
     is_making_room: bool,
 }
 
-impl Berths {
+impl ProcessLimit {
     /// A limit of `limit_size` agents.
     pub fn new(limit_size: usize) -> Arc<Self> {
         let limit_size = limit_size.clamp(1, Semaphore::MAX_PERMITS);
@@ -147,10 +147,10 @@ fn retire(at: &watch::Sender<AgentActivity>) -> bool {
 }
 
 /// A start that waits for a place, until this is dropped.
-struct WaitingStart<'a>(&'a Berths);
+struct WaitingStart<'a>(&'a ProcessLimit);
 
 impl<'a> WaitingStart<'a> {
-    fn new(limit: &'a Berths) -> Self {
+    fn new(limit: &'a ProcessLimit) -> Self {
         limit.running().waiting += 1;
         Self(limit)
     }
@@ -165,7 +165,7 @@ impl Drop for WaitingStart<'_> {
 /// The place of one agent, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ProcessPermit {
-    limit: Arc<Berths>,
+    limit: Arc<ProcessLimit>,
     number: u64,
     at: Arc<watch::Sender<AgentActivity>>,
     _permit: Option<OwnedSemaphorePermit>,
@@ -205,7 +205,7 @@ impl ProcessPermit {
 /// What an agent is doing, for the turns that use it.
 #[derive(Debug, Clone)]
 pub(crate) struct ActivityHandle {
-    limit: Arc<Berths>,
+    limit: Arc<ProcessLimit>,
     at: Arc<watch::Sender<AgentActivity>>,
 }
 

@@ -7,7 +7,7 @@
 
 use serde_json::json;
 
-use tribune_runtime::{Leave, OwnCall, ToolCall, Toolbox, When};
+use tribune_runtime::{PermissionOutcome, AgentExecutedCall, ToolCall, Toolbox, PermissionTiming};
 
 /// Bytes of it that an agent gets. CLI agents take about as much by themselves.
 const MAX_BYTES: usize = 32 << 10;
@@ -22,11 +22,11 @@ pub(crate) async fn read(tools: &dyn Toolbox, name: &str) -> Result<String, Stri
     let call = ToolCall { id: CALL.to_owned(), name: "read".to_owned(), input };
     let said = format!("the host reads `{name}` for its agent");
     // A person's answer would hold up the turn for text that the agent may not need.
-    match tools.ask_leave(OwnCall { call, said, when: When::Underway }).await {
-        Leave::Given => {}
-        Leave::Refused(why) => return Err(unread(&why)),
+    match tools.request_permission(AgentExecutedCall { call, raw: said, timing: PermissionTiming::DuringCall }).await {
+        PermissionOutcome::Granted => {}
+        PermissionOutcome::Denied(why) => return Err(unread(&why)),
     }
-    let read = tools.carry_out(CALL).await;
+    let read = tools.execute_granted(CALL).await;
     match read.is_error {
         true => Err(unread(&read.content)),
         false => Ok(format!(

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tribune_client::ClientError;
-use tribune_client::acp::{self, Receiving, Sending};
+use tribune_client::acp::{self, AcpReceiver, AcpSender};
 use tribune_runtime::{AgentId, SessionKey};
 use tribune_storage::home::Home;
 
@@ -75,7 +75,7 @@ async fn connect_or_start(
     args: &AcpArgs,
     home: &Home,
     output: &Output,
-) -> Result<(Sending, Receiving), CliError> {
+) -> Result<(AcpSender, AcpReceiver), CliError> {
     if daemon::is_running(home).is_none() {
         match detach::start_via_child(home) {
             Ok(()) => {
@@ -128,8 +128,8 @@ fn too_large(id: &Value, most: usize) -> String {
 /// Forwards lines in both directions until either side ends.
 async fn forward(
     mut lines: mpsc::Receiver<InputLine>,
-    mut sending: Sending,
-    mut receiving: Receiving,
+    mut sending: AcpSender,
+    mut receiving: AcpReceiver,
 ) -> Result<(), CliError> {
     let (out, mut written) = write_lines();
     let (replies, last_heard) = (out.clone(), Cell::new(Instant::now()));

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tribune_client::{Client, ClientError, Incoming};
+use tribune_client::{RpcClient, ClientError, RpcIncoming};
 use tribune_runtime::{AgentId, SessionKey};
 
 use crate::error::{CliError, CommandOutcome};
@@ -31,7 +31,7 @@ pub(crate) struct TestArgs {
 }
 
 pub(crate) async fn run(
-    client: &mut Client,
+    client: &mut RpcClient,
     args: &TestArgs,
     output: &mut Output,
 ) -> Result<CommandOutcome, CliError> {
@@ -57,7 +57,7 @@ pub(crate) async fn run(
 }
 
 /// Has the agent answer a question in a session that is closed afterwards.
-async fn plain_turn(client: &mut Client, id: &str) -> Result<Value, CliError> {
+async fn plain_turn(client: &mut RpcClient, id: &str) -> Result<Value, CliError> {
     let began = Instant::now();
     let agent: AgentId = id.parse().map_err(|error| CliError::Input(format!("{error}")))?;
     let key = SessionKey::direct(&agent, "cli", "test", &std::process::id().to_string())
@@ -74,7 +74,7 @@ async fn plain_turn(client: &mut Client, id: &str) -> Result<Value, CliError> {
 }
 
 /// Runs the turn. Returns why there was no answer, if there was none.
-async fn ask(client: &mut Client, key: &SessionKey) -> Result<Option<String>, ClientError> {
+async fn ask(client: &mut RpcClient, key: &SessionKey) -> Result<Option<String>, ClientError> {
     client.call("session.init", &json!({ "session_key": key })).await?;
     let content = json!([{ "type": "text", "text": PLAIN }]);
     let request_id =
@@ -82,13 +82,13 @@ async fn ask(client: &mut Client, key: &SessionKey) -> Result<Option<String>, Cl
     let (mut fault, mut has_answer) = (None, false);
     loop {
         match client.next().await? {
-            Incoming::Answer(request, answer) if request == request_id => {
+            RpcIncoming::Response(request, answer) if request == request_id => {
                 let stop = answer?["stop_reason"].as_str().unwrap_or_default().to_owned();
                 let silent = || format!("the turn ended with `{stop}` and without an answer");
                 return Ok(fault.or_else(|| (!has_answer).then(silent)));
             }
-            Incoming::Answer(..) => {}
-            Incoming::Notification(event) => match event.params["event"]["type"].as_str() {
+            RpcIncoming::Response(..) => {}
+            RpcIncoming::Notification(event) => match event.params["event"]["type"].as_str() {
                 Some("text_delta") => has_answer = true,
                 Some("error") => fault = event.params["event"]["message"].as_str().map(str::to_owned),
                 _ => {}

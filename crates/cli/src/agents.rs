@@ -5,9 +5,9 @@ use std::os::unix::fs::DirBuilderExt as _;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_constitution::nearest::nearest;
-use tribune_constitution::{Asking, Constitution, DEFAULT_MANDATE};
+use tribune_constitution::{ApprovalMode, Constitution, DEFAULT_MANDATE};
 use tribune_daemon::daemon::write_if_missing;
 use tribune_governance::policy_files;
 use tribune_providers::ModelRef;
@@ -101,7 +101,7 @@ pub(crate) struct AddAgentArgs {
     /// `approve-all` (nothing waits; what the law forbids stays forbidden), `approve-reads` (only reading), `deny-all`
     /// [default: as the law says].
     #[arg(long, value_parser = asking)]
-    mode: Option<Asking>,
+    mode: Option<ApprovalMode>,
     /// Open a session for it when the daemon starts, and keep it open.
     #[arg(long)]
     standing: bool,
@@ -127,7 +127,7 @@ pub(crate) fn run(
 }
 
 async fn over_rpc(
-    mut client: Client,
+    mut client: RpcClient,
     command: AgentsCommand,
     home: &Home,
     output: &mut Output,
@@ -144,7 +144,7 @@ async fn over_rpc(
         }
         AgentsCommand::Add(add) => {
             let AddAgentArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
-            let mode = mode.map(Asking::as_str);
+            let mode = mode.map(ApprovalMode::as_str);
             let params = json!({
                 "agent_id": id, "name": name, "backend": backend, "profile": profile, "model": model,
                 "mandate": mandate, "mode": mode, "standing": standing, "pubkey": pubkey,
@@ -219,9 +219,9 @@ async fn without_daemon(command: AgentsCommand, home: &Home, output: &mut Output
 }
 
 /// Parses the name of a mode.
-pub(crate) fn asking(word: &str) -> Result<Asking, String> {
-    let known = || format!("use one of {}", Asking::ALL.map(Asking::as_str).join(", "));
-    Asking::parse(word).ok_or_else(known)
+pub(crate) fn asking(word: &str) -> Result<ApprovalMode, String> {
+    let known = || format!("use one of {}", ApprovalMode::ALL.map(ApprovalMode::as_str).join(", "));
+    ApprovalMode::parse(word).ok_or_else(known)
 }
 
 fn pass_text(pass: &Value) -> String {

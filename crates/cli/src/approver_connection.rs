@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_storage::home::Home;
 
 use crate::daemon;
@@ -21,7 +21,7 @@ pub(crate) struct ApproverConnection {
 }
 
 impl ApproverConnection {
-    pub(crate) async fn connect(&self, home: &Home) -> Result<Client, CliError> {
+    pub(crate) async fn connect(&self, home: &Home) -> Result<RpcClient, CliError> {
         match (&self.token, &self.address) {
             (Some(token), Some(address)) => daemon::connect_at(address, token).await,
             (Some(token), None) => daemon::connect_with(home, token.clone()).await,

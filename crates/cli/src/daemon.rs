@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tokio::runtime::Runtime;
-use tribune_client::{Client, ClientError};
-use tribune_daemon::daemon::Whereabouts;
+use tribune_client::{RpcClient, ClientError};
+use tribune_daemon::daemon::DaemonInfo;
 use tribune_storage::home::{Home, HomeError};
 
 use crate::error::CliError;
@@ -18,18 +18,18 @@ pub(crate) fn runtime() -> Result<Runtime, CliError> {
 }
 
 /// The address file of this home's daemon, if the process that wrote it still holds the home.
-pub(crate) fn is_running(home: &Home) -> Option<Whereabouts> {
-    let whereabouts = Whereabouts::read(home)?;
+pub(crate) fn is_running(home: &Home) -> Option<DaemonInfo> {
+    let whereabouts = DaemonInfo::read(home)?;
     (home.holder() == Some(whereabouts.pid)).then_some(whereabouts)
 }
 
 /// Connects to the daemon of this home as its operator.
-pub(crate) async fn connect(home: &Home) -> Result<Client, CliError> {
+pub(crate) async fn connect(home: &Home) -> Result<RpcClient, CliError> {
     connect_with(home, home.root().join("run").join("token")).await
 }
 
 /// Connects with the token in this file.
-pub(crate) async fn connect_with(home: &Home, path: PathBuf) -> Result<Client, CliError> {
+pub(crate) async fn connect_with(home: &Home, path: PathBuf) -> Result<RpcClient, CliError> {
     let none = || none(home);
     let whereabouts = is_running(home).ok_or_else(|| match is_unreadable(home) {
         true => CliError::Input(format!(
@@ -43,10 +43,10 @@ pub(crate) async fn connect_with(home: &Home, path: PathBuf) -> Result<Client, C
         true => fs::read_to_string(&path).map_err(|error| CliError::NoToken { path, error })?,
         false => token_in(&path)?,
     };
-    match Client::connect(&whereabouts.address.to_string(), Some(token.trim())).await {
+    match RpcClient::connect(&whereabouts.address.to_string(), Some(token.trim())).await {
         Ok(client) => Ok(client),
         Err(ClientError::Unreachable(_)) => Err(match is_running(home) {
-            Some(Whereabouts { pid, address, .. }) => CliError::Silent { pid, address },
+            Some(DaemonInfo { pid, address, .. }) => CliError::Silent { pid, address },
             // The daemon stopped in between.
             None => none(),
         }),
@@ -71,12 +71,12 @@ pub(crate) fn token(home: &Home) -> Result<String, CliError> {
 }
 
 /// Connects to an address with the token in this file. The daemon's home need not be readable.
-pub(crate) async fn connect_at(address: &str, path: &Path) -> Result<Client, CliError> {
+pub(crate) async fn connect_at(address: &str, path: &Path) -> Result<RpcClient, CliError> {
     let address: SocketAddr = address.parse().map_err(|_| {
         CliError::Input(format!("`{address}` is not an address: write one such as 127.0.0.1:18789"))
     })?;
     let token = token_in(path)?;
-    Ok(Client::connect(&address.to_string(), Some(token.trim())).await?)
+    Ok(RpcClient::connect(&address.to_string(), Some(token.trim())).await?)
 }
 
 /// Reads an approver's token from a file.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use serde_json::json;
 use tribune_config::Config;
-use tribune_daemon::daemon::Whereabouts;
+use tribune_daemon::daemon::DaemonInfo;
 use tribune_storage::home::Home;
 
 use crate::error::{CliError, CommandOutcome};
@@ -51,7 +51,7 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<CommandOu
 }
 
 /// Starts the daemon of a home as a background process, and waits until it is ready.
-pub(crate) fn start(port: Option<u16>, home: &Home, output: &Output) -> Result<Whereabouts, CliError> {
+pub(crate) fn start(port: Option<u16>, home: &Home, output: &Output) -> Result<DaemonInfo, CliError> {
     let home = &Home::at(init::absolute(home)?);
     let path = home.root().join("logs").join("gateway").join("daemon.out");
     let file = open(&path).map_err(CliError::file(&path))?;
@@ -118,7 +118,7 @@ fn spawn(port: Option<u16>, home: &Home, out: File) -> std::io::Result<Child> {
 }
 
 enum StartWait {
-    Ready(Whereabouts),
+    Ready(DaemonInfo),
     Ended,
     TooLong,
 }
@@ -126,7 +126,7 @@ enum StartWait {
 fn wait_ready(child: &mut Child, home: &Home) -> StartWait {
     let began = Instant::now();
     while began.elapsed() < START_TIMEOUT {
-        let found = Whereabouts::read(home).filter(|found| found.pid == child.id());
+        let found = DaemonInfo::read(home).filter(|found| found.pid == child.id());
         if let Some(whereabouts) = found.filter(|found| healthy(found.address).is_some()) {
             return StartWait::Ready(whereabouts);
         }

@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 use tribune_config::Config;
 use tribune_constitution::{Constitution, DEFAULT_MANDATE};
-use tribune_daemon::daemon::{Whereabouts, check_standing};
+use tribune_daemon::daemon::{DaemonInfo, check_standing};
 use tribune_governance::policy_files;
 use tribune_ledger::{Checkpoint, Timestamp};
 use tribune_registry::{BACKENDS, Roster};
@@ -25,7 +25,7 @@ use tribune_storage::clock::{Clock as _, SystemClock};
 use tribune_storage::home::Home;
 use tribune_storage::store;
 use tribune_storage::store::StoreError;
-use tribune_storage::store::{Filter, Reader, SessionFilter, SessionRow};
+use tribune_storage::store::{EntryFilter, Reader, SessionFilter, SessionRow};
 use tribune_storage::vault::Vault;
 
 use crate::daemon;
@@ -210,8 +210,8 @@ fn settings(home: &Home, config: Result<(), String>) -> Diagnosis {
     }
 }
 
-fn port(config: &Config, daemon: Option<Whereabouts>) -> Diagnosis {
-    if let Some(Whereabouts { pid, address, .. }) = daemon {
+fn port(config: &Config, daemon: Option<DaemonInfo>) -> Diagnosis {
+    if let Some(DaemonInfo { pid, address, .. }) = daemon {
         return fine(format!("{address} is used by the daemon of this home (pid {pid})"));
     }
     let address = config.gateway.address;
@@ -414,7 +414,7 @@ fn free_space(free: u64) -> Diagnosis {
 }
 
 fn newest_entry(home: &Home) -> Option<Timestamp> {
-    let newest = Reader::open(home).ok()?.tail(&Filter::default(), 1).ok()?;
+    let newest = Reader::open(home).ok()?.tail(&EntryFilter::default(), 1).ok()?;
     newest.last().map(|stored| stored.entry.timestamp)
 }
 

@@ -7,7 +7,7 @@ use tribune_ledger::VerifierKey;
 use tribune_storage::clock::SystemClock;
 use tribune_storage::home::Home;
 use tribune_storage::keys;
-use tribune_storage::store::{Beginning, Reader, Store};
+use tribune_storage::store::{StoreOrigin, Reader, Store};
 
 use crate::daemon;
 use crate::error::{CliError, CommandOutcome};
@@ -47,7 +47,7 @@ pub(crate) fn run(
 fn init(home: &Home, name: Option<&str>, output: &mut Output) -> Result<(), CliError> {
     let store = Store::open_named(home, &SystemClock, name)?;
     let key = Reader::open(home)?.key_in_force()?;
-    if store.beginning() == Beginning::Found {
+    if store.beginning() == StoreOrigin::Found {
         let message = format!(
             "this home already has a ledger, signed by {key}: replace the key with `tribune keys rotate`"
         );
@@ -108,5 +108,5 @@ fn rotate_by_daemon(home: &Home) -> Result<Rotated, CliError> {
             cid: answer["entry"]["cid"].as_str()?.to_owned(),
         })
     };
-    read().ok_or(CliError::Daemon(ClientError::Garbled))
+    read().ok_or(CliError::Daemon(ClientError::InvalidMessage))
 }

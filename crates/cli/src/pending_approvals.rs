@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use tribune_client::{Client, ClientError};
+use tribune_client::{RpcClient, ClientError};
 use tribune_constitution::{EGRESS, LAND};
 use tribune_storage::home::Home;
 
@@ -39,7 +39,7 @@ impl PendingApprovals {
     /// Prints the new ones.
     pub(crate) async fn print_new(
         &mut self,
-        client: &mut Client,
+        client: &mut RpcClient,
         output: &Output,
     ) -> Result<(), ClientError> {
         let page = client.call("approval.list", &json!({ "limit": LOOKED_THROUGH })).await?;

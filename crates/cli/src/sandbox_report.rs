@@ -1,7 +1,7 @@
 //! The sandboxes of a session's commands: mode, limits and how each command ended, from the ledger.
 
 use serde_json::{Map, Value, json};
-use tribune_client::{Client, ClientError};
+use tribune_client::{RpcClient, ClientError};
 
 use crate::output::{Paint, cell, table};
 use crate::workspace::bytes;
@@ -10,7 +10,7 @@ use crate::workspace::bytes;
 const MAX_ENTRIES: u32 = 20;
 
 /// The newest commands of a session with their sandboxes, oldest first.
-pub(crate) async fn of_session(client: &mut Client, key: &str) -> Result<Value, ClientError> {
+pub(crate) async fn of_session(client: &mut RpcClient, key: &str) -> Result<Value, ClientError> {
     let mut entries = Vec::new();
     for quality in ["session_lifecycle", "tool_result"] {
         let params = json!({ "entity_id": key, "quality": quality, "limit": MAX_ENTRIES });

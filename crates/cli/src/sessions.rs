@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tribune_client::{Client, ClientError, Incoming};
+use tribune_client::{RpcClient, ClientError, RpcIncoming};
 use tribune_constitution::nearest::nearest;
 use tribune_storage::home::Home;
 
@@ -124,11 +124,11 @@ pub(crate) fn run(
 }
 
 /// Calls a method with a session's key. If there is no such session, the error suggests the nearest key.
-async fn call_for_session(client: &mut Client, method: &str, key: &str) -> Result<Value, CliError> {
+async fn call_for_session(client: &mut RpcClient, method: &str, key: &str) -> Result<Value, CliError> {
     ask(client, method, key, json!({ "session_key": key })).await
 }
 
-async fn ask(client: &mut Client, method: &str, key: &str, params: Value) -> Result<Value, CliError> {
+async fn ask(client: &mut RpcClient, method: &str, key: &str, params: Value) -> Result<Value, CliError> {
     match client.call(method, &params).await {
         Ok(result) => Ok(result),
         Err(error @ ClientError::Rpc { .. })
@@ -157,7 +157,7 @@ fn rows<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value[name].as_array().into_iter().flatten()
 }
 
-async fn list(client: &mut Client, args: &ListArgs, output: &mut Output) -> Result<(), CliError> {
+async fn list(client: &mut RpcClient, args: &ListArgs, output: &mut Output) -> Result<(), CliError> {
     let params = json!({ "agent_id": args.agent, "state": args.state, "limit": args.limit });
     let page = client.call("session.list", &params).await?;
     let none = rows(&page, "sessions").next().is_none() && (args.agent.is_some() || args.state.is_some());
@@ -183,7 +183,7 @@ pub(crate) fn list_text(page: &Value, paint: Paint) -> String {
     table(&["KEY", "STATE", "MODE", "MANDATE", "TURNS", "LAST ACTIVITY"], &rows, paint)
 }
 
-async fn show(client: &mut Client, key: &str, lines: u32, output: &mut Output) -> Result<(), CliError> {
+async fn show(client: &mut RpcClient, key: &str, lines: u32, output: &mut Output) -> Result<(), CliError> {
     let session = call_for_session(client, "session.status", key).await?;
     let newest = json!({ "session_key": key, "limit": lines });
     let turns = client.call("session.turns", &newest).await?["turns"].take();
@@ -312,7 +312,7 @@ fn confirmed(key: &str) -> Result<bool, CliError> {
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-async fn forget(client: &mut Client, key: &str, home: &Home, output: &mut Output) -> Result<(), CliError> {
+async fn forget(client: &mut RpcClient, key: &str, home: &Home, output: &mut Output) -> Result<(), CliError> {
     let forgotten = call_for_session(client, "session.forget", key).await?;
     output.result(
         |_| {
@@ -328,7 +328,7 @@ async fn forget(client: &mut Client, key: &str, home: &Home, output: &mut Output
     Ok(())
 }
 
-async fn cancel(client: &mut Client, key: &str, output: &mut Output) -> Result<(), CliError> {
+async fn cancel(client: &mut RpcClient, key: &str, output: &mut Output) -> Result<(), CliError> {
     let cancelled = call_for_session(client, "session.cancel", key).await?;
     output.result(|_| cancelled_text(&cancelled).to_owned(), &cancelled)?;
     Ok(())
@@ -340,7 +340,7 @@ pub(crate) fn cancelled_text(cancelled: &Value) -> &'static str {
 }
 
 async fn events(
-    client: &mut Client,
+    client: &mut RpcClient,
     key: &str,
     mut after: Option<u64>,
     output: &mut Output,
@@ -360,7 +360,7 @@ async fn events(
 }
 
 async fn follow(
-    client: &mut Client,
+    client: &mut RpcClient,
     key: &str,
     mut after: Option<u64>,
     output: &mut Output,
@@ -369,8 +369,8 @@ async fn follow(
     let following = ask(client, "session.events", key, params).await?;
     loop {
         let message = match client.next().await {
-            Ok(Incoming::Notification(message)) => message,
-            Ok(Incoming::Answer(..)) => continue,
+            Ok(RpcIncoming::Notification(message)) => message,
+            Ok(RpcIncoming::Response(..)) => continue,
             Err(error) => {
                 let place = after.map_or_else(String::new, |after| format!(" --after {after}"));
                 output.notice(&format!("go on with: tribune sessions events {}{place} --follow", clean(key)));

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use tribune_records::spend::report::{By, Line, Report};
+use tribune_records::spend::report::{SpendGrouping, SpendLine, SpendReport};
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
 
@@ -34,7 +34,7 @@ enum GroupBy {
     Model,
 }
 
-impl From<GroupBy> for By {
+impl From<GroupBy> for SpendGrouping {
     fn from(word: GroupBy) -> Self {
         match word {
             GroupBy::Day => Self::Day,
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &SpendArgs, home: &Home, output: &mut Output) -> Result<
     Ok(CommandOutcome::Done)
 }
 
-fn text(report: &Report, paint: Paint) -> String {
+fn text(report: &SpendReport, paint: Paint) -> String {
     if report.lines.is_empty() {
         let since = report.since.as_ref().map_or_else(String::new, |day| format!(" since {day}"));
         return format!("No model requests{since}.");
@@ -89,7 +89,7 @@ fn text(report: &Report, paint: Paint) -> String {
     text
 }
 
-fn row(line: &Line) -> Vec<String> {
+fn row(line: &SpendLine) -> Vec<String> {
     let name = if line.name.is_empty() { "no session".to_owned() } else { clean(&line.name) };
     let cost = if line.without_price == line.requests { "-".to_owned() } else { line.cost.to_string() };
     let input = line.input.saturating_add(line.cache_written);

@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tribune_config::Config;
-use tribune_daemon::daemon::{Daemon, StartError, Whereabouts};
+use tribune_daemon::daemon::{Daemon, StartError, DaemonInfo};
 use tribune_daemon::{memory, telemetry, threads};
 use tribune_governance::turn::Recovered;
 use tribune_storage::clock::SystemClock;
@@ -49,7 +49,7 @@ pub(crate) struct Up {
 #[derive(Debug)]
 pub(crate) struct StartupReport {
     pub(crate) home: Home,
-    pub(crate) whereabouts: Whereabouts,
+    pub(crate) whereabouts: DaemonInfo,
     pub(crate) token: PathBuf,
     pub(crate) recovered: Recovered,
     /// Providers, models and the model of each agent, as `provider.list` answers.
@@ -78,7 +78,7 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<CommandOu
             home.root().display()
         ));
     }
-    if let Some(Whereabouts { pid, address, .. }) = daemon::is_running(home) {
+    if let Some(DaemonInfo { pid, address, .. }) = daemon::is_running(home) {
         return Err(CliError::AlreadyRunning { home: home.root().to_owned(), pid, address });
     }
     if up.detach {
@@ -107,7 +107,7 @@ async fn serve(home: &Home, config: &Config, output: &mut Output) -> Result<Comm
     let daemon = started.map_err(|error| name_running_daemon(error, home))?;
     let report = StartupReport {
         home: home.clone(),
-        whereabouts: Whereabouts {
+        whereabouts: DaemonInfo {
             pid: std::process::id(),
             address: daemon.address(),
             started_at: String::new(),

@@ -11,14 +11,14 @@ const MOST_BYTES: &str = "acp-max-message-bytes";
 
 /// The sending half of an ACP connection.
 #[derive(Debug)]
-pub struct Sending {
+pub struct AcpSender {
     sink: SplitSink<Socket, Message>,
-    most_bytes: Option<usize>,
+    max_message_bytes: Option<usize>,
 }
 
 /// The receiving half of an ACP connection.
 #[derive(Debug)]
-pub struct Receiving(SplitStream<Socket>);
+pub struct AcpReceiver(SplitStream<Socket>);
 
 /// Connects to `address`, for new sessions with `agent`, or for the session with the key `session`.
 pub async fn connect(
@@ -26,7 +26,7 @@ pub async fn connect(
     token: Option<&str>,
     agent: Option<&str>,
     session: Option<&str>,
-) -> Result<(Sending, Receiving), ClientError> {
+) -> Result<(AcpSender, AcpReceiver), ClientError> {
     let query = [("agent", agent), ("session", session)].into_iter();
     let query: Vec<String> =
         query.filter_map(|(name, value)| Some(format!("{name}={}", percent_encoded(value?)))).collect();
@@ -34,7 +34,7 @@ pub async fn connect(
     let (socket, response) = open(address, &path, token).await?;
     let most_bytes = response.headers().get(MOST_BYTES).and_then(|most| most.to_str().ok()?.parse().ok());
     let (sink, stream) = socket.split();
-    Ok((Sending { sink, most_bytes }, Receiving(stream)))
+    Ok((AcpSender { sink, max_message_bytes: most_bytes }, AcpReceiver(stream)))
 }
 
 /// Percent-encodes a text for the query of a URL.
@@ -45,10 +45,10 @@ fn percent_encoded(text: &str) -> String {
         .collect()
 }
 
-impl Sending {
+impl AcpSender {
     /// The daemon's maximum message size in bytes, if it announced one. A larger message closes the connection.
     pub const fn most_bytes(&self) -> Option<usize> {
-        self.most_bytes
+        self.max_message_bytes
     }
 
     pub async fn send(&mut self, message: String) -> Result<(), ClientError> {
@@ -61,7 +61,7 @@ impl Sending {
     }
 }
 
-impl Receiving {
+impl AcpReceiver {
     /// The next message.
     pub async fn next(&mut self) -> Result<String, ClientError> {
         loop {

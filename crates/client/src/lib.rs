@@ -32,11 +32,11 @@ pub enum ClientError {
     #[error("the daemon does not answer at {0}")]
     Unreachable(String),
     #[error("the daemon refused the connection: {0}")]
-    Refused(String),
+    Rejected(String),
     #[error("the daemon ended the connection{0}")]
     Closed(String),
     #[error("the daemon sent a message that is not Tribune RPC")]
-    Garbled,
+    InvalidMessage,
     /// An error response of the daemon.
     #[error("{message}")]
     Rpc { code: String, message: String },
@@ -61,15 +61,15 @@ pub struct Notification {
 
 /// A message received on a connection.
 #[derive(Debug)]
-pub enum Incoming {
+pub enum RpcIncoming {
     Notification(Notification),
     /// The response to the request with this id.
-    Answer(u64, Result<Value, ClientError>),
+    Response(u64, Result<Value, ClientError>),
 }
 
 /// A connection to the daemon.
 #[derive(Debug)]
-pub struct Client {
+pub struct RpcClient {
     socket: Socket,
     next_id: u64,
     /// Notifications that arrived during calls.
@@ -85,7 +85,7 @@ struct RpcFrame {
     params: Option<Value>,
 }
 
-impl Client {
+impl RpcClient {
     /// Connects to `address` (`127.0.0.1:18789`): with a token as the operator, without one as an anonymous caller.
     pub async fn connect(address: &str, token: Option<&str>) -> Result<Self, ClientError> {
         let (socket, _) = open(address, "/rpc", token).await?;
@@ -107,14 +107,14 @@ impl Client {
     }
 
     /// Returns the next message: a buffered notification if there is one, else the next that arrives.
-    pub async fn next(&mut self) -> Result<Incoming, ClientError> {
+    pub async fn next(&mut self) -> Result<RpcIncoming, ClientError> {
         if let Some(notification) = self.buffered.pop_front() {
-            return Ok(Incoming::Notification(notification));
+            return Ok(RpcIncoming::Notification(notification));
         }
         self.receive().await
     }
 
-    async fn receive(&mut self) -> Result<Incoming, ClientError> {
+    async fn receive(&mut self) -> Result<RpcIncoming, ClientError> {
         loop {
             let text = match self.socket.next().await {
                 Some(Ok(Message::Text(text))) => text,
@@ -125,10 +125,10 @@ impl Client {
                 Some(Ok(_)) => continue,
                 Some(Err(_)) | None => return Err(ClientError::Closed(String::new())),
             };
-            let frame: RpcFrame = serde_json::from_str(&text).map_err(|_| ClientError::Garbled)?;
+            let frame: RpcFrame = serde_json::from_str(&text).map_err(|_| ClientError::InvalidMessage)?;
             if let Some(method) = frame.method {
                 let params = frame.params.unwrap_or(Value::Null);
-                return Ok(Incoming::Notification(Notification { method, params }));
+                return Ok(RpcIncoming::Notification(Notification { method, params }));
             }
             let answer = match (frame.error, frame.result) {
                 (Some(error), _) => Err(ClientError::Rpc {
@@ -136,10 +136,10 @@ impl Client {
                     message: error["message"].as_str().unwrap_or_default().to_owned(),
                 }),
                 (None, Some(result)) => Ok(result),
-                (None, None) => return Err(ClientError::Garbled),
+                (None, None) => return Err(ClientError::InvalidMessage),
             };
             let id = frame.id.as_ref().and_then(Value::as_u64).unwrap_or(0);
-            return Ok(Incoming::Answer(id, answer));
+            return Ok(RpcIncoming::Response(id, answer));
         }
     }
 
@@ -149,9 +149,9 @@ impl Client {
         let id = self.send(method, params).await?;
         loop {
             match self.receive().await? {
-                Incoming::Answer(of, answer) if of == id || of == 0 => return answer,
-                Incoming::Answer(..) => {}
-                Incoming::Notification(notification) => {
+                RpcIncoming::Response(of, answer) if of == id || of == 0 => return answer,
+                RpcIncoming::Response(..) => {}
+                RpcIncoming::Notification(notification) => {
                     if self.buffered.len() < MAX_BUFFERED {
                         self.buffered.push_back(notification);
                     }
@@ -161,7 +161,7 @@ impl Client {
     }
 
     /// Takes the notifications that were buffered during calls.
-    pub fn take_kept(&mut self) -> Vec<Notification> {
+    pub fn take_notifications(&mut self) -> Vec<Notification> {
         std::mem::take(&mut self.buffered).into()
     }
 
@@ -180,7 +180,7 @@ async fn open(address: &str, path: &str, token: Option<&str>) -> Result<(Socket,
     if let Some(token) = token {
         let value = format!("Bearer {token}")
             .parse()
-            .map_err(|_| ClientError::Refused("the token is malformed".into()))?;
+            .map_err(|_| ClientError::Rejected("the token is malformed".into()))?;
         request.headers_mut().insert(AUTHORIZATION, value);
     }
     let config = WebSocketConfig::default()
@@ -193,7 +193,7 @@ async fn open(address: &str, path: &str, token: Option<&str>) -> Result<(Socket,
             let body = response.body().as_deref().unwrap_or_default();
             let body = serde_json::from_slice::<Value>(body).ok();
             let message = body.as_ref().and_then(|body| body["error"]["message"].as_str());
-            ClientError::Refused(message.map_or_else(|| response.status().to_string(), str::to_owned))
+            ClientError::Rejected(message.map_or_else(|| response.status().to_string(), str::to_owned))
         }
         _ => unreachable(),
     })?;

@@ -8,7 +8,7 @@ use serde::de::{Deserializer, Error};
 use tribune_runtime::AgentId;
 
 use super::values::{Bounded, FromText, List, TextVisitor, Word, Words, shown};
-use crate::egress_rules::{Place, Speech, Unlisted};
+use crate::egress_rules::{EgressRule, ConnectionKind, UnlistedPolicy};
 use crate::url::HostPort;
 
 /// Agents with a list.
@@ -18,18 +18,18 @@ const MAX_AGENTS: usize = 4096;
 const MAX_METHOD: usize = 24;
 const MAX_PATH: usize = 1024;
 
-impl Words for Unlisted {
+impl Words for UnlistedPolicy {
     const WORDS: &'static [(&'static str, Self)] = &[("deny", Self::Deny), ("ask", Self::Ask)];
 }
 
-impl Words for Speech {
+impl Words for ConnectionKind {
     const WORDS: &'static [(&'static str, Self)] =
         &[("https", Self::Https), ("http", Self::Http), ("tcp", Self::Tcp)];
 }
 
 /// The places of each agent.
 #[derive(Debug, Default)]
-pub(super) struct Agents(pub(super) BTreeMap<AgentId, Vec<Place>>);
+pub(super) struct Agents(pub(super) BTreeMap<AgentId, Vec<EgressRule>>);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -37,7 +37,7 @@ struct RawPlace {
     host: Name,
     port: Option<Bounded<1, 65_535>>,
     #[serde(default = "https")]
-    scheme: Word<Speech>,
+    scheme: Word<ConnectionKind>,
     #[serde(default)]
     methods: List<Method>,
     #[serde(default)]
@@ -46,8 +46,8 @@ struct RawPlace {
     private: bool,
 }
 
-const fn https() -> Word<Speech> {
-    Word(Speech::Https)
+const fn https() -> Word<ConnectionKind> {
+    Word(ConnectionKind::Https)
 }
 
 /// A host without a port.
@@ -63,7 +63,7 @@ struct Beginning(String);
 
 /// A place whose members fit together.
 #[derive(Debug)]
-struct Checked(Place);
+struct Checked(EgressRule);
 
 impl FromText for Name {
     fn from_text(text: &str) -> Result<Self, String> {
@@ -119,17 +119,17 @@ impl<'de> Deserialize<'de> for Checked {
         let speech = raw.scheme.0;
         let port = match (raw.port, speech) {
             (Some(port), _) => port.0,
-            (None, Speech::Https) => 443,
-            (None, Speech::Http) => 80,
-            (None, Speech::Tcp) => return Err(D::Error::custom("has no `port`: scheme \"tcp\" needs one")),
+            (None, ConnectionKind::Https) => 443,
+            (None, ConnectionKind::Http) => 80,
+            (None, ConnectionKind::Tcp) => return Err(D::Error::custom("has no `port`: scheme \"tcp\" needs one")),
         };
-        if speech != Speech::Http && !(raw.methods.0.is_empty() && raw.paths.0.is_empty()) {
+        if speech != ConnectionKind::Http && !(raw.methods.0.is_empty() && raw.paths.0.is_empty()) {
             let what = "has `methods` or `paths`, which nobody sees inside a tunnel: leave them out, or use scheme \"http\"";
             return Err(D::Error::custom(what));
         }
         let at = format!("{}:{port}", raw.host.0);
         let at = at.parse().map_err(|()| D::Error::custom("is no place that can be connected to"))?;
-        Ok(Self(Place {
+        Ok(Self(EgressRule {
             at,
             speech,
             methods: raw.methods.0.into_iter().map(|method| method.0).collect(),
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use crate::Config;
 
-    fn read(places: &str) -> Result<Vec<Place>, String> {
+    fn read(places: &str) -> Result<Vec<EgressRule>, String> {
         let text = format!("{{ egress: {{ agents: {{ main: {places} }} }} }}");
         let config = Config::parse("config.json5", &text).map_err(|error| error.to_string())?;
         Ok(config.egress.agents.into_values().flatten().collect())
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn places_are_read() {
-        let place = |at: &str, speech| Place {
+        let place = |at: &str, speech| EgressRule {
             at: at.parse().unwrap(),
             speech,
             methods: Vec::new(),
@@ -184,14 +184,14 @@ mod tests {
                     { host: "m.example", port: 81, scheme: "http", methods: ["GET"], paths: ["/v1/"], private: true }]"#
             ),
             Ok(vec![
-                place("api.example.com:443", Speech::Https),
-                place("[::1]:80", Speech::Http),
-                place("10.0.0.7:5432", Speech::Tcp),
-                Place {
+                place("api.example.com:443", ConnectionKind::Https),
+                place("[::1]:80", ConnectionKind::Http),
+                place("10.0.0.7:5432", ConnectionKind::Tcp),
+                EgressRule {
                     methods: vec!["GET".into()],
                     paths: vec!["/v1/".into()],
                     private: true,
-                    ..place("m.example:81", Speech::Http)
+                    ..place("m.example:81", ConnectionKind::Http)
                 },
             ])
         );

@@ -4,7 +4,7 @@ use crate::url::HostPort;
 
 /// How a place is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Speech {
+pub enum ConnectionKind {
     /// CONNECT, with TLS inside whose name is the place's.
     Https,
     /// Plain HTTP, whose methods and paths are looked at.
@@ -15,10 +15,10 @@ pub enum Speech {
 
 /// A place that may be connected to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct EgressRule {
     // INVARIANT: with a port.
     pub at: HostPort,
-    pub speech: Speech,
+    pub speech: ConnectionKind,
     /// The methods of plain HTTP; empty: all.
     pub methods: Vec<String>,
     /// Beginnings of the paths of plain HTTP; empty: all.
@@ -29,7 +29,7 @@ pub struct Place {
 
 /// What becomes of a connection to a place that is not listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Unlisted {
+pub enum UnlistedPolicy {
     #[default]
     Deny,
     /// A person is asked, and the connection waits.

@@ -7,7 +7,7 @@ use reqwest::Url;
 
 /// When a hook is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum On {
+pub enum HookPoint {
     /// May object, or narrow the parameters.
     BeforeToolCall,
     /// Is told.
@@ -24,33 +24,33 @@ pub enum On {
 
 /// One hook, as the configuration names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hook {
-    pub on: On,
-    pub reach: Reach,
+pub struct HookSpec {
+    pub on: HookPoint,
+    pub reach: HookTransport,
     /// How long it may take.
     pub timeout: Duration,
 }
 
 /// Where a hook is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reach {
+pub enum HookTransport {
     /// A program with its arguments.
     // INVARIANT: at least one, and the first is an absolute path.
-    Command(Vec<String>, Bounds),
+    Command(Vec<String>, HookIsolation),
     // INVARIANT: a loopback address.
     Url(Url),
 }
 
 /// What a program is held by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Bounds {
+pub enum HookIsolation {
     /// The daemon's sandbox, if it has one. `reads` are paths that it sees beside the system and itself.
     Sandbox { reads: Vec<PathBuf> },
     /// Nothing: the operator says so.
     None,
 }
 
-impl Reach {
+impl HookTransport {
     /// What rules and logs call it.
     pub fn name(&self) -> String {
         match self {

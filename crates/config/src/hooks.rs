@@ -8,7 +8,7 @@ use reqwest::Url;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
-use super::hook_spec::{Bounds, Hook, On, Reach};
+use super::hook_spec::{HookIsolation, HookSpec, HookPoint, HookTransport};
 use super::values::{Bounded, FromText, List, TextVisitor, Word, Words, shown};
 
 /// Milliseconds that a hook gets if nobody says otherwise.
@@ -17,7 +17,7 @@ const DEFAULT_TIMEOUT: u64 = 5_000;
 /// Bytes of one argument.
 const MAX_ARGUMENT_BYTES: usize = 4096;
 
-impl Words for On {
+impl Words for HookPoint {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("before_tool_call", Self::BeforeToolCall),
         ("after_tool_call", Self::AfterToolCall),
@@ -31,12 +31,12 @@ impl Words for On {
 /// A hook with one way to reach it.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "RawHook")]
-pub(super) struct OneHook(pub(super) Hook);
+pub(super) struct OneHook(pub(super) HookSpec);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawHook {
-    on: Word<On>,
+    on: Word<HookPoint>,
     command: Option<List<Argument>>,
     url: Option<Local>,
     /// Whether the program runs in the daemon's sandbox.
@@ -76,7 +76,7 @@ impl TryFrom<RawHook> for OneHook {
         if reads.iter().any(|path| !path.is_absolute()) {
             return Err("has a path in `reads` that is not absolute: begin it with a slash".to_owned());
         }
-        if let Some(path) = reads.iter().find(|path| tribune_contract::is_the_systems(path)) {
+        if let Some(path) = reads.iter().find(|path| tribune_contract::is_system_path(path)) {
             return Err(format!(
                 "has `{}` in `reads`, which belongs to the running system: name a folder outside /proc, /sys, /dev and /run",
                 path.display()
@@ -88,8 +88,8 @@ impl TryFrom<RawHook> for OneHook {
                     "has `reads` and no sandbox, where it reads everything: leave one of them out".to_owned()
                 );
             }
-            Some(Boxed::Off) => Bounds::None,
-            Some(Boxed::On) | None => Bounds::Sandbox { reads },
+            Some(Boxed::Off) => HookIsolation::None,
+            Some(Boxed::On) | None => HookIsolation::Sandbox { reads },
         };
         let reach = match (raw.command, raw.url) {
             (Some(command), None) => {
@@ -99,18 +99,18 @@ impl TryFrom<RawHook> for OneHook {
                                 [\"/usr/local/bin/check\", \"--strict\"]"
                         .to_owned());
                 }
-                Reach::Command(command, bounds)
+                HookTransport::Command(command, bounds)
             }
             (None, Some(_)) if asks_for_bounds => {
                 return Err(
                     "has a `url` and `sandbox` or `reads`, which are for programs: leave them out".to_owned()
                 );
             }
-            (None, Some(url)) => Reach::Url(url.0),
+            (None, Some(url)) => HookTransport::Url(url.0),
             _ => return Err("has one of `command` and `url`: say how the hook is reached".to_owned()),
         };
         let timeout = Duration::from_millis(raw.timeout_ms.map_or(DEFAULT_TIMEOUT, |bounded| bounded.0));
-        Ok(Self(Hook { on: raw.on.0, reach, timeout }))
+        Ok(Self(HookSpec { on: raw.on.0, reach, timeout }))
     }
 }
 

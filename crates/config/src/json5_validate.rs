@@ -78,7 +78,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        if Redactor::new().finds(text) {
+        if Redactor::new().contains_secret(text) {
             let what = if self.path.is_empty() { "this".to_owned() } else { format!("`{}`", self.path) };
             return Err(E::custom(holds_a_secret(&what)));
         }
@@ -149,7 +149,7 @@ fn holds_a_secret(what: &str) -> String {
 /// Where the first comment holds what looks like a secret, and what is said of it.
 pub(super) fn in_comments(text: &str) -> Option<(Position, String)> {
     let redactor = Redactor::new();
-    let first = |gap: Range<usize>| Some(gap.start + redactor.first(&text[gap])?);
+    let first = |gap: Range<usize>| Some(gap.start + redactor.first_secret(&text[gap])?);
     let found = between(text).into_iter().find_map(first)?;
     Some((Position::from_offset(found, text), holds_a_secret("this comment")))
 }

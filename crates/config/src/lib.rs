@@ -38,8 +38,8 @@ pub use values::{Anonymous, LogLevel, Sandbox};
 use raw::RawConfig;
 use tribune_runtime::AgentId;
 
-use crate::egress_rules::{EgressMode, Place, Unlisted};
-use crate::hook_spec::Hook;
+use crate::egress_rules::{EgressMode, EgressRule, UnlistedPolicy};
+use crate::hook_spec::HookSpec;
 use crate::url::{HostPort, SearchEndpoint};
 
 /// Bytes of a configuration file. Every key with a comment takes a hundredth of this.
@@ -60,7 +60,7 @@ pub struct Config {
     pub workspaces: WorkspacesConfig,
     pub egress: EgressConfig,
     pub web_search: WebSearchConfig,
-    pub hooks: Vec<Hook>,
+    pub hooks: Vec<HookSpec>,
     pub models: ModelsConfig,
     pub spend: SpendConfig,
     pub canary: CanaryConfig,
@@ -141,8 +141,8 @@ pub struct EgressConfig {
     pub allow: Vec<HostPort>,
     pub deny: Vec<HostPort>,
     /// What the programs of an agent may connect to from its boxes.
-    pub agents: BTreeMap<AgentId, Vec<Place>>,
-    pub unlisted: Unlisted,
+    pub agents: BTreeMap<AgentId, Vec<EgressRule>>,
+    pub unlisted: UnlistedPolicy,
 }
 
 /// Whether backends are made to show that the gate holds them.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use tribune_constitution::nearest::nearest;
-use tribune_providers::catalog::BUILT_IN;
-use tribune_providers::{BaseUrl, Dialect, ModelLimits, ModelRef, Patience, ThinkingForm};
+use tribune_providers::catalog::BUILT_IN_PROVIDERS;
+use tribune_providers::{BaseUrl, ApiDialect, ModelLimits, ModelRef, RequestTimeouts, ThinkingForm};
 
 use super::values::{Bounded, FromText, TextVisitor, Word, Words, shown};
 
@@ -48,7 +48,7 @@ impl Words for StartupValidation {
         &[("strict", Self::Strict), ("warn", Self::Warn), ("off", Self::Off)];
 }
 
-impl Words for Dialect {
+impl Words for ApiDialect {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("anthropic", Self::Anthropic),
         ("openai", Self::OpenAi),
@@ -59,7 +59,7 @@ impl Words for Dialect {
 
 impl Words for ThinkingForm {
     const WORDS: &'static [(&'static str, Self)] =
-        &[("off", Self::Unasked), ("budget", Self::Budget), ("adaptive", Self::Adaptive)];
+        &[("off", Self::NoParameter), ("budget", Self::Budget), ("adaptive", Self::Adaptive)];
 }
 
 /// Which models there are.
@@ -76,7 +76,7 @@ pub struct ModelsConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderConfig {
     pub enabled: bool,
-    pub dialect: Dialect,
+    pub dialect: ApiDialect,
     pub base_url: BaseUrl,
     /// The variable that holds its key; without one it needs none.
     pub key_env: Option<String>,
@@ -103,8 +103,8 @@ pub struct Timeouts {
 
 impl Timeouts {
     /// The patience of the house with what is said of this provider.
-    pub fn over(self, house: Patience) -> Patience {
-        Patience {
+    pub fn over(self, house: RequestTimeouts) -> RequestTimeouts {
+        RequestTimeouts {
             connect: self.connect.unwrap_or(house.connect),
             first_byte: self.first_byte.unwrap_or(house.first_byte),
             idle: self.idle.unwrap_or(house.idle),
@@ -193,7 +193,7 @@ struct Providers(BTreeMap<String, ProviderConfig>);
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RawProvider {
     enabled: Option<bool>,
-    kind: Option<Word<Dialect>>,
+    kind: Option<Word<ApiDialect>>,
     base_url: Option<Address>,
     key_env: Option<Variable>,
     local: Option<bool>,
@@ -252,7 +252,7 @@ struct Variable(String);
 
 /// The providers of the program, as they are if nobody says otherwise.
 fn built_in() -> BTreeMap<String, ProviderConfig> {
-    let known = BUILT_IN.iter().filter_map(|own| {
+    let known = BUILT_IN_PROVIDERS.iter().filter_map(|own| {
         let base_url = BaseUrl::parse(own.base_url).ok()?;
         let models = own.models.iter().map(|(name, limits)| ((*name).to_owned(), *limits)).collect();
         let provider = ProviderConfig {
@@ -323,7 +323,7 @@ impl RawProvider {
             dialect: match (self.kind, &known) {
                 (Some(kind), _) => kind.0,
                 (None, Some(known)) => known.dialect,
-                (None, None) => Dialect::OpenAiCompatible,
+                (None, None) => ApiDialect::OpenAiCompatible,
             },
             base_url,
             key_env,
@@ -351,7 +351,7 @@ impl RawModel {
             supports_tools: self.supports_tools.unwrap_or(true),
             supports_streaming: self.supports_streaming.unwrap_or(true),
             supports_images: self.supports_images.unwrap_or(false),
-            thinking: self.thinking.map_or(ThinkingForm::Unasked, |word| word.0),
+            thinking: self.thinking.map_or(ThinkingForm::NoParameter, |word| word.0),
         })
     }
 }
@@ -433,11 +433,11 @@ impl<'de> Deserialize<'de> for Reference {
 }
 
 /// As config.json5 writes it.
-pub const fn dialect(dialect: Dialect) -> &'static str {
+pub const fn dialect_name(dialect: ApiDialect) -> &'static str {
     match dialect {
-        Dialect::Anthropic => "anthropic",
-        Dialect::OpenAi => "openai",
-        Dialect::OpenAiCompatible => "openai_compatible",
-        Dialect::Gemini => "gemini",
+        ApiDialect::Anthropic => "anthropic",
+        ApiDialect::OpenAi => "openai",
+        ApiDialect::OpenAiCompatible => "openai_compatible",
+        ApiDialect::Gemini => "gemini",
     }
 }

@@ -1,6 +1,6 @@
 //! Places as an operator types them: `HOST[:PORT]`, or with `http://`, `https://` or `tcp://` before it.
 
-use crate::egress_rules::{Place, Speech};
+use crate::egress_rules::{EgressRule, ConnectionKind};
 use crate::url::HostPort;
 
 /// Why a text is no place.
@@ -11,24 +11,24 @@ use crate::url::HostPort;
 pub struct NotAPlace(pub String);
 
 /// The places that a text stands for. Without a scheme these are two: a tunnel with TLS, and plain HTTP.
-pub fn parse_net(text: &str) -> Result<Vec<Place>, NotAPlace> {
+pub fn parse_net(text: &str) -> Result<Vec<EgressRule>, NotAPlace> {
     let wrong = || NotAPlace(text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect());
-    let (speeches, rest): (&[Speech], &str) = match text.split_once("://") {
-        None => (&[Speech::Https, Speech::Http], text),
-        Some(("https", rest)) => (&[Speech::Https], rest),
-        Some(("http", rest)) => (&[Speech::Http], rest),
-        Some(("tcp", rest)) => (&[Speech::Tcp], rest),
+    let (speeches, rest): (&[ConnectionKind], &str) = match text.split_once("://") {
+        None => (&[ConnectionKind::Https, ConnectionKind::Http], text),
+        Some(("https", rest)) => (&[ConnectionKind::Https], rest),
+        Some(("http", rest)) => (&[ConnectionKind::Http], rest),
+        Some(("tcp", rest)) => (&[ConnectionKind::Tcp], rest),
         Some(_) => return Err(wrong()),
     };
     // Six groups of digits with nothing around them could end in a port or not.
     let is_bare_v6 = !rest.starts_with('[') && rest.matches(':').count() > 1;
     let rest = if is_bare_v6 { format!("[{rest}]") } else { rest.to_owned() };
     let at: HostPort = rest.parse().map_err(|()| wrong())?;
-    let place = |speech: &Speech| {
+    let place = |speech: &ConnectionKind| {
         let port = match speech {
-            Speech::Https => Some(443),
-            Speech::Http => Some(80),
-            Speech::Tcp => None,
+            ConnectionKind::Https => Some(443),
+            ConnectionKind::Http => Some(80),
+            ConnectionKind::Tcp => None,
         };
         let at = match (at.has_port(), port) {
             (true, _) => at.clone(),
@@ -37,7 +37,7 @@ pub fn parse_net(text: &str) -> Result<Vec<Place>, NotAPlace> {
         };
         // This name means this machine, and nothing else.
         let private = rest.split(':').next() == Some("localhost");
-        Ok(Place { at, speech: *speech, methods: Vec::new(), paths: Vec::new(), private })
+        Ok(EgressRule { at, speech: *speech, methods: Vec::new(), paths: Vec::new(), private })
     };
     speeches.iter().map(place).collect()
 }

@@ -16,7 +16,7 @@ use super::{
     CanaryConfig, CliAgentsConfig, Config, EgressConfig, GatewayConfig, LogConfig, RedactConfig,
     SessionsConfig, TranscriptConfig, WebSearchConfig, WorkspacesConfig,
 };
-use crate::egress_rules::{EgressMode, Unlisted};
+use crate::egress_rules::{EgressMode, UnlistedPolicy};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -165,7 +165,7 @@ struct RawEgress {
     allow: List<AllowedHost>,
     deny: List<DeniedHost>,
     agents: Agents,
-    unlisted: Word<Unlisted>,
+    unlisted: Word<UnlistedPolicy>,
 }
 
 impl Default for RawEgress {
@@ -175,7 +175,7 @@ impl Default for RawEgress {
             allow: List::default(),
             deny: List::default(),
             agents: Agents::default(),
-            unlisted: Word(Unlisted::Deny),
+            unlisted: Word(UnlistedPolicy::Deny),
         }
     }
 }

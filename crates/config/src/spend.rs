@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 use tribune_providers::ModelRef;
-use tribune_records::spend::amount::{Limit, Price};
+use tribune_records::spend::amount::{SpendLimit, Price};
 use tribune_records::spend::money::Money;
 
 use super::values::{Bounded, Word, Words};
@@ -39,11 +39,11 @@ pub struct SpendConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpendLimits {
     /// Of one session, for as long as it lives.
-    pub session: Limit,
+    pub session: SpendLimit,
     /// Of one agent on one day.
-    pub agent: Limit,
+    pub agent: SpendLimit,
     /// Of everyone on one day.
-    pub day: Limit,
+    pub day: SpendLimit,
 }
 
 #[derive(Debug, Deserialize)]
@@ -83,7 +83,7 @@ struct RawLimit {
     cost: Option<Sum>,
 }
 
-impl From<RawLimit> for Limit {
+impl From<RawLimit> for SpendLimit {
     fn from(raw: RawLimit) -> Self {
         Self { tokens: raw.tokens.map(|tokens| tokens.0), cost: raw.cost.map(|cost| cost.0) }
     }
@@ -182,8 +182,8 @@ mod tests {
         );
         let spend = spend.unwrap();
         assert_eq!(spend.at_limit, AtLimit::Stop);
-        assert_eq!(spend.limits.session, Limit { tokens: Some(5), cost: None });
-        assert_eq!(spend.limits.day, Limit { tokens: None, cost: Some(money("2.5")) });
+        assert_eq!(spend.limits.session, SpendLimit { tokens: Some(5), cost: None });
+        assert_eq!(spend.limits.day, SpendLimit { tokens: None, cost: Some(money("2.5")) });
         assert!(spend.limits.agent.is_none());
         let price = spend.prices[&"a:b:c".parse().unwrap()];
         assert_eq!(

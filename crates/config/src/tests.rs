@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
-use tribune_providers::Patience;
+use tribune_providers::RequestTimeouts;
 
 use super::*;
-use crate::hook_spec::{Bounds, On, Reach};
+use crate::hook_spec::{HookIsolation, HookPoint, HookTransport};
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse("config.json5", text)
@@ -127,17 +127,17 @@ fn values_are_read() {
             },
             web_search: WebSearchConfig { endpoint: Some("http://127.0.0.1:8888/search".parse().unwrap()) },
             hooks: vec![
-                Hook {
-                    on: On::BeforeToolCall,
-                    reach: Reach::Command(
+                HookSpec {
+                    on: HookPoint::BeforeToolCall,
+                    reach: HookTransport::Command(
                         vec!["/bin/check".into(), "-x".into()],
-                        Bounds::Sandbox { reads: vec!["/opt/lists".into()] },
+                        HookIsolation::Sandbox { reads: vec!["/opt/lists".into()] },
                     ),
                     timeout: Duration::from_millis(10),
                 },
-                Hook {
-                    on: On::GatewayStart,
-                    reach: Reach::Url("http://[::1]:9000/up".parse().unwrap()),
+                HookSpec {
+                    on: HookPoint::GatewayStart,
+                    reach: HookTransport::Url("http://[::1]:9000/up".parse().unwrap()),
                     timeout: Duration::from_secs(5),
                 },
             ],
@@ -474,9 +474,9 @@ fn providers_that_cannot_be_are_refused_with_their_place() {
 fn a_provider_is_waited_for_as_long_as_the_text_says() {
     let text = "{models: {providers: {ollama: {timeouts: {connectSeconds: 3, firstByteSeconds: 3600}}, openai: {}}}}";
     let models = parse(text).unwrap().models;
-    let house = Patience::default();
+    let house = RequestTimeouts::default();
     let (connect, first_byte) = (Duration::from_secs(3), Duration::from_hours(1));
-    assert_eq!(models.providers["ollama"].timeouts.over(house), Patience { connect, first_byte, ..house });
+    assert_eq!(models.providers["ollama"].timeouts.over(house), RequestTimeouts { connect, first_byte, ..house });
     for as_before in ["openai", "moonshot"] {
         assert_eq!(models.providers[as_before].timeouts.over(house), house, "{as_before}");
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use reqwest::Url;
-use tribune_records::outcome::{Code, Refused};
+use tribune_records::outcome::{ToolErrorCode, ToolError};
 use tribune_records::text::shown;
 
 /// Bytes of an address.
@@ -33,10 +33,10 @@ pub struct SearchEndpoint(Target);
 
 impl Target {
     /// Reads an address that someone wrote.
-    pub fn parse(text: &str) -> Result<Self, Refused> {
+    pub fn parse(text: &str) -> Result<Self, ToolError> {
         let refused = |why: &str| {
             let sentence = format!("`{}` {why}", shown(text));
-            Refused::new(Code::InvalidInput, sentence)
+            ToolError::new(ToolErrorCode::InvalidInput, sentence)
         };
         if text.len() > MAX_URL_BYTES {
             return Err(refused("is too long: shorten it"));
@@ -54,8 +54,8 @@ impl Target {
     }
 
     /// Checks an address, wherever it comes from.
-    pub fn new(mut url: Url) -> Result<Self, Refused> {
-        let refused = |why: &str| Err(Refused::new(Code::Refused, why.to_owned()));
+    pub fn new(mut url: Url) -> Result<Self, ToolError> {
+        let refused = |why: &str| Err(ToolError::new(ToolErrorCode::Refused, why.to_owned()));
         if !matches!(url.scheme(), "http" | "https") {
             return refused("only `http` and `https` addresses are fetched: choose another");
         }

@@ -27,7 +27,7 @@ const MAX_BYTES: u64 = (1 << 53) - 1;
 /// The attributes of a call's arguments; absent where the tool has no such argument.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Args {
+pub struct CallArgs {
     /// Relative to the workspace, or to `folder`, without `.` and `..`; absolute if it is outside.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -39,7 +39,7 @@ pub struct Args {
     pub outside: Option<bool>,
     /// Whether host programs execute or load a file of this name, such as a git hook or an editor's task.
     #[serde(rename = "obeyed", skip_serializing_if = "is_false")]
-    pub obeyed: bool,
+    pub is_autorun: bool,
     /// In lowercase, without a trailing dot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
@@ -95,10 +95,10 @@ pub struct CommandFacts {
     pub parsed: bool,
 }
 
-impl Args {
+impl CallArgs {
     /// The attributes with `change` applied to every text.
     #[must_use]
-    pub fn with_texts(mut self, change: impl Fn(&str) -> String) -> Self {
+    pub fn map_texts(mut self, change: impl Fn(&str) -> String) -> Self {
         let Self {
             path,
             folder,
@@ -148,7 +148,7 @@ impl Args {
 
     /// Derives the attributes of a call of `tool`. `command` is what the shell parser knows of the command that
     /// `exec` runs; without it the command counts as not understood.
-    pub fn of(tool: &str, input: &Value, command: Option<&CommandFacts>) -> Self {
+    pub fn derive(tool: &str, input: &Value, command: Option<&CommandFacts>) -> Self {
         let own = ArgumentGroup::of_built_in_tool(tool);
         let mut builder = ArgsBuilder { input, strict: own.is_some(), args: Self::default() };
         for part in own.unwrap_or(&ArgumentGroup::OF_EXTERNAL_TOOLS) {
@@ -241,7 +241,7 @@ struct ArgsBuilder<'a> {
     /// Whether the tool is built in, so that a value of another type is an error and not another meaning of the
     /// key.
     strict: bool,
-    args: Args,
+    args: CallArgs,
 }
 
 impl<'a> ArgsBuilder<'a> {

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 fn of(tool: &str, input: Value) -> String {
-    serde_json::to_string(&Args::of(tool, &input, None)).unwrap()
+    serde_json::to_string(&CallArgs::derive(tool, &input, None)).unwrap()
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn attributes_are_derived_per_tool() {
         assert_eq!(of(tool, input), args, "{tool}");
     }
     let command = CommandFacts { programs: vec!["ls".into(), "git".into(), "ls".into()], parsed: true };
-    let args = Args::of("exec", &json!({"command": "git x; ls; ls"}), Some(&command));
+    let args = CallArgs::derive("exec", &json!({"command": "git x; ls; ls"}), Some(&command));
     assert_eq!((args.programs, args.parsed), (Some(vec!["git".to_owned(), "ls".to_owned()]), Some(true)));
 }
 
@@ -91,14 +91,14 @@ fn a_call_has_only_the_attributes_of_its_tool() {
         // The call alone does not say which folder it is in, and only built-in tools have one.
         let is_placed = ["read", "search", "write", "edit"].contains(&tool);
         let folder = is_placed.then(|| "/srv/lib".to_owned());
-        let args = Args { folder, ..Args::of(tool, &input, Some(&command)) };
+        let args = CallArgs { folder, ..CallArgs::derive(tool, &input, Some(&command)) };
         let args = serde_json::to_value(args).unwrap();
         let found = args
             .as_object()
             .unwrap()
             .keys()
             .map(|key| if key == "recipientType" { "recipient_type" } else { key });
-        assert_eq!(found.collect::<BTreeSet<_>>(), Args::attributes(tool), "{tool}");
+        assert_eq!(found.collect::<BTreeSet<_>>(), CallArgs::attributes(tool), "{tool}");
     }
 }
 
@@ -147,10 +147,10 @@ fn l3_an_attribute_that_rules_cannot_read_is_malformed() {
         ("message", json!({"to": "Boss <x@evil.example>"})),
         ("deploy", json!({"path": "x".repeat(5000)})),
     ] {
-        assert!(Args::of(tool, &input, None).malformed, "{tool} {input}");
+        assert!(CallArgs::derive(tool, &input, None).malformed, "{tool} {input}");
     }
     let many = CommandFacts { programs: (0..33).map(|n| n.to_string()).collect(), parsed: true };
-    assert!(Args::of("exec", &json!({}), Some(&many)).malformed);
+    assert!(CallArgs::derive("exec", &json!({}), Some(&many)).malformed);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn l3_a_command_that_is_not_a_string_is_malformed() {
     for input in
         [json!({}), json!({"command": ["sudo", "x"]}), json!({"command": 1}), json!({"command": null})]
     {
-        assert!(Args::of("exec", &input, None).malformed, "{input}");
+        assert!(CallArgs::derive("exec", &input, None).malformed, "{input}");
     }
-    assert!(!Args::of("exec", &json!({"command": "ls"}), None).malformed);
+    assert!(!CallArgs::derive("exec", &json!({"command": "ls"}), None).malformed);
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::bundle::Constitution;
-use crate::facts::{Facts, Stage};
+use crate::facts::{Facts, DecisionStage};
 use crate::verdict::{Decision, Verdict};
 
 /// Examples that are kept of each kind of change: enough to investigate, few enough to read.
@@ -20,18 +20,18 @@ pub struct Backtest {
     /// Calls that were decided again. Offers, and the second decision right before an effect, do not count.
     pub calls: u64,
     pub unchanged: u64,
-    pub newly_denied: Changes,
-    pub newly_allowed: Changes,
+    pub newly_denied: VerdictChanges,
+    pub newly_allowed: VerdictChanges,
     /// Calls that a person would now have to decide.
-    pub prompts_added: Changes,
+    pub prompts_added: VerdictChanges,
     /// Calls that needed a person's approval and would now run without one.
-    pub prompts_saved: Changes,
+    pub prompts_saved: VerdictChanges,
 }
 
 /// The calls that changed in one way.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Changes {
+pub struct VerdictChanges {
     pub count: u64,
     pub by_tool: BTreeMap<String, u64>,
     pub by_agent: BTreeMap<String, u64>,
@@ -57,8 +57,8 @@ pub fn backtest<F: Borrow<Facts>, V: Borrow<Verdict>>(
     for (facts, before) in recorded {
         let (facts, before) = (facts.borrow(), before.borrow());
         match facts.stage {
-            Stage::Call => {}
-            Stage::Offer | Stage::Dispatch => continue,
+            DecisionStage::Call => {}
+            DecisionStage::Offer | DecisionStage::Dispatch => continue,
         }
         let after = candidate.decide(facts);
         result.calls += 1;
@@ -79,7 +79,7 @@ pub fn backtest<F: Borrow<Facts>, V: Borrow<Verdict>>(
     result
 }
 
-impl Changes {
+impl VerdictChanges {
     fn add(&mut self, facts: &Facts, before: &Verdict, after: Verdict) {
         self.count += 1;
         *self.by_tool.entry(facts.tool.clone()).or_default() += 1;
@@ -114,14 +114,14 @@ mod tests {
             ["search", "memory", "read", "write", "exec", "exec", "exec", "exec", "cron", "edit"]
                 .map(call)
                 .to_vec();
-        calls.push(Facts { stage: Stage::Offer, ..call("read") });
-        calls.push(Facts { stage: Stage::Dispatch, ..call("read") });
+        calls.push(Facts { stage: DecisionStage::Offer, ..call("read") });
+        calls.push(Facts { stage: DecisionStage::Dispatch, ..call("read") });
         calls[2].agent = "clerk".to_owned();
         let recorded: Vec<(Facts, Verdict)> =
             calls.into_iter().map(|facts| (facts.clone(), old.decide(&facts))).collect();
         let result = backtest(&new, recorded.iter().map(|(facts, verdict)| (facts, verdict)));
         assert_eq!((result.calls, result.unchanged), (10, 1));
-        let counts = |changes: &Changes| {
+        let counts = |changes: &VerdictChanges| {
             changes.by_tool.iter().map(|(tool, n)| format!("{tool} {n}")).collect::<Vec<_>>()
         };
         assert_eq!(counts(&result.newly_allowed), ["search 1"]);

@@ -8,11 +8,11 @@ use crate::footer::{FOOTER, line_like_footer};
 use crate::hash::{self, ConstitutionHash};
 use crate::json5::TextError;
 use crate::mandate::{Mandate, MandateError};
-use crate::manifest::{MAX_MANIFESTS, Manifest};
+use crate::manifest::{MAX_MANIFESTS, ToolManifest};
 use crate::rules::RuleSet;
 use crate::settings::Settings;
 use crate::text::sanitize;
-use crate::texts::Texts;
+use crate::texts::LawTexts;
 
 /// Bytes of the constitution: every session's prompt contains it.
 pub const MAX_CONSTITUTION_BYTES: usize = 64 * 1024;
@@ -24,10 +24,10 @@ pub const MAX_MANDATES: usize = 64;
 #[derive(Debug, Clone)]
 pub struct Constitution {
     // INVARIANT: everything below is derived from these texts, and nothing changes them afterwards.
-    texts: Texts,
+    texts: LawTexts,
     hash: ConstitutionHash,
     mandates: BTreeMap<String, Mandate>,
-    manifests: BTreeMap<String, Manifest>,
+    manifests: BTreeMap<String, ToolManifest>,
     settings: Settings,
     rules: RuleSet,
     /// Every tool that a manifest or a mandate names.
@@ -36,7 +36,7 @@ pub struct Constitution {
 
 /// Id, position and effect of an operator's rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RuleHead<'a> {
+pub struct RuleSummary<'a> {
     /// From `@id("…")`, or derived from the file and the number of the rule in it.
     pub id: &'a str,
     pub file: &'a str,
@@ -94,7 +94,7 @@ impl ConstitutionError {
 impl Constitution {
     /// Checks the texts. `known_tools` are the tools of the program; a mandate may name those and the ones that
     /// have a manifest. The error holds everything that is wrong.
-    pub fn new(texts: Texts, known_tools: &[&str]) -> Result<Self, ConstitutionError> {
+    pub fn new(texts: LawTexts, known_tools: &[&str]) -> Result<Self, ConstitutionError> {
         let mut faults = Vec::from_iter(check_prose(&texts.constitution).err());
         let manifests = manifests(&texts.manifests, &mut faults);
         // A tool whose manifest cannot be read still exists: a mandate that names it is not a second error.
@@ -126,7 +126,7 @@ impl Constitution {
 
     /// The law of a home without texts: the default texts.
     pub fn built_in(known_tools: &[&str]) -> Result<Self, ConstitutionError> {
-        Self::new(Texts::built_in(), known_tools)
+        Self::new(LawTexts::built_in(), known_tools)
     }
 
     /// The prose that every agent reads.
@@ -135,7 +135,7 @@ impl Constitution {
     }
 
     /// The texts that the law is made of.
-    pub const fn texts(&self) -> &Texts {
+    pub const fn texts(&self) -> &LawTexts {
         &self.texts
     }
 
@@ -169,12 +169,12 @@ impl Constitution {
     }
 
     /// The manifest of a tool: the operator's, or else the built-in one.
-    pub fn manifest(&self, tool: &str) -> Option<&Manifest> {
+    pub fn manifest(&self, tool: &str) -> Option<&ToolManifest> {
         self.manifests.get(tool)
     }
 
     /// All manifests, by tool.
-    pub const fn manifests(&self) -> &BTreeMap<String, Manifest> {
+    pub const fn manifests(&self) -> &BTreeMap<String, ToolManifest> {
         &self.manifests
     }
 
@@ -188,8 +188,8 @@ impl Constitution {
     }
 
     /// The operator's rules, in the order of their files.
-    pub fn heads(&self) -> impl Iterator<Item = RuleHead<'_>> {
-        self.rules.all().iter().map(|rule| RuleHead {
+    pub fn rule_summaries(&self) -> impl Iterator<Item = RuleSummary<'_>> {
+        self.rules.all().iter().map(|rule| RuleSummary {
             id: &rule.id,
             file: &rule.file,
             line: rule.position.line,
@@ -228,14 +228,14 @@ fn check_prose(text: &str) -> Result<(), ConstitutionError> {
 fn manifests(
     sources: &BTreeMap<String, String>,
     faults: &mut Vec<ConstitutionError>,
-) -> BTreeMap<String, Manifest> {
+) -> BTreeMap<String, ToolManifest> {
     if sources.len() > MAX_MANIFESTS {
         faults.push(ConstitutionError::TooManyManifests);
     }
-    let mut manifests: BTreeMap<String, Manifest> =
-        Manifest::all_built_in().map(|manifest| (manifest.id.clone(), manifest)).collect();
+    let mut manifests: BTreeMap<String, ToolManifest> =
+        ToolManifest::all_built_in().map(|manifest| (manifest.id.clone(), manifest)).collect();
     for (id, source) in sources.iter().take(MAX_MANIFESTS) {
-        match Manifest::parse(&format!("manifests/{id}.json"), id, source) {
+        match ToolManifest::parse(&format!("manifests/{id}.json"), id, source) {
             Ok(manifest) => {
                 manifests.insert(id.clone(), manifest);
             }

@@ -8,9 +8,9 @@ use crate::texts::DEFAULT_CONSTITUTION;
 const TOOLS: [&str; 2] = ["read", "teleport"];
 const CLERK: &str = "---\ntools: read\n---\nFile things.\n";
 
-fn texts(text: &str, mandates: &[(&str, &str)]) -> Texts {
+fn texts(text: &str, mandates: &[(&str, &str)]) -> LawTexts {
     let mandates = mandates.iter().map(|(name, source)| ((*name).to_owned(), (*source).to_owned()));
-    Texts { constitution: text.to_owned(), mandates: mandates.collect(), ..Texts::built_in() }
+    LawTexts { constitution: text.to_owned(), mandates: mandates.collect(), ..LawTexts::built_in() }
 }
 
 fn hash(text: &str, mandates: &[(&str, &str)]) -> ConstitutionHash {
@@ -66,7 +66,7 @@ fn every_byte_counts() {
     assert!(seen.insert(hash(text, &mandates[..1])));
     assert!(seen.insert(hash(text, &[("clerk2", CLERK), mandates[1]])));
     assert!(seen.insert(hash(text, &[])));
-    let with = |change: fn(&mut Texts)| {
+    let with = |change: fn(&mut LawTexts)| {
         let mut own = texts(text, &mandates);
         change(&mut own);
         Constitution::new(own, &TOOLS).unwrap().hash()
@@ -77,7 +77,7 @@ fn every_byte_counts() {
         own.policies.insert("a.cedar".to_owned(), "// nothing".to_owned());
     })));
     assert!(seen.insert(with(|own| {
-        let read = serde_json::to_string(&Manifest::built_in("read").unwrap()).unwrap();
+        let read = serde_json::to_string(&ToolManifest::built_in("read").unwrap()).unwrap();
         own.manifests.insert("read".to_owned(), read);
     })));
 }
@@ -98,7 +98,7 @@ fn rights_are_the_intersection_of_mandates() {
 
 #[test]
 fn bounds_are_held() {
-    let refusal = |texts: Texts| Constitution::new(texts, &TOOLS).unwrap_err().to_string();
+    let refusal = |texts: LawTexts| Constitution::new(texts, &TOOLS).unwrap_err().to_string();
     let largest = "x".repeat(MAX_CONSTITUTION_BYTES);
     assert!(Constitution::new(texts(&largest, &[("clerk", CLERK)]), &TOOLS).is_ok());
     assert_eq!(
@@ -115,7 +115,7 @@ fn bounds_are_held() {
     );
     let many = |count: usize| {
         let mandates = (0..count).map(|i| (format!("m{i}"), CLERK.to_owned())).collect();
-        Texts { mandates, ..Texts::built_in() }
+        LawTexts { mandates, ..LawTexts::built_in() }
     };
     assert!(Constitution::new(many(MAX_MANDATES), &TOOLS).is_ok());
     assert_eq!(refusal(many(MAX_MANDATES + 1)), "there are more than 64 mandates: merge or remove some");
@@ -130,7 +130,7 @@ fn bounds_are_held() {
         wide.starts_with("the mandate `default`: the mandate `default` is for anonymous callers"),
         "{wide}"
     );
-    let law = refusal(Texts { law: Some("{ mdoe: 1 }".to_owned()), ..Texts::built_in() });
+    let law = refusal(LawTexts { law: Some("{ mdoe: 1 }".to_owned()), ..LawTexts::built_in() });
     assert!(law.starts_with("policy/law.json5:1:3: unknown key `mdoe`: did you mean `mode`?"), "{law}");
 }
 

@@ -9,10 +9,10 @@
 
 use crate::bundle::Constitution;
 use crate::decision_trace::DecisionTrace;
-use crate::facts::{Asking, Facts, Provenance, SessionKind, Stage};
+use crate::facts::{ApprovalMode, Facts, ArgumentProvenance, SessionKind, DecisionStage};
 use crate::mandate::listed_as;
-use crate::manifest::{Capability, Effect, Manifest, Risk};
-use crate::settings::{ANY_TOOL, BelowTrust, Exception, Mode};
+use crate::manifest::{Capability, ToolEffect, ToolManifest, Risk};
+use crate::settings::{ANY_TOOL, BelowTrust, Exception, EnforcementMode};
 use crate::suggest_name::nearest;
 use crate::text::sanitize;
 use crate::tool_names::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP_SERVER, SPEND};
@@ -31,7 +31,7 @@ impl Constitution {
         let verdict = self.decide_one(facts, trace);
         let Some(original) = facts.original() else { return verdict };
         let original = self.decide_one(&original, &mut DecisionTrace::without_steps());
-        let strictness = |verdict: &Verdict| (verdict.decision, verdict.enforced());
+        let strictness = |verdict: &Verdict| (verdict.decision, verdict.decision_if_enforced());
         // Of two equal verdicts the one with a waiver is recorded, because it uses up an exception.
         let rank = |verdict: &Verdict| (strictness(verdict), verdict.waived_by.is_some());
         if rank(&original) <= rank(&verdict) {
@@ -48,16 +48,16 @@ impl Constitution {
         }
         let mode = self.settings().mode_of(&facts.tool);
         let verdict = match mode {
-            Mode::Off => {
+            EnforcementMode::Off => {
                 let reason = format!("the law is switched off for `{}`", sanitize(&facts.tool));
                 trace.record_note("mode.off", &reason);
                 return Verdict::allow("mode.off", reason);
             }
-            Mode::Enforce | Mode::Audit => self.check_above_floor(facts, trace),
+            EnforcementMode::Enforce | EnforcementMode::Audit => self.check_above_floor(facts, trace),
         };
         match mode {
-            Mode::Audit => Verdict { decision: Decision::Allow, audited: Some(verdict.decision), ..verdict },
-            Mode::Enforce | Mode::Off => verdict,
+            EnforcementMode::Audit => Verdict { decision: Decision::Allow, audited: Some(verdict.decision), ..verdict },
+            EnforcementMode::Enforce | EnforcementMode::Off => verdict,
         }
     }
 
@@ -115,13 +115,13 @@ impl Constitution {
             return None;
         }
         let effect = self.manifest(&facts.tool).map(|manifest| manifest.effect);
-        let rule = match facts.asking {
-            None | Some(Asking::Ask | Asking::ApproveAll) => return None,
-            Some(Asking::ApproveReads) if effect == Some(Effect::ReadOnly) => return None,
-            Some(Asking::ApproveReads) => "asking.approve_reads",
-            Some(Asking::DenyAll) => "asking.deny_all",
+        let rule = match facts.approval_mode {
+            None | Some(ApprovalMode::Ask | ApprovalMode::ApproveAll) => return None,
+            Some(ApprovalMode::ApproveReads) if effect == Some(ToolEffect::ReadOnly) => return None,
+            Some(ApprovalMode::ApproveReads) => "asking.approve_reads",
+            Some(ApprovalMode::DenyAll) => "asking.deny_all",
         };
-        let mode = facts.asking.map_or("", Asking::as_str);
+        let mode = facts.approval_mode.map_or("", ApprovalMode::as_str);
         let reason = format!(
             "the agent is in the mode `{mode}`, which does not let it use `{}`",
             sanitize(&facts.tool)
@@ -161,7 +161,7 @@ impl Constitution {
         }
     }
 
-    fn check_manifest(&self, facts: &Facts, manifest: Option<&Manifest>, trace: &mut DecisionTrace<'_>) {
+    fn check_manifest(&self, facts: &Facts, manifest: Option<&ToolManifest>, trace: &mut DecisionTrace<'_>) {
         match manifest {
             Some(_) => trace.record_pass("manifest.missing", || "the tool has a manifest".to_owned()),
             None if self.settings().default_allow => trace.record_pass("manifest.missing", || {
@@ -176,7 +176,7 @@ impl Constitution {
         }
     }
 
-    fn check_channel(&self, facts: &Facts, manifest: Option<&Manifest>, trace: &mut DecisionTrace<'_>) {
+    fn check_channel(&self, facts: &Facts, manifest: Option<&ToolManifest>, trace: &mut DecisionTrace<'_>) {
         let settings = self.settings();
         let class = settings.class_of(&facts.channel);
         let (tool, channel) = (sanitize(&facts.tool), sanitize(&facts.channel));
@@ -225,7 +225,7 @@ impl Constitution {
     fn check_trust(
         &self,
         facts: &Facts,
-        manifest: Option<&Manifest>,
+        manifest: Option<&ToolManifest>,
         exception: Option<&Exception>,
         trace: &mut DecisionTrace<'_>,
     ) {
@@ -269,12 +269,12 @@ fn input_trust(facts: &Facts) -> Trust {
 /// Whether the arguments are the owner's own words. An offer has no arguments yet, and those of the later call may
 /// be.
 fn are_owners_args(facts: &Facts) -> bool {
-    let owners = facts.provenance == Provenance::Owner || facts.stage == Stage::Offer;
+    let owners = facts.provenance == ArgumentProvenance::Owner || facts.stage == DecisionStage::Offer;
     facts.kind == SessionKind::Main && owners
 }
 
 /// Untrusted words, private data and a way out never meet without a person.
-fn check_trifecta(facts: &Facts, manifest: Option<&Manifest>, trace: &mut DecisionTrace<'_>) {
+fn check_trifecta(facts: &Facts, manifest: Option<&ToolManifest>, trace: &mut DecisionTrace<'_>) {
     let outside = facts.args.outside == Some(true) || facts.args.unseen.iter().any(|name| name == "outside");
     let way_out = manifest.is_none_or(|manifest| manifest.is_way_out(outside));
     let tainted = facts.labels.trust <= Trust::Community && facts.labels.private;
@@ -296,8 +296,8 @@ fn check_trifecta(facts: &Facts, manifest: Option<&Manifest>, trace: &mut Decisi
 
 /// Nothing that host programs execute or load is written without a person: it would run on the host, outside of
 /// every sandbox.
-fn check_autorun_path(facts: &Facts, manifest: Option<&Manifest>, trace: &mut DecisionTrace<'_>) {
-    let is_autorun = facts.args.obeyed || facts.args.unseen.iter().any(|name| name == "path");
+fn check_autorun_path(facts: &Facts, manifest: Option<&ToolManifest>, trace: &mut DecisionTrace<'_>) {
+    let is_autorun = facts.args.is_autorun || facts.args.unseen.iter().any(|name| name == "path");
     let writes = manifest.is_none_or(|manifest| manifest.capabilities.contains(&Capability::FsWrite));
     if !(is_autorun && writes) || are_owners_args(facts) {
         return trace.record_pass("path.obeyed", || match is_autorun && writes {
@@ -324,20 +324,20 @@ fn operator_waiver(facts: &Facts) -> Option<String> {
         (LAND, Some(BY_OPERATOR)) => Some("landing.operator".to_owned()),
         (MCP_SERVER, Some(BY_OPERATOR)) => Some("mcp_server.operator".to_owned()),
         (EGRESS | LAND | MCP_SERVER | SPEND, _) => None,
-        _ => (facts.asking == Some(Asking::ApproveAll)).then(|| "asking.approve_all".to_owned()),
+        _ => (facts.approval_mode == Some(ApprovalMode::ApproveAll)).then(|| "asking.approve_all".to_owned()),
     }
 }
 
 /// Whether a person must approve the effect; returns the waiver that replaces the approval.
 fn check_side_effect(
     facts: &Facts,
-    manifest: Option<&Manifest>,
+    manifest: Option<&ToolManifest>,
     waiver: Option<String>,
     trace: &mut DecisionTrace<'_>,
 ) -> Option<String> {
     match manifest.map(|manifest| manifest.effect) {
-        Some(Effect::SideEffect) => {}
-        Some(Effect::ReadOnly | Effect::DraftOnly) | None => {
+        Some(ToolEffect::SideEffect) => {}
+        Some(ToolEffect::ReadOnly | ToolEffect::DraftOnly) | None => {
             trace.record_pass("effect.side_effect", || "it can be undone".to_owned());
             return None;
         }
@@ -373,7 +373,7 @@ fn resolve_question(facts: &Facts, verdict: Verdict, trace: &mut DecisionTrace<'
         };
     }
     // An exception or a rule may still cover an offered tool once there are arguments.
-    if facts.approver || facts.stage == Stage::Offer {
+    if facts.approver || facts.stage == DecisionStage::Offer {
         return verdict;
     }
     let mut rules = vec!["ask.no_approver".to_owned()];

@@ -2,7 +2,7 @@ use super::*;
 use crate::facts::Veto;
 use crate::fixtures::{call, law, texts};
 use crate::labels::Labels;
-use crate::texts::Texts;
+use crate::texts::LawTexts;
 use crate::tool_names::MCP;
 
 /// Decision and rules, in one line.
@@ -128,7 +128,7 @@ fn an_mcp_server_start_needs_the_mandate_and_an_operator_or_approval() {
     assert_eq!(said(&law.decide(&Facts { frozen: true, ..start(BY_OPERATOR, "all") })), "deny kernel.frozen");
     let vetoed = Facts { vetoes: vec![Veto::new("scan", "no")], ..start(BY_OPERATOR, "all") };
     assert_eq!(said(&law.decide(&vetoed)), "deny hook.scan");
-    let held = Facts { asking: Some(Asking::ApproveReads), ..start(BY_OPERATOR, "all") };
+    let held = Facts { approval_mode: Some(ApprovalMode::ApproveReads), ..start(BY_OPERATOR, "all") };
     assert_eq!(said(&law.decide(&held)), "deny asking.approve_reads");
 }
 
@@ -169,7 +169,7 @@ fn l3_autorun_files_are_not_written_without_an_approval() {
     let law = law("", "@id(\"free\") permit(principal, action, resource);");
     let writing = |tool: &str| {
         let mut facts = call(tool);
-        (facts.args.path, facts.args.obeyed) = (Some(".envrc".to_owned()), true);
+        (facts.args.path, facts.args.is_autorun) = (Some(".envrc".to_owned()), true);
         facts
     };
     for tool in ["write", "edit"] {
@@ -184,15 +184,15 @@ fn l3_autorun_files_are_not_written_without_an_approval() {
         assert_eq!(law.decide(&approved).waived_by.as_deref(), Some("approval.a1"), "{tool}");
     }
     assert_eq!(said(&law.decide(&writing("read"))), "allow mandate.allow");
-    let owners = Facts { provenance: Provenance::Owner, ..writing("write") };
+    let owners = Facts { provenance: ArgumentProvenance::Owner, ..writing("write") };
     assert_eq!(said(&law.decide(&owners)), "allow mandate.allow");
 }
 
 #[test]
 fn l3_a_tool_without_a_manifest_is_denied() {
-    let own = Texts { law: None, ..texts() };
+    let own = LawTexts { law: None, ..texts() };
     let with = |settings: Option<&str>| {
-        let mut texts = Texts { law: settings.map(str::to_owned), ..own.clone() };
+        let mut texts = LawTexts { law: settings.map(str::to_owned), ..own.clone() };
         texts.mandates.insert("all".to_owned(), "---\ntools: unmanifested\n---\n".to_owned());
         Constitution::new(texts, &["unmanifested"]).unwrap()
     };
@@ -212,14 +212,14 @@ fn input_below_a_tools_trust_is_asked_or_denied() {
     let community = Facts { labels: Labels::new(Trust::Community, false), ..call("write") };
     assert_eq!(said(&asking.decide(&community)), "ask trust.below");
     assert_eq!(said(&denying.decide(&community)), "deny trust.below");
-    let owners = Facts { provenance: Provenance::Owner, ..community.clone() };
+    let owners = Facts { provenance: ArgumentProvenance::Owner, ..community.clone() };
     assert_eq!(said(&denying.decide(&owners)), "allow mandate.allow");
     let sub = Facts { kind: SessionKind::Subagent, ..owners };
     assert_eq!(said(&asking.decide(&sub)), "deny trust.below", "another agent's words are not the owner's");
     let unanswered = Facts { approver: false, ..community.clone() };
     let verdict = asking.decide(&unanswered);
     assert_eq!(said(&verdict), "deny ask.no_approver, trust.below");
-    assert!(asking.decide(&Facts { stage: Stage::Offer, ..unanswered }).is_offered());
+    assert!(asking.decide(&Facts { stage: DecisionStage::Offer, ..unanswered }).is_offered());
     let granted = Facts { grant: Some("g1".into()), ..community.clone() };
     assert_eq!(asking.decide(&granted).waived_by.as_deref(), Some("grant.g1"));
     assert_eq!(said(&denying.decide(&granted)), "deny trust.below", "a denial is never waived");
@@ -266,7 +266,7 @@ fn l1_untrusted_words_private_data_and_a_way_out_do_not_meet() {
     assert_eq!(said(&law.decide(&write)), "ask trust.below");
     write.args.outside = Some(true);
     assert_eq!(said(&law.decide(&write)), "ask trust.below, trust.trifecta");
-    let owners = Facts { provenance: Provenance::Owner, ..tainted("web_fetch") };
+    let owners = Facts { provenance: ArgumentProvenance::Owner, ..tainted("web_fetch") };
     assert_eq!(said(&law.decide(&owners)), "allow mandate.allow");
 }
 
@@ -373,28 +373,28 @@ fn an_explanation_lists_the_rules_in_order() {
 /// An approval mode answers one question, and allows nothing that is denied.
 #[test]
 fn l1_an_approval_mode_answers_one_question_and_nothing_else() {
-    use crate::facts::Asking;
+    use crate::facts::ApprovalMode;
     let law = law("", "");
-    let with = |asking: Asking, facts: Facts| law.decide(&Facts { asking: Some(asking), ..facts });
+    let with = |asking: ApprovalMode, facts: Facts| law.decide(&Facts { approval_mode: Some(asking), ..facts });
     assert_eq!(law.decide(&call("exec")).decision, Decision::Ask, "the ground of the rest");
-    assert_eq!(with(Asking::Ask, call("exec")), law.decide(&call("exec")));
-    let free = with(Asking::ApproveAll, call("exec"));
+    assert_eq!(with(ApprovalMode::Ask, call("exec")), law.decide(&call("exec")));
+    let free = with(ApprovalMode::ApproveAll, call("exec"));
     assert_eq!((free.decision, free.waived_by.as_deref()), (Decision::Allow, Some("asking.approve_all")));
     // The floor and the rules above it.
     let unlisted = Facts { mandates: vec!["reader".into()], ..call("exec") };
-    assert_eq!(with(Asking::ApproveAll, unlisted).decision, Decision::Deny);
+    assert_eq!(with(ApprovalMode::ApproveAll, unlisted).decision, Decision::Deny);
     let frozen = Facts { frozen: true, ..call("exec") };
-    assert_eq!(with(Asking::ApproveAll, frozen).decision, Decision::Deny);
-    assert_eq!(with(Asking::ApproveAll, tainted("exec")).decision, law.decide(&tainted("exec")).decision);
+    assert_eq!(with(ApprovalMode::ApproveAll, frozen).decision, Decision::Deny);
+    assert_eq!(with(ApprovalMode::ApproveAll, tainted("exec")).decision, law.decide(&tainted("exec")).decision);
     // Read-only tools are allowed.
-    assert_eq!(with(Asking::ApproveReads, call("read")).decision, Decision::Allow);
+    assert_eq!(with(ApprovalMode::ApproveReads, call("read")).decision, Decision::Allow);
     for tool in ["exec", "write"] {
-        assert_eq!(with(Asking::ApproveReads, call(tool)).rules, ["asking.approve_reads"], "{tool}");
+        assert_eq!(with(ApprovalMode::ApproveReads, call(tool)).rules, ["asking.approve_reads"], "{tool}");
     }
     for tool in ["read", "exec"] {
-        assert_eq!(with(Asking::DenyAll, call(tool)).rules, ["asking.deny_all"], "{tool}");
+        assert_eq!(with(ApprovalMode::DenyAll, call(tool)).rules, ["asking.deny_all"], "{tool}");
     }
-    for asking in Asking::ALL {
-        assert_eq!(Asking::parse(asking.as_str()), Some(asking));
+    for asking in ApprovalMode::ALL {
+        assert_eq!(ApprovalMode::parse(asking.as_str()), Some(asking));
     }
 }

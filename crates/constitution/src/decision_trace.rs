@@ -14,7 +14,7 @@ const MAX_RULES: usize = 16;
 #[serde(rename_all = "camelCase")]
 pub struct TraceStep {
     pub rule: String,
-    pub outcome: Outcome,
+    pub outcome: RuleOutcome,
     /// The reason, as a sentence.
     pub why: String,
 }
@@ -22,7 +22,7 @@ pub struct TraceStep {
 /// The outcome of one rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum RuleOutcome {
     /// No objection.
     Passed,
     Asked,
@@ -31,7 +31,7 @@ pub enum Outcome {
     Noted,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for RuleOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Passed => "passed",
@@ -71,13 +71,13 @@ impl<'a> DecisionTrace<'a> {
 
     pub(crate) fn record_pass(&mut self, rule: &str, why: impl FnOnce() -> String) {
         if let Some(steps) = &mut self.steps {
-            steps.push(TraceStep { rule: rule.to_owned(), outcome: Outcome::Passed, why: why() });
+            steps.push(TraceStep { rule: rule.to_owned(), outcome: RuleOutcome::Passed, why: why() });
         }
     }
 
     pub(crate) fn record_note(&mut self, rule: &str, why: &str) {
         if let Some(steps) = &mut self.steps {
-            steps.push(TraceStep { rule: rule.to_owned(), outcome: Outcome::Noted, why: why.to_owned() });
+            steps.push(TraceStep { rule: rule.to_owned(), outcome: RuleOutcome::Noted, why: why.to_owned() });
         }
     }
 
@@ -91,9 +91,9 @@ impl<'a> DecisionTrace<'a> {
         let (rule, reason) = (rule.into(), reason.into());
         if let Some(steps) = &mut self.steps {
             let outcome = match decision {
-                Decision::Allow => Outcome::Passed,
-                Decision::Ask => Outcome::Asked,
-                Decision::Deny => Outcome::Denied,
+                Decision::Allow => RuleOutcome::Passed,
+                Decision::Ask => RuleOutcome::Asked,
+                Decision::Deny => RuleOutcome::Denied,
             };
             steps.push(TraceStep { rule: rule.clone(), outcome, why: reason.clone() });
         }

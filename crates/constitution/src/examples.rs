@@ -39,7 +39,7 @@ pub(crate) fn expected_decision(annotation: &str) -> Option<Decision> {
 /// The result of one example.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Tested {
+pub struct ExampleResult {
     pub rule: String,
     pub file: String,
     /// The line of the example.
@@ -50,13 +50,13 @@ pub struct Tested {
     pub got: Result<Verdict, String>,
 }
 
-impl Tested {
+impl ExampleResult {
     /// Whether the law decides as the example says. A rule that denies or asks must be among the rules of the
     /// verdict: otherwise the example tests another rule.
     pub fn passed(&self) -> bool {
         let own = format!("policy.{}", self.rule);
         self.got.as_ref().is_ok_and(|verdict| {
-            verdict.enforced() == self.wanted
+            verdict.decision_if_enforced() == self.wanted
                 && (self.wanted == Decision::Allow || verdict.rules.contains(&own))
         })
     }
@@ -64,11 +64,11 @@ impl Tested {
 
 impl Constitution {
     /// Decides every example of every rule, in the order of the files.
-    pub fn test(&self) -> Vec<Tested> {
+    pub fn test(&self) -> Vec<ExampleResult> {
         self.rules().all().iter().flat_map(|rule| self.test_rule(rule)).collect()
     }
 
-    pub(crate) fn test_rule(&self, rule: &Rule) -> Vec<Tested> {
+    pub(crate) fn test_rule(&self, rule: &Rule) -> Vec<ExampleResult> {
         let mut examples: Vec<(&str, &str)> = rule.policy.annotations().collect();
         examples.sort_unstable();
         let tested = |(name, patch): (&str, &str)| {
@@ -76,7 +76,7 @@ impl Constitution {
             let got = self.example(rule, patch).map(|facts| self.decide(&facts));
             let line = rule.annotations.get(name).map_or(rule.position.line, |position| position.line);
             let (rule, file) = (rule.id.clone(), rule.file.clone());
-            Some(Tested { rule, file, line, example: name.to_owned(), wanted, got })
+            Some(ExampleResult { rule, file, line, example: name.to_owned(), wanted, got })
         };
         examples.into_iter().filter_map(tested).collect()
     }
@@ -106,7 +106,7 @@ impl Constitution {
         }
         let mandate = self.mandates().values().find(|mandate| mandate.allows(tool));
         let mandate = mandate.map_or("", |mandate| mandate.name.as_str());
-        let plain = Facts::of_call("main", "agent:main:cli:local:dm:example", mandate, tool);
+        let plain = Facts::for_owner_call("main", "agent:main:cli:local:dm:example", mandate, tool);
         let mut facts = serde_json::to_value(plain).map_err(|error| error.to_string())?;
         merge(&mut facts, patch);
         let facts: Facts = json5::read_value("the example", facts)?;

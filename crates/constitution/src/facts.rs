@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tribune_ledger::jcs::{self, JcsError};
 
-use crate::args::Args;
+use crate::args::CallArgs;
 use crate::labels::Labels;
 
 /// The version of the facts that this kernel writes and reads.
@@ -24,7 +24,7 @@ const MAX_VETO_BY_CHARS: usize = 64;
 /// When the decision is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum DecisionStage {
     /// For the list of tools that an agent is offered; there are no arguments yet.
     Offer,
     /// When the agent calls.
@@ -56,7 +56,7 @@ impl SessionKind {
 /// Where the arguments come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Provenance {
+pub enum ArgumentProvenance {
     /// Every value of the arguments appears as such in the owner's own words.
     Owner,
     Other,
@@ -65,7 +65,7 @@ pub enum Provenance {
 /// How much an agent may do without a person, if its roster entry restricts or extends the mandate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Asking {
+pub enum ApprovalMode {
     /// A side effect waits for a person, unless the law says otherwise.
     Ask,
     /// A side effect needs no person. Every denial and every other question stays.
@@ -75,7 +75,7 @@ pub enum Asking {
     DenyAll,
 }
 
-impl Asking {
+impl ApprovalMode {
     pub const ALL: [Self; 4] = [Self::Ask, Self::ApproveAll, Self::ApproveReads, Self::DenyAll];
 
     pub const fn as_str(self) -> &'static str {
@@ -113,9 +113,9 @@ impl Veto {
 /// A call before a hook narrowed it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct AsAsked {
-    pub provenance: Provenance,
-    pub args: Args,
+pub struct OriginalCall {
+    pub provenance: ArgumentProvenance,
+    pub args: CallArgs,
     /// The standing grant that covers it.
     pub grant: Option<String>,
 }
@@ -125,7 +125,7 @@ pub struct AsAsked {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Facts {
     pub v: u32,
-    pub stage: Stage,
+    pub stage: DecisionStage,
     pub agent: String,
     pub session: String,
     pub kind: SessionKind,
@@ -135,8 +135,8 @@ pub struct Facts {
     pub mandates: Vec<String>,
     pub tool: String,
     pub labels: Labels,
-    pub provenance: Provenance,
-    pub args: Args,
+    pub provenance: ArgumentProvenance,
+    pub args: CallArgs,
     /// Whether the stop switch is set.
     pub frozen: bool,
     /// Whether an approver can be reached.
@@ -151,10 +151,10 @@ pub struct Facts {
     /// The call before a hook narrowed it, if one did. Both calls are decided, because a rule may read what the
     /// hook removed.
     #[serde(rename = "asked", default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Box<AsAsked>>,
+    pub original_call: Option<Box<OriginalCall>>,
     /// The approval mode of the agent's roster entry, if it has one.
     #[serde(rename = "asking", default, skip_serializing_if = "Option::is_none")]
-    pub asking: Option<Asking>,
+    pub approval_mode: Option<ApprovalMode>,
 }
 
 /// Why a text is not a facts document.
@@ -173,10 +173,10 @@ pub enum FactsError {
 impl Facts {
     /// A call in an owner's own session that has read nothing yet, with an approver who can be reached. The base of
     /// examples.
-    pub fn of_call(agent: &str, session: &str, mandate: &str, tool: &str) -> Self {
+    pub fn for_owner_call(agent: &str, session: &str, mandate: &str, tool: &str) -> Self {
         Self {
             v: FACTS_VERSION,
-            stage: Stage::Call,
+            stage: DecisionStage::Call,
             agent: agent.to_owned(),
             session: session.to_owned(),
             kind: SessionKind::Main,
@@ -184,23 +184,23 @@ impl Facts {
             mandates: vec![mandate.to_owned()],
             tool: tool.to_owned(),
             labels: Labels::FRESH,
-            provenance: Provenance::Other,
-            args: Args::default(),
+            provenance: ArgumentProvenance::Other,
+            args: CallArgs::default(),
             frozen: false,
             approver: true,
             grant: None,
             approval: None,
             exception_uses: BTreeMap::new(),
             vetoes: Vec::new(),
-            asked: None,
-            asking: None,
+            original_call: None,
+            approval_mode: None,
         }
     }
 
     /// The facts of the original call, if a hook narrowed it.
     pub(crate) fn original(&self) -> Option<Self> {
-        let AsAsked { provenance, args, grant } = (**self.asked.as_ref()?).clone();
-        Some(Self { provenance, args, grant, asked: None, ..self.clone() })
+        let OriginalCall { provenance, args, grant } = (**self.original_call.as_ref()?).clone();
+        Some(Self { provenance, args, grant, original_call: None, ..self.clone() })
     }
 
     /// The canonical form in which facts are recorded and hashed.
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn facts_have_one_canonical_form() {
-        let mut facts = Facts::of_call("main", "agent:main:cli:local:dm:op", "default", "read");
+        let mut facts = Facts::for_owner_call("main", "agent:main:cli:local:dm:op", "default", "read");
         facts.vetoes.push(Veto::new("scanner", &format!("a\nb{}", "x".repeat(500))));
         facts.exception_uses.insert("honeypot".to_owned(), 3);
         let text = facts.canonical().unwrap();
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(facts.vetoes[0].reason.chars().count(), MAX_VETO_CHARS);
         assert!(!facts.vetoes[0].reason.contains('\n'));
 
-        let bare = Facts::of_call("main", "s", "default", "read").canonical().unwrap();
+        let bare = Facts::for_owner_call("main", "s", "default", "read").canonical().unwrap();
         assert_eq!(
             String::from_utf8(bare).unwrap(),
             r#"{"agent":"main","approval":null,"approver":true,"args":{},"channel":"cli","exceptionUses":{},"frozen":false,"grant":null,"kind":"main","labels":{"private":false,"trust":"owner"},"mandates":["default"],"provenance":"other","session":"s","stage":"call","tool":"read","v":1,"vetoes":[]}"#
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn l3_facts_with_other_keys_or_versions_are_refused() {
-        let text = String::from_utf8(Facts::of_call("a", "s", "m", "t").canonical().unwrap()).unwrap();
+        let text = String::from_utf8(Facts::for_owner_call("a", "s", "m", "t").canonical().unwrap()).unwrap();
         for (from, to) in [
             ("\"v\":1", "\"v\":2"),
             ("\"v\":1", "\"v\":1,\"w\":1"),

@@ -9,7 +9,7 @@ use tribune_ledger::Cid;
 use tribune_ledger::cid::Domain;
 use tribune_ledger::jcs::{self, JcsError};
 
-use crate::texts::Texts;
+use crate::texts::LawTexts;
 
 /// The version of the kernel. It counts up whenever a built-in manifest, the order of decisions or a kernel rule changes,
 /// so that a verdict of one kernel is never taken for a verdict of another.
@@ -27,7 +27,7 @@ pub struct InvalidConstitutionHash;
 
 impl ConstitutionHash {
     /// BLAKE3 over the canonical form of all texts and the kernel's version.
-    pub(crate) fn of(texts: &Texts) -> Result<Self, JcsError> {
+    pub(crate) fn of(texts: &LawTexts) -> Result<Self, JcsError> {
         Ok(Self(Cid::from_bytes(Domain::Constitution.hash(&[&canonical(texts)?]))))
     }
 
@@ -37,7 +37,7 @@ impl ConstitutionHash {
 }
 
 /// The bytes that the hash covers.
-pub(crate) fn canonical(texts: &Texts) -> Result<Vec<u8>, JcsError> {
+pub(crate) fn canonical(texts: &LawTexts) -> Result<Vec<u8>, JcsError> {
     jcs::to_vec(&json!({
         "constitution": texts.constitution,
         "mandates": texts.mandates,

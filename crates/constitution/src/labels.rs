@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::manifest::Manifest;
+use crate::manifest::ToolManifest;
 use crate::trust::Trust;
 
 /// The two labels of a piece of data.
@@ -42,7 +42,7 @@ impl Labels {
     /// The labels of the caller's words have no influence on new output. When the result enters the context of a
     /// session, the caller meets the session's own labels with these.
     #[must_use]
-    pub fn of_output(manifest: Option<&Manifest>, content: Option<Self>) -> Self {
+    pub fn for_output(manifest: Option<&ToolManifest>, content: Option<Self>) -> Self {
         let own = manifest.map_or(Self::new(Trust::Untrusted, true), |manifest| {
             Self::new(manifest.output_trust, manifest.reads_private())
         });
@@ -51,14 +51,14 @@ impl Labels {
 
     /// The labels of what this session writes, remembers, mails or schedules: its own, unchanged.
     #[must_use]
-    pub const fn of_written(self) -> Self {
+    pub const fn for_written(self) -> Self {
         self
     }
 
     /// The labels of a sub-agent's new session. Its parent is an agent, so its input is never the owner's own
     /// words.
     #[must_use]
-    pub fn of_spawned(self) -> Self {
+    pub fn for_sub_agent(self) -> Self {
         Self { trust: self.trust.min(Trust::Verified), private: self.private }
     }
 }
@@ -95,17 +95,17 @@ mod tests {
 
     #[test]
     fn output_is_no_better_than_the_tool_or_the_content() {
-        let read = Manifest::built_in("read").unwrap();
-        let page = Manifest::built_in("web_fetch").unwrap();
-        assert_eq!(Labels::of_output(Some(&read), None), Labels::new(Trust::Verified, true));
-        assert_eq!(Labels::of_output(Some(&page), None), Labels::new(Trust::Untrusted, false));
-        assert_eq!(Labels::of_output(None, None), Labels::new(Trust::Untrusted, true));
+        let read = ToolManifest::built_in("read").unwrap();
+        let page = ToolManifest::built_in("web_fetch").unwrap();
+        assert_eq!(Labels::for_output(Some(&read), None), Labels::new(Trust::Verified, true));
+        assert_eq!(Labels::for_output(Some(&page), None), Labels::new(Trust::Untrusted, false));
+        assert_eq!(Labels::for_output(None, None), Labels::new(Trust::Untrusted, true));
         let tainted = Some(Labels::new(Trust::Untrusted, false));
-        assert_eq!(Labels::of_output(Some(&read), tainted), Labels::new(Trust::Untrusted, true));
-        assert_eq!(Labels::FRESH.of_spawned(), Labels::new(Trust::Verified, false));
+        assert_eq!(Labels::for_output(Some(&read), tainted), Labels::new(Trust::Untrusted, true));
+        assert_eq!(Labels::FRESH.for_sub_agent(), Labels::new(Trust::Verified, false));
         for labels in all() {
-            assert_eq!(labels.of_written(), labels);
-            assert!(labels.of_spawned().trust <= labels.trust);
+            assert_eq!(labels.for_written(), labels);
+            assert!(labels.for_sub_agent().trust <= labels.trust);
         }
     }
 }

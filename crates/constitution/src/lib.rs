@@ -44,27 +44,27 @@ pub mod trust;
 pub mod verdict;
 
 pub use self::json5::TextError;
-pub use args::{Args, CommandFacts};
+pub use args::{CallArgs, CommandFacts};
 pub use backtest::{Backtest, backtest};
-pub use bundle::{Constitution, ConstitutionError, RuleHead};
-pub use check::{Finding, Severity, check, check_agents};
-pub use decision_trace::{Outcome, TraceStep};
-pub use examples::Tested;
+pub use bundle::{Constitution, ConstitutionError, RuleSummary};
+pub use check::{LawFinding, Severity, check, check_agents};
+pub use decision_trace::{RuleOutcome, TraceStep};
+pub use examples::ExampleResult;
 pub use explain::Explanation;
-pub use facts::{AsAsked, Asking, Facts, FactsError, Provenance, SessionKind, Stage, Veto};
+pub use facts::{OriginalCall, ApprovalMode, Facts, FactsError, ArgumentProvenance, SessionKind, DecisionStage, Veto};
 pub use hash::{ConstitutionHash, KERNEL_VERSION};
 pub use labels::Labels;
 pub use mandate::{
     DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, RUN_MANDATE, RUN_MANDATE_TEXT,
-    STRANGER_TOOLS,
+    ANONYMOUS_TOOLS,
 };
-pub use manifest::{Capability, Effect, Manifest, Risk};
-pub use prompt::{AgentPrompt, ChannelClass, Disclosure, Stack};
-pub use texts::{DEFAULT_CONSTITUTION, Texts};
+pub use manifest::{Capability, ToolEffect, ToolManifest, Risk};
+pub use prompt::{AgentPrompt, ChannelClass, DisclosureFilter, PromptStack};
+pub use texts::{DEFAULT_CONSTITUTION, LawTexts};
 pub use tool_names::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP, MCP_SERVER, SPEND};
 // The former path of `suggest_name`, which other crates still import.
-pub use settings::{Mode, Settings};
-pub use suggest::{Recorded, Suggestion, suggest};
+pub use settings::{EnforcementMode, Settings};
+pub use suggest::{RecordedCall, Suggestion, suggest_rules};
 pub use suggest_name as nearest;
 pub use trust::Trust;
 pub use verdict::{Decision, Verdict};

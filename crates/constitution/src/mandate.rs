@@ -38,7 +38,7 @@ pub const RUN_MANDATE: &str = "run";
 pub const RUN_MANDATE_TEXT: &str = include_str!("run_mandate.md");
 
 /// The tools that the mandate for anonymous callers may allow at most.
-pub const STRANGER_TOOLS: [&str; 3] = ["read", "search", "send_message"];
+pub const ANONYMOUS_TOOLS: [&str; 3] = ["read", "search", "send_message"];
 
 /// Keys of the front matter.
 const KEYS: [&str; 1] = ["tools"];
@@ -76,7 +76,7 @@ pub enum MandateError {
     UnknownKey { line: usize, key: String, nearest: Option<String> },
     #[error("line {line}: `{key}` is given twice: remove one of them")]
     DuplicateKey { line: usize, key: String },
-    #[error("the front matter does not name the tools: add a line such as `tools: {}`", listed_plain(&STRANGER_TOOLS))]
+    #[error("the front matter does not name the tools: add a line such as `tools: {}`", listed_plain(&ANONYMOUS_TOOLS))]
     NoTools,
     #[error("line {line}: a tool's name is missing between two commas: remove one of them")]
     EmptyTool { line: usize, column: usize },
@@ -89,7 +89,7 @@ pub enum MandateError {
     Footer { line: usize },
     #[error(
         "the mandate `default` is for anonymous callers and may allow {} only, not {}: make another mandate for agents that need more",
-        listed_plain(&STRANGER_TOOLS), .beyond.join(", ")
+        listed_plain(&ANONYMOUS_TOOLS), .beyond.join(", ")
     )]
     DefaultTooWide { beyond: Vec<String> },
 }
@@ -176,7 +176,7 @@ impl Mandate {
     /// Other mandates pass.
     pub fn check_default(&self) -> Result<(), MandateError> {
         let beyond: Vec<String> =
-            self.tools.iter().filter(|tool| !STRANGER_TOOLS.contains(&tool.as_str())).cloned().collect();
+            self.tools.iter().filter(|tool| !ANONYMOUS_TOOLS.contains(&tool.as_str())).cloned().collect();
         if self.name == DEFAULT_MANDATE && !beyond.is_empty() {
             return Err(MandateError::DefaultTooWide { beyond });
         }

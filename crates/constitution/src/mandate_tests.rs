@@ -82,7 +82,7 @@ fn names_are_words() {
 #[test]
 fn the_default_mandate_stays_narrow() {
     let own = Mandate::parse(DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, &TOOLS).unwrap();
-    assert_eq!((own.tools(), own.check_default()), (&STRANGER_TOOLS.map(str::to_owned)[..], Ok(())));
+    assert_eq!((own.tools(), own.check_default()), (&ANONYMOUS_TOOLS.map(str::to_owned)[..], Ok(())));
 
     let wide = "---\ntools: read, write, exec\n---\n";
     let refused = Mandate::parse(DEFAULT_MANDATE, wide, &TOOLS).unwrap().check_default().unwrap_err();

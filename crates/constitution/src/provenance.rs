@@ -13,20 +13,20 @@ const MIN_CHARS: usize = 4;
 
 /// How a tool uses its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TakenAs {
+pub enum ArgumentUse {
     /// As names of things: files, hosts, people.
     Names,
     /// As instructions: a command, a task for another agent, an order to the daemon or to a device.
-    Orders,
+    Instructions,
 }
 
 /// Whether every value in `value` appears in one of the owner's texts. False if there is no value at all.
-pub fn is_owners(value: &Value, taken_as: TakenAs, owner_texts: &[&str]) -> bool {
+pub fn is_from_owner(value: &Value, taken_as: ArgumentUse, owner_texts: &[&str]) -> bool {
     let mut leaves = 0_usize;
     all_owned(value, taken_as, owner_texts, &mut leaves) && leaves > 0
 }
 
-fn all_owned(value: &Value, taken_as: TakenAs, texts: &[&str], leaves: &mut usize) -> bool {
+fn all_owned(value: &Value, taken_as: ArgumentUse, texts: &[&str], leaves: &mut usize) -> bool {
     let mut leaf = |text: &str, plain: bool| {
         *leaves += 1;
         stands(text, plain, taken_as, texts)
@@ -46,7 +46,7 @@ fn all_owned(value: &Value, taken_as: TakenAs, texts: &[&str], leaves: &mut usiz
 }
 
 /// Whether `value` appears in a text; a `plain` one only alone between quotes or backticks.
-fn stands(value: &str, plain: bool, taken_as: TakenAs, texts: &[&str]) -> bool {
+fn stands(value: &str, plain: bool, taken_as: ArgumentUse, texts: &[&str]) -> bool {
     if value.trim().is_empty() {
         return false;
     }
@@ -60,7 +60,7 @@ fn stands(value: &str, plain: bool, taken_as: TakenAs, texts: &[&str]) -> bool {
         text.trim() == value
             || text.lines().any(|line| line.trim() == value)
             || is_fenced(value, text)
-            || (taken_as == TakenAs::Names && !is_prose(value) && is_token(value, text))
+            || (taken_as == ArgumentUse::Names && !is_prose(value) && is_token(value, text))
     })
 }
 
@@ -131,13 +131,13 @@ mod tests {
     use super::*;
 
     fn owns(text: &str, value: Value) -> bool {
-        is_owners(&value, TakenAs::Names, &[text])
+        is_from_owner(&value, ArgumentUse::Names, &[text])
     }
 
     #[test]
     fn an_instruction_is_the_owners_only_if_it_is_set_apart() {
         let orders =
-            |text: &str, command: &str| is_owners(&json!({"command": command}), TakenAs::Orders, &[text]);
+            |text: &str, command: &str| is_from_owner(&json!({"command": command}), ArgumentUse::Instructions, &[text]);
         for text in ["run `make`", "make", "do this:\n  make\nthanks", "```\nmake\n```", "run \"make\" now"] {
             assert!(orders(text, "make"), "{text:?}");
         }
@@ -166,7 +166,7 @@ mod tests {
         ] {
             assert!(owns(text, value.clone()), "{text:?} {value}");
         }
-        assert!(is_owners(&json!(["one.txt", "two.txt"]), TakenAs::Names, &["one.txt", "and two.txt"]));
+        assert!(is_from_owner(&json!(["one.txt", "two.txt"]), ArgumentUse::Names, &["one.txt", "and two.txt"]));
     }
 
     #[test]
@@ -200,8 +200,8 @@ mod tests {
         ] {
             assert!(!owns(text, value.clone()), "{text:?} {value}");
         }
-        assert!(!is_owners(&json!("notes.txt"), TakenAs::Names, &[]));
+        assert!(!is_from_owner(&json!("notes.txt"), ArgumentUse::Names, &[]));
         // Two texts do not combine to one value.
-        assert!(!is_owners(&json!("one two"), TakenAs::Names, &["one", "two"]));
+        assert!(!is_from_owner(&json!("one two"), ArgumentUse::Names, &["one", "two"]));
     }
 }

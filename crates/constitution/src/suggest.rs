@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::args::Args;
+use crate::args::CallArgs;
 use crate::backtest::{Backtest, backtest};
 use crate::bundle::Constitution;
-use crate::facts::{Facts, Stage};
+use crate::facts::{Facts, DecisionStage};
 use crate::trust::Trust;
 use crate::verdict::{Decision, Verdict};
 
@@ -22,7 +22,7 @@ const FILE: &str = "suggested.cedar";
 
 /// A recorded call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedCall {
     pub facts: Facts,
     pub verdict: Verdict,
     /// Whether a person allowed it, if one was asked.
@@ -53,12 +53,12 @@ struct CallGroup<'a> {
 }
 
 /// Suggests rules that would each have saved at least `least` questions, the most useful first.
-pub fn suggest(law: &Constitution, history: &[Recorded], least: u64) -> Vec<Suggestion> {
+pub fn suggest_rules(law: &Constitution, history: &[RecordedCall], least: u64) -> Vec<Suggestion> {
     let mut groups: BTreeMap<Vec<u8>, CallGroup<'_>> = BTreeMap::new();
     for recorded in history {
         let (facts, verdict) = (&recorded.facts, &recorded.verdict);
         let waivable = verdict.decision == Decision::Ask && verdict.rules == ["effect.side_effect"];
-        let (Some(allowed), true, Stage::Call) = (recorded.answer, waivable, facts.stage) else { continue };
+        let (Some(allowed), true, DecisionStage::Call) = (recorded.answer, waivable, facts.stage) else { continue };
         // A rule cannot read these attributes, so it cannot distinguish the calls by them.
         let Some(key) = grouping_key(facts).filter(|_| facts.args.unseen.is_empty()) else { continue };
         let group = groups.entry(key).or_insert(CallGroup {
@@ -85,15 +85,15 @@ pub fn suggest(law: &Constitution, history: &[Recorded], least: u64) -> Vec<Sugg
 
 /// The facts that a rule can distinguish calls by.
 fn grouping_key(facts: &Facts) -> Option<Vec<u8>> {
-    let mut same = Facts::of_call(&facts.agent, "", facts.mandates.first()?, &facts.tool);
+    let mut same = Facts::for_owner_call(&facts.agent, "", facts.mandates.first()?, &facts.tool);
     same.channel.clone_from(&facts.channel);
     same.kind = facts.kind;
-    same.args = Args { bytes: None, ..facts.args.clone() };
+    same.args = CallArgs { bytes: None, ..facts.args.clone() };
     same.canonical().ok()
 }
 
 impl CallGroup<'_> {
-    fn suggestion(&self, law: &Constitution, history: &[Recorded]) -> Option<Suggestion> {
+    fn suggestion(&self, law: &Constitution, history: &[RecordedCall]) -> Option<Suggestion> {
         let rule = self.rule(law);
         let mut texts = law.texts().clone();
         if texts.policies.insert(FILE.to_owned(), rule.clone()).is_some() {
@@ -138,7 +138,7 @@ impl CallGroup<'_> {
 }
 
 /// A condition for each attribute of the arguments, so that the rule matches nothing else.
-fn attributes(args: &Args) -> Vec<String> {
+fn attributes(args: &CallArgs) -> Vec<String> {
     let text = |name: &str, value: &Option<String>| {
         value.as_ref().map(|value| format!("context has {name} && context.{name} == {value:?}"))
     };
@@ -186,15 +186,15 @@ mod tests {
             facts.args.programs = Some(programs.iter().map(|own| (*own).to_owned()).collect());
             facts.args.parsed = Some(true);
             let verdict = law.decide(&facts);
-            Recorded { facts, verdict, answer }
+            RecordedCall { facts, verdict, answer }
         };
         let mut history =
             vec![recorded(&["rm"], Some(true)), recorded(&["rm"], Some(false)), recorded(&["ls"], None)];
         history.extend((0..3).map(|_| recorded(&["git", "say \"hi\\"], Some(true))));
         history.push(recorded(&["make"], Some(true)));
-        history.push(Recorded { facts: call("nodes"), verdict: law.decide(&call("nodes")), answer: None });
+        history.push(RecordedCall { facts: call("nodes"), verdict: law.decide(&call("nodes")), answer: None });
 
-        let suggested = suggest(&law, &history, 2);
+        let suggested = suggest_rules(&law, &history, 2);
         assert_eq!(suggested.len(), 1);
         let own = &suggested[0];
         assert_eq!(
@@ -204,6 +204,6 @@ mod tests {
         assert_eq!((own.saved, own.backtest.prompts_saved.count, own.backtest.unchanged), (3, 3, 5));
         assert_eq!((own.backtest.newly_denied.count, own.backtest.newly_allowed.count), (0, 0));
         assert!(own.caution.as_ref().unwrap().contains("every call of git"));
-        assert_eq!(suggest(&law, &history, 1).len(), 2, "make as well; rm was refused once");
+        assert_eq!(suggest_rules(&law, &history, 1).len(), 2, "make as well; rm was refused once");
     }
 }

@@ -9,7 +9,7 @@ pub const DEFAULT_CONSTITUTION: &str = include_str!("default_constitution.md");
 
 /// The texts of one home.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Texts {
+pub struct LawTexts {
     /// `constitution.md`.
     pub constitution: String,
     /// `mandates/<name>.md`, by name.
@@ -22,7 +22,7 @@ pub struct Texts {
     pub law: Option<String>,
 }
 
-impl Texts {
+impl LawTexts {
     /// The texts of a home that contains none.
     pub fn built_in() -> Self {
         Self {

@@ -85,7 +85,7 @@ impl Verdict {
     }
 
     /// The decision of the law, whether or not it was enforced.
-    pub fn enforced(&self) -> Decision {
+    pub fn decision_if_enforced(&self) -> Decision {
         self.audited.unwrap_or(self.decision)
     }
 
@@ -109,7 +109,7 @@ mod tests {
         let audited = Verdict { audited: Some(Decision::Ask), ..Verdict::allow("effect.side_effect", "b") };
         let text = serde_json::to_string(&audited).unwrap();
         assert!(text.ends_with(r#","audited":"ask"}"#), "{text}");
-        assert_eq!(audited.enforced(), Decision::Ask);
+        assert_eq!(audited.decision_if_enforced(), Decision::Ask);
     }
 
     #[test]

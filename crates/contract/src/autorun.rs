@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use crate::pattern::{Pattern, PatternSet, fold_case};
 
 /// Patterns of autorun files. A git repository is covered as far as names alone identify it.
-pub const HOST_TRAPS: [&str; 172] = [
+pub const AUTORUN_PATHS: [&str; 172] = [
     // Git, except for what its configuration points to.
     "**/.git/hooks",
     "**/.git/config",
@@ -206,9 +206,9 @@ pub const HOST_TRAPS: [&str; 172] = [
 /// Everything below a listed name counts, everything in `.git`, and every spelling that a case-insensitive file system
 /// treats as the same. The path must not contain `.` or `..`.
 #[must_use]
-pub fn is_host_trap(path: &str) -> bool {
+pub fn is_autorun_path(path: &str) -> bool {
     static PATTERNS: LazyLock<Vec<Pattern>> =
-        LazyLock::new(|| HOST_TRAPS.iter().map(|trap| Pattern::new(trap)).collect());
+        LazyLock::new(|| AUTORUN_PATHS.iter().map(|trap| Pattern::new(trap)).collect());
     let path = fold_case(path);
     let is_in_git = path.split('/').any(|name| name == ".git");
     let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
@@ -217,8 +217,8 @@ pub fn is_host_trap(path: &str) -> bool {
 
 /// Like [`is_host_trap`] for a path in `folder`, which can itself be an autorun path or be inside one.
 #[must_use]
-pub fn is_host_trap_in(folder: &Path, path: &str) -> bool {
-    is_host_trap(path) || autorun_prefix(folder).is_some_and(|names| is_host_trap(&format!("{names}/{path}")))
+pub fn is_autorun_path_in(folder: &Path, path: &str) -> bool {
+    is_autorun_path(path) || autorun_prefix(folder).is_some_and(|names| is_autorun_path(&format!("{names}/{path}")))
 }
 
 /// Returns the part of a folder's own path that can turn its content into autorun files: everything from the first
@@ -247,7 +247,7 @@ pub fn autorun_prefix(folder: &Path) -> Option<String> {
 /// Returns the autorun patterns as a set that is matched component by component, for callers that follow symlinks.
 #[must_use]
 pub fn autorun_patterns() -> &'static PatternSet {
-    static PATTERNS: LazyLock<PatternSet> = LazyLock::new(|| PatternSet::new(&HOST_TRAPS.map(str::to_owned)));
+    static PATTERNS: LazyLock<PatternSet> = LazyLock::new(|| PatternSet::new(&AUTORUN_PATHS.map(str::to_owned)));
     &PATTERNS
 }
 
@@ -309,7 +309,7 @@ mod tests {
             ".autoenv.zsh",
             "hie.yaml",
         ] {
-            assert!(is_host_trap(trap), "{trap}");
+            assert!(is_autorun_path(trap), "{trap}");
         }
     }
 
@@ -338,7 +338,7 @@ mod tests {
             ".sl/store/data",
             ".env",
         ] {
-            assert!(!is_host_trap(plain), "{plain}");
+            assert!(!is_autorun_path(plain), "{plain}");
         }
     }
 
@@ -358,7 +358,7 @@ mod tests {
             ("/x/.claude/worktrees/one/.vscode", "tasks.json"),
             ("/x/plain", ".envrc"),
         ] {
-            assert!(is_host_trap_in(Path::new(folder), path), "{folder} {path}");
+            assert!(is_autorun_path_in(Path::new(folder), path), "{folder} {path}");
         }
         for (folder, path) in [
             ("/x/plain", "tasks.json"),
@@ -372,7 +372,7 @@ mod tests {
             ("/home/me/.local/share/app", "a"),
             ("/tmp/.tmpAbC/project", "a"),
         ] {
-            assert!(!is_host_trap_in(Path::new(folder), path), "{folder} {path}");
+            assert!(!is_autorun_path_in(Path::new(folder), path), "{folder} {path}");
         }
     }
 
@@ -382,6 +382,6 @@ mod tests {
         let page = include_str!("../../../docs/autorun-files.md");
         let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | ")).skip(1);
         let named: Vec<&str> = rows.flat_map(|(_, names)| names.split('`').skip(1).step_by(2)).collect();
-        assert_eq!(named, HOST_TRAPS);
+        assert_eq!(named, AUTORUN_PATHS);
     }
 }

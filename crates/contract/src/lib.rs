@@ -15,14 +15,14 @@ mod profile;
 mod validate;
 mod workspace;
 
-pub use autorun::{HOST_TRAPS, autorun_patterns, autorun_prefix, is_host_trap, is_host_trap_in};
-pub use limits::{Limits, Tmpfs};
+pub use autorun::{AUTORUN_PATHS, autorun_patterns, autorun_prefix, is_autorun_path, is_autorun_path_in};
+pub use limits::{ResourceLimits, Tmpfs};
 pub use messages::{
-    CgroupAssignment, Exit, ExitReport, Failed, LaunchRequest, LaunchStage, LauncherReport, LimitedBy,
-    SignalRequest, Started, UserIds,
+    CgroupAssignment, ProgramExit, ExitReport, LaunchFailure, LaunchRequest, LaunchStage, LauncherReport, LimitedBy,
+    SignalRequest, StartReport, UserIds,
 };
-pub use mount::{Mount, SYSTEM_FOLDERS, is_the_systems};
+pub use mount::{Mount, SYSTEM_FOLDERS, is_system_path};
 pub use pattern::{Pattern, PatternProgress, PatternSet};
-pub use profile::{LaunchProfile, Mode, PROFILE_VERSION, Relay, RunsAs, Session};
-pub use validate::{MAX_FURTHER, MAX_PROFILE_BYTES, ProfileError};
-pub use workspace::{Workspace, WorkspaceSource};
+pub use profile::{LaunchProfile, SandboxMode, PROFILE_VERSION, PortRelay, RunsAs, SandboxName};
+pub use validate::{MAX_ADDITIONAL_DIRECTORIES, MAX_PROFILE_BYTES, ProfileError};
+pub use workspace::{WorkspaceMount, WorkspaceSource};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// the next weaker mechanism, and the start report says which one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Limits {
+pub struct ResourceLimits {
     /// Memory of all processes in bytes, including the tmpfs folders.
     pub memory_bytes: u64,
     /// Concurrent processes and threads.
@@ -37,7 +37,7 @@ pub struct Tmpfs {
 
 const MIB: u64 = 1024 * 1024;
 
-impl Default for Limits {
+impl Default for ResourceLimits {
     /// Defaults that let a compiler and its tests run on a laptop.
     fn default() -> Self {
         Self {

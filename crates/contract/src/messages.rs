@@ -50,8 +50,8 @@ pub struct CgroupAssignment {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", tag = "kind")]
 pub enum LauncherReport {
-    Started(Started),
-    Failed(Failed),
+    Started(StartReport),
+    Failed(LaunchFailure),
     Ended(ExitReport),
 }
 
@@ -65,7 +65,7 @@ pub struct SignalRequest {
 /// The properties of a sandbox that runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Started {
+pub struct StartReport {
     /// The user id on the host.
     pub uid: u32,
     pub gid: u32,
@@ -108,7 +108,7 @@ impl fmt::Display for LimitedBy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[error("{stage}: {cause}. {remedy}")]
-pub struct Failed {
+pub struct LaunchFailure {
     pub stage: LaunchStage,
     pub cause: String,
     pub remedy: String,
@@ -153,13 +153,13 @@ impl fmt::Display for LaunchStage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ExitReport {
-    pub exit: Exit,
+    pub exit: ProgramExit,
 }
 
 /// How the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", tag = "by")]
-pub enum Exit {
+pub enum ProgramExit {
     Code {
         code: i32,
     },

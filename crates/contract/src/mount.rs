@@ -9,7 +9,7 @@ pub const SYSTEM_FOLDERS: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
 /// Returns whether a path is in a system folder or contains all of them. The path must not contain `.` or `..`.
 #[must_use]
-pub fn is_the_systems(path: &Path) -> bool {
+pub fn is_system_path(path: &Path) -> bool {
     path == Path::new("/") || SYSTEM_FOLDERS.iter().any(|folder| path.starts_with(folder))
 }
 

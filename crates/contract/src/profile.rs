@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::validate::{self, ProfileError};
-use crate::{Limits, Mount, Workspace};
+use crate::{ResourceLimits, Mount, WorkspaceMount};
 
 /// The version of the profile format. Both halves are the same program, so only one version exists at a time.
 pub const PROFILE_VERSION: u32 = 1;
@@ -17,8 +17,8 @@ pub const PROFILE_VERSION: u32 = 1;
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct LaunchProfile {
     pub version: u32,
-    pub session: Session,
-    pub mode: Mode,
+    pub session: SandboxName,
+    pub mode: SandboxMode,
     /// Absolute path inside the sandbox.
     pub program: PathBuf,
     pub args: Vec<String>,
@@ -29,13 +29,13 @@ pub struct LaunchProfile {
     pub home: PathBuf,
     pub runs_as: RunsAs,
     pub mounts: Vec<Mount>,
-    pub workspace: Option<Workspace>,
+    pub workspace: Option<WorkspaceMount>,
     /// Additional directories that the program works in, each with its own hidden and read-only names. None is an
     /// overlay, and none contains or is inside another one or the workspace.
     #[serde(rename = "further")]
-    pub further: Vec<Workspace>,
-    pub relays: Vec<Relay>,
-    pub limits: Limits,
+    pub additional_directories: Vec<WorkspaceMount>,
+    pub relays: Vec<PortRelay>,
+    pub limits: ResourceLimits,
     /// The lowest acceptable Landlock ABI version. On an older kernel the launch fails.
     pub landlock_abi: u32,
 }
@@ -43,12 +43,12 @@ pub struct LaunchProfile {
 impl LaunchProfile {
     /// Returns a profile that runs `program` in `/` with nothing from the host but its system folders.
     #[must_use]
-    pub fn new(session: Session, program: impl Into<PathBuf>) -> Self {
+    pub fn new(session: SandboxName, program: impl Into<PathBuf>) -> Self {
         let env = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/home/agent"), ("LANG", "C.UTF-8")];
         Self {
             version: PROFILE_VERSION,
             session,
-            mode: Mode::Full,
+            mode: SandboxMode::Full,
             program: program.into(),
             args: Vec::new(),
             env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
@@ -57,16 +57,16 @@ impl LaunchProfile {
             runs_as: RunsAs::Dynamic,
             mounts: Vec::new(),
             workspace: None,
-            further: Vec::new(),
+            additional_directories: Vec::new(),
             relays: Vec::new(),
-            limits: Limits::default(),
+            limits: ResourceLimits::default(),
             landlock_abi: 6,
         }
     }
 
     /// The workspace, if there is one, then the additional directories.
-    pub fn workspaces(&self) -> impl Iterator<Item = &Workspace> {
-        self.workspace.iter().chain(&self.further)
+    pub fn workspaces(&self) -> impl Iterator<Item = &WorkspaceMount> {
+        self.workspace.iter().chain(&self.additional_directories)
     }
 
     /// Validates the profile: sizes, paths, and combinations that make no sense.
@@ -78,9 +78,9 @@ impl LaunchProfile {
 /// The name of a sandbox, which its cgroup and its process carry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Session(String);
+pub struct SandboxName(String);
 
-impl Session {
+impl SandboxName {
     /// Maximum length: file names have 255 bytes, and prefixes are added.
     const MAX_BYTES: usize = 96;
 
@@ -99,7 +99,7 @@ impl Session {
     }
 }
 
-impl TryFrom<String> for Session {
+impl TryFrom<String> for SandboxName {
     type Error = ProfileError;
 
     fn try_from(name: String) -> Result<Self, ProfileError> {
@@ -107,13 +107,13 @@ impl TryFrom<String> for Session {
     }
 }
 
-impl From<Session> for String {
-    fn from(session: Session) -> Self {
+impl From<SandboxName> for String {
+    fn from(session: SandboxName) -> Self {
         session.0
     }
 }
 
-impl fmt::Display for Session {
+impl fmt::Display for SandboxName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -122,14 +122,14 @@ impl fmt::Display for Session {
 /// The isolation mode. The program never falls back from one mode to the other by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Mode {
+pub enum SandboxMode {
     /// Namespaces, an own root file system, Landlock and seccomp.
     Full,
     /// Landlock and seccomp only: host paths and processes stay visible by name, and nothing is masked.
     Landlock,
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for SandboxMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Full => "full",
@@ -151,7 +151,7 @@ pub enum RunsAs {
 /// A port on the sandbox's loopback that is forwarded to a Unix socket of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Relay {
+pub struct PortRelay {
     /// The name of the socket inside, `/run/tribune/<name>.sock`.
     pub name: String,
     /// In [`Mode::Full`] the port number. [`Mode::Landlock`] has no loopback of its own, so a free port is taken, and

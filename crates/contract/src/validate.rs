@@ -2,8 +2,8 @@
 
 use std::path::{Component, Path};
 
-use crate::mount::is_the_systems;
-use crate::{LaunchProfile, Mode, Mount, PROFILE_VERSION, RunsAs, Workspace, WorkspaceSource};
+use crate::mount::is_system_path;
+use crate::{LaunchProfile, SandboxMode, Mount, PROFILE_VERSION, RunsAs, WorkspaceMount, WorkspaceSource};
 
 /// Maximum size of a profile as JSON. Long command lines are most of it.
 pub const MAX_PROFILE_BYTES: usize = 4 * 1024 * 1024;
@@ -18,7 +18,7 @@ const MAX_ENV_VARIABLES: usize = 1024;
 const MAX_MOUNTS: usize = 256;
 
 /// Maximum number of additional directories. Each is scanned before a start.
-pub const MAX_FURTHER: usize = 8;
+pub const MAX_ADDITIONAL_DIRECTORIES: usize = 8;
 
 /// Maximum number of relayed ports.
 const MAX_RELAYS: usize = 16;
@@ -82,7 +82,7 @@ pub(crate) fn check(profile: &LaunchProfile) -> Result<(), ProfileError> {
     check_count("arguments", profile.args.len(), MAX_ARGS)?;
     check_count("variables", profile.env.len(), MAX_ENV_VARIABLES)?;
     check_count("mounts", profile.mounts.len(), MAX_MOUNTS)?;
-    check_count("additional directories", profile.further.len(), MAX_FURTHER)?;
+    check_count("additional directories", profile.additional_directories.len(), MAX_ADDITIONAL_DIRECTORIES)?;
     check_count("relays", profile.relays.len(), MAX_RELAYS)?;
     check_path("the program", &profile.program)?;
     check_path("the working folder", &profile.cwd)?;
@@ -106,7 +106,7 @@ pub(crate) fn check(profile: &LaunchProfile) -> Result<(), ProfileError> {
     }
     check_limits(profile)?;
     check_mounts(profile)?;
-    if profile.mode == Mode::Landlock {
+    if profile.mode == SandboxMode::Landlock {
         check_landlock_mode(profile)?;
     }
     check_relays(profile)
@@ -134,8 +134,8 @@ fn check_landlock_mode(profile: &LaunchProfile) -> Result<(), ProfileError> {
     profile.workspaces().try_for_each(check_landlock_mode_workspace)
 }
 
-fn check_landlock_mode_workspace(workspace: &Workspace) -> Result<(), ProfileError> {
-    if !workspace.hide.is_empty() || !workspace.freeze.is_empty() {
+fn check_landlock_mode_workspace(workspace: &WorkspaceMount) -> Result<(), ProfileError> {
+    if !workspace.hide.is_empty() || !workspace.read_only.is_empty() {
         return Err(ProfileError::NeedsMounts("hidden or read-only names"));
     }
     match &workspace.source {
@@ -187,7 +187,7 @@ fn check_mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
                 return Err(ProfileError::Path { what: "the end of a link", path: String::new() });
             }
             Mount::ReadOnly { source, target, .. } | Mount::ReadWrite { source, target } => {
-                if let Some(path) = [source, target].into_iter().find(|path| is_the_systems(path)) {
+                if let Some(path) = [source, target].into_iter().find(|path| is_system_path(path)) {
                     return Err(ProfileError::SystemPath(path.display().to_string()));
                 }
             }
@@ -198,7 +198,7 @@ fn check_mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
         check_path("the workspace", &workspace.target)?;
         targets.push(&workspace.target);
         check_count("patterns of hidden names", workspace.hide.len(), MAX_PATTERNS)?;
-        check_count("patterns of read-only names", workspace.freeze.len(), MAX_PATTERNS)?;
+        check_count("patterns of read-only names", workspace.read_only.len(), MAX_PATTERNS)?;
         let folders: &[&Path] = match &workspace.source {
             WorkspaceSource::Overlay { lower, layers } => &[lower, layers],
             WorkspaceSource::Direct { folder } | WorkspaceSource::ReadOnly { folder } => &[folder],
@@ -216,15 +216,15 @@ fn check_mounts(profile: &LaunchProfile) -> Result<(), ProfileError> {
 /// Checks that workspace folders do not overlap, so that every path belongs to exactly one of them.
 fn check_additional_directories(profile: &LaunchProfile) -> Result<(), ProfileError> {
     let is_nested = |a: &Path, b: &Path| a.starts_with(b) || b.starts_with(a);
-    for (index, one) in profile.further.iter().enumerate() {
+    for (index, one) in profile.additional_directories.iter().enumerate() {
         let (target, source) = (one.target.as_path(), host_folder(one));
-        if let Some(path) = [target, source].into_iter().find(|path| is_the_systems(path)) {
+        if let Some(path) = [target, source].into_iter().find(|path| is_system_path(path)) {
             return Err(ProfileError::SystemPath(path.display().to_string()));
         }
         if matches!(one.source, WorkspaceSource::Overlay { .. }) {
             return Err(ProfileError::OverlayNotAllowed(target.display().to_string()));
         }
-        let mut before = profile.workspace.iter().chain(&profile.further[..index]);
+        let mut before = profile.workspace.iter().chain(&profile.additional_directories[..index]);
         if before.any(|other| is_nested(&other.target, target) || is_nested(host_folder(other), source)) {
             return Err(ProfileError::Nested(target.display().to_string()));
         }
@@ -233,7 +233,7 @@ fn check_additional_directories(profile: &LaunchProfile) -> Result<(), ProfileEr
 }
 
 /// The folder of a workspace on the host.
-fn host_folder(workspace: &Workspace) -> &Path {
+fn host_folder(workspace: &WorkspaceMount) -> &Path {
     match &workspace.source {
         WorkspaceSource::Overlay { lower: folder, .. }
         | WorkspaceSource::Direct { folder }
@@ -254,7 +254,7 @@ fn check_relays(profile: &LaunchProfile) -> Result<(), ProfileError> {
         }
         check_path("a relay's socket", &relay.socket)?;
         let has_token = relay.token.as_ref().is_some_and(|token| (16..=512).contains(&token.len()));
-        if profile.mode == Mode::Landlock && !has_token {
+        if profile.mode == SandboxMode::Landlock && !has_token {
             return Err(ProfileError::Token(relay.name.clone()));
         }
     }
@@ -280,10 +280,10 @@ fn check_path(what: &'static str, path: &Path) -> Result<(), ProfileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Relay, Session};
+    use crate::{PortRelay, SandboxName};
 
     fn profile() -> LaunchProfile {
-        LaunchProfile::new(Session::new("a").unwrap(), "/bin/true")
+        LaunchProfile::new(SandboxName::new("a").unwrap(), "/bin/true")
     }
 
     #[test]
@@ -303,9 +303,9 @@ mod tests {
         Mount::ReadOnly { source: source.into(), target: target.into(), hide: Vec::new() }
     }
 
-    fn direct(folder: &str) -> Workspace {
+    fn direct(folder: &str) -> WorkspaceMount {
         let source = WorkspaceSource::Direct { folder: folder.into() };
-        Workspace { target: folder.into(), source, hide: Vec::new(), freeze: Vec::new() }
+        WorkspaceMount { target: folder.into(), source, hide: Vec::new(), read_only: Vec::new() }
     }
 
     #[test]
@@ -353,39 +353,39 @@ mod tests {
             ),
             (
                 |p| {
-                    let relay = Relay { name: "a".to_owned(), port: 80, socket: "/s".into(), token: None };
+                    let relay = PortRelay { name: "a".to_owned(), port: 80, socket: "/s".into(), token: None };
                     p.relays = vec![relay];
                 },
                 ProfileError::Relay("a".to_owned()),
             ),
             (
                 |p| {
-                    p.mode = Mode::Landlock;
-                    p.workspace = Some(Workspace {
+                    p.mode = SandboxMode::Landlock;
+                    p.workspace = Some(WorkspaceMount {
                         target: "/w".into(),
                         source: WorkspaceSource::Direct { folder: "/w".into() },
                         hide: vec![".env".to_owned()],
-                        freeze: Vec::new(),
+                        read_only: Vec::new(),
                     });
                 },
                 ProfileError::NeedsMounts("hidden or read-only names"),
             ),
-            (|p| p.further = vec![direct("/dev/x")], ProfileError::SystemPath("/dev/x".to_owned())),
+            (|p| p.additional_directories = vec![direct("/dev/x")], ProfileError::SystemPath("/dev/x".to_owned())),
             (
                 |p| {
-                    p.workspace = Some(Workspace { target: "/w".into(), ..direct("/srv/a") });
-                    p.further = vec![direct("/srv/a/b")];
+                    p.workspace = Some(WorkspaceMount { target: "/w".into(), ..direct("/srv/a") });
+                    p.additional_directories = vec![direct("/srv/a/b")];
                 },
                 ProfileError::Nested("/srv/a/b".to_owned()),
             ),
             (
-                |p| p.further = vec![direct("/srv/a/b"), direct("/srv/c"), direct("/srv/a")],
+                |p| p.additional_directories = vec![direct("/srv/a/b"), direct("/srv/c"), direct("/srv/a")],
                 ProfileError::Nested("/srv/a".to_owned()),
             ),
             (
                 |p| {
                     let source = WorkspaceSource::Overlay { lower: "/srv/a".into(), layers: "/l".into() };
-                    p.further = vec![Workspace { source, ..direct("/srv/a") }];
+                    p.additional_directories = vec![WorkspaceMount { source, ..direct("/srv/a") }];
                 },
                 ProfileError::OverlayNotAllowed("/srv/a".to_owned()),
             ),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A workspace of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Workspace {
+pub struct WorkspaceMount {
     /// The path inside the sandbox.
     pub target: PathBuf,
     pub source: WorkspaceSource,
@@ -21,7 +21,7 @@ pub struct Workspace {
     /// through which git finds its configuration are read-only too: in every folder that is a repository, whatever its
     /// name, and a `.git` that is a file or a symlink.
     #[serde(rename = "freeze")]
-    pub freeze: Vec<String>,
+    pub read_only: Vec<String>,
 }
 
 /// Where changes go.

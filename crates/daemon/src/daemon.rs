@@ -13,25 +13,25 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_cli_agents::CliBackend;
-use tribune_config::hook_spec::On;
+use tribune_config::hook_spec::HookPoint;
 use tribune_config::{Anonymous, Config, RedactConfig, Sandbox, StartupValidation};
-use tribune_contract::Mode;
-use tribune_egress::{BrokerError, Brokers, Network, Places, RealNetwork};
+use tribune_contract::SandboxMode;
+use tribune_egress::{BrokerError, SessionSocketService, Network, EgressRules, RealNetwork};
 use tribune_gateway::status::Status;
 use tribune_gateway::{
-    Api, Doorman, Gateway, GatewayLimits, Names, Parts, Patience, Principal, Proxy, ProxyParts, SessionModel,
+    Api, Authenticator, Gateway, GatewayLimits, Names, Parts, Timeouts, Principal, Proxy, ProxyParts, SessionModel,
 };
 use tribune_governance::approval::Inbox;
-use tribune_governance::gate::hooks::{Event, HookBox, Hooks};
-use tribune_governance::gate::{Gate, Reachable};
-use tribune_governance::models::inventory::survey;
+use tribune_governance::gate::hooks::{HookEvent, HookSandbox, Hooks};
+use tribune_governance::gate::{Gate, ApproverAvailability};
+use tribune_governance::models::inventory::inventory;
 use tribune_governance::models::startup_check::validate;
 use tribune_governance::models::{
-    AgentPrompts, Env, HouseSeats, Providers, RequestLog, Survey, inventory, process_env, startup_check,
+    AgentPrompts, Env, ConfiguredModels, Providers, RequestLog, ModelInventory, inventory, process_env, startup_check,
 };
 use tribune_governance::policy_files;
 use tribune_governance::policy_files::LawError;
-use tribune_governance::spend::Purse;
+use tribune_governance::spend::Budgets;
 use tribune_governance::transcript::TranscriptLimits;
 use tribune_governance::transcripts::{Projection, Transcripts};
 use tribune_governance::turn::{ConstitutionalRuntime, Governance, OutOfTurn, Recovered, ToolExecutor};
@@ -47,7 +47,7 @@ use tribune_runtime::native;
 use tribune_runtime::native::NativeBackend;
 use tribune_runtime::rehearsal::{BACKEND, RehearsalBackend, SceneError, Scenes};
 use tribune_sessions::canary;
-use tribune_sessions::canary::{Canaries, Guarded, NativeStage, RehearsalStage, Stage};
+use tribune_sessions::canary::{Canaries, Guarded, NativeStage, RehearsalStage, ProbeTarget};
 use tribune_sessions::cli_agents;
 use tribune_sessions::cli_agents::{CliAgents, CliStage};
 use tribune_sessions::run::{RunBackend, Runs};
@@ -65,7 +65,7 @@ use tribune_tools::{BoxedLauncher, DirectLauncher, Egress, HostTools, Launcher, 
 const DEFAULT_PORT: u16 = 18789;
 
 /// How long connections get to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(3);
+const CONNECTION_DRAIN: Duration = Duration::from_secs(3);
 
 /// Why the daemon did not start. Nothing was served.
 #[derive(Debug, thiserror::Error)]
@@ -109,14 +109,14 @@ pub enum StartError {
 
 /// What a running daemon leaves for clients to find: `run/daemon.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Whereabouts {
+pub struct DaemonInfo {
     pub pid: u32,
     pub address: SocketAddr,
     pub started_at: String,
     pub version: String,
 }
 
-impl Whereabouts {
+impl DaemonInfo {
     pub fn path(home: &Home) -> PathBuf {
         home.root().join("run").join("daemon.json")
     }
@@ -129,20 +129,20 @@ impl Whereabouts {
 
 /// What only a caller in this process can bring.
 #[derive(Default)]
-pub struct Extras {
+pub struct DaemonOverrides {
     /// Backends beside the built-in ones, under the names that a roster gives them. They are governed like those.
     pub backends: Vec<(String, Arc<dyn AgentRuntime>)>,
-    pub patience: Patience,
+    pub patience: Timeouts,
     /// The environment that keys come from, instead of the process's own.
     pub env: Option<Env>,
     /// How long models are waited for.
-    pub provider_patience: tribune_providers::Patience,
+    pub provider_patience: tribune_providers::RequestTimeouts,
     /// What boxes reach, instead of the network that the machine is in.
     pub network: Option<Arc<dyn Network>>,
-    pub broker_limits: tribune_egress::Limits,
+    pub broker_limits: tribune_egress::SocketLimits,
 }
 
-impl std::fmt::Debug for Extras {
+impl std::fmt::Debug for DaemonOverrides {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<&String> = self.backends.iter().map(|(name, _)| name).collect();
         f.debug_struct("Extras").field("backends", &names).field("patience", &self.patience).finish()
@@ -162,7 +162,7 @@ pub struct Daemon {
     cli_backends: [CliBackend; 2],
     canaries: Arc<Canaries>,
     mcp: Arc<McpServers>,
-    brokers: Brokers,
+    brokers: SessionSocketService,
     providers: Arc<Providers>,
     agents: Arc<Agents>,
     store: Arc<Store>,
@@ -177,7 +177,7 @@ pub struct Daemon {
 impl Daemon {
     /// Starts the daemon of `home`. When this returns, it is ready.
     pub async fn start(home: &Home, config: &Config, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
-        Self::start_with(home, config, clock, Extras::default()).await
+        Self::start_with(home, config, clock, DaemonOverrides::default()).await
     }
 
     /// Starts the daemon of `home` with what the caller brings.
@@ -185,7 +185,7 @@ impl Daemon {
         home: &Home,
         config: &Config,
         clock: Arc<dyn Clock>,
-        extras: Extras,
+        extras: DaemonOverrides,
     ) -> Result<Self, StartError> {
         // The log, and with it the home: a second daemon stops here.
         let store = open_store(home, &clock).await?;
@@ -200,7 +200,7 @@ impl Daemon {
         policy_files::keep(home.root(), &law)?;
         let inbox = Inbox::load(ledger.clone(), readers.clone(), Arc::clone(&clock), work.clone())?;
         let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
-        let boxes = HookBox::new(home.root(), config.sandbox);
+        let boxes = HookSandbox::new(home.root(), config.sandbox);
         let hooks = Hooks::new(config.hooks.clone(), boxes, work.clone());
         make_folders(home)?;
         let token_path = home.root().join("run").join("token");
@@ -208,8 +208,8 @@ impl Daemon {
         let env = extras.env.unwrap_or_else(process_env);
         let providers = Arc::new(Providers::new(&config.models, &env, extras.provider_patience));
         let known = Providers::secrets(&config.models, &env).into_iter().chain([token.clone()]).collect();
-        let redactor = Arc::new(redactor(&config.redact).with_known(known));
-        let gate = Gate::new(law, inbox, Reachable::Someone, parts)?
+        let redactor = Arc::new(redactor(&config.redact).with_exact_values(known));
+        let gate = Gate::new(law, inbox, ApproverAvailability::Someone, parts)?
             .with_tools(HostTools::specs())
             .with_hooks(hooks)
             .with_redactor(Arc::clone(&redactor));
@@ -226,7 +226,7 @@ impl Daemon {
         let board = Arc::new(Board::new(home.root().join("board.md")));
         let requests = RequestLog::new(home.root().join("logs"), &config.log);
         let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
-        let purse = Arc::new(Purse::new(config.spend.clone(), parts));
+        let purse = Arc::new(Budgets::new(config.spend.clone(), parts));
         let out_of_turn = Arc::new(OutOfTurn::new(
             Arc::clone(&gate),
             Arc::clone(&vault),
@@ -252,7 +252,7 @@ impl Daemon {
             draining: draining.clone(),
             stopping: stopping.clone(),
         }));
-        let places = Places {
+        let places = EgressRules {
             agents: config.egress.agents.clone(),
             deny: config.egress.deny.clone(),
             unlisted: config.egress.unlisted,
@@ -260,7 +260,7 @@ impl Daemon {
         let network = extras.network.unwrap_or_else(|| Arc::new(RealNetwork));
         let model = Arc::new(SessionModel(Arc::clone(&proxy)));
         let reach = (places, network);
-        let brokers = Brokers::new(home, Arc::clone(&out_of_turn), model, reach, extras.broker_limits)?;
+        let brokers = SessionSocketService::new(home, Arc::clone(&out_of_turn), model, reach, extras.broker_limits)?;
 
         let mcp = Arc::new(McpServers::new(
             home,
@@ -309,7 +309,7 @@ impl Daemon {
             gate,
             mailbox,
             board,
-            checked_in: Default::default(),
+            board_checkins: Default::default(),
             tools: Arc::clone(&tools) as Arc<dyn ToolExecutor>,
             transcripts,
             on_forget: Box::new(move |session| cli_agents::forget_session(&forgetful, session)),
@@ -317,15 +317,15 @@ impl Daemon {
             requests,
             answers: providers.answers().clone(),
             prompts: AgentPrompts::new(home.root().to_owned()),
-            purse,
+            budgets: purse,
             turn_limit: config.sessions.turn,
             journals: Default::default(),
-            elsewhere: Default::default(),
+            external_calls: Default::default(),
             out_of_turn,
             feeds: Default::default(),
-            leaving: Default::default(),
-            work,
-            claimed: Default::default(),
+            shutdown: Default::default(),
+            background: work,
+            claimed_mail: Default::default(),
             prepared: Default::default(),
         });
         let recovered = governance.recover().await?;
@@ -337,7 +337,7 @@ impl Daemon {
 
         let scenes = Scenes::builtin_and(&home.root().join("scenes"))?;
         let rehearsal: Arc<dyn AgentRuntime> = Arc::new(RehearsalBackend::new(scenes));
-        let seats = Arc::new(HouseSeats::new(Arc::clone(&providers)));
+        let seats = Arc::new(ConfiguredModels::new(Arc::clone(&providers)));
         let prepared = Arc::clone(&governance.prepared);
         let native: Arc<dyn AgentRuntime> = Arc::new(NativeBackend::new(seats, prepared));
         let profiles = Profiles::load(home)?;
@@ -352,20 +352,20 @@ impl Daemon {
             brokers.clone(),
         ));
         let spawner = || Arc::clone(&cli_agents) as Arc<dyn tribune_cli_agents::Spawner>;
-        let berths = tribune_cli_agents::Berths::new(config.cli_agents.max_running);
+        let berths = tribune_cli_agents::ProcessLimit::new(config.cli_agents.max_running);
         let cli_backends = [
-            CliBackend::acp(spawner(), tribune_cli_agents::IDLE, &berths),
-            CliBackend::claude_code(spawner(), tribune_cli_agents::IDLE, &berths),
+            CliBackend::acp(spawner(), tribune_cli_agents::IDLE_TIMEOUT, &berths),
+            CliBackend::claude_code(spawner(), tribune_cli_agents::IDLE_TIMEOUT, &berths),
         ];
         check_models(&providers, &agents, &governance).await?;
         canary::sweep(home);
         let stage = |backend: &CliBackend| {
             let stage = CliStage { cli_agents: Arc::clone(&cli_agents), backend: backend.clone() };
-            (backend.name(), Arc::new(stage) as Arc<dyn Stage>)
+            (backend.name(), Arc::new(stage) as Arc<dyn ProbeTarget>)
         };
         let [acp, claude_code] = &cli_backends;
         let stages = [
-            (BACKEND, Arc::new(RehearsalStage) as Arc<dyn Stage>),
+            (BACKEND, Arc::new(RehearsalStage) as Arc<dyn ProbeTarget>),
             (native::BACKEND, Arc::new(NativeStage::default())),
             stage(acp),
             stage(claude_code),
@@ -449,7 +449,7 @@ impl Daemon {
         };
         let gateway = Gateway::new(Parts {
             api,
-            doorman: Doorman::new(&token, log, approvers),
+            doorman: Authenticator::new(&token, log, approvers),
             names: Names::new(address, &config.gateway.hosts, &config.gateway.origins),
             limits: GatewayLimits {
                 max_connections: config.gateway.max_connections,
@@ -472,8 +472,8 @@ impl Daemon {
         leave_whereabouts(home, address, &*clock)?;
         let gate = &sessions.governance().gate;
         let (version, constitution_hash) = (env!("CARGO_PKG_VERSION"), gate.law.hash().to_string());
-        let started = Event::GatewayStart { address: address.to_string(), version, constitution_hash };
-        gate.hooks.tell(On::GatewayStart, &started);
+        let started = HookEvent::GatewayStart { address: address.to_string(), version, constitution_hash };
+        gate.hooks.tell(HookPoint::GatewayStart, &started);
         tracing::info!(%address, standing, turns = recovered.turns, calls = recovered.calls, forgets = recovered.forgets, "ready");
         Ok(Self {
             home: home.clone(),
@@ -511,14 +511,14 @@ impl Daemon {
     }
 
     /// What programs in boxes reach.
-    pub const fn brokers(&self) -> &Brokers {
+    pub const fn brokers(&self) -> &SessionSocketService {
         &self.brokers
     }
 
     /// Providers and models, and which agent uses what. Waits a moment for those that the start asks.
-    pub async fn survey(&self) -> Survey {
+    pub async fn survey(&self) -> ModelInventory {
         self.providers.answers().settled().await;
-        survey(&self.providers, &self.agents.all())
+        inventory(&self.providers, &self.agents.all())
     }
 
     /// What an earlier daemon left unfinished.
@@ -554,16 +554,16 @@ impl Daemon {
         self.canaries.leave().await;
         // While their sockets are still there: one that is asked to end may have something to write down.
         for backend in &self.cli_backends {
-            backend.leave().await;
+            backend.shutdown().await;
         }
         self.mcp.leave().await;
         self.brokers.close().await;
         self.accepting.cancel();
         self.stopping.cancel();
         self.tasks.close();
-        let _ = tokio::time::timeout(GOODBYE, self.tasks.wait()).await;
+        let _ = tokio::time::timeout(CONNECTION_DRAIN, self.tasks.wait()).await;
         // Where a daemon was is only left behind by one that could not clean up.
-        let _ = std::fs::remove_file(Whereabouts::path(&self.home));
+        let _ = std::fs::remove_file(DaemonInfo::path(&self.home));
         let Self { sessions, cli_backends, canaries, brokers, store, .. } = self;
         drop((sessions, cli_backends, canaries, brokers));
         // The last to go: it syncs and gives up the lock.
@@ -597,8 +597,8 @@ async fn check_models(
         }
     }
     let providers = Arc::clone(providers);
-    let leaving = governance.leaving.clone();
-    governance.work.spawn(async move {
+    let leaving = governance.shutdown.clone();
+    governance.background.spawn(async move {
         let checked = tokio::select! {
             () = leaving.cancelled() => return,
             checked = validate(Arc::clone(&providers), others) => checked,
@@ -635,8 +635,8 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
 fn launcher(home: &Home, config: &Config) -> Arc<dyn Launcher> {
     let boxed = |mode| Arc::new(BoxedLauncher::new(home.root(), mode, &config.workspaces));
     match config.sandbox {
-        Sandbox::Full => boxed(Mode::Full),
-        Sandbox::Landlock => boxed(Mode::Landlock),
+        Sandbox::Full => boxed(SandboxMode::Full),
+        Sandbox::Landlock => boxed(SandboxMode::Landlock),
         Sandbox::Off => {
             tracing::warn!(
                 "THE SANDBOX IS OFF: commands of agents run with everything this user may do. Set `sandbox` to \"full\" \
@@ -714,8 +714,8 @@ fn operator_token(path: &Path) -> Result<String, StartError> {
 }
 
 fn leave_whereabouts(home: &Home, address: SocketAddr, clock: &dyn Clock) -> Result<(), StartError> {
-    let path = Whereabouts::path(home);
-    let whereabouts = Whereabouts {
+    let path = DaemonInfo::path(home);
+    let whereabouts = DaemonInfo {
         pid: std::process::id(),
         address,
         started_at: clock.now().to_string(),

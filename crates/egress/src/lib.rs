@@ -25,15 +25,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_runtime::SessionKey;
 
-pub use self::exec_egress::WayOut;
-pub use self::proxy::{Network, Outlets, Places, RealNetwork, Unresolved};
+pub use self::exec_egress::EgressLease;
+pub use self::proxy::{Network, AllowedEgress, EgressRules, RealNetwork, Unresolved};
 pub use self::service::SocketService;
 
 use tribune_governance::turn::OutOfTurn;
 use tribune_storage::home::Home;
 
 use self::proxy::Egress;
-use self::socket_dir::Room;
+use self::socket_dir::SocketDir;
 
 /// How long to wait when the machine has no more descriptors to give, before asking again.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ const GOODBYE: Duration = Duration::from_secs(3);
 
 /// What bounds a session's connections. Nobody needs other values but tests, so no configuration has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct SocketLimits {
     /// At the same time, for each service of a session: more than a package manager opens.
     pub connections: usize,
     /// To send the head of a request, or the first words of TLS.
@@ -58,7 +58,7 @@ pub struct Limits {
     pub ask: Duration,
 }
 
-impl Default for Limits {
+impl Default for SocketLimits {
     fn default() -> Self {
         Self {
             connections: 64,
@@ -81,7 +81,7 @@ pub struct BrokerError {
 
 /// The brokers of a daemon; clones share them.
 #[derive(Debug, Clone)]
-pub struct Brokers(Arc<Shared>);
+pub struct SessionSocketService(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -89,7 +89,7 @@ struct Shared {
     egress: Egress,
     /// What answers on the way to a session's model.
     model: Arc<dyn SocketService>,
-    limits: Limits,
+    limits: SocketLimits,
     closing: CancellationToken,
     tasks: TaskTracker,
 }
@@ -105,7 +105,7 @@ struct Peer {
 #[derive(Debug, Clone)]
 enum Service {
     /// The way out, with what is open to this session beside what is listed for its agent.
-    Egress(Arc<Outlets>),
+    Egress(Arc<AllowedEgress>),
     /// No way out: every connection is closed at once.
     NoEgress,
     Other(Arc<dyn SocketService>),
@@ -114,7 +114,7 @@ enum Service {
 /// The sockets of one session. They and their connections end with this.
 #[derive(Debug)]
 pub struct SessionSockets {
-    room: Room,
+    room: SocketDir,
     closing: CancellationToken,
 }
 
@@ -126,16 +126,16 @@ enum Purpose {
     Servers,
 }
 
-impl Brokers {
+impl SessionSocketService {
     /// Sockets for the sessions of this home, whose model `model` is. Removes what an earlier daemon left behind.
     pub fn new(
         home: &Home,
         out_of_turn: Arc<OutOfTurn>,
         model: Arc<dyn SocketService>,
-        (places, network): (Places, Arc<dyn Network>),
-        limits: Limits,
+        (places, network): (EgressRules, Arc<dyn Network>),
+        limits: SocketLimits,
     ) -> Result<Self, BrokerError> {
-        Room::sweep(home)?;
+        SocketDir::sweep(home)?;
         let egress = Egress { out_of_turn, places, network, limits };
         let (home, closing, tasks) = (home.clone(), CancellationToken::new(), TaskTracker::new());
         Ok(Self(Arc::new(Shared { home, egress, model, limits, closing, tasks })))
@@ -143,11 +143,11 @@ impl Brokers {
 
     /// Opens the sockets of a session, on which its sandbox is that session and its agent.
     pub fn open(&self, session: &SessionKey) -> Result<SessionSockets, BrokerError> {
-        self.open_with(session, Outlets::default())
+        self.open_with(session, AllowedEgress::default())
     }
 
     /// The same for a session that has more places than its agent.
-    pub fn open_with(&self, session: &SessionKey, outlets: Outlets) -> Result<SessionSockets, BrokerError> {
+    pub fn open_with(&self, session: &SessionKey, outlets: AllowedEgress) -> Result<SessionSockets, BrokerError> {
         let egress = Service::Egress(Arc::new(outlets));
         self.open_for(session, egress, Arc::clone(&self.0.model), None)
     }
@@ -178,7 +178,7 @@ impl Brokers {
         model: Arc<dyn SocketService>,
         servers: Option<Arc<dyn SocketService>>,
     ) -> Result<SessionSockets, BrokerError> {
-        let room = Room::new(&self.0.home)?;
+        let room = SocketDir::new(&self.0.home)?;
         let closing = self.0.closing.child_token();
         let session = Arc::new(session.clone());
         let servers = servers.map(|servers| (Purpose::Servers, Service::Other(servers)));

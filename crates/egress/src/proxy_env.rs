@@ -1,7 +1,7 @@
 //! The variables that lead a program in a box to what it reaches: ports of its own loopback.
 
-use tribune_config::egress_rules::Place;
-use tribune_providers::{Dialect, ModelRef};
+use tribune_config::egress_rules::EgressRule;
+use tribune_providers::{ApiDialect, ModelRef};
 
 /// The port of the proxy that leads out.
 pub const EGRESS_PORT: u16 = 3128;
@@ -17,7 +17,7 @@ pub const PLACEHOLDER: &str = "the-house-puts-its-own-in";
 
 /// For programs that speak HTTP. Servers inside are reached without the proxy, under the names of the loopback that none of the
 /// listed places has.
-pub fn proxy_variables(places: &[Place]) -> Vec<(String, String)> {
+pub fn proxy_variables(places: &[EgressRule]) -> Vec<(String, String)> {
     let proxy = format!("http://127.0.0.1:{EGRESS_PORT}");
     let own = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"].map(|name| (name, proxy.clone()));
     let is_listed = |host: &str| {
@@ -31,14 +31,14 @@ pub fn proxy_variables(places: &[Place]) -> Vec<(String, String)> {
 }
 
 /// For programs with an SDK of a provider of models.
-pub fn model_variables(model: &ModelRef, dialect: Dialect) -> Vec<(String, String)> {
+pub fn model_variables(model: &ModelRef, dialect: ApiDialect) -> Vec<(String, String)> {
     let base = format!("http://localhost:{MODEL_PORT}");
     let (url, key, base) = match dialect {
-        Dialect::Anthropic => ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", base),
-        Dialect::OpenAi | Dialect::OpenAiCompatible => {
+        ApiDialect::Anthropic => ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", base),
+        ApiDialect::OpenAi | ApiDialect::OpenAiCompatible => {
             ("OPENAI_BASE_URL", "OPENAI_API_KEY", format!("{base}/v1"))
         }
-        Dialect::Gemini => ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY", base),
+        ApiDialect::Gemini => ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY", base),
     };
     let own = [(url, base), (key, PLACEHOLDER.to_owned()), ("TRIBUNE_MODEL", model.model().to_owned())];
     own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn a_listed_server_of_this_machine_is_reached_through_the_proxy() {
         let direct = |net: &[&str]| {
-            let places: Vec<Place> = net.iter().flat_map(|net| parse_net(net).unwrap()).collect();
+            let places: Vec<EgressRule> = net.iter().flat_map(|net| parse_net(net).unwrap()).collect();
             proxy_variables(&places).into_iter().find(|(name, _)| name == "NO_PROXY").unwrap().1
         };
         assert_eq!(direct(&[]), "localhost,127.0.0.1,::1");

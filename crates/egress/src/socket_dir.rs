@@ -18,11 +18,11 @@ const MAX_SOCKET_PATH: usize = 107;
 
 /// A session's folder. It goes away with this.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct SocketDir {
     path: PathBuf,
 }
 
-impl Room {
+impl SocketDir {
     /// Removes the folders of an earlier daemon. The home is this one's alone, so nobody uses them.
     pub(super) fn sweep(home: &Home) -> Result<(), BrokerError> {
         let path = rooms(home);
@@ -88,7 +88,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for SocketDir {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
             // The next start sweeps it.

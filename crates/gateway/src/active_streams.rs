@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tribune_sessions::session::{Session, Subscription, Ticket};
+use tribune_sessions::session::{Session, Subscription, TurnHandle};
 
 /// The sessions that subscriptions of one connection follow, by the subscription's number. A session that was closed and
 /// opened again is another: who followed the first does not see the second. Clones share them.
@@ -32,7 +32,7 @@ impl Streaming {
     }
 
     /// Whether the events of this turn come through a subscription.
-    pub(super) fn flows(&self, ticket: &Ticket) -> bool {
+    pub(super) fn flows(&self, ticket: &TurnHandle) -> bool {
         let flowing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         ticket.session().is_some_and(|asked| flowing.values().any(|session| Arc::ptr_eq(session, asked)))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::status::Status;
 use serde_json::{Map, Value};
 use tribune_cli_agents::CliBackend;
-use tribune_constitution::Asking;
+use tribune_constitution::ApprovalMode;
 use tribune_governance::models::Providers;
 use tribune_ledger::bundle::ProofBundle;
 use tribune_ledger::tree::prove;
@@ -17,11 +17,11 @@ use tribune_records::workspace_roots;
 use tribune_registry::roster::LineFault;
 use tribune_registry::{Agents, Approvers, CLI_BACKENDS, RosterAgent, RosterError, backend_for};
 use tribune_runtime::{AgentId, CloseReason, ContentBlock, Handle, SessionKey, SessionMode, SessionState};
-use tribune_sessions::canary::{Absolve, Canaries, Standpoint, Step, Tested, millis};
+use tribune_sessions::canary::{ClearMark, Canaries, CanaryStatus, ProbeStep, Tested, millis};
 use tribune_sessions::cli_agents::CliAgents;
 use tribune_sessions::run::Runs;
-use tribune_sessions::session::{SessionError, SessionManager, Subscription, Ticket};
-use tribune_storage::store::{Filter, Lookup, Reader, Readers, SessionFilter, Store, StoreError};
+use tribune_sessions::session::{SessionError, SessionManager, Subscription, TurnHandle};
+use tribune_storage::store::{EntryFilter, EntryLookup, Reader, Readers, SessionFilter, Store, StoreError};
 use tribune_tools::mcp::McpServers;
 
 use super::api_types::{
@@ -29,7 +29,7 @@ use super::api_types::{
     Entries, EntryInfo, EventPage, Forgotten, History, LedgerTail, MessageInfo, NoteWrite, NotesWritten,
     SessionInfo, SessionInit, SessionList, SessionPage, TestStep, TurnInfo, TurnResult, Turns, Written,
 };
-use super::connection_limit::Standing;
+use super::connection_limit::PrincipalTier;
 use super::error::{ApiError, misnamed};
 use super::principal::Principal;
 use super::proxy::Proxy;
@@ -78,7 +78,7 @@ impl Api {
                     .ok_or_else(|| ApiError::params("mode must be persistent, domain or oneshot"))?,
             ),
         };
-        if mode == Some(SessionMode::Persistent) && who.standing() == Standing::Guest {
+        if mode == Some(SessionMode::Persistent) && who.standing() == PrincipalTier::Guest {
             return Err(ApiError::forbidden(
                 "a stranger's sessions end when they are not used: mode is domain or oneshot",
             ));
@@ -95,7 +95,7 @@ impl Api {
             who.operator()?;
             let home = self.status.home.clone();
             let found =
-                tokio::task::spawn_blocking(move || workspace_roots::given("workspace", &folder, &home))
+                tokio::task::spawn_blocking(move || workspace_roots::validate_root("workspace", &folder, &home))
                     .await;
             let found = found.map_err(|error| ApiError::new("internal", error.to_string()))?;
             opener.workspace = Some(found.map_err(ApiError::params)?.to_string_lossy().into_owned());
@@ -264,7 +264,7 @@ impl Api {
         who: &Principal,
         key: &str,
         content: Vec<ContentBlock>,
-    ) -> Answer<(SessionKey, Ticket)> {
+    ) -> Answer<(SessionKey, TurnHandle)> {
         let key = self.own_key(who, key)?;
         super::validate_content::check(&content)?;
         self.takes_work()?;
@@ -273,7 +273,7 @@ impl Api {
     }
 
     /// Runs a turn to its end.
-    pub async fn turn_result(&self, key: SessionKey, mut ticket: Ticket, wait: bool) -> Answer<TurnResult> {
+    pub async fn turn_result(&self, key: SessionKey, mut ticket: TurnHandle, wait: bool) -> Answer<TurnResult> {
         let accepted = ticket.accepted().await?;
         let mut result = TurnResult {
             session_key: key.to_string(),
@@ -302,7 +302,7 @@ impl Api {
                     .map_err(|_| ApiError::params("quality is none that entries have"))?,
             ),
         };
-        let filter = Filter { entity_id: tail.entity_id, quality };
+        let filter = EntryFilter { entity_id: tail.entity_id, quality };
         let entries = self.readers.read(move |reader| reader.tail(&filter, limit)).await?;
         Ok(Entries { entries: entries.iter().map(EntryInfo::new).collect() })
     }
@@ -551,7 +551,7 @@ impl Api {
         &self,
         who: &Principal,
         id: &str,
-        absolve: Absolve,
+        absolve: ClearMark,
     ) -> Answer<AgentTested> {
         who.operator()?;
         self.takes_work()?;
@@ -562,7 +562,7 @@ impl Api {
         let by = who.opener().name;
         let tested = self.canaries.test(&agent, (&by, absolve)).await.map_err(SessionError::from)?;
         let Tested { trial, mark, cleared, is_excepted } = tested;
-        let step = |step: Step| TestStep {
+        let step = |step: ProbeStep| TestStep {
             step: step.name.to_owned(),
             ok: step.is_good,
             took_ms: millis(step.took),
@@ -598,15 +598,15 @@ impl Api {
 }
 
 /// A mode by its name.
-fn asking(word: &str) -> Answer<Asking> {
-    Asking::parse(word).ok_or_else(|| {
-        let known = Asking::ALL.map(Asking::as_str).join(", ");
+fn asking(word: &str) -> Answer<ApprovalMode> {
+    ApprovalMode::parse(word).ok_or_else(|| {
+        let known = ApprovalMode::ALL.map(ApprovalMode::as_str).join(", ");
         ApiError::params(format!("mode must be one of {known}"))
     })
 }
 
-fn canary_info(standpoint: Standpoint) -> CanaryInfo {
-    let Standpoint { subject, agents, state, detail, at, took } = standpoint;
+fn canary_info(standpoint: CanaryStatus) -> CanaryInfo {
+    let CanaryStatus { subject, agents, state, detail, at, took } = standpoint;
     CanaryInfo {
         backend: subject.backend,
         subject: subject.name,
@@ -646,14 +646,14 @@ fn page(limit: Option<usize>) -> Answer<usize> {
     }
 }
 
-fn find(reader: &Reader, name: &str) -> Result<Answer<tribune_storage::store::Stored>, StoreError> {
+fn find(reader: &Reader, name: &str) -> Result<Answer<tribune_storage::store::StoredEntry>, StoreError> {
     Ok(match reader.lookup(name)? {
-        Lookup::Found(stored) => Ok(*stored),
-        Lookup::Nothing(_) => Err(ApiError::new(
+        EntryLookup::Found(stored) => Ok(*stored),
+        EntryLookup::Nothing(_) => Err(ApiError::new(
             "not_found",
             "there is no such entry: name it by its place, its CID or the CID's first digits",
         )),
-        Lookup::Several(_) => Err(ApiError::params("several entries begin so: give more digits")),
+        EntryLookup::Several(_) => Err(ApiError::params("several entries begin so: give more digits")),
     })
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tribune_redact::Redactor;
 use tribune_runtime::ContentBlock;
-use tribune_storage::store::{Heartbeat, MessageRow, SessionRow, Stored, TurnRow};
+use tribune_storage::store::{Heartbeat, MessageRow, SessionRow, StoredEntry, TurnRow};
 use utoipa::ToSchema;
 
 use super::schema;
@@ -349,7 +349,7 @@ pub struct EntryInfo {
 }
 
 impl EntryInfo {
-    pub(super) fn new(stored: &Stored) -> Self {
+    pub(super) fn new(stored: &StoredEntry) -> Self {
         let mut line = Vec::new();
         stored.entry.write_line(&mut line);
         Self { index: stored.index, entry: serde_json::from_slice(&line).unwrap_or(Value::Null) }

@@ -9,11 +9,11 @@ use tribune_governance::approval::{ApprovalError, draft, file_diff};
 use tribune_governance::turn::approval_result::sequel;
 use tribune_governance::turn::label_history::{Step, trail};
 use tribune_records::approval::action::Action;
-use tribune_records::approval::decision::Wish;
+use tribune_records::approval::decision::DecisionRequest;
 use tribune_records::approval::grant;
 use tribune_records::approval::grant::Grant;
-use tribune_records::approval::record::{Decision, Requested, Runner, State};
-use tribune_storage::store::{ApprovalRow, Order, Reader};
+use tribune_records::approval::record::{DecisionKind, Requested, CallRunner, ApprovalState};
+use tribune_storage::store::{ApprovalRow, ApprovalOrder, Reader};
 use utoipa::ToSchema;
 
 use super::api::Api;
@@ -230,18 +230,18 @@ impl Api {
     pub async fn approvals(&self, who: &Principal, list: ApprovalList) -> Answer<ApprovalPage> {
         let approver = who.approver()?;
         let state = match list.state.as_deref() {
-            None => Some(State::Pending),
+            None => Some(ApprovalState::Pending),
             Some("any") => None,
-            Some(word) => Some(State::parse(word).ok_or_else(|| {
+            Some(word) => Some(ApprovalState::parse(word).ok_or_else(|| {
                 let what = "state must be pending, allowed, denied, expired, withdrawn or any";
                 ApiError::params(what)
             })?),
         };
         // Whoever waits longest is served first; of what is over, the end is what people look for.
         let order = match state {
-            Some(State::Pending) => Order::OldestFirst,
-            Some(State::Allowed | State::Denied | State::Expired | State::Withdrawn) | None => {
-                Order::NewestFirst
+            Some(ApprovalState::Pending) => ApprovalOrder::OldestFirst,
+            Some(ApprovalState::Allowed | ApprovalState::Denied | ApprovalState::Expired | ApprovalState::Withdrawn) | None => {
+                ApprovalOrder::NewestFirst
             }
         };
         let limit = list.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
@@ -262,7 +262,7 @@ impl Api {
             return Err(ApprovalError::Unknown(id.to_owned()).into());
         }
         let governance = self.sessions.governance();
-        let is_pending = row.state == State::Pending;
+        let is_pending = row.state == ApprovalState::Pending;
         if is_pending {
             governance.gate.inbox.arrival(id).await;
         }
@@ -276,7 +276,7 @@ impl Api {
             info.patterns = grant::suggestions(&action.tool, &action.input, &action.further);
             info.past = self.past(&info).await?;
             let words = draft::words(&action.tool).filter(|words| action.input[words].is_string());
-            let may_change = info.needs == 1 && runner == Runner::Host;
+            let may_change = info.needs == 1 && runner == CallRunner::Host;
             info.draft = words.filter(|_| may_change).map(str::to_owned);
         }
         let (session, agent) = (info.session_key.clone(), info.agent_id.clone());
@@ -317,10 +317,10 @@ impl Api {
         }
         let governance = self.sessions.governance();
         let (mut asked, mut denied) = (Vec::new(), Vec::new());
-        for state in [State::Allowed, State::Denied] {
+        for state in [ApprovalState::Allowed, ApprovalState::Denied] {
             let rows = self
                 .readers
-                .read(move |reader| reader.approvals(Some(state), Order::NewestFirst, None, LOOKED_BACK))
+                .read(move |reader| reader.approvals(Some(state), ApprovalOrder::NewestFirst, None, LOOKED_BACK))
                 .await?;
             let alike = |asked: &Requested| {
                 asked.agent == info.agent_id && asked.tool == info.tool && asked.id != info.id
@@ -328,7 +328,7 @@ impl Api {
             let rows = rows.into_iter().map(|row| row.requested).filter(alike).collect();
             for action in governance.actions_of(rows).await?.into_iter().flatten() {
                 let args = grant::args_of(&info.tool, &action.input, &action.further);
-                if state == State::Denied {
+                if state == ApprovalState::Denied {
                     denied.push((action.input.clone(), args.clone()));
                 }
                 asked.push((action.input, args));
@@ -357,11 +357,11 @@ impl Api {
         body: DecisionBody,
     ) -> Answer<DecisionResult> {
         let approver = who.approver()?;
-        let decision = Decision::ALL
+        let decision = DecisionKind::ALL
             .into_iter()
             .find(|decision| decision.as_str() == body.decision)
             .ok_or_else(|| {
-                let words = Decision::ALL.map(Decision::as_str).join(", ");
+                let words = DecisionKind::ALL.map(DecisionKind::as_str).join(", ");
                 ApiError::params(format!("decision must be one of {words}"))
             })?;
         let until = match &body.until {
@@ -371,11 +371,11 @@ impl Api {
                     .ok_or_else(|| ApiError::params("until is a time such as 2030-01-31T18:00:00Z"))?,
             ),
         };
-        let wish = Wish { decision, until, pattern: body.pattern, reason: body.reason, text: None };
+        let wish = DecisionRequest { decision, until, pattern: body.pattern, reason: body.reason, text: None };
         let governance = self.sessions.governance();
         let outcome = governance.decide(id, wish, body.text, approver).await?;
-        let without_turn = outcome.is_orphan && outcome.requested.runner == Runner::Host;
-        let came_of_it = match without_turn && outcome.state == State::Allowed {
+        let without_turn = outcome.is_orphan && outcome.requested.runner == CallRunner::Host;
+        let came_of_it = match without_turn && outcome.state == ApprovalState::Allowed {
             true => self.came_of(&outcome.requested.id).await?,
             false => None,
         };

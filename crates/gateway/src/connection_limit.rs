@@ -16,7 +16,7 @@ const ONE_IN: usize = 8;
 
 /// What a connection has proved, as far as its place goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum PrincipalTier {
     Operator,
     /// An approver, or an agent of the roster.
     Member,
@@ -25,18 +25,18 @@ pub(super) enum Standing {
 }
 
 impl Principal {
-    pub(super) const fn standing(&self) -> Standing {
+    pub(super) const fn standing(&self) -> PrincipalTier {
         match self {
-            Self::Operator => Standing::Operator,
-            Self::Approver(_) | Self::Agent { .. } => Standing::Member,
-            Self::Stranger { .. } | Self::Anonymous { .. } => Standing::Guest,
+            Self::Operator => PrincipalTier::Operator,
+            Self::Approver(_) | Self::Agent { .. } => PrincipalTier::Member,
+            Self::Stranger { .. } | Self::Anonymous { .. } => PrincipalTier::Guest,
         }
     }
 }
 
 /// All places.
 #[derive(Debug)]
-pub(super) struct Seats {
+pub(super) struct ConnectionLimit {
     max: usize,
     taken: Mutex<Taken>,
     status: Arc<Status>,
@@ -47,24 +47,24 @@ struct Taken {
     next: u64,
     /// Those that go when others come, oldest first, and how each is told.
     loose: BTreeMap<u64, CancellationToken>,
-    kept: HashMap<u64, Standing>,
+    kept: HashMap<u64, PrincipalTier>,
 }
 
 /// One of the connections that may be open. Given back when this is dropped; a WebSocket takes it along.
 #[derive(Debug)]
-pub(super) struct Seat {
-    seats: Arc<Seats>,
+pub(super) struct ConnectionSlot {
+    seats: Arc<ConnectionLimit>,
     number: u64,
     gone: CancellationToken,
 }
 
-impl Seats {
+impl ConnectionLimit {
     pub(super) fn new(max: usize, status: Arc<Status>) -> Arc<Self> {
         Arc::new(Self { max, taken: Mutex::default(), status })
     }
 
     /// A place for a newcomer; none if all are kept.
-    pub(super) fn take(self: &Arc<Self>) -> Option<Seat> {
+    pub(super) fn take(self: &Arc<Self>) -> Option<ConnectionSlot> {
         let mut taken = self.taken();
         if taken.loose.len() + taken.kept.len() >= self.max {
             let (_, oldest) = taken.loose.pop_first()?;
@@ -74,7 +74,7 @@ impl Seats {
         taken.next += 1;
         taken.loose.insert(number, gone.clone());
         self.status.connections.fetch_add(1, Ordering::Relaxed);
-        Some(Seat { seats: Arc::clone(self), number, gone })
+        Some(ConnectionSlot { seats: Arc::clone(self), number, gone })
     }
 
     /// How many places approvers and agents keep at most.
@@ -87,24 +87,24 @@ impl Seats {
     }
 }
 
-impl Seat {
+impl ConnectionSlot {
     /// Whoever is on this connection is now known to be this.
-    pub(super) fn is_of(&self, standing: Standing) {
+    pub(super) fn is_of(&self, standing: PrincipalTier) {
         let mut taken = self.seats.taken();
         let was = match taken.kept.get(&self.number) {
             Some(kept) => *kept,
-            None if taken.loose.contains_key(&self.number) => Standing::Guest,
+            None if taken.loose.contains_key(&self.number) => PrincipalTier::Guest,
             // It was given to someone else, and the connection is about to end.
             None => return,
         };
         if was == standing {
             return;
         }
-        let members = || taken.kept.values().filter(|kept| **kept == Standing::Member).count();
+        let members = || taken.kept.values().filter(|kept| **kept == PrincipalTier::Member).count();
         let keeps = match standing {
-            Standing::Operator => true,
-            Standing::Member => members() < self.seats.for_members(),
-            Standing::Guest => false,
+            PrincipalTier::Operator => true,
+            PrincipalTier::Member => members() < self.seats.for_members(),
+            PrincipalTier::Guest => false,
         };
         if keeps {
             taken.loose.remove(&self.number);
@@ -121,7 +121,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut taken = self.seats.taken();
         taken.loose.remove(&self.number);

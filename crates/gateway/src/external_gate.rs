@@ -9,7 +9,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tribune_constitution::Trust;
-use tribune_governance::turn::{AskedFor, Heard, Standpoint};
+use tribune_governance::turn::{ExternalDecision, Heard, ExternalCallState};
 use tribune_runtime::{SessionKey, ToolCall};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -181,11 +181,11 @@ impl Api {
             .asked_for(&key, call, wait)
             .await
             .map_err(tribune_sessions::session::SessionError::from)?;
-        let Standpoint { verdict, rules, reason, approval, cid } = standpoint;
+        let ExternalCallState { verdict, rules, reason, approval, cid } = standpoint;
         let (word, block) = match verdict {
-            AskedFor::Allowed => ("allow", false),
-            AskedFor::Waits => ("ask", true),
-            AskedFor::Refused => ("deny", true),
+            ExternalDecision::Allowed => ("allow", false),
+            ExternalDecision::Waits => ("ask", true),
+            ExternalDecision::Refused => ("deny", true),
         };
         Ok(GateVerdict {
             verdict: word.to_owned(),

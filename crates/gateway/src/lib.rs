@@ -44,7 +44,7 @@ use axum::{Extension, Json, Router};
 pub use error::{ApiError, CODES};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-pub use principal::{Doorman, Principal, challenge_text};
+pub use principal::{Authenticator, Principal, challenge_text};
 pub use proxy::{Proxy, ProxyParts, SessionModel};
 pub use rest::openapi;
 pub use rpc::METHODS;
@@ -54,7 +54,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::connection_limit::{Seat, Seats};
+use self::connection_limit::{ConnectionSlot, ConnectionLimit};
 use self::metrics::Metrics;
 
 /// How long to wait when the machine has no more descriptors to give, before asking again.
@@ -72,12 +72,12 @@ pub struct GatewayLimits {
     pub max_connections: usize,
     pub max_message_bytes: usize,
     pub idle: Duration,
-    pub patience: Patience,
+    pub patience: Timeouts,
 }
 
 /// How long the other side of a connection may take. Nobody needs other values but tests, so no configuration has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// To send the head of a request.
     pub head: Duration,
     /// To say who it is, on a WebSocket.
@@ -86,7 +86,7 @@ pub struct Patience {
     pub slow_reader: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             head: Duration::from_secs(10),
@@ -127,7 +127,7 @@ impl Names {
 #[derive(Debug)]
 pub struct Gateway {
     pub api: Api,
-    pub doorman: Doorman,
+    pub doorman: Authenticator,
     pub names: Names,
     pub limits: GatewayLimits,
     /// Who a caller without proof is; none if such are not let in.
@@ -136,7 +136,7 @@ pub struct Gateway {
     pub stopping: CancellationToken,
     pub tasks: TaskTracker,
     metrics: Arc<Metrics>,
-    seats: Arc<Seats>,
+    seats: Arc<ConnectionLimit>,
     /// ACP clients that come over HTTP.
     visits: acp::Visits,
 }
@@ -145,7 +145,7 @@ pub struct Gateway {
 #[derive(Debug)]
 pub struct Parts {
     pub api: Api,
-    pub doorman: Doorman,
+    pub doorman: Authenticator,
     pub names: Names,
     pub limits: GatewayLimits,
     pub anonymous: Option<Principal>,
@@ -156,7 +156,7 @@ impl Gateway {
     pub fn new(parts: Parts) -> Arc<Self> {
         let Parts { api, doorman, names, limits, anonymous, stopping } = parts;
         let (tasks, metrics) = (api.proxy.tasks.clone(), Arc::clone(&api.proxy.metrics));
-        let seats = Seats::new(limits.max_connections, Arc::clone(&api.status));
+        let seats = ConnectionLimit::new(limits.max_connections, Arc::clone(&api.status));
         let visits = acp::Visits::default();
         Arc::new(Self { api, doorman, names, limits, anonymous, stopping, tasks, metrics, seats, visits })
     }
@@ -164,7 +164,7 @@ impl Gateway {
     /// Whose token a request brought. Its connection is theirs from here on.
     fn check_token(&self, token: &str, request: &Extensions) -> Result<Principal, ApiError> {
         let who = self.doorman.check_token(token).inspect_err(|_| self.metrics.auth_failed())?;
-        if let Some(seat) = request.get::<Arc<Seat>>() {
+        if let Some(seat) = request.get::<Arc<ConnectionSlot>>() {
             seat.is_of(who.standing());
         }
         Ok(who)
@@ -204,7 +204,7 @@ impl Gateway {
         });
     }
 
-    async fn connection(&self, stream: TcpStream, router: Router, seat: Arc<Seat>) {
+    async fn connection(&self, stream: TcpStream, router: Router, seat: Arc<ConnectionSlot>) {
         let mut http = hyper::server::conn::http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(self.limits.patience.head)
@@ -308,7 +308,7 @@ fn check_headers(names: &Names, headers: &HeaderMap) -> Result<(), ApiError> {
 /// `/` and `/rpc`: a WebSocket, or a word to whoever looks in with a browser.
 async fn front_door(
     State(gateway): State<Arc<Gateway>>,
-    Extension(seat): Extension<Arc<Seat>>,
+    Extension(seat): Extension<Arc<ConnectionSlot>>,
     extensions: Extensions,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,

@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tribune_sessions::canary::Standpoint;
+use tribune_sessions::canary::CanaryStatus;
 
 use super::api::Api;
 use super::proxy::Ended;
@@ -152,7 +152,7 @@ impl Metrics {
             self.ledger_entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
         }
         self.ready.set(i64::from(api.waiting().is_empty()));
-        for Standpoint { subject, state, .. } in api.canaries.standpoints() {
+        for CanaryStatus { subject, state, .. } in api.canaries.standpoints() {
             let tried = Tried { backend: subject.backend, subject: subject.name };
             self.canaries.get_or_create(&tried).set(match state {
                 "live" => 1,

@@ -144,7 +144,7 @@ impl Principal {
 }
 
 /// Knows the token and counts wrong attempts.
-pub struct Doorman {
+pub struct Authenticator {
     /// BLAKE3 of the token: compared instead of it, so that lengths do not matter and the token is not kept.
     token: [u8; 32],
     audience: String,
@@ -174,13 +174,13 @@ impl Wrong {
     }
 }
 
-impl std::fmt::Debug for Doorman {
+impl std::fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Doorman")
     }
 }
 
-impl Doorman {
+impl Authenticator {
     pub fn new(token: &str, audience: String, approvers: Arc<Approvers>) -> Self {
         Self { token: digest(token), audience, approvers, wrong: Mutex::default() }
     }
@@ -295,7 +295,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let approvers = Arc::new(Approvers::load(folder.path().join("approvers.json")).unwrap());
         let token = approvers.add("alice", &[], |_| false).unwrap();
-        let door = Doorman::new("right", "log".into(), approvers);
+        let door = Authenticator::new("right", "log".into(), approvers);
         assert!(
             matches!(door.check_token(&token).unwrap(), Principal::Approver(alice) if alice.id == "alice")
         );

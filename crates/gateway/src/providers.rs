@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
-use tribune_governance::models::inventory::survey;
-use tribune_governance::models::{Survey, Till, Trials, inventory, try_out};
+use tribune_governance::models::inventory::inventory;
+use tribune_governance::models::{ModelInventory, CheckBilling, Trials, inventory, try_out};
 use tribune_runtime::RuntimeError;
 use tribune_sessions::session::SessionError;
 use utoipa::ToSchema;
@@ -29,13 +29,13 @@ pub struct ProviderTest {
 }
 
 impl Api {
-    pub fn providers(&self, who: &Principal) -> Result<Survey, ApiError> {
+    pub fn providers(&self, who: &Principal) -> Result<ModelInventory, ApiError> {
         who.operator()?;
-        Ok(survey(&self.providers, &self.agents.all()))
+        Ok(inventory(&self.providers, &self.agents.all()))
     }
 
     /// The same, for who looks in the first moments: waits for the providers that the start asks.
-    pub async fn provider_list(&self, who: &Principal) -> Result<Survey, ApiError> {
+    pub async fn provider_list(&self, who: &Principal) -> Result<ModelInventory, ApiError> {
         who.operator()?;
         self.providers.answers().settled().await;
         self.providers(who)
@@ -45,8 +45,8 @@ impl Api {
     pub async fn provider_test(&self, who: &Principal, test: ProviderTest) -> Result<Trials, ApiError> {
         let survey = self.providers(who)?;
         let governance = self.sessions.governance();
-        let (purse, clock) = (Arc::clone(&governance.purse), Arc::clone(&governance.clock));
-        let till = Till::new(purse, governance.requests.clone(), clock);
+        let (purse, clock) = (Arc::clone(&governance.budgets), Arc::clone(&governance.clock));
+        let till = CheckBilling::new(purse, governance.requests.clone(), clock);
         let refused = |error: RuntimeError| ApiError::new("not_found", error.message);
         tokio::select! {
             () = self.status.draining.cancelled() => Err(SessionError::Draining.into()),
@@ -63,8 +63,8 @@ pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
 }
 
 /// Providers and models, and which agent uses what. Of keys it tells whether they are there.
-#[utoipa::path(get, path = "/v1/providers", tag = "models", responses((status = 200, description = "what there is", body = Survey), (status = "default", description = "an error", body = ErrorBody)))]
-async fn provider_list(State(app): App, Operator(who): Operator) -> Answer<Survey> {
+#[utoipa::path(get, path = "/v1/providers", tag = "models", responses((status = 200, description = "what there is", body = ModelInventory), (status = "default", description = "an error", body = ErrorBody)))]
+async fn provider_list(State(app): App, Operator(who): Operator) -> Answer<ModelInventory> {
     app.api.provider_list(&who).await.map(Json)
 }
 

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tribune_sessions::canary::Absolve;
+use tribune_sessions::canary::ClearMark;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
@@ -411,7 +411,7 @@ async fn agent_test(
     Operator(who): Operator,
     Path(agent): Path<String>,
 ) -> Answer<AgentTested> {
-    app.api.agent_test(&who, &agent, Absolve::No).await.map(Json)
+    app.api.agent_test(&who, &agent, ClearMark::No).await.map(Json)
 }
 
 /// One agent.

@@ -9,7 +9,7 @@ use tribune_governance::models::agent_model::model_of;
 use tribune_records::agents::RUN_AGENT;
 use tribune_records::ledger_payloads::{RunOutcome, RunRecord};
 use tribune_sessions::run;
-use tribune_sessions::run::{Lease, Leavings, Mode, Wanted};
+use tribune_sessions::run::{RunLease, RunSummary, Mode, RunRequest};
 
 use super::api::Api;
 use super::error::ApiError;
@@ -107,7 +107,7 @@ struct Left {
 
 /// The runs of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Leases(HashMap<String, Lease>);
+pub(super) struct Leases(HashMap<String, RunLease>);
 
 impl Leases {
     /// Answers one of the methods.
@@ -131,13 +131,13 @@ impl Leases {
                 self.of(&id)?;
                 let lease = self.0.remove(&id).ok_or_else(unknown)?;
                 let left = lease.ended(RunRecord::RunEnded { outcome, code, signal }).await?;
-                let Leavings { changes, bytes, traps, fault } = left;
+                let RunSummary { changes, bytes, traps, fault } = left;
                 rpc::value(Left { changes, bytes, traps, fault })
             }
         }
     }
 
-    fn of(&self, id: &str) -> Result<&Lease, ApiError> {
+    fn of(&self, id: &str) -> Result<&RunLease, ApiError> {
         self.0.get(id).ok_or_else(unknown)
     }
 
@@ -165,7 +165,7 @@ impl Leases {
             );
         }
         let env = tribune_egress::proxy_env::proxy_variables(&places);
-        let wanted = Wanted {
+        let wanted = RunRequest {
             name: asked.name,
             command: asked.command,
             folder: PathBuf::from(asked.folder),
@@ -182,7 +182,7 @@ impl Leases {
 
 fn opened(
     api: &Api,
-    lease: &Lease,
+    lease: &RunLease,
     folder: PathBuf,
     mut env: Vec<(String, String)>,
 ) -> Result<RunOpened, ApiError> {

@@ -25,28 +25,28 @@ impl Frame for String {
 
 /// The end where frames are put. Clones share the room.
 #[derive(Debug)]
-pub(super) struct Outbox<F> {
+pub(super) struct SendQueue<F> {
     room: Arc<Semaphore>,
     frames: mpsc::Sender<(F, OwnedSemaphorePermit)>,
 }
 
 /// The end where they are taken, which makes room.
 #[derive(Debug)]
-pub(super) struct Waiting<F>(mpsc::Receiver<(F, OwnedSemaphorePermit)>);
+pub(super) struct SendReceiver<F>(mpsc::Receiver<(F, OwnedSemaphorePermit)>);
 
 /// An empty outbox.
-pub(super) fn outbox<F: Frame>() -> (Outbox<F>, Waiting<F>) {
+pub(super) fn send_queue<F: Frame>() -> (SendQueue<F>, SendReceiver<F>) {
     let (frames, waiting) = mpsc::channel(FRAMES);
-    (Outbox { room: Arc::new(Semaphore::new(BYTES as usize)), frames }, Waiting(waiting))
+    (SendQueue { room: Arc::new(Semaphore::new(BYTES as usize)), frames }, SendReceiver(waiting))
 }
 
-impl<F> Clone for Outbox<F> {
+impl<F> Clone for SendQueue<F> {
     fn clone(&self) -> Self {
         Self { room: Arc::clone(&self.room), frames: self.frames.clone() }
     }
 }
 
-impl<F: Frame> Outbox<F> {
+impl<F: Frame> SendQueue<F> {
     /// Puts a frame behind the others, as soon as there is room. It comes back if the reader is gone.
     pub(super) async fn send(&self, frame: F) -> Result<(), F> {
         let Ok(room) = Arc::clone(&self.room).acquire_many_owned(weight(&frame)).await else {
@@ -67,7 +67,7 @@ impl<F: Frame> Outbox<F> {
     }
 }
 
-impl<F> Waiting<F> {
+impl<F> SendReceiver<F> {
     /// The next frame. None if there will be none.
     pub(super) async fn recv(&mut self) -> Option<F> {
         self.0.recv().await.map(|(frame, _)| frame)
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     fn filled(frame: &str) -> usize {
-        let (outbox, _waiting) = outbox();
+        let (outbox, _waiting) = send_queue();
         (0..1_000).take_while(|_| outbox.try_send(frame.to_owned()).is_ok()).count()
     }
 
@@ -104,7 +104,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_frame_larger_than_the_outbox_waits_for_an_empty_one() {
-        let (outbox, mut waiting) = outbox();
+        let (outbox, mut waiting) = send_queue();
         assert_eq!(outbox.send("small".to_owned()).await, Ok(()));
         let large = "x".repeat(BYTES as usize + 1);
         assert_eq!(outbox.try_send(large.clone()), Err(large.clone()));
@@ -117,7 +117,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_for_room_learns_that_the_reader_is_gone() {
-        let (outbox, waiting) = outbox();
+        let (outbox, waiting) = send_queue();
         for _ in 0..FRAMES {
             assert_eq!(outbox.try_send("x".to_owned()), Ok(()));
         }

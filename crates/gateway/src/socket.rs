@@ -12,18 +12,18 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tribune_runtime::SessionKey;
-use tribune_sessions::session::{Subscription, Ticket};
+use tribune_sessions::session::{Subscription, TurnHandle};
 
 use super::active_streams::{Flowing, Streaming};
 use super::api_types::{AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnRun, Unfollow};
-use super::connection_limit::Seat;
+use super::connection_limit::ConnectionSlot;
 use super::error::ApiError;
 use super::principal::{Principal, hex};
 use super::rpc::{Frame, Request};
 use super::runs::Leases;
-use super::send_queue::{Outbox, Waiting, outbox};
+use super::send_queue::{SendQueue, SendReceiver, send_queue};
 use super::workspaces::WorkspaceLand;
-use super::{Gateway, Patience, rpc, send_queue};
+use super::{Gateway, Timeouts, rpc, send_queue};
 
 /// How often the other side is asked whether it is still there.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -48,17 +48,17 @@ const CLOSE_UNAUTHENTICATED: u16 = 4401;
 const CLOSE_IDLE: u16 = 4408;
 
 /// What a connection is told whose place someone else needs.
-const GIVEN_AWAY: &str = "gateway.maxConnections are open, and only those who are known keep theirs";
+const EVICTED: &str = "gateway.maxConnections are open, and only those who are known keep theirs";
 
 /// Serves one connection until either side ends it.
 pub(super) async fn serve(
     gateway: Arc<Gateway>,
     socket: WebSocket,
     principal: Option<Principal>,
-    seat: Arc<Seat>,
+    seat: Arc<ConnectionSlot>,
 ) {
     gateway.metrics.connected();
-    let (outbox, frames) = outbox();
+    let (outbox, frames) = send_queue();
     let connection = Connection {
         gateway: Arc::clone(&gateway),
         outbox,
@@ -80,7 +80,7 @@ pub(super) async fn serve(
 
 struct Connection {
     gateway: Arc<Gateway>,
-    outbox: Outbox<String>,
+    outbox: SendQueue<String>,
     tasks: JoinSet<()>,
     /// Answers that found the outbox full.
     late: JoinSet<()>,
@@ -97,27 +97,27 @@ struct Connection {
     nonce: Option<String>,
     auth_failures: u32,
     /// Its place among all connections.
-    seat: Arc<Seat>,
+    seat: Arc<ConnectionSlot>,
 }
 
 /// Why a connection ends from our side.
-type Goodbye = CloseFrame;
+type CloseFrame = CloseFrame;
 
-fn goodbye(code: u16, reason: &'static str) -> Goodbye {
+fn goodbye(code: u16, reason: &'static str) -> CloseFrame {
     CloseFrame { code, reason: Utf8Bytes::from_static(reason) }
 }
 
 impl Connection {
-    async fn run(mut self, socket: WebSocket, mut frames: Waiting<String>) {
+    async fn run(mut self, socket: WebSocket, mut frames: SendReceiver<String>) {
         let (mut sink, mut stream) = socket.split();
         let opened = Instant::now();
         let mut heard = Instant::now();
         let mut ping = tokio::time::interval_at(opened + PING_EVERY, PING_EVERY);
         let idle = self.gateway.limits.idle;
-        let Patience { authenticate, slow_reader, .. } = self.gateway.limits.patience;
+        let Timeouts { authenticate, slow_reader, .. } = self.gateway.limits.patience;
         let stopping = self.gateway.stopping.clone();
         let seat = Arc::clone(&self.seat);
-        let end: Option<Goodbye> = loop {
+        let end: Option<CloseFrame> = loop {
             let must_authenticate = self.principal.is_none();
             let patience = heard + idle;
             // Not biased: a session that streams without a pause must not keep a cancel from being heard.
@@ -148,7 +148,7 @@ impl Connection {
                 }
                 () = seat.gone() => {
                     // At once: whoever comes in numbers must not hold more connections than there are places.
-                    let _ = sink.send(Message::Close(Some(goodbye(close_code::AGAIN, GIVEN_AWAY)))).now_or_never();
+                    let _ = sink.send(Message::Close(Some(goodbye(close_code::AGAIN, EVICTED)))).now_or_never();
                     break None;
                 }
                 // Joined as they end, so that the set does not grow.
@@ -180,7 +180,7 @@ impl Connection {
     }
 
     /// The daemon stops, so turns are over; whoever waits for one still gets its last events and its answer.
-    async fn last_answers(&mut self, sink: &mut Sink, frames: &mut Waiting<String>, slow_reader: Duration) {
+    async fn last_answers(&mut self, sink: &mut Sink, frames: &mut SendReceiver<String>, slow_reader: Duration) {
         // What is merely followed has no end.
         self.followed.values().for_each(AbortHandle::abort);
         while !self.tasks.is_empty() {
@@ -195,7 +195,7 @@ impl Connection {
         }
     }
 
-    async fn received(&mut self, message: Message) -> Result<(), Goodbye> {
+    async fn received(&mut self, message: Message) -> Result<(), CloseFrame> {
         match message {
             Message::Text(text) => self.frame(text.as_str()).await,
             Message::Binary(_) => Err(goodbye(close_code::UNSUPPORTED, "text frames only")),
@@ -204,7 +204,7 @@ impl Connection {
         }
     }
 
-    async fn frame(&mut self, text: &str) -> Result<(), Goodbye> {
+    async fn frame(&mut self, text: &str) -> Result<(), CloseFrame> {
         let request = match rpc::read(text) {
             Frame::Notification => return Ok(()),
             Frame::Refused(answer) => {
@@ -435,7 +435,7 @@ enum Answer {
 /// A turn that has its place in the queue.
 struct Queued {
     key: SessionKey,
-    ticket: Ticket,
+    ticket: TurnHandle,
     wait: bool,
 }
 
@@ -443,7 +443,7 @@ struct Queued {
 async fn turn(
     gateway: &Gateway,
     Queued { key, mut ticket, wait }: Queued,
-    outbox: &Outbox<String>,
+    outbox: &SendQueue<String>,
     streaming: &Streaming,
 ) -> Result<Value, ApiError> {
     let api = &gateway.api;
@@ -469,7 +469,7 @@ async fn turn(
 async fn pump_turn(
     mut subscription: Subscription,
     key: &str,
-    outbox: &Outbox<String>,
+    outbox: &SendQueue<String>,
 ) -> Result<(), ApiError> {
     loop {
         let events = subscription.next(EVENTS_AT_ONCE).await?;
@@ -490,7 +490,7 @@ async fn follow(
     mut subscription: Subscription,
     key: String,
     number: u64,
-    outbox: Outbox<String>,
+    outbox: SendQueue<String>,
     flowing: Flowing,
 ) {
     let end = loop {
@@ -523,7 +523,7 @@ async fn send(sink: &mut Sink, message: Message, within: Duration) -> Result<(),
 async fn send_all(
     sink: &mut Sink,
     first: String,
-    waiting: &mut Waiting<String>,
+    waiting: &mut SendReceiver<String>,
     within: Duration,
 ) -> Result<(), ()> {
     let sending = async {
@@ -541,7 +541,7 @@ async fn send_all(
 }
 
 /// What to say about a frame that could not even be read.
-fn refusal(error: &axum::Error) -> Goodbye {
+fn refusal(error: &axum::Error) -> CloseFrame {
     let text = error.to_string();
     if text.contains("too long") || text.contains("too big") || text.contains("too large") {
         return goodbye(close_code::SIZE, "the frame is larger than gateway.maxMessageBytes");

@@ -188,7 +188,7 @@ impl Api {
         let wish = Wish { paths: inner_paths(&paths)?, traps };
         let (mut answer, landed) = oneshot::channel();
         let runs = Arc::clone(&self.runs);
-        self.sessions.governance().work.spawn(async move {
+        self.sessions.governance().background.spawn(async move {
             let came = runs.land(&id, wish, answer.closed()).await;
             // Nobody waits for it any more; the log has it.
             let _ = answer.send(came);
@@ -226,7 +226,7 @@ fn info(workspace: &Workspace) -> WorkspaceInfo {
         began_at: label.began.clone(),
         running: workspace.is_running(),
         changes: diff.changes.len() as u64,
-        traps: diff.changes.iter().filter(|change| change.is_trap).count() as u64,
+        traps: diff.changes.iter().filter(|change| change.is_autorun).count() as u64,
         bytes: diff.bytes,
         fault,
     }

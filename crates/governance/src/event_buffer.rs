@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::watch;
 use tribune_runtime::{RuntimeEvent, SessionKey};
-use tribune_storage::vault::{Event, Most};
+use tribune_storage::vault::{StoredEvent, ReadLimit};
 
 /// Events kept in memory while someone follows, at most this many and this many bytes.
 const RECENT: usize = 512;
@@ -14,19 +14,19 @@ const RECENT_BYTES: usize = 256 << 10;
 
 /// The live ends of the sessions that are loaded, for whoever writes into one outside of its turns.
 #[derive(Debug, Default)]
-pub struct Feeds(Mutex<HashMap<SessionKey, Weak<Feed>>>);
+pub struct EventHub(Mutex<HashMap<SessionKey, Weak<EventBuffer>>>);
 
-impl Feeds {
-    fn all(&self) -> MutexGuard<'_, HashMap<SessionKey, Weak<Feed>>> {
+impl EventHub {
+    fn all(&self) -> MutexGuard<'_, HashMap<SessionKey, Weak<EventBuffer>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn add(&self, key: &SessionKey, feed: &Arc<Feed>) {
+    pub fn add(&self, key: &SessionKey, feed: &Arc<EventBuffer>) {
         self.all().insert(key.clone(), Arc::downgrade(feed));
     }
 
     /// Forgets a feed, unless another took its place.
-    pub fn remove(&self, key: &SessionKey, feed: &Arc<Feed>) {
+    pub fn remove(&self, key: &SessionKey, feed: &Arc<EventBuffer>) {
         let mut all = self.all();
         if all.get(key).is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(feed))) {
             all.remove(key);
@@ -45,7 +45,7 @@ impl Feeds {
 
 /// The newest events of one session.
 #[derive(Debug)]
-pub struct Feed {
+pub struct EventBuffer {
     head: watch::Sender<Head>,
     recent: Mutex<Recent>,
 }
@@ -61,11 +61,11 @@ pub struct Head {
 
 #[derive(Debug, Default)]
 struct Recent {
-    events: VecDeque<Event>,
+    events: VecDeque<StoredEvent>,
     bytes: usize,
 }
 
-impl Feed {
+impl EventBuffer {
     pub fn new(head: u64) -> Self {
         Self { head: watch::Sender::new(Head { seq: head, is_over: false }), recent: Mutex::default() }
     }
@@ -90,7 +90,7 @@ impl Feed {
         {
             let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
             recent.bytes += json.len();
-            recent.events.push_back(Event { seq: event.seq, json });
+            recent.events.push_back(StoredEvent { seq: event.seq, json });
             while recent.events.len() > RECENT || recent.bytes > RECENT_BYTES {
                 let dropped = recent.events.pop_front();
                 recent.bytes -= dropped.map_or(0, |event| event.json.len());
@@ -112,13 +112,13 @@ impl Feed {
     }
 
     /// Events behind `after`, if the next one is still in memory.
-    pub fn recent(&self, after: u64, mut most: Most) -> Option<Vec<Event>> {
+    pub fn recent(&self, after: u64, mut most: ReadLimit) -> Option<Vec<StoredEvent>> {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let first = recent.events.front()?.seq;
         let skip = (after + 1).checked_sub(first)?;
         let behind = recent.events.iter().skip(usize::try_from(skip).ok()?).enumerate();
         let fits = behind.take_while(|(at, event)| most.takes(event.json.len(), *at == 0));
-        let events: Vec<Event> = fits.map(|(_, event)| event.clone()).collect();
+        let events: Vec<StoredEvent> = fits.map(|(_, event)| event.clone()).collect();
         Some(events).filter(|events| !events.is_empty())
     }
 }
@@ -135,20 +135,20 @@ mod tests {
 
     #[test]
     fn recent_events_are_given_from_any_place_that_is_still_there() {
-        let feed = Feed::new(10);
+        let feed = EventBuffer::new(10);
         let follower = feed.follow();
         for seq in 11..=1000 {
             feed.publish(&event(seq));
         }
         let seqs = |after, limit| {
-            feed.recent(after, Most::events(limit))
+            feed.recent(after, ReadLimit::events(limit))
                 .map(|events| events.iter().map(|event| event.seq).collect::<Vec<_>>())
         };
         assert_eq!(seqs(998, 10), Some(vec![999, 1000]));
         assert_eq!(seqs(488, 2), Some(vec![489, 490]), "the oldest that is kept");
         assert_eq!(seqs(487, 2), None, "one before it: the vault has to be asked");
         assert_eq!(seqs(1000, 2), None);
-        let few = |bytes| feed.recent(900, Most { events: 10, bytes }).map(|events| events.len());
+        let few = |bytes| feed.recent(900, ReadLimit { events: 10, bytes }).map(|events| events.len());
         let one = serde_json::to_string(&event(901)).unwrap().len();
         assert_eq!((few(3 * one + 1), few(1)), (Some(3), Some(1)), "the first however large it is");
         assert_eq!(*follower.borrow(), Head { seq: 1000, is_over: false });
@@ -156,8 +156,8 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_for_nobody() {
-        let feed = Feed::new(0);
+        let feed = EventBuffer::new(0);
         feed.publish(&event(1));
-        assert_eq!((feed.head(), feed.recent(0, Most::events(10))), (1, None));
+        assert_eq!((feed.head(), feed.recent(0, ReadLimit::events(10))), (1, None));
     }
 }

@@ -10,7 +10,7 @@ use std::{fs, io};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tribune_constitution::{Constitution, ConstitutionHash, KERNEL_VERSION, Texts};
+use tribune_constitution::{Constitution, ConstitutionHash, KERNEL_VERSION, LawTexts};
 use tribune_ledger::cid::Domain;
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
@@ -68,7 +68,7 @@ pub fn kept(root: &Path, hash: ConstitutionHash, tools: &[&str]) -> Result<Const
     if kernel != json!(KERNEL_VERSION) {
         return Err(LawError::OtherKernel { hash, kernel: kernel.to_string() });
     }
-    let texts = Texts { constitution, mandates, manifests, policies, law };
+    let texts = LawTexts { constitution, mandates, manifests, policies, law };
     Constitution::new(texts, tools).map_err(|error| LawError::Refused { path, error: error.into() })
 }
 
@@ -96,7 +96,7 @@ mod tests {
     fn a_law_is_kept_under_its_hash_and_cannot_be_changed_unseen() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        let mut texts = Texts::built_in();
+        let mut texts = LawTexts::built_in();
         texts.law = Some("{mode: 'audit'}".to_owned());
         let law = Constitution::new(texts, TOOLS).unwrap();
         assert!(matches!(kept(root, law.hash(), TOOLS), Err(LawError::NotKept(_))));

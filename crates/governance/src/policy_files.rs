@@ -4,7 +4,7 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use tribune_constitution::{Constitution, ConstitutionError, ConstitutionHash, KERNEL_VERSION, Texts};
+use tribune_constitution::{Constitution, ConstitutionError, ConstitutionHash, KERNEL_VERSION, LawTexts};
 
 pub use crate::policy_archive::{keep, kept};
 
@@ -47,8 +47,8 @@ pub fn load(root: &Path, tools: &[&str]) -> Result<Constitution, LawError> {
 }
 
 /// The texts of the home at `root`, unchecked.
-pub fn texts(root: &Path) -> Result<Texts, LawError> {
-    let mut texts = Texts::built_in();
+pub fn texts(root: &Path) -> Result<LawTexts, LawError> {
+    let mut texts = LawTexts::built_in();
     if let Some(text) = read(&root.join("constitution.md"))? {
         texts.constitution = text;
     }

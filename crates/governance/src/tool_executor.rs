@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tribune_records::outcome::{Done, Refused, Touched};
-use tribune_records::workspace_roots::Ground;
+use tribune_records::outcome::{ToolRun, ToolError, Access};
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::{SessionKey, Terminal, ToolCall, ToolSpec};
 
 use crate::gate::Admission;
@@ -25,20 +25,20 @@ pub trait ToolExecutor: Send + Sync {
     fn to_policy_call(&self, session: &SessionKey, call: ToolCall) -> ToolCall;
 
     /// Executes an allowed call. A client may follow its output on `terminal`. Dropping the future ends the command.
-    async fn run(&self, admission: Admission, terminal: Option<Arc<Terminal>>) -> Done;
+    async fn run(&self, admission: Admission, terminal: Option<Arc<Terminal>>) -> ToolRun;
 
     /// What the outcome of a call depends on beside its input. Blocks on the disk.
-    fn dependencies(&self, ground: &Ground, call: &ToolCall) -> CallDependencies;
+    fn dependencies(&self, ground: &WorkspaceRoots, call: &ToolCall) -> CallDependencies;
 
     /// What a call would touch if the agent executed it itself, for its labels. Blocks on the disk.
-    fn predict_access(&self, ground: &Ground, call: &ToolCall) -> Vec<Touched>;
+    fn predict_access(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Vec<Access>;
 
     /// Why the path of a call that the agent executes itself cannot be judged: it is another name of a file, such as a
     /// link. Blocks on the disk.
-    fn path_alias(&self, ground: &Ground, call: &ToolCall) -> Option<String>;
+    fn path_alias(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Option<String>;
 
     /// Why the tool would refuse this call in any case, so that nobody is asked about it. Blocks on the disk.
-    fn precheck(&self, ground: &Ground, call: &ToolCall) -> Option<Refused>;
+    fn precheck(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Option<ToolError>;
 
     /// Ends what runs for a session that is over: its MCP servers.
     fn end_session(&self, session: &SessionKey);

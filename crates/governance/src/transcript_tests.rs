@@ -9,7 +9,7 @@ const LOCAL: &str = "agent:main:cli:local:dm:op";
 const AMPLE: TranscriptLimits = TranscriptLimits { max_bytes: 1 << 20, max_turns: 1000 };
 
 fn transcript(home: &TempDir, key: &str, limits: TranscriptLimits) -> Transcript {
-    let redactor = Redactor::new().with_known(vec!["open sesame".to_owned()]);
+    let redactor = Redactor::new().with_exact_values(vec!["open sesame".to_owned()]);
     Transcript::new(home.path(), &key.parse().unwrap(), limits, redactor)
 }
 

@@ -123,7 +123,7 @@ impl ConsistencyProof {
     }
 
     /// Whether a text has the first line of a consistency proof.
-    pub fn is_one(text: &str) -> bool {
+    pub fn has_header(text: &str) -> bool {
         text.lines().next() == Some(CONSISTENCY_HEADER)
     }
 

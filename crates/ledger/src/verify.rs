@@ -117,7 +117,7 @@ pub enum Gap {
 
 /// Both verdicts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct VerifyReport {
     /// Entries read.
     pub entries: u64,
     /// The log's own checkpoint, if it can be read.
@@ -188,7 +188,7 @@ impl Verifier {
 
     /// Sets the leaf hashes that the log stores next to its entries. With them the verifier can name a bad entry that
     /// only the tree reveals, and can link a cut log to its root. Calls `each_tile` with every full and partial tile.
-    pub fn logged_leaves(
+    pub fn set_stored_leaves(
         &mut self,
         leaves: Vec<Hash>,
         mut each_tile: impl FnMut(&mut Self, TileId, &[Hash]),
@@ -215,7 +215,7 @@ impl Verifier {
     }
 
     /// Records that a file other than the entries is unreadable or does not match them.
-    pub fn file_fault(&mut self, path: &str, what: impl Into<String>) {
+    pub fn record_file_fault(&mut self, path: &str, what: impl Into<String>) {
         if self.file_faults.len() < MAX_FINDINGS {
             let fault = VerifyFault::File { path: path.to_owned(), what: what.into() };
             self.file_faults.push(VerifyFinding { index: None, cid: None, fault });
@@ -306,13 +306,13 @@ impl Verifier {
     }
 
     /// Both verdicts over all entries.
-    pub fn finish(self) -> Report {
+    pub fn finish(self) -> VerifyReport {
         let completeness = self.completeness();
         let integrity = match self.integrity() {
             findings if findings.is_empty() => Integrity::Sound,
             findings => Integrity::Broken(findings),
         };
-        Report {
+        VerifyReport {
             entries: self.index,
             checkpoint: self.own.as_ref().ok().cloned(),
             key: self.keys.current().cloned(),

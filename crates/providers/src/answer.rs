@@ -1,23 +1,23 @@
 //! Folds the events of a response into the message parts that are stored and sent back.
 
-use super::event::{Ended, ModelEvent, TokenUsage};
+use super::event::{FinishReason, ModelEvent, TokenUsage};
 use super::message::AssistantPart;
 use super::openai::reasoning;
 
 /// A model's response, as far as it has arrived. After an error it holds the parts that arrived before the error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct ModelResponse {
     pub parts: Vec<AssistantPart>,
     pub usage: TokenUsage,
     /// `None` until the model has finished.
-    pub ended: Option<Ended>,
+    pub finish_reason: Option<FinishReason>,
     /// The index in `parts` of each tool call.
     call_positions: Vec<usize>,
 }
 
-impl Answer {
+impl ModelResponse {
     /// Applies the next event.
-    pub fn take(&mut self, event: &ModelEvent) {
+    pub fn apply(&mut self, event: &ModelEvent) {
         match event {
             ModelEvent::Text(delta) => match self.parts.last_mut() {
                 Some(AssistantPart::Text(text)) => text.push_str(delta),
@@ -49,7 +49,7 @@ impl Answer {
                     self.parts.push(AssistantPart::ReasoningDetail(detail.clone()));
                 }
             }
-            ModelEvent::CallBegun { id, name, .. } => {
+            ModelEvent::CallStarted { id, name, .. } => {
                 self.call_positions.push(self.parts.len());
                 self.parts.push(AssistantPart::ToolUse {
                     id: id.clone(),
@@ -69,7 +69,7 @@ impl Answer {
                 }
             }
             ModelEvent::Usage(usage) => self.usage = *usage,
-            ModelEvent::Ended(ended) => self.ended = Some(ended.clone()),
+            ModelEvent::Finished(ended) => self.finish_reason = Some(ended.clone()),
         }
     }
 
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn signature_ends_a_thought_and_may_stand_alone() {
-        let mut answer = Answer::default();
+        let mut answer = ModelResponse::default();
         for event in [
             ModelEvent::Thinking("a".into()),
             ModelEvent::Thinking("b".into()),
@@ -118,7 +118,7 @@ mod tests {
             ModelEvent::Signature("2".into()),
             ModelEvent::Signature("3".into()),
         ] {
-            answer.take(&event);
+            answer.apply(&event);
         }
         let thought = |text: &str, signature: &str| AssistantPart::Thinking {
             text: text.into(),
@@ -129,12 +129,12 @@ mod tests {
 
     #[test]
     fn interleaved_arguments_are_appended_to_their_call() {
-        let mut answer = Answer::default();
+        let mut answer = ModelResponse::default();
         let begun =
-            |index: usize, id: &str| ModelEvent::CallBegun { index, id: id.into(), name: "read".into() };
+            |index: usize, id: &str| ModelEvent::CallStarted { index, id: id.into(), name: "read".into() };
         let more = |index: usize, delta: &str| ModelEvent::CallArguments { index, delta: delta.into() };
         for event in [begun(0, "a"), begun(1, "b"), more(1, "{}"), more(0, "{\"x\""), more(0, ":1}")] {
-            answer.take(&event);
+            answer.apply(&event);
         }
         let call = |id: &str, arguments: &str| AssistantPart::ToolUse {
             id: id.into(),

@@ -3,13 +3,13 @@
 use reqwest::Response;
 use tokio::time::{Instant, timeout_at};
 
-use super::endpoint::{Endpoint, Patience};
+use super::endpoint::{ProviderEndpoint, RequestTimeouts};
 use super::error::ProviderError;
 
 /// The body of a response that is being received. Dropping it closes the connection.
 pub(super) struct ResponseBody {
     provider: String,
-    patience: Patience,
+    patience: RequestTimeouts,
     response: Response,
     /// Deadline of the first byte; `None` once it has arrived.
     first_byte_deadline: Option<Instant>,
@@ -18,14 +18,14 @@ pub(super) struct ResponseBody {
 
 impl ResponseBody {
     /// The body of the response to a request that was sent at `sent_at`.
-    pub(super) fn new(endpoint: &Endpoint, response: Response, sent_at: Instant) -> Self {
-        let patience = endpoint.patience;
+    pub(super) fn new(endpoint: &ProviderEndpoint, response: Response, sent_at: Instant) -> Self {
+        let patience = endpoint.timeouts;
         Self {
             provider: endpoint.provider.clone(),
             patience,
             response,
             first_byte_deadline: Some(sent_at + patience.first_byte),
-            deadline: sent_at + patience.whole,
+            deadline: sent_at + patience.total,
         }
     }
 
@@ -40,9 +40,9 @@ impl ResponseBody {
                 }
                 Ok(chunk.map(Vec::from))
             }
-            Ok(Err(_)) => Err(ProviderError::CutStream { provider: provider() }),
+            Ok(Err(_)) => Err(ProviderError::TruncatedStream { provider: provider() }),
             Err(_) if self.deadline < until => {
-                Err(ProviderError::AnswerTimeout { provider: provider(), after: self.patience.whole })
+                Err(ProviderError::AnswerTimeout { provider: provider(), after: self.patience.total })
             }
             Err(_) if self.first_byte_deadline.is_some() => {
                 Err(ProviderError::FirstByteTimeout { provider: provider(), after: self.patience.first_byte })

@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use super::catalog::ModelLimits;
 use super::event::TokenUsage;
-use super::message::{AssistantPart, ModelRequest, Said, UserPart};
+use super::message::{AssistantPart, ModelRequest, ChatMessage, UserPart};
 use super::model_ref::ModelRef;
 
 /// Overhead of the whole request.
@@ -37,8 +37,8 @@ const IMAGE_TOKENS: u64 = 5_000;
 pub const MINIMUM_CONTEXT_TOKENS: u32 = 8_192;
 
 /// Upper bound of the tokens in the prompt.
-pub fn estimate(request: &ModelRequest) -> u64 {
-    head(request) + request.messages.iter().map(message).sum::<u64>()
+pub fn estimate_tokens(request: &ModelRequest) -> u64 {
+    prefix_tokens(request) + request.messages.iter().map(message_tokens).sum::<u64>()
 }
 
 fn bytes(text: &str) -> u64 {
@@ -52,7 +52,7 @@ fn own_text_tokens(text: &str) -> u64 {
 }
 
 /// Upper bound of the tokens before the messages: system prompt and tools.
-pub fn head(request: &ModelRequest) -> u64 {
+pub fn prefix_tokens(request: &ModelRequest) -> u64 {
     let system: u64 = request.system.iter().map(|part| own_text_tokens(part) + PART_TOKENS).sum();
     let tools = request.tools.iter().map(|tool| {
         TOOL_TOKENS
@@ -65,11 +65,11 @@ pub fn head(request: &ModelRequest) -> u64 {
 }
 
 /// Upper bound of the tokens in a message.
-pub fn message(message: &Said) -> u64 {
+pub fn message_tokens(message: &ChatMessage) -> u64 {
     let parts: u64 = match message {
-        Said::User(parts) => parts.iter().map(|part| PART_TOKENS + user_part_tokens(part)).sum(),
-        Said::Assistant(parts) => parts.iter().map(|part| PART_TOKENS + assistant_part_tokens(part)).sum(),
-        Said::Results(results) => {
+        ChatMessage::User(parts) => parts.iter().map(|part| PART_TOKENS + user_part_tokens(part)).sum(),
+        ChatMessage::Assistant(parts) => parts.iter().map(|part| PART_TOKENS + assistant_part_tokens(part)).sum(),
+        ChatMessage::Results(results) => {
             results.iter().map(|result| 2 * PART_TOKENS + bytes(&result.id) + bytes(&result.content)).sum()
         }
     };
@@ -99,7 +99,7 @@ fn assistant_part_tokens(part: &AssistantPart) -> u64 {
 
 /// Replaces the bound of a conversation's prefix by the usage that the provider reported for it. Holds hashes, no text.
 #[derive(Debug, Clone, Default)]
-pub struct Correction {
+pub struct TokenCalibration {
     measured: Option<Measured>,
 }
 
@@ -112,9 +112,9 @@ struct Measured {
     tokens: u64,
 }
 
-impl Correction {
+impl TokenCalibration {
     /// Records the usage that the provider reported for exactly this request. Usage without prompt tokens is ignored.
-    pub fn learn(&mut self, request: &ModelRequest, usage: &TokenUsage) {
+    pub fn record_usage(&mut self, request: &ModelRequest, usage: &TokenUsage) {
         if usage.prompt() > 0 {
             let messages = request.messages.iter().map(fingerprint).collect();
             self.measured =
@@ -129,9 +129,9 @@ impl Correction {
             let (known, new) = request.messages.split_at_checked(measured.messages.len())?;
             let is_measured = measured.head == head_fingerprint(request)
                 && known.iter().map(fingerprint).eq(measured.messages.iter().copied());
-            is_measured.then(|| measured.tokens.saturating_add(new.iter().map(message).sum()))
+            is_measured.then(|| measured.tokens.saturating_add(new.iter().map(message_tokens).sum()))
         };
-        self.measured.as_ref().and_then(known).unwrap_or_else(|| estimate(request))
+        self.measured.as_ref().and_then(known).unwrap_or_else(|| estimate_tokens(request))
     }
 }
 
@@ -166,17 +166,17 @@ impl OverBudgetError {
 }
 
 /// The context window of a model: the declared one, but at least [`MINIMUM_CONTEXT_TOKENS`] for a local server.
-pub fn window(limits: &ModelLimits, is_local: bool) -> u32 {
+pub fn context_window(limits: &ModelLimits, is_local: bool) -> u32 {
     if is_local { limits.context_window.max(MINIMUM_CONTEXT_TOKENS) } else { limits.context_window }
 }
 
 /// Tokens to reserve for the answer: the requested number, capped at the model's output limit.
-pub fn reserve(requested: u32, limits: &ModelLimits) -> u32 {
+pub fn output_reserve(requested: u32, limits: &ModelLimits) -> u32 {
     requested.min(limits.max_output_tokens)
 }
 
 /// Fails if the estimate plus the reserve for the answer exceeds the context window.
-pub fn fits(estimated: u64, reserved: u32, window: u32, model: &ModelRef) -> Result<(), OverBudgetError> {
+pub fn check_fits(estimated: u64, reserved: u32, window: u32, model: &ModelRef) -> Result<(), OverBudgetError> {
     if estimated.saturating_add(u64::from(reserved)) <= u64::from(window) {
         return Ok(());
     }
@@ -188,10 +188,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::catalog::built_in;
+    use crate::catalog::built_in_provider;
     use crate::tool_spec::ToolSpec;
 
-    fn request(messages: Vec<Said>) -> ModelRequest {
+    fn request(messages: Vec<ChatMessage>) -> ModelRequest {
         ModelRequest {
             model: "m".into(),
             system: vec!["s".repeat(1000)],
@@ -212,60 +212,60 @@ mod tests {
 
     #[test]
     fn estimate_counts_every_byte_of_a_message() {
-        let short = estimate(&request(vec![Said::user("")]));
+        let short = estimate_tokens(&request(vec![ChatMessage::user("")]));
         assert!(short >= 500, "two bytes of Tribune's own prose count as one token");
-        assert_eq!(estimate(&request(vec![Said::user("ä")])), short + 2);
+        assert_eq!(estimate_tokens(&request(vec![ChatMessage::user("ä")])), short + 2);
         let image =
-            Said::User(vec![UserPart::Image { mime_type: "image/png".into(), data: "A".repeat(1 << 20) }]);
-        assert_eq!(estimate(&request(vec![image])), short + IMAGE_TOKENS);
+            ChatMessage::User(vec![UserPart::Image { mime_type: "image/png".into(), data: "A".repeat(1 << 20) }]);
+        assert_eq!(estimate_tokens(&request(vec![image])), short + IMAGE_TOKENS);
     }
 
     #[test]
     fn reported_usage_replaces_the_bound_of_the_measured_prefix() {
-        let mut correction = Correction::default();
-        let first = request(vec![Said::user("x".repeat(5000))]);
-        assert_eq!(correction.estimate(&first), estimate(&first));
-        correction.learn(&first, &usage(300, 1200));
+        let mut correction = TokenCalibration::default();
+        let first = request(vec![ChatMessage::user("x".repeat(5000))]);
+        assert_eq!(correction.estimate(&first), estimate_tokens(&first));
+        correction.record_usage(&first, &usage(300, 1200));
         assert_eq!(correction.estimate(&first), 1500);
-        let next = Said::Assistant(vec![AssistantPart::Text("y".repeat(10))]);
+        let next = ChatMessage::Assistant(vec![AssistantPart::Text("y".repeat(10))]);
         let mut second = first.clone();
         second.messages.push(next.clone());
-        assert_eq!(correction.estimate(&second), 1500 + message(&next));
+        assert_eq!(correction.estimate(&second), 1500 + message_tokens(&next));
         // The measurement does not apply to another first message, another model or other tools.
-        let other = request(vec![Said::user("z".repeat(5000)), next]);
-        assert_eq!(correction.estimate(&other), estimate(&other));
+        let other = request(vec![ChatMessage::user("z".repeat(5000)), next]);
+        assert_eq!(correction.estimate(&other), estimate_tokens(&other));
         let elsewhere = ModelRequest { model: "n".into(), ..first.clone() };
-        assert_eq!(correction.estimate(&elsewhere), estimate(&elsewhere));
+        assert_eq!(correction.estimate(&elsewhere), estimate_tokens(&elsewhere));
         let bare = ModelRequest { tools: Vec::new(), ..first.clone() };
-        assert_eq!(correction.estimate(&bare), estimate(&bare));
+        assert_eq!(correction.estimate(&bare), estimate_tokens(&bare));
         let empty = request(Vec::new());
-        assert_eq!(correction.estimate(&empty), estimate(&empty));
+        assert_eq!(correction.estimate(&empty), estimate_tokens(&empty));
         // Empty usage does not replace a measurement.
-        correction.learn(&second, &TokenUsage::default());
+        correction.record_usage(&second, &TokenUsage::default());
         assert_eq!(correction.estimate(&first), 1500);
     }
 
     #[test]
     fn fits_accepts_exactly_the_context_window() {
         let model: ModelRef = "moonshot:kimi-k1-32k".parse().unwrap();
-        let limits = built_in("moonshot").unwrap().limits(model.model()).unwrap();
-        let reserved = reserve(100_000, &limits);
+        let limits = built_in_provider("moonshot").unwrap().limits(model.model()).unwrap();
+        let reserved = output_reserve(100_000, &limits);
         assert_eq!(reserved, 4096);
-        let window = window(&limits, false);
-        assert_eq!(fits(28_672, reserved, window, &model), Ok(()));
-        let error = fits(28_673, reserved, window, &model).unwrap_err();
+        let window = context_window(&limits, false);
+        assert_eq!(check_fits(28_672, reserved, window, &model), Ok(()));
+        let error = check_fits(28_673, reserved, window, &model).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the request may need 28673 tokens plus 4096 for the answer, and the context window of \
              moonshot:kimi-k1-32k has 32768: shorten the conversation or start a new one"
         );
-        assert!(fits(u64::MAX, 1, window, &model).is_err());
+        assert!(check_fits(u64::MAX, 1, window, &model).is_err());
     }
 
     #[test]
     fn minimum_window_applies_to_local_servers_only() {
-        let tiny = ModelLimits { context_window: 2048, ..built_in("moonshot").unwrap().models[0].1 };
-        assert_eq!(window(&tiny, true), MINIMUM_CONTEXT_TOKENS);
-        assert_eq!(window(&tiny, false), 2048);
+        let tiny = ModelLimits { context_window: 2048, ..built_in_provider("moonshot").unwrap().models[0].1 };
+        assert_eq!(context_window(&tiny, true), MINIMUM_CONTEXT_TOKENS);
+        assert_eq!(context_window(&tiny, false), 2048);
     }
 }

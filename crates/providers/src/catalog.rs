@@ -3,7 +3,7 @@
 //! A model that is not in the table must be declared in the configuration: its limits are not guessed from its name,
 //! and no provider or model substitutes for another.
 
-use super::endpoint::Dialect;
+use super::endpoint::ApiDialect;
 
 /// The capabilities and limits of a model, as its provider declares them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct ModelLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThinkingForm {
     /// The request has no thinking parameter; the model may still think.
-    Unasked,
+    NoParameter,
     /// The request gives a token budget.
     Budget,
     /// The model decides how much it thinks.
@@ -32,7 +32,7 @@ pub enum ThinkingForm {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuiltInProvider {
     pub id: &'static str,
-    pub dialect: Dialect,
+    pub dialect: ApiDialect,
     pub base_url: &'static str,
     /// `None` if the provider needs no key.
     pub key_env: Option<&'static str>,
@@ -49,8 +49,8 @@ impl BuiltInProvider {
 }
 
 /// The built-in provider with this id.
-pub fn built_in(id: &str) -> Option<&'static BuiltInProvider> {
-    BUILT_IN.iter().find(|provider| provider.id == id)
+pub fn built_in_provider(id: &str) -> Option<&'static BuiltInProvider> {
+    BUILT_IN_PROVIDERS.iter().find(|provider| provider.id == id)
 }
 
 const fn limits(context_window: u32, max_output_tokens: u32) -> ModelLimits {
@@ -60,7 +60,7 @@ const fn limits(context_window: u32, max_output_tokens: u32) -> ModelLimits {
         supports_tools: true,
         supports_streaming: true,
         supports_images: true,
-        thinking: ThinkingForm::Unasked,
+        thinking: ThinkingForm::NoParameter,
     }
 }
 
@@ -73,10 +73,10 @@ const fn claude(context_window: u32, max_output_tokens: u32, thinking: ThinkingF
 }
 
 /// All built-in providers.
-pub const BUILT_IN: &[BuiltInProvider] = &[
+pub const BUILT_IN_PROVIDERS: &[BuiltInProvider] = &[
     BuiltInProvider {
         id: "moonshot",
-        dialect: Dialect::OpenAiCompatible,
+        dialect: ApiDialect::OpenAiCompatible,
         base_url: "https://api.moonshot.cn/v1",
         key_env: Some("MOONSHOT_API_KEY"),
         is_local: false,
@@ -85,7 +85,7 @@ pub const BUILT_IN: &[BuiltInProvider] = &[
     },
     BuiltInProvider {
         id: "anthropic",
-        dialect: Dialect::Anthropic,
+        dialect: ApiDialect::Anthropic,
         base_url: "https://api.anthropic.com",
         key_env: Some("ANTHROPIC_API_KEY"),
         is_local: false,
@@ -98,7 +98,7 @@ pub const BUILT_IN: &[BuiltInProvider] = &[
     },
     BuiltInProvider {
         id: "openai",
-        dialect: Dialect::OpenAi,
+        dialect: ApiDialect::OpenAi,
         base_url: "https://api.openai.com/v1",
         key_env: Some("OPENAI_API_KEY"),
         is_local: false,
@@ -107,7 +107,7 @@ pub const BUILT_IN: &[BuiltInProvider] = &[
     },
     BuiltInProvider {
         id: "gemini",
-        dialect: Dialect::OpenAiCompatible,
+        dialect: ApiDialect::OpenAiCompatible,
         base_url: "https://generativelanguage.googleapis.com/v1beta/openai",
         key_env: Some("GEMINI_API_KEY"),
         is_local: false,
@@ -119,7 +119,7 @@ pub const BUILT_IN: &[BuiltInProvider] = &[
     },
     BuiltInProvider {
         id: "ollama",
-        dialect: Dialect::OpenAiCompatible,
+        dialect: ApiDialect::OpenAiCompatible,
         base_url: "http://127.0.0.1:11434/v1",
         key_env: None,
         is_local: true,
@@ -128,7 +128,7 @@ pub const BUILT_IN: &[BuiltInProvider] = &[
     },
     BuiltInProvider {
         id: "openrouter",
-        dialect: Dialect::OpenAiCompatible,
+        dialect: ApiDialect::OpenAiCompatible,
         base_url: "https://openrouter.ai/api/v1",
         key_env: Some("OPENROUTER_API_KEY"),
         is_local: false,
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn moonshot_entry_has_the_contracted_values() {
-        let moonshot = built_in("moonshot").unwrap();
+        let moonshot = built_in_provider("moonshot").unwrap();
         assert_eq!(moonshot.base_url, "https://api.moonshot.cn/v1");
         assert_eq!(moonshot.key_env, Some("MOONSHOT_API_KEY"));
         assert_eq!(moonshot.default_model, Some("kimi-k1-128k"));
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn every_entry_is_consistent() {
-        for provider in BUILT_IN {
+        for provider in BUILT_IN_PROVIDERS {
             assert!(BaseUrl::parse(provider.base_url).is_ok());
             assert!(provider.key_env.is_some() != provider.is_local, "{}", provider.id);
             assert!(provider.default_model.is_none_or(|model| provider.limits(model).is_some()));

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::body::ResponseBody;
-use super::endpoint::{Dialect, Endpoint, Patience};
+use super::endpoint::{ApiDialect, ProviderEndpoint, RequestTimeouts};
 use super::error::{HttpStatus, ProviderError, QuotedMessage};
 use super::error_body::ReportedError;
 use super::ids::CallIds;
@@ -32,23 +32,23 @@ const MODEL_LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client of one provider. Clones share the connection pool.
 #[derive(Clone)]
-pub struct Client {
+pub struct ProviderClient {
     /// Built on the first request: a daemon may configure many providers and use few, and loading the system's
     /// certificates is slow. `None` if building failed.
     http: Arc<OnceLock<Option<RequestFactory>>>,
-    endpoint: Endpoint,
+    endpoint: ProviderEndpoint,
 }
 
 /// Creates request builders. This type and [`PendingResponse`] erase the types of the HTTP library, which are nested
 /// too deep for the compiler to resolve where a turn is spawned.
 type RequestFactory = Box<dyn Fn(Method, Url) -> RequestBuilder + Send + Sync>;
 
-fn request_factory(endpoint: &Endpoint) -> Option<RequestFactory> {
+fn request_factory(endpoint: &ProviderEndpoint) -> Option<RequestFactory> {
     let mut http = reqwest::Client::builder()
         .no_proxy()
         .redirect(redirect::Policy::none())
         .referer(false)
-        .connect_timeout(endpoint.patience.connect)
+        .connect_timeout(endpoint.timeouts.connect)
         .user_agent(concat!("tribune/", env!("CARGO_PKG_VERSION")))
         .dns_resolver(Arc::new(Resolver));
     if !endpoint.base_url.is_https() {
@@ -62,15 +62,15 @@ fn request_factory(endpoint: &Endpoint) -> Option<RequestFactory> {
 /// A request that is being sent.
 pub(super) type PendingResponse = BoxFuture<'static, reqwest::Result<Response>>;
 
-impl fmt::Debug for Client {
+impl fmt::Debug for ProviderClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
-impl Client {
+impl ProviderClient {
     /// A missing key is reported on the first request, so that a daemon can configure a provider before its key is set.
-    pub fn new(endpoint: Endpoint) -> Result<Self, ProviderError> {
+    pub fn new(endpoint: ProviderEndpoint) -> Result<Self, ProviderError> {
         let provider = || endpoint.provider.clone();
         let base = &endpoint.base_url;
         let has_key = endpoint.key.is_some() || endpoint.key_env.is_some();
@@ -82,12 +82,12 @@ impl Client {
 
     /// A client of the same provider with the same connection pool and other timeouts. The connect timeout does not
     /// change.
-    pub fn with_patience(&self, patience: Patience) -> Self {
-        let endpoint = Endpoint { patience, ..self.endpoint.clone() };
+    pub fn with_timeouts(&self, patience: RequestTimeouts) -> Self {
+        let endpoint = ProviderEndpoint { timeouts: patience, ..self.endpoint.clone() };
         Self { http: Arc::clone(&self.http), endpoint }
     }
 
-    pub const fn endpoint(&self) -> &Endpoint {
+    pub const fn endpoint(&self) -> &ProviderEndpoint {
         &self.endpoint
     }
 
@@ -101,14 +101,14 @@ impl Client {
         let cancelled = || ProviderError::Cancelled { provider: self.endpoint.provider.clone() };
         let headers = self.headers()?;
         let body = match self.endpoint.dialect {
-            Dialect::Anthropic => anthropic::body(request),
-            dialect @ (Dialect::OpenAi | Dialect::OpenAiCompatible) => openai::body(request, dialect),
-            Dialect::Gemini => {
-                return Err(ProviderError::OnlyRelayed { provider: self.endpoint.provider.clone() });
+            ApiDialect::Anthropic => anthropic::body(request),
+            dialect @ (ApiDialect::OpenAi | ApiDialect::OpenAiCompatible) => openai::body(request, dialect),
+            ApiDialect::Gemini => {
+                return Err(ProviderError::RelayOnly { provider: self.endpoint.provider.clone() });
             }
         };
         let body =
-            body.map_err(|_| ProviderError::Unwritable { provider: self.endpoint.provider.clone() })?;
+            body.map_err(|_| ProviderError::SerializationFailed { provider: self.endpoint.provider.clone() })?;
         let ids = CallIds::used_in(&request.messages);
         let mut attempt = 1;
         loop {
@@ -123,7 +123,7 @@ impl Client {
                 Err(error) => error,
             };
             let jitter = getrandom::u32().unwrap_or(0);
-            let Some(delay) = retry::delay(&error, attempt, &self.endpoint.patience, jitter) else {
+            let Some(delay) = retry::delay(&error, attempt, &self.endpoint.timeouts, jitter) else {
                 return Err(error);
             };
             tokio::select! {
@@ -138,7 +138,7 @@ impl Client {
     /// only checks a provider.
     pub async fn models(&self) -> Result<Vec<String>, ProviderError> {
         let provider = || self.endpoint.provider.clone();
-        let limit = self.endpoint.patience.first_byte.min(MODEL_LIST_TIMEOUT);
+        let limit = self.endpoint.timeouts.first_byte.min(MODEL_LIST_TIMEOUT);
         let headers = self.headers()?;
         let sent = self.start(Purpose::Models, headers, Vec::new())?;
         let list = timeout(limit, async {
@@ -150,8 +150,8 @@ impl Client {
         })?;
         let list = serde_json::from_slice::<Value>(&list).unwrap_or(Value::Null);
         let (list_name, id_name) = match self.endpoint.dialect {
-            Dialect::Anthropic | Dialect::OpenAi | Dialect::OpenAiCompatible => ("data", "id"),
-            Dialect::Gemini => ("models", "name"),
+            ApiDialect::Anthropic | ApiDialect::OpenAi | ApiDialect::OpenAiCompatible => ("data", "id"),
+            ApiDialect::Gemini => ("models", "name"),
         };
         let Some(models) = list.get(list_name).and_then(Value::as_array) else {
             let what = "the response has no list of models, or the list is too long".to_owned();
@@ -169,7 +169,7 @@ impl Client {
         cancel: &CancellationToken,
     ) -> Result<ModelStream, ProviderError> {
         let sent_at = Instant::now();
-        let patience = &self.endpoint.patience;
+        let patience = &self.endpoint.timeouts;
         let mut response =
             timeout_at(sent_at + patience.first_byte, self.successful(sent)).await.unwrap_or_else(|_| {
                 let provider = self.endpoint.provider.clone();
@@ -220,7 +220,7 @@ impl Client {
     pub(super) fn request(&self, method: Method, url: Url) -> Result<RequestBuilder, ProviderError> {
         match self.http.get_or_init(|| request_factory(&self.endpoint)) {
             Some(create) => Ok(create(method, url)),
-            None => Err(ProviderError::NoTls { provider: self.endpoint.provider.clone() }),
+            None => Err(ProviderError::TlsUnavailable { provider: self.endpoint.provider.clone() }),
         }
     }
 
@@ -244,19 +244,19 @@ impl Client {
 
     fn url(&self, purpose: Purpose) -> Url {
         let path = match (self.endpoint.dialect, purpose) {
-            (Dialect::Anthropic, Purpose::Answer) => "v1/messages",
-            (Dialect::Anthropic, Purpose::Models) => "v1/models",
-            (Dialect::OpenAi | Dialect::OpenAiCompatible, Purpose::Answer) => "chat/completions",
-            (Dialect::OpenAi | Dialect::OpenAiCompatible, Purpose::Models) => "models",
-            (Dialect::Gemini, Purpose::Answer | Purpose::Models) => "v1beta/models",
+            (ApiDialect::Anthropic, Purpose::Answer) => "v1/messages",
+            (ApiDialect::Anthropic, Purpose::Models) => "v1/models",
+            (ApiDialect::OpenAi | ApiDialect::OpenAiCompatible, Purpose::Answer) => "chat/completions",
+            (ApiDialect::OpenAi | ApiDialect::OpenAiCompatible, Purpose::Models) => "models",
+            (ApiDialect::Gemini, Purpose::Answer | Purpose::Models) => "v1beta/models",
         };
         let mut url = self.endpoint.base_url.join(path);
         if purpose == Purpose::Models {
             // The default page is short, and one page is enough to check the key.
             url.set_query(match self.endpoint.dialect {
-                Dialect::Anthropic => Some("limit=1000"),
-                Dialect::Gemini => Some("pageSize=1000"),
-                Dialect::OpenAi | Dialect::OpenAiCompatible => None,
+                ApiDialect::Anthropic => Some("limit=1000"),
+                ApiDialect::Gemini => Some("pageSize=1000"),
+                ApiDialect::OpenAi | ApiDialect::OpenAiCompatible => None,
             });
         }
         url
@@ -264,15 +264,15 @@ impl Client {
 
     /// The authentication headers of the dialect, with the API version where the dialect has one.
     pub(super) fn headers(&self) -> Result<HeaderMap, ProviderError> {
-        let Endpoint { provider, key, key_env, .. } = &self.endpoint;
+        let ProviderEndpoint { provider, key, key_env, .. } = &self.endpoint;
         let mut headers = HeaderMap::new();
         let (name, scheme) = match self.endpoint.dialect {
-            Dialect::Anthropic => {
+            ApiDialect::Anthropic => {
                 headers.insert("anthropic-version", HeaderValue::from_static(anthropic::VERSION));
                 (HeaderName::from_static("x-api-key"), "")
             }
-            Dialect::OpenAi | Dialect::OpenAiCompatible => (AUTHORIZATION, "Bearer "),
-            Dialect::Gemini => (HeaderName::from_static("x-goog-api-key"), ""),
+            ApiDialect::OpenAi | ApiDialect::OpenAiCompatible => (AUTHORIZATION, "Bearer "),
+            ApiDialect::Gemini => (HeaderName::from_static("x-goog-api-key"), ""),
         };
         match (key, key_env) {
             (Some(key), env) => {

@@ -10,7 +10,7 @@ use super::key::ApiKey;
 
 /// The format of requests and responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
+pub enum ApiDialect {
     /// Anthropic Messages.
     Anthropic,
     /// Chat Completions of OpenAI: the output limit is `max_completion_tokens`.
@@ -24,20 +24,20 @@ pub enum Dialect {
 
 /// A configured provider.
 #[derive(Debug, Clone)]
-pub struct Endpoint {
+pub struct ProviderEndpoint {
     /// The configured name, such as `moonshot`.
     pub provider: String,
-    pub dialect: Dialect,
+    pub dialect: ApiDialect,
     pub base_url: BaseUrl,
     pub key: Option<ApiKey>,
     /// The environment variable of the key. If it is set, requests require a key.
     pub key_env: Option<String>,
-    pub patience: Patience,
+    pub timeouts: RequestTimeouts,
 }
 
 /// The timeouts of a request and its retry limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct RequestTimeouts {
     /// Limit for establishing the connection, including TLS.
     pub connect: Duration,
     /// Limit until the first byte of the response body. It includes the time in which the provider processes the
@@ -46,26 +46,26 @@ pub struct Patience {
     /// Limit between two chunks after that. Pings count as chunks.
     pub idle: Duration,
     /// Limit for the whole response, so that pings cannot keep a turn open forever.
-    pub whole: Duration,
+    pub total: Duration,
     /// Maximum number of times a request is sent.
-    pub attempts: u32,
+    pub max_attempts: u32,
     /// Delay before the second attempt; doubled before each further one.
     pub backoff: Duration,
     /// Maximum delay between attempts. If the provider asks for a longer one, the request fails and the error gives the
     /// delay.
-    pub longest_wait: Duration,
+    pub max_retry_delay: Duration,
 }
 
-impl Default for Patience {
+impl Default for RequestTimeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
             first_byte: Duration::from_mins(5),
             idle: Duration::from_mins(2),
-            whole: Duration::from_hours(1),
-            attempts: 4,
+            total: Duration::from_hours(1),
+            max_attempts: 4,
             backoff: Duration::from_secs(1),
-            longest_wait: Duration::from_mins(1),
+            max_retry_delay: Duration::from_mins(1),
         }
     }
 }

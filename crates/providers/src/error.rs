@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::decode_error::DecodeError;
-use super::endpoint::Endpoint;
+use super::endpoint::ProviderEndpoint;
 use super::error_body::{ProviderErrorKind, ReportedError};
 use super::sanitize;
 
@@ -18,7 +18,7 @@ pub enum ProviderError {
     #[error("the key for {provider} would be sent unencrypted over http: use https in baseUrl")]
     InsecureUrl { provider: String },
     #[error("TLS could not be initialised for {provider}: install CA certificates on this machine")]
-    NoTls { provider: String },
+    TlsUnavailable { provider: String },
     #[error("{provider} rejected {what} ({status}): check that the configured key is current")]
     Unauthorized { provider: String, what: String, status: HttpStatus },
     #[error("the account at {provider} has no credit left ({status}): add credit or raise its limit")]
@@ -78,7 +78,7 @@ pub enum ProviderError {
     )]
     NotAStream { provider: String, kind: String, message: QuotedMessage },
     #[error("{provider} stopped in the middle of its answer: the partial answer is kept, try again")]
-    CutStream { provider: String },
+    TruncatedStream { provider: String },
     #[error(
         "the answer of {provider} is too large ({what} is over {}): the partial answer is kept, ask for less at once", amount(*.limit))]
     TooLarge { provider: String, what: &'static str, limit: usize },
@@ -87,9 +87,9 @@ pub enum ProviderError {
     #[error(
         "{provider} has Gemini's native API, which is only relayed for clients that speak it: give this agent a model of another provider"
     )]
-    OnlyRelayed { provider: String },
+    RelayOnly { provider: String },
     #[error("the request to {provider} could not be serialized: report it with the model's name")]
-    Unwritable { provider: String },
+    SerializationFailed { provider: String },
 }
 
 impl ProviderError {
@@ -99,7 +99,7 @@ impl ProviderError {
             Self::MissingKey { .. } => "missing_key",
             Self::UnusableKey { .. } => "unusable_key",
             Self::InsecureUrl { .. } => "insecure_url",
-            Self::NoTls { .. } => "no_tls",
+            Self::TlsUnavailable { .. } => "no_tls",
             Self::Unauthorized { .. } => "unauthorized",
             Self::NoCredit { .. } => "no_credit",
             Self::Forbidden { .. } => "forbidden",
@@ -121,16 +121,16 @@ impl ProviderError {
             Self::AnswerTimeout { .. } => "answer_timeout",
             Self::MalformedStream { .. } => "malformed_stream",
             Self::NotAStream { .. } => "not_a_stream",
-            Self::CutStream { .. } => "cut_stream",
+            Self::TruncatedStream { .. } => "cut_stream",
             Self::TooLarge { .. } => "too_large",
             Self::Cancelled { .. } => "cancelled",
-            Self::OnlyRelayed { .. } => "only_relayed",
-            Self::Unwritable { .. } => "unwritable",
+            Self::RelayOnly { .. } => "only_relayed",
+            Self::SerializationFailed { .. } => "unwritable",
         }
     }
 
     /// Whether the provider may have charged for a request that failed like this before any output arrived.
-    pub const fn may_have_cost(&self) -> bool {
+    pub const fn may_be_billed(&self) -> bool {
         matches!(
             self,
             Self::ConnectionLost { .. }
@@ -139,7 +139,7 @@ impl ProviderError {
                 | Self::AnswerTimeout { .. }
                 | Self::MalformedStream { .. }
                 | Self::NotAStream { .. }
-                | Self::CutStream { .. }
+                | Self::TruncatedStream { .. }
                 | Self::TooLarge { .. }
                 | Self::Cancelled { .. }
         )
@@ -155,12 +155,12 @@ impl ProviderError {
         }
     }
 
-    pub(super) fn from_decode_error(endpoint: &Endpoint, error: DecodeError) -> Self {
+    pub(super) fn from_decode_error(endpoint: &ProviderEndpoint, error: DecodeError) -> Self {
         let provider = endpoint.provider.clone();
         match error {
             DecodeError::Malformed(what) => Self::MalformedStream { provider, what },
             DecodeError::TooLarge { what, limit } => Self::TooLarge { provider, what, limit },
-            DecodeError::Truncated => Self::CutStream { provider },
+            DecodeError::Truncated => Self::TruncatedStream { provider },
             DecodeError::Reported(reported) => {
                 Self::from_reported(endpoint, reported, HttpStatus(None), RetryAfter(None))
             }
@@ -168,7 +168,7 @@ impl ProviderError {
     }
 
     pub(super) fn from_reported(
-        endpoint: &Endpoint,
+        endpoint: &ProviderEndpoint,
         reported: ReportedError,
         status: HttpStatus,
         retry_after: RetryAfter,
@@ -228,7 +228,7 @@ impl std::fmt::Display for RetryAfter {
 pub struct QuotedMessage(String);
 
 impl QuotedMessage {
-    pub(super) fn new(endpoint: &Endpoint, message: Option<&str>) -> Self {
+    pub(super) fn new(endpoint: &ProviderEndpoint, message: Option<&str>) -> Self {
         Self(message.map(|text| sanitize::sentence(text, endpoint.key.as_ref())).unwrap_or_default())
     }
 }

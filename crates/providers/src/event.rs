@@ -14,7 +14,7 @@ pub enum ModelEvent {
     /// A part of a thought in the provider's own format. It is sent back unchanged.
     ReasoningDetail(Value),
     /// A tool call begins. `index` counts the calls of this response from 0.
-    CallBegun {
+    CallStarted {
         index: usize,
         /// Unique in the conversation, even if the provider's id was not.
         id: String,
@@ -33,7 +33,7 @@ pub enum ModelEvent {
     /// The tokens of the request and its response so far; a later event replaces an earlier one.
     Usage(TokenUsage),
     /// The last event. Without it the response was truncated.
-    Ended(Ended),
+    Finished(FinishReason),
 }
 
 impl ModelEvent {
@@ -46,10 +46,10 @@ impl ModelEvent {
             | Self::Signature(_)
             | Self::RedactedThinking(_)
             | Self::ReasoningDetail(_)
-            | Self::CallBegun { .. }
+            | Self::CallStarted { .. }
             | Self::CallArguments { .. }
             | Self::CallSignature { .. }
-            | Self::Ended(_) => true,
+            | Self::Finished(_) => true,
         }
     }
 }
@@ -87,7 +87,7 @@ impl TokenUsage {
 /// Why the model stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reason", content = "word", rename_all = "snake_case")]
-pub enum Ended {
+pub enum FinishReason {
     EndTurn,
     /// There is at least one tool call, and all calls are complete.
     ToolUse,
@@ -99,7 +99,7 @@ pub enum Ended {
     Other(String),
 }
 
-impl Ended {
+impl FinishReason {
     /// Corrects the reason by whether there were calls: some servers send `stop` after a call.
     pub(super) fn corrected(self, has_calls: bool) -> Self {
         match self {

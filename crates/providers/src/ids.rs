@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use super::limits::MAX_CALL_ID_CHARS;
-use super::message::{AssistantPart, Said};
+use super::message::{AssistantPart, ChatMessage};
 
 /// The tool call ids that a conversation has used.
 #[derive(Debug, Clone, Default)]
@@ -18,10 +18,10 @@ pub struct CallIds {
 
 impl CallIds {
     /// The ids of the calls in `messages`.
-    pub fn used_in(messages: &[Said]) -> Self {
+    pub fn used_in(messages: &[ChatMessage]) -> Self {
         let mut ids = Self::default();
         for message in messages {
-            let Said::Assistant(parts) = message else { continue };
+            let ChatMessage::Assistant(parts) = message else { continue };
             for part in parts {
                 if let AssistantPart::ToolUse { id, .. } = part {
                     ids.taken.insert(id.clone());

@@ -17,7 +17,7 @@ pub struct ModelRequest {
     pub model: String,
     /// The parts of the system prompt, in order. Empty parts are not sent.
     pub system: Vec<String>,
-    pub messages: Vec<Said>,
+    pub messages: Vec<ChatMessage>,
     pub tools: Vec<ToolSpec>,
     pub max_output_tokens: u32,
     /// The thinking parameter. Only Anthropic's dialect has one; in other dialects the model decides.
@@ -48,7 +48,7 @@ pub enum Thinking {
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "role", content = "parts", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Said {
+pub enum ChatMessage {
     User(Vec<UserPart>),
     /// A message with tool calls must be followed by one result for each call: providers reject a call without a
     /// result.
@@ -107,7 +107,7 @@ pub struct ToolResult {
     pub is_error: bool,
 }
 
-impl Said {
+impl ChatMessage {
     /// A user message of one text part.
     pub fn user(text: impl Into<String>) -> Self {
         Self::User(vec![UserPart::Text(text.into())])
@@ -121,11 +121,11 @@ mod tests {
     #[test]
     fn stored_json_form_is_stable() {
         let conversation = vec![
-            Said::User(vec![
+            ChatMessage::User(vec![
                 UserPart::Text("look".into()),
                 UserPart::Image { mime_type: "image/png".into(), data: "AA==".into() },
             ]),
-            Said::Assistant(vec![
+            ChatMessage::Assistant(vec![
                 AssistantPart::Thinking { text: "hm".into(), signature: Some("c2ln".into()) },
                 AssistantPart::RedactedThinking { data: "ZGF0YQ==".into() },
                 AssistantPart::ReasoningDetail(serde_json::json!({ "type": "reasoning.text" })),
@@ -137,7 +137,7 @@ mod tests {
                     signature: None,
                 },
             ]),
-            Said::Results(vec![ToolResult { id: "c1".into(), content: "no".into(), is_error: true }]),
+            ChatMessage::Results(vec![ToolResult { id: "c1".into(), content: "no".into(), is_error: true }]),
         ];
         let stored = serde_json::to_string(&conversation).unwrap();
         assert_eq!(
@@ -152,6 +152,6 @@ mod tests {
                 r#"{"role":"results","parts":[{"id":"c1","content":"no","is_error":true}]}]"#,
             )
         );
-        assert_eq!(serde_json::from_str::<Vec<Said>>(&stored).unwrap(), conversation);
+        assert_eq!(serde_json::from_str::<Vec<ChatMessage>>(&stored).unwrap(), conversation);
     }
 }

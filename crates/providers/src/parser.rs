@@ -3,7 +3,7 @@
 //! Pure: it does not depend on HTTP, time or the provider.
 
 use super::decode_error::DecodeError;
-use super::endpoint::Dialect;
+use super::endpoint::ApiDialect;
 use super::event::ModelEvent;
 use super::ids::CallIds;
 use super::limits::MAX_STREAM_BYTES;
@@ -37,13 +37,13 @@ impl std::fmt::Debug for StreamParser {
 
 impl StreamParser {
     /// `ids` are the call ids that the conversation has used.
-    pub fn new(dialect: Dialect, ids: CallIds) -> Self {
+    pub fn new(dialect: ApiDialect, ids: CallIds) -> Self {
         let reader = match dialect {
-            Dialect::Anthropic => DialectReader::Anthropic(anthropic::MessageDecoder::new(ids)),
-            Dialect::OpenAi | Dialect::OpenAiCompatible => {
+            ApiDialect::Anthropic => DialectReader::Anthropic(anthropic::MessageDecoder::new(ids)),
+            ApiDialect::OpenAi | ApiDialect::OpenAiCompatible => {
                 DialectReader::OpenAi(openai::CompletionDecoder::new(ids))
             }
-            Dialect::Gemini => DialectReader::Unsupported,
+            ApiDialect::Gemini => DialectReader::Unsupported,
         };
         Self { sse: SseReader::new(), reader, bytes: 0, error: None }
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 
-use super::endpoint::Patience;
+use super::endpoint::RequestTimeouts;
 use super::error::{ProviderError, RetryAfter};
 
 /// Reads `Retry-After`: seconds, or a date. A date is compared with the provider's own clock if the response has a
@@ -27,20 +27,20 @@ pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> RetryAfter {
 pub(super) fn delay(
     error: &ProviderError,
     attempt: u32,
-    patience: &Patience,
+    patience: &RequestTimeouts,
     jitter: u32,
 ) -> Option<Duration> {
     let RetryAfter(requested) = error.retry_after()?;
-    if attempt >= patience.attempts {
+    if attempt >= patience.max_attempts {
         return None;
     }
     let backoff = patience.backoff.saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1)));
     let share = f64::from(jitter) / f64::from(u32::MAX);
     match requested {
-        Some(requested) if requested > patience.longest_wait => None,
+        Some(requested) if requested > patience.max_retry_delay => None,
         // Jitter is only added, so that the retry is never earlier than requested.
         Some(requested) => Some(requested + patience.backoff.mul_f64(share / 2.0)),
-        None => Some(backoff.min(patience.longest_wait).mul_f64(0.5 + share / 2.0)),
+        None => Some(backoff.min(patience.max_retry_delay).mul_f64(0.5 + share / 2.0)),
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn delay_uses_backoff_or_the_requested_delay_within_limits() {
-        let patience = Patience::default();
+        let patience = RequestTimeouts::default();
         let overloaded = |seconds: Option<u64>| ProviderError::Overloaded {
             provider: "p".into(),
             status: HttpStatus(Some(529)),
@@ -84,6 +84,6 @@ mod tests {
         assert_eq!(delay(&overloaded(None), 4, 0), None);
         assert_eq!(delay(&overloaded(Some(30)), 1, 0), Some(Duration::from_secs(30)));
         assert_eq!(delay(&overloaded(Some(61)), 1, 0), None);
-        assert_eq!(delay(&ProviderError::CutStream { provider: "p".into() }, 1, 0), None);
+        assert_eq!(delay(&ProviderError::TruncatedStream { provider: "p".into() }, 1, 0), None);
     }
 }

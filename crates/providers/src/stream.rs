@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::body::ResponseBody;
-use super::endpoint::Endpoint;
+use super::endpoint::ProviderEndpoint;
 use super::error::ProviderError;
 use super::event::ModelEvent;
 use super::parser::StreamParser;
@@ -18,7 +18,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The events of a response. Dropping it closes the connection.
 pub struct ModelStream {
-    endpoint: Endpoint,
+    endpoint: ProviderEndpoint,
     cancel: CancellationToken,
     /// `None` once reading has ended.
     body: Option<ResponseBody>,
@@ -37,7 +37,7 @@ impl std::fmt::Debug for ModelStream {
 
 impl ModelStream {
     pub(super) fn new(
-        endpoint: Endpoint,
+        endpoint: ProviderEndpoint,
         body: ResponseBody,
         parser: StreamParser,
         cancel: CancellationToken,
@@ -91,7 +91,7 @@ impl ModelStream {
             Some(chunk) => self.parser.push(chunk, &mut events),
             None => self.parser.finish(&mut events),
         };
-        let has_ended = matches!(events.last(), Some(ModelEvent::Ended(_)));
+        let has_ended = matches!(events.last(), Some(ModelEvent::Finished(_)));
         self.ready.extend(events);
         if let Err(error) = result {
             self.error = Some(ProviderError::from_decode_error(&self.endpoint, error));

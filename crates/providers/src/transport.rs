@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use super::endpoint::Endpoint;
+use super::endpoint::ProviderEndpoint;
 use super::error::ProviderError;
 
 /// Resolves names like the default resolver, but with an error type that can be recognised.
@@ -29,14 +29,14 @@ impl Resolve for Resolver {
 }
 
 /// Converts the error of a request. The error itself is never shown: it may contain a URL with credentials.
-pub(super) fn classify(endpoint: &Endpoint, error: &reqwest::Error) -> ProviderError {
+pub(super) fn classify(endpoint: &ProviderEndpoint, error: &reqwest::Error) -> ProviderError {
     let provider = endpoint.provider.clone();
     let host = endpoint.base_url.host();
     if !error.is_connect() {
         return ProviderError::ConnectionLost { provider };
     }
     if error.is_timeout() {
-        return ProviderError::ConnectTimeout { provider, host, after: endpoint.patience.connect };
+        return ProviderError::ConnectTimeout { provider, host, after: endpoint.timeouts.connect };
     }
     if cause::<LookupFailed>(error).is_some() {
         return ProviderError::DnsFailed { provider, host };

@@ -10,7 +10,7 @@ use tribune_ledger::commitment::Commitment;
 use tribune_providers::TokenUsage;
 use tribune_runtime::{CloseReason, SessionMode, StopReason, Usage};
 
-use crate::approval::record::Runner;
+use crate::approval::record::CallRunner;
 
 /// Histories that begin like this belong to sessions; only their session writes them.
 pub const SESSION_ENTITIES: &str = "agent:";
@@ -19,9 +19,9 @@ pub const SESSION_ENTITIES: &str = "agent:";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Lifecycle {
-    Opened(Opening),
+    Opened(SessionTermsRecord),
     /// A closed session is open again, with the terms it has now.
-    Reopened(Opening),
+    Reopened(SessionTermsRecord),
     Closed {
         reason: CloseReason,
     },
@@ -37,7 +37,7 @@ pub enum Lifecycle {
 
 /// The terms on which a session is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Opening {
+pub struct SessionTermsRecord {
     pub agent_id: String,
     pub session_id: String,
     pub backend: String,
@@ -103,7 +103,7 @@ pub struct ToolCallRecord {
     pub input_hash: Commitment,
     /// Who carries it out.
     #[serde(default, skip_serializing_if = "Runner::is_host")]
-    pub runner: Runner,
+    pub runner: CallRunner,
     /// The vault has what the agent itself said, byte by byte, under this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said_hash: Option<Commitment>,
@@ -126,7 +126,7 @@ pub struct ToolResultRecord {
     pub labels: Labels,
     /// What the call wrote, with the labels that it has from now on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub wrote: Vec<Labelled>,
+    pub wrote: Vec<LabelRecord>,
     /// What a command ran in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxRecord>,
@@ -155,7 +155,7 @@ const fn is_zero(number: &u32) -> bool {
 
 /// Stored data and where it came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Labelled {
+pub struct LabelRecord {
     /// Such as `file:<agent>/<path>`.
     pub resource: String,
     pub labels: Labels,
@@ -203,7 +203,7 @@ pub struct MailboxRecord {
 
 /// The beginning of a conversation was shortened; the entry's parents are the turns that it stood for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Summarised {
+pub struct CompactionRecord {
     pub session: String,
     pub messages: u64,
     /// CIDs of those turns, all of them; an entry has only so many parents.
@@ -212,14 +212,14 @@ pub struct Summarised {
 
 /// A part of an answer was not shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Withheld {
+pub struct WithheldRecord {
     pub event: String,
     pub rule: String,
 }
 
 /// An agent carried out what it had no leave for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ungoverned {
+pub struct UngovernedRecord {
     pub event: String,
     pub tool: String,
     pub call_id: String,
@@ -229,7 +229,7 @@ pub struct Ungoverned {
 
 /// Something that whoever answers for the session should look at.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Noticed {
+pub struct BoardCheckinRecord {
     /// The code of the notice.
     pub event: String,
     /// The vault has what it was under this.

@@ -10,24 +10,24 @@ use serde::Serialize;
 use tribune_runtime::ToolOutcome;
 
 use super::text::bounded;
-use super::workspace_roots::Ground;
+use super::workspace_roots::WorkspaceRoots;
 use crate::ledger_payloads::{CallOutcome, SandboxRecord};
 
 /// A call that is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Done {
+pub struct ToolRun {
     pub outcome: ToolOutcome,
     /// Why there is no answer, if there is none.
-    pub code: Option<Code>,
+    pub code: Option<ToolErrorCode>,
     /// In order, each once.
-    pub touched: Vec<Touched>,
+    pub touched: Vec<Access>,
     /// What a command ran in.
     pub sandbox: Option<SandboxRecord>,
 }
 
 /// How something was touched.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Touched {
+pub enum Access {
     Read(Resource),
     Wrote(Resource),
 }
@@ -57,7 +57,7 @@ pub enum Resource {
 /// Why a call has no answer, in one word for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Code {
+pub enum ToolErrorCode {
     /// The input of the call is wrong; nothing was done.
     InvalidInput,
     NotFound,
@@ -79,58 +79,58 @@ pub enum Code {
 
 /// Why a call has no answer: the word, and a sentence for the model that says what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    pub code: Code,
+pub struct ToolError {
+    pub code: ToolErrorCode,
     pub sentence: String,
 }
 
 /// The answer, or why there is none.
-pub type Answer = Result<String, Refused>;
+pub type ToolAnswer = Result<String, ToolError>;
 
 /// What a call has touched so far.
 #[derive(Debug, Clone, Default)]
-pub struct Trail {
-    steps: Arc<Mutex<Steps>>,
+pub struct AccessLog {
+    steps: Arc<Mutex<AccessLogState>>,
     /// The further folder that the call is about, if it is about one.
     folder: Option<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
-struct Steps {
-    touched: BTreeSet<Touched>,
+struct AccessLogState {
+    touched: BTreeSet<Access>,
     sandbox: Option<SandboxRecord>,
     closed: bool,
 }
 
 /// Closes the trail when nobody waits for the call any more.
 #[derive(Debug)]
-pub struct Closing(Trail);
+pub struct ClosedOnDrop(AccessLog);
 
-impl Done {
-    pub fn new(answer: Answer, (touched, sandbox): (Vec<Touched>, Option<SandboxRecord>)) -> Self {
+impl ToolRun {
+    pub fn new(answer: ToolAnswer, (touched, sandbox): (Vec<Access>, Option<SandboxRecord>)) -> Self {
         let (outcome, code) = match answer {
             Ok(text) => (ToolOutcome::good(bounded(text)), None),
-            Err(Refused { code, sentence }) => (ToolOutcome::error(bounded(sentence)), Some(code)),
+            Err(ToolError { code, sentence }) => (ToolOutcome::error(bounded(sentence)), Some(code)),
         };
         Self { outcome, code, touched, sandbox }
     }
 }
 
-impl Done {
+impl ToolRun {
     /// How it ended, for the record.
     pub fn how(&self) -> CallOutcome {
         match self.code {
-            Some(Code::TimedOut) => CallOutcome::TimedOut,
-            Some(Code::Killed) => CallOutcome::Killed,
-            Some(Code::Cancelled) => CallOutcome::Cancelled,
+            Some(ToolErrorCode::TimedOut) => CallOutcome::TimedOut,
+            Some(ToolErrorCode::Killed) => CallOutcome::Killed,
+            Some(ToolErrorCode::Cancelled) => CallOutcome::Cancelled,
             Some(
-                Code::InvalidInput
-                | Code::NotFound
-                | Code::Refused
-                | Code::Conflict
-                | Code::TooLarge
-                | Code::Unavailable
-                | Code::Failed,
+                ToolErrorCode::InvalidInput
+                | ToolErrorCode::NotFound
+                | ToolErrorCode::Refused
+                | ToolErrorCode::Conflict
+                | ToolErrorCode::TooLarge
+                | ToolErrorCode::Unavailable
+                | ToolErrorCode::Failed,
             )
             | None => CallOutcome::Ran,
         }
@@ -138,11 +138,11 @@ impl Done {
 
     /// A call that came to nothing.
     pub fn failed(sentence: &str) -> Self {
-        Self::new(Err(Refused::new(Code::Failed, sentence)), (Vec::new(), None))
+        Self::new(Err(ToolError::new(ToolErrorCode::Failed, sentence)), (Vec::new(), None))
     }
 }
 
-impl Code {
+impl ToolErrorCode {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InvalidInput => "invalid_input",
@@ -159,15 +159,15 @@ impl Code {
     }
 }
 
-impl Refused {
-    pub fn new(code: Code, sentence: impl Into<String>) -> Self {
+impl ToolError {
+    pub fn new(code: ToolErrorCode, sentence: impl Into<String>) -> Self {
         Self { code, sentence: sentence.into() }
     }
 }
 
 impl Resource {
     /// Everything that a command of a session reaches.
-    pub fn all_of(ground: &Ground) -> impl Iterator<Item = Self> {
+    pub fn all_of(ground: &WorkspaceRoots) -> impl Iterator<Item = Self> {
         let further = ground.further().iter().map(|folder| Self::Folder(folder.as_str().into()));
         std::iter::once(Self::Workspace).chain(further)
     }
@@ -182,20 +182,20 @@ impl Resource {
     }
 }
 
-impl Trail {
+impl AccessLog {
     /// The same trail, of a call whose path is in this further folder.
     pub fn within(&self, folder: Option<Arc<str>>) -> Self {
         Self { steps: Arc::clone(&self.steps), folder }
     }
 
     /// Notes what is about to be read.
-    pub fn read(&self, resource: Resource) -> Result<(), Refused> {
-        self.note(Touched::Read(self.placed(resource)))
+    pub fn read(&self, resource: Resource) -> Result<(), ToolError> {
+        self.note(Access::Read(self.placed(resource)))
     }
 
     /// Notes what is about to be written.
-    pub fn write(&self, resource: Resource) -> Result<(), Refused> {
-        self.note(Touched::Wrote(self.placed(resource)))
+    pub fn write(&self, resource: Resource) -> Result<(), ToolError> {
+        self.note(Access::Wrote(self.placed(resource)))
     }
 
     fn placed(&self, resource: Resource) -> Resource {
@@ -206,43 +206,43 @@ impl Trail {
     }
 
     /// Notes what a command runs in.
-    pub fn held_by(&self, sandbox: SandboxRecord) {
+    pub fn ran_in(&self, sandbox: SandboxRecord) {
         self.steps().sandbox = Some(sandbox);
     }
 
-    pub fn closing(&self) -> Closing {
-        Closing(self.clone())
+    pub fn closing(&self) -> ClosedOnDrop {
+        ClosedOnDrop(self.clone())
     }
 
-    fn note(&self, touched: Touched) -> Result<(), Refused> {
+    fn note(&self, touched: Access) -> Result<(), ToolError> {
         let mut steps = self.steps();
         if steps.closed {
-            return Err(Refused::new(Code::TimedOut, "the call was given up: ask again"));
+            return Err(ToolError::new(ToolErrorCode::TimedOut, "the call was given up: ask again"));
         }
         steps.touched.insert(touched);
         Ok(())
     }
 
-    fn close(&self) -> (Vec<Touched>, Option<SandboxRecord>) {
+    fn close(&self) -> (Vec<Access>, Option<SandboxRecord>) {
         let mut steps = self.steps();
         steps.closed = true;
         (std::mem::take(&mut steps.touched).into_iter().collect(), steps.sandbox.take())
     }
 
     /// A thread that panicked left a whole set behind.
-    fn steps(&self) -> MutexGuard<'_, Steps> {
+    fn steps(&self) -> MutexGuard<'_, AccessLogState> {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Closing {
+impl ClosedOnDrop {
     /// Everything that was touched, nothing else will be; and what a command ran in.
-    pub fn close(self) -> (Vec<Touched>, Option<SandboxRecord>) {
+    pub fn close(self) -> (Vec<Access>, Option<SandboxRecord>) {
         self.0.close()
     }
 }
 
-impl Drop for Closing {
+impl Drop for ClosedOnDrop {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn nothing_is_touched_behind_a_closed_trail() {
-        let trail = Trail::default();
+        let trail = AccessLog::default();
         let closing = trail.closing();
         for _ in 0..2 {
             trail.write(Resource::Workspace).unwrap();
@@ -262,25 +262,25 @@ mod tests {
         }
         assert_eq!(
             closing.close().0,
-            [Touched::Read(Resource::File("a".to_owned())), Touched::Wrote(Resource::Workspace)]
+            [Access::Read(Resource::File("a".to_owned())), Access::Wrote(Resource::Workspace)]
         );
-        assert_eq!(trail.read(Resource::Workspace).unwrap_err().code, Code::TimedOut);
-        let trail = Trail::default();
+        assert_eq!(trail.read(Resource::Workspace).unwrap_err().code, ToolErrorCode::TimedOut);
+        let trail = AccessLog::default();
         let closing = trail.closing();
         let within = trail.within(Some("/srv/lib".into()));
         within.read(Resource::File("a".to_owned())).unwrap();
         within.write(Resource::Workspace).unwrap();
         let folder: Arc<str> = "/srv/lib".into();
-        let read = Touched::Read(Resource::FileIn(Arc::clone(&folder), "a".to_owned()));
-        assert_eq!(closing.close().0, [read, Touched::Wrote(Resource::Folder(folder))]);
-        let dropped = Trail::default();
+        let read = Access::Read(Resource::FileIn(Arc::clone(&folder), "a".to_owned()));
+        assert_eq!(closing.close().0, [read, Access::Wrote(Resource::Folder(folder))]);
+        let dropped = AccessLog::default();
         drop(dropped.closing());
         assert!(dropped.write(Resource::Workspace).is_err());
     }
 
     #[test]
     fn a_code_has_one_spelling() {
-        for code in [Code::InvalidInput, Code::TimedOut, Code::Refused] {
+        for code in [ToolErrorCode::InvalidInput, ToolErrorCode::TimedOut, ToolErrorCode::Refused] {
             assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
         }
     }

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tribune_contract::{MAX_FURTHER, is_the_systems};
+use tribune_contract::{MAX_ADDITIONAL_DIRECTORIES, is_system_path};
 use tribune_runtime::AgentId;
 
 use crate::exec::WORKSPACE;
@@ -21,27 +21,27 @@ const IN_BOXES: [&str; 3] = ["/home/agent", "/tmp", "/var/tmp"];
 
 /// Where a session works.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ground {
+pub struct WorkspaceRoots {
     agent: AgentId,
     folder: Option<Arc<Path>>,
-    further: Arc<[String]>,
+    additional_directories: Arc<[String]>,
 }
 
 /// A path with the one folder that it is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spot<'p> {
+pub struct RootedPath<'p> {
     /// That folder alone.
-    pub ground: Ground,
+    pub ground: WorkspaceRoots,
     /// From there.
     pub(crate) path: &'p str,
     /// Its name, if it is a further one.
     pub further: Option<Arc<str>>,
 }
 
-impl Ground {
+impl WorkspaceRoots {
     /// The folder, if there is one, is absolute and has no links in it.
     pub fn new(agent: AgentId, folder: Option<Arc<Path>>) -> Self {
-        Self { agent, folder, further: Arc::default() }
+        Self { agent, folder, additional_directories: Arc::default() }
     }
 
     /// The agent's own workspace.
@@ -52,34 +52,34 @@ impl Ground {
     /// As the terms of a session have it.
     pub fn of_terms(agent: AgentId, workspace: Option<&str>, further: &[String]) -> Self {
         let folder = workspace.map(|folder| Path::new(folder).into());
-        Self { agent, folder, further: further.into() }
+        Self { agent, folder, additional_directories: further.into() }
     }
 
     /// The names of the further folders.
     pub fn further(&self) -> &[String] {
-        &self.further
+        &self.additional_directories
     }
 
     /// Each of the further folders by itself.
-    pub(crate) fn others(&self) -> impl Iterator<Item = Self> {
-        self.further.iter().map(|name| Self::new(self.agent.clone(), Some(Path::new(name).into())))
+    pub(crate) fn additional_roots(&self) -> impl Iterator<Item = Self> {
+        self.additional_directories.iter().map(|name| Self::new(self.agent.clone(), Some(Path::new(name).into())))
     }
 
     /// Every folder by itself, the workspace first.
     pub fn each(&self) -> impl Iterator<Item = Self> {
-        let workspace = Self { further: Arc::default(), ..self.clone() };
-        std::iter::once(workspace).chain(self.others())
+        let workspace = Self { additional_directories: Arc::default(), ..self.clone() };
+        std::iter::once(workspace).chain(self.additional_roots())
     }
 
     /// Which folder a path is in.
-    pub fn spot<'p>(&self, path: &'p str) -> Spot<'p> {
-        match beneath(&self.further, path) {
-            Some((folder, path)) => Spot {
+    pub fn locate<'p>(&self, path: &'p str) -> RootedPath<'p> {
+        match beneath(&self.additional_directories, path) {
+            Some((folder, path)) => RootedPath {
                 ground: Self::new(self.agent.clone(), Some(Path::new(folder).into())),
                 path,
                 further: Some(folder.into()),
             },
-            None => Spot { ground: Self { further: Arc::default(), ..self.clone() }, path, further: None },
+            None => RootedPath { ground: Self { additional_directories: Arc::default(), ..self.clone() }, path, further: None },
         }
     }
 
@@ -111,7 +111,7 @@ impl Ground {
 
     /// What the log calls the folders in which something lies, as places where a program may have been at work. For what lies in
     /// an agent's workspace that is the workspace; a folder of the operator's may lie in others that agents worked in.
-    pub fn around(&self, path: &str) -> Vec<String> {
+    pub fn ancestor_labels(&self, path: &str) -> Vec<String> {
         match self.folder() {
             None if path.is_empty() => Vec::new(),
             None => vec![format!("workspace:{}", self.agent)],
@@ -140,22 +140,22 @@ pub(crate) fn beneath<'f, 'p>(further: &'f [String], path: &'p str) -> Option<(&
 }
 
 /// The one name of each further folder that a session may have beside its workspace, as [`given`] has it. One that is named twice is one.
-pub fn further_given(what: &str, folders: &[&str], home: &Path) -> Result<Vec<String>, String> {
-    if folders.len() > MAX_FURTHER {
+pub fn validate_additional_directories(what: &str, folders: &[&str], home: &Path) -> Result<Vec<String>, String> {
+    if folders.len() > MAX_ADDITIONAL_DIRECTORIES {
         return Err(format!(
-            "`{what}` has {} folders, and a session has at most {MAX_FURTHER}: leave some out",
+            "`{what}` has {} folders, and a session has at most {MAX_ADDITIONAL_DIRECTORIES}: leave some out",
             folders.len()
         ));
     }
     let mut all: Vec<String> = Vec::new();
     for (index, folder) in folders.iter().enumerate() {
         let what = format!("{what}[{index}]");
-        let found = given(&what, folder, home)?;
+        let found = validate_root(&what, folder, home)?;
         let name = found.to_string_lossy().into_owned();
         if all.contains(&name) {
             continue;
         }
-        let is_boxes = is_the_systems(&found)
+        let is_boxes = is_system_path(&found)
             || OF_BOXES.iter().any(|own| found.starts_with(own))
             || IN_BOXES.iter().any(|own| Path::new(own).starts_with(&found));
         if is_boxes {
@@ -175,7 +175,7 @@ pub fn further_given(what: &str, folders: &[&str], home: &Path) -> Result<Vec<St
 }
 
 /// The further folders of a session that works in `workspace`. The workspace itself is none of them.
-pub fn apart(what: &str, workspace: &Path, mut further: Vec<String>) -> Result<Vec<String>, String> {
+pub fn exclude_nested(what: &str, workspace: &Path, mut further: Vec<String>) -> Result<Vec<String>, String> {
     further.retain(|folder| Path::new(folder) != workspace);
     match further.iter().find(|folder| is_nested(Path::new(folder), workspace)) {
         Some(folder) => Err(format!(
@@ -192,7 +192,7 @@ pub fn is_nested(one: &Path, other: &Path) -> bool {
 
 /// The one name of a folder of the operator's that a session may work in: one that is there, and has nothing to do with the
 /// house's own. `what` is what the caller calls it.
-pub fn given(what: &str, folder: &str, home: &Path) -> Result<PathBuf, String> {
+pub fn validate_root(what: &str, folder: &str, home: &Path) -> Result<PathBuf, String> {
     let path = Path::new(folder);
     if !path.is_absolute() {
         return Err(format!("`{what}` is not absolute: send the whole path"));
@@ -221,21 +221,21 @@ mod tests {
     #[test]
     fn names_tell_folders_of_agents_and_of_operators_apart() {
         let agent: AgentId = "main".parse().unwrap();
-        let own = Ground::own(agent.clone());
-        assert_eq!((own.name(), own.around("a/b")), ("main", vec!["workspace:main".to_owned()]));
+        let own = WorkspaceRoots::own(agent.clone());
+        assert_eq!((own.name(), own.ancestor_labels("a/b")), ("main", vec!["workspace:main".to_owned()]));
         assert_eq!(own.path(Path::new("/home")), Path::new("/home/agents/main/workspace"));
-        let folder = Ground::new(agent, Some(Path::new("/srv/project").into()));
+        let folder = WorkspaceRoots::new(agent, Some(Path::new("/srv/project").into()));
         assert_eq!(folder.name(), "/srv/project");
         assert_eq!(folder.path(Path::new("/home")), Path::new("/srv/project"));
         let around = ["workspace:/srv/project/a", "workspace:/srv/project", "workspace:/srv", "workspace:/"];
-        assert_eq!(folder.around("a/b"), around);
-        assert_eq!(folder.around(""), around[2..], "what is around the folder itself");
+        assert_eq!(folder.ancestor_labels("a/b"), around);
+        assert_eq!(folder.ancestor_labels(""), around[2..], "what is around the folder itself");
     }
 
     #[test]
     fn a_path_is_in_exactly_one_folder() {
         let further = ["/srv/lib".to_owned(), "/srv/library".to_owned()];
-        let ground = Ground::of_terms("main".parse().unwrap(), Some("/srv/app"), &further);
+        let ground = WorkspaceRoots::of_terms("main".parse().unwrap(), Some("/srv/app"), &further);
         for (path, folder, inner) in [
             ("/srv/lib", "/srv/lib", "."),
             ("/srv/lib/", "/srv/lib", "."),
@@ -252,7 +252,7 @@ mod tests {
             ("srv/lib/a", "/srv/app", "srv/lib/a"),
             ("", "/srv/app", ""),
         ] {
-            let spot = ground.spot(path);
+            let spot = ground.locate(path);
             assert_eq!((spot.ground.name(), spot.path), (folder, inner), "{path}");
             assert_eq!(spot.further.is_some(), folder != "/srv/app", "{path}");
             assert!(spot.ground.further().is_empty(), "{path}");
@@ -277,7 +277,7 @@ mod tests {
                 .map(|name| if name.starts_with('/') { (*name).to_owned() } else { at(name) })
                 .collect();
             let folders: Vec<&str> = folders.iter().map(String::as_str).collect();
-            further_given("dirs", &folders, &root.join("home"))
+            validate_additional_directories("dirs", &folders, &root.join("home"))
         };
         assert_eq!(ask(&["lib", "other", "lib/", "to-lib"]), Ok(vec![at("lib"), at("other")]));
         for (folders, why) in [
@@ -293,16 +293,16 @@ mod tests {
             (&["/var"], "a system of its own"),
             (&["/dev"], "a system of its own"),
             (&["odd`name"], "on one line"),
-            (&["lib"; MAX_FURTHER + 1], "at most 8"),
+            (&["lib"; MAX_ADDITIONAL_DIRECTORIES + 1], "at most 8"),
         ] {
             let refused = ask(folders).unwrap_err();
             assert!(refused.contains(why), "{folders:?}: {refused}");
         }
-        assert!(further_given("dirs", &["lib"], &root).unwrap_err().contains("not absolute"));
+        assert!(validate_additional_directories("dirs", &["lib"], &root).unwrap_err().contains("not absolute"));
         let further = |names: &[&str]| names.iter().map(|name| at(name)).collect::<Vec<_>>();
-        assert_eq!(apart("dirs", &root.join("app"), further(&["lib", "app"])), Ok(further(&["lib"])));
+        assert_eq!(exclude_nested("dirs", &root.join("app"), further(&["lib", "app"])), Ok(further(&["lib"])));
         for (workspace, folder) in [("app", "app/inner"), ("lib/inner", "lib")] {
-            let refused = apart("dirs", &root.join(workspace), further(&[folder])).unwrap_err();
+            let refused = exclude_nested("dirs", &root.join(workspace), further(&[folder])).unwrap_err();
             assert!(refused.contains("session's own folder"), "{refused}");
         }
     }

@@ -7,7 +7,7 @@ use crate::bytes::{InputText, MatchResult, NoMatch};
 use crate::secret::{Core, Tail};
 
 /// Exact values shorter than this are not matched: they would redact ordinary words.
-pub const MIN_KNOWN_BYTES: usize = 8;
+pub const MIN_EXACT_VALUE_BYTES: usize = 8;
 
 /// How many bytes of a value the automaton searches for; the rest is compared at each hit.
 const ANCHOR_BYTES: usize = 16;
@@ -18,7 +18,7 @@ pub(crate) struct EncodedValue(Vec<u8>);
 impl EncodedValue {
     /// Every encoding of the values that are long enough.
     pub(crate) fn all(values: &[String]) -> Vec<Self> {
-        let long = values.iter().filter(|value| value.len() >= MIN_KNOWN_BYTES);
+        let long = values.iter().filter(|value| value.len() >= MIN_EXACT_VALUE_BYTES);
         let mut encoded: Vec<Vec<u8>> =
             long.flat_map(|value| encodings(value)).map(String::into_bytes).collect();
         encoded.sort_unstable();

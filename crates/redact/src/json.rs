@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn redact_json_changes_strings_and_member_names_only() {
-        let redactor = Redactor::new().with_known(vec!["fixture-secret".to_owned()]);
+        let redactor = Redactor::new().with_exact_values(vec!["fixture-secret".to_owned()]);
         let value = json!({
             "a": ["x fixture-secret", 1, null, true, { "fixture-secret": 2.5 }], "b": "plain",
         });

@@ -33,6 +33,6 @@ pub mod fakes;
 #[cfg(test)]
 mod ordinary_tests;
 
-pub use exact_values::MIN_KNOWN_BYTES;
+pub use exact_values::MIN_EXACT_VALUE_BYTES;
 pub use redactor::Redactor;
-pub use stream::Redacting;
+pub use stream::RedactionStream;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::bytes::InputText;
-use crate::exact_values::MIN_KNOWN_BYTES;
+use crate::exact_values::MIN_EXACT_VALUE_BYTES;
 use crate::scan::{Anchors, Contacts, Scan};
 use crate::secret::Secret;
 
@@ -32,10 +32,10 @@ impl Redactor {
     /// Also finds these exact values, whatever their shape, and their encodings in JSON, URLs and base64.
     /// Values shorter than [`MIN_KNOWN_BYTES`] are ignored. This takes about a millisecond: keep the result.
     #[must_use]
-    pub fn with_known(mut self, values: Vec<String>) -> Self {
+    pub fn with_exact_values(mut self, values: Vec<String>) -> Self {
         let exact_values = Arc::make_mut(&mut self.exact_values);
         let before = exact_values.len();
-        exact_values.extend(values.into_iter().filter(|value| value.len() >= MIN_KNOWN_BYTES));
+        exact_values.extend(values.into_iter().filter(|value| value.len() >= MIN_EXACT_VALUE_BYTES));
         exact_values.sort_unstable();
         exact_values.dedup();
         if exact_values.len() != before {
@@ -70,12 +70,12 @@ impl Redactor {
     }
 
     /// Whether the text contains a secret.
-    pub fn finds(&self, text: &str) -> bool {
+    pub fn contains_secret(&self, text: &str) -> bool {
         !self.secrets(text).is_empty()
     }
 
     /// Byte offset of the first secret.
-    pub fn first(&self, text: &str) -> Option<usize> {
+    pub fn first_secret(&self, text: &str) -> Option<usize> {
         self.secrets(text).first().map(|secret| secret.start)
     }
 

@@ -28,8 +28,8 @@ fn every_kind_is_found_and_replaced_whole() {
                 continue;
             }
             assert_eq!(redactor.redact(&text), format!("{before}{}{after}", fake.redacted()), "in {text}");
-            assert!(redactor.finds(&text), "{text}");
-            assert_eq!(redactor.first(&text), Some(before.len() + fake.before.len()), "{text}");
+            assert!(redactor.contains_secret(&text), "{text}");
+            assert_eq!(redactor.first_secret(&text), Some(before.len() + fake.before.len()), "{text}");
         }
         let twice = format!("{0} {0}", fake.text());
         assert_eq!(redactor.redact(&twice), format!("{0} {0}", fake.redacted()));
@@ -70,8 +70,8 @@ fn text_without_secrets_is_not_copied() {
 #[test]
 fn exact_values_are_found_in_every_encoding() {
     let redactor =
-        Redactor::new().with_known(vec!["correct horse".to_owned(), "short".to_owned(), String::new()]);
-    let redactor = redactor.with_known(vec!["correct horse battery".to_owned(), "horse \"x\" ü".to_owned()]);
+        Redactor::new().with_exact_values(vec!["correct horse".to_owned(), "short".to_owned(), String::new()]);
+    let redactor = redactor.with_exact_values(vec!["correct horse battery".to_owned(), "horse \"x\" ü".to_owned()]);
     assert_eq!(
         redactor.redact("a correct horse battery, a correct horse, a short horse"),
         "a [redacted:known], a [redacted:known], a short horse"
@@ -86,8 +86,8 @@ fn exact_values_are_found_in_every_encoding() {
         "?a=[redacted:known]&b=[redacted:known]&"
     );
     assert_eq!(redactor.redact("base64: Y29ycmVjdCBob3JzZQ=="), "base64: [redacted:known]==");
-    assert_eq!(redactor.first("ä correct horse"), Some(3));
-    assert!(!redactor.finds("correct hors"));
+    assert_eq!(redactor.first_secret("ä correct horse"), Some(3));
+    assert!(!redactor.contains_secret("correct hors"));
     assert_eq!(format!("{redactor:?}"), "Redactor(3 known values)");
 }
 
@@ -118,7 +118,7 @@ fn sources_of_this_crate_contain_no_secret() {
         include_str!("named_values.rs"),
         include_str!("redactor_tests.rs"),
     ] {
-        let first = Redactor::new().first(source);
+        let first = Redactor::new().first_secret(source);
         assert_eq!(first.map(|at| source[at..].chars().take(40).collect::<String>()), None);
     }
 }
@@ -149,7 +149,7 @@ fn long_hostile_texts_finish() {
         "[redacted:",
     ];
     let key = format!("-----BEGIN {} KEY-----", "PRIVATE");
-    let redactor = Redactor::new().with_known(vec!["aaaaaaaa".to_owned()]).with_emails().with_phones();
+    let redactor = Redactor::new().with_exact_values(vec!["aaaaaaaa".to_owned()]).with_emails().with_phones();
     for piece in pieces.into_iter().chain([key.as_str()]) {
         let text = piece.repeat((8 << 20) / piece.len());
         let _ = redactor.redact(&text);
@@ -225,7 +225,7 @@ pub(crate) fn redactors() -> impl Strategy<Value = Redactor> {
     let known = ["known value", "value horse ü", "knownknown", "3dE5fG7haB3dE5", "known value known value"]
         .map(str::to_owned)
         .to_vec();
-    let with_known = Redactor::new().with_known(known);
+    let with_known = Redactor::new().with_exact_values(known);
     let all = with_known.clone().with_emails().with_phones();
     prop::sample::select(vec![Redactor::new(), with_known, all])
 }
@@ -259,8 +259,8 @@ proptest! {
     #[test]
     fn finds_and_first_agree_with_redact(redactor in redactors(), text in texts()) {
         let changes = redactor.redact(&text) != text;
-        prop_assert_eq!(redactor.finds(&text), changes);
-        prop_assert_eq!(redactor.first(&text).is_some(), changes);
+        prop_assert_eq!(redactor.contains_secret(&text), changes);
+        prop_assert_eq!(redactor.first_secret(&text).is_some(), changes);
     }
 
     #[test]

@@ -14,7 +14,7 @@ const LOOK_BACK: usize = 256;
 
 /// Redacts one stream. Made by [`Redactor::stream`].
 #[derive(Debug)]
-pub struct Redacting {
+pub struct RedactionStream {
     redactor: Redactor,
     /// The last emitted bytes, then the bytes that are held back.
     text: String,
@@ -30,12 +30,12 @@ pub struct Redacting {
 
 impl Redactor {
     /// Redacts a text that arrives in chunks.
-    pub fn stream(&self) -> Redacting {
-        Redacting::new(self.clone())
+    pub fn stream(&self) -> RedactionStream {
+        RedactionStream::new(self.clone())
     }
 }
 
-impl Redacting {
+impl RedactionStream {
     fn new(redactor: Redactor) -> Self {
         Self { redactor, text: String::new(), emitted: 0, covered: 0, open: Vec::new(), partial: Vec::new() }
     }

@@ -85,7 +85,7 @@ pub fn backend_for(
 /// The backend, if the model is one for it.
 fn thinking_backend(backend: Option<String>, model: Option<&str>) -> Result<String, String> {
     let Some(model) = model else { return Ok(backend.unwrap_or_else(|| DEFAULT_BACKEND.to_owned())) };
-    if Redactor::new().finds(model) {
+    if Redactor::new().contains_secret(model) {
         let what = "the model looks like a key: write provider:model, and put the key into the environment";
         return Err(what.to_owned());
     }

@@ -93,15 +93,15 @@ pub enum EventKind {
 }
 
 /// Kinds of `AgentUpdate` that carry the metadata of an agent's text and thought chunks, without their text.
-pub const AROUND_MESSAGE: &str = "agent_message_chunk/around";
-pub const AROUND_THOUGHT: &str = "agent_thought_chunk/around";
+pub const MESSAGE_CHUNK_META: &str = "agent_message_chunk/around";
+pub const THOUGHT_CHUNK_META: &str = "agent_thought_chunk/around";
 
 /// The kind of an `AgentUpdate` that names the call (`callId`) which runs in a terminal of the agent's (`terminalId`).
-pub const TERMINAL: &str = "terminal/create";
+pub const TERMINAL_CREATED: &str = "terminal/create";
 
 /// The code of a notice about autorun files: files in a workspace that programs of this machine execute or load by
 /// name.
-pub const OBEYED: &str = "obeyed_names";
+pub const AUTORUN_FILES: &str = "obeyed_names";
 
 /// The reason for which a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,12 +21,12 @@ pub mod toolbox;
 pub use content::{ContentBlock, Message, Role};
 pub use error::{ErrorKind, RuntimeError};
 pub use event::{
-    AROUND_MESSAGE, AROUND_THOUGHT, EventKind, OBEYED, RuntimeEvent, StopReason, TERMINAL, Usage,
+    MESSAGE_CHUNK_META, THOUGHT_CHUNK_META, EventKind, AUTORUN_FILES, RuntimeEvent, StopReason, TERMINAL_CREATED, Usage,
 };
 pub use native::NativeBackend;
 pub use rehearsal::{RehearsalBackend, Scenes};
-pub use runtime::{AgentRuntime, EventStream, Handle, Lineage, Reach, SessionInput, Speaker, TurnInput};
+pub use runtime::{AgentRuntime, EventStream, Handle, Lineage, SideEffects, SessionInput, Speaker, TurnInput};
 pub use session::{AgentId, CloseReason, SessionKey, SessionMode, SessionState, SessionStatus};
 pub use terminal::Terminal;
 pub use tool::{ToolCall, ToolOutcome, ToolSpec};
-pub use toolbox::{Errand, Leave, OwnCall, Toolbox, When};
+pub use toolbox::{TerminalCall, PermissionOutcome, AgentExecutedCall, Toolbox, PermissionTiming};

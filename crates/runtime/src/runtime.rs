@@ -18,13 +18,13 @@ pub type EventStream = BoxStream<'static, Result<RuntimeEvent, RuntimeError>>;
 
 /// The side effects that a turn has, or asks another machine or process for, besides its toolbox calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum SideEffects {
     /// None.
-    Inside,
+    None,
     /// Only after the backend has called the host, which answers when everything before is durable.
-    Recorded,
+    AfterRecord,
     /// At any time.
-    Free,
+    Unbounded,
 }
 
 /// Runs turns. Every implementation can be governed; a session cannot tell a governed backend from a bare one.
@@ -40,18 +40,18 @@ pub trait AgentRuntime: Send + Sync {
 
     /// The side effects of a turn besides its toolbox calls. The beginning of the turn is durable before the first of
     /// them.
-    fn reach(&self) -> Reach {
-        Reach::Free
+    fn side_effects(&self) -> SideEffects {
+        SideEffects::Unbounded
     }
 
     /// Whether its turns begin with Tribune's system prompt, which the output must not disclose.
-    fn is_instructed(&self) -> bool {
+    fn has_system_prompt(&self) -> bool {
         false
     }
 
     /// What is known of whether the gate holds the session's agent, in words for people; `None` for a backend that
     /// nothing probes.
-    fn gate_of(&self, _: &Handle) -> Option<String> {
+    fn gate_status(&self, _: &Handle) -> Option<String> {
         None
     }
 
@@ -73,16 +73,16 @@ impl<R: AgentRuntime + ?Sized> AgentRuntime for Arc<R> {
         (**self).run_turn(handle, input)
     }
 
-    fn reach(&self) -> Reach {
-        (**self).reach()
+    fn side_effects(&self) -> SideEffects {
+        (**self).side_effects()
     }
 
-    fn is_instructed(&self) -> bool {
-        (**self).is_instructed()
+    fn has_system_prompt(&self) -> bool {
+        (**self).has_system_prompt()
     }
 
-    fn gate_of(&self, handle: &Handle) -> Option<String> {
-        (**self).gate_of(handle)
+    fn gate_status(&self, handle: &Handle) -> Option<String> {
+        (**self).gate_status(handle)
     }
 
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {
@@ -124,7 +124,7 @@ pub struct SessionInput {
     /// The operator's folder that it works in, instead of its agent's own workspace.
     pub workspace: Option<String>,
     /// Additional folders of the operator's.
-    pub further: Vec<String>,
+    pub additional_directories: Vec<String>,
 }
 
 /// What a sub-agent inherits from the session that spawned it.
@@ -161,11 +161,11 @@ pub struct TurnInput {
     pub content: Vec<ContentBlock>,
     pub speaker: Speaker,
     /// The id of the schedule that stored the text, if one did.
-    pub stored_as: Option<String>,
+    pub schedule_id: Option<String>,
     /// The system prompt. It is never shown.
     pub system: String,
     /// Mailbox messages that come before the user's message.
-    pub preceding: Vec<Message>,
+    pub injected_messages: Vec<Message>,
     /// The only way to act on the world.
     pub tools: Arc<dyn Toolbox>,
     /// Fires when the turn is to end.

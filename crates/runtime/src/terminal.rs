@@ -16,11 +16,11 @@ pub struct Terminal {
     keeps: usize,
     state: Mutex<State>,
     /// Fires when the command has started.
-    begun: CancellationToken,
+    started: CancellationToken,
     /// Fires when the command is to end.
-    unwanted: CancellationToken,
+    end_requested: CancellationToken,
     /// Fires when the command has ended and its outcome is on record.
-    over: CancellationToken,
+    closed: CancellationToken,
 }
 
 #[derive(Debug, Default)]
@@ -28,59 +28,59 @@ struct State {
     /// Up to twice what is kept, so that not every line moves all of it.
     tail: String,
     is_cut: bool,
-    exit: Option<Exit>,
+    exit: Option<ExitStatus>,
     outcome: Option<ToolOutcome>,
-    ending: Option<Ending>,
+    ending: Option<EndRequest>,
 }
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub enum ExitStatus {
     Code(i32),
     Signal(i32),
 }
 
 /// The reason for which a command is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum EndRequest {
     /// The client killed it.
     Killed,
     /// The turn that it is part of is over, or was cancelled.
-    TurnOver,
+    TurnEnded,
 }
 
 /// The signal that ends a command which does not end by itself.
-const KILLED: Exit = Exit::Signal(9);
+const KILLED: ExitStatus = ExitStatus::Signal(9);
 
 /// The output and state of a command at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct TerminalSnapshot {
     pub output: String,
     /// Older output was dropped.
-    pub is_cut: bool,
+    pub is_truncated: bool,
     /// `None` while it runs.
-    pub exit: Option<Exit>,
+    pub exit: Option<ExitStatus>,
 }
 
 impl Terminal {
     pub fn new(keeps: usize) -> Self {
         let state = Mutex::default();
         let token = CancellationToken::new;
-        Self { keeps, state, begun: token(), unwanted: token(), over: token() }
+        Self { keeps, state, started: token(), end_requested: token(), closed: token() }
     }
 
     /// Marks the command as started.
-    pub fn begin(&self) {
-        self.begun.cancel();
+    pub fn mark_started(&self) {
+        self.started.cancel();
     }
 
     /// A writer for one output stream of the command. Each stream has its own, so that their characters do not mix.
-    pub fn pen(self: &Arc<Self>) -> Pen {
-        Pen { terminal: Arc::clone(self), rest: Vec::new() }
+    pub fn writer(self: &Arc<Self>) -> TerminalWriter {
+        TerminalWriter { terminal: Arc::clone(self), rest: Vec::new() }
     }
 
     /// Sets how the command ended. Readers see it once the outcome is on record.
-    pub fn exited(&self, exit: Exit) {
+    pub fn set_exit(&self, exit: ExitStatus) {
         self.state().exit = Some(exit);
     }
 
@@ -90,41 +90,41 @@ impl Terminal {
         state.exit.get_or_insert(KILLED);
         state.outcome = Some(outcome);
         drop(state);
-        self.over.cancel();
+        self.closed.cancel();
     }
 
     /// Requests the end of the command; one that has not started does not start. The first reason is kept.
-    pub fn end(&self, why: Ending) {
+    pub fn request_end(&self, why: EndRequest) {
         self.state().ending.get_or_insert(why);
-        self.unwanted.cancel();
+        self.end_requested.cancel();
     }
 
     /// The reason for which the end was requested, if it was.
-    pub fn ending(&self) -> Option<Ending> {
+    pub fn end_request(&self) -> Option<EndRequest> {
         self.state().ending
     }
 
-    pub fn has_begun(&self) -> bool {
-        self.begun.is_cancelled()
+    pub fn has_started(&self) -> bool {
+        self.started.is_cancelled()
     }
 
-    pub fn is_over(&self) -> bool {
-        self.over.is_cancelled()
+    pub fn is_closed(&self) -> bool {
+        self.closed.is_cancelled()
     }
 
     /// Waits until the command has started.
     pub async fn begun(&self) {
-        self.begun.cancelled().await;
+        self.started.cancelled().await;
     }
 
     /// Waits until the end is requested.
     pub async fn unwanted(&self) {
-        self.unwanted.cancelled().await;
+        self.end_requested.cancelled().await;
     }
 
     /// Waits until the outcome is on record, and returns how the command ended.
-    pub async fn over(&self) -> Exit {
-        self.over.cancelled().await;
+    pub async fn over(&self) -> ExitStatus {
+        self.closed.cancelled().await;
         self.state().exit.unwrap_or(KILLED)
     }
 
@@ -134,13 +134,13 @@ impl Terminal {
     }
 
     /// The output and state now.
-    pub fn seen(&self) -> Seen {
+    pub fn snapshot(&self) -> TerminalSnapshot {
         let state = self.state();
         let from = state.tail.ceil_char_boundary(state.tail.len().saturating_sub(self.keeps));
-        Seen {
+        TerminalSnapshot {
             output: state.tail.get(from..).unwrap_or_default().to_owned(),
-            is_cut: state.is_cut || from > 0,
-            exit: state.exit.filter(|_| self.is_over()),
+            is_truncated: state.is_cut || from > 0,
+            exit: state.exit.filter(|_| self.is_closed()),
         }
     }
 
@@ -163,13 +163,13 @@ impl Terminal {
 
 /// Writes one output stream of a command.
 #[derive(Debug)]
-pub struct Pen {
+pub struct TerminalWriter {
     terminal: Arc<Terminal>,
     /// The first bytes of a character that is not complete.
     rest: Vec<u8>,
 }
 
-impl Pen {
+impl TerminalWriter {
     pub fn write(&mut self, bytes: &[u8]) {
         self.rest.extend_from_slice(bytes);
         let whole = whole_characters(&self.rest);
@@ -178,7 +178,7 @@ impl Pen {
     }
 }
 
-impl Drop for Pen {
+impl Drop for TerminalWriter {
     fn drop(&mut self) {
         // The character will not be completed.
         if !self.rest.is_empty() {
@@ -211,50 +211,50 @@ mod tests {
     #[test]
     fn the_newest_output_is_kept_and_cut_between_characters() {
         let terminal = Arc::new(Terminal::new(5));
-        let mut pen = terminal.pen();
+        let mut pen = terminal.writer();
         pen.write("äb".as_bytes());
-        assert_eq!(terminal.seen(), Seen { output: "äb".into(), is_cut: false, exit: None });
+        assert_eq!(terminal.snapshot(), TerminalSnapshot { output: "äb".into(), is_truncated: false, exit: None });
         pen.write("cdö".as_bytes());
-        let seen = terminal.seen();
-        assert_eq!((seen.output.as_str(), seen.is_cut), ("bcdö", true));
+        let seen = terminal.snapshot();
+        assert_eq!((seen.output.as_str(), seen.is_truncated), ("bcdö", true));
         let none = Arc::new(Terminal::new(0));
-        none.pen().write(b"x");
-        assert_eq!((none.seen().output.as_str(), none.seen().is_cut), ("", true));
+        none.writer().write(b"x");
+        assert_eq!((none.snapshot().output.as_str(), none.snapshot().is_truncated), ("", true));
     }
 
     #[test]
     fn two_streams_do_not_mix_their_characters() {
         let terminal = Arc::new(Terminal::new(100));
-        let (mut out, mut err) = (terminal.pen(), terminal.pen());
+        let (mut out, mut err) = (terminal.writer(), terminal.writer());
         let euro = "€".as_bytes();
         out.write(&euro[..1]);
         err.write(b"E");
         out.write(&euro[1..]);
         err.write(&euro[..2]);
-        assert_eq!(terminal.seen().output, "E€");
+        assert_eq!(terminal.snapshot().output, "E€");
         drop(err);
-        assert_eq!(terminal.seen().output, "E€\u{fffd}");
+        assert_eq!(terminal.snapshot().output, "E€\u{fffd}");
     }
 
     #[test]
     fn the_exit_is_seen_once_the_outcome_is_recorded() {
         let terminal = Terminal::new(1);
-        terminal.exited(Exit::Code(3));
-        assert_eq!(terminal.seen().exit, None);
+        terminal.set_exit(ExitStatus::Code(3));
+        assert_eq!(terminal.snapshot().exit, None);
         terminal.close(ToolOutcome::good("done"));
-        assert_eq!(terminal.seen().exit, Some(Exit::Code(3)));
+        assert_eq!(terminal.snapshot().exit, Some(ExitStatus::Code(3)));
         let given_up = Terminal::new(1);
         given_up.close(ToolOutcome::error("denied"));
-        assert_eq!(given_up.seen().exit, Some(KILLED));
+        assert_eq!(given_up.snapshot().exit, Some(KILLED));
     }
 
     #[test]
     fn the_first_end_reason_is_kept() {
         let terminal = Terminal::new(1);
-        assert_eq!(terminal.ending(), None);
-        terminal.end(Ending::Killed);
-        terminal.end(Ending::TurnOver);
-        assert_eq!(terminal.ending(), Some(Ending::Killed));
+        assert_eq!(terminal.end_request(), None);
+        terminal.request_end(EndRequest::Killed);
+        terminal.request_end(EndRequest::TurnEnded);
+        assert_eq!(terminal.end_request(), Some(EndRequest::Killed));
     }
 
     proptest! {
@@ -263,7 +263,7 @@ mod tests {
             text in ".{0,60}", keeps in 0_usize..40, cuts in proptest::collection::vec(0_usize..200, 0..8)
         ) {
             let terminal = Arc::new(Terminal::new(keeps));
-            let mut pen = terminal.pen();
+            let mut pen = terminal.writer();
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
             cuts.sort_unstable();
             let mut at = 0;
@@ -271,10 +271,10 @@ mod tests {
                 pen.write(&text.as_bytes()[at..cut]);
                 at = cut;
             }
-            let seen = terminal.seen();
+            let seen = terminal.snapshot();
             prop_assert!(text.ends_with(&seen.output) && seen.output.len() <= keeps);
             prop_assert!(text.len() - seen.output.len() < 4 || seen.output.len() + 4 > keeps);
-            prop_assert_eq!(seen.is_cut, seen.output.len() < text.len());
+            prop_assert_eq!(seen.is_truncated, seen.output.len() < text.len());
         }
     }
 }

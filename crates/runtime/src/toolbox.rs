@@ -19,64 +19,64 @@ pub trait Toolbox: Send + Sync {
 
     /// Requests permission for a call that the agent behind the backend executes itself. The call is judged, recorded and
     /// perhaps parked like any other; the agent may go on only with permission.
-    async fn ask_leave(&self, call: OwnCall) -> Leave;
+    async fn request_permission(&self, call: AgentExecutedCall) -> PermissionOutcome;
 
     /// Has the host execute a call that has permission, exactly as it was requested. For agents that ask first and then
     /// want the call executed for them.
-    async fn carry_out(&self, call_id: &str) -> ToolOutcome;
+    async fn execute_granted(&self, call_id: &str) -> ToolOutcome;
 
     /// Has the host run a command whose output can be read while it runs, and returns when its outcome is on record. The
     /// command is judged and recorded like any other call; its output counts as learned when it begins.
-    async fn follow(&self, _errand: Errand, _terminal: Arc<Terminal>) -> ToolOutcome {
+    async fn run_with_terminal(&self, _errand: TerminalCall, _terminal: Arc<Terminal>) -> ToolOutcome {
         ToolOutcome::error("no commands are run here for others to follow: this one was not started")
     }
 
     /// Reports the outcome of a call that had permission. Reports about other calls are ignored.
-    async fn report(&self, call_id: &str, outcome: ToolOutcome);
+    async fn report_result(&self, call_id: &str, outcome: ToolOutcome);
 }
 
 /// A command that the host is to run in a terminal.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Errand {
+pub enum TerminalCall {
     /// A call that is not decided yet.
     Call(ToolCall),
     /// The call of this id, exactly as it was permitted.
-    Allowed(String),
+    Granted(String),
 }
 
-impl Errand {
+impl TerminalCall {
     /// The id of the call in the ledger.
     pub fn id(&self) -> &str {
         match self {
             Self::Call(call) => &call.id,
-            Self::Allowed(id) => id,
+            Self::Granted(id) => id,
         }
     }
 }
 
 /// A call that an agent executes itself.
 #[derive(Debug, Clone, PartialEq)]
-pub struct OwnCall {
+pub struct AgentExecutedCall {
     /// In the policy's terms.
     pub call: ToolCall,
     /// In the agent's own words, byte by byte as they came.
-    pub said: String,
-    pub when: When,
+    pub raw: String,
+    pub timing: PermissionTiming,
 }
 
 /// When permission for a call of the agent's own is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum PermissionTiming {
     /// Before the call: the agent waits for the answer.
-    Before,
+    BeforeCall,
     /// During the call, so that no person can be asked first: a call that needs approval is refused.
-    Underway,
+    DuringCall,
 }
 
 /// The answer to a permission request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Leave {
-    Given,
+pub enum PermissionOutcome {
+    Granted,
     /// The reason, in words that a model can pass on.
-    Refused(String),
+    Denied(String),
 }

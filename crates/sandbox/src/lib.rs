@@ -22,12 +22,12 @@ mod wire;
 pub mod workspace;
 
 #[cfg(feature = "bare")]
-pub use enter::bare;
+pub use enter::run_baseline;
 #[cfg(feature = "controls")]
 pub use enter::enter_without;
 pub use enter::{enter, hidden_in};
 pub use host::{
-    Child, CleanupReport, House, LaunchError, Launcher, Stream, Streams, fresh_user, sweep, sweep_cgroups,
+    Child, CleanupReport, InstanceId, LaunchError, SandboxLauncher, ProgramStream, ProgramStreams, fresh_user, clean_up, remove_stale_cgroups,
 };
 pub use isolation::Isolation;
 pub use self_test::{SelfTest, SelfTestError, self_test};

@@ -12,7 +12,7 @@ use rustix::net::{
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tribune_contract::{MAX_PROFILE_BYTES, Mode, UserIds};
+use tribune_contract::{MAX_PROFILE_BYTES, SandboxMode, UserIds};
 
 /// Size of the length prefix in bytes.
 const LENGTH_BYTES: usize = 4;
@@ -77,7 +77,7 @@ pub(crate) struct ForkRequest {
 /// The kind of launch that a launcher is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LauncherSpec {
-    pub(crate) mode: Mode,
+    pub(crate) mode: SandboxMode,
     /// The user that it switches to, if it runs as root.
     pub(crate) switch_to: Option<UserIds>,
 }
@@ -90,8 +90,8 @@ impl LauncherSpec {
         let (uid, gid) = self.switch_to.map_or((0, 0), Into::into);
         let mut bytes = [0; Self::BYTES];
         bytes[0] = match self.mode {
-            Mode::Full => 1,
-            Mode::Landlock => 2,
+            SandboxMode::Full => 1,
+            SandboxMode::Landlock => 2,
         };
         bytes[1..5].copy_from_slice(&uid.to_le_bytes());
         bytes[5..].copy_from_slice(&gid.to_le_bytes());
@@ -101,8 +101,8 @@ impl LauncherSpec {
     fn from_bytes(bytes: [u8; Self::BYTES]) -> Option<Self> {
         let [mode, u0, u1, u2, u3, g0, g1, g2, g3] = bytes;
         let mode = match mode {
-            1 => Mode::Full,
-            2 => Mode::Landlock,
+            1 => SandboxMode::Full,
+            2 => SandboxMode::Landlock,
             _ => return None,
         };
         let (uid, gid) = (u32::from_le_bytes([u0, u1, u2, u3]), u32::from_le_bytes([g0, g1, g2, g3]));
@@ -166,9 +166,9 @@ mod tests {
 
     #[test]
     fn fork_request_survives_a_round_trip() {
-        let without_user = LauncherSpec { mode: Mode::Landlock, switch_to: None };
+        let without_user = LauncherSpec { mode: SandboxMode::Landlock, switch_to: None };
         let with_user =
-            LauncherSpec { mode: Mode::Full, switch_to: Some(UserIds { uid: 0x7000_1001, gid: u32::MAX }) };
+            LauncherSpec { mode: SandboxMode::Full, switch_to: Some(UserIds { uid: 0x7000_1001, gid: u32::MAX }) };
         for (launcher, prewarm) in
             [(without_user, None), (with_user, Some(without_user)), (without_user, Some(with_user))]
         {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tribune_ledger::limits::{MAX_ENTRY_BYTES, MAX_NOTE_BYTES};
 use tribune_ledger::tree::Hash;
 use tribune_ledger::tree::tile;
-use tribune_ledger::verify::{HeldCheckpoint, Report, Verifier};
+use tribune_ledger::verify::{HeldCheckpoint, VerifyReport, Verifier};
 use tribune_ledger::{Checkpoint, VerifierKey};
 
 use crate::export::{CHECKPOINT, ENTRIES, KEY};
@@ -30,7 +30,7 @@ pub fn verify_home(
     trusted: &VerifierKey,
     held: Vec<HeldCheckpoint>,
     progress: &mut dyn FnMut(u64),
-) -> Result<Report, StoreError> {
+) -> Result<VerifyReport, StoreError> {
     let note = match reader.checkpoint() {
         Ok(note) => note,
         // Its absence is a finding, which an empty note brings about.
@@ -39,13 +39,13 @@ pub fn verify_home(
     };
     let mut verifier = Verifier::new(trusted.clone(), &note, held);
     match reader.tree_cids() {
-        Ok(cids) => verifier.logged_leaves(cids.iter().map(Hash::leaf).collect(), |_, _, _| {}),
+        Ok(cids) => verifier.set_stored_leaves(cids.iter().map(Hash::leaf).collect(), |_, _, _| {}),
         // If an entry stands in the way, it is named below and comes first.
-        Err(StoreError::Damaged { what, .. }) => verifier.file_fault("tribune.db", what),
+        Err(StoreError::Damaged { what, .. }) => verifier.record_file_fault("tribune.db", what),
         Err(error) => return Err(error),
     }
     if reader.has_rows_before_the_first()? {
-        verifier.file_fault("tribune.db", "the ledger has rows before entry 0");
+        verifier.record_file_fault("tribune.db", "the ledger has rows before entry 0");
     }
     let mut line = Vec::with_capacity(4096);
     let mut expected = 0;
@@ -77,14 +77,14 @@ pub fn verify_export(
     trusted: &VerifierKey,
     held: Vec<HeldCheckpoint>,
     progress: &mut dyn FnMut(u64),
-) -> io::Result<Report> {
+) -> io::Result<VerifyReport> {
     let note = read_small(&folder.join(CHECKPOINT)).unwrap_or_default();
     let mut verifier = Verifier::new(trusted.clone(), &note, held);
     if let Ok(checkpoint) = Checkpoint::parse(&note)
         && let Some(leaves) = read_leaves(folder, checkpoint.size, &mut verifier)
     {
         let mut expected = HashSet::new();
-        verifier.logged_leaves(leaves, |verifier, id, hashes| {
+        verifier.set_stored_leaves(leaves, |verifier, id, hashes| {
             check_tile(folder, id, hashes, verifier, &mut expected);
         });
         report_strays(folder, &expected, &mut verifier);
@@ -92,7 +92,7 @@ pub fn verify_export(
     let entries = match open_regular(&folder.join(ENTRIES)) {
         Ok(file) => Some(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            verifier.file_fault(ENTRIES, "it is missing");
+            verifier.record_file_fault(ENTRIES, "it is missing");
             None
         }
         Err(error) => return Err(error),
@@ -119,7 +119,7 @@ pub fn verify_export(
             Some(entry) => verifier.push(entry),
             None => {
                 verifier.push(&line);
-                verifier.file_fault(ENTRIES, "its last line does not end, or is too long");
+                verifier.record_file_fault(ENTRIES, "its last line does not end, or is too long");
                 break;
             }
         }
@@ -133,8 +133,8 @@ pub fn verify_export(
         let wanted = format!("{in_force}\n");
         match read_small(&folder.join(KEY)) {
             Ok(found) if found == wanted => {}
-            Ok(_) => verifier.file_fault(KEY, "it is not the key in force at the end of the log"),
-            Err(error) => verifier.file_fault(KEY, error.to_string()),
+            Ok(_) => verifier.record_file_fault(KEY, "it is not the key in force at the end of the log"),
+            Err(error) => verifier.record_file_fault(KEY, error.to_string()),
         }
     }
     Ok(verifier.finish())
@@ -178,11 +178,11 @@ fn read_leaves(folder: &Path, size: u64, verifier: &mut Verifier) -> Option<Vec<
         match hashes {
             Some(hashes) if hashes.len() as u64 == width => leaves.extend(hashes),
             Some(_) => {
-                verifier.file_fault(&path, format!("it does not hold {width} hashes"));
+                verifier.record_file_fault(&path, format!("it does not hold {width} hashes"));
                 return None;
             }
             None => {
-                verifier.file_fault(&path, "it is missing or not a tile");
+                verifier.record_file_fault(&path, "it is missing or not a tile");
                 return None;
             }
         }
@@ -205,13 +205,13 @@ fn check_tile(
         expected.insert(folder.join(&path));
         let fits = read_tile(&folder.join(&path)).is_ok_and(|bytes| bundle_fits(&bytes, hashes));
         if !fits {
-            verifier.file_fault(&path, "it does not hold the CIDs whose hashes are in the tile");
+            verifier.record_file_fault(&path, "it does not hold the CIDs whose hashes are in the tile");
         }
         return;
     }
     let path = tile::path(id, width);
     if !read_tile(&folder.join(&path)).is_ok_and(|bytes| bytes == tile::to_bytes(hashes)) {
-        verifier.file_fault(&path, "it does not hold the roots of the tiles below it");
+        verifier.record_file_fault(&path, "it does not hold the roots of the tiles below it");
     }
 }
 
@@ -226,7 +226,7 @@ fn report_strays(folder: &Path, expected: &HashSet<PathBuf>, verifier: &mut Veri
                 folders.push(path);
             } else if !expected.contains(&path) {
                 let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
-                verifier.file_fault(&name, "it is not part of this log");
+                verifier.record_file_fault(&name, "it is not part of this log");
             }
         }
     }

@@ -8,7 +8,7 @@ use tribune_constitution::{Decision, Verdict};
 use tribune_ledger::{Cid, EntryQuality, Timestamp, jcs};
 use tribune_records::ledger_payloads::{VerdictRecord, payload};
 
-use crate::store::{Filter, Reader, StoreError, Stored};
+use crate::store::{EntryFilter, Reader, StoreError, StoredEntry};
 
 /// Verdicts read at once: few enough to hold, enough that asking for them costs nothing.
 const PAGE: usize = 512;
@@ -19,14 +19,14 @@ const DENIALS: usize = 5;
 
 /// A verdict as it was written down.
 #[derive(Debug, Clone)]
-pub struct Judged {
-    pub stored: Stored,
+pub struct VerdictOf {
+    pub stored: StoredEntry,
     /// `None` if this version cannot read it.
     pub record: Option<VerdictRecord>,
 }
 
-impl Judged {
-    pub fn new(stored: Stored) -> Self {
+impl VerdictOf {
+    pub fn new(stored: StoredEntry) -> Self {
         let record = serde_json::from_str(&stored.entry.payload).ok();
         Self { stored, record }
     }
@@ -46,7 +46,7 @@ impl Judged {
 pub struct Verdicts<'a> {
     reader: &'a Reader,
     next: u64,
-    page: VecDeque<Stored>,
+    page: VecDeque<StoredEntry>,
     is_over: bool,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Verdicts<'a> {
 }
 
 impl Iterator for Verdicts<'_> {
-    type Item = Result<Judged, StoreError>;
+    type Item = Result<VerdictOf, StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.page.is_empty()
@@ -75,13 +75,13 @@ impl Iterator for Verdicts<'_> {
             self.is_over = true;
             return Some(Err(error));
         }
-        self.page.pop_front().map(|stored| Ok(Judged::new(stored)))
+        self.page.pop_front().map(|stored| Ok(VerdictOf::new(stored)))
     }
 }
 
 /// A call that the law refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Denial {
+pub struct LastDenial {
     /// Of the verdict.
     pub cid: Cid,
     pub at: Timestamp,
@@ -92,19 +92,19 @@ pub struct Denial {
 }
 
 /// The last calls that were refused, in one session or in all, newest last.
-pub fn last_denials(reader: &Reader, session: Option<&str>) -> Result<Vec<Denial>, StoreError> {
+pub fn last_denials(reader: &Reader, session: Option<&str>) -> Result<Vec<LastDenial>, StoreError> {
     let entity_id = session.map(str::to_owned);
-    let filter = Filter { entity_id, quality: Some(EntryQuality::PolicyVerdict) };
+    let filter = EntryFilter { entity_id, quality: Some(EntryQuality::PolicyVerdict) };
     let looked_at = reader.tail(&filter, LOOKED_AT)?;
-    let mut found: Vec<Denial> = looked_at.into_iter().filter_map(denial).collect();
+    let mut found: Vec<LastDenial> = looked_at.into_iter().filter_map(denial).collect();
     Ok(found.split_off(found.len().saturating_sub(DENIALS)))
 }
 
-fn denial(stored: Stored) -> Option<Denial> {
-    let Judged { stored: Stored { entry, .. }, record } = Judged::new(stored);
+fn denial(stored: StoredEntry) -> Option<LastDenial> {
+    let VerdictOf { stored: StoredEntry { entry, .. }, record } = VerdictOf::new(stored);
     // Those about the list of tools belong to no call.
     let VerdictRecord { tool, verdict, .. } = record.filter(|record| record.input_hash.is_some())?;
-    (verdict.decision == Decision::Deny).then_some(Denial {
+    (verdict.decision == Decision::Deny).then_some(LastDenial {
         cid: entry.cid,
         at: entry.timestamp,
         session_key: entry.entity_id,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tribune_client::{Client, ClientError};
+use tribune_client::{RpcClient, ClientError};
 use tribune_config::Config;
 use tribune_daemon::daemon::Daemon;
 use tribune_ledger::verify::Integrity;
@@ -61,10 +61,10 @@ pub struct TestDaemon {
 
 impl TestDaemon {
     pub async fn start() -> Self {
-        Self::on(TempHome::new(), &config()).await
+        Self::start_at(TempHome::new(), &config()).await
     }
 
-    pub async fn on(home: TempHome, config: &Config) -> Self {
+    pub async fn start_at(home: TempHome, config: &Config) -> Self {
         let daemon = Daemon::start(&home.home, config, Arc::new(SystemClock)).await.unwrap();
         Self { daemon, home }
     }
@@ -78,8 +78,8 @@ impl TestDaemon {
     }
 
     /// Connects as the operator.
-    pub async fn operator(&self) -> Client {
-        Client::connect(&self.address(), Some(&self.token())).await.unwrap()
+    pub async fn operator(&self) -> RpcClient {
+        RpcClient::connect(&self.address(), Some(&self.token())).await.unwrap()
     }
 
     /// Stops the daemon and returns its home folder.
@@ -103,20 +103,20 @@ pub fn assert_sound(home: &Home) -> u64 {
 }
 
 /// The parameters of a turn with the input `text`.
-pub fn say(key: &str, text: &str) -> Value {
+pub fn turn_params(key: &str, text: &str) -> Value {
     json!({ "session_key": key, "input": { "content": [{ "type": "text", "text": text }] } })
 }
 
 /// Runs a turn and returns its events and its result. Notifications about other turns are dropped.
-pub async fn turn(client: &mut Client, key: &str, text: &str) -> Result<(Vec<Value>, Value), ClientError> {
-    let result = client.call("turn.run", &say(key, text)).await?;
+pub async fn run_turn(client: &mut RpcClient, key: &str, text: &str) -> Result<(Vec<Value>, Value), ClientError> {
+    let result = client.call("turn.run", &turn_params(key, text)).await?;
     let own = result["first_seq"].as_u64()..=result["last_seq"].as_u64();
-    let events = client.take_kept().into_iter().map(|notification| notification.params["event"].clone());
+    let events = client.take_notifications().into_iter().map(|notification| notification.params["event"].clone());
     Ok((events.filter(|event| own.contains(&event["seq"].as_u64())).collect(), result))
 }
 
 /// The output text of a turn's events.
-pub fn text(events: &[Value]) -> String {
+pub fn output_text(events: &[Value]) -> String {
     events
         .iter()
         .filter(|event| event["type"] == "text_delta")

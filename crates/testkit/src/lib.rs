@@ -7,5 +7,5 @@ mod daemon;
 pub mod upstream;
 
 #[cfg(feature = "daemon")]
-pub use daemon::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
-pub use upstream::{FakeUpstream, Reply, Say};
+pub use daemon::{TempHome, TestDaemon, assert_sound, config, turn_params, output_text, run_turn};
+pub use upstream::{FakeUpstream, UpstreamReply, ModelOutput};

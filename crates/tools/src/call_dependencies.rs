@@ -9,8 +9,8 @@ use tribune_constitution::command;
 use tribune_governance::turn::CallDependencies;
 use tribune_records::approval::action::ABSENT;
 use tribune_records::exec::PATH;
-use tribune_records::outcome::Code;
-use tribune_records::workspace_roots::Ground;
+use tribune_records::outcome::ToolErrorCode;
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::ToolCall;
 
 use super::exec::resolve;
@@ -33,7 +33,7 @@ const TOO_LARGE: &str = "too large";
 
 impl HostTools {
     /// What the outcome of a call depends on beside its input. Blocks on the disk.
-    pub(super) fn dependencies_of(&self, ground: &Ground, call: &ToolCall) -> CallDependencies {
+    pub(super) fn dependencies_of(&self, ground: &WorkspaceRoots, call: &ToolCall) -> CallDependencies {
         let text = |name: &str| call.input.get(name).and_then(Value::as_str);
         match call.name.as_str() {
             tribune_records::exec::EXEC => {
@@ -52,7 +52,7 @@ impl HostTools {
             }
             write::NAME | edit::NAME => {
                 let path = text("path").unwrap_or_default();
-                let target = Workspace::open_at(&self.home, &ground.spot(path))
+                let target = Workspace::open_at(&self.home, &ground.locate(path))
                     .and_then(|workspace| Target::open(&workspace, path, Parents::Find));
                 let mut found = CallDependencies::default();
                 let hash = match target.and_then(|target| target.read(MAX_TARGET_BYTES)) {
@@ -61,7 +61,7 @@ impl HostTools {
                         keep(&mut found, path, content);
                         hash
                     }
-                    Err(refused) if refused.code == Code::TooLarge => TOO_LARGE.to_owned(),
+                    Err(refused) if refused.code == ToolErrorCode::TooLarge => TOO_LARGE.to_owned(),
                     Err(_) => ABSENT.to_owned(),
                 };
                 found.files.insert(path.to_owned(), hash);

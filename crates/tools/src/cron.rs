@@ -5,7 +5,7 @@ use std::io;
 use jiff::Timestamp as Moment;
 use serde_json::{Value, json};
 use tribune_ledger::Timestamp;
-use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
+use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, Resource, AccessLog};
 use tribune_records::text::shown;
 use tribune_runtime::{AgentId, SessionKey, ToolSpec};
 
@@ -103,7 +103,7 @@ impl Scheduling {
         }
     }
 
-    pub(super) fn run(self, asking: &Asking<'_>, file: &ScheduleFile, trail: &Trail) -> Answer {
+    pub(super) fn run(self, asking: &Asking<'_>, file: &ScheduleFile, trail: &AccessLog) -> ToolAnswer {
         match self {
             Self::Add { id, when, text } => add(asking, file, (id, when, text), trail),
             Self::List => {
@@ -126,7 +126,7 @@ impl Scheduling {
                     true => Ok(format!("removed `{id}`")),
                     false => {
                         let sentence = format!("there is no schedule `{id}`: see `list` for what there is");
-                        Err(Refused::new(Code::NotFound, sentence))
+                        Err(ToolError::new(ToolErrorCode::NotFound, sentence))
                     }
                 })
                 .map_err(failed)?
@@ -139,8 +139,8 @@ fn add(
     asking: &Asking<'_>,
     file: &ScheduleFile,
     (id, when, text): (Option<String>, When, String),
-    trail: &Trail,
-) -> Answer {
+    trail: &AccessLog,
+) -> ToolAnswer {
     let id = match id {
         Some(id) => id,
         None => fresh_id()?[..8].to_owned(),
@@ -150,7 +150,7 @@ fn add(
         asking.now.to_string().parse().map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
     let next = when.after(now).ok_or_else(|| {
         let sentence = "this time never comes: choose one that is still ahead";
-        Refused::new(Code::InvalidInput, sentence)
+        ToolError::new(ToolErrorCode::InvalidInput, sentence)
     })?;
     trail.write(Resource::Schedule(id.clone()))?;
     file.change(|schedules| {
@@ -164,16 +164,16 @@ fn add(
         };
         schedules.add(schedule).map_err(|full| {
             let (code, sentence) = match full {
-                Full::Id => (Code::Conflict, format!("there is a schedule `{id}` already: remove it first")),
+                Full::Id => (ToolErrorCode::Conflict, format!("there is a schedule `{id}` already: remove it first")),
                 Full::Agent => {
-                    (Code::TooLarge, format!("there are {MAX_PER_AGENT} schedules already: remove one first"))
+                    (ToolErrorCode::TooLarge, format!("there are {MAX_PER_AGENT} schedules already: remove one first"))
                 }
                 Full::House => (
-                    Code::TooLarge,
+                    ToolErrorCode::TooLarge,
                     format!("the house has {MAX_IN_ALL} schedules and takes no more: tell the operator"),
                 ),
             };
-            Refused::new(code, sentence)
+            ToolError::new(code, sentence)
         })
     })
     .map_err(failed)??;
@@ -219,10 +219,10 @@ fn bad_id(id: &str) -> String {
     format!("`id` is at most {MAX_ID_BYTES} letters, digits, `.`, `-` and `_`, not `{}`", shown(id))
 }
 
-fn failed(error: io::Error) -> Refused {
+fn failed(error: io::Error) -> ToolError {
     let kind = error.kind();
-    Refused::new(
-        Code::Failed,
+    ToolError::new(
+        ToolErrorCode::Failed,
         format!("the schedules cannot be used at the moment ({kind}): tell the operator"),
     )
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tribune_sandbox::workspace::{Growth, Layers, MAX_CHANGES, MAX_GROWTH, Usage, WorkspaceError};
+use tribune_sandbox::workspace::{DirGrowth, OverlayDirs, MAX_CHANGES, MAX_GROWTH, DiskUsage, WorkspaceError};
 
 /// Between two looks at how much room the disk has left.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -36,8 +36,8 @@ pub struct Quota {
 /// What is counted.
 #[derive(Debug)]
 enum Counted {
-    Layer(Layers),
-    Folders(Vec<Growth>),
+    Layer(OverlayDirs),
+    Folders(Vec<DirGrowth>),
 }
 
 /// What a look came to.
@@ -46,14 +46,14 @@ struct Looked {
     counted: Counted,
     room: Option<u64>,
     /// A count, if there was one, and how long it took.
-    count: Option<(Result<Option<Usage>, WorkspaceError>, Duration)>,
+    count: Option<(Result<Option<DiskUsage>, WorkspaceError>, Duration)>,
 }
 
 impl Quota {
     /// Of changes that go to a layer.
     #[must_use]
     pub fn of_layer(layers: &Path, most: u64) -> Self {
-        Self::of(Counted::Layer(Layers::new(layers)), most)
+        Self::of(Counted::Layer(OverlayDirs::new(layers)), most)
     }
 
     /// Of changes that go to a folder at once, from now on. What others write there meanwhile counts too.
@@ -65,7 +65,7 @@ impl Quota {
     /// The same of several folders, taken together.
     #[must_use]
     pub fn of_folders<'f>(folders: impl IntoIterator<Item = &'f Path>, most: u64) -> Self {
-        Self::of(Counted::Folders(folders.into_iter().map(Growth::of).collect()), most)
+        Self::of(Counted::Folders(folders.into_iter().map(DirGrowth::start).collect()), most)
     }
 
     fn of(counted: Counted, most: u64) -> Self {
@@ -109,17 +109,17 @@ impl Quota {
         self.judge(count)
     }
 
-    fn judge(&mut self, count: Result<Option<Usage>, WorkspaceError>) -> Option<String> {
+    fn judge(&mut self, count: Result<Option<DiskUsage>, WorkspaceError>) -> Option<String> {
         let (most_names, why) = match &self.counted {
             Some(Counted::Layer(_)) => (MAX_CHANGES, ", and no more can be landed"),
             Some(Counted::Folders(_)) | None => (MAX_GROWTH, ""),
         };
         match count {
-            Ok(Some(Usage { names, .. })) if names > most_names => Some(format!(
+            Ok(Some(DiskUsage { names, .. })) if names > most_names => Some(format!(
                 "ended, because it made more than {most_names} files and folders in its project{why}: let it make them in /tmp, \
                  or discard some between two runs"
             )),
-            Ok(Some(Usage { bytes: used, .. })) if used > self.most => Some(format!(
+            Ok(Some(DiskUsage { bytes: used, .. })) if used > self.most => Some(format!(
                 "ended, because its changes take {} on disk, and workspaces.maxBytes is {}: raise that in config.json5, or \
                  let it write less",
                 bytes(used),
@@ -167,11 +167,11 @@ impl Counted {
 }
 
 /// By how much folders grew together. One that had more names than are counted is no longer looked at; nothing if all of them had.
-fn counted(all: &mut Vec<Growth>) -> Result<Option<Usage>, WorkspaceError> {
-    let (mut sum, mut failed) = (Usage { bytes: 0, names: 0 }, None);
+fn counted(all: &mut Vec<DirGrowth>) -> Result<Option<DiskUsage>, WorkspaceError> {
+    let (mut sum, mut failed) = (DiskUsage { bytes: 0, names: 0 }, None);
     all.retain_mut(|growth| match growth.count() {
-        Ok(Some(Usage { bytes, names })) => {
-            sum = Usage { bytes: sum.bytes.saturating_add(bytes), names: sum.names + names };
+        Ok(Some(DiskUsage { bytes, names })) => {
+            sum = DiskUsage { bytes: sum.bytes.saturating_add(bytes), names: sum.names + names };
             true
         }
         Ok(None) => false,
@@ -211,10 +211,10 @@ mod tests {
                 error: std::io::ErrorKind::PermissionDenied.into(),
             })
         };
-        let used = |bytes| Ok(Some(Usage { bytes, names: 1 }));
+        let used = |bytes| Ok(Some(DiskUsage { bytes, names: 1 }));
         assert_eq!(quota.judge(used(1000)), None);
-        assert_eq!(quota.judge(Ok(Some(Usage { bytes: 1, names: MAX_CHANGES }))), None);
-        let many = quota.judge(Ok(Some(Usage { bytes: 1, names: MAX_CHANGES + 1 })));
+        assert_eq!(quota.judge(Ok(Some(DiskUsage { bytes: 1, names: MAX_CHANGES }))), None);
+        let many = quota.judge(Ok(Some(DiskUsage { bytes: 1, names: MAX_CHANGES + 1 })));
         assert!(many.unwrap().contains("more than 200000 files"));
         assert!(quota.judge(used(1001)).unwrap().contains("workspaces.maxBytes is 1000 B"));
         for _ in 1..MAX_UNCOUNTED {
@@ -230,7 +230,7 @@ mod tests {
     fn a_count_is_made_early_when_the_disk_loses_room() {
         let folder = tempfile::tempdir().unwrap();
         let look = |is_due, before, left| {
-            Counted::Folders(vec![Growth::of(folder.path())]).look(is_due, before, left).count.is_some()
+            Counted::Folders(vec![DirGrowth::start(folder.path())]).look(is_due, before, left).count.is_some()
         };
         assert!(look(true, None, 1));
         assert!(!look(false, None, 1), "nothing is known to be lost");

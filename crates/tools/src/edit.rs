@@ -1,7 +1,7 @@
 //! `edit`: puts one text in place of another in a file of the workspace.
 
 use serde_json::{Value, json};
-use tribune_records::outcome::{Answer, Code, Refused, Trail};
+use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, AccessLog};
 use tribune_records::text::shown;
 use tribune_runtime::ToolSpec;
 
@@ -81,14 +81,14 @@ impl Edit {
         &self.path
     }
 
-    pub(super) fn run(&self, workspace: &Workspace, trail: &Trail) -> Answer {
+    pub(super) fn run(&self, workspace: &Workspace, trail: &AccessLog) -> ToolAnswer {
         let target = Target::open(workspace, &self.path, Parents::Find)?;
         trail.read(target.resource())?;
         let (content, found) = target.read(MAX_FILE_BYTES)?;
         let path = shown(&self.path);
         let Ok(text) = String::from_utf8(content) else {
-            return Err(Refused::new(
-                Code::Refused,
+            return Err(ToolError::new(
+                ToolErrorCode::Refused,
                 format!("`{path}` is not UTF-8 text: it cannot be edited"),
             ));
         };
@@ -102,12 +102,12 @@ impl Edit {
                     self.count
                 ),
             };
-            return Err(Refused::new(Code::Conflict, sentence));
+            return Err(ToolError::new(ToolErrorCode::Conflict, sentence));
         }
         let bytes = text.len() - there * self.old.len() + there * self.new.len();
         if bytes > MAX_FILE_BYTES {
             let sentence = format!("`{path}` would have {bytes} bytes, and {MAX_FILE_BYTES} are allowed");
-            return Err(Refused::new(Code::TooLarge, format!("{sentence}: put some of it in another file")));
+            return Err(ToolError::new(ToolErrorCode::TooLarge, format!("{sentence}: put some of it in another file")));
         }
         trail.write(target.resource())?;
         target.replace(text.replace(&self.old, &self.new).as_bytes(), Some(&found))?;

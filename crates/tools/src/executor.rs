@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tribune_governance::gate::Admission;
 use tribune_governance::turn::{CallDependencies, ToolExecutor};
-use tribune_records::outcome::{Done, Refused, Touched};
-use tribune_records::workspace_roots::Ground;
+use tribune_records::outcome::{ToolRun, ToolError, Access};
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::{SessionKey, Terminal, ToolCall, ToolSpec};
 
 use super::HostTools;
@@ -28,24 +28,24 @@ impl ToolExecutor for HostTools {
         }
     }
 
-    async fn run(&self, admission: Admission, terminal: Option<Arc<Terminal>>) -> Done {
+    async fn run(&self, admission: Admission, terminal: Option<Arc<Terminal>>) -> ToolRun {
         self.run_followed(admission, terminal).await
     }
 
-    fn dependencies(&self, ground: &Ground, call: &ToolCall) -> CallDependencies {
+    fn dependencies(&self, ground: &WorkspaceRoots, call: &ToolCall) -> CallDependencies {
         self.dependencies_of(ground, call)
     }
 
-    fn predict_access(&self, ground: &Ground, call: &ToolCall) -> Vec<Touched> {
-        self.would_touch(ground, call)
+    fn predict_access(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Vec<Access> {
+        self.predict_access_of(ground, call)
     }
 
-    fn path_alias(&self, ground: &Ground, call: &ToolCall) -> Option<String> {
+    fn path_alias(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Option<String> {
         self.other_name(ground, call)
     }
 
-    fn precheck(&self, ground: &Ground, call: &ToolCall) -> Option<Refused> {
-        self.futile(ground, call)
+    fn precheck(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Option<ToolError> {
+        self.precheck_of(ground, call)
     }
 
     fn end_session(&self, session: &SessionKey) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tribune_records::outcome::{Answer, Code, Refused};
+use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError};
 use tribune_records::text::shown;
 use tribune_runtime::ToolSpec;
 
@@ -43,7 +43,7 @@ impl Gateway {
     }
 
     /// Whether it is something that is provided.
-    pub(super) fn check(&self) -> Result<(), Refused> {
+    pub(super) fn check(&self) -> Result<(), ToolError> {
         if self.action == "status" {
             return Ok(());
         }
@@ -51,13 +51,13 @@ impl Gateway {
             "`{}` is not provided here: `status` is; the rest is the operator's, with the command `tribune`",
             shown(&self.action)
         );
-        Err(Refused::new(Code::Unavailable, sentence))
+        Err(ToolError::new(ToolErrorCode::Unavailable, sentence))
     }
 
-    pub(super) fn run(&self, status: &StatusReport) -> Answer {
+    pub(super) fn run(&self, status: &StatusReport) -> ToolAnswer {
         self.check()?;
         let facts = status().ok_or_else(|| {
-            Refused::new(Code::Unavailable, "the daemon is still starting: ask again in a moment")
+            ToolError::new(ToolErrorCode::Unavailable, "the daemon is still starting: ask again in a moment")
         })?;
         Ok(facts.to_string())
     }

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use tribune_contract::{Failed, Pattern};
+use tribune_contract::{LaunchFailure, Pattern};
 
 /// Patterns of such names, as [`tribune_contract::Workspace`] describes them.
 #[derive(Debug, Default)]
-pub(super) struct Hidden {
+pub(super) struct HideRules {
     texts: Vec<String>,
     patterns: Vec<Pattern>,
 }
 
-impl Hidden {
+impl HideRules {
     pub(super) fn new(texts: &[String]) -> Self {
         let patterns = texts.iter().map(|text| Pattern::new(text)).collect();
         Self { texts: texts.to_vec(), patterns }
@@ -46,7 +46,7 @@ impl Hidden {
 
     /// What is hidden in each of a session's folders as they stand, where hidden links and hidden paths through links lead to as well,
     /// from one folder to another too. Each folder is known by all of its names.
-    pub(super) fn places(&self, folders: &[(&OwnedFd, &[&Path])]) -> Result<Vec<Places>, Failed> {
+    pub(super) fn places(&self, folders: &[(&OwnedFd, &[&Path])]) -> Result<Vec<Places>, LaunchFailure> {
         let hidden = tribune_sandbox::hidden_in(folders, &self.texts)?;
         Ok(hidden.into_iter().map(Places).collect())
     }
@@ -69,13 +69,13 @@ mod tests {
 
     #[test]
     fn what_is_in_something_hidden_is_hidden() {
-        let hidden = Hidden::new(&[".env".to_owned(), "keys/private".to_owned(), "*.pem".to_owned()]);
+        let hidden = HideRules::new(&[".env".to_owned(), "keys/private".to_owned(), "*.pem".to_owned()]);
         for path in [".env", "a/b/.ENV", "keys/private", "keys/private/a/b", "x/Host.PEM", ".env/x"] {
             assert!(hidden.covers(path), "{path}");
         }
         for path in ["", "env", ".envrc", "keys", "keys/public", "a/keys/private"] {
             assert!(!hidden.covers(path), "{path}");
         }
-        assert!(!Hidden::default().covers(".env"));
+        assert!(!HideRules::default().covers(".env"));
     }
 }

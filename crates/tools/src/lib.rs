@@ -39,20 +39,20 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use cron::Asking;
-use hide_rules::Hidden;
+use hide_rules::HideRules;
 use request::{OnDisk, Request};
 use send_message::Post;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tribune_config::url::SearchEndpoint;
-use tribune_egress::Brokers;
+use tribune_egress::SessionSocketService;
 use tribune_governance::gate::Admission;
-use tribune_governance::spend::Purse;
-use tribune_records::outcome::Code;
-use tribune_records::outcome::Done;
-use tribune_records::outcome::Refused;
-use tribune_records::outcome::{Answer, Trail};
-use tribune_records::workspace_roots::Ground;
+use tribune_governance::spend::Budgets;
+use tribune_records::outcome::ToolErrorCode;
+use tribune_records::outcome::ToolRun;
+use tribune_records::outcome::ToolError;
+use tribune_records::outcome::{ToolAnswer, AccessLog};
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_registry::Mailbox;
 use tribune_runtime::{AgentId, SessionKey, Terminal, ToolSpec};
 use tribune_storage::clock::Clock;
@@ -109,14 +109,14 @@ pub struct HostTools {
     egress: Arc<Egress>,
     search: Option<SearchEndpoint>,
     status: StatusReport,
-    purse: Option<Arc<Purse>>,
-    brokers: Option<Brokers>,
+    purse: Option<Arc<Budgets>>,
+    brokers: Option<SessionSocketService>,
     mcp: Option<Arc<McpServers>>,
-    hidden: Arc<Hidden>,
+    hidden: Arc<HideRules>,
 }
 
 /// The folder that a session works in; an agent's own workspace is made if it is not there. No part of it is a link.
-pub fn workspace_of(home: &Path, ground: &Ground) -> Result<PathBuf, Refused> {
+pub fn workspace_of(home: &Path, ground: &WorkspaceRoots) -> Result<PathBuf, ToolError> {
     Workspace::open(home, ground)?;
     Ok(ground.path(home))
 }
@@ -150,7 +150,7 @@ impl HostTools {
 
     /// Patterns of what the tools do not touch in a workspace.
     pub fn hiding(self, patterns: &[String]) -> Self {
-        Self { hidden: Arc::new(Hidden::new(patterns)), ..self }
+        Self { hidden: Arc::new(HideRules::new(patterns)), ..self }
     }
 
     pub fn with_spawner(self, spawner: Arc<dyn Spawner>) -> Self {
@@ -168,12 +168,12 @@ impl HostTools {
     }
 
     /// Whose limits may be raised.
-    pub fn with_purse(self, purse: Arc<Purse>) -> Self {
+    pub fn with_purse(self, purse: Arc<Budgets>) -> Self {
         Self { purse: Some(purse), ..self }
     }
 
     /// The sockets on which commands have their way out. Without them they have none.
-    pub fn with_brokers(self, brokers: Brokers) -> Self {
+    pub fn with_brokers(self, brokers: SessionSocketService) -> Self {
         Self { brokers: Some(brokers), ..self }
     }
 
@@ -213,31 +213,31 @@ impl HostTools {
 
     /// Makes a call that the gate allowed, and tells what was touched. When the returned future is dropped, a command and
     /// everything it started ends, and nothing is begun that was not; what was begun may come to its end.
-    pub async fn run(&self, admission: Admission) -> Done {
+    pub async fn run(&self, admission: Admission) -> ToolRun {
         self.run_followed(admission, None).await
     }
 
     /// The same, of a call that may be a command which somebody follows.
-    pub(crate) async fn run_followed(&self, admission: Admission, terminal: Option<Arc<Terminal>>) -> Done {
-        let trail = Trail::default();
+    pub(crate) async fn run_followed(&self, admission: Admission, terminal: Option<Arc<Terminal>>) -> ToolRun {
+        let trail = AccessLog::default();
         let closing = trail.closing();
         let answer = match Request::new(admission.call()) {
             Ok(request) => {
                 let place = (admission.session(), admission.ground());
                 self.answer(place, request, &trail, terminal).await
             }
-            Err(sentence) => Err(Refused::new(Code::InvalidInput, sentence)),
+            Err(sentence) => Err(ToolError::new(ToolErrorCode::InvalidInput, sentence)),
         };
-        Done::new(answer, closing.close())
+        ToolRun::new(answer, closing.close())
     }
 
     async fn answer(
         &self,
-        (session, ground): (&Arc<SessionKey>, Ground),
+        (session, ground): (&Arc<SessionKey>, WorkspaceRoots),
         request: Request,
-        trail: &Trail,
+        trail: &AccessLog,
         terminal: Option<Arc<Terminal>>,
-    ) -> Answer {
+    ) -> ToolAnswer {
         match request {
             Request::Exec(exec) => {
                 let home = self.home.clone();
@@ -260,26 +260,26 @@ impl HostTools {
     }
 
     /// Raises the limits that a person allowed to be raised.
-    async fn spend(&self, session: &SessionKey, input: &Value) -> Answer {
+    async fn spend(&self, session: &SessionKey, input: &Value) -> ToolAnswer {
         let Some(purse) = &self.purse else {
-            return Err(Refused::new(Code::Failed, "nobody keeps a purse here: tell the operator"));
+            return Err(ToolError::new(ToolErrorCode::Failed, "nobody keeps a purse here: tell the operator"));
         };
         match purse.raise(session.as_str(), input).await {
             Ok(()) => Ok("more may be spent".to_owned()),
-            Err(error) => Err(Refused::new(Code::Failed, format!("the limit was not raised ({error})"))),
+            Err(error) => Err(ToolError::new(ToolErrorCode::Failed, format!("the limit was not raised ({error})"))),
         }
     }
 
     fn block(
         &self,
-        (session, ground): (&SessionKey, &Ground),
+        (session, ground): (&SessionKey, &WorkspaceRoots),
         request: OnDisk,
         stop: &CancellationToken,
-        trail: &Trail,
-    ) -> Answer {
+        trail: &AccessLog,
+    ) -> ToolAnswer {
         let agent = session.agent();
         let at = |path: &str| {
-            let spot = ground.spot(path);
+            let spot = ground.locate(path);
             let workspace =
                 Workspace::open_at(&self.home, &spot)?.hiding(&self.hidden, &self.home, ground)?;
             Ok((workspace, trail.within(spot.further)))
@@ -312,8 +312,8 @@ impl fmt::Debug for HostTools {
 /// Does blocking work on a thread of its own, and tells it to stop when nobody waits for it any more.
 async fn within<T: Send + 'static>(
     limit: Duration,
-    work: impl FnOnce(&CancellationToken) -> Result<T, Refused> + Send + 'static,
-) -> Result<T, Refused> {
+    work: impl FnOnce(&CancellationToken) -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
     let stop = CancellationToken::new();
     let _stops = stop.clone().drop_guard();
     let work = tokio::task::spawn_blocking(move || work(&stop));
@@ -321,10 +321,10 @@ async fn within<T: Send + 'static>(
         Ok(Ok(answer)) => answer,
         Ok(Err(_)) => {
             let sentence = "the tool broke off because of a fault in the host: try another way";
-            Err(Refused::new(Code::Failed, sentence))
+            Err(ToolError::new(ToolErrorCode::Failed, sentence))
         }
-        Err(_) => Err(Refused::new(
-            Code::TimedOut,
+        Err(_) => Err(ToolError::new(
+            ToolErrorCode::TimedOut,
             format!(
                 "the tool took longer than {} s and was given up, though it may still come to its end: ask for less",
                 limit.as_secs()
@@ -405,7 +405,7 @@ mod tests {
         })
         .await
         .unwrap_err();
-        assert!(refused.code == Code::TimedOut && refused.sentence.contains("took longer"), "{refused:?}");
+        assert!(refused.code == ToolErrorCode::TimedOut && refused.sentence.contains("took longer"), "{refused:?}");
         told.recv().unwrap();
     }
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use tribune_constitution::MCP;
-use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
+use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, Resource, AccessLog};
 use tribune_runtime::SessionKey;
 
 use super::input::Input;
@@ -38,10 +38,10 @@ impl Mcp {
         self,
         servers: Option<&McpServers>,
         session: &SessionKey,
-        trail: &Trail,
-    ) -> Answer {
+        trail: &AccessLog,
+    ) -> ToolAnswer {
         let Some(servers) = servers else {
-            return Err(Refused::new(Code::Unavailable, "there are no MCP servers here: do without"));
+            return Err(ToolError::new(ToolErrorCode::Unavailable, "there are no MCP servers here: do without"));
         };
         // It has the workspace, and tells nobody what it does there.
         trail.read(Resource::Workspace)?;

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tribune_ledger::Timestamp;
-use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
+use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, Resource, AccessLog};
 use tribune_records::text::shown;
 use tribune_runtime::{AgentId, ToolSpec};
 
@@ -93,7 +93,7 @@ impl Memory {
         }
     }
 
-    pub(super) fn run(&self, home: &Path, agent: &AgentId, now: Timestamp, trail: &Trail) -> Answer {
+    pub(super) fn run(&self, home: &Path, agent: &AgentId, now: Timestamp, trail: &AccessLog) -> ToolAnswer {
         let folder = workspace_dir::own_folder(home, agent, "memory")?;
         match self {
             Self::Get(key) => {
@@ -104,7 +104,7 @@ impl Memory {
                 let keys = keys(&folder)?;
                 if !keys.contains(key) && keys.len() >= MAX_KEYS {
                     let sentence = format!("there are {MAX_KEYS} keys already: delete one first");
-                    return Err(Refused::new(Code::TooLarge, sentence));
+                    return Err(ToolError::new(ToolErrorCode::TooLarge, sentence));
                 }
                 trail.write(Resource::Memory(key.clone()))?;
                 set(&folder, key, &Kept { value: value.clone(), at: now.to_string() })?;
@@ -130,7 +130,7 @@ impl Memory {
     }
 }
 
-fn get(folder: &OwnedFd, key: &str) -> Answer {
+fn get(folder: &OwnedFd, key: &str) -> ToolAnswer {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(folder, file_name(key), flags, Mode::empty()) {
         Ok(fd) => File::from(fd),
@@ -141,12 +141,12 @@ fn get(folder: &OwnedFd, key: &str) -> Answer {
     file.take(MAX_FILE_BYTES).read_to_end(&mut json).map_err(failed)?;
     let kept: Kept = serde_json::from_slice(&json).map_err(|_| {
         let sentence = format!("what is kept under `{key}` cannot be read: set it again");
-        Refused::new(Code::Failed, sentence)
+        ToolError::new(ToolErrorCode::Failed, sentence)
     })?;
     Ok(kept.value)
 }
 
-fn set(folder: &OwnedFd, key: &str, kept: &Kept) -> Result<(), Refused> {
+fn set(folder: &OwnedFd, key: &str, kept: &Kept) -> Result<(), ToolError> {
     let fresh = format!(".{}.new", fresh_id()?);
     let write = || -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -165,7 +165,7 @@ fn set(folder: &OwnedFd, key: &str, kept: &Kept) -> Result<(), Refused> {
 }
 
 /// The keys, sorted.
-fn keys(folder: &OwnedFd) -> Result<Vec<String>, Refused> {
+fn keys(folder: &OwnedFd) -> Result<Vec<String>, ToolError> {
     let found = workspace_dir::names(folder, 4 * MAX_KEYS).map_err(failed)?;
     Ok(found.names.keys().filter_map(|name| key_of(name)).take(MAX_KEYS).collect())
 }
@@ -191,11 +191,11 @@ fn bad_key(key: &str) -> String {
     )
 }
 
-fn missing(key: &str) -> Refused {
-    Refused::new(Code::NotFound, format!("nothing is kept under `{key}`: see `list` for what there is"))
+fn missing(key: &str) -> ToolError {
+    ToolError::new(ToolErrorCode::NotFound, format!("nothing is kept under `{key}`: see `list` for what there is"))
 }
 
-fn failed(error: impl Into<io::Error>) -> Refused {
+fn failed(error: impl Into<io::Error>) -> ToolError {
     let kind = error.into().kind();
-    Refused::new(Code::Failed, format!("the memory cannot be used at the moment ({kind}): tell the operator"))
+    ToolError::new(ToolErrorCode::Failed, format!("the memory cannot be used at the moment ({kind}): tell the operator"))
 }

@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tribune_records::outcome::{Answer, Code, Refused, Trail};
+use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, AccessLog};
 use tribune_records::text::shown;
 use tribune_registry::mailbox::{MAX_TEXT_BYTES, MailboxError};
 use tribune_runtime::{AgentId, ToolSpec};
@@ -97,7 +97,7 @@ impl Message {
         Ok(Self { to, text: text.to_owned(), template: template.map(str::to_owned) })
     }
 
-    pub(super) fn run(&self, from: &AgentId, home: &Path, post: &Post<'_>, trail: &Trail) -> Answer {
+    pub(super) fn run(&self, from: &AgentId, home: &Path, post: &Post<'_>, trail: &AccessLog) -> ToolAnswer {
         if let Some(name) = &self.template {
             self.check(name, home)?;
         }
@@ -108,7 +108,7 @@ impl Message {
     }
 
     /// Whether there is somebody to send it to.
-    pub(super) fn check_recipient(&self, known: &dyn Fn(&AgentId) -> bool) -> Result<(), Refused> {
+    pub(super) fn check_recipient(&self, known: &dyn Fn(&AgentId) -> bool) -> Result<(), ToolError> {
         match &self.to {
             Recipient::Agent(to) if known(to) => Ok(()),
             Recipient::Agent(to) => Err(unknown(to)),
@@ -117,13 +117,13 @@ impl Message {
     }
 
     /// The text is the template, and not only said to be.
-    fn check(&self, name: &str, home: &Path) -> Result<(), Refused> {
+    fn check(&self, name: &str, home: &Path) -> Result<(), ToolError> {
         let missing = || {
             let sentence = format!(
                 "there is no template `{name}` here: leave `template` out, or ask the operator, who keeps them as \
                  templates/NAME.txt"
             );
-            Refused::new(Code::NotFound, sentence)
+            ToolError::new(ToolErrorCode::NotFound, sentence)
         };
         let file = File::open(home.join("templates").join(format!("{name}.txt"))).map_err(|_| missing())?;
         let mut template = String::new();
@@ -131,7 +131,7 @@ impl Message {
         if template.trim_end_matches('\n') != self.text.trim_end_matches('\n') {
             let sentence =
                 format!("`text` is not the template `{name}`: send it exactly, or leave `template` out");
-            return Err(Refused::new(Code::Conflict, sentence));
+            return Err(ToolError::new(ToolErrorCode::Conflict, sentence));
         }
         Ok(())
     }
@@ -149,11 +149,11 @@ impl Recipient {
     }
 }
 
-fn no_channel(name: &str) -> Refused {
+fn no_channel(name: &str) -> ToolError {
     let sentence = format!(
         "no channel of this name is configured here (`{name}`): write to an agent, or ask the operator"
     );
-    Refused::new(Code::Unavailable, sentence)
+    ToolError::new(ToolErrorCode::Unavailable, sentence)
 }
 
 fn is_name(text: &str) -> bool {

@@ -1,8 +1,8 @@
 //! Calls that cannot come to anything, whoever allows them: nobody is asked about these.
 
 use serde_json::Value;
-use tribune_records::outcome::{Code, Refused};
-use tribune_records::workspace_roots::Ground;
+use tribune_records::outcome::{ToolErrorCode, ToolError};
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::ToolCall;
 
 use super::HostTools;
@@ -14,14 +14,14 @@ use super::write_target::{Parents, Target};
 impl HostTools {
     /// Why this call would be refused by its tool right away, if it would. Looks at names and not at content: nobody has
     /// allowed the call to read anything. Blocks on the disk.
-    pub(super) fn futile(&self, ground: &Ground, call: &ToolCall) -> Option<Refused> {
+    pub(super) fn precheck_of(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Option<ToolError> {
         let request = match Request::new(call) {
             Ok(request) => request,
-            Err(sentence) => return Some(Refused::new(Code::InvalidInput, sentence)),
+            Err(sentence) => return Some(ToolError::new(ToolErrorCode::InvalidInput, sentence)),
         };
         let path = call.input.get("path").and_then(Value::as_str).unwrap_or_default();
         let folder =
-            || Workspace::open_at(&self.home, &ground.spot(path))?.hiding(&self.hidden, &self.home, ground);
+            || Workspace::open_at(&self.home, &ground.locate(path))?.hiding(&self.hidden, &self.home, ground);
         match request {
             Request::Absent(absent) => Some(absent.refused()),
             Request::Gateway(gateway) => gateway.check().err(),

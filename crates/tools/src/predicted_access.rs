@@ -2,8 +2,8 @@
 //! moves it. Where that cannot be told apart, it is the whole workspace.
 
 use serde_json::Value;
-use tribune_records::outcome::{Resource, Touched};
-use tribune_records::workspace_roots::Ground;
+use tribune_records::outcome::{Resource, Access};
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::ToolCall;
 
 use super::workspace_dir::Workspace;
@@ -12,27 +12,27 @@ use super::{HostTools, edit, read, search, web_fetch, write};
 
 impl HostTools {
     /// Looks at the disk, so it blocks.
-    pub(super) fn would_touch(&self, ground: &Ground, call: &ToolCall) -> Vec<Touched> {
+    pub(super) fn predict_access_of(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Vec<Access> {
         let text = |name: &str| call.input.get(name).and_then(Value::as_str).unwrap_or_default();
         let path = text("path");
         match call.name.as_str() {
-            read::NAME => vec![Touched::Read(self.found(ground, path))],
-            write::NAME => vec![Touched::Wrote(self.target(ground, path))],
+            read::NAME => vec![Access::Read(self.found(ground, path))],
+            write::NAME => vec![Access::Wrote(self.target(ground, path))],
             edit::NAME => {
                 let file = self.target(ground, path);
-                vec![Touched::Read(file.clone()), Touched::Wrote(file)]
+                vec![Access::Read(file.clone()), Access::Wrote(file)]
             }
-            search::NAME => vec![Touched::Read(Resource::Workspace)],
+            search::NAME => vec![Access::Read(Resource::Workspace)],
             // A page is nobody's word, which its manifest says.
             web_fetch::NAME => Vec::new(),
             // A program may touch anything, and what is not known may be one.
-            _ => vec![Touched::Read(Resource::Workspace), Touched::Wrote(Resource::Workspace)],
+            _ => vec![Access::Read(Resource::Workspace), Access::Wrote(Resource::Workspace)],
         }
     }
 
     /// Why a call that the agent would carry out itself does not go by this path: it is another name of something, and the law
     /// judged by this one. The house's own tools refuse such a path when they open it. Looks at the disk, so it blocks.
-    pub(super) fn other_name(&self, ground: &Ground, call: &ToolCall) -> Option<String> {
+    pub(super) fn other_name(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Option<String> {
         let path = match call.name.as_str() {
             read::NAME | write::NAME | edit::NAME | search::NAME => call.input.get("path")?.as_str()?,
             _ => return None,
@@ -47,7 +47,7 @@ impl HostTools {
         }
     }
 
-    fn found(&self, ground: &Ground, path: &str) -> Resource {
+    fn found(&self, ground: &WorkspaceRoots, path: &str) -> Resource {
         let place = || {
             let workspace = Workspace::open(&self.home, ground).ok()?;
             let opened = workspace.path(path).ok()?;
@@ -56,7 +56,7 @@ impl HostTools {
         place().unwrap_or(Resource::Workspace)
     }
 
-    fn target(&self, ground: &Ground, path: &str) -> Resource {
+    fn target(&self, ground: &WorkspaceRoots, path: &str) -> Resource {
         let target = Workspace::open(&self.home, ground)
             .and_then(|workspace| Target::open(&workspace, path, Parents::Find));
         // Its folder may not be there yet, and whatever is made on the way is somewhere in the workspace.

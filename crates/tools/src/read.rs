@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use rustix::fd::OwnedFd;
 use rustix::fs::FileType;
 use serde_json::{Value, json};
-use tribune_records::outcome::{Answer, Code, Refused, Trail};
+use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, AccessLog};
 use tribune_records::text::{RESULT_BYTES, shown};
 use tribune_runtime::ToolSpec;
 
@@ -83,7 +83,7 @@ impl Read {
         &self.path
     }
 
-    pub(super) fn run(&self, workspace: &Workspace, trail: &Trail) -> Answer {
+    pub(super) fn run(&self, workspace: &Workspace, trail: &AccessLog) -> ToolAnswer {
         let opened = workspace.path(&self.path)?;
         let place = workspace.place(&opened);
         match opened {
@@ -95,19 +95,19 @@ impl Read {
         }
     }
 
-    fn file(&self, file: &File, bytes: u64) -> Answer {
+    fn file(&self, file: &File, bytes: u64) -> ToolAnswer {
         let path = shown(&self.path);
         if self.offset > bytes {
             let sentence = format!("`{path}` has {bytes} bytes: choose an `offset` up to there");
-            return Err(Refused::new(Code::InvalidInput, sentence));
+            return Err(ToolError::new(ToolErrorCode::InvalidInput, sentence));
         }
         let piece = read_at(file, self.offset, self.limit).map_err(|error| {
-            Refused::new(Code::Failed, format!("`{path}` cannot be read ({}): try again", error.kind()))
+            ToolError::new(ToolErrorCode::Failed, format!("`{path}` cannot be read ({}): try again", error.kind()))
         })?;
         let read_to = self.offset + piece.len() as u64;
         let Some((text, unread)) = whole_characters(&piece, self.offset > 0, read_to < bytes) else {
             let sentence = format!("`{path}` is not UTF-8 text ({bytes} bytes): it cannot be shown");
-            return Err(Refused::new(Code::Refused, sentence));
+            return Err(ToolError::new(ToolErrorCode::Refused, sentence));
         };
         let next = read_to - unread as u64;
         if next >= bytes {
@@ -120,15 +120,15 @@ impl Read {
         if text.is_empty() {
             let sentence =
                 format!("a `limit` of {} is less than the next character: choose at least 4", self.limit);
-            return Err(Refused::new(Code::InvalidInput, sentence));
+            return Err(ToolError::new(ToolErrorCode::InvalidInput, sentence));
         }
         Ok(format!("{text}\n[cut: bytes {} to {next} of {bytes}; read on with offset {next}]", self.offset))
     }
 
-    fn folder(&self, folder: &OwnedFd, place: &Place, trail: &Trail) -> Answer {
+    fn folder(&self, folder: &OwnedFd, place: &Place, trail: &AccessLog) -> ToolAnswer {
         let found = workspace_dir::names(folder, MAX_LISTED_NAMES).map_err(|error| {
             let sentence = format!("`{}` cannot be listed ({error}): try again", shown(&self.path));
-            Refused::new(Code::Failed, sentence)
+            ToolError::new(ToolErrorCode::Failed, sentence)
         })?;
         if found.names.is_empty() {
             trail.read(place.resource())?;

@@ -11,7 +11,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::FileType;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_records::outcome::{Answer, Trail};
+use tribune_records::outcome::{ToolAnswer, AccessLog};
 use tribune_records::text::{RESULT_BYTES, shown};
 use tribune_runtime::ToolSpec;
 
@@ -122,7 +122,7 @@ impl Search {
         &self.path
     }
 
-    pub(super) fn run(&self, workspace: &Workspace, stop: &CancellationToken, trail: &Trail) -> Answer {
+    pub(super) fn run(&self, workspace: &Workspace, stop: &CancellationToken, trail: &AccessLog) -> ToolAnswer {
         let opened = workspace.path(&self.path)?;
         let place = workspace.place(&opened);
         let mut walk = Walk {
@@ -177,7 +177,7 @@ struct Walk<'a> {
     workspace: &'a Workspace,
     finder: Finder<'a>,
     stop: &'a CancellationToken,
-    trail: &'a Trail,
+    trail: &'a AccessLog,
     matches_left: usize,
     entries_left: usize,
     bytes_left: usize,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tribune_ledger::Timestamp;
-use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
+use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, Resource, AccessLog};
 use tribune_records::text::shown;
 use tribune_registry::mailbox::{MAX_TEXT_BYTES, Mailbox, MailboxError};
 use tribune_runtime::{AgentId, ToolSpec};
@@ -59,7 +59,7 @@ impl SendMessage {
         &self.to
     }
 
-    pub(super) fn run(&self, from: &AgentId, post: &Post<'_>, trail: &Trail) -> Answer {
+    pub(super) fn run(&self, from: &AgentId, post: &Post<'_>, trail: &AccessLog) -> ToolAnswer {
         post.send(from, &self.to, &self.text, trail)
     }
 }
@@ -72,7 +72,7 @@ pub(super) struct Post<'a> {
 }
 
 impl Post<'_> {
-    pub(super) fn send(&self, from: &AgentId, to: &AgentId, text: &str, trail: &Trail) -> Answer {
+    pub(super) fn send(&self, from: &AgentId, to: &AgentId, text: &str, trail: &AccessLog) -> ToolAnswer {
         if !(self.known)(to) {
             return Err(unknown(to));
         }
@@ -81,27 +81,27 @@ impl Post<'_> {
         match self.mailbox.send(from.as_str(), to, text, self.at, &id) {
             Ok(_) => Ok(format!("sent to {to}")),
             // The sentence for the operator names a file of the host.
-            Err(MailboxError::Io { .. }) => Err(Refused::new(
-                Code::Failed,
+            Err(MailboxError::Io { .. }) => Err(ToolError::new(
+                ToolErrorCode::Failed,
                 "the mailbox cannot be written at the moment: try again later, or tell the operator",
             )),
             Err(refused @ (MailboxError::AgentFull(_) | MailboxError::Full)) => {
-                Err(Refused::new(Code::TooLarge, refused.to_string()))
+                Err(ToolError::new(ToolErrorCode::TooLarge, refused.to_string()))
             }
-            Err(refused) => Err(Refused::new(Code::InvalidInput, refused.to_string())),
+            Err(refused) => Err(ToolError::new(ToolErrorCode::InvalidInput, refused.to_string())),
         }
     }
 }
 
 /// What is answered when there is nobody of this name.
-pub(super) fn unknown(to: &AgentId) -> Refused {
-    Refused::new(Code::NotFound, format!("there is no agent `{to}` to send to: check the id"))
+pub(super) fn unknown(to: &AgentId) -> ToolError {
+    ToolError::new(ToolErrorCode::NotFound, format!("there is no agent `{to}` to send to: check the id"))
 }
 
 /// 16 random bytes in hex: no two things get the same.
-pub(super) fn fresh_id() -> Result<String, Refused> {
+pub(super) fn fresh_id() -> Result<String, ToolError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
-        .map_err(|_| Refused::new(Code::Failed, "the system gave no random bytes: try again later"))?;
+        .map_err(|_| ToolError::new(ToolErrorCode::Failed, "the system gave no random bytes: try again later"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

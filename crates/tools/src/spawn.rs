@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
+use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, Resource, AccessLog};
 use tribune_records::text::shown;
 use tribune_runtime::{SessionKey, ToolSpec};
 
@@ -23,7 +23,7 @@ pub trait Spawner: Send + Sync {
         parent: &SessionKey,
         task: &str,
         tools: Option<&[String]>,
-    ) -> Result<Spawned, Refused>;
+    ) -> Result<Spawned, ToolError>;
 }
 
 /// A sub-agent that is done.
@@ -39,7 +39,7 @@ pub struct NoSpawner;
 
 #[async_trait]
 impl Spawner for NoSpawner {
-    async fn spawn(&self, _: &SessionKey, _: &str, _: Option<&[String]>) -> Result<Spawned, Refused> {
+    async fn spawn(&self, _: &SessionKey, _: &str, _: Option<&[String]>) -> Result<Spawned, ToolError> {
         Err(not_provided())
     }
 }
@@ -98,8 +98,8 @@ impl Spawn {
         self,
         spawner: &dyn Spawner,
         parent: Option<&SessionKey>,
-        trail: &Trail,
-    ) -> Answer {
+        trail: &AccessLog,
+    ) -> ToolAnswer {
         let parent = parent.ok_or_else(not_provided)?;
         let spawned = spawner.spawn(parent, &self.task, self.tools.as_deref()).await?;
         trail.read(Resource::Session(spawned.session.to_string()))?;
@@ -107,6 +107,6 @@ impl Spawn {
     }
 }
 
-fn not_provided() -> Refused {
-    Refused::new(Code::Unavailable, "sub-agents are not provided here: do the task yourself")
+fn not_provided() -> ToolError {
+    ToolError::new(ToolErrorCode::Unavailable, "sub-agents are not provided here: do the task yourself")
 }

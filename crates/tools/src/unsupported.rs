@@ -1,7 +1,7 @@
 //! Tools that have a name and rules everywhere but are not provided by this host: `browser` and `nodes`.
 
 use serde_json::json;
-use tribune_records::outcome::{Code, Refused};
+use tribune_records::outcome::{ToolErrorCode, ToolError};
 use tribune_runtime::ToolSpec;
 
 pub(super) const BROWSER: &str = "browser";
@@ -38,12 +38,12 @@ fn spec(name: &str, description: &str) -> ToolSpec {
 }
 
 impl Absent {
-    pub(super) fn refused(self) -> Refused {
+    pub(super) fn refused(self) -> ToolError {
         let instead = match self {
             Self::Browser => "read pages with `web_fetch`",
             Self::Nodes => "work without it",
         };
-        Refused::new(Code::Unavailable, format!("`{}` is not provided here: {instead}", self.name()))
+        ToolError::new(ToolErrorCode::Unavailable, format!("`{}` is not provided here: {instead}", self.name()))
     }
 
     const fn name(self) -> &'static str {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tribune_config::url::Target;
-use tribune_records::outcome::{Answer, Trail};
+use tribune_records::outcome::{ToolAnswer, AccessLog};
 use tribune_runtime::ToolSpec;
 
 use super::input::Input;
@@ -67,7 +67,7 @@ impl WebFetch {
         Ok(Self { target, max_bytes })
     }
 
-    pub(super) async fn run(self, egress: &Egress, trail: &Trail) -> Answer {
+    pub(super) async fn run(self, egress: &Egress, trail: &AccessLog) -> ToolAnswer {
         let asked = Asked {
             target: self.target,
             accept: "text/html, text/plain, application/json, application/xml;q=0.9, text/*;q=0.8",

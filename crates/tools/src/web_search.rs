@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tribune_config::url::SearchEndpoint;
-use tribune_records::outcome::{Answer, Code, Refused, Trail};
+use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, AccessLog};
 use tribune_runtime::ToolSpec;
 
 use super::input::Input;
@@ -96,11 +96,11 @@ impl WebSearch {
         self,
         endpoint: Option<&SearchEndpoint>,
         egress: &Egress,
-        trail: &Trail,
-    ) -> Answer {
+        trail: &AccessLog,
+    ) -> ToolAnswer {
         let endpoint = endpoint.ok_or_else(|| {
-            Refused::new(
-                Code::Unavailable,
+            ToolError::new(
+                ToolErrorCode::Unavailable,
                 "this host has no search engine: work without one, or ask the operator, who can set \
                  `webSearch.endpoint` in config.json5",
             )
@@ -115,7 +115,7 @@ impl WebSearch {
         let fetched = client::get(&egress.with(endpoint), asked, trail).await?;
         let found: Found = serde_json::from_slice(&fetched.body).map_err(|_| {
             let sentence = "the search engine gave an answer that cannot be read: tell the operator";
-            Refused::new(Code::Failed, sentence)
+            ToolError::new(ToolErrorCode::Failed, sentence)
         })?;
         if found.results.is_empty() {
             return Ok("[nothing was found]".to_owned());

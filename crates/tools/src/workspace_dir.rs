@@ -16,12 +16,12 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use tribune_records::exec::WORKSPACE;
-use tribune_records::outcome::{Code, Refused, Resource};
+use tribune_records::outcome::{ToolErrorCode, ToolError, Resource};
 use tribune_records::text::shown;
-use tribune_records::workspace_roots::{Ground, Spot};
+use tribune_records::workspace_roots::{WorkspaceRoots, RootedPath};
 use tribune_runtime::AgentId;
 
-use super::hide_rules::{Hidden, Places};
+use super::hide_rules::{HideRules, Places};
 
 /// Bytes of a path; the kernel takes no more.
 const MAX_PATH_BYTES: usize = 4095;
@@ -41,7 +41,7 @@ pub(super) struct Workspace {
     root: OwnedFd,
     /// What paths in it begin with, if it is a further one.
     further: Option<Arc<str>>,
-    hidden: Arc<Hidden>,
+    hidden: Arc<HideRules>,
     places: Places,
 }
 
@@ -63,22 +63,22 @@ pub(super) struct Names {
 impl Workspace {
     /// Opens the one folder of a ground: `agents/<id>/workspace/`, which is created when it is first used, or a folder of the operator's
     /// that the session was given. No part of either may be a link.
-    pub(super) fn open(home: &Path, ground: &Ground) -> Result<Self, Refused> {
+    pub(super) fn open(home: &Path, ground: &WorkspaceRoots) -> Result<Self, ToolError> {
         let root = match ground.folder() {
             None => own_folder(home, ground.agent(), "workspace")?,
             Some(folder) => given_folder(folder).map_err(|error| {
                 let what = format!("the session's folder cannot be opened ({error}): tell the operator");
-                Refused::new(Code::Failed, what)
+                ToolError::new(ToolErrorCode::Failed, what)
             })?,
         };
         Ok(Self { root, further: None, hidden: Arc::default(), places: Places::default() })
     }
 
     /// Opens the folder that a path is in.
-    pub(super) fn open_at(home: &Path, spot: &Spot<'_>) -> Result<Self, Refused> {
+    pub(super) fn open_at(home: &Path, spot: &RootedPath<'_>) -> Result<Self, ToolError> {
         let opened = Self::open(home, &spot.ground).map_err(|refused| match &spot.further {
             // It is one of several.
-            Some(folder) => Refused {
+            Some(folder) => ToolError {
                 sentence: refused.sentence.replacen(
                     "the session's folder",
                     &format!("`{}`", shown(folder)),
@@ -93,12 +93,12 @@ impl Workspace {
 
     /// Without what the operator hides. All folders of the session, of which this is one, are looked through for it: a hidden link may
     /// lead from one to another.
-    pub(super) fn hiding(self, hidden: &Arc<Hidden>, home: &Path, ground: &Ground) -> Result<Self, Refused> {
+    pub(super) fn hiding(self, hidden: &Arc<HideRules>, home: &Path, ground: &WorkspaceRoots) -> Result<Self, ToolError> {
         if hidden.is_empty() {
             return Ok(self);
         }
-        let each: Vec<Ground> = ground.each().collect();
-        let is_own = |index: usize, one: &Ground| match self.further.as_deref() {
+        let each: Vec<WorkspaceRoots> = ground.each().collect();
+        let is_own = |index: usize, one: &WorkspaceRoots| match self.further.as_deref() {
             None => index == 0,
             Some(folder) => index > 0 && one.folder_name() == Some(folder),
         };
@@ -127,7 +127,7 @@ impl Workspace {
         let places = hidden.places(&folders).map_err(|error| {
             let sentence =
                 format!("what is hidden in the workspace cannot be told ({error}): tell the operator");
-            Refused::new(Code::Failed, sentence)
+            ToolError::new(ToolErrorCode::Failed, sentence)
         })?;
         let places = places.into_iter().nth(own).unwrap_or_default();
         Ok(Self { hidden: Arc::clone(hidden), places, ..self })
@@ -154,7 +154,7 @@ impl Workspace {
     }
 
     /// Opens a path inside the workspace.
-    pub(super) fn path(&self, path: &str) -> Result<Opened, Refused> {
+    pub(super) fn path(&self, path: &str) -> Result<Opened, ToolError> {
         check(path)?;
         let inner = self.inner(path);
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -176,7 +176,7 @@ impl Workspace {
     }
 
     /// What is said when the kernel does not open `path` in this folder.
-    pub(super) fn refused(&self, path: &str, error: Errno) -> Refused {
+    pub(super) fn refused(&self, path: &str, error: Errno) -> ToolError {
         refused(self.further.as_deref(), path, error)
     }
 
@@ -253,7 +253,7 @@ fn given_folder(folder: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// Opens a folder of the agent's own, `agents/<id>/<name>/`, and makes it if it is not there. No part of it may be a link.
-pub(super) fn own_folder(home: &Path, agent: &AgentId, name: &str) -> Result<OwnedFd, Refused> {
+pub(super) fn own_folder(home: &Path, agent: &AgentId, name: &str) -> Result<OwnedFd, ToolError> {
     let open = || {
         let mut folder = rustix::fs::open(home, folder_flags(), Mode::empty())?;
         for name in ["agents", agent.as_str(), name] {
@@ -267,12 +267,12 @@ pub(super) fn own_folder(home: &Path, agent: &AgentId, name: &str) -> Result<Own
         Ok(folder)
     };
     open().map_err(|error: Errno| {
-        Refused::new(Code::Failed, format!("the {name} cannot be opened ({error}): tell the operator"))
+        ToolError::new(ToolErrorCode::Failed, format!("the {name} cannot be opened ({error}): tell the operator"))
     })
 }
 
 /// Refuses a text that is no path at all.
-pub(super) fn check(path: &str) -> Result<(), Refused> {
+pub(super) fn check(path: &str) -> Result<(), ToolError> {
     let sentence = if path.is_empty() {
         "`path` is empty: name a file or folder, or `.` for the whole workspace".to_owned()
     } else if path.len() > MAX_PATH_BYTES {
@@ -282,7 +282,7 @@ pub(super) fn check(path: &str) -> Result<(), Refused> {
     } else {
         return Ok(());
     };
-    Err(Refused::new(Code::InvalidInput, sentence))
+    Err(ToolError::new(ToolErrorCode::InvalidInput, sentence))
 }
 
 /// Opens an entry of a folder if it is a file or a folder, and not a link to one.
@@ -350,20 +350,20 @@ fn readable(fd: OwnedFd) -> Result<Readable, Errno> {
     })
 }
 
-pub(super) fn linked(path: &str) -> Refused {
+pub(super) fn linked(path: &str) -> ToolError {
     let path = shown(path);
-    Refused::new(Code::Refused, format!("`{path}` has another name as well (a hard link): use a copy of it"))
+    ToolError::new(ToolErrorCode::Refused, format!("`{path}` has another name as well (a hard link): use a copy of it"))
 }
 
-pub(super) fn hidden(path: &str) -> Refused {
+pub(super) fn hidden(path: &str) -> ToolError {
     let path = shown(path);
     let sentence = format!("`{path}` is hidden here: ask the operator for what you need of it");
-    Refused::new(Code::Refused, sentence)
+    ToolError::new(ToolErrorCode::Refused, sentence)
 }
 
-fn neither(path: &str) -> Refused {
+fn neither(path: &str) -> ToolError {
     let path = shown(path);
-    Refused::new(Code::Refused, format!("`{path}` is neither a file nor a folder: it cannot be read"))
+    ToolError::new(ToolErrorCode::Refused, format!("`{path}` is neither a file nor a folder: it cannot be read"))
 }
 
 fn folder_flags() -> OFlags {
@@ -371,7 +371,7 @@ fn folder_flags() -> OFlags {
 }
 
 /// What is said when the kernel does not open `path`, in the workspace or in this further folder of the session.
-pub(super) fn refused(further: Option<&str>, path: &str, error: Errno) -> Refused {
+pub(super) fn refused(further: Option<&str>, path: &str, error: Errno) -> ToolError {
     let path = &shown(path);
     let folder = further.map(shown);
     let (place, top) = match &folder {
@@ -380,41 +380,41 @@ pub(super) fn refused(further: Option<&str>, path: &str, error: Errno) -> Refuse
     };
     let (code, sentence) = match error {
         Errno::NOENT => {
-            (Code::NotFound, format!("there is no `{path}` in {place}: read `{top}` to see what there is"))
+            (ToolErrorCode::NotFound, format!("there is no `{path}` in {place}: read `{top}` to see what there is"))
         }
         Errno::XDEV => {
             let how = match &folder {
                 None => "without a leading `/`".to_owned(),
                 Some(folder) => format!("beginning with `{folder}/` and without `..`"),
             };
-            (Code::Refused, format!("`{path}` leads out of {place}: name a path inside it, {how}"))
+            (ToolErrorCode::Refused, format!("`{path}` leads out of {place}: name a path inside it, {how}"))
         }
         Errno::LOOP => (
-            Code::Refused,
+            ToolErrorCode::Refused,
             format!("`{path}` leads through a link that cannot be followed: name the file itself"),
         ),
         Errno::NOTDIR => (
-            Code::NotFound,
+            ToolErrorCode::NotFound,
             format!(
                 "a part of `{path}` is a file where a folder should be: read `{top}` to see what there is"
             ),
         ),
         Errno::NAMETOOLONG => {
-            (Code::InvalidInput, format!("a name in `{path}` is too long for any file: check the path"))
+            (ToolErrorCode::InvalidInput, format!("a name in `{path}` is too long for any file: check the path"))
         }
         Errno::ACCESS | Errno::PERM => {
-            (Code::Refused, format!("`{path}` may not be read: choose another file"))
+            (ToolErrorCode::Refused, format!("`{path}` may not be read: choose another file"))
         }
         Errno::NXIO => return neither(path),
-        Errno::AGAIN => (Code::Failed, format!("`{path}` was being moved: try again")),
+        Errno::AGAIN => (ToolErrorCode::Failed, format!("`{path}` was being moved: try again")),
         Errno::NOSYS => (
-            Code::Failed,
+            ToolErrorCode::Failed,
             "this machine's kernel has no openat2, so files cannot be opened safely: tell the operator"
                 .to_owned(),
         ),
-        other => (Code::Failed, format!("`{path}` cannot be read ({other}): choose another file")),
+        other => (ToolErrorCode::Failed, format!("`{path}` cannot be read ({other}): choose another file")),
     };
-    Refused::new(code, sentence)
+    ToolError::new(code, sentence)
 }
 
 #[cfg(test)]
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn l1_another_name_of_a_file_is_told_from_its_own() {
         let home = tempfile::tempdir().unwrap();
-        let workspace = Workspace::open(home.path(), &Ground::own("main".parse().unwrap())).unwrap();
+        let workspace = Workspace::open(home.path(), &WorkspaceRoots::own("main".parse().unwrap())).unwrap();
         let folder = home.path().join("agents/main/workspace");
         fs::create_dir(folder.join("secrets")).unwrap();
         fs::write(folder.join("secrets/key"), "").unwrap();
@@ -465,7 +465,7 @@ mod tests {
         // Tribune's home itself may be known by another name.
         let alias = place.path().join("alias");
         symlink(&home, &alias).unwrap();
-        let ground = Ground::own("main".parse().unwrap());
+        let ground = WorkspaceRoots::own("main".parse().unwrap());
         let folder = home.join("agents/main/workspace");
         drop(Workspace::open(&home, &ground).unwrap());
         fs::create_dir_all(folder.join("deep/y")).unwrap();
@@ -473,7 +473,7 @@ mod tests {
             fs::write(folder.join(name), "").unwrap();
         }
         symlink("deep/y", folder.join("x")).unwrap();
-        let hidden = Arc::new(Hidden::new(&["hl".to_owned()]));
+        let hidden = Arc::new(HideRules::new(&["hl".to_owned()]));
         for to in [
             folder.join("x/../vault"),
             "../workspace/x/../vault".into(),
@@ -494,7 +494,7 @@ mod tests {
     #[test]
     fn a_walk_follows_no_link() {
         let home = tempfile::tempdir().unwrap();
-        let workspace = Workspace::open(home.path(), &Ground::own("main".parse().unwrap())).unwrap();
+        let workspace = Workspace::open(home.path(), &WorkspaceRoots::own("main".parse().unwrap())).unwrap();
         let folder = home.path().join("agents/main/workspace");
         fs::create_dir(folder.join("folder")).unwrap();
         fs::write(folder.join("file"), "").unwrap();

@@ -1,7 +1,7 @@
 //! `write`: makes a file of the workspace, or replaces one.
 
 use serde_json::{Value, json};
-use tribune_records::outcome::{Answer, Trail};
+use tribune_records::outcome::{ToolAnswer, AccessLog};
 use tribune_runtime::ToolSpec;
 
 use super::input::Input;
@@ -58,7 +58,7 @@ impl Write {
         &self.path
     }
 
-    pub(super) fn run(&self, workspace: &Workspace, trail: &Trail) -> Answer {
+    pub(super) fn run(&self, workspace: &Workspace, trail: &AccessLog) -> ToolAnswer {
         let target = Target::open(workspace, &self.path, Parents::Make)?;
         let found = target.found()?;
         trail.write(target.resource())?;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
-use tribune_records::outcome::{Code, Refused, Resource};
+use tribune_records::outcome::{ToolErrorCode, ToolError, Resource};
 use tribune_records::text::shown;
 
 use super::send_message::fresh_id;
@@ -60,7 +60,7 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     /// Of a path from its folder. `called` is what the agent calls it.
-    fn new(path: &'a str, called: &str, further: Option<&str>) -> Result<Self, Refused> {
+    fn new(path: &'a str, called: &str, further: Option<&str>) -> Result<Self, ToolError> {
         workspace_dir::check(path)?;
         let leads_out = || workspace_dir::refused(further, called, Errno::XDEV);
         if path.starts_with('/') {
@@ -83,7 +83,7 @@ impl<'a> Parts<'a> {
                 if parts.len() > MAX_DEPTH {
                     let sentence =
                         format!("`path` is more than {MAX_DEPTH} folders deep: choose a nearer one");
-                    return Err(Refused::new(Code::InvalidInput, sentence));
+                    return Err(ToolError::new(ToolErrorCode::InvalidInput, sentence));
                 }
                 Ok(Self { folders: parts, name })
             }
@@ -92,7 +92,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Of a path that is not hidden, and the path without `.` and `..`.
-    fn seen(workspace: &Workspace, path: &'a str) -> Result<(Self, String), Refused> {
+    fn seen(workspace: &Workspace, path: &'a str) -> Result<(Self, String), ToolError> {
         let further = workspace.further().map(|folder| &**folder);
         let parts = Self::new(workspace.inner(path), path, further)?;
         let whole = [&parts.folders[..], &[parts.name]].concat().join("/");
@@ -104,7 +104,7 @@ impl<'a> Parts<'a> {
 }
 
 impl Target {
-    pub(super) fn open(workspace: &Workspace, path: &str, parents: Parents) -> Result<Self, Refused> {
+    pub(super) fn open(workspace: &Workspace, path: &str, parents: Parents) -> Result<Self, ToolError> {
         let (parts, whole) = Parts::seen(workspace, path)?;
         let further = workspace.further().cloned();
         let failed = |error| unwritable(further.as_deref(), path, error);
@@ -127,21 +127,21 @@ impl Target {
     }
 
     /// Whether a file of the folder can have this path, and an agent may know of it.
-    pub(super) fn check(workspace: &Workspace, path: &str) -> Result<(), Refused> {
+    pub(super) fn check(workspace: &Workspace, path: &str) -> Result<(), ToolError> {
         Parts::seen(workspace, path).map(drop)
     }
 
     /// What is said when the kernel does not open it.
-    fn refused(&self, error: Errno) -> Refused {
+    fn refused(&self, error: Errno) -> ToolError {
         workspace_dir::refused(self.further.as_deref(), &self.called, error)
     }
 
-    fn unwritable(&self, error: Errno) -> Refused {
+    fn unwritable(&self, error: Errno) -> ToolError {
         unwritable(self.further.as_deref(), &self.called, error)
     }
 
     /// Whether a file is there that may be replaced.
-    pub(super) fn there(&self) -> Result<(), Refused> {
+    pub(super) fn there(&self) -> Result<(), ToolError> {
         match self.found()? {
             Some(_) => Ok(()),
             None => Err(self.refused(Errno::NOENT)),
@@ -153,7 +153,7 @@ impl Target {
     }
 
     /// The file that is there, if it is one that may be replaced.
-    pub(super) fn found(&self) -> Result<Option<Found>, Refused> {
+    pub(super) fn found(&self) -> Result<Option<Found>, ToolError> {
         match rustix::fs::statat(&self.folder, self.name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => self.checked(&stat).map(Some),
             Err(Errno::NOENT) => Ok(None),
@@ -162,7 +162,7 @@ impl Target {
     }
 
     /// Reads the file if it has at most `most` bytes.
-    pub(super) fn read(&self, most: usize) -> Result<(Vec<u8>, Found), Refused> {
+    pub(super) fn read(&self, most: usize) -> Result<(Vec<u8>, Found), ToolError> {
         let failed = |error| self.refused(error);
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let fd = open_beneath(&self.folder, &self.name, flags).map_err(failed)?;
@@ -170,17 +170,17 @@ impl Target {
         let mut content = Vec::new();
         File::from(fd).take(most as u64 + 1).read_to_end(&mut content).map_err(|error| {
             let sentence = format!("`{}` cannot be read ({}): try again", shown(&self.called), error.kind());
-            Refused::new(Code::Failed, sentence)
+            ToolError::new(ToolErrorCode::Failed, sentence)
         })?;
         if content.len() > most {
             let sentence = format!("`{}` has more than {most} bytes: it is too large", shown(&self.called));
-            return Err(Refused::new(Code::TooLarge, sentence));
+            return Err(ToolError::new(ToolErrorCode::TooLarge, sentence));
         }
         Ok((content, found))
     }
 
     /// Puts `content` in place of what is there, durable when this returns. What is there is still what was `found`.
-    pub(super) fn replace(&self, content: &[u8], found: Option<&Found>) -> Result<(), Refused> {
+    pub(super) fn replace(&self, content: &[u8], found: Option<&Found>) -> Result<(), ToolError> {
         let fresh = format!(".tribune-{}.new", fresh_id()?);
         let write = || {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -197,7 +197,7 @@ impl Target {
             if self.found()?.as_ref() != found {
                 let path = shown(&self.called);
                 let sentence = format!("`{path}` was changed by someone else in the meantime: read it again");
-                return Err(Refused::new(Code::Conflict, sentence));
+                return Err(ToolError::new(ToolErrorCode::Conflict, sentence));
             }
             rustix::fs::renameat(&self.folder, fresh.as_str(), &self.folder, self.name.as_str())
                 .and_then(|()| rustix::fs::fsync(&self.folder))
@@ -209,7 +209,7 @@ impl Target {
         })
     }
 
-    fn checked(&self, stat: &Stat) -> Result<Found, Refused> {
+    fn checked(&self, stat: &Stat) -> Result<Found, ToolError> {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile if stat.st_nlink > 1 => Err(workspace_dir::linked(&self.called)),
             FileType::RegularFile => Ok(Found {
@@ -235,21 +235,21 @@ fn open_beneath(folder: &OwnedFd, name: &str, flags: OFlags) -> Result<OwnedFd, 
         .unwrap_or(Err(Errno::AGAIN))
 }
 
-fn not_a_file(path: &str) -> Refused {
-    Refused::new(Code::Refused, format!("`{}` is not a file: name a file to write", shown(path)))
+fn not_a_file(path: &str) -> ToolError {
+    ToolError::new(ToolErrorCode::Refused, format!("`{}` is not a file: name a file to write", shown(path)))
 }
 
-fn unwritable(further: Option<&str>, path: &str, error: Errno) -> Refused {
+fn unwritable(further: Option<&str>, path: &str, error: Errno) -> ToolError {
     let path = shown(path);
     match error {
         Errno::ACCESS | Errno::PERM | Errno::ROFS => {
-            Refused::new(Code::Refused, format!("`{path}` may not be written: choose another file"))
+            ToolError::new(ToolErrorCode::Refused, format!("`{path}` may not be written: choose another file"))
         }
-        Errno::NOSPC | Errno::DQUOT => Refused::new(
-            Code::Failed,
+        Errno::NOSPC | Errno::DQUOT => ToolError::new(
+            ToolErrorCode::Failed,
             format!("`{path}` cannot be written because the disk is full: tell the operator"),
         ),
-        Errno::IO => Refused::new(Code::Failed, format!("`{path}` cannot be written: tell the operator")),
+        Errno::IO => ToolError::new(ToolErrorCode::Failed, format!("`{path}` cannot be written: tell the operator")),
         other => workspace_dir::refused(further, &path, other),
     }
 }
@@ -291,8 +291,8 @@ mod tests {
                 let mut written = parts.folders.clone();
                 written.push(parts.name);
                 let input = serde_json::json!({ "path": path, "content": "x" });
-                let known = tribune_records::approval::grant::args_of("write", &input, &[]).obeyed;
-                proptest::prop_assert_eq!(known, tribune_contract::is_host_trap(&written.join("/")));
+                let known = tribune_records::approval::grant::args_of("write", &input, &[]).is_autorun;
+                proptest::prop_assert_eq!(known, tribune_contract::is_autorun_path(&written.join("/")));
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::agent_protocol::{
     AgentConversation, HandshakeParams, McpSupport, PromptCapabilities, ResumeState,
 };
 use crate::connection::{AgentConnection, ConnectionFault};
-use crate::mcp_bridge::Served;
+use crate::mcp_bridge::ServerEndpoint;
 use crate::profile::{Capabilities, Profile, Quirk};
 use tribune_runtime::{ErrorKind, RuntimeError};
 
@@ -50,7 +50,7 @@ pub(super) async fn handshake(
     let takes_servers =
         agent_capabilities["mcpCapabilities"]["http"] == true && !profile.has(Quirk::IgnoresServers);
     let (servers, mcp_support) = match takes_servers {
-        true => (servers.iter().map(Served::acp).collect::<Vec<_>>(), McpSupport::Offered),
+        true => (servers.iter().map(ServerEndpoint::acp).collect::<Vec<_>>(), McpSupport::Offered),
         false => (Vec::new(), McpSupport::Unsupported),
     };
     let session_params = json!({ "cwd": workspace, "mcpServers": servers });

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::passthrough::pass_through;
-use tribune_runtime::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind};
+use tribune_runtime::{MESSAGE_CHUNK_META, THOUGHT_CHUNK_META, EventKind};
 
 /// Known members of a permission request, its call, a piece of the call's content, and an option.
 const ASKED: [&str; 3] = ["sessionId", "toolCall", "options"];
@@ -37,8 +37,8 @@ impl ChunkMetadata {
         let mut around = params.clone();
         around["update"]["content"]["text"] = "".into();
         let (kind, before) = match words {
-            ChunkKind::Message => (AROUND_MESSAGE, &mut self.message),
-            ChunkKind::Thought => (AROUND_THOUGHT, &mut self.thought),
+            ChunkKind::Message => (MESSAGE_CHUNK_META, &mut self.message),
+            ChunkKind::Thought => (THOUGHT_CHUNK_META, &mut self.thought),
         };
         let is_same = match &before {
             Some(before) => *before == around,
@@ -108,7 +108,7 @@ mod tests {
         let mut changes =
             |text: &str, meta: Value| match around.changed(ChunkKind::Message, &said(text, meta)) {
                 Some(EventKind::AgentUpdate { kind, line }) => {
-                    assert_eq!(kind, AROUND_MESSAGE);
+                    assert_eq!(kind, MESSAGE_CHUNK_META);
                     assert!(!line.contains(text), "{line}");
                     true
                 }

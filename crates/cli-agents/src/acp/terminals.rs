@@ -17,9 +17,9 @@ use super::wire;
 use crate::call_join::CallLink;
 use crate::normalize::NormalizedCall;
 use crate::passthrough::pass_through;
-use tribune_runtime::terminal::{Ending, Exit, Terminal};
-use tribune_runtime::{Errand, Toolbox};
-use tribune_runtime::{EventKind, TERMINAL};
+use tribune_runtime::terminal::{EndRequest, ExitStatus, Terminal};
+use tribune_runtime::{TerminalCall, Toolbox};
+use tribune_runtime::{EventKind, TERMINAL_CREATED};
 
 /// Terminals of a turn that are not released, whether their commands run or are over. Each is a sandbox, or holds an
 /// output.
@@ -90,7 +90,7 @@ impl TurnTerminals {
         &mut self,
         request: Value,
         terminal_request: TerminalRequest,
-        errand: Errand,
+        errand: TerminalCall,
         link: Option<CallLink>,
     ) {
         let name = format!("term-{}", TERMINALS_SO_FAR.fetch_add(1, Ordering::Relaxed) + 1);
@@ -107,7 +107,7 @@ impl TurnTerminals {
         self.entries.insert(name.clone(), entries);
         let (tools, followed, own) = (Arc::clone(&self.tools), Arc::clone(&terminal), name.clone());
         self.running.push(Box::pin(async move {
-            let outcome = tools.follow(errand, Arc::clone(&followed)).await;
+            let outcome = tools.run_with_terminal(errand, Arc::clone(&followed)).await;
             followed.close(outcome);
             own
         }));
@@ -131,7 +131,7 @@ impl TurnTerminals {
             return Some(wire::error(request, wire::INVALID_PARAMS, "`terminalId` names the terminal"));
         };
         // The agent does not know the id of a terminal whose command does not run yet.
-        let is_there = |entries: &&mut TerminalEntry| !entries.is_released && entries.terminal.has_begun();
+        let is_there = |entries: &&mut TerminalEntry| !entries.is_released && entries.terminal.has_started();
         let Some(entries) = self.entries.get_mut(name).filter(is_there) else {
             let name: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
             let what = format!(
@@ -141,8 +141,8 @@ impl TurnTerminals {
         };
         let terminal = Arc::clone(&entries.terminal);
         if method == "terminal/output" {
-            let seen = terminal.seen();
-            let mut shown = json!({ "output": seen.output, "truncated": seen.is_cut });
+            let seen = terminal.snapshot();
+            let mut shown = json!({ "output": seen.output, "truncated": seen.is_truncated });
             if let Some(exit) = seen.exit {
                 shown["exitStatus"] = status(exit);
             }
@@ -152,11 +152,11 @@ impl TurnTerminals {
             return Some(wire::error(request, wire::INTERNAL, "too much is asked at once: nothing is done"));
         }
         match method {
-            "terminal/kill" => terminal.end(Ending::Killed),
+            "terminal/kill" => terminal.request_end(EndRequest::Killed),
             "terminal/release" => {
                 entries.is_released = true;
-                terminal.end(Ending::Killed);
-                if terminal.is_over() {
+                terminal.request_end(EndRequest::Killed);
+                if terminal.is_closed() {
                     self.forget(name);
                 }
             }
@@ -180,7 +180,7 @@ impl TurnTerminals {
             .filter_map(|piece| piece["terminalId"].as_str());
         let mut ran = Vec::new();
         for name in names {
-            let is_new = |entries: &&mut TerminalEntry| entries.terminal.has_begun() && !entries.is_shown;
+            let is_new = |entries: &&mut TerminalEntry| entries.terminal.has_started() && !entries.is_shown;
             if let Some(entries) = self.entries.get_mut(name).filter(is_new) {
                 entries.is_shown = true;
                 ran.push(entries.command.clone());
@@ -210,10 +210,10 @@ impl TurnTerminals {
                 TerminalResponse { line, opens: Some((name, call)) } => (line, name, call),
                 TerminalResponse { line, opens: None } => return TerminalEvent::Response(line),
             };
-            let told = json!({ "jsonrpc": "2.0", "method": TERMINAL, "params": { "terminalId": name, "callId": call } });
+            let told = json!({ "jsonrpc": "2.0", "method": TERMINAL_CREATED, "params": { "terminalId": name, "callId": call } });
             let entries = self.entries.get(&name);
             let link = entries.and_then(|entries| Some((entries.link.clone()?, entries.command.clone())));
-            return TerminalEvent::Started { line, event: pass_through(TERMINAL, &told.to_string()), link };
+            return TerminalEvent::Started { line, event: pass_through(TERMINAL_CREATED, &told.to_string()), link };
         }
     }
 
@@ -233,7 +233,7 @@ impl TurnTerminals {
     /// Removes a finished one. A call that shows it may still be reported.
     fn forget(&mut self, name: &str) -> Option<TerminalEntry> {
         let entries = self.entries.remove(name)?;
-        if entries.terminal.has_begun() && !entries.is_shown {
+        if entries.terminal.has_started() && !entries.is_shown {
             self.released.truncate(MAX_RELEASED - 1);
             self.released.push_front((name.to_owned(), entries.command.clone()));
         }
@@ -242,7 +242,7 @@ impl TurnTerminals {
 
     /// Ends every command that runs, and keeps the others from starting. It does not wait.
     pub(super) fn end(&self) {
-        self.entries.values().for_each(|entries| entries.terminal.end(Ending::TurnOver));
+        self.entries.values().for_each(|entries| entries.terminal.end(EndRequest::TurnEnded));
     }
 
     /// At the end of the turn: ends every command, and waits until that is on record.
@@ -287,10 +287,10 @@ const SIGNALS: [(i32, &str); 12] = [
 ];
 
 /// The exit status of a command in ACP.
-fn status(exit: Exit) -> Value {
+fn status(exit: ExitStatus) -> Value {
     match exit {
-        Exit::Code(code) => json!({ "exitCode": code, "signal": null }),
-        Exit::Signal(number) => {
+        ExitStatus::Code(code) => json!({ "exitCode": code, "signal": null }),
+        ExitStatus::Signal(number) => {
             let known = SIGNALS.iter().find(|(signal, _)| *signal == number);
             let name = known.map_or_else(|| format!("SIG{number}"), |(_, name)| (*name).to_owned());
             json!({ "exitCode": null, "signal": name })

@@ -296,7 +296,7 @@ impl AcpTurn {
         let call = self.file_call(wanted);
         self.file_responses.push(Box::pin(async move {
             let outcome = match leave {
-                Some(own) => tools.carry_out(&own).await,
+                Some(own) => tools.execute_granted(&own).await,
                 None => tools.call(call).await,
             };
             match outcome.is_error {

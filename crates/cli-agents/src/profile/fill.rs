@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{Content, HomePath, Profile, Template};
-use crate::mcp_bridge::Served;
+use super::{FileContent, HomePath, Profile, ProfileTemplate};
+use crate::mcp_bridge::ServerEndpoint;
 
 /// The words that a template may hold.
 pub(super) const NAMES: [&str; 11] = [
@@ -22,7 +22,7 @@ pub(super) const NAMES: [&str; 11] = [
 
 /// The values of a session; paths and addresses are those inside its sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct ProfileContext {
     /// The architecture, as npm names it: `x64` or `arm64`.
     pub arch: String,
     /// The agent's own id of the conversation to resume, if there is one.
@@ -41,12 +41,12 @@ pub struct Surroundings {
     /// Stands where a key would. The real key is added outside the sandbox.
     pub placeholder_key: String,
     /// MCP servers that the host runs for the session.
-    pub servers: Vec<Served>,
+    pub servers: Vec<ServerEndpoint>,
 }
 
 /// A profile with every template filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Filled {
+pub struct FilledProfile {
     /// Program and arguments. Never empty.
     pub command: Vec<String>,
     pub environment: Vec<(String, String)>,
@@ -58,14 +58,14 @@ pub struct Filled {
 
 impl Profile {
     /// Fills in the values of a session.
-    pub fn fill(&self, with: &Surroundings) -> Filled {
+    pub fn fill(&self, with: &ProfileContext) -> FilledProfile {
         let resume = with.conversation.as_ref().map_or(&[][..], |_| self.resume());
         let command = self.command().iter().chain(resume).map(|part| part.fill(with)).collect();
-        let variable = |(name, value): (&String, &Template)| (name.clone(), value.fill(with));
+        let variable = |(name, value): (&String, &ProfileTemplate)| (name.clone(), value.fill(with));
         let environment = self.environment().iter().map(variable).collect();
-        let file = |(path, content): (&HomePath, &Content)| (path.as_str().to_owned(), content.fill(with));
+        let file = |(path, content): (&HomePath, &FileContent)| (path.as_str().to_owned(), content.fill(with));
         let files = self.files().iter().map(file).collect();
-        let system = |(path, content): (&HomePath, &Content)| {
+        let system = |(path, content): (&HomePath, &FileContent)| {
             let mut whole = content.filled(with, None);
             for served in &with.servers {
                 let more = self.per_server().get(path).map(|more| more.filled(with, Some(served)));
@@ -74,7 +74,7 @@ impl Profile {
             (path.as_str().to_owned(), whole.text())
         };
         let system = self.system().iter().map(system).collect();
-        Filled { command, environment, files, system }
+        FilledProfile { command, environment, files, system }
     }
 }
 
@@ -89,14 +89,14 @@ impl Profile {
     }
 }
 
-impl Template {
+impl ProfileTemplate {
     /// The text with its words filled in, each once: values are not searched for words.
-    pub fn fill(&self, with: &Surroundings) -> String {
+    pub fn fill(&self, with: &ProfileContext) -> String {
         self.filled(with, None)
     }
 
     /// The same, for one MCP server.
-    fn filled(&self, with: &Surroundings, server: Option<&Served>) -> String {
+    fn filled(&self, with: &ProfileContext, server: Option<&ServerEndpoint>) -> String {
         let mut filled = String::with_capacity(self.0.len());
         let mut rest = self.0.as_str();
         while let Some((at, word)) = first_word(rest) {
@@ -109,7 +109,7 @@ impl Template {
     }
 }
 
-fn of_server<'a>(server: &'a Served, word: &str) -> Option<&'a str> {
+fn of_server<'a>(server: &'a ServerEndpoint, word: &str) -> Option<&'a str> {
     match word {
         "server" => Some(&server.name),
         "server_url" => Some(&server.url),
@@ -158,12 +158,12 @@ fn merge(value: &mut Value, more: Value) {
     }
 }
 
-impl Content {
-    fn fill(&self, with: &Surroundings) -> String {
+impl FileContent {
+    fn fill(&self, with: &ProfileContext) -> String {
         self.filled(with, None).text()
     }
 
-    fn filled(&self, with: &Surroundings, server: Option<&Served>) -> FilledContent {
+    fn filled(&self, with: &ProfileContext, server: Option<&ServerEndpoint>) -> FilledContent {
         match self {
             Self::Text(text) => FilledContent::Text(text.filled(with, server)),
             Self::Json(members) => FilledContent::Json(fill_json(&Value::Object(members.clone()), &|text| {
@@ -173,7 +173,7 @@ impl Content {
     }
 }
 
-impl Surroundings {
+impl ProfileContext {
     fn value(&self, word: &str) -> Option<&str> {
         let value: &str = match word {
             "arch" => &self.arch,
@@ -191,8 +191,8 @@ impl Surroundings {
     }
 }
 
-fn fill_json(value: &Value, fill: &dyn Fn(&Template) -> String) -> Value {
-    let text = |text: &str| fill(&Template(text.to_owned()));
+fn fill_json(value: &Value, fill: &dyn Fn(&ProfileTemplate) -> String) -> Value {
+    let text = |text: &str| fill(&ProfileTemplate(text.to_owned()));
     match value {
         Value::String(words) => Value::String(text(words)),
         Value::Array(items) => items.iter().map(|item| fill_json(item, fill)).collect(),

@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-pub use fill::{Filled, Surroundings};
+pub use fill::{FilledProfile, ProfileContext};
 pub use parts::{
-    Capabilities, Content, FsCapabilities, HomePath, Package, Protocol, Quirk, Speech, Template, Version,
+    Capabilities, FileContent, FsCapabilities, HomePath, NpmPackage, Protocol, Quirk, ModelApi, ProfileTemplate, ExactVersion,
 };
 
 use parts::{
@@ -49,11 +49,11 @@ pub struct Profile {
     /// Its name for people.
     title: String,
     /// The package of its program; without one, the program is there already.
-    install: Option<Package>,
+    install: Option<NpmPackage>,
     command: ProgramCommand,
     /// Arguments that make it resume a conversation, where the protocol cannot.
     #[serde(default)]
-    resume: Vec<Template>,
+    resume: Vec<ProfileTemplate>,
     #[serde(default)]
     protocol: Protocol,
     #[serde(default)]
@@ -87,7 +87,7 @@ pub struct Profile {
     #[serde(default)]
     folders: ReadFolders,
     /// The API through which it asks its model; without it, it has no model of this instance.
-    model: Option<Speech>,
+    model: Option<ModelApi>,
     /// The client capabilities that it is offered.
     #[serde(default)]
     capabilities: Capabilities,
@@ -106,17 +106,17 @@ impl Profile {
         &self.title
     }
 
-    pub const fn install(&self) -> Option<&Package> {
+    pub const fn install(&self) -> Option<&NpmPackage> {
         self.install.as_ref()
     }
 
     /// Program and arguments. Never empty.
-    pub fn command(&self) -> &[Template] {
+    pub fn command(&self) -> &[ProfileTemplate] {
         &self.command.0
     }
 
     /// Arguments to resume a conversation, behind the others. Empty if the protocol resumes.
-    pub fn resume(&self) -> &[Template] {
+    pub fn resume(&self) -> &[ProfileTemplate] {
         &self.resume
     }
 
@@ -125,21 +125,21 @@ impl Profile {
     }
 
     /// Environment variables, beside those of every sandbox.
-    pub const fn environment(&self) -> &BTreeMap<String, Template> {
+    pub const fn environment(&self) -> &BTreeMap<String, ProfileTemplate> {
         &self.environment.0
     }
 
-    pub const fn files(&self) -> &BTreeMap<HomePath, Content> {
+    pub const fn files(&self) -> &BTreeMap<HomePath, FileContent> {
         &self.files.0
     }
 
     /// Paths beneath `/etc`.
-    pub const fn system(&self) -> &BTreeMap<HomePath, Content> {
+    pub const fn system(&self) -> &BTreeMap<HomePath, FileContent> {
         &self.system.0
     }
 
     /// Paths beneath `/etc`, each of a file that is in [`Self::system`].
-    pub const fn per_server(&self) -> &BTreeMap<HomePath, Content> {
+    pub const fn per_server(&self) -> &BTreeMap<HomePath, FileContent> {
         &self.per_server.0
     }
 
@@ -168,7 +168,7 @@ impl Profile {
         &self.folders.0
     }
 
-    pub const fn model(&self) -> Option<Speech> {
+    pub const fn model(&self) -> Option<ModelApi> {
         self.model
     }
 

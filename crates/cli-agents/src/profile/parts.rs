@@ -29,11 +29,11 @@ pub(super) struct ProfileId(pub(super) String);
 /// A package of npm, in one version.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Package {
+pub struct NpmPackage {
     /// As npm writes it: `name` or `@scope/name`.
     #[serde(deserialize_with = "npm_name")]
     pub npm: String,
-    pub version: Version,
+    pub version: ExactVersion,
     /// The lowest major version of Node that it needs; `None` if it brings its own engine.
     pub node: Option<u16>,
     /// About how many megabytes it takes on disk.
@@ -45,12 +45,12 @@ pub struct Package {
 
 /// One exact version. A range could be another program tomorrow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version(String);
+pub struct ExactVersion(String);
 
 /// The API through which a program asks its model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Speech {
+pub enum ModelApi {
     /// `POST /v1/messages`.
     Anthropic,
     /// `POST /v1/chat/completions`.
@@ -131,12 +131,12 @@ pub enum Quirk {
 
 /// A text with words in braces that a session fills in: `{home}`, `{model_url}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template(pub(super) String);
+pub struct ProfileTemplate(pub(super) String);
 
 /// The content of a file.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Content {
-    Text(Template),
+pub enum FileContent {
+    Text(ProfileTemplate),
     /// Written as JSON; its strings and names are templates too.
     Json(Map<String, Value>),
 }
@@ -146,13 +146,13 @@ pub enum Content {
 pub struct HomePath(String);
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ProgramCommand(pub(super) Vec<Template>);
+pub(super) struct ProgramCommand(pub(super) Vec<ProfileTemplate>);
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct EnvironmentVariables(pub(super) BTreeMap<String, Template>);
+pub(super) struct EnvironmentVariables(pub(super) BTreeMap<String, ProfileTemplate>);
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct ProfileFiles(pub(super) BTreeMap<HomePath, Content>);
+pub(super) struct ProfileFiles(pub(super) BTreeMap<HomePath, FileContent>);
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ReadFolders(pub(super) Vec<String>);
@@ -181,13 +181,13 @@ impl HomePath {
     }
 }
 
-impl Version {
+impl ExactVersion {
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for ExactVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -208,7 +208,7 @@ macro_rules! reads_checked {
     )*};
 }
 
-reads_checked!(ProfileId, Version, Template, HomePath);
+reads_checked!(ProfileId, ExactVersion, ProfileTemplate, HomePath);
 
 impl ParseText for ProfileId {
     fn check(text: String) -> Result<Self, String> {
@@ -222,7 +222,7 @@ impl ParseText for ProfileId {
     }
 }
 
-impl ParseText for Version {
+impl ParseText for ExactVersion {
     fn check(text: String) -> Result<Self, String> {
         let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b".-+".contains(&byte);
         let numbers: Vec<&str> =
@@ -238,7 +238,7 @@ impl ParseText for Version {
     }
 }
 
-impl ParseText for Template {
+impl ParseText for ProfileTemplate {
     fn check(text: String) -> Result<Self, String> {
         if text.contains('\0') {
             return Err("holds a zero byte: take it out".to_owned());
@@ -286,7 +286,7 @@ fn npm_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
 
 impl<'de> Deserialize<'de> for ProgramCommand {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parts = Vec::<Template>::deserialize(deserializer)?;
+        let parts = Vec::<ProfileTemplate>::deserialize(deserializer)?;
         if parts.first().is_none_or(|program| program.0.is_empty()) {
             return Err(D::Error::custom("is empty: name the program, then its arguments"));
         }
@@ -296,7 +296,7 @@ impl<'de> Deserialize<'de> for ProgramCommand {
 
 impl<'de> Deserialize<'de> for EnvironmentVariables {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let all = BTreeMap::<String, Template>::deserialize(deserializer)?;
+        let all = BTreeMap::<String, ProfileTemplate>::deserialize(deserializer)?;
         for name in all.keys() {
             let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
             let is_name = !name.is_empty()
@@ -324,7 +324,7 @@ impl<'de> Deserialize<'de> for ProfileFiles {
         for (path, content) in BTreeMap::<String, Value>::deserialize(deserializer)? {
             let told = format!("`{path}`");
             let told = |why| D::Error::custom(format!("has {told}, which {why}"));
-            files.insert(HomePath::check(path).map_err(told)?, Content::check(content).map_err(told)?);
+            files.insert(HomePath::check(path).map_err(told)?, FileContent::check(content).map_err(told)?);
         }
         bounded(files.len()).map_err(D::Error::custom)?;
         Ok(Self(files))
@@ -410,17 +410,17 @@ impl<'de> Deserialize<'de> for QuirkSet {
     }
 }
 
-impl Content {
+impl FileContent {
     /// A text, a list of lines, or an object that is written as JSON.
     fn check(value: Value) -> Result<Self, String> {
         check_json(&value)?;
         let wrong = || "is neither a text, a list of lines, nor an object to be written as JSON".to_owned();
         match value {
-            Value::String(text) => Ok(Self::Text(Template(text))),
+            Value::String(text) => Ok(Self::Text(ProfileTemplate(text))),
             Value::Object(members) => Ok(Self::Json(members)),
             Value::Array(lines) => {
                 let lines: Option<Vec<&str>> = lines.iter().map(Value::as_str).collect();
-                Ok(Self::Text(Template(lines.ok_or_else(wrong)?.join("\n") + "\n")))
+                Ok(Self::Text(ProfileTemplate(lines.ok_or_else(wrong)?.join("\n") + "\n")))
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => Err(wrong()),
         }
@@ -430,10 +430,10 @@ impl Content {
 /// Every string of a JSON file is a template.
 fn check_json(value: &Value) -> Result<(), String> {
     match value {
-        Value::String(text) => Template::check(text.clone()).map(drop),
+        Value::String(text) => ProfileTemplate::check(text.clone()).map(drop),
         Value::Array(items) => items.iter().try_for_each(check_json),
         Value::Object(members) => members.iter().try_for_each(|(name, value)| {
-            Template::check(name.clone())?;
+            ProfileTemplate::check(name.clone())?;
             check_json(value)
         }),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::mcp_bridge::Served;
+use crate::mcp_bridge::ServerEndpoint;
 
 fn read(value: &Value) -> Result<Profile, String> {
     serde_json::from_value(value.clone()).map_err(|error| error.to_string())
@@ -14,8 +14,8 @@ fn with(name: &str, more: Value) -> Result<Profile, String> {
     read(&least)
 }
 
-fn surroundings() -> Surroundings {
-    Surroundings {
+fn surroundings() -> ProfileContext {
+    ProfileContext {
         arch: "x64".into(),
         conversation: None,
         home: "/home/agent".into(),
@@ -60,7 +60,7 @@ fn a_conversation_is_resumed_by_an_id_that_is_no_option() {
     }));
     let profile = profile.unwrap();
     assert_eq!(profile.fill(&surroundings()).command, ["run"]);
-    let with = Surroundings { conversation: Some("c-1".to_owned()), ..surroundings() };
+    let with = ProfileContext { conversation: Some("c-1".to_owned()), ..surroundings() };
     assert_eq!(profile.fill(&with).command, ["run", "--resume", "c-1"]);
     assert!(profile.takes_up("15e23604-3ee1-48ed-be8c-e2086e86e929"));
     for name in ["--dangerously-skip-permissions", "-", "", "a b", "a\n", "../x", "ä"] {
@@ -80,12 +80,12 @@ fn each_server_adds_to_system_files() {
         },
     }));
     let profile = profile.unwrap();
-    let filled = |servers: Vec<Served>| profile.fill(&Surroundings { servers, ..surroundings() });
-    let json = |filled: &Filled| serde_json::from_str::<Value>(&filled.system[0].1).unwrap();
+    let filled = |servers: Vec<ServerEndpoint>| profile.fill(&ProfileContext { servers, ..surroundings() });
+    let json = |filled: &FilledProfile| serde_json::from_str::<Value>(&filled.system[0].1).unwrap();
     let none = filled(Vec::new());
     assert_eq!(json(&none), json!({ "on": false, "list": ["x"], "deep": { "own": 1 } }));
     assert_eq!((none.system[1].1.as_str(), none.command[1].as_str()), ("x = 1\n", "{server}"));
-    let server = |name: &str| Served { name: name.to_owned(), url: format!("http://127.0.0.1:4100/{name}") };
+    let server = |name: &str| ServerEndpoint { name: name.to_owned(), url: format!("http://127.0.0.1:4100/{name}") };
     let two = filled(vec![server("git"), server("{home}")]);
     let list = json!(["x", "http://127.0.0.1:4100/git", "http://127.0.0.1:4100/{home}"]);
     let deep = json!({ "own": 1, "git": "m-1", "{home}": "m-1" });

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_cli_agents::{Berths, CliBackend, Spawner};
-use tribune_runtime::{AgentRuntime, CloseReason, ContentBlock, Leave, Speaker, TurnInput};
+use tribune_cli_agents::{ProcessLimit, CliBackend, Spawner};
+use tribune_runtime::{AgentRuntime, CloseReason, ContentBlock, PermissionOutcome, Speaker, TurnInput};
 
 use super::fake_agent::{AgentPipes, AgentScript, FakeSpawner, profile};
 use super::{TestToolbox, handle, input, log_of, turn, turn_cancelled_by};
@@ -44,7 +44,7 @@ fn fake_spawner(starts: usize) -> FakeSpawner {
 }
 
 fn backend(spawner: &Arc<FakeSpawner>) -> CliBackend {
-    CliBackend::acp(Arc::clone(spawner) as Arc<dyn Spawner>, IDLE, &Berths::new(32))
+    CliBackend::acp(Arc::clone(spawner) as Arc<dyn Spawner>, IDLE, &ProcessLimit::new(32))
 }
 
 async fn said(backend: &CliBackend, peer: &str) -> String {
@@ -66,7 +66,7 @@ async fn an_agent_is_kept_until_idle_and_then_resumed() {
     assert_eq!(*spawner.ends.lock().unwrap(), ["by itself"]);
     assert_eq!(said(&backend, "a").await, "initialize session/load");
     assert_eq!(spawner.started.lock().unwrap().len(), 2);
-    backend.leave().await;
+    backend.shutdown().await;
     assert_eq!(*spawner.ends.lock().unwrap(), ["by itself", "by itself"]);
 }
 
@@ -78,7 +78,7 @@ async fn an_agent_that_does_not_exit_is_killed() {
     said(&backend, "b").await;
     backend.close(&handle("a"), CloseReason::Requested).await.unwrap();
     assert_eq!(*spawner.ends.lock().unwrap(), ["killed"]);
-    backend.leave().await;
+    backend.shutdown().await;
     assert_eq!(*spawner.ends.lock().unwrap(), ["killed", "killed"]);
 }
 
@@ -126,7 +126,7 @@ async fn l1_project_instructions_are_read_under_the_law() {
     let asked = ("workspace-instructions", "read", "AGENTS.md");
     let asked = [asked].map(|(id, tool, path)| (id.to_owned(), tool.to_owned(), path.to_owned()));
 
-    let open = TestToolbox::with(|_| Leave::Given);
+    let open = TestToolbox::with(|_| PermissionOutcome::Granted);
     let log = turn(&backend, "a", &open).await;
     assert_eq!(open.asked(), asked);
     let text = log.text();
@@ -140,7 +140,7 @@ async fn l1_project_instructions_are_read_under_the_law() {
     tokio::time::sleep(2 * IDLE).await;
     assert_eq!(turn(&backend, "a", &open).await.text(), "hello");
     assert_eq!((open.asked().len(), spawner.started.lock().unwrap().len()), (1, 2));
-    backend.leave().await;
+    backend.shutdown().await;
 }
 
 /// A command in a prompt is escaped, whoever sends it, except for commands of the profile that the owner sends.
@@ -162,7 +162,7 @@ async fn l1_commands_are_escaped_unless_the_profile_names_them() {
             TurnInput { content: vec![ContentBlock::text(said)], speaker, ..input(&TestToolbox::strict()) };
         assert_eq!(log_of(&backend, "a", input).await.text(), log, "{speaker:?}: {said}");
     }
-    backend.leave().await;
+    backend.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,7 +174,7 @@ async fn l1_denied_project_instructions_give_a_notice() {
         assert_eq!(log.text(), "hello");
         let notices: Vec<&str> = log.notices();
         assert_eq!(notices, ["instructions_not_read"]);
-        backend.leave().await;
+        backend.shutdown().await;
     }
 }
 
@@ -194,7 +194,7 @@ async fn l8_commands_that_outlive_a_cancelled_turn_end_with_the_sandbox() {
         assert_eq!(log.error, None);
         turn(&backend, "a", &TestToolbox::strict()).await;
         assert_eq!(spawner.started.lock().unwrap().len(), starts, "{left} left");
-        backend.leave().await;
+        backend.shutdown().await;
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_cli_agents::{Berths, CliBackend, Hatch, Spawner};
-use tribune_runtime::{EventKind, Leave, StopReason};
+use tribune_cli_agents::{ProcessLimit, CliBackend, McpCallChannel, Spawner};
+use tribune_runtime::{EventKind, PermissionOutcome, StopReason};
 
 use super::fake_agent::{AgentPipes, AgentScript, FakeSpawner, profile};
 use super::{TestToolbox, TurnLog, turn, turn_cancelled_by};
@@ -92,7 +92,7 @@ fn fake_spawner(parts: Vec<AgentScript>) -> Arc<FakeSpawner> {
 }
 
 fn backend(spawner: &Arc<FakeSpawner>) -> CliBackend {
-    CliBackend::claude_code(Arc::clone(spawner) as Arc<dyn Spawner>, IDLE, &Berths::new(32))
+    CliBackend::claude_code(Arc::clone(spawner) as Arc<dyn Spawner>, IDLE, &ProcessLimit::new(32))
 }
 
 /// Plays one script for one turn.
@@ -154,7 +154,7 @@ async fn text_arrives_once_and_the_agent_is_kept_between_turns() {
     }
     assert_eq!(*spawner.started.lock().unwrap(), [None]);
     assert_eq!(spawner.remembered.lock().unwrap().as_deref(), Some("c-1"));
-    backend.leave().await;
+    backend.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,8 +201,8 @@ async fn a_pending_request_is_answered_in_every_way_of_asking() {
         pipes.say(&over()).await;
     });
     let toolbox = TestToolbox::with(|call| match call.call.input["path"].as_str() {
-        Some("a") => Leave::Given,
-        _ => Leave::Refused("not that".to_owned()),
+        Some("a") => PermissionOutcome::Granted,
+        _ => PermissionOutcome::Denied("not that".to_owned()),
     });
     let log = played(part, &toolbox).await;
     assert_eq!(stopped(&log), StopReason::EndTurn, "{log:?}");
@@ -311,7 +311,7 @@ async fn an_allowed_call_may_be_reported_afterwards() {
         pipes.say(&result_of("t", false, "notes")).await;
         pipes.say(&over()).await;
     });
-    let toolbox = TestToolbox::with(|_| Leave::Given);
+    let toolbox = TestToolbox::with(|_| PermissionOutcome::Granted);
     let log = played(part, &toolbox).await;
     assert_eq!((stopped(&log), log.is_ungoverned()), (StopReason::EndTurn, false), "{log:?}");
     assert_eq!(toolbox.asked(), [("t".to_owned(), "read".to_owned(), "notes.txt".to_owned())]);
@@ -340,7 +340,7 @@ async fn between_turns_requests_are_refused_and_work_is_a_violation() {
         });
         let spawner = fake_spawner(vec![part]);
         let backend = backend(&spawner);
-        let toolbox = TestToolbox::with(|_| Leave::Given);
+        let toolbox = TestToolbox::with(|_| PermissionOutcome::Granted);
         assert_eq!(stopped(&turn(&backend, "a", &toolbox).await), StopReason::EndTurn);
         tokio::time::sleep(Duration::from_secs(1)).await;
         let after = turn(&backend, "a", &toolbox).await;
@@ -527,7 +527,7 @@ async fn the_profile_mode_is_set_or_no_turn_runs() {
 #[tokio::test(start_paused = true)]
 async fn l1_an_mcp_call_is_decided_once_and_executed_by_the_host() {
     let (tool, input) = ("mcp__probe__add", json!({ "word": "one" }));
-    let (hand, taken) = tokio::sync::oneshot::channel::<Arc<Hatch>>();
+    let (hand, taken) = tokio::sync::oneshot::channel::<Arc<McpCallChannel>>();
     let part = part!(pipes => {
         let hatch = taken.await.unwrap();
         prompted(&mut pipes).await;
@@ -559,7 +559,7 @@ async fn l1_an_mcp_call_is_decided_once_and_executed_by_the_host() {
     // The last is the call that was reported as done, judged then: it was no MCP call.
     assert_eq!(toolbox.asked(), [asked("t", tool), asked("u", tool), asked("u.2", "cli.mcp__probe__add")]);
     let made = toolbox.made.lock().unwrap();
-    let made: Vec<&str> = made.iter().map(tribune_runtime::Errand::id).collect();
+    let made: Vec<&str> = made.iter().map(tribune_runtime::TerminalCall::id).collect();
     assert_eq!(made, ["t", "served-1"]);
     assert_eq!(
         toolbox.told().into_iter().map(|(id, outcome)| (id, outcome.is_error)).collect::<Vec<_>>(),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
 use tokio_util::sync::CancellationToken;
 use tribune_cli_agents::Profile;
-use tribune_cli_agents::{Census, Hatch, Process, Served, Servers, Spawned, Spawner};
+use tribune_cli_agents::{ProcessCounter, McpCallChannel, AgentProcess, ServerEndpoint, SessionMcpServers, SpawnedAgent, Spawner};
 use tribune_runtime::{Handle, RuntimeError};
 
 /// What an agent does from its start to its end.
@@ -61,7 +61,7 @@ pub(crate) struct FakeSpawner {
     /// The file with instructions in their workspace.
     instructions: Option<&'static str>,
     /// MCP servers of their session.
-    servers: Option<Servers>,
+    servers: Option<SessionMcpServers>,
     /// The generation of the session's servers now.
     pub(crate) edition: AtomicU64,
     /// The processes that run beside them.
@@ -97,11 +97,11 @@ impl FakeSpawner {
     }
 
     /// The same, with an MCP server in the session. Its calls come through the returned channel.
-    pub(crate) fn with_server(self) -> (Self, Arc<Hatch>) {
-        let with_server = Served { name: "probe".to_owned(), url: "http://127.0.0.1:4100/probe".to_owned() };
-        let hatch = Arc::new(Hatch::default());
+    pub(crate) fn with_server(self) -> (Self, Arc<McpCallChannel>) {
+        let with_server = ServerEndpoint { name: "probe".to_owned(), url: "http://127.0.0.1:4100/probe".to_owned() };
+        let hatch = Arc::new(McpCallChannel::default());
         let tools = vec!["mcp__probe__add".to_owned()];
-        let servers = Servers { all: vec![with_server], tools, hatch: Arc::clone(&hatch), edition: 1 };
+        let servers = SessionMcpServers { all: vec![with_server], tools, channel: Arc::clone(&hatch), generation: 1 };
         (Self { servers: Some(servers), edition: AtomicU64::new(1), ..self }, hatch)
     }
 }
@@ -116,7 +116,7 @@ impl FakeSpawner {
 #[derive(Default)]
 pub(crate) struct FixedCount(pub(crate) AtomicUsize);
 
-impl Census for FixedCount {
+impl ProcessCounter for FixedCount {
     fn started_since(&self, _: Instant) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -129,7 +129,7 @@ struct InMemory {
 }
 
 #[async_trait]
-impl Process for InMemory {
+impl AgentProcess for InMemory {
     async fn ended(&mut self) -> String {
         self.over.cancelled().await;
         "its program ended with code 0".to_owned()
@@ -147,7 +147,7 @@ impl Spawner for FakeSpawner {
         Ok(())
     }
 
-    async fn spawn(&self, _: &Handle) -> Result<Spawned, RuntimeError> {
+    async fn spawn(&self, _: &Handle) -> Result<SpawnedAgent, RuntimeError> {
         let conversation = self.remembered.lock().unwrap().clone();
         self.started.lock().unwrap().push(conversation.clone());
         let part = self.parts.lock().unwrap().pop_front().expect("there is a part for each start");
@@ -169,33 +169,33 @@ impl Spawner for FakeSpawner {
             }
             over.cancel();
         });
-        Ok(Spawned {
+        Ok(SpawnedAgent {
             stdin: Box::new(stdin),
             stdout: Box::new(stdout),
             stderr: Box::new(tokio::io::empty()),
             process: Box::new(process),
-            census: Arc::clone(&self.census) as Arc<dyn Census>,
+            process_counter: Arc::clone(&self.census) as Arc<dyn ProcessCounter>,
             profile: serde_json::from_value::<Profile>(self.profile.clone()).unwrap(),
             workspace: "/workspace".to_owned(),
             conversation,
             instructions: self.instructions.map(str::to_owned),
-            servers: self.servers.clone().map(|servers| Servers { edition: self.servers_now(), ..servers }),
+            servers: self.servers.clone().map(|servers| SessionMcpServers { generation: self.servers_now(), ..servers }),
         })
     }
 
-    fn servers_of(&self, _: &Handle) -> u64 {
+    fn mcp_generation(&self, _: &Handle) -> u64 {
         self.servers_now()
     }
 
-    fn remember(&self, _: &Handle, conversation: &str) {
+    fn store_conversation_id(&self, _: &Handle, conversation: &str) {
         *self.remembered.lock().unwrap() = Some(conversation.to_owned());
     }
 
-    fn forget(&self, _: &Handle) {
+    fn forget_conversation_id(&self, _: &Handle) {
         *self.remembered.lock().unwrap() = None;
     }
 
-    async fn obeyed(&self, _: &Handle) -> Vec<String> {
+    async fn changed_autorun_files(&self, _: &Handle) -> Vec<String> {
         Vec::new()
     }
 

@@ -16,24 +16,24 @@ use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use tribune_cli_agents::CliBackend;
 use tribune_runtime::{
-    AgentRuntime, ContentBlock, Errand, EventKind, Handle, Leave, OwnCall, RuntimeError, Speaker, Terminal,
-    ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
+    AgentRuntime, ContentBlock, TerminalCall, EventKind, Handle, PermissionOutcome, AgentExecutedCall, RuntimeError, Speaker, Terminal,
+    ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, PermissionTiming,
 };
 
 /// A law that a test writes, and a record of its requests and reports.
 pub(crate) struct TestToolbox {
-    law: fn(&OwnCall) -> Leave,
+    law: fn(&AgentExecutedCall) -> PermissionOutcome,
     /// Each call with a permission request: its id, its tool, and the one text in its input.
     asked: Mutex<Vec<(String, String, String)>>,
     told: Mutex<Vec<(String, ToolOutcome)>>,
     /// Commands in terminals.
-    followed: Mutex<Vec<Errand>>,
+    followed: Mutex<Vec<TerminalCall>>,
     /// Calls that the host was to execute, decided then or under a permission.
-    made: Mutex<Vec<Errand>>,
+    made: Mutex<Vec<TerminalCall>>,
 }
 
 impl TestToolbox {
-    fn with(law: fn(&OwnCall) -> Leave) -> Arc<Self> {
+    fn with(law: fn(&AgentExecutedCall) -> PermissionOutcome) -> Arc<Self> {
         Arc::new(Self {
             law,
             asked: Mutex::default(),
@@ -45,14 +45,14 @@ impl TestToolbox {
 
     /// Nothing is allowed.
     fn strict() -> Arc<Self> {
-        Self::with(|_| Leave::Refused("the law says no".to_owned()))
+        Self::with(|_| PermissionOutcome::Denied("the law says no".to_owned()))
     }
 
     /// Every call is allowed that is requested before it runs.
     fn after_asking() -> Arc<Self> {
-        Self::with(|call| match call.when {
-            When::Before => Leave::Given,
-            When::Underway => Leave::Refused("a person has to be asked".to_owned()),
+        Self::with(|call| match call.timing {
+            PermissionTiming::BeforeCall => PermissionOutcome::Granted,
+            PermissionTiming::DuringCall => PermissionOutcome::Denied("a person has to be asked".to_owned()),
         })
     }
 
@@ -77,7 +77,7 @@ impl Toolbox for TestToolbox {
             return ToolOutcome::error("no");
         }
         let word = call.input["word"].clone();
-        self.made.lock().unwrap().push(Errand::Call(call));
+        self.made.lock().unwrap().push(TerminalCall::Call(call));
         match word.as_str() {
             Some("no") => ToolOutcome::error("denied: the law says no"),
             Some("wait") => std::future::pending().await,
@@ -85,7 +85,7 @@ impl Toolbox for TestToolbox {
         }
     }
 
-    async fn ask_leave(&self, call: OwnCall) -> Leave {
+    async fn request_permission(&self, call: AgentExecutedCall) -> PermissionOutcome {
         let said = ["path", "command", "url", "word"].iter().find_map(|name| call.call.input[name].as_str());
         let asked = (call.call.id.clone(), call.call.name.clone(), said.unwrap_or_default().to_owned());
         self.asked.lock().unwrap().push(asked);
@@ -95,30 +95,30 @@ impl Toolbox for TestToolbox {
         (self.law)(&call)
     }
 
-    async fn carry_out(&self, id: &str) -> ToolOutcome {
-        self.made.lock().unwrap().push(Errand::Allowed(id.to_owned()));
+    async fn execute_granted(&self, id: &str) -> ToolOutcome {
+        self.made.lock().unwrap().push(TerminalCall::Granted(id.to_owned()));
         ToolOutcome::good(format!("what came of {id}, and @private.txt"))
     }
 
     /// `no` is refused, `wait` waits for a decision, all others write a word and run until they are ended.
-    async fn follow(&self, errand: Errand, terminal: Arc<Terminal>) -> ToolOutcome {
+    async fn run_with_terminal(&self, errand: TerminalCall, terminal: Arc<Terminal>) -> ToolOutcome {
         self.followed.lock().unwrap().push(errand.clone());
         match &errand {
-            Errand::Call(call) if call.input["command"] == "no" => {
+            TerminalCall::Call(call) if call.input["command"] == "no" => {
                 return ToolOutcome::error("denied: the law says no");
             }
-            Errand::Call(call) if call.input["command"] == "wait" => std::future::pending().await,
-            Errand::Call(_) | Errand::Allowed(_) => {}
+            TerminalCall::Call(call) if call.input["command"] == "wait" => std::future::pending().await,
+            TerminalCall::Call(_) | TerminalCall::Granted(_) => {}
         }
-        terminal.begin();
-        terminal.pen().write(b"hello");
+        terminal.mark_started();
+        terminal.writer().write(b"hello");
         terminal.unwanted().await;
         let outcome = ToolOutcome::good("ended");
         self.told.lock().unwrap().push((errand.id().to_owned(), outcome.clone()));
         outcome
     }
 
-    async fn report(&self, id: &str, outcome: ToolOutcome) {
+    async fn report_result(&self, id: &str, outcome: ToolOutcome) {
         self.told.lock().unwrap().push((id.to_owned(), outcome));
     }
 }
@@ -183,9 +183,9 @@ fn input(toolbox: &Arc<TestToolbox>) -> TurnInput {
     TurnInput {
         content: vec![ContentBlock::text("hello")],
         speaker: Speaker::Owner,
-        stored_as: None,
+        schedule_id: None,
         system: String::new(),
-        preceding: Vec::new(),
+        injected_messages: Vec::new(),
         tools: Arc::clone(toolbox) as Arc<dyn Toolbox>,
         cancel: CancellationToken::new(),
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_cli_agents::{Berths, CliBackend, Hatch, IDLE, Spawner};
-use tribune_runtime::{Errand, Leave, StopReason, ToolOutcome};
+use tribune_cli_agents::{ProcessLimit, CliBackend, McpCallChannel, IDLE_TIMEOUT, Spawner};
+use tribune_runtime::{TerminalCall, PermissionOutcome, StopReason, ToolOutcome};
 
 use super::acp_agent::AcpAgent;
 use super::fake_agent::{AgentScript, FakeSpawner, profile};
@@ -24,7 +24,7 @@ fn told(id: &str, input: &Value, status: &str) -> Value {
     json!({ "toolCallId": id, "title": TOOL, "kind": "other", "rawInput": input, "status": status })
 }
 
-async fn call(hatch: &Hatch, input: &str) -> ToolOutcome {
+async fn call(hatch: &McpCallChannel, input: &str) -> ToolOutcome {
     hatch.call(TOOL.to_owned(), word(input)).await
 }
 
@@ -32,9 +32,9 @@ async fn call(hatch: &Hatch, input: &str) -> ToolOutcome {
 async fn play<F: Future<Output = ()> + Send + 'static>(
     toolbox: &Arc<TestToolbox>,
     cancel: CancellationToken,
-    part: impl FnOnce(AcpAgent, Arc<Hatch>) -> F + Send + 'static,
+    part: impl FnOnce(AcpAgent, Arc<McpCallChannel>) -> F + Send + 'static,
 ) -> TurnLog {
-    let (hand, taken) = tokio::sync::oneshot::channel::<Arc<Hatch>>();
+    let (hand, taken) = tokio::sync::oneshot::channel::<Arc<McpCallChannel>>();
     let part: AgentScript = Box::new(|pipes| {
         Box::pin(async move {
             let can = json!({ "mcpCapabilities": { "http": true } });
@@ -46,22 +46,22 @@ async fn play<F: Future<Output = ()> + Send + 'static>(
     });
     let (spawner, hatch) = FakeSpawner::new(profile("acp"), vec![part]).with_server();
     hand.send(Arc::clone(&hatch)).unwrap();
-    let backend = CliBackend::acp(Arc::new(spawner) as Arc<dyn Spawner>, IDLE, &Berths::new(32));
+    let backend = CliBackend::acp(Arc::new(spawner) as Arc<dyn Spawner>, IDLE_TIMEOUT, &ProcessLimit::new(32));
     let outside = call(&hatch, "x").await;
     assert!(outside.is_error && outside.content.contains("no turn is running"), "{outside:?}");
     let log = turn_cancelled_by(&backend, "a", toolbox, cancel).await;
     let outside = call(&hatch, "x").await;
     assert!(outside.is_error && outside.content.contains("no turn is running"), "{outside:?}");
-    backend.leave().await;
+    backend.shutdown().await;
     log
 }
 
 /// The calls that the host executed: the id of each, and the text in its input, or that it ran under a permission.
 fn made(toolbox: &TestToolbox) -> Vec<(String, String)> {
     let made = toolbox.made.lock().unwrap();
-    let one = |errand: &Errand| match errand {
-        Errand::Call(call) => (call.id.clone(), call.input["word"].as_str().unwrap_or_default().to_owned()),
-        Errand::Allowed(id) => (id.clone(), "as allowed".to_owned()),
+    let one = |errand: &TerminalCall| match errand {
+        TerminalCall::Call(call) => (call.id.clone(), call.input["word"].as_str().unwrap_or_default().to_owned()),
+        TerminalCall::Granted(id) => (id.clone(), "as allowed".to_owned()),
     };
     made.iter().map(one).collect()
 }
@@ -168,8 +168,8 @@ async fn l1_a_call_that_the_host_did_not_execute_is_ungoverned() {
 
     // Also where the law would allow the server's tool without a permission request.
     let open = TestToolbox::with(|call| match call.call.name.starts_with("cli.") {
-        true => Leave::Refused("there is no such tool".to_owned()),
-        false => Leave::Given,
+        true => PermissionOutcome::Denied("there is no such tool".to_owned()),
+        false => PermissionOutcome::Granted,
     });
     let lenient = play(&open, CancellationToken::new(), |mut agent, _| async move {
         agent.tell("tool_call", told("t", &word("one"), "completed")).await;
@@ -353,7 +353,7 @@ async fn servers_are_offered_to_agents_that_support_them() {
         }
         let (spawner, _) = FakeSpawner::new(profile, parts).with_server();
         let spawner = Arc::new(spawner);
-        let backend = CliBackend::acp(Arc::clone(&spawner) as Arc<dyn Spawner>, IDLE, &Berths::new(32));
+        let backend = CliBackend::acp(Arc::clone(&spawner) as Arc<dyn Spawner>, IDLE_TIMEOUT, &ProcessLimit::new(32));
         let toolbox = TestToolbox::strict();
         let notices = |log: &TurnLog| log.notices().into_iter().map(str::to_owned).collect::<Vec<_>>();
         let expected: &[&str] = if taken { &[] } else { &["servers_left_out"] };
@@ -370,6 +370,6 @@ async fn servers_are_offered_to_agents_that_support_them() {
             (expected.iter().map(|&code| code.to_owned()).collect(), &None)
         );
         assert_eq!(spawner.started.lock().unwrap().len(), 2);
-        backend.leave().await;
+        backend.shutdown().await;
     }
 }

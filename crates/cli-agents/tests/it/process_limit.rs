@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tribune_cli_agents::{Berths, CliBackend, IDLE, Spawner};
-use tribune_runtime::{AgentRuntime as _, CloseReason, EventKind, Leave, TurnInput};
+use tribune_cli_agents::{ProcessLimit, CliBackend, IDLE_TIMEOUT, Spawner};
+use tribune_runtime::{AgentRuntime as _, CloseReason, EventKind, PermissionOutcome, TurnInput};
 
 use super::fake_agent::{AgentPipes, AgentScript, FakeSpawner, profile};
 use super::{TestToolbox, TurnLog, handle, input, log_of, turn, turn_cancelled_by};
@@ -95,7 +95,7 @@ fn mortal(death: Death, told: CancellationToken) -> AgentScript {
 fn setup(parts: Vec<AgentScript>, most: usize) -> (Arc<FakeSpawner>, CliBackend) {
     let spawner = Arc::new(FakeSpawner::new(profile("acp"), parts));
     let started_by = Arc::clone(&spawner) as Arc<dyn Spawner>;
-    (spawner, CliBackend::acp(started_by, IDLE, &Berths::new(most)))
+    (spawner, CliBackend::acp(started_by, IDLE_TIMEOUT, &ProcessLimit::new(most)))
 }
 
 fn running(spawner: &FakeSpawner) -> usize {
@@ -126,7 +126,7 @@ async fn the_longest_idle_agent_makes_room_and_is_resumed_later() {
         assert_eq!(spawner.started.lock().unwrap().len(), starts, "{peer}");
         assert_eq!(running(&spawner), starts.min(2), "{peer}");
     }
-    backend.leave().await;
+    backend.shutdown().await;
     assert_eq!(running(&spawner), 0);
 }
 
@@ -149,7 +149,7 @@ async fn asks(
 #[tokio::test(start_paused = true)]
 async fn starts_wait_in_order_while_all_agents_are_busy() {
     let (spawner, backend) = setup(vec![waiting(), waiting(), answering(), answering()], 2);
-    let toolbox = TestToolbox::with(|_| Leave::Given);
+    let toolbox = TestToolbox::with(|_| PermissionOutcome::Granted);
     let began = tokio::time::Instant::now();
     let (end_a, a) = asks(&backend, "a", &toolbox).await;
     let (end_b, b) = asks(&backend, "b", &toolbox).await;
@@ -187,21 +187,21 @@ async fn starts_wait_in_order_while_all_agents_are_busy() {
     fourth.await.unwrap();
     assert_eq!(*order.lock().unwrap(), ["c", "d"]);
     assert_eq!(running(&spawner), 2, "`b` and `d`");
-    assert!(began.elapsed() < IDLE, "an agent that becomes idle makes room, not a timeout");
+    assert!(began.elapsed() < IDLE_TIMEOUT, "an agent that becomes idle makes room, not a timeout");
     end_b.cancel();
     b.await.unwrap();
-    backend.leave().await;
+    backend.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_start_does_not_hold_up_a_shutdown() {
     let (_spawner, backend) = setup(vec![waiting()], 1);
-    let toolbox = TestToolbox::with(|_| Leave::Given);
+    let toolbox = TestToolbox::with(|_| PermissionOutcome::Granted);
     let (end, busy) = asks(&backend, "a", &toolbox).await;
     let (own, law) = (backend.clone(), Arc::clone(&toolbox));
     let waits = tokio::spawn(async move { turn(&own, "b", &law).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
-    backend.leave().await;
+    backend.shutdown().await;
     assert_eq!(waits.await.unwrap().error().0, "draining");
     end.cancel();
     busy.await.unwrap();
@@ -221,7 +221,7 @@ async fn an_agent_killed_between_turns_is_started_again() {
         let log = turn(&backend, "a", &TestToolbox::strict()).await;
         assert_eq!((log.text().as_str(), &log.error), ("taken up", &None), "moment {moment}");
         assert_eq!(spawner.started.lock().unwrap().len(), 2);
-        backend.leave().await;
+        backend.shutdown().await;
         assert_eq!(running(&spawner), 0);
     }
 }
@@ -237,7 +237,7 @@ async fn a_prompt_is_repeated_only_if_the_agent_exited_silently() {
         assert_eq!(log.error.as_ref().map(|error| error.code()), error, "{death:?}");
         assert_eq!(said(&backend, "a").await, "taken up", "{death:?}");
         assert_eq!(spawner.started.lock().unwrap().len(), 2, "{death:?}");
-        backend.leave().await;
+        backend.shutdown().await;
     }
 }
 
@@ -261,7 +261,7 @@ async fn an_agent_that_exits_at_each_prompt_is_started_once_for_a_turn() {
         assert_eq!((log.error().0, log.text().as_str()), ("agent_ended", ""));
         assert_eq!(spawner.started.lock().unwrap().len(), starts);
     }
-    backend.leave().await;
+    backend.shutdown().await;
 }
 
 /// An agent that was stopped on purpose stays stopped, even without a message.
@@ -292,5 +292,5 @@ async fn l8_stop_all_starts_no_agent_again() {
     assert_eq!(stopped.await.unwrap().error().0, "agent_ended");
     assert_eq!(spawner.started.lock().unwrap().len(), 1);
     backend.close(&handle("a"), CloseReason::Requested).await.unwrap();
-    backend.leave().await;
+    backend.shutdown().await;
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_cli_agents::{Berths, CliBackend, IDLE, Spawner};
-use tribune_runtime::{Errand, EventKind, TERMINAL};
+use tribune_cli_agents::{ProcessLimit, CliBackend, IDLE_TIMEOUT, Spawner};
+use tribune_runtime::{TerminalCall, EventKind, TERMINAL_CREATED};
 
 use super::acp_agent::AcpAgent;
 use super::fake_agent::{AgentScript, FakeSpawner, profile};
@@ -43,16 +43,16 @@ async fn play<F: Future<Output = ()> + Send + 'static>(
     let mut profile = profile("acp");
     profile["capabilities"] = json!({ "terminal": true });
     let spawner = Arc::new(FakeSpawner::new(profile, vec![part]));
-    let backend = CliBackend::acp(spawner as Arc<dyn Spawner>, IDLE, &Berths::new(32));
+    let backend = CliBackend::acp(spawner as Arc<dyn Spawner>, IDLE_TIMEOUT, &ProcessLimit::new(32));
     let log = turn_cancelled_by(&backend, "a", toolbox, cancel).await;
-    backend.leave().await;
+    backend.shutdown().await;
     log
 }
 
-fn command(errand: &Errand) -> (&str, &str) {
+fn command(errand: &TerminalCall) -> (&str, &str) {
     match errand {
-        Errand::Call(call) => (&call.id, call.input["command"].as_str().unwrap()),
-        Errand::Allowed(id) => (id, "as allowed"),
+        TerminalCall::Call(call) => (&call.id, call.input["command"].as_str().unwrap()),
+        TerminalCall::Granted(id) => (id, "as allowed"),
     }
 }
 
@@ -81,7 +81,7 @@ async fn a_terminal_shows_its_command_and_ends_it_on_request() {
     .await;
     assert_eq!(log.error, None);
     let opened =
-        |event: &&EventKind| matches!(event, EventKind::AgentUpdate { kind, .. } if kind == TERMINAL);
+        |event: &&EventKind| matches!(event, EventKind::AgentUpdate { kind, .. } if kind == TERMINAL_CREATED);
     assert_eq!(log.events.iter().filter(opened).count(), 1);
     assert_eq!(
         toolbox.followed.lock().unwrap().iter().map(command).collect::<Vec<_>>(),
@@ -306,8 +306,8 @@ async fn terminals_are_not_offered_unless_the_profile_says_so() {
         })
     });
     let spawner = Arc::new(FakeSpawner::new(profile("acp"), vec![part]));
-    let backend = CliBackend::acp(spawner as Arc<dyn Spawner>, IDLE, &Berths::new(32));
+    let backend = CliBackend::acp(spawner as Arc<dyn Spawner>, IDLE_TIMEOUT, &ProcessLimit::new(32));
     let log = turn_cancelled_by(&backend, "a", &TestToolbox::strict(), CancellationToken::new()).await;
     assert_eq!(log.error, None);
-    backend.leave().await;
+    backend.shutdown().await;
 }

@@ -1,20 +1,20 @@
 //! `tribune approvals grants` and `revoke`.
 
 use serde_json::{Value, json};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 
 use super::{MIN_PREFIX, card};
 use crate::error::CliError;
 use crate::output::{Output, Paint, cell, clean, table};
 use crate::times;
 
-pub(super) async fn list(client: &mut Client, output: &mut Output) -> Result<(), CliError> {
+pub(super) async fn list(client: &mut RpcClient, output: &mut Output) -> Result<(), CliError> {
     let grants = client.call("grant.list", &json!({})).await?;
     output.result(|paint| text(&grants, paint), &grants)?;
     Ok(())
 }
 
-pub(super) async fn revoke(client: &mut Client, typed: &str, output: &mut Output) -> Result<(), CliError> {
+pub(super) async fn revoke(client: &mut RpcClient, typed: &str, output: &mut Output) -> Result<(), CliError> {
     let grants = client.call("grant.list", &json!({})).await?;
     let ids: Vec<&str> = rows(&grants).filter_map(|grant| grant["id"].as_str()).collect();
     let id = pick(&typed.to_ascii_lowercase(), &ids)?;

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_ledger::Timestamp;
 use tribune_storage::clock::{Clock as _, SystemClock};
 use tribune_storage::home::Home;
@@ -208,7 +208,7 @@ fn grant_end(until: &str) -> Result<Timestamp, CliError> {
 }
 
 /// The full id of the approval whose id starts with the typed text.
-pub(crate) async fn resolve(client: &mut Client, typed: &str) -> Result<String, CliError> {
+pub(crate) async fn resolve(client: &mut RpcClient, typed: &str) -> Result<String, CliError> {
     let typed = typed.to_ascii_lowercase();
     // A full id may be of a decided approval; the daemon reports its state.
     if typed.len() >= ID_CHARS {
@@ -225,7 +225,7 @@ pub(crate) async fn resolve(client: &mut Client, typed: &str) -> Result<String, 
 }
 
 /// The approvals in this state whose ids have this prefix.
-async fn with_prefix(client: &mut Client, state: &str, typed: &str) -> Result<Vec<Value>, CliError> {
+async fn with_prefix(client: &mut RpcClient, state: &str, typed: &str) -> Result<Vec<Value>, CliError> {
     let mut found = Vec::new();
     let mut after = Value::Null;
     loop {
@@ -268,7 +268,7 @@ pub(crate) fn id_of(approval: &Value) -> &str {
     approval["id"].as_str().unwrap_or_default()
 }
 
-async fn list(client: &mut Client, state: &str, limit: u32, output: &mut Output) -> Result<(), CliError> {
+async fn list(client: &mut RpcClient, state: &str, limit: u32, output: &mut Output) -> Result<(), CliError> {
     let mut page = client.call("approval.list", &json!({ "state": state, "limit": limit })).await?;
     for row in page["approvals"].as_array_mut().into_iter().flatten().take(MAX_SHOWN) {
         let shown = client.call("approval.show", &json!({ "id": id_of(row) })).await?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tribune_client::{Client, ClientError};
+use tribune_client::{RpcClient, ClientError};
 use tribune_storage::home::Home;
 
 use super::keys::keys;
@@ -25,7 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(
-    client: Client,
+    client: RpcClient,
     home: &Home,
     connection: ApproverConnection,
     output: &mut Output,
@@ -60,7 +60,7 @@ impl EndSignals {
 struct PendingFeed<'a> {
     home: &'a Home,
     connection: ApproverConnection,
-    client: Option<Client>,
+    client: Option<RpcClient>,
     /// The subjects of the waiting calls, which do not change.
     known: HashMap<String, String>,
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tribune_client::{Client, ClientError, Incoming, Notification};
+use tribune_client::{RpcClient, ClientError, RpcIncoming, Notification};
 use tribune_runtime::{SessionKey, StopReason};
 use tribune_storage::home::Home;
 
@@ -37,7 +37,7 @@ pub(super) struct ChatConnection<'a> {
     home: &'a Home,
     key: SessionKey,
     overrides: SessionOverrides,
-    client: Option<Client>,
+    client: Option<RpcClient>,
     /// The newest event that was shown or existed before this connection.
     last_seq: u64,
     /// The running turn.
@@ -141,7 +141,7 @@ impl<'a> ChatConnection<'a> {
         }
     }
 
-    async fn connected(&mut self) -> Result<&mut Client, CliError> {
+    async fn connected(&mut self) -> Result<&mut RpcClient, CliError> {
         let client = match self.client.take() {
             Some(client) => client,
             None => daemon::connect(self.home).await?,
@@ -191,16 +191,16 @@ impl<'a> ChatConnection<'a> {
                 continue;
             };
             match client.next().await {
-                Ok(Incoming::Notification(event)) => self.on_notification(&event, view)?,
-                Ok(Incoming::Answer(request, answer)) if self.turn.request == Some(request) => {
+                Ok(RpcIncoming::Notification(event)) => self.on_notification(&event, view)?,
+                Ok(RpcIncoming::Response(request, answer)) if self.turn.request == Some(request) => {
                     // The events of a turn come before the answer to it, unless they could not be sent.
                     let result = answer?;
                     self.end(result["stop_reason"].as_str(), view)?;
                 }
-                Ok(Incoming::Answer(request, answer)) if self.turn.cancel == Some(request) => {
+                Ok(RpcIncoming::Response(request, answer)) if self.turn.cancel == Some(request) => {
                     self.turn.cancel_pending = answer?["cancelled"] == false;
                 }
-                Ok(Incoming::Answer(request, answer)) if self.turn.decisions.contains(&request) => {
+                Ok(RpcIncoming::Response(request, answer)) if self.turn.decisions.contains(&request) => {
                     self.turn.decisions.retain(|own| *own != request);
                     match answer {
                         // The outcome arrives as an event, unless more people must agree.
@@ -209,7 +209,7 @@ impl<'a> ChatConnection<'a> {
                         Err(error) => view.failed(&error.to_string()),
                     }
                 }
-                Ok(Incoming::Answer(..)) => {}
+                Ok(RpcIncoming::Response(..)) => {}
                 Err(error) if is_lost(&error) => {
                     self.client = None;
                     view.note("the connection to the daemon was lost: connecting again");
@@ -274,7 +274,7 @@ impl<'a> ChatConnection<'a> {
     }
 
     /// The client, for requests between turns.
-    pub(super) async fn client(&mut self) -> Result<&mut Client, CliError> {
+    pub(super) async fn client(&mut self) -> Result<&mut RpcClient, CliError> {
         self.connected().await
     }
 
@@ -320,7 +320,7 @@ impl<'a> ChatConnection<'a> {
         Ok(())
     }
 
-    async fn subscribe(&mut self, mut client: Client) -> Result<(), CliError> {
+    async fn subscribe(&mut self, mut client: RpcClient) -> Result<(), CliError> {
         let of_session = json!({ "session_key": self.key });
         let newest = client.call("session.status", &of_session).await?["last_seq"].as_u64().unwrap_or(0);
         if self.turn.has_started || newest > self.last_seq {
@@ -335,7 +335,7 @@ impl<'a> ChatConnection<'a> {
         Ok(())
     }
 
-    async fn reconnect(&self) -> Result<Client, CliError> {
+    async fn reconnect(&self) -> Result<RpcClient, CliError> {
         let mut attempt = 1;
         loop {
             match daemon::connect(self.home).await {
@@ -355,7 +355,7 @@ impl<'a> ChatConnection<'a> {
                 self.client = None;
                 return;
             }
-            client.take_kept();
+            client.take_notifications();
         }
     }
 
@@ -370,6 +370,6 @@ impl<'a> ChatConnection<'a> {
 const fn is_lost(error: &ClientError) -> bool {
     match error {
         ClientError::Unreachable(_) | ClientError::Closed(_) => true,
-        ClientError::Refused(_) | ClientError::Garbled | ClientError::Rpc { .. } => false,
+        ClientError::Rejected(_) | ClientError::InvalidMessage | ClientError::Rpc { .. } => false,
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use tribune_client::{Client, ClientError, Incoming};
+use tribune_client::{RpcClient, ClientError, RpcIncoming};
 use tribune_ledger::VerifierKey;
 use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity};
 use tribune_storage::store::Reader;
@@ -144,7 +144,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    async fn start_ledger(&mut self, client: &mut Client) -> Result<(), DemoError> {
+    async fn start_ledger(&mut self, client: &mut RpcClient) -> Result<(), DemoError> {
         self.demo_home.write_workspace_file(FILE, FILE_TEXT)?;
         client.call("session.init", &json!({ "session_key": MAIN })).await?;
         let checkpoint = client.call("ledger.checkpoint", &json!({})).await?;
@@ -165,7 +165,7 @@ impl<'a> Story<'a> {
         )
     }
 
-    async fn read_file(&mut self, client: &mut Client) -> Result<(), DemoError> {
+    async fn read_file(&mut self, client: &mut RpcClient) -> Result<(), DemoError> {
         let played = turn(client, MAIN, "/play read").await?;
         played.ended_with("end_turn")?;
         let result =
@@ -193,7 +193,7 @@ impl<'a> Story<'a> {
         )
     }
 
-    async fn denied_shell(&mut self, client: &mut Client) -> Result<(), DemoError> {
+    async fn denied_shell(&mut self, client: &mut RpcClient) -> Result<(), DemoError> {
         let played = turn(client, MAIN, "/play denied-shell").await?;
         played.ended_with("end_turn")?;
         let (verdict, cid) =
@@ -219,7 +219,7 @@ impl<'a> Story<'a> {
         )
     }
 
-    async fn mailbox_message(&mut self, client: &mut Client) -> Result<(), DemoError> {
+    async fn mailbox_message(&mut self, client: &mut RpcClient) -> Result<(), DemoError> {
         client.call("agent.add", &json!({ "agent_id": "clerk", "name": "Clerk" })).await?;
         let input = json!({ "to": "clerk", "text": MESSAGE });
         let sent = turn(client, MAIN, &format!("!call send_message {input}\n!expect ok\n!say Sent.")).await?;
@@ -253,15 +253,15 @@ impl<'a> Story<'a> {
         )
     }
 
-    async fn cancelled_turn(&mut self, client: &mut Client) -> Result<(), DemoError> {
+    async fn cancelled_turn(&mut self, client: &mut RpcClient) -> Result<(), DemoError> {
         let run = client.send("turn.run", &input(MAIN, "/play slow")).await?;
         let mut played = PlayedTurn { events: Vec::new(), result: Value::Null };
         let mut cancelled_at = None;
         while played.result.is_null() {
             match client.next().await? {
-                Incoming::Notification(said) => played.events.push(said.params["event"].clone()),
-                Incoming::Answer(of, answer) if of == run => played.result = answer?,
-                Incoming::Answer(_, answer) => {
+                RpcIncoming::Notification(said) => played.events.push(said.params["event"].clone()),
+                RpcIncoming::Response(of, answer) if of == run => played.result = answer?,
+                RpcIncoming::Response(_, answer) => {
                     ensure(answer?["cancelled"] == true, || "there was no turn to cancel".to_owned())?;
                 }
             }
@@ -355,9 +355,9 @@ pub(super) fn what_next(kept: Option<&str>) -> String {
     }
 }
 
-async fn turn(client: &mut Client, key: &str, text: &str) -> Result<PlayedTurn, DemoError> {
+async fn turn(client: &mut RpcClient, key: &str, text: &str) -> Result<PlayedTurn, DemoError> {
     let result = client.call("turn.run", &input(key, text)).await?;
-    let events = client.take_kept().into_iter().map(|said| said.params["event"].clone()).collect();
+    let events = client.take_notifications().into_iter().map(|said| said.params["event"].clone()).collect();
     Ok(PlayedTurn { events, result })
 }
 

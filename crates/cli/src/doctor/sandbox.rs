@@ -1,8 +1,8 @@
 //! Whether this machine can sandbox the commands of agents: each kind of sandbox is started and runs a command.
 
 use tribune_config::Sandbox;
-use tribune_contract::{Limits, Started};
-use tribune_sandbox::{House, Launcher, SelfTest, SelfTestError, self_test};
+use tribune_contract::{ResourceLimits, StartReport};
+use tribune_sandbox::{InstanceId, SandboxLauncher, SelfTest, SelfTestError, self_test};
 use tribune_storage::home::Home;
 
 use super::{Diagnosis, fail, fine, warn};
@@ -32,7 +32,7 @@ pub(super) fn all(home: &Home, wanted: Sandbox) -> Vec<(&'static str, Diagnosis)
     let limits = match &full {
         Ok(_) if !advice.is_empty() => warn(advice),
         Ok(started) => {
-            let Limits { memory_bytes, processes, cpu_percent, file_bytes, .. } = Limits::default();
+            let ResourceLimits { memory_bytes, processes, cpu_percent, file_bytes, .. } = ResourceLimits::default();
             let (memory, file) = (memory_bytes >> 20, file_bytes >> 20);
             fine(format!(
                 "enforced by {}, for all processes together: {memory} MiB of memory, {processes} processes, {cpu_percent} % of a \
@@ -56,10 +56,10 @@ pub(super) fn all(home: &Home, wanted: Sandbox) -> Vec<(&'static str, Diagnosis)
 }
 
 fn tested(home: &Home) -> SelfTest {
-    self_test(&Launcher::this_program(House::of(home.root())).once())
+    self_test(&SandboxLauncher::this_program(InstanceId::of_state_folder(home.root())).without_prewarm())
 }
 
-fn outcome(tested: Result<Started, SelfTestError>, is_wanted: bool) -> Diagnosis {
+fn outcome(tested: Result<StartReport, SelfTestError>, is_wanted: bool) -> Diagnosis {
     match tested {
         Ok(started) => fine(format!("a command ran in it, as user {}", started.uid)),
         Err(error) if is_wanted => fail(error.to_string()),

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use tribune_constitution::backtest::Changes;
+use tribune_constitution::backtest::VerdictChanges;
 use tribune_constitution::{Backtest, Constitution, Facts, Verdict, backtest};
 use tribune_governance::policy_files;
 use tribune_ledger::Timestamp;
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
 use tribune_storage::store::StoreError;
-use tribune_storage::verdict_log::{Judged, Verdicts};
+use tribune_storage::verdict_log::{VerdictOf, Verdicts};
 
 use super::{brief, line, load};
 use crate::error::{CliError, CommandOutcome};
@@ -107,7 +107,7 @@ impl Iterator for RecordedCalls<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let Judged { stored, record } = match self.verdicts.next()? {
+            let VerdictOf { stored, record } = match self.verdicts.next()? {
                 Ok(judged) => judged,
                 Err(error) => {
                     self.failed = Some(error);
@@ -145,7 +145,7 @@ pub(super) fn text(result: &Backtest, paint: Paint) -> String {
     lines.join("\n")
 }
 
-fn changes_text(name: &str, changes: &Changes, paint: Paint) -> Vec<String> {
+fn changes_text(name: &str, changes: &VerdictChanges, paint: Paint) -> Vec<String> {
     let counts = |of: &std::collections::BTreeMap<String, u64>| {
         let counts: Vec<String> = of.iter().map(|(name, n)| format!("{} {n}", clean(name))).collect();
         counts.join(", ")

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tribune_constitution::{Constitution, Finding, Severity, Tested, check_agents};
+use tribune_constitution::{Constitution, LawFinding, Severity, ExampleResult, check_agents};
 use tribune_records::agents::RUN_AGENT;
 use tribune_registry::Roster;
 use tribune_storage::home::Home;
@@ -32,7 +32,7 @@ pub(super) fn check(
 }
 
 /// Findings about rules for agents that are not in the roster, if the roster can be read.
-fn unknown_agent_findings(law: &Constitution, home: &Home) -> Vec<Finding> {
+fn unknown_agent_findings(law: &Constitution, home: &Home) -> Vec<LawFinding> {
     let roster = Roster::load(&home.root().join(ROSTER)).unwrap_or_default();
     if roster.is_empty() {
         return Vec::new();
@@ -43,7 +43,7 @@ fn unknown_agent_findings(law: &Constitution, home: &Home) -> Vec<Finding> {
 }
 
 fn print_findings(
-    findings: &[Finding],
+    findings: &[LawFinding],
     hash: Option<&str>,
     folder: &Path,
     output: &mut Output,
@@ -68,8 +68,8 @@ fn print_findings(
     Ok(if errors > 0 { CommandOutcome::Broken } else { CommandOutcome::Done })
 }
 
-fn finding_text(finding: &Finding, folder: &Path, paint: Paint) -> String {
-    let Finding { file, line, column, severity, message } = finding;
+fn finding_text(finding: &LawFinding, folder: &Path, paint: Paint) -> String {
+    let LawFinding { file, line, column, severity, message } = finding;
     let place = clean(&format!("{}:{line}:{column}", folder.join(file).display()));
     let word = match severity {
         Severity::Error => paint.bad("error"),
@@ -116,7 +116,7 @@ pub(super) fn test(dir: Option<&Path>, home: &Home, output: &mut Output) -> Resu
     Ok(if failed > 0 { CommandOutcome::Broken } else { CommandOutcome::Done })
 }
 
-fn result(tested: &Tested) -> Value {
+fn result(tested: &ExampleResult) -> Value {
     let (verdict, error) = match &tested.got {
         Ok(verdict) => (json!(verdict), Value::Null),
         Err(error) => (Value::Null, json!(error)),
@@ -127,7 +127,7 @@ fn result(tested: &Tested) -> Value {
     })
 }
 
-fn tested_text(tested: &Tested, folder: &Path, paint: Paint) -> String {
+fn tested_text(tested: &ExampleResult, folder: &Path, paint: Paint) -> String {
     let name = clean(&format!("{} @{}", tested.rule, tested.example));
     if tested.passed() {
         return format!("{} {name}", paint.good("ok  "));

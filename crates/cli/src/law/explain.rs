@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tribune_constitution::{Constitution, Explanation, Facts, Outcome as StepOutcome};
+use tribune_constitution::{Constitution, Explanation, Facts, RuleOutcome as StepOutcome};
 use tribune_governance::policy_files;
 use tribune_ledger::EntryQuality;
 use tribune_storage::audit::read_small;
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
-use tribune_storage::store::{Lookup, Stored};
-use tribune_storage::verdict_log::{Judged, Verdicts};
+use tribune_storage::store::{EntryLookup, StoredEntry};
+use tribune_storage::verdict_log::{VerdictOf, Verdicts};
 
 use super::{brief, line, load};
 use crate::error::{CliError, CommandOutcome};
@@ -46,7 +46,7 @@ pub(crate) struct ExplainArgs {
 /// One decision to explain.
 struct DecisionToExplain {
     /// Its ledger entry, if it was recorded.
-    judged: Option<Judged>,
+    judged: Option<VerdictOf>,
     facts: Facts,
 }
 
@@ -81,22 +81,22 @@ pub(super) fn run(args: &ExplainArgs, home: &Home, output: &mut Output) -> Resul
 /// The verdicts that a name refers to.
 fn recorded(reader: &Reader, name: &str) -> Result<Vec<DecisionToExplain>, CliError> {
     let stored = match reader.lookup(name)? {
-        Lookup::Found(stored) => *stored,
-        Lookup::Several(cids) => return Err(ambiguous(name, &cids)),
-        Lookup::Nothing(what) => match reader.approval(name)? {
+        EntryLookup::Found(stored) => *stored,
+        EntryLookup::Several(cids) => return Err(ambiguous(name, &cids)),
+        EntryLookup::Nothing(what) => match reader.approval(name)? {
             Some(approval) => find(reader, &approval.requested.verdict)?,
             None => return Err(CliError::Input(what)),
         },
     };
     let judged = match stored.entry.quality {
-        EntryQuality::PolicyVerdict => vec![Judged::new(stored)],
+        EntryQuality::PolicyVerdict => vec![VerdictOf::new(stored)],
         EntryQuality::ToolCall => of_call(reader, &stored)?,
         other => {
             let what = format!("entry {} is of the kind {other}", stored.index);
             return Err(CliError::Input(format!("{what}: name a policy_verdict or a tool_call")));
         }
     };
-    let subject = |judged: Judged| match &judged.record {
+    let subject = |judged: VerdictOf| match &judged.record {
         Some(record) => Ok(DecisionToExplain { facts: record.facts.clone(), judged: Some(judged) }),
         None => {
             let what = "was written by another version, whose facts this version cannot read";
@@ -106,7 +106,7 @@ fn recorded(reader: &Reader, name: &str) -> Result<Vec<DecisionToExplain>, CliEr
     judged.into_iter().map(subject).collect()
 }
 
-fn of_call(reader: &Reader, call: &Stored) -> Result<Vec<Judged>, CliError> {
+fn of_call(reader: &Reader, call: &StoredEntry) -> Result<Vec<VerdictOf>, CliError> {
     let cid = call.entry.cid;
     let mut found = Vec::new();
     for judged in Verdicts::from(reader, call.index) {
@@ -127,7 +127,7 @@ fn of_call(reader: &Reader, call: &Stored) -> Result<Vec<Judged>, CliError> {
     Ok(found)
 }
 
-fn law_of(judged: &Judged, home: &Home) -> Result<Constitution, CliError> {
+fn law_of(judged: &VerdictOf, home: &Home) -> Result<Constitution, CliError> {
     let hash = judged.record.as_ref().map(|record| record.constitution_hash.as_str()).unwrap_or_default();
     let hash = hash.parse().map_err(|error| CliError::Input(format!("{error}")))?;
     Ok(policy_files::kept(home.root(), hash, &tribune_tools::NAMES)?)

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use serde_json::Value;
-use tribune_constitution::{Constitution, Facts, Texts, Verdict};
+use tribune_constitution::{Constitution, Facts, LawTexts, Verdict};
 use tribune_governance::policy_files;
 use tribune_governance::policy_files::LawError;
 use tribune_storage::home::Home;
@@ -117,7 +117,7 @@ pub(crate) fn run(
 }
 
 /// The law's texts from the given folder, or from the home.
-fn texts(dir: Option<&Path>, home: &Home) -> Result<Texts, CliError> {
+fn texts(dir: Option<&Path>, home: &Home) -> Result<LawTexts, CliError> {
     if let Some(dir) = dir {
         require_law(dir)?;
     }

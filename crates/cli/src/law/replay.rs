@@ -8,7 +8,7 @@ use tribune_governance::policy_files;
 use tribune_governance::policy_files::LawError;
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
-use tribune_storage::verdict_log::{Judged, Verdicts};
+use tribune_storage::verdict_log::{VerdictOf, Verdicts};
 
 use super::{brief, line};
 use crate::error::{CliError, CommandOutcome};
@@ -107,7 +107,7 @@ impl LawCache<'_> {
 }
 
 impl ReplayReport {
-    fn take(&mut self, judged: &Judged, laws: &mut LawCache<'_>) {
+    fn take(&mut self, judged: &VerdictOf, laws: &mut LawCache<'_>) {
         self.verdicts += 1;
         let Some(record) = &judged.record else {
             self.unreadable += 1;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tribune_constitution::{Constitution, Manifest, Mode, RuleHead};
+use tribune_constitution::{Constitution, ToolManifest, EnforcementMode, RuleSummary};
 use tribune_storage::home::Home;
 
 use super::load;
@@ -37,14 +37,14 @@ fn value(law: &Constitution) -> Value {
         .values()
         .map(|manifest| json!({ "manifest": manifest, "built_in": !own(&manifest.id) }))
         .collect();
-    let rules: Vec<Value> = law.heads().map(rule).collect();
+    let rules: Vec<Value> = law.rule_summaries().map(rule).collect();
     json!({
         "hash": law.hash(), "mode": settings.mode, "overrides": settings.overrides, "settings": settings,
         "mandates": mandates, "manifests": manifests, "rules": rules, "exceptions": settings.exceptions,
     })
 }
 
-fn rule(head: RuleHead<'_>) -> Value {
+fn rule(head: RuleSummary<'_>) -> Value {
     let effect = if head.forbids { "forbid" } else { "permit" };
     json!({ "id": head.id, "effect": effect, "file": head.file, "line": head.line })
 }
@@ -52,10 +52,10 @@ fn rule(head: RuleHead<'_>) -> Value {
 fn text(law: &Constitution, value: &Value, paint: Paint) -> String {
     let heading = |name: &str| paint.faint(name);
     let settings = law.settings();
-    let mode = |mode: Mode| match mode {
-        Mode::Enforce => paint.good("enforce"),
-        Mode::Audit => paint.unsure("audit: verdicts are recorded, and calls allowed"),
-        Mode::Off => paint.bad("off: only mandates, hooks and the stop switch hold"),
+    let mode = |mode: EnforcementMode| match mode {
+        EnforcementMode::Enforce => paint.good("enforce"),
+        EnforcementMode::Audit => paint.unsure("audit: verdicts are recorded, and calls allowed"),
+        EnforcementMode::Off => paint.bad("off: only mandates, hooks and the stop switch hold"),
     };
     let mut lines = vec![
         format!("{} {}", heading("hash    "), law.hash()),
@@ -92,7 +92,7 @@ fn text(law: &Constitution, value: &Value, paint: Paint) -> String {
 
 fn manifests(law: &Constitution, paint: Paint) -> String {
     let word = |value: Value| value.as_str().unwrap_or_default().to_owned();
-    let row = |manifest: &Manifest| {
+    let row = |manifest: &ToolManifest| {
         let own = law.texts().manifests.contains_key(&manifest.id);
         vec![
             clean(&manifest.id),

@@ -1,8 +1,8 @@
 //! The state of the law that a running daemon enforces, for `tribune status` and `/tribune`.
 
 use serde_json::{Value, json};
-use tribune_client::Client;
-use tribune_constitution::Mode;
+use tribune_client::RpcClient;
+use tribune_constitution::EnforcementMode;
 use tribune_governance::policy_files;
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
@@ -15,7 +15,7 @@ use crate::output::{Paint, clean};
 pub(crate) struct LawState {
     hash: String,
     /// Unknown if the kept texts of the law are missing.
-    mode: Option<Mode>,
+    mode: Option<EnforcementMode>,
     /// Tools with their own mode.
     overrides: usize,
     manifests: usize,
@@ -29,7 +29,7 @@ pub(crate) struct LawState {
 
 impl LawState {
     /// Asks the daemon for what the status lacks, and reads the files of its home.
-    pub(crate) async fn ask(home: &Home, status: &Value, client: &mut Client) -> Result<Self, CliError> {
+    pub(crate) async fn ask(home: &Home, status: &Value, client: &mut RpcClient) -> Result<Self, CliError> {
         let page = client.call("approval.list", &json!({ "limit": 1 })).await?;
         Ok(Self::of(home, status, page["pending"].as_u64().unwrap_or(0)))
     }
@@ -69,8 +69,8 @@ impl LawState {
     pub(crate) fn rows(&self, paint: Paint) -> Vec<(&'static str, String)> {
         let mode = match self.mode {
             None => paint.unsure("unknown: the texts of the law in force are missing from constitutions/"),
-            Some(Mode::Enforce) => paint.good("enforce"),
-            Some(mode @ (Mode::Audit | Mode::Off)) => paint.unsure(mode.as_str()),
+            Some(EnforcementMode::Enforce) => paint.good("enforce"),
+            Some(mode @ (EnforcementMode::Audit | EnforcementMode::Off)) => paint.unsure(mode.as_str()),
         };
         let overrides = match self.overrides {
             0 => String::new(),

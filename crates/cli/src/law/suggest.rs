@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use clap::Args;
 use serde_json::json;
-use tribune_constitution::{Decision, Recorded, Stage, Suggestion, suggest};
-use tribune_records::approval::record::State;
+use tribune_constitution::{Decision, RecordedCall, DecisionStage, Suggestion, suggest};
+use tribune_records::approval::record::ApprovalState;
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
-use tribune_storage::verdict_log::{Judged, Verdicts};
+use tribune_storage::verdict_log::{VerdictOf, Verdicts};
 
 use super::{backtest, load};
 use crate::error::{CliError, CommandOutcome};
@@ -37,7 +37,7 @@ pub(super) fn run(args: &SuggestArgs, home: &Home, output: &mut Output) -> Resul
     let law = load(None, home)?;
     let reader = Reader::open(home)?;
     let (calls, left_out) = calls(&reader)?;
-    let suggestions = suggest(&law, &calls, args.min);
+    let suggestions = suggest_rules(&law, &calls, args.min);
     let value = json!({
         "hash": law.hash(), "calls": calls.len(), "left_out": left_out, "suggestions": suggestions,
     });
@@ -49,7 +49,7 @@ pub(super) fn run(args: &SuggestArgs, home: &Home, output: &mut Output) -> Resul
 }
 
 /// The newest calls with the decisions of people, and the number of older ones.
-fn calls(reader: &Reader) -> Result<(Vec<Recorded>, u64), CliError> {
+fn calls(reader: &Reader) -> Result<(Vec<RecordedCall>, u64), CliError> {
     let mut calls = VecDeque::new();
     let mut left_out = 0;
     let mut progress = EntryProgress::new("reading", reader.size()?);
@@ -57,18 +57,18 @@ fn calls(reader: &Reader) -> Result<(Vec<Recorded>, u64), CliError> {
         let judged = judged?;
         progress.set(judged.stored.index);
         let answer = answer(reader, &judged)?;
-        let Some(record) = judged.record.filter(|record| record.facts.stage == Stage::Call) else { continue };
+        let Some(record) = judged.record.filter(|record| record.facts.stage == DecisionStage::Call) else { continue };
         if calls.len() == MAX_CALLS {
             calls.pop_front();
             left_out += 1;
         }
-        calls.push_back(Recorded { facts: record.facts, verdict: record.verdict, answer });
+        calls.push_back(RecordedCall { facts: record.facts, verdict: record.verdict, answer });
     }
     Ok((calls.into(), left_out))
 }
 
 /// A person's decision about the call, if there is one.
-fn answer(reader: &Reader, judged: &Judged) -> Result<Option<bool>, CliError> {
+fn answer(reader: &Reader, judged: &VerdictOf) -> Result<Option<bool>, CliError> {
     let asked = |decision: Decision| decision == Decision::Ask;
     if !judged.record.as_ref().is_some_and(|record| asked(record.verdict.decision)) {
         return Ok(None);
@@ -77,9 +77,9 @@ fn answer(reader: &Reader, judged: &Judged) -> Result<Option<bool>, CliError> {
     let Some(call) = parents.first() else { return Ok(None) };
     let approval = reader.approval_of_call(&call.to_string())?;
     Ok(approval.and_then(|approval| match approval.state {
-        State::Allowed => Some(true),
-        State::Denied => Some(false),
-        State::Pending | State::Expired | State::Withdrawn => None,
+        ApprovalState::Allowed => Some(true),
+        ApprovalState::Denied => Some(false),
+        ApprovalState::Pending | ApprovalState::Expired | ApprovalState::Withdrawn => None,
     }))
 }
 

@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 use tribune_ledger::Cid;
-use tribune_storage::store::{Filter, Reader, Stored};
+use tribune_storage::store::{EntryFilter, Reader, StoredEntry};
 
 use crate::error::CliError;
 use crate::output::Output;
 
 pub(super) fn run(
     reader: &Reader,
-    filter: &Filter,
+    filter: &EntryFilter,
     lines: usize,
     mermaid: bool,
     output: &mut Output,
@@ -30,13 +30,13 @@ pub(super) fn run(
 }
 
 /// Edges from parent to child; a parent may be older than the entries shown.
-fn edges(entries: &[Stored]) -> Vec<(Cid, Cid)> {
+fn edges(entries: &[StoredEntry]) -> Vec<(Cid, Cid)> {
     let children = entries.iter().map(|stored| &stored.entry);
     children.flat_map(|entry| entry.parent_cids().into_iter().map(|parent| (parent, entry.cid))).collect()
 }
 
 /// Parents that are not among the entries shown.
-fn older(entries: &[Stored]) -> Vec<Cid> {
+fn older(entries: &[StoredEntry]) -> Vec<Cid> {
     let mut known: HashSet<Cid> = entries.iter().map(|stored| stored.entry.cid).collect();
     edges(entries).into_iter().map(|(parent, _)| parent).filter(|parent| known.insert(*parent)).collect()
 }
@@ -50,7 +50,7 @@ fn short(cid: &Cid) -> String {
     cid.to_string()[..11].to_owned()
 }
 
-fn to_dot(entries: &[Stored]) -> String {
+fn to_dot(entries: &[StoredEntry]) -> String {
     let mut dot =
         String::from("digraph ledger {\n  rankdir = LR;\n  node [shape = box, fontname = \"monospace\"];\n");
     for stored in entries {
@@ -78,7 +78,7 @@ fn escape_dot(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-fn to_mermaid(entries: &[Stored]) -> String {
+fn to_mermaid(entries: &[StoredEntry]) -> String {
     let mut graph = String::from("graph LR\n");
     for stored in entries {
         let entry = &stored.entry;

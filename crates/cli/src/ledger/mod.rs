@@ -15,7 +15,7 @@ use serde_json::json;
 use tribune_ledger::{Checkpoint, Cid, EntryQuality};
 use tribune_storage::files::Secrecy;
 use tribune_storage::home::Home;
-use tribune_storage::store::{Lookup, Reader, Stored};
+use tribune_storage::store::{EntryLookup, Reader, StoredEntry};
 use tribune_storage::{export, files, store};
 
 use crate::error::{CliError, CommandOutcome};
@@ -140,7 +140,7 @@ pub(crate) fn run(
 ) -> Result<CommandOutcome, CliError> {
     match command {
         LedgerCommand::Tail { lines, entity, quality, follow } => {
-            let filter = store::Filter { entity_id: entity, quality };
+            let filter = store::EntryFilter { entity_id: entity, quality };
             tail::run(home, &filter, lines as usize, follow, output)?;
         }
         LedgerCommand::Show { entry } => show::run(&Reader::open(home)?, &entry, output)?,
@@ -165,7 +165,7 @@ pub(crate) fn run(
         LedgerCommand::Rebuild { without_daybook: true, .. } => return rebuild_without_wal(home, output),
         LedgerCommand::Rebuild { check, .. } => return rebuild(home, check, output),
         LedgerCommand::Graph { mermaid, lines, entity } => {
-            let filter = store::Filter { entity_id: entity, quality: None };
+            let filter = store::EntryFilter { entity_id: entity, quality: None };
             graph::run(&Reader::open(home)?, &filter, lines as usize, mermaid, output)?;
         }
     }
@@ -173,11 +173,11 @@ pub(crate) fn run(
 }
 
 /// The entry that `name` refers to.
-pub(crate) fn find(reader: &Reader, name: &str) -> Result<Stored, CliError> {
+pub(crate) fn find(reader: &Reader, name: &str) -> Result<StoredEntry, CliError> {
     match reader.lookup(name)? {
-        Lookup::Found(stored) => Ok(*stored),
-        Lookup::Nothing(what) => Err(CliError::Input(what)),
-        Lookup::Several(cids) => Err(ambiguous(name, &cids)),
+        EntryLookup::Found(stored) => Ok(*stored),
+        EntryLookup::Nothing(what) => Err(CliError::Input(what)),
+        EntryLookup::Several(cids) => Err(ambiguous(name, &cids)),
     }
 }
 

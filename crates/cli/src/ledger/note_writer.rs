@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
-use tribune_client::{Client, ClientError};
+use tribune_client::{RpcClient, ClientError};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_storage::clock::{Clock as _, SystemClock};
 use tribune_storage::home::Home;
 use tribune_storage::store::LedgerWriter;
-use tribune_storage::store::{Beginning, Reader, Store};
+use tribune_storage::store::{StoreOrigin, Reader, Store};
 
 use super::note::NoteTarget;
 use crate::daemon;
@@ -56,7 +56,7 @@ pub(super) struct DirectWriter {
 pub(super) struct DaemonWriter {
     home: Home,
     runtime: Runtime,
-    client: Option<Client>,
+    client: Option<RpcClient>,
     used: Instant,
 }
 
@@ -69,7 +69,7 @@ impl NoteWriter {
             return Ok(Self::Daemon(Box::new(daemon)));
         }
         let store = Store::open(&home, &SystemClock)?;
-        if store.beginning() == Beginning::Began {
+        if store.beginning() == StoreOrigin::Began {
             let key = Reader::open(&home)?.key_in_force()?;
             output
                 .notice(&format!("started a new ledger in {}\nits public key: {key}", home.root().display()));
@@ -88,7 +88,7 @@ impl NoteWriter {
             Self::Direct(direct) => direct.write(note, texts, placement),
             Self::Daemon(daemon) => {
                 let answer = daemon.append(&params(note, texts, placement))?;
-                read(&answer).ok_or(CliError::Daemon(ClientError::Garbled))
+                read(&answer).ok_or(CliError::Daemon(ClientError::InvalidMessage))
             }
         }
     }

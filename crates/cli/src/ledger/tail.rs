@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tribune_storage::home::Home;
 use tribune_storage::store::StoreError;
-use tribune_storage::store::{Filter, Reader, Stored};
+use tribune_storage::store::{EntryFilter, Reader, StoredEntry};
 
 use crate::error::CliError;
 use crate::output::{Output, clean};
@@ -18,7 +18,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) fn run(
     home: &Home,
-    filter: &Filter,
+    filter: &EntryFilter,
     lines: usize,
     follow: bool,
     output: &mut Output,
@@ -78,7 +78,7 @@ impl From<StoreError> for StopReading {
     }
 }
 
-fn print(stored: &Stored, output: &mut Output) -> Result<(), CliError> {
+fn print(stored: &StoredEntry, output: &mut Output) -> Result<(), CliError> {
     let entry = &stored.entry;
     let value = json!({ "index": stored.index, "entry": entry.to_entry().map_err(StoreError::from)? });
     output.result(

@@ -7,7 +7,7 @@ use tribune_ledger::VerifierKey;
 use tribune_ledger::bundle::{BundleError, ConsistencyProof, ProofBundle};
 use tribune_ledger::checkpoint::CheckpointError;
 use tribune_ledger::note::NoteError;
-use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity, Report};
+use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity, VerifyReport};
 use tribune_storage::audit::read_small;
 use tribune_storage::home::Home;
 use tribune_storage::store::{Reader, StoreError};
@@ -79,7 +79,7 @@ fn check_home(
     home: &Home,
     given: Option<VerifierKey>,
     held: Vec<HeldCheckpoint>,
-) -> Result<(Report, VerifierKey, KeySource, usize), StoreError> {
+) -> Result<(VerifyReport, VerifierKey, KeySource, usize), StoreError> {
     let reader = Reader::open(home)?;
     let waiting = if home.holder().is_none() { reader.unposted(home)? } else { 0 };
     let (key, source) = match given {
@@ -136,7 +136,7 @@ fn read_held(path: &Path) -> Result<HeldCheckpoint, CliError> {
 }
 
 fn print_report(
-    report: &Report,
+    report: &VerifyReport,
     key: &VerifierKey,
     source: KeySource,
     output: &mut Output,
@@ -149,7 +149,7 @@ fn print_report(
     })
 }
 
-fn text(report: &Report, key: &VerifierKey, source: KeySource, paint: Paint) -> String {
+fn text(report: &VerifyReport, key: &VerifierKey, source: KeySource, paint: Paint) -> String {
     let entries = report.entries;
     let mut lines = vec![match &report.integrity {
         Integrity::Sound => {
@@ -193,7 +193,7 @@ fn text(report: &Report, key: &VerifierKey, source: KeySource, paint: Paint) -> 
     lines.join("\n")
 }
 
-fn value(report: &Report, key: &VerifierKey, source: KeySource) -> Value {
+fn value(report: &VerifyReport, key: &VerifierKey, source: KeySource) -> Value {
     let integrity = match &report.integrity {
         Integrity::Sound => json!({ "verdict": "sound", "findings": [] }),
         Integrity::Broken(findings) => {
@@ -252,7 +252,7 @@ fn verify_proof(
         }
     });
     let text = file.map_err(CliError::file(path))?;
-    let checked: Result<(String, Value), BundleError> = if ConsistencyProof::is_one(&text) {
+    let checked: Result<(String, Value), BundleError> = if ConsistencyProof::has_header(&text) {
         ConsistencyProof::parse(&text).and_then(|proof| {
             let newer = proof.check(key)?;
             let sentence = format!(

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use tribune_config::Config;
 use tribune_config::edit::{DeclaredModel, EditError, Existing, NewProvider, add_provider};
-use tribune_providers::Dialect;
+use tribune_providers::ApiDialect;
 use tribune_storage::home::Home;
 
 use crate::error::{CliError, CommandOutcome};
@@ -107,10 +107,10 @@ fn provider(args: AddProviderArgs) -> NewProvider {
     NewProvider {
         id,
         dialect: dialect.map(|word| match word {
-            DialectWord::Anthropic => Dialect::Anthropic,
-            DialectWord::Openai => Dialect::OpenAi,
-            DialectWord::OpenaiCompatible => Dialect::OpenAiCompatible,
-            DialectWord::Gemini => Dialect::Gemini,
+            DialectWord::Anthropic => ApiDialect::Anthropic,
+            DialectWord::Openai => ApiDialect::OpenAi,
+            DialectWord::OpenaiCompatible => ApiDialect::OpenAiCompatible,
+            DialectWord::Gemini => ApiDialect::Gemini,
         }),
         base_url,
         key_env,

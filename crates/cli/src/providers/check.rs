@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tribune_config::Config;
-use tribune_governance::models::{Till, tries_any, try_out};
+use tribune_governance::models::{CheckBilling, tries_any, try_out};
 use tribune_runtime::RuntimeError;
 use tribune_storage::home::Home;
 
@@ -31,7 +31,7 @@ pub(crate) fn run(
             if tries_any(&providers, &inventory, target).map_err(input_error)? {
                 // The cost is recorded where a daemon records it.
                 let config = Config::load(&home.root().join("config.json5"))?;
-                let (till, _held) = Till::open(home, &config)?;
+                let (till, _held) = CheckBilling::open(home, &config)?;
                 let tried = daemon::runtime()?.block_on(try_out(&providers, &inventory, target, &till));
                 // INVARIANT: it holds only names, numbers and texts, which serialize to JSON.
                 serde_json::to_value(tried.map_err(input_error)?).unwrap_or_default()

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use tribune_config::Config;
-use tribune_governance::models::inventory::survey as take_inventory;
-use tribune_governance::models::{Providers, Survey, process_env};
-use tribune_providers::Patience;
+use tribune_governance::models::inventory::inventory as take_inventory;
+use tribune_governance::models::{Providers, ModelInventory, process_env};
+use tribune_providers::RequestTimeouts;
 use tribune_registry::{Roster, RosterAgent};
 use tribune_storage::home::Home;
 
@@ -28,11 +28,11 @@ pub(crate) fn inventory(home: &Home, output: &Output) -> Result<Value, CliError>
 }
 
 /// The inventory from the settings and the environment of this process. Prints nothing.
-pub(crate) fn from_here(home: &Home) -> Result<(Providers, Survey), CliError> {
+pub(crate) fn from_here(home: &Home) -> Result<(Providers, ModelInventory), CliError> {
     let config = Config::load(&home.root().join("config.json5"))?;
     let roster = Roster::load(&home.root().join("data").join("agent-roster.jsonl"))?;
     let agents: Vec<RosterAgent> = roster.iter().cloned().collect();
-    let providers = Providers::new(&config.models, &process_env(), Patience::default());
+    let providers = Providers::new(&config.models, &process_env(), RequestTimeouts::default());
     let inventory = take_inventory(&providers, &agents);
     Ok((providers, inventory))
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::json;
 use tribune_client::ClientError;
-use tribune_constitution::Asking;
+use tribune_constitution::ApprovalMode;
 use tribune_daemon::daemon::write_if_missing;
 use tribune_ledger::cid::Domain;
 use tribune_registry::profiles::{Profiles, missing};
@@ -110,10 +110,10 @@ impl AgentRun {
         is_new_mandate: bool,
     ) -> Result<String, CliError> {
         let mode = match (args.mode, args.workspace) {
-            (None, WorkspaceMode::ReadOnly) => Some(Asking::ApproveReads),
+            (None, WorkspaceMode::ReadOnly) => Some(ApprovalMode::ApproveReads),
             (mode, _) => mode,
         };
-        let mode = mode.map(Asking::as_str);
+        let mode = mode.map(ApprovalMode::as_str);
         let name = folder.to_string_lossy();
         let parts =
             [name.as_bytes(), args.model.as_deref().unwrap_or("").as_bytes(), mode.unwrap_or("").as_bytes()];

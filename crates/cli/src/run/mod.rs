@@ -19,9 +19,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use tribune_client::ClientError;
-use tribune_constitution::Asking;
-use tribune_contract::{Exit, Started};
-use tribune_sandbox::{House, Launcher};
+use tribune_constitution::ApprovalMode;
+use tribune_contract::{ProgramExit, StartReport};
+use tribune_sandbox::{InstanceId, SandboxLauncher};
 use tribune_storage::home::Home;
 use tribune_tools::disk_quota::Quota;
 
@@ -81,7 +81,7 @@ pub(crate) struct RunArgs {
     /// For an agent: how much it may do without asking: `ask`, `approve-all`, `approve-reads` or `deny-all` [default:
     /// as the law says].
     #[arg(long, value_parser = crate::agents::asking)]
-    mode: Option<Asking>,
+    mode: Option<ApprovalMode>,
     /// Let it read your terminal even if its output goes elsewhere; by default it then gets no input.
     #[arg(short, long)]
     input: bool,
@@ -144,7 +144,7 @@ fn run_in_sandbox(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Co
             output.notice(&format!("{}: answer its questions in another terminal: {watch}\r", opened.id));
         }
         let profile = profile::of(&spec, &opened)?;
-        let launcher = Launcher::this_program(House::of(home.root())).once();
+        let launcher = SandboxLauncher::this_program(InstanceId::of_state_folder(home.root())).without_prewarm();
         let quota = match (&opened.layers, spec.mode) {
             (Some(layers), _) => Some(Quota::of_layer(layers, opened.max_bytes)),
             (None, WorkspaceMode::Direct) => Some(Quota::of_folder(&opened.folder, opened.max_bytes)),
@@ -201,7 +201,7 @@ fn report_lost_output(output: &Output, error: &std::io::Error, outcome: CommandO
 }
 
 /// Notes about folders that are protected as a whole, because they have too many files to protect each.
-fn protection_notes(started: &Started) -> Vec<String> {
+fn protection_notes(started: &StartReport) -> Vec<String> {
     let kinds = [("read-only", &started.read_only), ("hidden", &started.emptied)];
     let kinds = kinds.into_iter().filter(|(_, folders)| !folders.is_empty());
     kinds.map(|(how, folders)| format!("{how} as a whole: `{}`", folders.join("`, `"))).collect()
@@ -222,15 +222,15 @@ fn start_daemon(is_quiet: bool, home: &Home, output: &mut Output) -> Result<(), 
 
 /// Reports the end to the daemon. Returns what the run changed, if the daemon still answers.
 async fn record_end(
-    client: Option<tribune_client::Client>,
+    client: Option<tribune_client::RpcClient>,
     opened: &OpenedRun,
     ended: &RunEnd,
 ) -> Option<serde_json::Value> {
     let mut client = client?;
     let (outcome, code, signal) = match ended {
-        RunEnd::Exit(Exit::Code { code }) => ("exited", Some(*code), None),
-        RunEnd::Exit(Exit::Signal { signal }) => ("exited", None, Some(*signal)),
-        RunEnd::Exit(Exit::OutOfTime | Exit::Killed) => ("killed", None, None),
+        RunEnd::Exit(ProgramExit::Code { code }) => ("exited", Some(*code), None),
+        RunEnd::Exit(ProgramExit::Signal { signal }) => ("exited", None, Some(*signal)),
+        RunEnd::Exit(ProgramExit::OutOfTime | ProgramExit::Killed) => ("killed", None, None),
         RunEnd::OverQuota(_) => ("over_quota", None, None),
     };
     let params = json!({ "id": opened.id, "outcome": outcome, "code": code, "signal": signal });
@@ -250,9 +250,9 @@ struct FinishedRun<'a> {
 fn report_end(args: &RunArgs, home: &Home, output: &Output, finished: &FinishedRun<'_>) -> CommandOutcome {
     let FinishedRun { opened, ended, left } = *finished;
     let code = match ended {
-        RunEnd::Exit(Exit::Code { code }) => u8::try_from(*code).unwrap_or(u8::MAX),
-        RunEnd::Exit(Exit::Signal { signal }) => u8::try_from(128 + *signal).unwrap_or(u8::MAX),
-        RunEnd::Exit(Exit::OutOfTime | Exit::Killed) => 137,
+        RunEnd::Exit(ProgramExit::Code { code }) => u8::try_from(*code).unwrap_or(u8::MAX),
+        RunEnd::Exit(ProgramExit::Signal { signal }) => u8::try_from(128 + *signal).unwrap_or(u8::MAX),
+        RunEnd::Exit(ProgramExit::OutOfTime | ProgramExit::Killed) => 137,
         RunEnd::OverQuota(_) => NOT_RUN,
     };
     if let RunEnd::OverQuota(why) = ended {

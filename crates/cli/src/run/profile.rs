@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tribune_contract::{
-    HOST_TRAPS, LaunchProfile, Mount, Relay, RunsAs, Session, Workspace, WorkspaceSource,
+    AUTORUN_PATHS, LaunchProfile, Mount, PortRelay, RunsAs, SandboxName, WorkspaceMount, WorkspaceSource,
 };
 
 use super::WorkspaceMode;
@@ -22,7 +22,7 @@ const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
 
 pub(super) fn of(spec: &RunSpec, opened: &OpenedRun) -> Result<LaunchProfile, CliError> {
     let wrong = |error: tribune_contract::ProfileError| CliError::Input(error.to_string());
-    let session = Session::new(opened.id.clone()).map_err(wrong)?;
+    let session = SandboxName::new(opened.id.clone()).map_err(wrong)?;
     // The shell finds the command in the sandbox, and reports one that is missing.
     let mut profile = LaunchProfile::new(session, "/bin/sh");
     let words = ["-c", "exec \"$@\"", "tribune"].map(str::to_owned);
@@ -47,7 +47,7 @@ pub(super) fn of(spec: &RunSpec, opened: &OpenedRun) -> Result<LaunchProfile, Cl
     Ok(profile)
 }
 
-fn workspace(spec: &RunSpec, opened: &OpenedRun) -> Result<Workspace, CliError> {
+fn workspace(spec: &RunSpec, opened: &OpenedRun) -> Result<WorkspaceMount, CliError> {
     let folder = opened.folder.clone();
     let (source, freeze) = match (spec.mode, &opened.layers) {
         (WorkspaceMode::Overlay, Some(layers)) => {
@@ -59,19 +59,19 @@ fn workspace(spec: &RunSpec, opened: &OpenedRun) -> Result<Workspace, CliError> 
             ));
         }
         (WorkspaceMode::Direct, _) => {
-            (WorkspaceSource::Direct { folder }, HOST_TRAPS.map(str::to_owned).into())
+            (WorkspaceSource::Direct { folder }, AUTORUN_PATHS.map(str::to_owned).into())
         }
         (WorkspaceMode::ReadOnly, _) => (WorkspaceSource::ReadOnly { folder }, Vec::new()),
     };
-    Ok(Workspace { target: WORKSPACE.into(), source, hide: opened.hide.clone(), freeze })
+    Ok(WorkspaceMount { target: WORKSPACE.into(), source, hide: opened.hide.clone(), read_only: freeze })
 }
 
 fn read_only_mount(folder: &Path, hide: &[String]) -> Mount {
     Mount::ReadOnly { source: folder.to_owned(), target: folder.to_owned(), hide: hide.to_vec() }
 }
 
-fn relay(name: &str, port: u16, socket: &Path) -> Relay {
-    Relay { name: name.to_owned(), port, socket: socket.to_owned(), token: None }
+fn relay(name: &str, port: u16, socket: &Path) -> PortRelay {
+    PortRelay { name: name.to_owned(), port, socket: socket.to_owned(), token: None }
 }
 
 /// The operator's `PATH`, reduced to folders that the sandbox shows.

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FileType;
-use tribune_sandbox::{Stream, Streams};
+use tribune_sandbox::{ProgramStream, ProgramStreams};
 
 use crate::error::CliError;
 
@@ -51,34 +51,34 @@ pub(super) struct StdioPipes(Vec<JoinHandle<io::Result<()>>>);
 
 impl StdioPipes {
     /// Connects the operator's own streams.
-    pub(super) fn streams(&mut self, terminal: TerminalInput) -> io::Result<Streams> {
+    pub(super) fn streams(&mut self, terminal: TerminalInput) -> io::Result<ProgramStreams> {
         let stdin = Self::input(io::stdin().as_fd(), terminal)?;
         let (stdout, stderr) = self.outputs(io::stdout().as_fd(), io::stderr().as_fd())?;
-        Ok(Streams { stdin, stdout, stderr })
+        Ok(ProgramStreams { stdin, stdout, stderr })
     }
 
     /// Connects the input. Its thread is not joined: the source may never write or end.
-    fn input(stream: BorrowedFd<'_>, terminal: TerminalInput) -> io::Result<Stream> {
+    fn input(stream: BorrowedFd<'_>, terminal: TerminalInput) -> io::Result<ProgramStream> {
         if is_dev_null(stream)? || (stream.is_terminal() && terminal == TerminalInput::Ignored) {
-            return Ok(Stream::Null);
+            return Ok(ProgramStream::Null);
         }
         let from = File::from(stream.try_clone_to_owned()?);
         let (theirs, ours) = io::pipe()?;
         std::thread::spawn(move || copy(from, ours));
-        Ok(Stream::Given(theirs.into()))
+        Ok(ProgramStream::Given(theirs.into()))
     }
 
     /// Connects both outputs. If they are one file they share a pipe, which keeps the order of writes.
-    fn outputs(&mut self, out: BorrowedFd<'_>, err: BorrowedFd<'_>) -> io::Result<(Stream, Stream)> {
+    fn outputs(&mut self, out: BorrowedFd<'_>, err: BorrowedFd<'_>) -> io::Result<(ProgramStream, ProgramStream)> {
         let stdout = self.output_pipe(out)?;
         let is_one = identity(out)? == identity(err)?;
         let stderr = if is_one { stdout.try_clone()? } else { self.output_pipe(err)? };
-        Ok((Stream::Given(stdout), Stream::Given(stderr)))
+        Ok((ProgramStream::Given(stdout), ProgramStream::Given(stderr)))
     }
 
     /// Connects an output.
-    pub(super) fn output(&mut self, stream: BorrowedFd<'_>) -> io::Result<Stream> {
-        Ok(Stream::Given(self.output_pipe(stream)?))
+    pub(super) fn output(&mut self, stream: BorrowedFd<'_>) -> io::Result<ProgramStream> {
+        Ok(ProgramStream::Given(self.output_pipe(stream)?))
     }
 
     fn output_pipe(&mut self, stream: BorrowedFd<'_>) -> io::Result<OwnedFd> {

@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
-use tribune_client::Client;
-use tribune_contract::Exit;
+use tribune_client::RpcClient;
+use tribune_contract::ProgramExit;
 use tribune_sandbox::Child;
 use tribune_tools::disk_quota::Quota;
 
@@ -31,7 +31,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How the run ended.
 #[derive(Debug)]
 pub(super) enum RunEnd {
-    Exit(Exit),
+    Exit(ProgramExit),
     /// Tribune ended it because of the quota; the reason.
     OverQuota(String),
 }
@@ -40,7 +40,7 @@ pub(super) enum RunEnd {
 pub(super) struct Supervisor<'a> {
     pub(super) child: Child,
     /// `None` if the daemon is gone: the command goes on without network access.
-    pub(super) client: Option<Client>,
+    pub(super) client: Option<RpcClient>,
     /// Registered before the command started.
     pub(super) signals: Signals,
     pub(super) pending: PendingApprovals,
@@ -53,7 +53,7 @@ impl Supervisor<'_> {
     pub(super) async fn run_to_end(
         mut self,
         stdio: &mut Stdio,
-    ) -> Result<(RunEnd, Option<Client>), CliError> {
+    ) -> Result<(RunEnd, Option<RpcClient>), CliError> {
         let process = readable_when_ended(self.child.as_fd().try_clone_to_owned().map_err(CliError::System)?);
         let process = process.map_err(CliError::System)?;
         let mut poll = tokio::time::interval(POLL_INTERVAL);

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
 use tokio::sync::oneshot;
-use tribune_sandbox::{Stream, Streams};
+use tribune_sandbox::{ProgramStream, ProgramStreams};
 
 use super::stdio_pipes::{StdioPipes, TerminalInput, copy};
 
@@ -59,7 +59,7 @@ impl Stdio {
     }
 
     /// The streams for the command. From now on keys go there.
-    pub(super) fn streams(&mut self) -> io::Result<Streams> {
+    pub(super) fn streams(&mut self) -> io::Result<ProgramStreams> {
         match self {
             Self::Pipes(pipes, input) => pipes.streams(*input),
             Self::Terminal(terminal) => terminal.streams(),
@@ -95,12 +95,12 @@ fn own(stream: impl AsFd) -> io::Result<File> {
 }
 
 /// Duplicates an open stream for the command.
-fn given(stream: impl AsFd) -> io::Result<Stream> {
-    Ok(Stream::Given(stream.as_fd().try_clone_to_owned()?))
+fn given(stream: impl AsFd) -> io::Result<ProgramStream> {
+    Ok(ProgramStream::Given(stream.as_fd().try_clone_to_owned()?))
 }
 
 impl Pty {
-    fn streams(&mut self) -> io::Result<Streams> {
+    fn streams(&mut self) -> io::Result<ProgramStreams> {
         let theirs = self.theirs.take().ok_or(io::ErrorKind::NotConnected)?;
         let (stdin, stdout) = (given(&theirs)?, given(&theirs)?);
         // A redirected standard error stays redirected.
@@ -124,7 +124,7 @@ impl Pty {
             let _ = gone.send(());
         });
         self.showing = Some(std::thread::spawn(move || copy(screen, shown)));
-        Ok(Streams { stdin, stdout, stderr })
+        Ok(ProgramStreams { stdin, stdout, stderr })
     }
 
     fn resize(&self) {

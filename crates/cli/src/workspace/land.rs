@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tribune_client::{Client, ClientError, Incoming};
+use tribune_client::{RpcClient, ClientError, RpcIncoming};
 use tribune_storage::home::Home;
 
 use super::changes::name;
@@ -29,14 +29,14 @@ pub(super) fn run(home: &Home, params: &Value, output: &mut Output) -> Result<Co
 }
 
 /// Waits for the result. If a person must decide, prints the commands for it.
-async fn wait(home: &Home, client: &mut Client, request: u64, output: &Output) -> Result<Value, CliError> {
-    let mut asking: Option<(Client, PendingApprovals)> = None;
+async fn wait(home: &Home, client: &mut RpcClient, request: u64, output: &Output) -> Result<Value, CliError> {
+    let mut asking: Option<(RpcClient, PendingApprovals)> = None;
     let mut has_said_wait = false;
     loop {
         tokio::select! {
             result = client.next() => match result {
-                Ok(Incoming::Answer(of, answer)) if of == request => return Ok(answer?),
-                Ok(Incoming::Answer(..) | Incoming::Notification(_)) => {}
+                Ok(RpcIncoming::Response(of, answer)) if of == request => return Ok(answer?),
+                Ok(RpcIncoming::Response(..) | RpcIncoming::Notification(_)) => {}
                 Err(error) => return Err(ClientError::into(error)),
             },
             () = tokio::time::sleep(POLL_INTERVAL) => {

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_ledger::EntryQuality;
 use tribune_records::ledger_payloads::{CallOutcome, ToolCallRecord, ToolResultRecord};
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
-use tribune_testkit::{assert_sound, say};
+use tribune_testkit::{assert_sound, turn_params};
 
 use crate::fixture::Place;
 use crate::turn_crash::{random, start};
@@ -52,13 +52,13 @@ fn l2_waiting_call_runs_at_most_once_across_crashes() {
         let after = Duration::from_micros(roll(8_000));
         killed_at.insert(round, at);
         runtime.block_on(async {
-            let mut client = Client::connect(&address, Some(&token)).await.unwrap();
+            let mut client = RpcClient::connect(&address, Some(&token)).await.unwrap();
             let key = format!("agent:main:cli:local:dm:round-{round}");
             client.call("session.init", &json!({ "session_key": key, "mode": "persistent" })).await.unwrap();
             let command = format!("echo run-{round} >> log.txt");
             let script = format!("!call exec {}", json!({ "command": command }));
-            client.send("turn.run", &say(&key, &script)).await.unwrap();
-            let mut approver = Client::connect(&address, Some(&token)).await.unwrap();
+            client.send("turn.run", &turn_params(&key, &script)).await.unwrap();
+            let mut approver = RpcClient::connect(&address, Some(&token)).await.unwrap();
             if at != At::Asking {
                 let id = parked(&mut approver, &key).await;
                 let params = json!({ "id": id, "decision": "allow_once" });
@@ -81,7 +81,7 @@ fn l2_waiting_call_runs_at_most_once_across_crashes() {
     // All waiting calls are allowed now; then no call is open.
     let (mut child, address, token) = start(&place);
     runtime.block_on(async {
-        let mut approver = Client::connect(&address, Some(&token)).await.unwrap();
+        let mut approver = RpcClient::connect(&address, Some(&token)).await.unwrap();
         for id in waiting(&mut approver).await {
             approver.call("approval.decide", &json!({ "id": id, "decision": "allow_once" })).await.unwrap();
         }
@@ -136,14 +136,14 @@ fn l2_waiting_call_runs_at_most_once_across_crashes() {
 }
 
 /// The pending approvals.
-async fn waiting(approver: &mut Client) -> Vec<String> {
+async fn waiting(approver: &mut RpcClient) -> Vec<String> {
     let page = approver.call("approval.list", &json!({ "limit": 1000 })).await.unwrap();
     let ids = page["approvals"].as_array().unwrap().iter();
     ids.map(|approval| approval["id"].as_str().unwrap().to_owned()).collect()
 }
 
 /// The approval that a call of this session waits for.
-async fn parked(approver: &mut Client, key: &str) -> String {
+async fn parked(approver: &mut RpcClient, key: &str) -> String {
     for _ in 0..5_000 {
         let page = approver.call("approval.list", &json!({ "limit": 1000 })).await.unwrap();
         let found = page["approvals"].as_array().unwrap().iter().find(|own| own["session_key"] == key);

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tribune_client::Client;
-use tribune_daemon::daemon::Whereabouts;
-use tribune_records::spend::report::By;
+use tribune_client::RpcClient;
+use tribune_daemon::daemon::DaemonInfo;
+use tribune_records::spend::report::SpendGrouping;
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
-use tribune_testkit::upstream::{FakeUpstream, Say};
-use tribune_testkit::{assert_sound, say};
+use tribune_testkit::upstream::{FakeUpstream, ModelOutput};
+use tribune_testkit::{assert_sound, turn_params};
 
 use crate::disk_faults::failing_disk;
 use crate::fixture::Place;
@@ -49,7 +49,7 @@ fn serving(place: &Place, child: Child) -> (Child, String, String) {
     let home = Home::at(place.home());
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(30) {
-        if let Some(there) = Whereabouts::read(&home).filter(|there| there.pid == child.id()) {
+        if let Some(there) = DaemonInfo::read(&home).filter(|there| there.pid == child.id()) {
             let token = std::fs::read_to_string(home.root().join("run/token")).unwrap();
             return (child, there.address.to_string(), token.trim().to_owned());
         }
@@ -103,14 +103,14 @@ fn s9_killed_daemon_bills_each_answer_in_full_and_once() {
     runtime.block_on(async {
         let mut clients = Vec::new();
         for n in 0..SESSIONS {
-            upstream.reply(Say::new().text("a long answer").anthropic().first(3).then_silence());
-            let mut client = Client::connect(&address, Some(&token)).await.unwrap();
+            upstream.reply(ModelOutput::new().text("a long answer").anthropic().first(3).then_silence());
+            let mut client = RpcClient::connect(&address, Some(&token)).await.unwrap();
             let key = format!("agent:main:cli:local:dm:peer-{n}");
             client.call("session.init", &json!({ "session_key": key, "mode": "persistent" })).await.unwrap();
-            client.send("turn.run", &say(&key, "hello")).await.unwrap();
+            client.send("turn.run", &turn_params(&key, "hello")).await.unwrap();
             clients.push(client);
         }
-        upstream.reply(Say::new().text("a long answer").anthropic().first(3).then_silence());
+        upstream.reply(ModelOutput::new().text("a long answer").anthropic().first(3).then_silence());
         let proxied = ask_the_proxy(&address, &token).await;
         for _ in 0..5_000 {
             if upstream.requests().len() as u64 == SESSIONS + 1 {
@@ -122,7 +122,7 @@ fn s9_killed_daemon_bills_each_answer_in_full_and_once() {
         kill(child);
         drop((proxied, clients));
     });
-    let report = || Reader::open(&Home::at(place.home())).unwrap().spend_report(By::Agent, None).unwrap();
+    let report = || Reader::open(&Home::at(place.home())).unwrap().spend_report(SpendGrouping::Agent, None).unwrap();
     assert_eq!(report().all.requests, 0, "nothing has ended yet");
     assert_sound(&Home::at(place.home()));
 
@@ -160,14 +160,14 @@ fn l2_no_model_request_while_the_disk_fails() {
     let child = spawn_with(&place, &[("LD_PRELOAD", &shim), ("FAIL_SYNCS_WHILE", &flag)]);
     let (child, address, token) = serving(&place, child);
     runtime.block_on(async {
-        upstream.reply(Say::new().text("hello").anthropic()).reply(Say::new().text("unheard").anthropic());
-        let mut client = Client::connect(&address, Some(&token)).await.unwrap();
+        upstream.reply(ModelOutput::new().text("hello").anthropic()).reply(ModelOutput::new().text("unheard").anthropic());
+        let mut client = RpcClient::connect(&address, Some(&token)).await.unwrap();
         let key = "agent:main:cli:local:dm:peer";
         client.call("session.init", &json!({ "session_key": key, "mode": "persistent" })).await.unwrap();
-        client.call("turn.run", &say(key, "hello")).await.unwrap();
+        client.call("turn.run", &turn_params(key, "hello")).await.unwrap();
         assert_eq!(upstream.requests().len(), 1);
         std::fs::write(&flag, "").unwrap();
-        client.call("turn.run", &say(key, "again")).await.unwrap_err();
+        client.call("turn.run", &turn_params(key, "again")).await.unwrap_err();
         assert_eq!(upstream.requests().len(), 1, "its beginning is not on record");
         drop(client);
     });

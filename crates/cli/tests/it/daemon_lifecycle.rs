@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use insta::{Settings, assert_snapshot};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tribune_client::Incoming;
+use tribune_client::RpcIncoming;
 use tribune_storage::home::Home;
-use tribune_testkit::{assert_sound, say};
+use tribune_testkit::{assert_sound, turn_params};
 
 use crate::command_output;
 use crate::daemon_process::{BOUND, Detached, ForegroundDaemon, operator};
@@ -136,24 +136,24 @@ fn sigterm_lets_a_turn_end() {
     let (events, result) = runtime().block_on(async {
         let mut client = operator(&place).await;
         let key = client.call("session.init", &json!({})).await.unwrap()["session_key"].clone();
-        let asked = say(key.as_str().unwrap(), "!say begun\n!wait 300ms\n!say done");
+        let asked = turn_params(key.as_str().unwrap(), "!say begun\n!wait 300ms\n!say done");
         let id = client.send("turn.run", &asked).await.unwrap();
         let mut events = Vec::new();
         loop {
             match tokio::time::timeout(BOUND, client.next()).await.unwrap().unwrap() {
-                Incoming::Notification(said) => {
+                RpcIncoming::Notification(said) => {
                     if events.is_empty() {
                         daemon.signal(Signal::TERM);
                     }
                     events.push(said.params["event"].clone());
                 }
-                Incoming::Answer(of, answer) if of == id => return (events, answer.unwrap()),
-                Incoming::Answer(..) => {}
+                RpcIncoming::Response(of, answer) if of == id => return (events, answer.unwrap()),
+                RpcIncoming::Response(..) => {}
             }
         }
     });
     assert_eq!(result["stop_reason"], "end_turn");
-    assert!(tribune_testkit::text(&events).contains("done"), "{events:?}");
+    assert!(tribune_testkit::output_text(&events).contains("done"), "{events:?}");
     let (code, said) = daemon.ended();
     assert_eq!((code, said.last().map(String::as_str)), (Some(0), Some("stopped")));
     assert_sound(&Home::at(place.home()));
@@ -163,17 +163,17 @@ fn sigterm_lets_a_turn_end() {
 async fn hanging_turn(place: &Place, told: impl FnOnce()) -> Value {
     let mut client = operator(place).await;
     let key = client.call("session.init", &json!({})).await.unwrap()["session_key"].clone();
-    let id = client.send("turn.run", &say(key.as_str().unwrap(), "!say begun\n!hang")).await.unwrap();
+    let id = client.send("turn.run", &turn_params(key.as_str().unwrap(), "!say begun\n!hang")).await.unwrap();
     let mut told = Some(told);
     loop {
         match tokio::time::timeout(BOUND, client.next()).await.unwrap().unwrap() {
-            Incoming::Notification(_) => {
+            RpcIncoming::Notification(_) => {
                 if let Some(told) = told.take() {
                     told();
                 }
             }
-            Incoming::Answer(of, answer) if of == id => return answer.unwrap(),
-            Incoming::Answer(..) => {}
+            RpcIncoming::Response(of, answer) if of == id => return answer.unwrap(),
+            RpcIncoming::Response(..) => {}
         }
     }
 }
@@ -301,9 +301,9 @@ fn up_reports_what_a_crash_left_behind() {
     runtime().block_on(async {
         let mut client = operator(&place).await;
         let key = client.call("session.init", &json!({})).await.unwrap()["session_key"].clone();
-        client.send("turn.run", &say(key.as_str().unwrap(), "!say begun\n!hang")).await.unwrap();
+        client.send("turn.run", &turn_params(key.as_str().unwrap(), "!say begun\n!hang")).await.unwrap();
         let first = tokio::time::timeout(BOUND, client.next()).await.unwrap().unwrap();
-        assert!(matches!(first, Incoming::Notification(_)), "{first:?}");
+        assert!(matches!(first, RpcIncoming::Notification(_)), "{first:?}");
     });
     daemon.signal(Signal::KILL);
     daemon.ended();

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 
 use crate::fixture::Place;
 
@@ -114,8 +114,8 @@ impl Drop for Detached<'_> {
 }
 
 /// Connects to the daemon of this home as operator.
-pub(crate) async fn operator(place: &Place) -> Client {
+pub(crate) async fn operator(place: &Place) -> RpcClient {
     let file = |name: &str| std::fs::read_to_string(place.home().join("run").join(name)).unwrap();
     let whereabouts: serde_json::Value = serde_json::from_str(&file("daemon.json")).unwrap();
-    Client::connect(whereabouts["address"].as_str().unwrap(), Some(file("token").trim())).await.unwrap()
+    RpcClient::connect(whereabouts["address"].as_str().unwrap(), Some(file("token").trim())).await.unwrap()
 }

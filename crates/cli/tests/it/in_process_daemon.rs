@@ -9,9 +9,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tokio::runtime::Runtime;
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_config::Config;
-use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_daemon::daemon::{Daemon, DaemonOverrides};
 use tribune_storage::clock::SystemClock;
 use tribune_testkit::{TempHome, TestDaemon, config};
 
@@ -39,12 +39,12 @@ impl InProcessDaemon {
 
     pub(crate) fn with(home: TempHome, config: &Config) -> Self {
         let runtime = runtime();
-        let daemon = runtime.block_on(TestDaemon::on(home, config));
+        let daemon = runtime.block_on(TestDaemon::start_at(home, config));
         Self { runtime, daemon }
     }
 
     /// With overrides that only a caller in this process can set.
-    pub(crate) fn with_extras(home: TempHome, config: &Config, extras: Extras) -> Self {
+    pub(crate) fn with_extras(home: TempHome, config: &Config, extras: DaemonOverrides) -> Self {
         let runtime = runtime();
         let started = Daemon::start_with(&home.home, config, Arc::new(SystemClock), extras);
         let daemon = TestDaemon { daemon: runtime.block_on(started).unwrap(), home };
@@ -74,7 +74,7 @@ impl InProcessDaemon {
     /// Sends a request to the daemon.
     pub(crate) fn ask(&self, method: &str, params: &Value) -> Value {
         self.runtime.block_on(async {
-            let mut client: Client = self.daemon.operator().await;
+            let mut client: RpcClient = self.daemon.operator().await;
             client.call(method, params).await.unwrap()
         })
     }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_runtime::ToolCall;
 use tribune_storage::clock::{Clock as _, SystemClock};
-use tribune_testkit::{TempHome, TestDaemon, config, turn};
+use tribune_testkit::{TempHome, TestDaemon, config, run_turn};
 
 use crate::fixture::cli_output;
 use crate::in_process_daemon::{InProcessDaemon, command};
@@ -69,7 +69,7 @@ impl Dice {
 }
 
 /// An approver who decides every waiting call, in a different way each time.
-async fn person(mut client: Client, is_over: Arc<AtomicBool>) -> usize {
+async fn person(mut client: RpcClient, is_over: Arc<AtomicBool>) -> usize {
     let mut decided = 0;
     while !is_over.load(Ordering::Relaxed) {
         let page = client.call("approval.list", &json!({})).await.unwrap();
@@ -114,7 +114,7 @@ async fn busy(daemon: &TestDaemon, dice: &mut Dice, turns: usize) -> usize {
             script.push_str(&format!("!call {tool} {input}\n"));
         }
         script.push_str("!say done");
-        turn(&mut client, &key(dice.below(3)), &script).await.unwrap();
+        run_turn(&mut client, &key(dice.below(3)), &script).await.unwrap();
         let (tool, input) = &calls[dice.below(calls.len())];
         let call = ToolCall { id: format!("{}-{n}", dice.0), name: (*tool).to_owned(), input: input.clone() };
         let governance = daemon.daemon.sessions().governance();

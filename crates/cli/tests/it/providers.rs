@@ -6,7 +6,7 @@ use std::io::Read as _;
 
 use insta::{Settings, assert_snapshot};
 use serde_json::{Value, json};
-use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
+use tribune_testkit::upstream::{FakeUpstream, UpstreamReply, ModelOutput};
 
 use crate::command_output;
 use crate::daemon_process::ForegroundDaemon;
@@ -34,7 +34,7 @@ impl Upstream {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let fake = runtime.block_on(FakeUpstream::start());
-        fake.lists(&["m"]);
+        fake.set_models(&["m"]);
         Self { runtime, fake }
     }
 
@@ -101,7 +101,7 @@ fn a_provider_is_added_tried_and_used_with_and_without_a_daemon() {
     let (place, upstream) = (Place::new(), Upstream::start());
     settings(&place).bind(|| assert_snapshot!("providers_add", upstream.add(&place)));
 
-    upstream.fake.reply(Say::new().text("ok").anthropic());
+    upstream.fake.reply(ModelOutput::new().text("ok").anthropic());
     let tried = with_key(&place, &["providers", "test", "fake"]);
     assert_eq!(tried.code, 0, "{tried:?}");
     assert!(tried.err.contains("no daemon is running"), "{tried:?}");
@@ -115,14 +115,14 @@ fn a_provider_is_added_tried_and_used_with_and_without_a_daemon() {
     let daemon = ForegroundDaemon::start_with(up, "stop with Ctrl-C");
     settings(&place).bind(|| assert_snapshot!("up_with_model", daemon.greeting));
     // The daemon has the key, whatever this shell has.
-    upstream.fake.reply(Say::new().text("ok").anthropic());
+    upstream.fake.reply(ModelOutput::new().text("ok").anthropic());
     assert!(place.ok(&["providers", "test", "fake:m"]).contains("fake:m answers"));
     let models: Value = serde_json::from_str(&place.ok(&["models", "--json"])).unwrap();
     let fake = models["providers"].as_array().unwrap().iter().find(|one| one["provider"] == "fake").unwrap();
     assert_eq!((&fake["key_set"], &fake["models"][0]["agents"]), (&json!(true), &json!(["ada"])));
     let doctor = place.ok(&["doctor"]);
     assert!(doctor.contains("ok   models: 1 agent has its model"), "{doctor}");
-    upstream.fake.reply(Say::new().text("hello from a model").anthropic());
+    upstream.fake.reply(ModelOutput::new().text("hello from a model").anthropic());
     let talked = place.ok(&["chat", "--agent", "ada", "hello"]);
     assert!(talked.contains("hello from a model"), "{talked}");
 
@@ -165,7 +165,7 @@ fn provider_messages_cannot_control_the_terminal() {
     let complaint =
         json!({ "type": "error", "error": { "type": "invalid_request_error", "message": message } });
     for format in [&["--json"][..], &[]] {
-        upstream.fake.reply(Reply::json(400, &complaint));
+        upstream.fake.reply(UpstreamReply::json(400, &complaint));
         let tried = with_key(&place, &[&["providers", "test", "fake"], format].concat());
         assert_eq!(tried.code, 1, "{tried:?}");
         for told in [&tried.out, &tried.err] {

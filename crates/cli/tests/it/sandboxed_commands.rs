@@ -6,9 +6,9 @@ use std::process::Child;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_storage::home::Home;
-use tribune_testkit::{assert_sound, say, turn};
+use tribune_testkit::{assert_sound, turn_params, run_turn};
 
 use crate::fixture::Place;
 use crate::run::groups_of;
@@ -23,7 +23,7 @@ pub(crate) struct SandboxedAgent {
     place: Place,
     child: Child,
     address: String,
-    client: Client,
+    client: RpcClient,
 }
 
 impl SandboxedAgent {
@@ -52,16 +52,16 @@ impl SandboxedAgent {
     }
 
     /// Starts the daemon with its own folder for temporary files.
-    async fn start(place: &Place) -> (Child, String, Client) {
+    async fn start(place: &Place) -> (Child, String, RpcClient) {
         let (child, address, token) = start_with(place, &[("TMPDIR", place.path("tmp").to_str().unwrap())]);
-        let mut client = Client::connect(&address, Some(&token)).await.unwrap();
+        let mut client = RpcClient::connect(&address, Some(&token)).await.unwrap();
         client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
         (child, address, client)
     }
 
     /// Runs a command and returns its result.
     pub(crate) async fn exec(&mut self, call: Value) -> String {
-        let (events, _) = turn(&mut self.client, KEY, &format!("!call exec {call}")).await.unwrap();
+        let (events, _) = run_turn(&mut self.client, KEY, &format!("!call exec {call}")).await.unwrap();
         let result = events.iter().find(|event| event["type"] == "tool_result").unwrap();
         result["content"].as_str().unwrap().to_owned()
     }
@@ -170,7 +170,7 @@ async fn ledger_records_the_sandbox_of_a_command() {
     for (config, mode) in [("{}", "full"), ("{ sandbox: \"off\" }", "off")] {
         let mut works = SandboxedAgent::new(config).await;
         let call = json!({ "command": "true", "timeoutSeconds": 7 });
-        let (events, _) = turn(&mut works.client, KEY, &format!("!call exec {call}")).await.unwrap();
+        let (events, _) = run_turn(&mut works.client, KEY, &format!("!call exec {call}")).await.unwrap();
         let entries = events.iter().filter(|event| event["type"] == "ledger_append");
         let sandbox = entries.map(|event| &event["entry"]["payload"]["sandbox"]).find(|held| !held.is_null());
         let held = sandbox.unwrap_or_else(|| panic!("{events:#?}"));
@@ -192,7 +192,7 @@ async fn ledger_records_that_a_command_was_ended() {
     for config in ["{}", "{ sandbox: \"off\" }"] {
         let mut works = SandboxedAgent::new(config).await;
         let call = json!({ "command": "echo begun; sleep 300", "timeoutSeconds": 1 });
-        let (events, _) = turn(&mut works.client, KEY, &format!("!call exec {call}")).await.unwrap();
+        let (events, _) = run_turn(&mut works.client, KEY, &format!("!call exec {call}")).await.unwrap();
         let payloads = events.iter().map(|event| &event["entry"]["payload"]);
         let results: Vec<_> = payloads
             .filter(|payload| payload["tool"] == "exec" && payload["outcome"] != json!(null))
@@ -302,7 +302,7 @@ async fn l2_killed_daemon_leaves_no_process_and_restart_removes_traces() {
     let (names, mounts) = (names(works.place.folder.path()), mounts());
     let mark = mark();
     let call = json!({ "command": format!("setsid sleep {mark} & sleep {mark}") });
-    works.client.send("turn.run", &say(KEY, &format!("!call exec {call}"))).await.unwrap();
+    works.client.send("turn.run", &turn_params(KEY, &format!("!call exec {call}"))).await.unwrap();
     within("the command runs", || sleeping(&mark).len() == 2).await;
     let daemon = works.child.id();
     let family = family(daemon);
@@ -322,7 +322,7 @@ async fn l2_killed_daemon_leaves_no_process_and_restart_removes_traces() {
     assert_eq!(std::fs::read_dir(works.place.path("tmp")).unwrap().count(), 0);
     // Commands still run, in the same sandbox.
     let call = json!({ "command": "true" });
-    let (events, _) = turn(&mut works.client, KEY, &format!("!call exec {call}")).await.unwrap();
+    let (events, _) = run_turn(&mut works.client, KEY, &format!("!call exec {call}")).await.unwrap();
     let entries = events.iter().filter(|event| event["type"] == "ledger_append");
     let held = entries.filter_map(|event| event["entry"]["payload"]["sandbox"]["limited_by"].as_str()).next();
     assert_eq!(held.unwrap().starts_with("cgroup"), had_groups);

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
-use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
+use tribune_testkit::upstream::{FakeUpstream, UpstreamReply, ModelOutput};
 
 use crate::daemon_process::ForegroundDaemon;
 use crate::fixture::{Place, cli_output, workspace};
@@ -15,11 +15,11 @@ const SECRET: &str = "fixture-key-5f1c9e0b7a";
 
 /// The provider's answers, in the order of the script's requests.
 fn replies(upstream: &FakeUpstream) {
-    let call = Say::new()
+    let call = ModelOutput::new()
         .text("Let me look that up.")
         .call("call_1", "weather", r#"{"city":"Zürich"}"#)
         .usage(30, 7, 0);
-    let words = Say::new().text("It is 18 degrees in Zürich.").usage(30, 7, 0);
+    let words = ModelOutput::new().text("It is 18 degrees in Zürich.").usage(30, 7, 0);
     let message = |text: &str| {
         json!({ "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-haiku-4-5", "stop_reason": "end_turn",
                 "stop_sequence": null, "content": [{ "type": "text", "text": text }],
@@ -36,15 +36,15 @@ fn replies(upstream: &FakeUpstream) {
     upstream
         .reply(call.anthropic())
         .reply(words.anthropic())
-        .reply(Reply::json(200, &message("Hello.")).header("x-request-id", SECRET))
-        .reply(Reply::json(200, &json!({ "input_tokens": 12 })))
-        .reply(Reply::json(404, &refusal("not_found_error", "model: no")))
-        .reply(Reply::json(401, &refusal("authentication_error", &format!("invalid x-api-key {SECRET}"))))
-        .reply(Reply::json(200, &message("Hello, agent.")))
+        .reply(UpstreamReply::json(200, &message("Hello.")).header("x-request-id", SECRET))
+        .reply(UpstreamReply::json(200, &json!({ "input_tokens": 12 })))
+        .reply(UpstreamReply::json(404, &refusal("not_found_error", "model: no")))
+        .reply(UpstreamReply::json(401, &refusal("authentication_error", &format!("invalid x-api-key {SECRET}"))))
+        .reply(UpstreamReply::json(200, &message("Hello, agent.")))
         .reply(call.openai())
         .reply(words.openai())
-        .reply(Reply::json(200, &completion))
-        .reply(Reply::json(404, &unknown));
+        .reply(UpstreamReply::json(200, &completion))
+        .reply(UpstreamReply::json(404, &unknown));
 }
 
 #[test]

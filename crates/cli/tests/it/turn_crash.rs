@@ -7,10 +7,10 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tribune_client::{Client, Incoming};
-use tribune_daemon::daemon::Whereabouts;
+use tribune_client::{RpcClient, RpcIncoming};
+use tribune_daemon::daemon::DaemonInfo;
 use tribune_storage::home::Home;
-use tribune_testkit::{assert_sound, say};
+use tribune_testkit::{assert_sound, turn_params};
 
 use crate::fixture::Place;
 
@@ -126,11 +126,11 @@ async fn s6_interrupted_turn_is_in_the_transcript_once() {
     let script = "!say as far as it came\n!call read {\"path\":\"x\"}\n!wait 600000ms\n!say never";
     let mut turns = Vec::new();
     for key in keys {
-        let mut client = Client::connect(&address, Some(&token)).await.unwrap();
+        let mut client = RpcClient::connect(&address, Some(&token)).await.unwrap();
         client.call("session.init", &json!({ "session_key": key })).await.unwrap();
-        client.send("turn.run", &say(key, script)).await.unwrap();
+        client.send("turn.run", &turn_params(key, script)).await.unwrap();
         loop {
-            let Incoming::Notification(said) = client.next().await.unwrap() else { continue };
+            let RpcIncoming::Notification(said) = client.next().await.unwrap() else { continue };
             match said.params["event"]["type"].as_str() {
                 Some("turn_started") => turns.push(said.params["event"]["turn"].as_str().unwrap().to_owned()),
                 Some("tool_result") => break,
@@ -182,7 +182,7 @@ pub(crate) fn start_with(place: &Place, variables: &[(&str, &str)]) -> (Child, S
     let home = Home::at(place.home());
     let started = Instant::now();
     loop {
-        if let Some(there) = Whereabouts::read(&home).filter(|there| there.pid == child.id()) {
+        if let Some(there) = DaemonInfo::read(&home).filter(|there| there.pid == child.id()) {
             let token = std::fs::read_to_string(Path::new(home.root()).join("run/token")).unwrap();
             return (child, there.address.to_string(), token.trim().to_owned());
         }
@@ -194,16 +194,16 @@ pub(crate) fn start_with(place: &Place, variables: &[(&str, &str)]) -> (Child, S
 /// Runs turns in one session until the daemon is gone.
 async fn talk(address: String, token: String, key: String, text: String) -> (String, Seen) {
     let mut seen = Seen::default();
-    let Ok(mut client) = Client::connect(&address, Some(&token)).await else { return (key, seen) };
+    let Ok(mut client) = RpcClient::connect(&address, Some(&token)).await else { return (key, seen) };
     if client.call("session.init", &json!({ "session_key": key, "mode": "persistent" })).await.is_err() {
         return (key, seen);
     }
     // Bounded by the kill, which comes within 100 ms.
     for _ in 0..10_000 {
-        let Ok(id) = client.send("turn.run", &say(&key, &text)).await else { break };
+        let Ok(id) = client.send("turn.run", &turn_params(&key, &text)).await else { break };
         loop {
             match client.next().await {
-                Ok(Incoming::Notification(said)) => {
+                Ok(RpcIncoming::Notification(said)) => {
                     let event = said.params["event"].clone();
                     if event["type"] == "turn_started" {
                         seen.acknowledged.insert(event["turn"].as_str().unwrap().to_owned(), text.clone());
@@ -213,11 +213,11 @@ async fn talk(address: String, token: String, key: String, text: String) -> (Str
                         "an event came twice"
                     );
                 }
-                Ok(Incoming::Answer(of, answer)) if of == id => {
+                Ok(RpcIncoming::Response(of, answer)) if of == id => {
                     answer.unwrap();
                     break;
                 }
-                Ok(Incoming::Answer(..)) => {}
+                Ok(RpcIncoming::Response(..)) => {}
                 Err(_) => return (key, seen),
             }
         }
@@ -227,7 +227,7 @@ async fn talk(address: String, token: String, key: String, text: String) -> (Str
 
 /// Compares what clients saw with what is stored. Returns how many turns this start found interrupted.
 async fn check(address: &str, token: &str, seen: &mut BTreeMap<String, Seen>, kill: u64) -> u64 {
-    let mut client = Client::connect(address, Some(token)).await.unwrap();
+    let mut client = RpcClient::connect(address, Some(token)).await.unwrap();
     let status = client.call("daemon.status", &json!({})).await.unwrap();
     for (key, seen) in seen {
         let Ok(info) = client.call("session.status", &json!({ "session_key": key })).await else {
@@ -268,7 +268,7 @@ async fn check(address: &str, token: &str, seen: &mut BTreeMap<String, Seen>, ki
 }
 
 /// Asserts that each acknowledged input is in the history, unchanged. Older ones than a page were found there before.
-async fn inputs_are_there(client: &mut Client, key: &str, seen: &mut Seen, kill: u64) {
+async fn inputs_are_there(client: &mut RpcClient, key: &str, seen: &mut Seen, kill: u64) {
     let asked = json!({ "session_key": key, "limit": PAGE });
     let history = client.call("session.history", &asked).await.unwrap();
     let history = history["messages"].as_array().unwrap();
@@ -286,7 +286,7 @@ async fn inputs_are_there(client: &mut Client, key: &str, seen: &mut Seen, kill:
     }
 }
 
-async fn all_events(client: &mut Client, key: &str) -> BTreeMap<u64, Value> {
+async fn all_events(client: &mut RpcClient, key: &str) -> BTreeMap<u64, Value> {
     let mut events = BTreeMap::new();
     let mut after = 0;
     for _ in 0..1_000 {

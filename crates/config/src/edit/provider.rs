@@ -1,17 +1,17 @@
 //! A provider as it is written down.
 
-use tribune_providers::{BaseUrl, Dialect};
+use tribune_providers::{BaseUrl, ApiDialect};
 use tribune_redact::Redactor;
 
 use super::{EditError, STEP};
-use crate::models::dialect;
+use crate::models::dialect_name;
 use crate::{ProviderConfig, is_variable};
 
 /// A provider to be added. What it leaves out is what the built-in one has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewProvider {
     pub id: String,
-    pub dialect: Option<Dialect>,
+    pub dialect: Option<ApiDialect>,
     pub base_url: Option<String>,
     pub key_env: Option<String>,
     pub is_local: bool,
@@ -37,7 +37,7 @@ impl NewProvider {
         ];
         let mut given = others.into_iter().filter_map(|(name, value)| Some((name, value?))).chain(models);
         let redactor = Redactor::new();
-        if let Some((name, _)) = given.find(|(_, value)| redactor.finds(value)) {
+        if let Some((name, _)) = given.find(|(_, value)| redactor.contains_secret(value)) {
             return Err(EditError::Secret(name));
         }
         match &self.key_env {
@@ -63,7 +63,7 @@ impl NewProvider {
     /// The value alone.
     pub(super) fn value(&self, indent: &str) -> String {
         let mut lines = Vec::new();
-        lines.extend(self.dialect.map(|kind| format!("kind: {}", quoted(dialect(kind)))));
+        lines.extend(self.dialect.map(|kind| format!("kind: {}", quoted(dialect_name(kind)))));
         lines.extend(self.base_url.as_deref().map(|url| format!("baseUrl: {}", quoted(url))));
         lines.extend(self.key_env.as_deref().map(|env| format!("keyEnv: {}", quoted(env))));
         if self.is_local {

@@ -4,7 +4,7 @@ use crate::EXAMPLE;
 fn house() -> NewProvider {
     NewProvider {
         id: "house".to_owned(),
-        dialect: Some(tribune_providers::Dialect::OpenAiCompatible),
+        dialect: Some(tribune_providers::ApiDialect::OpenAiCompatible),
         base_url: Some("https://models.example.org/v1".to_owned()),
         key_env: Some("HOUSE_API_KEY".to_owned()),
         is_local: false,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::args::Args;
+use crate::args::CallArgs;
 use crate::bundle::Constitution;
 use crate::paths::normalize;
 use crate::rules::Rule;
@@ -70,7 +70,7 @@ struct RuleCalls<'a> {
 impl<'a> RuleCalls<'a> {
     fn new(law: &'a Constitution, rule: &Rule) -> Self {
         let tools = law.rules().tools_of(rule);
-        Self { law, tools, attributes: tools.iter().flat_map(|tool| Args::attributes(tool)).collect() }
+        Self { law, tools, attributes: tools.iter().flat_map(|tool| CallArgs::attributes(tool)).collect() }
     }
 
     /// A sentence if none of the calls can have this attribute.
@@ -82,7 +82,7 @@ impl<'a> RuleCalls<'a> {
         }
         // The daemon makes the calls about budgets, with arguments that no rule should read.
         let others = self.law.tools().iter().filter(|tool| *tool != SPEND);
-        let others = others.filter(|tool| Args::attributes(tool).contains(name));
+        let others = others.filter(|tool| CallArgs::attributes(tool).contains(name));
         let others: Vec<&str> = others.map(String::as_str).collect();
         let elsewhere = match others.as_slice() {
             [] => "no tool has one".to_owned(),

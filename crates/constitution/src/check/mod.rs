@@ -10,11 +10,11 @@ use serde::Serialize;
 
 use crate::bundle::{Constitution, ConstitutionError};
 use crate::json5::{self, TextError};
-use crate::manifest::{Effect, Manifest};
+use crate::manifest::{ToolEffect, ToolManifest};
 use crate::prompt::ChannelClass;
 use crate::settings::SETTINGS_FILE;
 use crate::suggest_name::nearest;
-use crate::texts::Texts;
+use crate::texts::LawTexts;
 
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -37,7 +37,7 @@ impl fmt::Display for Severity {
 
 /// Something to fix. Line and column count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Finding {
+pub struct LawFinding {
     pub file: String,
     pub line: usize,
     pub column: usize,
@@ -46,13 +46,13 @@ pub struct Finding {
     pub message: String,
 }
 
-impl Finding {
+impl LawFinding {
     fn of_text(TextError { file, line, column, message }: TextError, severity: Severity) -> Self {
         Self { file, line, column, severity, message }
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for LawFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, column, severity, message } = self;
         write!(f, "{file}:{line}:{column}: {severity}: {message}")
@@ -60,7 +60,7 @@ impl fmt::Display for Finding {
 }
 
 /// Checks the texts; `known_tools` are the tools of the program. Sorted by file and position.
-pub fn check(texts: &Texts, known_tools: &[&str]) -> Vec<Finding> {
+pub fn check(texts: &LawTexts, known_tools: &[&str]) -> Vec<LawFinding> {
     let mut findings = match Constitution::new(texts.clone(), known_tools) {
         Ok(law) => {
             let mut findings = rules::check_rules(&law);
@@ -76,25 +76,25 @@ pub fn check(texts: &Texts, known_tools: &[&str]) -> Vec<Finding> {
 }
 
 /// Rules for an agent that is not among `agents`, the agents of the roster. The roster is not part of the law.
-pub fn check_agents(law: &Constitution, agents: &[&str]) -> Vec<Finding> {
+pub fn check_agents(law: &Constitution, agents: &[&str]) -> Vec<LawFinding> {
     rules::check_agents(law, agents)
 }
 
 /// The findings for texts that are refused.
-fn findings_of(error: ConstitutionError) -> Vec<Finding> {
+fn findings_of(error: ConstitutionError) -> Vec<LawFinding> {
     let severity = Severity::Error;
     let whole = |file: &str, line: usize, message: String| {
-        vec![Finding { file: file.to_owned(), line, column: 1, severity, message }]
+        vec![LawFinding { file: file.to_owned(), line, column: 1, severity, message }]
     };
     match error {
         ConstitutionError::Several(errors) => errors.into_iter().flat_map(findings_of).collect(),
-        ConstitutionError::Text(error) => vec![Finding::of_text(error, severity)],
+        ConstitutionError::Text(error) => vec![LawFinding::of_text(error, severity)],
         ConstitutionError::Mandate { name, error } => {
             // The finding has the line already.
             let (line, message) = (error.line(), error.to_string());
             let message = message.strip_prefix(&format!("line {line}: ")).unwrap_or(&message);
             let (file, column) = (format!("mandates/{name}.md"), error.column());
-            vec![Finding { file, line, column, severity, message: message.to_owned() }]
+            vec![LawFinding { file, line, column, severity, message: message.to_owned() }]
         }
         ConstitutionError::TooManyMandates => whole("mandates", 1, error.to_string()),
         ConstitutionError::TooManyManifests => whole("manifests", 1, error.to_string()),
@@ -106,20 +106,20 @@ fn findings_of(error: ConstitutionError) -> Vec<Finding> {
 }
 
 /// Whether calls of the tool need an approval that a permit can waive.
-fn needs_approval(manifest: Option<&Manifest>) -> bool {
+fn needs_approval(manifest: Option<&ToolManifest>) -> bool {
     manifest.is_some_and(|manifest| match manifest.effect {
-        Effect::SideEffect => true,
-        Effect::ReadOnly | Effect::DraftOnly => false,
+        ToolEffect::SideEffect => true,
+        ToolEffect::ReadOnly | ToolEffect::DraftOnly => false,
     })
 }
 
-fn check_manifests(law: &Constitution, known_tools: &[&str]) -> Vec<Finding> {
+fn check_manifests(law: &Constitution, known_tools: &[&str]) -> Vec<LawFinding> {
     let own = law.texts().manifests.keys().map(String::as_str);
-    let strange = own.filter(|tool| !known_tools.contains(tool) && Manifest::built_in(tool).is_none());
+    let strange = own.filter(|tool| !known_tools.contains(tool) && ToolManifest::built_in(tool).is_none());
     let finding = |tool: &str| {
         let meant = nearest(tool, known_tools)
             .map_or_else(String::new, |name| format!(" did you mean `{name}`? Otherwise"));
-        Finding {
+        LawFinding {
             file: format!("manifests/{tool}.json"),
             line: 1,
             column: 1,
@@ -133,7 +133,7 @@ fn check_manifests(law: &Constitution, known_tools: &[&str]) -> Vec<Finding> {
 }
 
 /// Exceptions for calls that need no approval anyway.
-fn check_exceptions(law: &Constitution) -> Vec<Finding> {
+fn check_exceptions(law: &Constitution) -> Vec<LawFinding> {
     let Some(text) = &law.texts().law else { return Vec::new() };
     let all = law.settings().exceptions.iter().enumerate();
     let idle =
@@ -144,23 +144,23 @@ fn check_exceptions(law: &Constitution) -> Vec<Finding> {
             own.tool, own.id
         );
         let place = json5::error_at_path(SETTINGS_FILE, text, &format!("exceptions[{index}].tool"), message);
-        Finding::of_text(place, Severity::Warning)
+        LawFinding::of_text(place, Severity::Warning)
     })
     .collect()
 }
 
 /// Channels that are assigned a built-in class but keep a stricter one.
-fn check_channels(law: &Constitution) -> Vec<Finding> {
+fn check_channels(law: &Constitution) -> Vec<LawFinding> {
     let Some(text) = &law.texts().law else { return Vec::new() };
     let found = law.settings().channels.classes.iter().filter_map(|(channel, name)| {
         let wanted = ChannelClass::named(name)?.as_str();
-        let kept = ChannelClass::in_house(Some(channel), law.settings()).as_str();
+        let kept = ChannelClass::from_settings(Some(channel), law.settings()).as_str();
         let message = format!(
             "gives up what `{kept}` insists on, so the channel stays `{kept}`: name that class, or one of your own"
         );
         let place =
             || json5::error_at_path(SETTINGS_FILE, text, &format!("channels.classes.{channel}"), message);
-        (wanted != kept).then(|| Finding::of_text(place(), Severity::Warning))
+        (wanted != kept).then(|| LawFinding::of_text(place(), Severity::Warning))
     });
     found.collect()
 }
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn channels_that_cannot_be_relaxed_are_found() {
         let law = "{\n  channels: { classes: { telegram: \"cli_local\", teapot: \"internal\", cli: \"local\" } },\n}";
-        let found = check(&Texts { law: Some(law.to_owned()), ..texts() }, &[]);
+        let found = check(&LawTexts { law: Some(law.to_owned()), ..texts() }, &[]);
         let found: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(
             found,
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn an_error_is_found_once_at_its_position() {
-        let mut texts = Texts { law: Some("{\n  approvals: {\n".to_owned()), ..Texts::built_in() };
+        let mut texts = LawTexts { law: Some("{\n  approvals: {\n".to_owned()), ..LawTexts::built_in() };
         texts.mandates.insert("dev".to_owned(), "---\n tools: read, deploy,  raed\n---\n".to_owned());
         texts.manifests.insert("deploy".to_owned(), "{\n  \"id\": \"deploy\"".to_owned());
         let rule = "@id(\"a\") forbid(principal, action == Tribune::Action::\"deploy\", resource);";
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn rules_for_an_unknown_agent_are_found() {
-        let mut texts = Texts::built_in();
+        let mut texts = LawTexts::built_in();
         let rule = |agent: &str| {
             let action = "action == Tribune::Action::\"read\"";
             format!(
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn exceptions_without_use_are_found() {
         let law = "{\n  exceptions: [{ id: \"a\", tool: \"read\", limit: { count: 1, perSeconds: 1 } }],\n}";
-        let found = check(&Texts { law: Some(law.to_owned()), ..texts() }, &[]);
+        let found = check(&LawTexts { law: Some(law.to_owned()), ..texts() }, &[]);
         let found: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(
             found,
@@ -234,11 +234,11 @@ mod tests {
 
     #[test]
     fn unreachable_rules_and_manifests_are_found() {
-        let mut texts = Texts::built_in();
+        let mut texts = LawTexts::built_in();
         let rule = "@id(\"a\") forbid(principal, action == Tribune::Action::\"exec\", resource);";
         texts.policies.insert("a.cedar".to_owned(), rule.to_owned());
         let manifest =
-            serde_json::to_string(&Manifest { id: "raed".into(), ..Manifest::built_in("read").unwrap() });
+            serde_json::to_string(&ToolManifest { id: "raed".into(), ..ToolManifest::built_in("read").unwrap() });
         texts.manifests.insert("raed".to_owned(), manifest.unwrap());
         let found: Vec<String> = check(&texts, &["read"]).iter().map(ToString::to_string).collect();
         assert_eq!(

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::redundant_rules::{Redundancy, RuleComparison, RuleDomains};
-use super::{Finding, Severity, impossible_values, needs_approval};
+use super::{LawFinding, Severity, impossible_values, needs_approval};
 use crate::bundle::Constitution;
 use crate::examples;
 use crate::rules::{Rule, SourcePosition};
@@ -11,7 +11,7 @@ use crate::suggest_name::suggestion;
 use crate::text::sanitize;
 use crate::tool_names::{LAND, MCP, MCP_SERVER, SPEND};
 
-pub(super) fn check_rules(law: &Constitution) -> Vec<Finding> {
+pub(super) fn check_rules(law: &Constitution) -> Vec<LawFinding> {
     let domains = RuleDomains::of(law);
     let rules = RuleComparison::new(law.rules().all(), &domains);
     let redundant = rules.find_redundant();
@@ -23,7 +23,7 @@ pub(super) fn check_rules(law: &Constitution) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     for (at, (rule, redundant)) in law.rules().all().iter().zip(redundant).enumerate() {
-        findings.extend(rule.warnings.iter().map(|error| Finding::of_text(error.clone(), Severity::Warning)));
+        findings.extend(rule.warnings.iter().map(|error| LawFinding::of_text(error.clone(), Severity::Warning)));
         findings.extend(check_annotations(law, rule));
         findings.extend(
             impossible_values::find_impossible_values(law, rule)
@@ -43,7 +43,7 @@ pub(super) fn check_rules(law: &Constitution) -> Vec<Finding> {
 }
 
 /// Rules for an agent that is not among `agents`.
-pub(super) fn check_agents(law: &Constitution, agents: &[&str]) -> Vec<Finding> {
+pub(super) fn check_agents(law: &Constitution, agents: &[&str]) -> Vec<LawFinding> {
     let rules = law.rules().all().iter();
     let strange = rules.filter_map(|rule| {
         let agent = rule.prefilter.agent().filter(|agent| !agents.contains(agent))?;
@@ -59,10 +59,10 @@ pub(super) fn check_agents(law: &Constitution, agents: &[&str]) -> Vec<Finding> 
 }
 
 /// A finding about a rule, at one of its annotations or at its beginning.
-fn finding(rule: &Rule, annotation: Option<&str>, message: String) -> Finding {
+fn finding(rule: &Rule, annotation: Option<&str>, message: String) -> LawFinding {
     let of_annotation = annotation.and_then(|name| rule.annotations.get(name));
     let SourcePosition { line, column } = of_annotation.copied().unwrap_or(rule.position);
-    Finding { file: rule.file.clone(), line, column, severity: Severity::Warning, message }
+    LawFinding { file: rule.file.clone(), line, column, severity: Severity::Warning, message }
 }
 
 fn missing_id(rule: &Rule) -> Option<String> {
@@ -148,7 +148,7 @@ fn permits_everything(
 }
 
 /// Unknown annotations, and examples that cannot be read.
-fn check_annotations(law: &Constitution, rule: &Rule) -> Vec<Finding> {
+fn check_annotations(law: &Constitution, rule: &Rule) -> Vec<LawFinding> {
     let mut findings = Vec::new();
     for (name, _) in rule.policy.annotations() {
         if matches!(name, "id" | "reason") || examples::expected_decision(name).is_some() {
@@ -175,11 +175,11 @@ fn check_annotations(law: &Constitution, rule: &Rule) -> Vec<Finding> {
 mod tests {
     use super::super::check;
     use crate::fixtures::texts;
-    use crate::texts::Texts;
+    use crate::texts::LawTexts;
 
     fn findings(rules: &str) -> Vec<String> {
         let policies = [("rules.cedar".to_owned(), rules.to_owned())].into();
-        let findings = check(&Texts { policies, ..texts() }, &["read"]);
+        let findings = check(&LawTexts { policies, ..texts() }, &["read"]);
         findings.iter().map(ToString::to_string).collect()
     }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn covered(grant: &str, command: &str) -> bool {
-    let grants = [Grant::parse(grant).unwrap()];
+    let grants = [CommandGrant::parse(grant).unwrap()];
     parse(command).is_ok_and(|parsed| covers_all(&grants, &parsed))
 }
 
@@ -55,12 +55,12 @@ proptest! {
         for text in [text, shellish] {
             if let Ok(parsed) = parse(&text) {
                 programs(&parsed);
-                for suggested in suggest(&parsed) {
-                    let grant = Grant::parse(&suggested).unwrap();
+                for suggested in suggest_grants(&parsed) {
+                    let grant = CommandGrant::parse(&suggested).unwrap();
                     prop_assert!(grant.covers(&parsed), "{suggested:?} ⇥ {text:?}");
                 }
             }
-            let _ = Grant::parse(&text);
+            let _ = CommandGrant::parse(&text);
         }
     }
 
@@ -76,8 +76,8 @@ proptest! {
     #[test]
     fn an_exact_grant_covers_equal_lines_only(one in shellish(), other in shellish()) {
         if let (Ok(one), Ok(other)) = (parse(&one), parse(&other)) {
-            prop_assert!(Grant::exact(&one).covers(&one));
-            prop_assert_eq!(Grant::exact(&one).covers(&other), one.line() == other.line());
+            prop_assert!(CommandGrant::exact(&one).covers(&one));
+            prop_assert_eq!(CommandGrant::exact(&one).covers(&other), one.line() == other.line());
         }
     }
 

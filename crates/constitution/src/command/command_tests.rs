@@ -38,12 +38,12 @@ fn unescaped(text: &str) -> String {
     out
 }
 
-fn grant(text: &str) -> Grant {
-    Grant::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+fn grant(text: &str) -> CommandGrant {
+    CommandGrant::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 fn covered(grants: &[&str], command: &str) -> bool {
-    let grants: Vec<Grant> = grants.iter().map(|text| grant(text)).collect();
+    let grants: Vec<CommandGrant> = grants.iter().map(|text| grant(text)).collect();
     parse(command).is_ok_and(|parsed| covers_all(&grants, &parsed))
 }
 
@@ -52,7 +52,7 @@ fn ran(command: &str) -> Vec<String> {
 }
 
 fn refusal(text: &str) -> String {
-    Grant::parse(text).unwrap_err().to_string()
+    CommandGrant::parse(text).unwrap_err().to_string()
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn everything_harmless_is_covered() {
 #[test]
 fn no_wildcard_stands_for_a_started_program() {
     let patterns = REFUSED.lines().filter(|line| !line.starts_with("# ") && !line.is_empty());
-    let accepted: Vec<_> = patterns.filter(|text| Grant::parse(text).is_ok()).collect();
+    let accepted: Vec<_> = patterns.filter(|text| CommandGrant::parse(text).is_ok()).collect();
     assert_eq!(accepted, Vec::<&str>::new());
     assert_eq!(
         refusal("rustup doc *"),
@@ -209,7 +209,7 @@ fn wide_patterns_are_refused_with_what_to_write() {
         "exec ls",
         "-x *",
     ] {
-        assert!(Grant::parse(text).is_err(), "{text}");
+        assert!(CommandGrant::parse(text).is_err(), "{text}");
     }
 }
 
@@ -236,7 +236,7 @@ fn l3_an_unknown_program_gets_no_wildcard() {
     ] {
         for words in ["*", "**", "dir/*", "run *"] {
             let text = format!("{program} {words}");
-            assert!(Grant::parse(&text).is_err(), "{text}");
+            assert!(CommandGrant::parse(&text).is_err(), "{text}");
         }
     }
     for (granted, command) in
@@ -245,7 +245,7 @@ fn l3_an_unknown_program_gets_no_wildcard() {
         assert!(covered(&[granted], command), "{granted}");
     }
     assert!(covered(&["/usr/bin/ls *"], "/usr/bin/ls src"), "a program of the machine by its path");
-    assert_eq!(suggest(&parse("some-tool fix a.txt").unwrap()), ["some-tool fix a.txt"]);
+    assert_eq!(suggest_grants(&parse("some-tool fix a.txt").unwrap()), ["some-tool fix a.txt"]);
     assert!(ran("eatmydata rm x").contains(&UNKNOWN.to_owned()));
 }
 
@@ -496,6 +496,6 @@ fn suggestions_are_narrow() {
         ("git bisect run x", &["= git bisect run x"]),
         ("\"ls\" a", &["= ls a"]),
     ] {
-        assert_eq!(suggest(&parse(command).unwrap()), expected, "{command}");
+        assert_eq!(suggest_grants(&parse(command).unwrap()), expected, "{command}");
     }
 }

@@ -15,7 +15,7 @@ use std::fmt;
 
 use super::pattern::{self, Colon, PatternWord};
 use super::program_class::{self, ProgramClass};
-use super::{CommandSyntaxError, Parsed, ShellWord, Structure, covers_all};
+use super::{CommandSyntaxError, ParsedCommand, ShellWord, Structure, covers_all};
 use crate::text::sanitize;
 
 /// The prefix of an exact line.
@@ -23,7 +23,7 @@ const EXACTLY: &str = "=";
 
 /// The permission of a person for one command line, or for a narrow set of commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grant {
+pub struct CommandGrant {
     pub(super) form: GrantForm,
     text: String,
 }
@@ -75,7 +75,7 @@ pub enum GrantError {
     Code { program: String, word: String },
 }
 
-impl Grant {
+impl CommandGrant {
     /// Parses a grant, and refuses a pattern that allows more than it shows.
     pub fn parse(text: &str) -> Result<Self, GrantError> {
         // `parse` trims the end, which has a meaning in a here-document.
@@ -112,7 +112,7 @@ impl Grant {
     }
 
     /// The grant of exactly this line.
-    pub fn exact(parsed: &Parsed) -> Self {
+    pub fn exact(parsed: &ParsedCommand) -> Self {
         let line = parsed.line().to_owned();
         Self { text: format!("{EXACTLY} {line}"), form: GrantForm::Line(line) }
     }
@@ -126,13 +126,13 @@ impl Grant {
     }
 
     /// Whether this grant alone covers the whole line.
-    pub fn covers(&self, parsed: &Parsed) -> bool {
+    pub fn covers(&self, parsed: &ParsedCommand) -> bool {
         let whole = matches!(self.form, GrantForm::Line(_)) || parsed.commands().len() == 1;
         whole && covers_all(std::slice::from_ref(self), parsed)
     }
 }
 
-impl fmt::Display for Grant {
+impl fmt::Display for CommandGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }

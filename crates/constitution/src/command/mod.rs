@@ -26,10 +26,10 @@ mod wrappers;
 
 use std::collections::BTreeSet;
 
-pub use grant::{Grant, GrantError};
+pub use grant::{CommandGrant, GrantError};
 pub use grant_match::covers_all;
 pub use programs::{UNKNOWN, programs};
-pub use suggest::suggest;
+pub use suggest::suggest_grants;
 pub use unsafe_chars::is_hidden;
 
 /// Bytes of a command line. A person must read it before granting it; longer scripts belong into a file.
@@ -141,7 +141,7 @@ pub struct SimpleCommand {
 
 /// A parsed command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedCommand {
     // INVARIANT: `line` is derived from the rest, so equal lines mean the same.
     line: String,
     commands: Vec<SimpleCommand>,
@@ -170,7 +170,7 @@ pub enum CommandSyntaxError {
 }
 
 /// Parses a command line as `sh -c` would.
-pub fn parse(text: &str) -> Result<Parsed, CommandSyntaxError> {
+pub fn parse(text: &str) -> Result<ParsedCommand, CommandSyntaxError> {
     if text.len() > MAX_COMMAND_BYTES {
         return Err(CommandSyntaxError::TooLong { bytes: text.len() });
     }
@@ -183,14 +183,14 @@ pub fn parse(text: &str) -> Result<Parsed, CommandSyntaxError> {
         return Err(CommandSyntaxError::Empty);
     }
     unsafe_chars::check_ascii(&commands)?;
-    let mut parsed = Parsed { line: text.to_owned(), commands, structures };
+    let mut parsed = ParsedCommand { line: text.to_owned(), commands, structures };
     if parsed.is_plain() {
         parsed.line = pattern::rendered_line(&parsed.commands);
     }
     Ok(parsed)
 }
 
-impl Parsed {
+impl ParsedCommand {
     /// The normalized line, which is the fingerprint of an exact grant. A plain line has single spaces and only the
     /// quotes that it needs; any other line is kept as it is written, without surrounding blanks.
     pub fn line(&self) -> &str {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::program_class::{self, CodeOption, ProgramClass, basename};
 use super::wrappers::{Wrapper, WrapperMode};
-use super::{Parsed, SimpleCommand};
+use super::{ParsedCommand, SimpleCommand};
 
 /// A program that the text does not name: `$X`, code for an interpreter, a shell that reads its input.
 pub const UNKNOWN: &str = "?";
@@ -14,7 +14,7 @@ const MAX_LEVELS: usize = 8;
 
 /// The names, without directories, of every program that the line would run: wrappers, and what they wrap. Sorted,
 /// without duplicates. For facts and rules; no grant is decided by it.
-pub fn programs(parsed: &Parsed) -> Vec<String> {
+pub fn programs(parsed: &ParsedCommand) -> Vec<String> {
     let mut found = ProgramCollector { names: Vec::new() };
     found.line(parsed, 0);
     found.names.sort_unstable();
@@ -31,7 +31,7 @@ impl ProgramCollector {
         self.names.push(name.to_owned());
     }
 
-    fn line(&mut self, parsed: &Parsed, level: usize) {
+    fn line(&mut self, parsed: &ParsedCommand, level: usize) {
         for simple in parsed.commands() {
             self.simple(simple, level);
         }

@@ -1,18 +1,18 @@
 //! The grants that a person can be offered for a command.
 
 use super::pattern::{Colon, is_operand, rendered_words};
-use super::{Grant, Parsed, ShellWord};
+use super::{CommandGrant, ParsedCommand, ShellWord};
 
 /// Grants that cover the line, narrowest first: exactly this command, then with a wildcard for its last word. There
 /// is always a first one; patterns are only offered for a single plain command whose program allows them.
-pub fn suggest(parsed: &Parsed) -> Vec<String> {
-    let exact = Grant::exact(parsed).to_string();
+pub fn suggest_grants(parsed: &ParsedCommand) -> Vec<String> {
+    let exact = CommandGrant::exact(parsed).to_string();
     let [simple] = parsed.commands() else { return vec![exact] };
     let words = simple.words.as_slice();
     let mut offered: Vec<String> = [Some(rendered_words(words)), wildcard(words)]
         .into_iter()
         .flatten()
-        .filter(|text| Grant::parse(text).is_ok_and(|grant| grant.covers(parsed)))
+        .filter(|text| CommandGrant::parse(text).is_ok_and(|grant| grant.covers(parsed)))
         .collect();
     // The words alone mean the same and also match inside a chain; what cannot be a pattern is offered as an exact
     // line.

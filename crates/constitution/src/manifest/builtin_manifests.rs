@@ -4,9 +4,9 @@ use super::Capability::{
     AgentSpawn, DeviceControl, FsRead, FsWrite, MemoryRead, MemoryWrite, MessageMail, MessageSend, NetHttp,
     NetHttps, ProcExec, SystemAdmin, SystemSchedule,
 };
-use super::Effect::{DraftOnly, ReadOnly, SideEffect};
+use super::ToolEffect::{DraftOnly, ReadOnly, SideEffect};
 use super::Risk::{Critical, High, Low, Medium};
-use super::{Capability, Effect, Manifest, Risk};
+use super::{Capability, ToolEffect, ToolManifest, Risk};
 use crate::tool_names::{EGRESS, LAND, MCP, MCP_SERVER, SPEND};
 use crate::trust::Trust::{self, Community, Owner, Untrusted, Verified};
 
@@ -18,7 +18,7 @@ struct Row {
     risk_level: Risk,
     min_input_trust: Trust,
     output_trust: Trust,
-    effect: Effect,
+    effect: ToolEffect,
 }
 
 const fn row(
@@ -28,7 +28,7 @@ const fn row(
     risk_level: Risk,
     min_input_trust: Trust,
     output_trust: Trust,
-    effect: Effect,
+    effect: ToolEffect,
 ) -> Row {
     Row { id, name, capabilities, risk_level, min_input_trust, output_trust, effect }
 }
@@ -75,7 +75,7 @@ const BUILT_IN: [Row; 20] = [
     row("write", "File Write", &[FsWrite], Medium, Verified, Verified, DraftOnly),
 ];
 
-impl Manifest {
+impl ToolManifest {
     /// The built-in manifest of a tool.
     pub fn built_in(id: &str) -> Option<Self> {
         BUILT_IN.iter().find(|row| row.id == id).map(Self::from_row)

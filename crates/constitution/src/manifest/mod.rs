@@ -9,7 +9,7 @@ pub(crate) mod tool_groups;
 use serde::{Deserialize, Serialize};
 
 use crate::json5::{self, TextError};
-use crate::provenance::TakenAs;
+use crate::provenance::ArgumentUse;
 use crate::text::sanitize;
 use crate::trust::Trust;
 
@@ -135,7 +135,7 @@ impl Risk {
 /// What a call leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Effect {
+pub enum ToolEffect {
     /// Nothing.
     ReadOnly,
     /// Something inside of this instance that can be undone.
@@ -145,7 +145,7 @@ pub enum Effect {
     SideEffect,
 }
 
-impl Effect {
+impl ToolEffect {
     pub const ALL: [Self; 3] = [Self::ReadOnly, Self::DraftOnly, Self::SideEffect];
 
     pub const fn as_str(self) -> &'static str {
@@ -160,7 +160,7 @@ impl Effect {
 /// What is known of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Manifest {
+pub struct ToolManifest {
     /// The tool's name in calls and mandates.
     pub id: String,
     /// The tool's name for people.
@@ -173,10 +173,10 @@ pub struct Manifest {
     pub output_trust: Trust,
     /// If the manifest does not say, the strictest.
     #[serde(default)]
-    pub effect: Effect,
+    pub effect: ToolEffect,
 }
 
-impl Manifest {
+impl ToolManifest {
     /// Parses the manifest of the tool `id`; `file` is its name in messages. The error holds every key that cannot
     /// be read, or else the first value that is not allowed.
     pub fn parse(file: &str, id: &str, text: &str) -> Result<Self, Vec<TextError>> {
@@ -234,11 +234,11 @@ impl Manifest {
     }
 
     /// How the tool uses its arguments.
-    pub fn takes(&self) -> TakenAs {
+    pub fn argument_use(&self) -> ArgumentUse {
         if self.capabilities.iter().any(|capability| capability.takes_orders()) {
-            TakenAs::Orders
+            ArgumentUse::Instructions
         } else {
-            TakenAs::Names
+            ArgumentUse::Names
         }
     }
 

@@ -1,7 +1,7 @@
 use super::*;
 
-fn parse(text: &str) -> Result<Manifest, String> {
-    Manifest::parse("manifests/deploy.json", "deploy", text).map_err(|errors| said(&errors))
+fn parse(text: &str) -> Result<ToolManifest, String> {
+    ToolManifest::parse("manifests/deploy.json", "deploy", text).map_err(|errors| said(&errors))
 }
 
 fn said(errors: &[TextError]) -> String {
@@ -31,7 +31,7 @@ fn the_ten_tools_have_the_specified_values() {
         ("nodes", "Node Control", r#"["device:control"]"#, "high", "owner", "verified"),
     ];
     for (id, name, capabilities, risk, min, output) in agreed {
-        let own = Manifest::built_in(id).unwrap();
+        let own = ToolManifest::built_in(id).unwrap();
         let listed = serde_json::to_string(&own.capabilities).unwrap();
         assert_eq!(
             (own.name.as_str(), listed.as_str(), own.risk_level.as_str()),
@@ -40,14 +40,14 @@ fn the_ten_tools_have_the_specified_values() {
         );
         assert_eq!((own.min_input_trust.as_str(), own.output_trust.as_str()), (min, output), "{id}");
     }
-    assert_eq!(Manifest::all_built_in().count(), 20);
-    assert!(Manifest::all_built_in().map(|own| own.id).is_sorted_by(|a, b| a < b));
+    assert_eq!(ToolManifest::all_built_in().count(), 20);
+    assert!(ToolManifest::all_built_in().map(|own| own.id).is_sorted_by(|a, b| a < b));
 }
 
 #[test]
 fn ways_out_and_private_readers_are_known() {
     let with = |outside| {
-        let out = Manifest::all_built_in().filter(|own| own.is_way_out(outside));
+        let out = ToolManifest::all_built_in().filter(|own| own.is_way_out(outside));
         out.map(|own| own.id).collect::<Vec<_>>()
     };
     let inside = [
@@ -71,7 +71,7 @@ fn ways_out_and_private_readers_are_known() {
         "edit, landing, mcp_server and write, when outside the workspace"
     );
     let private: Vec<_> =
-        Manifest::all_built_in().filter(Manifest::reads_private).map(|own| own.id).collect();
+        ToolManifest::all_built_in().filter(ToolManifest::reads_private).map(|own| own.id).collect();
     assert_eq!(private, ["browser", "exec", "mcp", "mcp_server", "memory", "nodes", "read", "search"]);
 }
 
@@ -79,7 +79,7 @@ fn ways_out_and_private_readers_are_known() {
 fn a_manifest_is_read() {
     let text = r#"{"id":"deploy","name":"Deploy","capabilities":["proc:exec"],"riskLevel":"high","minInputTrust":"owner","outputTrust":"verified"}"#;
     let own = parse(text).unwrap();
-    assert_eq!((own.effect, own.risk_level), (Effect::SideEffect, Risk::High), "no word is the strictest");
+    assert_eq!((own.effect, own.risk_level), (ToolEffect::SideEffect, Risk::High), "no word is the strictest");
     let again = serde_json::to_string(&own).unwrap();
     assert_eq!(parse(&again).unwrap(), own);
     assert!(again.ends_with(r#""effect":"side_effect"}"#), "{again}");
@@ -150,19 +150,19 @@ fn refusals_say_where_and_what() {
 
 #[test]
 fn l3_a_built_in_manifest_can_only_be_made_stricter() {
-    let with = |change: fn(&mut Manifest)| {
-        let mut own = Manifest::built_in("write").unwrap();
+    let with = |change: fn(&mut ToolManifest)| {
+        let mut own = ToolManifest::built_in("write").unwrap();
         change(&mut own);
         let text = serde_json::to_string(&own).unwrap();
-        Manifest::parse("manifests/write.json", "write", &text).map_err(|errors| errors[0].message.clone())
+        ToolManifest::parse("manifests/write.json", "write", &text).map_err(|errors| errors[0].message.clone())
     };
     assert!(with(|_| {}).is_ok());
     assert!(with(|own| own.min_input_trust = Trust::Owner).is_ok());
-    assert!(with(|own| own.effect = Effect::SideEffect).is_ok());
+    assert!(with(|own| own.effect = ToolEffect::SideEffect).is_ok());
     assert!(with(|own| own.capabilities.push(Capability::NetHttps)).is_ok());
     for looser in [
-        (|own| own.min_input_trust = Trust::Untrusted) as fn(&mut Manifest),
-        |own| own.effect = Effect::ReadOnly,
+        (|own| own.min_input_trust = Trust::Untrusted) as fn(&mut ToolManifest),
+        |own| own.effect = ToolEffect::ReadOnly,
         |own| own.capabilities.clear(),
         |own| own.risk_level = Risk::Low,
         |own| own.output_trust = Trust::Owner,

@@ -62,7 +62,7 @@ impl ChannelClass {
     /// The class of a channel under these settings. `channels.classes` may assign a built-in class: to any channel
     /// that is not built in, and to a built-in channel if that is not laxer. Every other class name there is the
     /// operator's own and has no meaning here.
-    pub fn in_house(channel: Option<&str>, settings: &Settings) -> Self {
+    pub fn from_settings(channel: Option<&str>, settings: &Settings) -> Self {
         let named = channel.and_then(|channel| Self::named(settings.class_of(channel)));
         match (known(channel), named) {
             (Some(built_in), Some(named)) if named.is_laxer_than(built_in) => built_in,
@@ -209,7 +209,7 @@ mod tests {
             (Some(""), ExternalMessage),
         ] {
             assert_eq!(ChannelClass::of(channel), class, "{channel:?}");
-            assert_eq!(ChannelClass::in_house(channel, &Settings::default()), class, "{channel:?}");
+            assert_eq!(ChannelClass::from_settings(channel, &Settings::default()), class, "{channel:?}");
         }
     }
 
@@ -260,7 +260,7 @@ mod tests {
             ("rpc", ChannelClass::RpcLocal),
             ("discord", ChannelClass::ExternalMessage),
         ] {
-            assert_eq!(ChannelClass::in_house(Some(channel), &settings), class, "{channel}");
+            assert_eq!(ChannelClass::from_settings(Some(channel), &settings), class, "{channel}");
         }
     }
 
@@ -269,7 +269,7 @@ mod tests {
         let words = ["cli", "rpc", "web", "schedule", "mail", "telegram", "sms"];
         for (word, class) in words.iter().flat_map(|word| ChannelClass::ALL.map(|class| (word, class))) {
             let settings = settings(&[(word, class.as_str())]);
-            let taken = ChannelClass::in_house(Some(word), &settings);
+            let taken = ChannelClass::from_settings(Some(word), &settings);
             assert!(!taken.is_laxer_than(ChannelClass::of(Some(word))), "{word}: {class:?}");
         }
     }

@@ -19,9 +19,9 @@ pub use agent::{AgentPrompt, AgentPromptError, MAX_AGENT_PROMPT_BYTES};
 pub use base::{BasePrompt, base_prompt};
 pub use board::{BOARD_HEADING, board_note};
 pub use channel::{AnswerRetention, ChannelClass, ChannelPolicy};
-pub use disclosure::{Disclosure, FilteredText, NOTICE, RUN_LETTERS};
+pub use disclosure::{DisclosureFilter, FilteredText, NOTICE, RUN_LETTERS};
 pub use manifest::{BasePromptId, PromptManifest};
-pub use stack::{PromptLayer, Stack};
+pub use stack::{PromptLayer, PromptStack};
 
 use crate::bundle::Constitution;
 pub use crate::footer::FOOTER;

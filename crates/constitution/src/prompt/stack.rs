@@ -24,7 +24,7 @@ pub enum PromptLayer {
 
 /// Everything before the user's messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stack {
+pub struct PromptStack {
     // INVARIANT: in the order of their layers, each at most once, and no user layer.
     parts: Vec<(PromptLayer, String)>,
     constitution_hash: ConstitutionHash,
@@ -33,7 +33,7 @@ pub struct Stack {
     agent_prompt_sha256: Option<String>,
 }
 
-impl Stack {
+impl PromptStack {
     pub fn new(
         law: &Constitution,
         mandate: &Mandate,

@@ -3,20 +3,20 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::prompt::{BOARD_HEADING, FOOTER, assemble, board_note};
-use crate::texts::Texts;
+use crate::texts::LawTexts;
 
 const CLERK: &str = "---\ntools: read\n---\nFile things.\n";
 
 fn law() -> Constitution {
     let mandates = [("clerk".to_owned(), CLERK.to_owned())].into();
-    let texts = Texts { constitution: "# Law\n\nBe kind.\n".to_owned(), mandates, ..Texts::built_in() };
+    let texts = LawTexts { constitution: "# Law\n\nBe kind.\n".to_owned(), mandates, ..LawTexts::built_in() };
     Constitution::new(texts, &["read"]).unwrap()
 }
 
-fn stack(agent_prompt: Option<&str>, channel: ChannelClass) -> Stack {
+fn stack(agent_prompt: Option<&str>, channel: ChannelClass) -> PromptStack {
     let law = law();
     let agent_prompt = agent_prompt.map(|text| AgentPrompt::new(text).unwrap());
-    Stack::new(&law, law.mandate("clerk").unwrap(), "main", agent_prompt.as_ref(), channel)
+    PromptStack::new(&law, law.mandate("clerk").unwrap(), "main", agent_prompt.as_ref(), channel)
 }
 
 #[test]

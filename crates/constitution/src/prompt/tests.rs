@@ -1,7 +1,7 @@
 use super::*;
 use crate::mandate::DEFAULT_MANDATE_TEXT;
 use crate::text::breaks_line;
-use crate::texts::Texts;
+use crate::texts::LawTexts;
 
 const TOOLS: [&str; 3] = ["read", "search", "send_message"];
 
@@ -11,7 +11,7 @@ fn law() -> Constitution {
 
 fn law_with(mandate: &str, source: &str) -> Constitution {
     let mandates = [(mandate.to_owned(), source.to_owned())].into();
-    let texts = Texts { constitution: "# Law\n\nBe kind.\n".to_owned(), mandates, ..Texts::built_in() };
+    let texts = LawTexts { constitution: "# Law\n\nBe kind.\n".to_owned(), mandates, ..LawTexts::built_in() };
     Constitution::new(texts, &TOOLS).unwrap()
 }
 

@@ -3,7 +3,7 @@
 use cedar_policy::RestrictedExpression;
 
 use super::attribute_usage::AttributeUsage;
-use crate::facts::{Facts, Provenance, SessionKind};
+use crate::facts::{Facts, ArgumentProvenance, SessionKind};
 use crate::trust::Trust;
 
 /// One view of a call: as it is, as if an agent of its chain made it, or as if its session were cleaner.
@@ -77,7 +77,7 @@ impl<'a> CallView<'a> {
             "approved" => Some(AttributeValue::Flag(self.approved)),
             "mandate" => Some(AttributeValue::Text(self.mandate)),
             "owner_args" => {
-                let owners = self.facts.provenance == Provenance::Owner && self.kind == SessionKind::Main;
+                let owners = self.facts.provenance == ArgumentProvenance::Owner && self.kind == SessionKind::Main;
                 Some(AttributeValue::Flag(owners))
             }
             "private" => Some(AttributeValue::Flag(self.private)),
@@ -126,22 +126,22 @@ impl<'a> CallView<'a> {
 mod tests {
     use super::super::schema::{ALWAYS, OF_ARGS};
     use super::*;
-    use crate::args::Args;
+    use crate::args::CallArgs;
 
     #[test]
     fn every_attribute_of_the_schema_has_a_value() {
-        let mut facts = Facts::of_call("main", "s", "m", "read");
+        let mut facts = Facts::for_owner_call("main", "s", "m", "read");
         let usage = AttributeUsage::default();
         for (name, _) in ALWAYS.iter().chain(&OF_ARGS) {
             let view = call_views(&usage, &facts, "c").next().unwrap();
             assert_eq!(view.attribute(name).is_some(), ALWAYS.iter().any(|(own, _)| own == name), "{name}");
         }
         let some = || Some("x".to_owned());
-        facts.args = Args {
+        facts.args = CallArgs {
             path: some(),
             folder: some(),
             outside: Some(true),
-            obeyed: false,
+            is_autorun: false,
             host: some(),
             port: Some(1),
             scheme: some(),

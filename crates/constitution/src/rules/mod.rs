@@ -35,9 +35,9 @@ pub(crate) use source_span::SourcePosition;
 use self::call_view::{CallView, call_views};
 use self::request::{CedarAction, CedarRequestError, EntityTypes};
 use crate::decision_trace::DecisionTrace;
-use crate::facts::{Facts, Stage};
+use crate::facts::{Facts, DecisionStage};
 use crate::json5::TextError;
-use crate::manifest::Manifest;
+use crate::manifest::ToolManifest;
 use crate::manifest::tool_groups::groups;
 use crate::verdict::Decision;
 
@@ -85,7 +85,7 @@ impl RuleSet {
     pub(crate) fn load(
         files: &BTreeMap<String, String>,
         tools: &BTreeSet<String>,
-        manifests: &BTreeMap<String, Manifest>,
+        manifests: &BTreeMap<String, ToolManifest>,
     ) -> Result<Self, Vec<TextError>> {
         let broken =
             |message: String| vec![TextError { file: "policy".to_owned(), line: 1, column: 1, message }];
@@ -179,7 +179,7 @@ impl RuleSet {
         let mut matched = MatchedRules::default();
         for rule in &tool_rules.rules {
             // An offer has no arguments yet; rules about arguments decide when there are some.
-            if facts.stage == Stage::Offer && rule.usage.args {
+            if facts.stage == DecisionStage::Offer && rule.usage.args {
                 continue;
             }
             if let Some(unseen) = facts.args.unseen.iter().find(|name| rule.usage.context.contains(*name)) {
@@ -255,7 +255,7 @@ impl RuleSet {
 }
 
 impl ToolRules {
-    fn new(all: &[Arc<Rule>], tool: &str, manifest: Option<&Manifest>) -> Option<Self> {
+    fn new(all: &[Arc<Rule>], tool: &str, manifest: Option<&ToolManifest>) -> Option<Self> {
         let kind: EntityTypeName = format!("{}::Action", schema::NAMESPACE).parse().ok()?;
         let name = |name: &str| EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(name));
         let uid = name(tool);

@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_false_condition_stops_a_rule() {
-        let mut facts = Facts::of_call("main", "s", "m", "read");
+        let mut facts = Facts::for_owner_call("main", "s", "m", "read");
         facts.args.path = Some("secrets/key.txt".to_owned());
         facts.args.programs = Some(vec!["ls".to_owned(), "git".to_owned()]);
         facts.args.bytes = Some(5);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::manifest::tool_groups::{effect_group, groups, risk_group};
-use crate::manifest::{Effect, Manifest, Risk};
+use crate::manifest::{ToolEffect, ToolManifest, Risk};
 
 /// The namespace of everything in the schema.
 pub(crate) const NAMESPACE: &str = "Tribune";
@@ -53,7 +53,7 @@ pub(crate) const OF_AGENT: [&str; 2] = ["id", "kind"];
 pub(crate) const OF_SESSION: [&str; 2] = ["channel", "class"];
 
 /// The schema in Cedar's own syntax.
-pub(crate) fn text(tools: &BTreeSet<String>, manifests: &BTreeMap<String, Manifest>) -> String {
+pub(crate) fn text(tools: &BTreeSet<String>, manifests: &BTreeMap<String, ToolManifest>) -> String {
     let always = ALWAYS.iter().map(|(name, kind)| format!("    {name}: {kind},\n"));
     let optional = OF_ARGS.iter().map(|(name, kind)| format!("    {name}?: {kind},\n"));
     let context: String = always.chain(optional).collect();
@@ -63,7 +63,7 @@ pub(crate) fn text(tools: &BTreeSet<String>, manifests: &BTreeMap<String, Manife
         texts(OF_AGENT),
         texts(OF_SESSION),
     );
-    for effect in Effect::ALL {
+    for effect in ToolEffect::ALL {
         let _ = writeln!(text, "  action \"{}\";", effect_group(effect));
     }
     for risk in Risk::ALL {

@@ -1,8 +1,8 @@
 use crate::bundle::Constitution;
-use crate::facts::{Facts, SessionKind, Stage};
+use crate::facts::{Facts, SessionKind, DecisionStage};
 use crate::fixtures::{call, law, texts};
 use crate::labels::Labels;
-use crate::texts::Texts;
+use crate::texts::LawTexts;
 use crate::trust::Trust;
 use crate::verdict::{Decision, Verdict};
 
@@ -12,7 +12,7 @@ fn said(verdict: &Verdict) -> String {
 
 fn refusals(rules: &str) -> Vec<String> {
     let policies = [("rules.cedar".to_owned(), rules.to_owned())].into();
-    match Constitution::new(Texts { policies, ..texts() }, &[]) {
+    match Constitution::new(LawTexts { policies, ..texts() }, &[]) {
         Err(crate::ConstitutionError::Several(errors)) => errors.iter().map(ToString::to_string).collect(),
         Err(error) => vec![error.to_string()],
         Ok(law) => panic!("{law:?}"),
@@ -124,7 +124,7 @@ fn rules_about_arguments_do_not_decide_offers() {
         @id("no-cron") forbid(principal, action == Tribune::Action::"cron", resource) when { context.trust < 4 };
         "#,
     );
-    let offer = |tool| law.decide(&Facts { stage: Stage::Offer, approver: false, ..call(tool) });
+    let offer = |tool| law.decide(&Facts { stage: DecisionStage::Offer, approver: false, ..call(tool) });
     assert!(offer("exec").is_offered());
     assert_eq!(said(&law.decide(&call("exec"))), "deny policy.only-ls");
     assert_eq!(said(&offer("cron")), "deny policy.no-cron");

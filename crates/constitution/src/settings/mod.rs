@@ -34,7 +34,7 @@ pub const ANY_TOOL: &str = "*";
 /// How the law enforces its decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum EnforcementMode {
     /// Decisions are enforced.
     #[default]
     Enforce,
@@ -44,7 +44,7 @@ pub enum Mode {
     Off,
 }
 
-impl Mode {
+impl EnforcementMode {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
@@ -68,9 +68,9 @@ pub enum BelowTrust {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
-    pub mode: Mode,
+    pub mode: EnforcementMode,
     /// The modes of single tools.
-    pub overrides: BTreeMap<String, Mode>,
+    pub overrides: BTreeMap<String, EnforcementMode>,
     /// Whether tools without a manifest may be called.
     pub default_allow: bool,
     pub below_trust: BelowTrust,
@@ -148,7 +148,7 @@ impl Settings {
     }
 
     /// The mode of a tool.
-    pub fn mode_of(&self, tool: &str) -> Mode {
+    pub fn mode_of(&self, tool: &str) -> EnforcementMode {
         self.overrides.get(tool).copied().unwrap_or(self.mode)
     }
 

@@ -30,14 +30,14 @@ fn every_setting_is_read() {
         }"#,
     )
     .unwrap();
-    assert_eq!((settings.mode_of("exec"), settings.mode_of("read")), (Mode::Audit, Mode::Enforce));
+    assert_eq!((settings.mode_of("exec"), settings.mode_of("read")), (EnforcementMode::Audit, EnforcementMode::Enforce));
     assert_eq!((settings.class_of("telegram"), settings.class_of("mail")), ("external", UNCLASSIFIED));
     assert_eq!(settings.exceptions_for("message").count(), 1);
     assert_eq!(settings.exceptions[0].min_input_trust, Some(Trust::Untrusted));
     assert_eq!(settings.approvals.roles_for("exec"), BTreeSet::from(["admin"]));
     assert_eq!(settings.approvals.roles_for("read"), BTreeSet::from(["operator"]));
     assert_eq!(parse("{}").unwrap(), Settings::default());
-    assert_eq!(Settings::default().mode, Mode::Enforce);
+    assert_eq!(Settings::default().mode, EnforcementMode::Enforce);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tribune_constitution::{
-    Args, Constitution, Facts, Labels, Manifest, Provenance, SessionKind, Stage, Texts, Trust, Veto,
+    CallArgs, Constitution, Facts, Labels, ToolManifest, ArgumentProvenance, SessionKind, DecisionStage, LawTexts, Trust, Veto,
 };
 
 pub(crate) const TOOLS: [&str; 17] = [
@@ -117,7 +117,7 @@ fn rule_with(effects: &'static [&'static str]) -> impl Strategy<Value = String> 
 }
 
 /// A law with random rules, each in a file of its own.
-pub(crate) fn texts_with_random_rules() -> impl Strategy<Value = Texts> {
+pub(crate) fn texts_with_random_rules() -> impl Strategy<Value = LawTexts> {
     (texts(), vec(rule(), 1..7)).prop_map(|(mut texts, rules)| {
         texts.policies =
             rules.into_iter().enumerate().map(|(n, rule)| (format!("r{n}.cedar"), rule)).collect();
@@ -136,9 +136,9 @@ const SETTINGS: [&str; 7] = [
 ];
 
 /// A law with settings, rules, and mandates for all tools and for some.
-pub(crate) fn texts() -> impl Strategy<Value = Texts> {
+pub(crate) fn texts() -> impl Strategy<Value = LawTexts> {
     (select(&SETTINGS[..]), subsequence(RULES.to_vec(), 0..5)).prop_map(|(settings, rules)| {
-        let mut texts = Texts::built_in();
+        let mut texts = LawTexts::built_in();
         let all = TOOLS[..16].join(", ");
         texts.mandates.insert("all".to_owned(), format!("---\ntools: {all}\n---\n"));
         texts.mandates.insert("some".to_owned(), "---\ntools: read, exec, message, write\n---\n".to_owned());
@@ -150,7 +150,7 @@ pub(crate) fn texts() -> impl Strategy<Value = Texts> {
     })
 }
 
-pub(crate) fn law(texts: Texts) -> Constitution {
+pub(crate) fn law(texts: LawTexts) -> Constitution {
     Constitution::new(texts, &["unmanifested"]).unwrap()
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn labels() -> impl Strategy<Value = Labels> {
     (select(&Trust::ALL[..]), any::<bool>()).prop_map(|(trust, private)| Labels::new(trust, private))
 }
 
-fn args() -> impl Strategy<Value = Args> {
+fn args() -> impl Strategy<Value = CallArgs> {
     let word = |words: &'static [&'static str]| option::of(select(words).prop_map(str::to_owned));
     (
         word(&["notes.txt", "secrets/key", "/etc/passwd"]),
@@ -170,7 +170,7 @@ fn args() -> impl Strategy<Value = Args> {
         prop::bool::weighted(0.05),
         word(&["example.org", "b\u{fc}cher \"x\"\n"]),
     )
-        .prop_map(|(path, outside, programs, template, links, bytes, malformed, host)| Args {
+        .prop_map(|(path, outside, programs, template, links, bytes, malformed, host)| CallArgs {
             path,
             outside,
             programs,
@@ -179,7 +179,7 @@ fn args() -> impl Strategy<Value = Args> {
             bytes,
             malformed,
             host,
-            ..Args::default()
+            ..CallArgs::default()
         })
 }
 
@@ -188,10 +188,10 @@ prop_compose! {
     pub(crate) fn call()(
         tool in select(&TOOLS[..]),
         mandate in select(&["all", "all", "all", "some", "ghost"][..]),
-        stage in select(&[Stage::Call, Stage::Call, Stage::Dispatch, Stage::Offer][..]),
+        stage in select(&[DecisionStage::Call, DecisionStage::Call, DecisionStage::Dispatch, DecisionStage::Offer][..]),
         channel in select(&["cli", "telegram"][..]),
         labels in labels(),
-        provenance in select(&[Provenance::Owner, Provenance::Other][..]),
+        provenance in select(&[ArgumentProvenance::Owner, ArgumentProvenance::Other][..]),
         args in args(),
         frozen in prop::bool::weighted(0.03),
         approver in prop::bool::weighted(0.8),
@@ -203,7 +203,7 @@ prop_compose! {
         Facts {
             stage, channel: channel.to_owned(), labels, provenance, args, frozen, approver, approval, grant,
             exception_uses, vetoes,
-            ..Facts::of_call("main", "agent:main:cli:local:dm:op", mandate, tool)
+            ..Facts::for_owner_call("main", "agent:main:cli:local:dm:op", mandate, tool)
         }
     }
 }
@@ -221,10 +221,10 @@ pub(crate) fn calls() -> impl Strategy<Value = Vec<Facts>> {
 }
 
 /// A built-in manifest, made stricter.
-pub(crate) fn stricter() -> impl Strategy<Value = Manifest> {
-    use tribune_constitution::{Capability, Effect, Risk};
+pub(crate) fn stricter() -> impl Strategy<Value = ToolManifest> {
+    use tribune_constitution::{Capability, ToolEffect, Risk};
     (select(&TOOLS[..15]), any::<[bool; 5]>()).prop_map(|(tool, [trust, output, effect, risk, capable])| {
-        let mut own = Manifest::built_in(tool).unwrap();
+        let mut own = ToolManifest::built_in(tool).unwrap();
         if trust {
             own.min_input_trust = Trust::Owner;
         }
@@ -232,7 +232,7 @@ pub(crate) fn stricter() -> impl Strategy<Value = Manifest> {
             own.output_trust = Trust::Untrusted;
         }
         if effect {
-            own.effect = Effect::SideEffect;
+            own.effect = ToolEffect::SideEffect;
         }
         if risk {
             own.risk_level = Risk::Critical;
@@ -248,5 +248,5 @@ pub(crate) fn stricter() -> impl Strategy<Value = Manifest> {
 pub(crate) fn by_sub_agent(facts: &Facts, mandate: &str) -> Facts {
     let mut mandates = vec![mandate.to_owned()];
     mandates.extend(facts.mandates.iter().cloned());
-    Facts { kind: SessionKind::Subagent, mandates, labels: facts.labels.of_spawned(), ..facts.clone() }
+    Facts { kind: SessionKind::Subagent, mandates, labels: facts.labels.for_sub_agent(), ..facts.clone() }
 }

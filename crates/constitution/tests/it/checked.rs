@@ -1,7 +1,7 @@
 //! The findings of `check` about rules are true.
 
 use proptest::prelude::*;
-use tribune_constitution::{Stage, check};
+use tribune_constitution::{DecisionStage, check};
 
 use crate::arbitrary::{law, many_calls, texts_with_random_rules};
 
@@ -45,7 +45,7 @@ proptest! {
             let mut alone = texts.clone();
             alone.policies.retain(|file, _| finding.file.ends_with(file.as_str()));
             let law = law(alone);
-            for facts in calls.iter().filter(|facts| facts.stage != Stage::Offer) {
+            for facts in calls.iter().filter(|facts| facts.stage != DecisionStage::Offer) {
                 let verdict = law.decide(facts);
                 let asked = ["effect.side_effect", "policy.error"].iter().any(|rule| verdict.rules.iter().any(|own| own == rule));
                 prop_assert!(!asked, "{:?}\n{:?}\n{:?}", law.texts().policies, facts, verdict);
@@ -58,7 +58,7 @@ proptest! {
 #[test]
 fn rules_about_the_daemons_own_calls_are_reached() {
     for tool in ["landing", "spend"] {
-        let mut texts = tribune_constitution::Texts::built_in();
+        let mut texts = tribune_constitution::LawTexts::built_in();
         let rule = format!(
             "@id(\"four-eyes\") forbid(principal, action == Tribune::Action::\"{tool}\", resource) unless {{ context.approved }};"
         );

@@ -1,12 +1,12 @@
 use proptest::prelude::*;
 use proptest::sample::select;
-use tribune_constitution::{AsAsked, Constitution, Decision, Facts, Texts, Trust, Verdict, Veto};
+use tribune_constitution::{OriginalCall, Constitution, Decision, Facts, LawTexts, Trust, Verdict, Veto};
 
 use crate::arbitrary::{by_sub_agent, calls, forbid, labels, law, stricter, texts, texts_with_random_rules};
 
 /// Whether `after` allows something that `before` did not.
 fn allows_more(before: &Verdict, after: &Verdict) -> bool {
-    after.decision < before.decision || after.enforced() < before.enforced()
+    after.decision < before.decision || after.decision_if_enforced() < before.decision_if_enforced()
 }
 
 /// After the change, no call is allowed more than before.
@@ -59,10 +59,10 @@ proptest! {
         let law = law(texts);
         for (facts, less) in calls.into_iter().zip(less) {
             // What a hook leaves of a call: other arguments, other provenance, another grant.
-            let asked = AsAsked { provenance: facts.provenance, args: facts.args.clone(), grant: facts.grant.clone() };
+            let asked = OriginalCall { provenance: facts.provenance, args: facts.args.clone(), grant: facts.grant.clone() };
             let (provenance, args, grant) = (less.provenance, less.args, less.grant);
             let only = Facts { provenance, args, grant, ..facts.clone() };
-            let narrowed = Facts { asked: Some(Box::new(asked)), ..only.clone() };
+            let narrowed = Facts { original_call: Some(Box::new(asked)), ..only.clone() };
             let verdict = law.decide(&narrowed);
             for one in [&facts, &only] {
                 let before = law.decide(one);
@@ -122,7 +122,7 @@ proptest! {
     fn l4_a_verdict_depends_on_the_hash_and_the_facts_alone(texts in texts(), calls in calls()) {
         let first = law(texts.clone());
         // The same texts, inserted in reverse order, by a program with other tools.
-        let mut again = Texts { law: texts.law.clone(), ..Texts::built_in() };
+        let mut again = LawTexts { law: texts.law.clone(), ..LawTexts::built_in() };
         again.constitution.clone_from(&texts.constitution);
         again.mandates = texts.mandates.iter().rev().map(|(name, text)| (name.clone(), text.clone())).collect();
         again.policies = texts.policies.iter().rev().map(|(name, text)| (name.clone(), text.clone())).collect();
@@ -148,15 +148,15 @@ proptest! {
             let tainted = facts.labels.private && facts.labels.trust <= Trust::Community;
             let outside = facts.args.outside == Some(true);
             let way_out = law.manifest(&facts.tool).is_none_or(|own| own.is_way_out(outside));
-            let owners = facts.provenance == tribune_constitution::Provenance::Owner;
-            let offer = facts.stage == tribune_constitution::Stage::Offer;
-            let off = law.settings().mode_of(&facts.tool) == tribune_constitution::Mode::Off;
+            let owners = facts.provenance == tribune_constitution::ArgumentProvenance::Owner;
+            let offer = facts.stage == tribune_constitution::DecisionStage::Offer;
+            let off = law.settings().mode_of(&facts.tool) == tribune_constitution::EnforcementMode::Off;
             if !tainted || !way_out || owners || offer || off {
                 continue;
             }
             let verdict = law.decide(&facts);
             let by_person = verdict.waived_by.as_deref().is_some_and(|by| by.starts_with("approval.") || by.starts_with("grant."));
-            prop_assert!(verdict.enforced() > Decision::Allow || by_person, "{facts:?}\n{verdict:?}");
+            prop_assert!(verdict.decision_if_enforced() > Decision::Allow || by_person, "{facts:?}\n{verdict:?}");
         }
     }
 }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_config::{Config, Sandbox};
 use tribune_constitution::{Labels, Trust};
-use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_daemon::daemon::{Daemon, DaemonOverrides};
 use tribune_ledger::EntryQuality;
 use tribune_records::ledger_payloads::{CallOutcome, ToolCallRecord, ToolResultRecord};
 use tribune_runtime::AgentRuntime;
 use tribune_storage::clock::SystemClock;
 use tribune_storage::store::Reader;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, run_turn};
 
 use crate::approvals::{decide, ended, id, pending};
 use crate::fake_agent_own_tools::{Act, Hands};
@@ -27,8 +27,8 @@ const LAW: &str = r#"
 struct House {
     daemon: TestDaemon,
     hands: Hands,
-    talker: Client,
-    approver: Client,
+    talker: RpcClient,
+    approver: RpcClient,
 }
 
 fn home() -> TempHome {
@@ -45,7 +45,7 @@ async fn settle(home: TempHome) -> House {
     let config = Config { sandbox: Sandbox::Off, ..config() };
     let hands = Hands::default();
     let backend = Arc::new(hands.clone()) as Arc<dyn AgentRuntime>;
-    let extras = Extras { backends: vec![("hands".to_owned(), backend)], ..Extras::default() };
+    let extras = DaemonOverrides { backends: vec![("hands".to_owned(), backend)], ..DaemonOverrides::default() };
     let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let (mut talker, approver) = (daemon.operator().await, daemon.operator().await);
@@ -56,7 +56,7 @@ async fn settle(home: TempHome) -> House {
 impl House {
     async fn plays(&mut self, acts: Vec<Act>) -> (Vec<Value>, Vec<String>) {
         self.hands.prepare(acts);
-        let (events, _) = turn(&mut self.talker, KEY, "go").await.unwrap();
+        let (events, _) = run_turn(&mut self.talker, KEY, "go").await.unwrap();
         (events, self.hands.answers())
     }
 
@@ -130,7 +130,7 @@ async fn l2_a_call_of_the_agents_own_waits_for_a_person() {
         (json!({ "decision": "deny", "reason": "no" }), "denied by operator: no"),
     ] {
         house.hands.prepare(vec![Act::Ask("write", write()), Act::Tell(1, "written")]);
-        let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+        let running = house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
         let waiting = pending(&mut house.approver, 1).await;
         let card = house.approver.call("approval.show", &json!({ "id": id(&waiting[0]) })).await.unwrap();
         assert_eq!(card["action"]["input"], write());
@@ -159,7 +159,7 @@ async fn l2_a_call_of_the_agents_own_waits_for_a_person() {
 async fn a_turn_that_is_cancelled_or_frozen_gives_no_leave() {
     let mut house = settle(home()).await;
     house.hands.prepare(vec![Act::Ask("write", write())]);
-    let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    let running = house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
     let waiting = pending(&mut house.approver, 1).await;
     house.approver.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
     let (result, _) = ended(&mut house.talker, running).await;
@@ -169,7 +169,7 @@ async fn a_turn_that_is_cancelled_or_frozen_gives_no_leave() {
     assert!(house.hands.answers().iter().all(|answer| answer != "given"));
 
     house.hands.prepare(vec![Act::Ask("write", write())]);
-    let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    let running = house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
     pending(&mut house.approver, 1).await;
     house.approver.call("gate.stop_all", &json!({})).await.unwrap();
     ended(&mut house.talker, running).await;
@@ -183,7 +183,7 @@ async fn a_turn_that_is_cancelled_or_frozen_gives_no_leave() {
 async fn l2_an_answer_given_after_a_restart_releases_the_same_call_once() {
     let mut house = settle(home()).await;
     house.hands.prepare(vec![Act::Ask("write", write())]);
-    house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
     let approval = id(&pending(&mut house.approver, 1).await[0]);
     let home = house.stop().await;
 
@@ -196,7 +196,7 @@ async fn l2_an_answer_given_after_a_restart_releases_the_same_call_once() {
         Act::Tell(2, "written"),
         Act::Ask("write", write()),
     ]);
-    let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    let running = house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
     // Another call is another question,
     let asked = pending(&mut house.approver, 1).await;
     let card = house.approver.call("approval.show", &json!({ "id": id(&asked[0]) })).await.unwrap();
@@ -215,12 +215,12 @@ async fn l2_an_answer_given_after_a_restart_releases_the_same_call_once() {
 
     // A question that nobody answered is not asked twice.
     house.hands.prepare(vec![Act::Ask("write", write())]);
-    house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
     let left = id(&pending(&mut house.approver, 1).await[0]);
     let mut house = settle(house.stop().await).await;
     assert_eq!(id(&pending(&mut house.approver, 1).await[0]), left);
     house.hands.prepare(vec![Act::Ask("write", write())]);
-    let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    let running = house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
     let asked = loop {
         let waiting = pending(&mut house.approver, 1).await;
         if id(&waiting[0]) != left {
@@ -239,7 +239,7 @@ async fn l2_what_leave_was_given_for_is_carried_out_as_it_was_allowed_and_once()
     let mut house = settle(home()).await;
     let acts = vec![Act::Ask("write", write()), Act::CarryOut(1), Act::CarryOut(1), Act::CarryOut(7)];
     house.hands.prepare(acts);
-    let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    let running = house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
     let waiting = pending(&mut house.approver, 1).await;
     decide(&mut house.approver, &id(&waiting[0]), json!({ "decision": "allow_once" })).await.unwrap();
     ended(&mut house.talker, running).await;
@@ -263,7 +263,7 @@ async fn l4_labels_sink_before_anything_is_told() {
         Act::Ask("web_fetch", json!({ "url": "https://example.org/?q=notes" })),
     ];
     house.hands.prepare(acts);
-    let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
+    let running = house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
     let waiting = pending(&mut house.approver, 1).await;
     assert!(waiting[0]["rules"].to_string().contains("trust.trifecta"), "{waiting:?}");
     decide(&mut house.approver, &id(&waiting[0]), json!({ "decision": "deny" })).await.unwrap();

@@ -7,7 +7,7 @@ use tribune_ledger::{Cid, Draft, Ed25519Signer, EntryQuality, NoteSigner as _};
 use tribune_storage::home::Home;
 use tribune_storage::store::LedgerWriter;
 use tribune_storage::store::Reader;
-use tribune_storage::store::{Beginning, Lookup, Store, StoreError};
+use tribune_storage::store::{StoreOrigin, EntryLookup, Store, StoreError};
 
 use crate::fixture::{Stopped, TempHome, child_of, draft};
 
@@ -19,12 +19,12 @@ fn writer(store: &Store) -> LedgerWriter {
 fn a_log_begins_with_its_key_and_goes_on_after_a_restart() {
     let home = TempHome::new();
     let store = home.store();
-    assert_eq!(store.beginning(), Beginning::Began);
+    assert_eq!(store.beginning(), StoreOrigin::Began);
     let first = writer(&store).append_blocking(&draft("a", 1)).unwrap();
     assert_eq!((first.index, first.seq), (1, 0));
     store.close();
     let store = home.store();
-    assert_eq!(store.beginning(), Beginning::Found);
+    assert_eq!(store.beginning(), StoreOrigin::Found);
     let second = writer(&store).append_blocking(&draft("a", 2)).unwrap();
     assert_eq!((second.index, second.seq), (2, 1));
     let reader = home.reader();
@@ -254,11 +254,11 @@ fn entries_are_found_by_place_by_cid_and_by_its_first_digits() {
         let cid = stored.entry.cid.to_string();
         assert_eq!(reader.find(&stored.entry.cid).unwrap(), Some(index));
         for name in [index.to_string(), cid.clone(), cid[3..].to_owned(), cid[..19].to_owned()] {
-            assert_eq!(reader.lookup(&name).unwrap(), Lookup::Found(Box::new(stored.clone())), "{name}");
+            assert_eq!(reader.lookup(&name).unwrap(), EntryLookup::Found(Box::new(stored.clone())), "{name}");
         }
     }
     let nothing = |name: &str| match reader.lookup(name).unwrap() {
-        Lookup::Nothing(what) => what,
+        EntryLookup::Nothing(what) => what,
         other => panic!("{other:?}"),
     };
     assert_eq!(nothing("601"), "there is no entry 601 in a log of 601");
@@ -271,11 +271,11 @@ fn entries_are_found_by_place_by_cid_and_by_its_first_digits() {
 fn a_history_is_read_along_its_own_thread() {
     let home = TempHome::with(100);
     let reader = home.reader();
-    let filter = tribune_storage::store::Filter { entity_id: Some("entity-1".to_owned()), quality: None };
+    let filter = tribune_storage::store::EntryFilter { entity_id: Some("entity-1".to_owned()), quality: None };
     let tail = reader.tail(&filter, 5).unwrap();
     assert_eq!(tail.iter().map(|stored| stored.entry.seq).collect::<Vec<_>>(), [28, 29, 30, 31, 32]);
     assert!(tail.iter().all(|stored| stored.entry.entity_id == "entity-1"));
-    let none = tribune_storage::store::Filter { entity_id: Some("nobody".to_owned()), quality: None };
+    let none = tribune_storage::store::EntryFilter { entity_id: Some("nobody".to_owned()), quality: None };
     assert!(reader.tail(&none, 5).unwrap().is_empty());
 }
 
@@ -288,7 +288,7 @@ fn a_history_that_points_forward_is_damage_and_not_a_circle() {
     drop(connection);
     let entity = home.reader().entry(50).unwrap().unwrap().entry.entity_id;
     let filter =
-        tribune_storage::store::Filter { entity_id: Some(entity), quality: Some(EntryQuality::Turn) };
+        tribune_storage::store::EntryFilter { entity_id: Some(entity), quality: Some(EntryQuality::Turn) };
     let error = home.reader().tail(&filter, 5).unwrap_err().to_string();
     assert!(error.contains("entry 50 points back to entry 98"), "{error}");
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tribune_client::{Client, Incoming};
+use tribune_client::{RpcClient, RpcIncoming};
 use tribune_config::{Config, Sandbox};
 use tribune_daemon::daemon::Daemon;
 use tribune_storage::store::Reader;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, output_text, run_turn};
 
 use crate::authentication::{http, within};
 use crate::fixture::Hand;
@@ -28,10 +28,10 @@ pub(crate) fn home() -> TempHome {
 }
 
 async fn daemon() -> TestDaemon {
-    TestDaemon::on(home(), &config()).await
+    TestDaemon::start_at(home(), &config()).await
 }
 
-pub(crate) async fn open(client: &mut Client) {
+pub(crate) async fn open(client: &mut RpcClient) {
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn write(path: &str, content: &str) -> String {
 }
 
 /// The approvals that wait, once there are `n`.
-pub(crate) async fn pending(client: &mut Client, n: usize) -> Vec<Value> {
+pub(crate) async fn pending(client: &mut RpcClient, n: usize) -> Vec<Value> {
     for _ in 0..2_000 {
         let page = client.call("approval.list", &json!({})).await.unwrap();
         let approvals = page["approvals"].as_array().unwrap().clone();
@@ -58,7 +58,7 @@ pub(crate) fn id(approval: &Value) -> String {
 }
 
 pub(crate) async fn decide(
-    client: &mut Client,
+    client: &mut RpcClient,
     id: &str,
     decision: Value,
 ) -> Result<Value, tribune_client::ClientError> {
@@ -68,13 +68,13 @@ pub(crate) async fn decide(
 }
 
 /// The answer to a turn that was sent before, with the text that was said.
-pub(crate) async fn ended(client: &mut Client, id: u64) -> (Value, String) {
+pub(crate) async fn ended(client: &mut RpcClient, id: u64) -> (Value, String) {
     let mut events = Vec::new();
     loop {
         match client.next().await.unwrap() {
-            Incoming::Answer(of, answer) if of == id => return (answer.unwrap(), text(&events)),
-            Incoming::Answer(..) => {}
-            Incoming::Notification(said) => events.push(said.params["event"].clone()),
+            RpcIncoming::Response(of, answer) if of == id => return (answer.unwrap(), output_text(&events)),
+            RpcIncoming::Response(..) => {}
+            RpcIncoming::Notification(said) => events.push(said.params["event"].clone()),
         }
     }
 }
@@ -88,7 +88,7 @@ async fn l2_a_call_that_asks_waits_for_a_person_and_runs_once() {
     let daemon = daemon().await;
     let (mut talker, mut approver) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "hello"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "hello"))).await.unwrap();
     let waiting = pending(&mut approver, 1).await;
     assert_eq!((&waiting[0]["tool"], &waiting[0]["rules"]), (&json!("write"), &json!(["policy.ask-write"])));
     assert_eq!(written(&daemon.home, "a.txt"), None);
@@ -101,7 +101,7 @@ async fn l2_a_call_that_asks_waits_for_a_person_and_runs_once() {
     assert_eq!(result["stop_reason"], "end_turn");
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("hello"));
     // Allowed once is once.
-    let again = talker.send("turn.run", &say(KEY, &write("a.txt", "again"))).await.unwrap();
+    let again = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "again"))).await.unwrap();
     let waiting = pending(&mut approver, 1).await;
     decide(
         &mut approver,
@@ -121,14 +121,14 @@ async fn l2_a_call_that_asks_waits_for_a_person_and_runs_once() {
 async fn decisions_that_are_late_double_unknown_or_not_theirs_are_refused() {
     let home = home();
     home.write("policy/law.json5", r#"{ approvals: { roles: { write: ["security"] } } }"#);
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
     let (mut hired, mut tokens) = (Vec::new(), Vec::new());
     for (name, roles) in [("alice", json!(["security"])), ("bob", json!(["finance"]))] {
         let made = operator.call("approver.add", &json!({ "id": name, "roles": roles })).await.unwrap();
         let token = made["token"].as_str().unwrap().to_owned();
-        hired.push(Client::connect(&daemon.address(), Some(&token)).await.unwrap());
+        hired.push(RpcClient::connect(&daemon.address(), Some(&token)).await.unwrap());
         tokens.push(token);
     }
     let [alice, bob] = &mut hired[..] else { panic!() };
@@ -137,7 +137,7 @@ async fn decisions_that_are_late_double_unknown_or_not_theirs_are_refused() {
     for method in ["session.list", "daemon.status", "ledger.tail", "agent.list", "approver.add"] {
         assert_eq!(alice.call(method, &json!({})).await.unwrap_err().code(), Some("forbidden"), "{method}");
     }
-    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "x"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "x"))).await.unwrap();
     let id = id(&pending(&mut operator, 1).await[0]);
     let allow = json!({ "decision": "allow_once" });
     assert_eq!(decide(alice, "00000000", allow.clone()).await.unwrap_err().code(), Some("not_found"));
@@ -173,7 +173,7 @@ async fn of_two_who_decide_at_once_one_wins() {
     open(&mut talker).await;
     for round in 0..10 {
         let path = format!("{round}.txt");
-        let running = talker.send("turn.run", &say(KEY, &write(&path, "x"))).await.unwrap();
+        let running = talker.send("turn.run", &turn_params(KEY, &write(&path, "x"))).await.unwrap();
         let id = id(&pending(&mut one, 1).await[0]);
         let (a, b) = tokio::join!(
             decide(&mut one, &id, json!({ "decision": "allow_once" })),
@@ -193,12 +193,12 @@ async fn of_two_who_decide_at_once_one_wins() {
 async fn what_needs_two_people_waits_for_two() {
     let home = home();
     home.write("policy/law.json5", r#"{ approvals: { twoPerson: ["write"] } }"#);
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
     let made = operator.call("approver.add", &json!({ "id": "alice" })).await.unwrap();
-    let mut alice = Client::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
-    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "x"))).await.unwrap();
+    let mut alice = RpcClient::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "x"))).await.unwrap();
     let id = id(&pending(&mut operator, 1).await[0]);
     let allow = json!({ "decision": "allow_once" });
     let first = decide(&mut operator, &id, allow.clone()).await.unwrap();
@@ -221,7 +221,7 @@ async fn what_nobody_decides_in_time_is_refused() {
     let daemon = TestDaemon { daemon: started, home };
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "x"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "x"))).await.unwrap();
     let id = id(&pending(&mut operator, 1).await[0]);
     hand.set(1_800_000_000 + 601);
     let late = decide(&mut operator, &id, json!({ "decision": "allow_once" })).await.unwrap_err();
@@ -238,13 +238,13 @@ async fn what_waits_survives_a_restart_and_is_carried_out_once() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    talker.send("turn.run", &say(KEY, &write("a.txt", "late"))).await.unwrap();
+    talker.send("turn.run", &turn_params(KEY, &write("a.txt", "late"))).await.unwrap();
     let id = id(&pending(&mut operator, 1).await[0]);
     drop((talker, operator));
     let home = daemon.stop().await;
     assert_sound(&home.home);
 
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let mut operator = daemon.operator().await;
     assert_eq!(pending(&mut operator, 1).await[0]["id"], id);
     assert_eq!(written(&daemon.home, "a.txt"), None);
@@ -258,13 +258,13 @@ async fn what_waits_survives_a_restart_and_is_carried_out_once() {
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("late"));
     std::fs::remove_file(daemon.home.home.root().join("agents/main/workspace/a.txt")).unwrap();
     // Its agent learns of it before its next turn.
-    let (events, _) = turn(&mut operator, KEY, "hello").await.unwrap();
+    let (events, _) = run_turn(&mut operator, KEY, "hello").await.unwrap();
     let told = events.iter().filter(|event| event["type"] == "mailbox_injected").count();
     assert_eq!(told, 1);
     drop(operator);
     let home = daemon.stop().await;
 
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     assert_eq!(written(&daemon.home, "a.txt"), None, "it ran a second time");
     assert_sound(&daemon.stop().await.home);
 }
@@ -279,7 +279,7 @@ async fn what_waits_without_its_words_is_taken_back_and_its_agent_told() {
     for n in 1..=2 {
         let key = format!("{KEY}-{n}");
         talker.call("session.init", &json!({ "session_key": key })).await.unwrap();
-        talker.send("turn.run", &say(&key, &write(&format!("{n}.txt"), "late"))).await.unwrap();
+        talker.send("turn.run", &turn_params(&key, &write(&format!("{n}.txt"), "late"))).await.unwrap();
         let waiting = pending(&mut operator, n).await;
         let own = waiting.iter().find(|approval| approval["session_key"] == key.as_str());
         ids.push(id(own.unwrap()));
@@ -289,14 +289,14 @@ async fn what_waits_without_its_words_is_taken_back_and_its_agent_told() {
     let newest = "DELETE FROM contents WHERE session = (SELECT MAX(session) FROM sessions)";
     assert!(vault(&home.home).execute(newest, []).unwrap() > 0);
 
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let mut operator = daemon.operator().await;
     assert_eq!(id(&pending(&mut operator, 1).await[0]), ids[0], "the one that has its words still waits");
     let refused = decide(&mut operator, &ids[1], json!({ "decision": "allow_once" })).await.unwrap_err();
     assert!(refused.to_string().contains("withdrawn"), "{refused}");
     let told = async {
         loop {
-            let (events, _) = turn(&mut operator, &format!("{KEY}-2"), "hello").await.unwrap();
+            let (events, _) = run_turn(&mut operator, &format!("{KEY}-2"), "hello").await.unwrap();
             if events.iter().any(|event| event["type"] == "mailbox_injected") {
                 return;
             }
@@ -316,10 +316,10 @@ async fn what_waits_without_its_words_is_taken_back_and_its_agent_told() {
 async fn l8_what_changed_after_it_was_approved_comes_back() {
     let home = home();
     home.write("agents/main/workspace/a.txt", "old");
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "new"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "new"))).await.unwrap();
     let first = id(&pending(&mut operator, 1).await[0]);
     daemon.home.write("agents/main/workspace/a.txt", "something else");
     decide(&mut operator, &first, json!({ "decision": "allow_once" })).await.unwrap();
@@ -352,12 +352,12 @@ async fn a3_a_card_tells_what_a_pattern_would_have_covered() {
     open(&mut talker).await;
     for (path, decision) in [("notes/a.txt", "allow_once"), ("notes/b.txt", "deny"), ("c.txt", "allow_once")]
     {
-        let running = talker.send("turn.run", &say(KEY, &write(path, "1"))).await.unwrap();
+        let running = talker.send("turn.run", &turn_params(KEY, &write(path, "1"))).await.unwrap();
         let asked = id(&pending(&mut operator, 1).await[0]);
         decide(&mut operator, &asked, json!({ "decision": decision })).await.unwrap();
         ended(&mut talker, running).await;
     }
-    talker.send("turn.run", &say(KEY, &write("notes/d.txt", "1"))).await.unwrap();
+    talker.send("turn.run", &turn_params(KEY, &write("notes/d.txt", "1"))).await.unwrap();
     let asked = id(&pending(&mut operator, 1).await[0]);
     let card = operator.call("approval.show", &json!({ "id": asked })).await.unwrap();
     assert_eq!(
@@ -376,7 +376,7 @@ async fn a_grant_covers_its_subject_until_it_is_taken_back() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    let running = talker.send("turn.run", &say(KEY, &write("notes/a.txt", "1"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write("notes/a.txt", "1"))).await.unwrap();
     let asked = id(&pending(&mut operator, 1).await[0]);
     let narrow = json!({ "decision": "allow_pattern", "pattern": "other/**" });
     assert_eq!(decide(&mut operator, &asked, narrow).await.unwrap_err().code(), Some("invalid_params"));
@@ -384,21 +384,21 @@ async fn a_grant_covers_its_subject_until_it_is_taken_back() {
     let grant = decide(&mut operator, &asked, pattern).await.unwrap()["grant"].clone();
     ended(&mut talker, running).await;
     // The same folder asks no more; another does.
-    let (_, result) = turn(&mut talker, KEY, &write("notes/b.txt", "2")).await.unwrap();
+    let (_, result) = run_turn(&mut talker, KEY, &write("notes/b.txt", "2")).await.unwrap();
     assert_eq!(result["stop_reason"], "end_turn");
     assert_eq!(written(&daemon.home, "notes/b.txt").as_deref(), Some("2"));
-    let running = talker.send("turn.run", &say(KEY, &write("b.txt", "3"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write("b.txt", "3"))).await.unwrap();
     let other = id(&pending(&mut operator, 1).await[0]);
     decide(&mut operator, &other, json!({ "decision": "deny" })).await.unwrap();
     ended(&mut talker, running).await;
     // A restart forgets neither the grant nor its end.
     drop((talker, operator));
-    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
-    turn(&mut talker, KEY, &write("notes/c.txt", "4")).await.unwrap();
+    run_turn(&mut talker, KEY, &write("notes/c.txt", "4")).await.unwrap();
     assert_eq!(written(&daemon.home, "notes/c.txt").as_deref(), Some("4"));
     operator.call("grant.revoke", &json!({ "id": grant })).await.unwrap();
-    let running = talker.send("turn.run", &say(KEY, &write("notes/d.txt", "5"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write("notes/d.txt", "5"))).await.unwrap();
     let asked = id(&pending(&mut operator, 1).await[0]);
     decide(&mut operator, &asked, json!({ "decision": "deny_stop" })).await.unwrap();
     let (result, _) = ended(&mut talker, running).await;
@@ -416,24 +416,24 @@ async fn a_stop_of_everything_holds_until_an_approver_resumes() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    let parked = talker.send("turn.run", &say(KEY, &write("a.txt", "x"))).await.unwrap();
+    let parked = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "x"))).await.unwrap();
     let waiting = id(&pending(&mut operator, 1).await[0]);
     let stopped = operator.call("gate.stop_all", &json!({})).await.unwrap();
     assert_eq!((&stopped["frozen"], &stopped["cancelled"]), (&json!(true), &json!(1)));
     let (result, _) = ended(&mut talker, parked).await;
     assert_eq!(result["stop_reason"], "cancelled");
-    let refused = talker.call("turn.run", &say(KEY, "hello")).await.unwrap_err();
+    let refused = talker.call("turn.run", &turn_params(KEY, "hello")).await.unwrap_err();
     assert!(refused.to_string().contains("everything is stopped"), "{refused}");
     let early = decide(&mut operator, &waiting, json!({ "decision": "allow_once" })).await.unwrap_err();
     assert_eq!(early.code(), Some("conflict"));
     // A restart does not lift it.
     drop((talker, operator));
-    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
-    assert!(talker.call("turn.run", &say(KEY, "hello")).await.is_err());
+    assert!(talker.call("turn.run", &turn_params(KEY, "hello")).await.is_err());
     operator.call("gate.resume", &json!({})).await.unwrap();
-    let (events, _) = turn(&mut talker, KEY, "!say back").await.unwrap();
-    assert_eq!(text(&events), "back");
+    let (events, _) = run_turn(&mut talker, KEY, "!say back").await.unwrap();
+    assert_eq!(output_text(&events), "back");
     decide(&mut operator, &waiting, json!({ "decision": "deny" })).await.unwrap();
     assert_eq!(written(&daemon.home, "a.txt"), None);
     drop((talker, operator));
@@ -445,24 +445,24 @@ async fn a_session_grant_ends_with_its_session() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "1"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "1"))).await.unwrap();
     let asked = id(&pending(&mut operator, 1).await[0]);
     decide(&mut operator, &asked, json!({ "decision": "allow_session" })).await.unwrap();
     ended(&mut talker, running).await;
-    turn(&mut talker, KEY, &write("a.txt", "2")).await.unwrap();
+    run_turn(&mut talker, KEY, &write("a.txt", "2")).await.unwrap();
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("2"));
     operator.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
     let grants = operator.call("grant.list", &json!({})).await.unwrap();
     assert_eq!(grants["grants"], json!([]));
     // The same key is another session, now and after a restart.
     open(&mut talker).await;
-    talker.send("turn.run", &say(KEY, &write("a.txt", "3"))).await.unwrap();
+    talker.send("turn.run", &turn_params(KEY, &write("a.txt", "3"))).await.unwrap();
     let asked = id(&pending(&mut operator, 1).await[0]);
     decide(&mut operator, &asked, json!({ "decision": "deny_stop" })).await.unwrap();
     drop((talker, operator));
-    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
-    talker.send("turn.run", &say(KEY, &write("a.txt", "4"))).await.unwrap();
+    talker.send("turn.run", &turn_params(KEY, &write("a.txt", "4"))).await.unwrap();
     pending(&mut operator, 1).await;
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("2"));
     drop((talker, operator));
@@ -487,20 +487,20 @@ fn exec(line: &str) -> String {
 async fn l8_a_granted_command_runs_the_bytes_that_were_granted() {
     for (line, script) in [("sh c.sh", "c.sh"), ("./b.sh", "b.sh")] {
         let (home, config) = home_with_scripts();
-        let daemon = TestDaemon::on(home, &config).await;
+        let daemon = TestDaemon::start_at(home, &config).await;
         let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
         open(&mut talker).await;
-        let running = talker.send("turn.run", &say(KEY, &exec(line))).await.unwrap();
+        let running = talker.send("turn.run", &turn_params(KEY, &exec(line))).await.unwrap();
         let asked = id(&pending(&mut operator, 1).await[0]);
         decide(&mut operator, &asked, json!({ "decision": "allow_session" })).await.unwrap();
         ended(&mut talker, running).await;
         assert_eq!(written(&daemon.home, "out").as_deref(), Some("harmless\n"), "{line}");
         std::fs::remove_file(daemon.home.home.root().join("agents/main/workspace/out")).unwrap();
-        turn(&mut talker, KEY, &exec(line)).await.unwrap();
+        run_turn(&mut talker, KEY, &exec(line)).await.unwrap();
         assert_eq!(written(&daemon.home, "out").as_deref(), Some("harmless\n"), "{line}");
         // Other bytes are another command.
         daemon.home.write(&format!("agents/main/workspace/{script}"), "#!/bin/sh\necho evil > out\n");
-        let running = talker.send("turn.run", &say(KEY, &exec(line))).await.unwrap();
+        let running = talker.send("turn.run", &turn_params(KEY, &exec(line))).await.unwrap();
         let asked = id(&pending(&mut operator, 1).await[0]);
         decide(&mut operator, &asked, json!({ "decision": "deny" })).await.unwrap();
         ended(&mut talker, running).await;
@@ -514,11 +514,11 @@ async fn l8_a_granted_command_runs_the_bytes_that_were_granted() {
 async fn there_is_no_pattern_for_a_program_of_the_workspace() {
     let (home, config) = home_with_scripts();
     let inside = home.home.root().join("agents/main/workspace/b.sh");
-    let daemon = TestDaemon::on(home, &config).await;
+    let daemon = TestDaemon::start_at(home, &config).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
     for program in ["./b.sh", &inside.display().to_string()] {
-        let running = talker.send("turn.run", &say(KEY, &exec(&format!("{program} x")))).await.unwrap();
+        let running = talker.send("turn.run", &turn_params(KEY, &exec(&format!("{program} x")))).await.unwrap();
         let asked = id(&pending(&mut operator, 1).await[0]);
         for wide in [format!("{program} *"), format!("{program} **")] {
             let wish = json!({ "decision": "allow_pattern", "pattern": wide });
@@ -528,7 +528,7 @@ async fn there_is_no_pattern_for_a_program_of_the_workspace() {
         decide(&mut operator, &asked, json!({ "decision": "deny" })).await.unwrap();
         ended(&mut talker, running).await;
     }
-    talker.send("turn.run", &say(KEY, &exec("./b.sh x"))).await.unwrap();
+    talker.send("turn.run", &turn_params(KEY, &exec("./b.sh x"))).await.unwrap();
     let asked = id(&pending(&mut operator, 1).await[0]);
     let card = operator.call("approval.show", &json!({ "id": asked })).await.unwrap();
     assert_eq!(card["patterns"], json!(["./b.sh x"]));
@@ -548,7 +548,7 @@ async fn nobody_is_asked_about_a_call_that_can_never_run() {
     home.write("agents/main/workspace/a.txt", "");
     let out = home.home.root().join("agents/main/workspace/out");
     std::os::unix::fs::symlink("/", out).unwrap();
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
     for (tool, input, said) in [
@@ -570,8 +570,8 @@ async fn nobody_is_asked_about_a_call_that_can_never_run() {
     ] {
         let script = format!("!call {tool} {input}\n!say $result");
         let (events, _) =
-            within("an answer without a person", turn(&mut talker, KEY, &script)).await.unwrap();
-        assert!(text(&events).contains(said), "{tool} {input}: {}", text(&events));
+            within("an answer without a person", run_turn(&mut talker, KEY, &script)).await.unwrap();
+        assert!(output_text(&events).contains(said), "{tool} {input}: {}", output_text(&events));
     }
     let asked = operator.call("approval.list", &json!({ "state": "any" })).await.unwrap();
     assert_eq!(asked["approvals"], json!([]));
@@ -584,7 +584,7 @@ async fn a_late_denial_is_told_and_leaves_the_session_as_it_was() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    talker.send("turn.run", &say(KEY, &write("a.txt", "late"))).await.unwrap();
+    talker.send("turn.run", &turn_params(KEY, &write("a.txt", "late"))).await.unwrap();
     let asked = id(&pending(&mut operator, 1).await[0]);
     drop((talker, operator));
     let home = daemon.stop().await;
@@ -594,7 +594,7 @@ async fn a_late_denial_is_told_and_leaves_the_session_as_it_was() {
         "policy/no.cedar",
         r#"@id("no") forbid(principal, action == Tribune::Action::"write", resource);"#,
     );
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let mut operator = daemon.operator().await;
     let decided = decide(&mut operator, &asked, json!({ "decision": "allow_once" })).await.unwrap();
     assert_eq!((&decided["state"], &decided["came_of_it"]), (&json!("allowed"), &json!("denied")));
@@ -602,9 +602,9 @@ async fn a_late_denial_is_told_and_leaves_the_session_as_it_was() {
     // It waits for the session that asked.
     let other = format!("{KEY}-other");
     operator.call("session.init", &json!({ "session_key": other })).await.unwrap();
-    let (events, _) = turn(&mut operator, &other, "hello").await.unwrap();
+    let (events, _) = run_turn(&mut operator, &other, "hello").await.unwrap();
     assert!(!is_told(&events), "{events:?}");
-    let (events, _) = turn(&mut operator, KEY, "hello").await.unwrap();
+    let (events, _) = run_turn(&mut operator, KEY, "hello").await.unwrap();
     assert!(is_told(&events));
     assert_eq!(written(&daemon.home, "a.txt"), None);
     drop(operator);
@@ -626,13 +626,13 @@ async fn nobody_decides_about_a_call_of_their_own() {
     let home = daemon.stop().await;
     // The daemon refuses the name; whoever writes the file by hand is not asked.
     home.write("data/agent-roster.jsonl", &format!("{ROSTER}{}", ROSTER.replace("main", "alice")));
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     let key = "agent:alice:cli:local:dm:op";
     talker.call("session.init", &json!({ "session_key": key })).await.unwrap();
-    let running = talker.send("turn.run", &say(key, &write("a.txt", "mine"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(key, &write("a.txt", "mine"))).await.unwrap();
     let asked = id(&pending(&mut operator, 1).await[0]);
-    let mut alice = Client::connect(&daemon.address(), Some(&token)).await.unwrap();
+    let mut alice = RpcClient::connect(&daemon.address(), Some(&token)).await.unwrap();
     for decision in ["allow_once", "allow_session", "deny"] {
         let refused = decide(&mut alice, &asked, json!({ "decision": decision })).await.unwrap_err();
         assert_eq!(refused.code(), Some("forbidden"), "{decision}: {refused}");
@@ -649,10 +649,10 @@ async fn nobody_decides_about_a_call_of_their_own() {
 #[tokio::test(flavor = "multi_thread")]
 async fn l8_a_script_that_was_swapped_after_it_was_asked_for_comes_back() {
     let (home, config) = home_with_scripts();
-    let daemon = TestDaemon::on(home, &config).await;
+    let daemon = TestDaemon::start_at(home, &config).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    let running = talker.send("turn.run", &say(KEY, &exec("sh c.sh"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &exec("sh c.sh"))).await.unwrap();
     let first = id(&pending(&mut operator, 1).await[0]);
     daemon.home.write("agents/main/workspace/c.sh", "echo evil > out\n");
     decide(&mut operator, &first, json!({ "decision": "allow_once" })).await.unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 use tribune_ledger::VerifierKey;
-use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity, Report};
+use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity, VerifyReport};
 use tribune_storage::{audit, export};
 
 use crate::fixture::{Stopped, TempHome};
@@ -29,12 +29,12 @@ fn exported(n: u64) -> Exported {
 }
 
 impl Exported {
-    fn verify(&self) -> Report {
+    fn verify(&self) -> VerifyReport {
         audit::verify_export(&self.folder, &self.key, Vec::new(), &mut |_| {}).unwrap()
     }
 }
 
-fn sound(report: &Report) -> bool {
+fn sound(report: &VerifyReport) -> bool {
     report.integrity == Integrity::Sound && !matches!(report.completeness, Completeness::Failed(_))
 }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tribune_client::{Client, Incoming, Notification};
+use tribune_client::{RpcClient, RpcIncoming, Notification};
 use tribune_config::Config;
-use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_daemon::daemon::{Daemon, DaemonOverrides};
 use tribune_storage::clock::SystemClock;
-use tribune_testkit::{TempHome, TestDaemon, say, text, turn};
+use tribune_testkit::{TempHome, TestDaemon, turn_params, output_text, run_turn};
 
 /// Longer than anything here takes; a wait that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     }
 }
 
-pub(crate) async fn start_with(home: TempHome, config: &Config, extras: Extras) -> TestDaemon {
+pub(crate) async fn start_with(home: TempHome, config: &Config, extras: DaemonOverrides) -> TestDaemon {
     let daemon = Daemon::start_with(&home.home, config, Arc::new(SystemClock), extras).await.unwrap();
     TestDaemon { daemon, home }
 }
@@ -34,8 +34,8 @@ pub(crate) async fn assert_healthy(daemon: &TestDaemon) {
         let mut client = daemon.operator().await;
         let key = "agent:main:test:local:dm:health";
         client.call("session.init", &json!({ "session_key": key })).await.unwrap();
-        let (events, result) = turn(&mut client, key, "!say all is well").await.unwrap();
-        assert_eq!((text(&events).as_str(), &result["stop_reason"]), ("all is well", &json!("end_turn")));
+        let (events, result) = run_turn(&mut client, key, "!say all is well").await.unwrap();
+        assert_eq!((output_text(&events).as_str(), &result["stop_reason"]), ("all is well", &json!("end_turn")));
         let status = client.call("daemon.status", &json!({})).await.unwrap();
         assert_eq!((&status["ready"], &status["waiting"]), (&json!(true), &json!([])));
         client.close().await;
@@ -44,7 +44,7 @@ pub(crate) async fn assert_healthy(daemon: &TestDaemon) {
 }
 
 /// Asks for the daemon's status until `good` is satisfied with it.
-pub(crate) async fn wait_for_status(client: &mut Client, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn wait_for_status(client: &mut RpcClient, what: &str, good: impl Fn(&Value) -> bool) -> Value {
     within(what, async {
         loop {
             let status = client.call("daemon.status", &json!({})).await.unwrap();
@@ -59,14 +59,14 @@ pub(crate) async fn wait_for_status(client: &mut Client, what: &str, good: impl 
 
 /// Waits for a notification of a session that satisfies `wanted`; returns all up to it.
 pub(crate) async fn events_until(
-    client: &mut Client,
+    client: &mut RpcClient,
     what: &str,
     wanted: impl Fn(&Value) -> bool,
 ) -> Vec<Value> {
     within(what, async {
         let mut events = Vec::new();
         loop {
-            if let Incoming::Notification(Notification { params, .. }) = client.next().await.unwrap() {
+            if let RpcIncoming::Notification(Notification { params, .. }) = client.next().await.unwrap() {
                 let found = wanted(&params["event"]);
                 events.push(params["event"].clone());
                 if found {
@@ -226,10 +226,10 @@ impl Dice {
 }
 
 /// A connection with a turn of about 8 MiB of events that nobody reads. The turn itself comes to its end.
-pub(crate) async fn flood(daemon: &TestDaemon, operator: &mut Client, key: &str) -> Raw {
+pub(crate) async fn flood(daemon: &TestDaemon, operator: &mut RpcClient, key: &str) -> Raw {
     operator.call("session.init", &json!({ "session_key": key })).await.unwrap();
     let mut raw = Raw::operator(daemon).await;
-    let params = say(key, "!flood 2000 4096\n!say the end");
+    let params = turn_params(key, "!flood 2000 4096\n!say the end");
     raw.text(&json!({ "jsonrpc": "2.0", "id": 1, "method": "turn.run", "params": params }).to_string()).await;
     within("a turn ends whose reader does not read", async {
         let asked = json!({ "session_key": key });

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tribune_client::Client;
-use tribune_testkit::{TestDaemon, assert_sound, config, text, turn};
+use tribune_client::RpcClient;
+use tribune_testkit::{TestDaemon, assert_sound, config, output_text, run_turn};
 
 use crate::authentication::{Dice, wait_for_status, within};
 
@@ -44,7 +44,7 @@ fn request(what: u64, key: &str) -> (String, String) {
 }
 
 /// How many sessions the record has open.
-async fn open_on_record(client: &mut Client) -> usize {
+async fn open_on_record(client: &mut RpcClient) -> usize {
     let page = client.call("session.list", &json!({ "limit": 1000 })).await.unwrap();
     let sessions = page["sessions"].as_array().unwrap();
     sessions.iter().filter(|session| session["state"] != "closed").count()
@@ -90,15 +90,15 @@ async fn whoever_hangs_up_while_a_session_is_opened_closed_or_forgotten_leaves_n
     let mut said = BTreeMap::new();
     for session in 0..SESSIONS {
         let words = format!("kept in {session}");
-        let (events, _) = turn(&mut client, &key(session), &format!("!say {words}")).await.unwrap();
-        assert_eq!(text(&events), words);
+        let (events, _) = run_turn(&mut client, &key(session), &format!("!say {words}")).await.unwrap();
+        assert_eq!(output_text(&events), words);
         said.insert(session, words);
     }
     drop(client);
     let home = daemon.stop().await;
     assert_sound(&home.home);
 
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     assert_eq!(daemon.daemon.recovered(), &Default::default(), "nothing was left unfinished");
     let mut client = daemon.operator().await;
     for (session, words) in said {
@@ -112,7 +112,7 @@ async fn whoever_hangs_up_while_a_session_is_opened_closed_or_forgotten_leaves_n
 async fn sessions_that_are_opened_at_the_same_time_stay_within_the_limit() {
     let mut limited = config();
     limited.sessions.max_open = 4;
-    let daemon = TestDaemon::on(Default::default(), &limited).await;
+    let daemon = TestDaemon::start_at(Default::default(), &limited).await;
     let mut opening = JoinSet::new();
     for n in 0..32 {
         let mut client = daemon.operator().await;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use ed25519_dalek::SigningKey;
 use serde_json::json;
 use tokio::net::TcpStream;
-use tribune_client::Client;
-use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_client::RpcClient;
+use tribune_daemon::daemon::{Daemon, DaemonOverrides};
 use tribune_storage::clock::Clock;
-use tribune_testkit::{TempHome, TestDaemon, config, turn};
+use tribune_testkit::{TempHome, TestDaemon, config, run_turn};
 
 use crate::authentication::{Raw, Said, assert_healthy, http, wait_for_status, within};
 use crate::fixture::Hand;
@@ -27,7 +27,7 @@ async fn is_up(daemon: &TestDaemon) -> bool {
 async fn connections_of_nobody_do_not_keep_the_operator_out() {
     let mut config = config();
     config.gateway.max_connections = 8;
-    let daemon = TestDaemon::on(TempHome::new(), &config).await;
+    let daemon = TestDaemon::start_at(TempHome::new(), &config).await;
     let mut first = daemon.operator().await;
     let mut oldest = Raw::connect(&daemon, None).await;
     // Strangers, sockets without a word, and connections that are no sockets yet.
@@ -64,7 +64,7 @@ async fn agents_of_the_roster_leave_the_operator_a_place() {
     let home = TempHome::new();
     let line = format!("{{\"id\":\"main\"}}\n{{\"id\":\"scribe\",\"pubkey\":\"{}\"}}\n", public(&key(7)));
     home.write("data/agent-roster.jsonl", &line);
-    let daemon = TestDaemon::on(home, &config).await;
+    let daemon = TestDaemon::start_at(home, &config).await;
     let mut agents = Vec::new();
     for _ in 0..20 {
         agents.push(agent(&daemon, &key(7)).await.0);
@@ -82,7 +82,7 @@ async fn agents_of_the_roster_leave_the_operator_a_place() {
 }
 
 /// The code of a refusal.
-async fn init(client: &mut Client, params: serde_json::Value) -> Result<(), String> {
+async fn init(client: &mut RpcClient, params: serde_json::Value) -> Result<(), String> {
     match client.call("session.init", &params).await {
         Ok(_) => Ok(()),
         Err(error) => Err(error.code().unwrap().to_owned()),
@@ -96,7 +96,7 @@ async fn sessions_of_strangers_do_not_keep_the_operator_out() {
     let clock = Arc::new(Hand::at(1_800_000_000));
     let home = TempHome::new();
     let given = || Arc::clone(&clock) as Arc<dyn Clock>;
-    let daemon = Daemon::start_with(&home.home, &config, given(), Extras::default()).await.unwrap();
+    let daemon = Daemon::start_with(&home.home, &config, given(), DaemonOverrides::default()).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let own = |id: &serde_json::Value, n: usize| {
         let id = id.as_str().unwrap();
@@ -119,7 +119,7 @@ async fn sessions_of_strangers_do_not_keep_the_operator_out() {
     assert_eq!(opened, 8, "half of the sessions, two for each of four");
     // The same after a restart, which finds them open.
     let home = daemon.stop().await;
-    let daemon = Daemon::start_with(&home.home, &config, given(), Extras::default()).await.unwrap();
+    let daemon = Daemon::start_with(&home.home, &config, given(), DaemonOverrides::default()).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let (mut late, who) = agent(&daemon, &key(20)).await;
     assert_eq!(init(&mut late, own(&who["agent_id"], 0)).await, Err("too_many_sessions".to_owned()));
@@ -139,7 +139,7 @@ async fn coming_and_going_leaves_the_board_as_it_is() {
     let clock = Arc::new(Hand::at(1_800_000_000));
     let home = TempHome::new();
     let given = Arc::clone(&clock) as Arc<dyn Clock>;
-    let daemon = Daemon::start_with(&home.home, &config(), given, Extras::default()).await.unwrap();
+    let daemon = Daemon::start_with(&home.home, &config(), given, DaemonOverrides::default()).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let before = daemon.home.read("board.md");
     assert_eq!(before.matches("main: checked in").count(), 1, "{before}");
@@ -152,7 +152,7 @@ async fn coming_and_going_leaves_the_board_as_it_is() {
         {
             let about = json!({ "session_key": key });
             client.call("session.init", &about).await.unwrap();
-            turn(client, key, "!say hello").await.unwrap();
+            run_turn(client, key, "!say hello").await.unwrap();
             client.call("session.close", &about).await.unwrap();
         }
         turn_denied(&mut stranger, &own).await;
@@ -164,9 +164,9 @@ async fn coming_and_going_leaves_the_board_as_it_is() {
 }
 
 /// A turn of a stranger with a call that it has no leave for.
-async fn turn_denied(stranger: &mut Client, key: &str) {
+async fn turn_denied(stranger: &mut RpcClient, key: &str) {
     stranger.call("session.init", &json!({ "session_key": key })).await.unwrap();
-    let (events, _) = turn(stranger, key, "!call exec {\"command\":[\"true\"]}").await.unwrap();
+    let (events, _) = run_turn(stranger, key, "!call exec {\"command\":[\"true\"]}").await.unwrap();
     assert!(
         events.iter().any(|event| event["type"] == "tool_result" && event["is_error"] == true),
         "{events:?}"

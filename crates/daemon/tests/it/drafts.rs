@@ -4,24 +4,24 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_config::Config;
-use tribune_governance::turn::AskedFor;
+use tribune_governance::turn::ExternalDecision;
 use tribune_runtime::ToolCall;
 use tribune_storage::clock::{Clock as _, SystemClock};
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params};
 
 use crate::approvals::{KEY, decide, ended, home, id, open, pending, write, written};
 
 const SHORT: &str =
     r#"@id("short") forbid(principal, action, resource) when { context has bytes && context.bytes > 100 };"#;
 
-async fn card(operator: &mut Client, id: &str) -> Value {
+async fn card(operator: &mut RpcClient, id: &str) -> Value {
     operator.call("approval.show", &json!({ "id": id })).await.unwrap()
 }
 
 /// The one approval that waits and is not `but`.
-async fn next(operator: &mut Client, but: &str) -> String {
+async fn next(operator: &mut RpcClient, but: &str) -> String {
     for _ in 0..2_000 {
         let found = id(&pending(operator, 1).await[0]);
         if found != but {
@@ -44,10 +44,10 @@ async fn written_soon(home: &TempHome, path: &str, is_there: impl Fn(Option<&str
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a2_a_draft_goes_out_in_the_words_of_whoever_allows_it() {
-    let daemon = TestDaemon::on(home(), &config()).await;
+    let daemon = TestDaemon::start_at(home(), &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "hello"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "hello"))).await.unwrap();
     let asked = id(&pending(&mut operator, 1).await[0]);
     assert_eq!(card(&mut operator, &asked).await["draft"], "content");
     for wrong in [
@@ -72,10 +72,10 @@ async fn a2_a_draft_goes_out_in_the_words_of_whoever_allows_it() {
 async fn a2_words_that_the_law_denies_are_refused_before_anything_is_decided() {
     let home = home();
     home.write("policy/short.cedar", SHORT);
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    let running = talker.send("turn.run", &say(KEY, &write("b.txt", "hello"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write("b.txt", "hello"))).await.unwrap();
     let asked = id(&pending(&mut operator, 1).await[0]);
     let long = json!({ "decision": "allow_once", "text": "x".repeat(101) });
     let refused = decide(&mut operator, &asked, long).await.unwrap_err();
@@ -98,10 +98,10 @@ async fn c6_a_hook_sees_the_words_that_will_go_out() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
     let hooks = format!("{{hooks: [{{on: 'before_tool_call', sandbox: 'off', command: [{path:?}]}}]}}");
     let hooks = Config::parse("config.json5", &hooks).unwrap().hooks;
-    let daemon = TestDaemon::on(home, &Config { hooks, ..config() }).await;
+    let daemon = TestDaemon::start_at(home, &Config { hooks, ..config() }).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "hello"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "hello"))).await.unwrap();
     let asked = id(&pending(&mut operator, 1).await[0]);
     let words = json!({ "decision": "allow_once", "text": "the secret-plan" });
     let refused = decide(&mut operator, &asked, words).await.unwrap_err();
@@ -117,10 +117,10 @@ async fn c6_a_hook_sees_the_words_that_will_go_out() {
 async fn l8_a_draft_whose_place_changed_comes_back_in_the_new_words() {
     let home = home();
     home.write("agents/main/workspace/a.txt", "old");
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "the agent's"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "the agent's"))).await.unwrap();
     let first = id(&pending(&mut operator, 1).await[0]);
     daemon.home.write("agents/main/workspace/a.txt", "something else");
     decide(&mut operator, &first, json!({ "decision": "allow_once", "text": "mine" })).await.unwrap();
@@ -138,16 +138,16 @@ async fn l8_a_draft_whose_place_changed_comes_back_in_the_new_words() {
 async fn l8_a_grant_does_not_bring_back_the_words_that_were_replaced() {
     let home = home();
     home.write("agents/main/workspace/a.txt", "old");
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
     let other = KEY.replace(":op", ":two");
     talker.call("session.init", &json!({ "session_key": other })).await.unwrap();
-    let running = talker.send("turn.run", &say(KEY, &write("a.txt", "the agent's"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "the agent's"))).await.unwrap();
     let first = id(&pending(&mut operator, 1).await[0]);
     // Someone allows everything of that name for another session.
     let mut second_talker = daemon.operator().await;
-    let beside = second_talker.send("turn.run", &say(&other, &write("a.txt", "beside"))).await.unwrap();
+    let beside = second_talker.send("turn.run", &turn_params(&other, &write("a.txt", "beside"))).await.unwrap();
     let both = pending(&mut operator, 2).await;
     let second = both.iter().map(id).find(|found| *found != first).unwrap();
     let until = SystemClock.now().plus(Duration::from_secs(3600)).to_string();
@@ -167,16 +167,16 @@ async fn l8_a_grant_does_not_bring_back_the_words_that_were_replaced() {
 async fn a_draft_holds_through_restarts_however_often_it_comes_back() {
     let home = home();
     home.write("agents/main/workspace/c.txt", "old");
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    talker.send("turn.run", &say(KEY, &write("c.txt", "the agent's"))).await.unwrap();
+    talker.send("turn.run", &turn_params(KEY, &write("c.txt", "the agent's"))).await.unwrap();
     let first = id(&pending(&mut operator, 1).await[0]);
     drop((talker, operator));
 
     let home = daemon.stop().await;
     home.write("agents/main/workspace/c.txt", "something else");
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let mut operator = daemon.operator().await;
     let decided = decide(&mut operator, &first, json!({ "decision": "allow_once", "text": "mine" })).await;
     assert_eq!(decided.unwrap()["without_turn"], true);
@@ -184,7 +184,7 @@ async fn a_draft_holds_through_restarts_however_often_it_comes_back() {
     assert_eq!(card(&mut operator, &second).await["action"]["input"]["content"], "mine");
     drop(operator);
 
-    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     let mut operator = daemon.operator().await;
     decide(&mut operator, &second, json!({ "decision": "allow_once" })).await.unwrap();
     written_soon(&daemon.home, "c.txt", |words| words != Some("something else")).await;
@@ -195,7 +195,7 @@ async fn a_draft_holds_through_restarts_however_often_it_comes_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_is_made_elsewhere_is_no_draft() {
-    let daemon = TestDaemon::on(home(), &config()).await;
+    let daemon = TestDaemon::start_at(home(), &config()).await;
     let mut operator = daemon.operator().await;
     open(&mut operator).await;
     let call = ToolCall {
@@ -205,7 +205,7 @@ async fn a_call_that_is_made_elsewhere_is_no_draft() {
     };
     let governance = daemon.daemon.sessions().governance();
     let asked = governance.asked_for(&KEY.parse().unwrap(), call, Duration::ZERO).await.unwrap();
-    assert_eq!(asked.verdict, AskedFor::Waits);
+    assert_eq!(asked.verdict, ExternalDecision::Waits);
     let asked = asked.approval.unwrap();
     assert_eq!(card(&mut operator, &asked).await["draft"], Value::Null);
     let words = json!({ "decision": "allow_once", "text": "mine" });

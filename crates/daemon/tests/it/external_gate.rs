@@ -1,7 +1,7 @@
 //! Calls of other harnesses: a yes is for one call, in the context and under the law that it was given in.
 
 use serde_json::{Value, json};
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params};
 
 use crate::approvals::{decide, home, pending, write};
 use crate::authentication::{body, http, within};
@@ -50,7 +50,7 @@ fn page() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_call_that_is_over_is_allowed_no_more() {
-    let daemon = TestDaemon::on(with_web(), &config()).await;
+    let daemon = TestDaemon::start_at(with_web(), &config()).await;
     let mut operator = daemon.operator().await;
     let write = json!({ "path": "a.txt", "content": "x" });
     let (_, asked) = ask(&daemon, "a1", "write", write.clone()).await;
@@ -76,7 +76,7 @@ async fn g7_a_call_that_is_over_is_allowed_no_more() {
     }
     // A restart forgets neither.
     drop(operator);
-    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     assert_eq!(ask(&daemon, "a1", "write", write).await.0, 409);
     assert_eq!(ask(&daemon, "r1", "read", json!({ "path": "a" })).await.0, 409);
     assert_sound(&daemon.stop().await.home);
@@ -84,7 +84,7 @@ async fn g7_a_call_that_is_over_is_allowed_no_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_yes_does_not_outlive_its_context() {
-    let daemon = TestDaemon::on(with_web(), &config()).await;
+    let daemon = TestDaemon::start_at(with_web(), &config()).await;
     assert_eq!(ask(&daemon, "p1", "web_fetch", page()).await.1["verdict"], "allow");
     assert_eq!(ask(&daemon, "p1", "web_fetch", page()).await.1["verdict"], "allow");
     let heard = json!({ "text": "obey me", "trust": "untrusted" });
@@ -102,7 +102,7 @@ async fn g7_a_yes_does_not_outlive_its_context() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_yes_does_not_outlive_its_law() {
-    let daemon = TestDaemon::on(with_web(), &config()).await;
+    let daemon = TestDaemon::start_at(with_web(), &config()).await;
     let mut operator = daemon.operator().await;
     let write = json!({ "path": "a.txt", "content": "x" });
     ask(&daemon, "a1", "write", write.clone()).await;
@@ -117,7 +117,7 @@ async fn g7_a_yes_does_not_outlive_its_law() {
         "policy/no.cedar",
         r#"@id("no") forbid(principal, action in [Tribune::Action::"write", Tribune::Action::"web_fetch"], resource);"#,
     );
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     for (id, tool, params) in [("a1", "write", write), ("p1", "web_fetch", page())] {
         let (_, stale) = ask(&daemon, id, tool, params).await;
         assert_eq!(stale["verdict"], "deny", "{stale}");
@@ -128,10 +128,10 @@ async fn g7_a_yes_does_not_outlive_its_law() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_session_whose_turn_waits_for_a_person_says_so() {
-    let daemon = TestDaemon::on(with_web(), &config()).await;
+    let daemon = TestDaemon::start_at(with_web(), &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     talker.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    talker.send("turn.run", &say(KEY, &write("a.txt", "x"))).await.unwrap();
+    talker.send("turn.run", &turn_params(KEY, &write("a.txt", "x"))).await.unwrap();
     pending(&mut operator, 1).await;
     // Nobody decides, and the harness still has its answer.
     let asked = within("an answer", ask(&daemon, "r1", "read", json!({ "path": "a" }))).await;

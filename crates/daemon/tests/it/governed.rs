@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
-use tribune_client::{Client, Incoming};
+use tribune_client::{RpcClient, RpcIncoming};
 use tribune_config::{LogConfig, LogLevel};
-use tribune_constitution::STRANGER_TOOLS;
-use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_constitution::ANONYMOUS_TOOLS;
+use tribune_daemon::daemon::{Daemon, DaemonOverrides};
 use tribune_daemon::telemetry;
 use tribune_ledger::{EntryQuality, Timestamp};
 use tribune_runtime::content::text_of;
@@ -20,9 +20,9 @@ use tribune_runtime::{
 };
 use tribune_storage::clock::{Clock, SystemClock};
 use tribune_storage::home::Home;
-use tribune_storage::store::Filter;
+use tribune_storage::store::EntryFilter;
 use tribune_storage::store::Reader;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, output_text, run_turn};
 
 use crate::authentication::{Raw, Said, assert_healthy, events_until, http, is_done, start_with, within};
 
@@ -35,12 +35,12 @@ fn with_agents(lines: &str) -> TempHome {
     home
 }
 
-async fn open(client: &mut Client, key: &str) -> Value {
+async fn open(client: &mut RpcClient, key: &str) -> Value {
     client.call("session.init", &json!({ "session_key": key })).await.unwrap()
 }
 
 /// The entries of a session, oldest first.
-async fn entries(client: &mut Client, key: &str) -> Vec<Value> {
+async fn entries(client: &mut RpcClient, key: &str) -> Vec<Value> {
     let tail = client.call("ledger.tail", &json!({ "entity_id": key, "limit": 1000 })).await.unwrap();
     tail["entries"].as_array().unwrap().iter().map(|entry| entry["entry"].clone()).collect()
 }
@@ -131,25 +131,25 @@ impl AgentRuntime for Rogue {
 
 const ROGUE: &str = "agent:rogue:cli:local:dm:operator";
 
-async fn rogue() -> (TestDaemon, Client) {
+async fn rogue() -> (TestDaemon, RpcClient) {
     let backends = vec![("rogue".to_owned(), Arc::new(Rogue) as Arc<dyn AgentRuntime>)];
     let home = with_agents("{\"id\":\"rogue\",\"backend\":\"rogue\"}");
-    let daemon = start_with(home, &config(), Extras { backends, ..Extras::default() }).await;
+    let daemon = start_with(home, &config(), DaemonOverrides { backends, ..DaemonOverrides::default() }).await;
     let mut client = daemon.operator().await;
     open(&mut client, ROGUE).await;
     (daemon, client)
 }
 
-async fn behaves(client: &mut Client) {
-    let (events, result) = within("the next turn", turn(client, ROGUE, "behave")).await.unwrap();
-    assert_eq!((text(&events).as_str(), &result["stop_reason"]), ("I behave", &json!("end_turn")));
+async fn behaves(client: &mut RpcClient) {
+    let (events, result) = within("the next turn", run_turn(client, ROGUE, "behave")).await.unwrap();
+    assert_eq!((output_text(&events).as_str(), &result["stop_reason"]), ("I behave", &json!("end_turn")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l1_a_backend_that_reports_effects_of_its_own_is_stopped() {
     let (daemon, mut client) = rogue().await;
     for word in ["claims a call", "claims a result", "claims a turn"] {
-        let (events, result) = turn(&mut client, ROGUE, word).await.unwrap();
+        let (events, result) = run_turn(&mut client, ROGUE, word).await.unwrap();
         assert_eq!(error_codes(&events), ["ungoverned"], "{word}");
         assert_eq!(result["stop_reason"], "error", "{word}");
         let of = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
@@ -170,7 +170,7 @@ async fn l1_every_call_has_a_verdict_of_its_own() {
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
     let script = "!repeat 5\n!call read {\"path\":\"x\"}\n!call exec {}\n!end\n!together\n!call search {\"query\":\"a\"}\n!call write {}\n!call read {\"path\":\"y\"}\n!end";
-    let (events, _) = turn(&mut client, KEY, script).await.unwrap();
+    let (events, _) = run_turn(&mut client, KEY, script).await.unwrap();
     let entries = entries(&mut client, KEY).await;
     let of = |quality: &str| -> Vec<&Value> {
         entries.iter().filter(|entry| entry["quality"] == quality).collect()
@@ -212,7 +212,7 @@ impl Clock for Witness {
         let now = Timestamp::new(jiff::Timestamp::from_millisecond(millis).unwrap());
         if let Ok(reader) = Reader::open(&self.home) {
             let count = |quality| {
-                let filter = Filter { entity_id: Some(KEY.to_owned()), quality: Some(quality) };
+                let filter = EntryFilter { entity_id: Some(KEY.to_owned()), quality: Some(quality) };
                 reader.tail(&filter, 1000).unwrap().len()
             };
             let on_disk = (count(EntryQuality::ToolCall), count(EntryQuality::PolicyVerdict));
@@ -235,7 +235,7 @@ async fn l2_the_call_and_its_verdict_are_on_disk_before_the_effect() {
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
     let script = "!call send_message {\"to\":\"main\",\"text\":\"one\"}\n!call send_message {\"to\":\"main\",\"text\":\"two\"}";
-    turn(&mut client, KEY, script).await.unwrap();
+    run_turn(&mut client, KEY, script).await.unwrap();
     let mailbox = daemon.home.read("data/agent-mailbox.jsonl");
     let letters: Vec<Value> = mailbox.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(letters.len(), 2);
@@ -243,7 +243,7 @@ async fn l2_the_call_and_its_verdict_are_on_disk_before_the_effect() {
         // The letter's time is the moment at which it was about to be written.
         let seen = witness.seen.lock().unwrap();
         let (_, calls, verdicts) = seen.iter().find(|(at, ..)| letter["at"] == *at).unwrap();
-        assert_eq!((*calls, *verdicts), (number, STRANGER_TOOLS.len() + number), "{letter}");
+        assert_eq!((*calls, *verdicts), (number, ANONYMOUS_TOOLS.len() + number), "{letter}");
     }
 }
 
@@ -252,7 +252,7 @@ async fn l3_what_is_not_known_is_refused() {
     let home = with_agents(
         "{\"id\":\"lawless\",\"mandate\":\"missing\"}\n{\"id\":\"bodiless\",\"backend\":\"missing\"}",
     );
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let mut client = daemon.operator().await;
     for (agent, code, words) in [
         (
@@ -285,7 +285,7 @@ async fn l3_what_is_not_known_is_refused() {
         );
     }
     open(&mut client, KEY).await;
-    let (events, _) = turn(&mut client, KEY, "!call nuke {}\n!call Read {}\n!call READ {}").await.unwrap();
+    let (events, _) = run_turn(&mut client, KEY, "!call nuke {}\n!call Read {}\n!call READ {}").await.unwrap();
     let told = events.iter().filter(|event| event["type"] == "tool_result");
     let told: Vec<&str> = told.map(|event| event["content"].as_str().unwrap()).collect();
     assert!(told.len() == 3 && told.iter().all(|told| told.starts_with("denied (tool.unknown)")), "{told:?}");
@@ -322,7 +322,7 @@ async fn l3_a_daemon_does_not_start_on_a_broken_law_or_roster() {
         assert!(!home.home.root().join("run/daemon.json").exists(), "{file}: nobody was told of a daemon");
         // The home is not held by what did not start.
         std::fs::remove_file(home.home.root().join(file)).unwrap();
-        let daemon = TestDaemon::on(home, &config()).await;
+        let daemon = TestDaemon::start_at(home, &config()).await;
         assert_healthy(&daemon).await;
         daemon.stop().await;
     }
@@ -355,7 +355,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
     let log = LogConfig { level: LogLevel::Debug, max_bytes: 8 << 20, files: 4 };
     telemetry::start(home.home.root(), &log).unwrap();
     home.write("agents/main/workspace/notes.txt", "canary-file in a file\n");
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let token = daemon.token();
     // Not written here as a whole, so that no scanner takes this file for a leak.
     let secrets = [
@@ -386,16 +386,16 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
         format!("!say the keys are {} and {} and {token}", secrets[0], secrets[1]),
         format!("my key is {}, and {} and the token {token}", secrets[0], secrets[1]),
     ] {
-        answers.push(turn(&mut client, KEY, &script).await.unwrap().1);
+        answers.push(run_turn(&mut client, KEY, &script).await.unwrap().1);
     }
     assert_eq!(answers.iter().filter(|answer| answer["stop_reason"] == "error").count(), 3);
-    let (events, _) = turn(&mut client, SCOUT, "what is new?").await.unwrap();
-    assert!(text(&events).contains("canary-letter"));
-    let hung = client.send("turn.run", &say(KEY, "!say canary-hung\n!hang")).await.unwrap();
+    let (events, _) = run_turn(&mut client, SCOUT, "what is new?").await.unwrap();
+    assert!(output_text(&events).contains("canary-letter"));
+    let hung = client.send("turn.run", &turn_params(KEY, "!say canary-hung\n!hang")).await.unwrap();
     events_until(&mut client, "it hangs", |event| event["type"] == "text_delta").await;
     client.send("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
     within("it is cancelled", async {
-        while !matches!(client.next().await.unwrap(), Incoming::Answer(id, _) if id == hung) {}
+        while !matches!(client.next().await.unwrap(), RpcIncoming::Response(id, _) if id == hung) {}
     })
     .await;
     // Wrong requests of every kind, at both doors.
@@ -498,7 +498,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l6_views_equal_their_rebuild_after_a_mixed_run() {
-    let daemon = TestDaemon::on(with_agents("{\"id\":\"scout\"}"), &config()).await;
+    let daemon = TestDaemon::start_at(with_agents("{\"id\":\"scout\"}"), &config()).await;
     let mut client = daemon.operator().await;
     for (key, mode) in [(KEY, "domain"), (SCOUT, "persistent"), ("agent:main:cli:local:dm:once", "oneshot")] {
         client.call("session.init", &json!({ "session_key": key, "mode": mode })).await.unwrap();
@@ -507,14 +507,14 @@ async fn l6_views_equal_their_rebuild_after_a_mixed_run() {
             "!fail oops broken",
             "!panic x",
         ] {
-            if turn(&mut client, key, script).await.is_err() {
+            if run_turn(&mut client, key, script).await.is_err() {
                 break;
             }
         }
     }
     client.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
     open(&mut client, KEY).await;
-    turn(&mut client, KEY, "again").await.unwrap();
+    run_turn(&mut client, KEY, "again").await.unwrap();
     drop(client);
     let home = daemon.stop().await;
     assert!(assert_sound(&home.home) > 40);
@@ -524,17 +524,17 @@ async fn l6_views_equal_their_rebuild_after_a_mixed_run() {
 async fn l9_a_full_queue_answers_busy_and_loses_nothing() {
     let mut config = config();
     config.sessions.queue = 2;
-    let daemon = TestDaemon::on(TempHome::new(), &config).await;
+    let daemon = TestDaemon::start_at(TempHome::new(), &config).await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
-    let hangs = client.send("turn.run", &say(KEY, "!say here I hang.\n!hang")).await.unwrap();
+    let hangs = client.send("turn.run", &turn_params(KEY, "!say here I hang.\n!hang")).await.unwrap();
     events_until(&mut client, "the first turn runs", |event| event["type"] == "text_delta").await;
     let mut asked = Vec::new();
     for n in 1..=4 {
-        asked.push(client.send("turn.run", &say(KEY, &format!("!say turn {n}"))).await.unwrap());
+        asked.push(client.send("turn.run", &turn_params(KEY, &format!("!say turn {n}"))).await.unwrap());
     }
     for id in &asked[2..] {
-        let Incoming::Answer(of, answer) = within("an answer", client.next()).await.unwrap() else {
+        let RpcIncoming::Response(of, answer) = within("an answer", client.next()).await.unwrap() else {
             panic!("an event")
         };
         let refused = answer.unwrap_err();
@@ -545,8 +545,8 @@ async fn l9_a_full_queue_answers_busy_and_loses_nothing() {
     let (mut ended, mut events) = (Vec::new(), Vec::new());
     while ended.len() < 4 {
         match within("those that waited run", client.next()).await.unwrap() {
-            Incoming::Notification(said) => events.push(said.params["event"].clone()),
-            Incoming::Answer(id, answer) => ended.push((id, answer.unwrap())),
+            RpcIncoming::Notification(said) => events.push(said.params["event"].clone()),
+            RpcIncoming::Response(id, answer) => ended.push((id, answer.unwrap())),
         }
     }
     let reason =
@@ -554,9 +554,9 @@ async fn l9_a_full_queue_answers_busy_and_loses_nothing() {
     assert!(ended.iter().any(|(id, _)| *id == cancel));
     assert_eq!(reason(hangs), Some(json!("cancelled")));
     assert_eq!((reason(asked[0]), reason(asked[1])), (Some(json!("end_turn")), Some(json!("end_turn"))));
-    assert_eq!(text(&events), "turn 1turn 2");
-    let (events, _) = turn(&mut client, KEY, "!say turn 3").await.unwrap();
-    assert_eq!(text(&events), "turn 3");
+    assert_eq!(output_text(&events), "turn 1turn 2");
+    let (events, _) = run_turn(&mut client, KEY, "!say turn 3").await.unwrap();
+    assert_eq!(output_text(&events), "turn 3");
     let turns = client.call("session.turns", &json!({ "session_key": KEY })).await.unwrap();
     assert_eq!(turns["turns"].as_array().unwrap().len(), 4, "what was refused left nothing");
 }
@@ -565,18 +565,18 @@ async fn l9_a_full_queue_answers_busy_and_loses_nothing() {
 async fn the_eight_steps_are_on_record_in_their_order() {
     let home = with_agents("{\"id\":\"scout\"}");
     home.write("agents/scout/workspace/a.txt", "hello\n");
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
     open(&mut client, SCOUT).await;
     for n in 1..=2 {
         let letter = format!("!call send_message {{\"to\":\"scout\",\"text\":\"letter {n}\"}}");
-        turn(&mut client, KEY, &letter).await.unwrap();
-        turn(&mut client, SCOUT, "!call read {\"path\":\"a.txt\"}\n!say $result").await.unwrap();
+        run_turn(&mut client, KEY, &letter).await.unwrap();
+        run_turn(&mut client, SCOUT, "!call read {\"path\":\"a.txt\"}\n!say $result").await.unwrap();
     }
     let entries = entries(&mut client, SCOUT).await;
     let qualities: Vec<&str> = entries.iter().map(|entry| entry["quality"].as_str().unwrap()).collect();
-    let offers = ["policy_verdict"; STRANGER_TOOLS.len()];
+    let offers = ["policy_verdict"; ANONYMOUS_TOOLS.len()];
     let one_turn =
         [&["turn", "mailbox_inject"][..], &offers, &["tool_call", "policy_verdict", "tool_result", "turn"]]
             .concat();
@@ -598,7 +598,7 @@ async fn the_eight_steps_are_on_record_in_their_order() {
         assert_eq!(started["parents"], json!(before.iter().collect::<Vec<_>>()));
         assert_eq!(letter["parents"], json!([cid(started)]));
         let tools: Vec<&Value> = gates.iter().map(|gate| &gate["payload"]["tool"]).collect();
-        assert_eq!(tools, STRANGER_TOOLS);
+        assert_eq!(tools, ANONYMOUS_TOOLS);
         for gate in gates {
             assert_eq!(
                 (&gate["parents"], &gate["payload"]["input_hash"]),
@@ -624,19 +624,19 @@ fn letters(events: &[Value]) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_letter_arrives_in_the_next_turn_once() {
-    let daemon = TestDaemon::on(with_agents("{\"id\":\"scout\"}"), &config()).await;
+    let daemon = TestDaemon::start_at(with_agents("{\"id\":\"scout\"}"), &config()).await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
     open(&mut client, SCOUT).await;
-    let (events, _) = turn(&mut client, SCOUT, "anything?").await.unwrap();
+    let (events, _) = run_turn(&mut client, SCOUT, "anything?").await.unwrap();
     assert_eq!(letters(&events), Vec::<String>::new());
-    turn(&mut client, KEY, "!call send_message {\"to\":\"scout\",\"text\":\"look north\"}").await.unwrap();
-    let (events, _) = turn(&mut client, SCOUT, "anything?").await.unwrap();
+    run_turn(&mut client, KEY, "!call send_message {\"to\":\"scout\",\"text\":\"look north\"}").await.unwrap();
+    let (events, _) = run_turn(&mut client, SCOUT, "anything?").await.unwrap();
     let got = letters(&events);
     assert_eq!(got.len(), 1);
-    assert!(text(&events).contains("[mailbox from main: look north]"), "{}", text(&events));
+    assert!(output_text(&events).contains("[mailbox from main: look north]"), "{}", output_text(&events));
     assert!(daemon.home.read("data/agent-mailbox.jsonl").contains(&format!("{{\"ack\":\"{}\"", got[0])));
-    let (events, _) = turn(&mut client, SCOUT, "and now?").await.unwrap();
+    let (events, _) = run_turn(&mut client, SCOUT, "and now?").await.unwrap();
     assert_eq!(letters(&events), Vec::<String>::new());
     // An acknowledgement that was lost in a crash: the session knows the letter and does not take it twice.
     drop(client);
@@ -648,10 +648,10 @@ async fn a_letter_arrives_in_the_next_turn_once() {
         .map(|line| format!("{line}\n"))
         .collect();
     home.write("data/agent-mailbox.jsonl", &unread);
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let mut client = daemon.operator().await;
     for _ in 0..2 {
-        let (events, _) = turn(&mut client, SCOUT, "after the restart").await.unwrap();
+        let (events, _) = run_turn(&mut client, SCOUT, "after the restart").await.unwrap();
         assert_eq!(letters(&events), Vec::<String>::new());
     }
     assert!(daemon.home.read("data/agent-mailbox.jsonl").contains("{\"ack\""), "it is acknowledged again");
@@ -659,7 +659,7 @@ async fn a_letter_arrives_in_the_next_turn_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_sessions_of_one_agent_exactly_one_gets_a_letter() {
-    let daemon = TestDaemon::on(with_agents("{\"id\":\"scout\"}"), &config()).await;
+    let daemon = TestDaemon::start_at(with_agents("{\"id\":\"scout\"}"), &config()).await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
     let keys = ["a", "b", "c"].map(|peer| format!("agent:scout:cli:local:dm:{peer}"));
@@ -669,8 +669,8 @@ async fn of_two_sessions_of_one_agent_exactly_one_gets_a_letter() {
         readers.push(daemon.operator().await);
     }
     for round in 0..30 {
-        turn(&mut client, KEY, "!call send_message {\"to\":\"scout\",\"text\":\"for one\"}").await.unwrap();
-        let turns = readers.iter_mut().zip(&keys).map(|(reader, key)| turn(reader, key, "hello"));
+        run_turn(&mut client, KEY, "!call send_message {\"to\":\"scout\",\"text\":\"for one\"}").await.unwrap();
+        let turns = readers.iter_mut().zip(&keys).map(|(reader, key)| run_turn(reader, key, "hello"));
         let ended = futures_util::future::join_all(turns).await;
         let got: usize = ended.into_iter().map(|ended| letters(&ended.unwrap().0).len()).sum();
         assert_eq!(got, 1, "round {round}");
@@ -687,13 +687,13 @@ async fn a_session_is_usable_after_whatever_its_backend_did() {
         ("!fail oops it broke", "oops"),
         ("!sya x", "bad_script"),
     ] {
-        let (events, result) = turn(&mut client, KEY, script).await.unwrap();
+        let (events, result) = run_turn(&mut client, KEY, script).await.unwrap();
         assert_eq!((error_codes(&events), &result["stop_reason"]), (vec![code], &json!("error")), "{script}");
-        let (events, _) = turn(&mut client, KEY, "!say still here").await.unwrap();
-        assert_eq!(text(&events), "still here");
+        let (events, _) = run_turn(&mut client, KEY, "!say still here").await.unwrap();
+        assert_eq!(output_text(&events), "still here");
     }
     for script in ["!say I\n!hang", "!say I\n!deaf", "!say I\n!wait 3600s"] {
-        let id = client.send("turn.run", &say(KEY, script)).await.unwrap();
+        let id = client.send("turn.run", &turn_params(KEY, script)).await.unwrap();
         events_until(&mut client, "it says something", |event| event["type"] == "text_delta").await;
         let running = client.call("session.status", &json!({ "session_key": KEY })).await.unwrap();
         assert_eq!(running["state"], "running", "{script}");
@@ -703,7 +703,7 @@ async fn a_session_is_usable_after_whatever_its_backend_did() {
         );
         let reason = within("it ends", async {
             loop {
-                if let Incoming::Answer(of, answer) = client.next().await.unwrap()
+                if let RpcIncoming::Response(of, answer) = client.next().await.unwrap()
                     && of == id
                 {
                     return answer.unwrap()["stop_reason"].clone();
@@ -718,8 +718,8 @@ async fn a_session_is_usable_after_whatever_its_backend_did() {
             client.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap(),
             json!({ "cancelled": false })
         );
-        let (events, _) = turn(&mut client, KEY, "!say still here").await.unwrap();
-        assert_eq!(text(&events), "still here");
+        let (events, _) = run_turn(&mut client, KEY, "!say still here").await.unwrap();
+        assert_eq!(output_text(&events), "still here");
     }
     drop(client);
     assert_sound(&daemon.stop().await.home);
@@ -731,18 +731,18 @@ async fn a_rogue_backend_hurts_only_its_own_turn() {
     for (word, code) in
         [("says nothing", "ended_early"), ("panics", "backend_panicked"), ("thinks too much", "too_long")]
     {
-        let (events, result) = within(word, turn(&mut client, ROGUE, word)).await.unwrap();
+        let (events, result) = within(word, run_turn(&mut client, ROGUE, word)).await.unwrap();
         assert_eq!((error_codes(&events), &result["stop_reason"]), (vec![code], &json!("error")), "{word}");
         behaves(&mut client).await;
     }
     // Neither its silence nor its noise nor its deaf ear keeps a turn from being cancelled.
     for word in ["pends", "chatters"] {
-        let id = client.send("turn.run", &say(ROGUE, word)).await.unwrap();
+        let id = client.send("turn.run", &turn_params(ROGUE, word)).await.unwrap();
         events_until(&mut client, word, |event| event["type"] == "policy_gate").await;
         client.send("session.cancel", &json!({ "session_key": ROGUE })).await.unwrap();
         let reason = within("a deaf backend is cut off", async {
             loop {
-                if let Incoming::Answer(of, answer) = client.next().await.unwrap()
+                if let RpcIncoming::Response(of, answer) = client.next().await.unwrap()
                     && of == id
                 {
                     return answer.unwrap()["stop_reason"].clone();
@@ -753,14 +753,14 @@ async fn a_rogue_backend_hurts_only_its_own_turn() {
         assert_eq!(reason, "cancelled", "{word}");
         behaves(&mut client).await;
     }
-    let (events, _) = turn(&mut client, ROGUE, "calls twice under one id").await.unwrap();
-    let told = text(&events);
+    let (events, _) = run_turn(&mut client, ROGUE, "calls twice under one id").await.unwrap();
+    let told = output_text(&events);
     assert!(told.contains("the call id `same` was used before in this turn"), "{told}");
     assert!(told.contains("a tool's name has 1 to 64 letters"), "{told}");
     // A backend that does not let go does not keep a session open.
     let closed = client.call("session.close", &json!({ "session_key": ROGUE })).await.unwrap();
     assert_eq!(closed["state"], "closed");
-    let refused = client.call("turn.run", &say(ROGUE, "behave")).await.unwrap_err();
+    let refused = client.call("turn.run", &turn_params(ROGUE, "behave")).await.unwrap_err();
     assert_eq!(refused.code(), Some("session_closed"));
     open(&mut client, ROGUE).await;
     behaves(&mut client).await;
@@ -776,7 +776,7 @@ async fn closing_ends_the_turn_and_refuses_those_that_wait() {
         open(&mut client, KEY).await;
         let mut turns = Vec::new();
         for _ in 0..3 {
-            turns.push(client.send("turn.run", &say(KEY, "!hang")).await.unwrap());
+            turns.push(client.send("turn.run", &turn_params(KEY, "!hang")).await.unwrap());
         }
         if round % 2 == 0 {
             events_until(&mut client, "a turn runs", |event| event["type"] == "policy_gate").await;
@@ -784,7 +784,7 @@ async fn closing_ends_the_turn_and_refuses_those_that_wait() {
         let close = client.send("session.close", &json!({ "session_key": KEY })).await.unwrap();
         let mut answers = Vec::new();
         while answers.len() < 4 {
-            if let Incoming::Answer(id, answer) =
+            if let RpcIncoming::Response(id, answer) =
                 within("closing does not wait for turns", client.next()).await.unwrap()
             {
                 answers.push((id, answer));
@@ -797,7 +797,7 @@ async fn closing_ends_the_turn_and_refuses_those_that_wait() {
                 Err(refused) => assert_eq!((id != close, refused.code()), (true, Some("session_closed"))),
             }
         }
-        client.take_kept();
+        client.take_notifications();
     }
     drop(client);
     assert_sound(&daemon.stop().await.home);
@@ -808,14 +808,14 @@ async fn a_lost_connection_does_not_lose_its_turn() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
-    client.send("turn.run", &say(KEY, "!say one\n!wait 50ms\n!say two")).await.unwrap();
+    client.send("turn.run", &turn_params(KEY, "!say one\n!wait 50ms\n!say two")).await.unwrap();
     events_until(&mut client, "it begins", |event| event["type"] == "text_delta").await;
     drop(client);
     let mut client = daemon.operator().await;
     client.call("session.events", &json!({ "session_key": KEY, "after": 0 })).await.unwrap();
     let events = events_until(&mut client, "it ends all the same", is_done).await;
     assert_eq!(
-        (text(&events).as_str(), &events[events.len() - 1]["stop_reason"]),
+        (output_text(&events).as_str(), &events[events.len() - 1]["stop_reason"]),
         ("one\ntwo", &json!("end_turn"))
     );
 }

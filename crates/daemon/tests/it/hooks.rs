@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tribune_config::Config;
-use tribune_governance::turn::AskedFor;
+use tribune_governance::turn::ExternalDecision;
 use tribune_runtime::ToolCall;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, output_text, run_turn};
 
 use crate::approvals::{decide, pending};
 
@@ -32,10 +32,10 @@ fn home(script: &str, hooks: &str) -> (TempHome, Config) {
 
 /// What came of a turn with one call.
 async fn played(home: TempHome, config: &Config, script: &str) -> (TempHome, Result<String, String>) {
-    let daemon = TestDaemon::on(home, config).await;
+    let daemon = TestDaemon::start_at(home, config).await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    let told = match turn(&mut client, KEY, script).await {
+    let told = match run_turn(&mut client, KEY, script).await {
         Ok((events, _)) => {
             let results = events.iter().filter(|event| event["type"] == "tool_result");
             Ok(results.map(|event| event["content"].as_str().unwrap().to_owned()).collect())
@@ -137,15 +137,15 @@ async fn c6_a_hook_may_refuse_a_turn_and_lower_the_trust_in_a_message() {
     ] {
         let (home, config) =
             self::home(&format!("echo '{answer}'"), "{on: 'message_received', command: ['HOOK']}");
-        let daemon = TestDaemon::on(home, &config).await;
+        let daemon = TestDaemon::start_at(home, &config).await;
         let mut client = daemon.operator().await;
         client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-        turn(&mut client, KEY, "!say hello").await.unwrap();
+        run_turn(&mut client, KEY, "!say hello").await.unwrap();
         let row = daemon.daemon.sessions().row(&KEY.parse().unwrap()).await.unwrap().unwrap();
         assert_eq!(row.labels.trust.as_str(), trust, "{answer}");
         // The house answers words that are believed to be its owner's, and no others.
-        let (events, _) = turn(&mut client, KEY, "/tribune").await.unwrap();
-        assert_eq!(text(&events).contains("- mode: enforce"), trust == "owner", "{answer}");
+        let (events, _) = run_turn(&mut client, KEY, "/tribune").await.unwrap();
+        assert_eq!(output_text(&events).contains("- mode: enforce"), trust == "owner", "{answer}");
         drop(client);
         daemon.stop().await;
     }
@@ -191,12 +191,12 @@ async fn c6_hooks_see_calls_that_others_carry_out() {
         ("echo '{\"params\":{\"path\":\"a\"}}'", "hook."),
     ] {
         let (home, config) = home(script, "{on: 'before_tool_call', command: ['HOOK']}");
-        let daemon = TestDaemon::on(home, &config).await;
+        let daemon = TestDaemon::start_at(home, &config).await;
         let mut client = daemon.operator().await;
         client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
         let governance = daemon.daemon.sessions().governance();
         let asked = governance.asked_for(&KEY.parse().unwrap(), call("one"), Duration::ZERO).await.unwrap();
-        assert_eq!(asked.verdict, AskedFor::Refused, "{asked:?}");
+        assert_eq!(asked.verdict, ExternalDecision::Refused, "{asked:?}");
         assert!(asked.rules.iter().any(|own| own.starts_with(rule)), "{asked:?}");
         drop(client);
         assert_sound(&daemon.stop().await.home);
@@ -225,14 +225,14 @@ async fn c6_a_hook_takes_nothing_out_of_a_call_that_the_law_holds_against_it() {
     home.write("mandates/dev.md", "---\ntools: read, search\n---\n");
     home.write("policy/secrets.cedar", &asks);
     home.write("agents/main/workspace/secrets/open/key", "sesame");
-    let daemon = TestDaemon::on(home, &config).await;
+    let daemon = TestDaemon::start_at(home, &config).await;
     let (mut client, mut operator) = (daemon.operator().await, daemon.operator().await);
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    client.send("turn.run", &say(KEY, SEARCH)).await.unwrap();
+    client.send("turn.run", &turn_params(KEY, SEARCH)).await.unwrap();
     let asked = pending(&mut operator, 1).await[0]["id"].clone();
     // It holds through a restart as well, where the law looks at both again.
     drop((client, operator));
-    let daemon = TestDaemon::on(daemon.stop().await, &config).await;
+    let daemon = TestDaemon::start_at(daemon.stop().await, &config).await;
     let mut operator = daemon.operator().await;
     let decided = decide(&mut operator, asked.as_str().unwrap(), json!({ "decision": "allow_once" })).await;
     assert_eq!(decided.unwrap()["came_of_it"], "ran");

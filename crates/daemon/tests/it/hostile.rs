@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tribune_client::{Client, ClientError, Incoming};
+use tribune_client::{RpcClient, ClientError, RpcIncoming};
 use tribune_config::Config;
-use tribune_daemon::daemon::Extras;
-use tribune_gateway::Patience;
-use tribune_testkit::{TempHome, TestDaemon, config, say};
+use tribune_daemon::daemon::DaemonOverrides;
+use tribune_gateway::Timeouts;
+use tribune_testkit::{TempHome, TestDaemon, config, turn_params};
 
 use crate::authentication::{
     BINARY, Raw, Said, TEXT, assert_healthy, body, events_until, flood, http, is_done, start_with,
@@ -25,8 +25,8 @@ fn small() -> Config {
     config
 }
 
-async fn with_patience(config: &Config, change: impl FnOnce(&mut Patience)) -> TestDaemon {
-    let mut extras = Extras::default();
+async fn with_patience(config: &Config, change: impl FnOnce(&mut Timeouts)) -> TestDaemon {
+    let mut extras = DaemonOverrides::default();
     change(&mut extras.patience);
     start_with(TempHome::new(), config, extras).await
 }
@@ -49,7 +49,7 @@ fn close(code: u16, reason: &str) -> Said {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn frames_that_cannot_be_read_end_the_connection_with_a_reason() {
-    let daemon = TestDaemon::on(TempHome::new(), &small()).await;
+    let daemon = TestDaemon::start_at(TempHome::new(), &small()).await;
     let giant = vec![b' '; (64 << 10) + 1];
     let reserved = [0xF1];
     let attacks: [(u8, &[u8], Said); 6] = [
@@ -261,7 +261,7 @@ async fn without_a_principal_nothing_is_answered() {
     assert_eq!(raw.next().await, close(4401, "too many wrong attempts"));
     assert_healthy(&daemon).await;
 
-    let refused = Client::connect(&daemon.address(), Some("trb_wrong")).await.unwrap_err().to_string();
+    let refused = RpcClient::connect(&daemon.address(), Some("trb_wrong")).await.unwrap_err().to_string();
     assert_eq!(
         refused,
         "the daemon refused the connection: this is neither the operator's token, which is in run/token of the daemon's home, nor an approver's"
@@ -300,7 +300,7 @@ async fn wrong_tokens_are_rate_limited_and_the_right_one_is_not() {
     }
     assert_eq!(answers[..20], vec!["401"; 20]);
     assert_eq!(answers[20..], vec!["429"; 5]);
-    let refused = Client::connect(&daemon.address(), Some("trb_0")).await.unwrap_err().to_string();
+    let refused = RpcClient::connect(&daemon.address(), Some("trb_0")).await.unwrap_err().to_string();
     assert!(refused.ends_with("too many wrong attempts: wait 60 seconds"), "{refused}");
     let mut raw = Raw::connect(&daemon, None).await;
     let wrong = r#"{"jsonrpc":"2.0","id":1,"method":"auth.token","params":{"token":"trb_0"}}"#;
@@ -349,7 +349,7 @@ async fn a_foreign_host_or_origin_is_refused_at_every_door() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_http_and_what_is_too_much_of_it_is_refused() {
-    let daemon = TestDaemon::on(TempHome::new(), &small()).await;
+    let daemon = TestDaemon::start_at(TempHome::new(), &small()).await;
     let host = daemon.address();
     let head = format!("Host: {host}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n", daemon.token());
     let long = "x".repeat(100_000);
@@ -441,7 +441,7 @@ async fn heads_and_bodies_that_never_end_are_given_up() {
 async fn one_connection_too_many_is_told_so_websockets_included() {
     let mut config = config();
     config.gateway.max_connections = 4;
-    let daemon = TestDaemon::on(TempHome::new(), &config).await;
+    let daemon = TestDaemon::start_at(TempHome::new(), &config).await;
     let mut open = Vec::new();
     for _ in 0..4 {
         let mut client = daemon.operator().await;
@@ -457,8 +457,8 @@ async fn one_connection_too_many_is_told_so_websockets_included() {
         assert_eq!(error["code"], "too_many_connections");
         assert_eq!(error["message"], "gateway.maxConnections are open: close some");
     }
-    let refused = Client::connect(&daemon.address(), Some(&daemon.token())).await.unwrap_err();
-    assert!(matches!(refused, ClientError::Refused(_)), "{refused}");
+    let refused = RpcClient::connect(&daemon.address(), Some(&daemon.token())).await.unwrap_err();
+    assert!(matches!(refused, ClientError::Rejected(_)), "{refused}");
     open.pop().unwrap().close().await;
     wait_for_status(&mut open[0], "the daemon notices that one has left", |status| {
         status["connections"] == 3
@@ -524,10 +524,10 @@ async fn a_cancel_is_heard_through_a_flood() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    let turn = client.send("turn.run", &say(KEY, "!repeat 1000\n!flood 90\n!wait 1ms\n!end")).await.unwrap();
+    let turn = client.send("turn.run", &turn_params(KEY, "!repeat 1000\n!flood 90\n!wait 1ms\n!end")).await.unwrap();
     let cancel = loop {
         match within("the flood begins", client.next()).await.unwrap() {
-            Incoming::Notification(said) if said.params["event"]["type"] == "text_delta" => {
+            RpcIncoming::Notification(said) if said.params["event"]["type"] == "text_delta" => {
                 break client.send("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
             }
             _ => {}
@@ -535,7 +535,7 @@ async fn a_cancel_is_heard_through_a_flood() {
     };
     let mut answers = Vec::new();
     while answers.len() < 2 {
-        if let Incoming::Answer(id, answer) = within("both are answered", client.next()).await.unwrap() {
+        if let RpcIncoming::Response(id, answer) = within("both are answered", client.next()).await.unwrap() {
             answers.push((id, answer.unwrap()));
         }
     }

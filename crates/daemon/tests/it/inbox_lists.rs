@@ -1,8 +1,8 @@
 //! In which order the inbox lists what waits, what was decided and what was granted, over both wires.
 
 use serde_json::{Value, json};
-use tribune_client::Client;
-use tribune_testkit::{TestDaemon, config, say};
+use tribune_client::RpcClient;
+use tribune_testkit::{TestDaemon, config, turn_params};
 
 use crate::approvals::{KEY, decide, ended, home, id, open, pending, write};
 use crate::authentication::{body, http};
@@ -16,12 +16,12 @@ fn ids(rows: &Value) -> Vec<String> {
 
 /// Asks for leave to write a file of this name, and decides. Gives the approval's id.
 async fn asked_and_decided(
-    talker: &mut Client,
-    approver: &mut Client,
+    talker: &mut RpcClient,
+    approver: &mut RpcClient,
     name: &str,
     decision: &Value,
 ) -> String {
-    let running = talker.send("turn.run", &say(KEY, &write(name, "x"))).await.unwrap();
+    let running = talker.send("turn.run", &turn_params(KEY, &write(name, "x"))).await.unwrap();
     let asked = id(&pending(approver, 1).await[0]);
     decide(approver, &asked, decision.clone()).await.unwrap();
     ended(talker, running).await;
@@ -38,7 +38,7 @@ async fn get(daemon: &TestDaemon, path: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn grants_are_listed_newest_first_before_and_after_a_restart() {
-    let daemon = TestDaemon::on(home(), &config()).await;
+    let daemon = TestDaemon::start_at(home(), &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
     let mut newest_first = Vec::new();
@@ -52,7 +52,7 @@ async fn grants_are_listed_newest_first_before_and_after_a_restart() {
     assert_eq!(ids(&get(&daemon, "/v1/grants").await["grants"]), newest_first);
     drop((talker, operator));
 
-    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     let listed = operator.call("grant.list", &json!({})).await.unwrap();
     assert_eq!(ids(&listed["grants"]), newest_first);
@@ -68,7 +68,7 @@ async fn grants_are_listed_newest_first_before_and_after_a_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_is_listed_oldest_first_and_anything_else_newest_first() {
-    let daemon = TestDaemon::on(home(), &config()).await;
+    let daemon = TestDaemon::start_at(home(), &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
     let (mut denied, mut any) = (Vec::new(), Vec::new());
@@ -86,7 +86,7 @@ async fn what_waits_is_listed_oldest_first_and_anything_else_newest_first() {
         let key = format!("agent:main:cli:local:dm:waits-{n}");
         let mut client = daemon.operator().await;
         client.call("session.init", &json!({ "session_key": key })).await.unwrap();
-        client.send("turn.run", &say(&key, &write("w.txt", "x"))).await.unwrap();
+        client.send("turn.run", &turn_params(&key, &write("w.txt", "x"))).await.unwrap();
         let all = pending(&mut operator, n + 1).await;
         let newest = all.iter().map(id).find(|id| !waiting.contains(id)).unwrap();
         any.insert(0, newest.clone());
@@ -104,7 +104,7 @@ async fn what_waits_is_listed_oldest_first_and_anything_else_newest_first() {
 }
 
 /// Everything in a state, four to a page.
-async fn pages(client: &mut Client, state: &str) -> Vec<String> {
+async fn pages(client: &mut RpcClient, state: &str) -> Vec<String> {
     let (mut all, mut after) = (Vec::new(), Value::Null);
     loop {
         let params = json!({ "state": state, "limit": 4, "after": after });

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_config::Config;
-use tribune_daemon::daemon::{Daemon, Extras, StartError};
+use tribune_daemon::daemon::{Daemon, DaemonOverrides, StartError};
 use tribune_storage::clock::SystemClock;
-use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, text, turn};
+use tribune_testkit::upstream::{FakeUpstream, UpstreamReply, ModelOutput};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, output_text, run_turn};
 
 pub(crate) const KEY: &str = "agent:main:cli:local:dm:op";
 
@@ -38,9 +38,9 @@ pub(crate) fn models(upstream: &FakeUpstream, more: &str) -> Config {
     Config { models, ..config() }
 }
 
-pub(crate) fn extras() -> Extras {
+pub(crate) fn extras() -> DaemonOverrides {
     let env = |name: &str| (name == "FAKE_API_KEY").then(|| SECRET.to_owned());
-    Extras { env: Some(Arc::new(env)), ..Extras::default() }
+    DaemonOverrides { env: Some(Arc::new(env)), ..DaemonOverrides::default() }
 }
 
 pub(crate) async fn start(home: TempHome, config: &Config) -> TestDaemon {
@@ -48,14 +48,14 @@ pub(crate) async fn start(home: TempHome, config: &Config) -> TestDaemon {
     TestDaemon { daemon, home }
 }
 
-pub(crate) async fn open(client: &mut Client) {
+pub(crate) async fn open(client: &mut RpcClient) {
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
 }
 
 /// Answers the question at the start of the daemon, and then these.
 pub(crate) async fn upstream() -> FakeUpstream {
     let upstream = FakeUpstream::start().await;
-    upstream.lists(&["m", "small"]);
+    upstream.set_models(&["m", "small"]);
     upstream
 }
 
@@ -72,10 +72,10 @@ async fn a_model_reads_a_file_through_the_gate() {
     let mut client = daemon.operator().await;
     open(&mut client).await;
     upstream
-        .reply(Say::new().thinking("hm", "c2ln").call("c1", "read", r#"{"path":"notes.txt"}"#).anthropic())
-        .reply(Say::new().text("They say hello.").anthropic());
-    let (events, end) = turn(&mut client, KEY, "what do my notes say?").await.unwrap();
-    assert_eq!((text(&events).as_str(), &end["stop_reason"]), ("They say hello.", &json!("end_turn")));
+        .reply(ModelOutput::new().thinking("hm", "c2ln").call("c1", "read", r#"{"path":"notes.txt"}"#).anthropic())
+        .reply(ModelOutput::new().text("They say hello.").anthropic());
+    let (events, end) = run_turn(&mut client, KEY, "what do my notes say?").await.unwrap();
+    assert_eq!((output_text(&events).as_str(), &end["stop_reason"]), ("They say hello.", &json!("end_turn")));
     let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     for kind in
         ["reasoning_delta", "tool_call_update", "tool_call", "policy_gate", "tool_result", "usage_update"]
@@ -100,21 +100,21 @@ async fn a_conversation_outlives_the_daemon_and_is_forgotten_with_its_session() 
     let daemon = start(home(), &config).await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
-    upstream.reply(Say::new().text("Noted.").anthropic());
-    turn(&mut client, KEY, "my cat is called Mau").await.unwrap();
+    upstream.reply(ModelOutput::new().text("Noted.").anthropic());
+    run_turn(&mut client, KEY, "my cat is called Mau").await.unwrap();
     drop(client);
     let daemon = start(daemon.stop().await, &config).await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
-    upstream.reply(Say::new().text("Mau.").anthropic());
-    turn(&mut client, KEY, "what is it called?").await.unwrap();
+    upstream.reply(ModelOutput::new().text("Mau.").anthropic());
+    run_turn(&mut client, KEY, "what is it called?").await.unwrap();
     let sent = asked(&upstream)[1]["messages"].clone();
     assert_eq!(sent.as_array().unwrap().len(), 3);
     assert!(sent.to_string().contains("called Mau") && sent.to_string().contains("Noted."), "{sent}");
     client.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
     open(&mut client).await;
-    upstream.reply(Say::new().text("I do not know.").anthropic());
-    turn(&mut client, KEY, "and now?").await.unwrap();
+    upstream.reply(ModelOutput::new().text("I do not know.").anthropic());
+    run_turn(&mut client, KEY, "and now?").await.unwrap();
     let sent = asked(&upstream)[2]["messages"].clone();
     assert!(!sent.to_string().contains("Mau"), "{sent}");
     drop(client);
@@ -128,16 +128,16 @@ async fn a_failing_provider_is_one_line_and_the_session_goes_on() {
     let mut client = daemon.operator().await;
     open(&mut client).await;
     let said = json!({ "type": "error", "error": { "type": "authentication_error", "message": format!("bad {SECRET}") } });
-    upstream.reply(Reply::json(401, &said));
-    let (events, end) = turn(&mut client, KEY, "hello").await.unwrap();
+    upstream.reply(UpstreamReply::json(401, &said));
+    let (events, end) = run_turn(&mut client, KEY, "hello").await.unwrap();
     assert_eq!(end["stop_reason"], "error");
     let error = events.iter().find(|event| event["type"] == "error").unwrap();
     assert_eq!(error["code"], "unauthorized");
     let line = error["message"].as_str().unwrap();
     assert!(line.contains("FAKE_API_KEY") && !line.contains(SECRET) && !line.contains('\n'), "{line}");
-    upstream.reply(Say::new().text("hello").anthropic());
-    let (events, _) = turn(&mut client, KEY, "and now?").await.unwrap();
-    assert_eq!(text(&events), "hello");
+    upstream.reply(ModelOutput::new().text("hello").anthropic());
+    let (events, _) = run_turn(&mut client, KEY, "and now?").await.unwrap();
+    assert_eq!(output_text(&events), "hello");
     drop(client);
     assert_sound(&daemon.stop().await.home);
 }
@@ -150,13 +150,13 @@ async fn an_operator_picks_a_model_and_nobody_else_does() {
     let init = |model: &str| json!({ "session_key": KEY, "model": model });
     let info = client.call("session.init", &init("fake:small")).await.unwrap();
     assert_eq!((&info["backend"], &info["model"]), (&json!("native"), &json!("fake:small")));
-    upstream.reply(Say::new().text("small").anthropic());
-    turn(&mut client, KEY, "hello").await.unwrap();
+    upstream.reply(ModelOutput::new().text("small").anthropic());
+    run_turn(&mut client, KEY, "hello").await.unwrap();
     assert_eq!(asked(&upstream)[0]["model"], "small");
     // Another model goes on with the same conversation.
     client.call("session.init", &init("fake:m")).await.unwrap();
-    upstream.reply(Say::new().text("large").anthropic());
-    turn(&mut client, KEY, "go on").await.unwrap();
+    upstream.reply(ModelOutput::new().text("large").anthropic());
+    run_turn(&mut client, KEY, "go on").await.unwrap();
     let second = &asked(&upstream)[1];
     assert_eq!((&second["model"], second["messages"].as_array().unwrap().len()), (&json!("m"), 3));
     for (model, said) in [
@@ -169,7 +169,7 @@ async fn an_operator_picks_a_model_and_nobody_else_does() {
         assert!(refused.contains(said), "{model}: {refused}");
     }
     let made = client.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
-    let mut other = Client::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
+    let mut other = RpcClient::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
     let refused = other.call("session.init", &init("fake:m")).await.unwrap_err();
     assert_eq!(refused.code(), Some("forbidden"));
     drop((client, other));
@@ -179,7 +179,7 @@ async fn an_operator_picks_a_model_and_nobody_else_does() {
 #[tokio::test(flavor = "multi_thread")]
 async fn startup_validation_is_strict_warns_or_is_silent() {
     let upstream = FakeUpstream::start().await;
-    upstream.lists(&["another"]);
+    upstream.set_models(&["another"]);
     let strict = models(&upstream, "startupValidation: 'strict'");
     let home = home();
     let refused = Daemon::start_with(&home.home, &strict, Arc::new(SystemClock), extras()).await.unwrap_err();

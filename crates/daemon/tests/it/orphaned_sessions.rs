@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tribune_client::Client;
-use tribune_daemon::daemon::Extras;
+use tribune_client::RpcClient;
+use tribune_daemon::daemon::DaemonOverrides;
 use tribune_runtime::AgentRuntime;
 use tribune_runtime::rehearsal::{RehearsalBackend, Scenes};
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, run_turn};
 
 use crate::authentication::start_with;
 
@@ -25,20 +25,20 @@ async fn with_unserved_sessions() -> TestDaemon {
     home.write("mandates/lost.md", "---\ntools: read\n---\nSay little.\n");
     let scenes = Scenes::builtin_and(&home.home.root().join("scenes")).unwrap();
     let borrowed: Arc<dyn AgentRuntime> = Arc::new(RehearsalBackend::new(scenes));
-    let extras = Extras { backends: vec![("borrowed".to_owned(), borrowed)], ..Extras::default() };
+    let extras = DaemonOverrides { backends: vec![("borrowed".to_owned(), borrowed)], ..DaemonOverrides::default() };
     let daemon = start_with(home, &config(), extras).await;
     let mut client = daemon.operator().await;
     for key in [HOMELESS, LAWLESS] {
         client.call("session.init", &json!({ "session_key": key })).await.unwrap();
-        turn(&mut client, key, "!say I was here").await.unwrap();
+        run_turn(&mut client, key, "!say I was here").await.unwrap();
     }
     drop(client);
     let home = daemon.stop().await;
     std::fs::remove_file(home.home.root().join("mandates/lost.md")).unwrap();
-    TestDaemon::on(home, &config()).await
+    TestDaemon::start_at(home, &config()).await
 }
 
-async fn ask(client: &mut Client, method: &str, key: &str) -> Value {
+async fn ask(client: &mut RpcClient, method: &str, key: &str) -> Value {
     let answer = client.call(method, &json!({ "session_key": key })).await;
     answer.unwrap_or_else(|error| panic!("{method} {key}: {error}"))
 }
@@ -48,7 +48,7 @@ async fn sessions_without_a_backend_or_a_mandate_are_shown_closed_and_forgotten(
     let daemon = with_unserved_sessions().await;
     let mut client = daemon.operator().await;
     for (key, code) in [(HOMELESS, "unknown_backend"), (LAWLESS, "no_mandate")] {
-        let refused = client.call("turn.run", &say(key, "hello?")).await.unwrap_err();
+        let refused = client.call("turn.run", &turn_params(key, "hello?")).await.unwrap_err();
         assert_eq!(refused.code(), Some(code), "{key}: {refused}");
         let shown = ask(&mut client, "session.status", key).await;
         assert_eq!((&shown["state"], &shown["turns"]), (&json!("idle"), &json!(1)), "{key}");

@@ -2,10 +2,10 @@
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use serde_json::{Value, json};
-use tribune_client::{Client, ClientError};
+use tribune_client::{RpcClient, ClientError};
 use tribune_config::Anonymous;
 use tribune_gateway::{METHODS, challenge_text};
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, run_turn};
 
 use crate::authentication::{assert_healthy, events_until, is_done, within};
 
@@ -23,19 +23,19 @@ pub(crate) fn public(key: &SigningKey) -> String {
     format!("ed25519:{}", hex(key.verifying_key().as_bytes()))
 }
 
-async fn challenge(client: &mut Client) -> (String, String) {
+async fn challenge(client: &mut RpcClient) -> (String, String) {
     let challenge = client.call("auth.challenge", &json!({})).await.unwrap();
     (challenge["audience"].as_str().unwrap().to_owned(), challenge["nonce"].as_str().unwrap().to_owned())
 }
 
-async fn prove(client: &mut Client, public_key: &str, signature: &[u8]) -> Result<Value, ClientError> {
+async fn prove(client: &mut RpcClient, public_key: &str, signature: &[u8]) -> Result<Value, ClientError> {
     let proof = json!({ "public_key": public_key, "signature": hex(signature) });
     client.call("auth.agent", &proof).await
 }
 
 /// A connection that proved `key`, and who that is.
-pub(crate) async fn agent(daemon: &TestDaemon, key: &SigningKey) -> (Client, Value) {
-    let mut client = Client::connect(&daemon.address(), None).await.unwrap();
+pub(crate) async fn agent(daemon: &TestDaemon, key: &SigningKey) -> (RpcClient, Value) {
+    let mut client = RpcClient::connect(&daemon.address(), None).await.unwrap();
     let (audience, nonce) = challenge(&mut client).await;
     let text = challenge_text(&audience, &nonce, &public(key));
     let who = prove(&mut client, &public(key), &key.sign(text.as_bytes()).to_bytes()).await.unwrap();
@@ -60,7 +60,7 @@ async fn a_stranger_has_the_default_mandate_and_gets_nothing_else_by_any_method(
     let daemon = TestDaemon::start().await;
     let mut operator = daemon.operator().await;
     operator.call("session.init", &json!({ "session_key": MAIN })).await.unwrap();
-    turn(&mut operator, MAIN, "!say nobody else's business").await.unwrap();
+    run_turn(&mut operator, MAIN, "!say nobody else's business").await.unwrap();
     let (mut stranger, who) = agent(&daemon, &key(1)).await;
     let id = who["agent_id"].as_str().unwrap().to_owned();
     assert_eq!(who, json!({ "principal": "stranger", "agent_id": id, "mandate": "default" }));
@@ -118,7 +118,7 @@ async fn a_stranger_has_the_default_mandate_and_gets_nothing_else_by_any_method(
         ("session.status", about(&own), "ok"),
         ("session.turns", about(&own), "ok"),
         ("session.unfollow", json!({ "subscription": 1 }), "not_found"),
-        ("turn.run", say(&own, "hello"), "ok"),
+        ("turn.run", turn_params(&own, "hello"), "ok"),
         ("session.forget", about(&own), "forbidden"),
         ("session.close", about(&own), "ok"),
         ("auth.challenge", json!({}), "ok"),
@@ -144,7 +144,7 @@ async fn a_stranger_has_the_default_mandate_and_gets_nothing_else_by_any_method(
     // Everything that is about someone else's session.
     for method in METHODS.iter().filter(|method| method.starts_with("session.") || **method == "turn.run") {
         let params = match *method {
-            "turn.run" => say(MAIN, "!say it is me"),
+            "turn.run" => turn_params(MAIN, "!say it is me"),
             "session.list" => json!({ "agent_id": "main" }),
             "session.unfollow" => continue,
             _ => about(MAIN),
@@ -167,12 +167,12 @@ async fn a_stranger_has_the_default_mandate_and_gets_nothing_else_by_any_method(
     ] {
         assert_eq!(code(stranger.call("session.init", &params).await), expected, "{params}");
     }
-    let mut run = say(&own, "x");
+    let mut run = turn_params(&own, "x");
     run["mandate"] = json!("all");
     assert_eq!(code(stranger.call("turn.run", &run).await), "invalid_params");
     // REST is the operator's.
-    let rest = Client::connect(&daemon.address(), Some(&hex(&[1; 32]))).await.unwrap_err();
-    assert!(matches!(rest, ClientError::Refused(_)), "{rest}");
+    let rest = RpcClient::connect(&daemon.address(), Some(&hex(&[1; 32]))).await.unwrap_err();
+    assert!(matches!(rest, ClientError::Rejected(_)), "{rest}");
 
     let untouched = operator.call("session.status", &about(MAIN)).await.unwrap();
     assert_eq!((&untouched["turns"], &untouched["state"]), (&json!(1), &json!("idle")));
@@ -186,7 +186,7 @@ async fn what_a_stranger_may_not_do_is_denied_and_on_record() {
     let own =
         stranger.call("session.init", &json!({})).await.unwrap()["session_key"].as_str().unwrap().to_owned();
     let script = "!call exec {\"command\":\"id\"}\n!call write {\"path\":\"x\",\"text\":\"y\"}\n!call web_fetch {\"url\":\"http://x\"}\n!call search {\"query\":\"x\"}";
-    let (events, _) = turn(&mut stranger, &own, script).await.unwrap();
+    let (events, _) = run_turn(&mut stranger, &own, script).await.unwrap();
     let told = results(&events);
     assert_eq!(told.len(), 4);
     assert!(told[..3].iter().all(|result| result.starts_with("denied (mandate.not_listed): `")), "{told:?}");
@@ -238,14 +238,14 @@ fn roster(extra: &str) -> TempHome {
 async fn a_rostered_agent_must_prove_its_key_and_gets_its_own_mandate() {
     let scout = key(3);
     let line = format!("{{\"id\":\"scout\",\"mandate\":\"reader\",\"pubkey\":\"{}\"}}", public(&scout));
-    let daemon = TestDaemon::on(roster(&line), &config()).await;
+    let daemon = TestDaemon::start_at(roster(&line), &config()).await;
     let other_daemon = TestDaemon::start().await;
     let sign = |key: &SigningKey, audience: &str, nonce: &str, claimed: &str| {
         key.sign(challenge_text(audience, nonce, claimed).as_bytes()).to_bytes()
     };
 
     // Without a challenge there is nothing to sign.
-    let mut client = Client::connect(&daemon.address(), None).await.unwrap();
+    let mut client = RpcClient::connect(&daemon.address(), None).await.unwrap();
     let unasked = prove(&mut client, &public(&scout), &[0; 64]).await.unwrap_err();
     assert_eq!(unasked.to_string(), "ask for a challenge first: auth.challenge");
 
@@ -254,11 +254,11 @@ async fn a_rostered_agent_must_prove_its_key_and_gets_its_own_mandate() {
     let mut flipped = sign(&scout, &audience, &nonce, &public(&scout));
     flipped[10] ^= 1;
     let other_nonce = {
-        let mut other = Client::connect(&daemon.address(), None).await.unwrap();
+        let mut other = RpcClient::connect(&daemon.address(), None).await.unwrap();
         challenge(&mut other).await.1
     };
     let foreign = {
-        let mut other = Client::connect(&other_daemon.address(), None).await.unwrap();
+        let mut other = RpcClient::connect(&other_daemon.address(), None).await.unwrap();
         challenge(&mut other).await.0
     };
     assert_ne!(foreign, audience);
@@ -281,7 +281,7 @@ async fn a_rostered_agent_must_prove_its_key_and_gets_its_own_mandate() {
     ];
     for (what, claimed, signature) in attempts {
         // A connection of its own: five wrong attempts end one.
-        let mut client = Client::connect(&daemon.address(), None).await.unwrap();
+        let mut client = RpcClient::connect(&daemon.address(), None).await.unwrap();
         let (_, nonce) = challenge(&mut client).await;
         let refused = prove(&mut client, &claimed, &signature(&nonce)).await.unwrap_err();
         assert_ne!(code(client.call("session.init", &json!({ "agent_id": "scout" })).await), "ok", "{what}");
@@ -291,12 +291,12 @@ async fn a_rostered_agent_must_prove_its_key_and_gets_its_own_mandate() {
             "{what}"
         );
     }
-    let mut client = Client::connect(&daemon.address(), None).await.unwrap();
+    let mut client = RpcClient::connect(&daemon.address(), None).await.unwrap();
     challenge(&mut client).await;
     let refused = prove(&mut client, &identity, &nothing).await.unwrap_err();
     assert_eq!(refused.code(), Some("invalid_params"), "such a key is none: {refused}");
     // A nonce is good for one attempt, right or wrong.
-    let mut client = Client::connect(&daemon.address(), None).await.unwrap();
+    let mut client = RpcClient::connect(&daemon.address(), None).await.unwrap();
     let (audience, nonce) = challenge(&mut client).await;
     prove(&mut client, &public(&scout), &[0; 64]).await.unwrap_err();
     let late = sign(&scout, &audience, &nonce, &public(&scout));
@@ -312,7 +312,7 @@ async fn a_rostered_agent_must_prove_its_key_and_gets_its_own_mandate() {
     assert_eq!(opened["mandate"], "reader");
     let own = opened["session_key"].as_str().unwrap();
     let script = "!call read {\"path\":\"none.txt\"}\n!call search {\"query\":\"x\"}\n!call send_message {\"to\":\"main\",\"text\":\"x\"}";
-    let (events, _) = turn(&mut client, own, script).await.unwrap();
+    let (events, _) = run_turn(&mut client, own, script).await.unwrap();
     let told = results(&events);
     assert!(!told[0].starts_with("denied"), "{told:?}");
     for (result, tool) in told[1..].iter().zip(["search", "send_message"]) {
@@ -332,20 +332,20 @@ async fn a_rostered_agent_must_prove_its_key_and_gets_its_own_mandate() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_anonymous_are_refused_unless_the_configuration_lets_them_in() {
     let daemon = TestDaemon::start().await;
-    let mut nobody = Client::connect(&daemon.address(), None).await.unwrap();
+    let mut nobody = RpcClient::connect(&daemon.address(), None).await.unwrap();
     assert_eq!(code(nobody.call("session.init", &json!({})).await), "unauthorized");
     assert_eq!(code(nobody.call("auth.whoami", &json!({})).await), "unauthorized");
 
     let mut open = config();
     open.gateway.anonymous = Anonymous::DefaultMandate;
-    let daemon = TestDaemon::on(TempHome::new(), &open).await;
-    let mut nobody = Client::connect(&daemon.address(), None).await.unwrap();
+    let daemon = TestDaemon::start_at(TempHome::new(), &open).await;
+    let mut nobody = RpcClient::connect(&daemon.address(), None).await.unwrap();
     let who = nobody.call("auth.whoami", &json!({})).await.unwrap();
     assert_eq!(who, json!({ "principal": "anonymous", "agent_id": "anonymous", "mandate": "default" }));
     let opened = nobody.call("session.init", &json!({})).await.unwrap();
     assert_eq!(opened["mandate"], "default");
     let (events, _) =
-        turn(&mut nobody, opened["session_key"].as_str().unwrap(), "!call exec {}\n!say done").await.unwrap();
+        run_turn(&mut nobody, opened["session_key"].as_str().unwrap(), "!call exec {}\n!say done").await.unwrap();
     assert!(results(&events)[0].starts_with("denied"));
     for (method, params) in [
         ("session.init", json!({ "agent_id": "main" })),
@@ -356,7 +356,7 @@ async fn the_anonymous_are_refused_unless_the_configuration_lets_them_in() {
         assert_eq!(code(nobody.call(method, &params).await), "forbidden", "{method}");
     }
     // A wrong token is not a way to be anonymous.
-    assert!(Client::connect(&daemon.address(), Some("trb_0")).await.is_err());
+    assert!(RpcClient::connect(&daemon.address(), Some("trb_0")).await.is_err());
     // An operator cannot make the anonymous someone by accident.
     let mut operator = daemon.operator().await;
     assert_eq!(code(operator.call("agent.add", &json!({ "agent_id": "anonymous" })).await), "invalid_params");
@@ -370,16 +370,16 @@ async fn what_a_connection_followed_is_not_followed_by_whom_it_becomes() {
     operator.call("session.init", &json!({ "session_key": MAIN })).await.unwrap();
     let mut turncoat = daemon.operator().await;
     turncoat.call("session.events", &json!({ "session_key": MAIN })).await.unwrap();
-    turn(&mut operator, MAIN, "!say first").await.unwrap();
+    run_turn(&mut operator, MAIN, "!say first").await.unwrap();
     events_until(&mut turncoat, "the operator sees the turn", is_done).await;
     let (audience, nonce) = challenge(&mut turncoat).await;
     let text = challenge_text(&audience, &nonce, &public(&key(5)));
     let proof = key(5).sign(text.as_bytes()).to_bytes();
     assert_eq!(prove(&mut turncoat, &public(&key(5)), &proof).await.unwrap()["principal"], "stranger");
-    turn(&mut operator, MAIN, "!say second").await.unwrap();
+    run_turn(&mut operator, MAIN, "!say second").await.unwrap();
     // Answers come in order behind what was sent before.
     within("an answer", turncoat.call("auth.whoami", &json!({}))).await.unwrap();
-    assert_eq!(turncoat.take_kept(), []);
+    assert_eq!(turncoat.take_notifications(), []);
     assert_eq!(code(turncoat.call("session.events", &json!({ "session_key": MAIN })).await), "forbidden");
 }
 
@@ -392,7 +392,7 @@ async fn an_agent_takes_a_pass_for_itself_alone() {
         format!("{line}\n")
     };
     home.write("data/agent-roster.jsonl", &(line("scribe", 1) + &line("other", 2)));
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let (mut scribe, _) = agent(&daemon, &key(1)).await;
     for params in [json!({}), json!({ "agent_id": "scribe" })] {
         let pass = scribe.call("proxy.pass", &params).await.unwrap();
@@ -406,7 +406,7 @@ async fn an_agent_takes_a_pass_for_itself_alone() {
     }
     let mut operator = daemon.operator().await;
     let approver = operator.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
-    let mut approver = Client::connect(&daemon.address(), approver["token"].as_str()).await.unwrap();
+    let mut approver = RpcClient::connect(&daemon.address(), approver["token"].as_str()).await.unwrap();
     assert_eq!(code(approver.call("proxy.pass", &json!({ "agent_id": "scribe" })).await), "forbidden");
     drop((scribe, operator, approver));
     daemon.stop().await;

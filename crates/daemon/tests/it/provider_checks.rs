@@ -1,16 +1,16 @@
 //! `provider.list` and `provider.test` through the daemon, and what they must never say.
 
 use serde_json::{Value, json};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_config::Config;
-use tribune_records::spend::report::By;
+use tribune_records::spend::report::SpendGrouping;
 use tribune_storage::store::Reader;
-use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
-use tribune_testkit::{TestDaemon, assert_sound, turn};
+use tribune_testkit::upstream::{FakeUpstream, UpstreamReply, ModelOutput};
+use tribune_testkit::{TestDaemon, assert_sound, run_turn};
 
 use crate::models::{KEY, SECRET, home, models, open, start, upstream};
 
-async fn tried(client: &mut Client, target: Value) -> Value {
+async fn tried(client: &mut RpcClient, target: Value) -> Value {
     client.call("provider.test", &json!({ "target": target })).await.unwrap()
 }
 
@@ -19,7 +19,7 @@ fn words(trials: &Value) -> Vec<String> {
     checks.map(|check| format!("{} {}", check["check"].as_str().unwrap(), check["ok"])).collect()
 }
 
-async fn started(upstream: &FakeUpstream) -> (TestDaemon, Client) {
+async fn started(upstream: &FakeUpstream) -> (TestDaemon, RpcClient) {
     let daemon = start(home(), &models(upstream, "startupValidation: 'off'")).await;
     let client = daemon.operator().await;
     (daemon, client)
@@ -29,7 +29,7 @@ async fn started(upstream: &FakeUpstream) -> (TestDaemon, Client) {
 async fn a_provider_that_works_is_asked_for_its_models_and_for_a_word() {
     let upstream = upstream().await;
     let (daemon, mut client) = started(&upstream).await;
-    upstream.reply(Say::new().text("ok").usage(9, 2, 0).anthropic());
+    upstream.reply(ModelOutput::new().text("ok").usage(9, 2, 0).anthropic());
     // The agent `main` uses fake:m, so that is what stands for the provider.
     let trials = tried(&mut client, json!("fake")).await;
     assert_eq!((&trials["ok"], &trials["providers"][0]["model"]), (&json!(true), &json!("fake:m")));
@@ -40,10 +40,10 @@ async fn a_provider_that_works_is_asked_for_its_models_and_for_a_word() {
     assert!(asked[1].json()["max_tokens"].as_u64().unwrap() <= 64, "a few tokens");
     assert!(!asked[1].text().contains("constitution"), "nothing of the house");
 
-    upstream.reply(Say::new().text("ok").anthropic());
+    upstream.reply(ModelOutput::new().text("ok").anthropic());
     let trials = tried(&mut client, json!("fake:small")).await;
     assert_eq!(trials["providers"][0]["model"], "fake:small");
-    upstream.reply(Say::new().text("ok").anthropic());
+    upstream.reply(ModelOutput::new().text("ok").anthropic());
     let trials = tried(&mut client, Value::Null).await;
     assert_eq!(trials["providers"].as_array().unwrap().len(), 1, "nothing else is set up: {trials}");
     drop(client);
@@ -55,10 +55,10 @@ async fn a_provider_that_works_is_asked_for_its_models_and_for_a_word() {
 async fn a_key_that_was_refused_at_the_start_is_told_until_the_model_answers() {
     let upstream = FakeUpstream::start().await;
     let refused = json!({ "type": "error", "error": { "type": "authentication_error", "message": "no" } });
-    upstream.reply(Reply::json(401, &refused));
+    upstream.reply(UpstreamReply::json(401, &refused));
     let daemon = start(home(), &models(&upstream, "startupValidation: 'warn'")).await;
     let mut client = daemon.operator().await;
-    let fault = async |client: &mut Client| {
+    let fault = async |client: &mut RpcClient| {
         client.call("provider.list", &json!({})).await.unwrap()["agents"][0]["fault"].clone()
     };
     let told = fault(&mut client).await;
@@ -69,13 +69,13 @@ async fn a_key_that_was_refused_at_the_start_is_told_until_the_model_answers() {
     );
     assert!(!told.contains(SECRET), "{told}");
     open(&mut client).await;
-    upstream.reply(Say::new().text("hello").anthropic());
-    turn(&mut client, KEY, "hello").await.unwrap();
+    upstream.reply(ModelOutput::new().text("hello").anthropic());
+    run_turn(&mut client, KEY, "hello").await.unwrap();
     assert_eq!(fault(&mut client).await, Value::Null);
-    upstream.reply(Reply::json(401, &refused));
+    upstream.reply(UpstreamReply::json(401, &refused));
     tried(&mut client, json!("fake:m")).await;
     assert!(fault(&mut client).await.is_string());
-    upstream.lists(&["m"]).reply(Say::new().text("ok").anthropic());
+    upstream.set_models(&["m"]).reply(ModelOutput::new().text("ok").anthropic());
     tried(&mut client, json!("fake:m")).await;
     assert_eq!(fault(&mut client).await, Value::Null);
     drop(client);
@@ -96,7 +96,7 @@ async fn each_failure_is_one_line_without_a_key_or_an_escape() {
         (429, "rate_limit_error", "rate_limited", vec!["key true", "reach false"]),
         (500, "api_error", "upstream_failed", vec!["key true", "reach false"]),
     ] {
-        upstream.reply(Reply::json(status, &complaint(kind)));
+        upstream.reply(UpstreamReply::json(status, &complaint(kind)));
         let trials = tried(&mut client, json!("fake:m")).await;
         assert_eq!(words(&trials), wanted, "{trials}");
         let last = trials["providers"][0]["checks"].as_array().unwrap().last().unwrap();
@@ -109,7 +109,7 @@ async fn each_failure_is_one_line_without_a_key_or_an_escape() {
     assert_eq!(asked, 4, "nothing is tried twice, and no model is asked behind a failure");
 
     // A server without a list is no failure; what the model says about itself is.
-    upstream.reply(Reply::json(404, &json!({}))).reply(Reply::json(404, &complaint("not_found_error")));
+    upstream.reply(UpstreamReply::json(404, &json!({}))).reply(UpstreamReply::json(404, &complaint("not_found_error")));
     let trials = tried(&mut client, json!("fake:m")).await;
     assert_eq!(words(&trials), ["key true", "reach true", "model false"]);
     assert_eq!(trials["providers"][0]["checks"][2]["code"], "not_found");
@@ -135,7 +135,7 @@ async fn a_missing_key_is_told_without_asking_anyone() {
     );
     assert_eq!(upstream.connections(), 0);
 
-    upstream.lists(&["tiny-1", "\u{1b}[2J", "a b"]);
+    upstream.set_models(&["tiny-1", "\u{1b}[2J", "a b"]);
     let trials = tried(&mut client, json!("bare")).await;
     let line = trials["providers"][0]["checks"][2]["message"].as_str().unwrap();
     assert!(
@@ -157,7 +157,7 @@ async fn only_the_operator_looks_at_providers_and_spends_tokens() {
     let upstream = upstream().await;
     let (daemon, mut client) = started(&upstream).await;
     let made = client.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
-    let mut other = Client::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
+    let mut other = RpcClient::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
     for method in ["provider.list", "provider.test"] {
         assert_eq!(other.call(method, &json!({})).await.unwrap_err().code(), Some("forbidden"));
     }
@@ -184,9 +184,9 @@ async fn addresses_and_numbers_are_taken_out_where_the_house_wants_it() {
         let daemon = start(home(), &config).await;
         let mut client = daemon.operator().await;
         open(&mut client).await;
-        upstream.reply(Say::new().text("I wrote to ada@example.org.").anthropic());
-        let (events, _) = turn(&mut client, KEY, said).await.unwrap();
-        let heard = tribune_testkit::text(&events);
+        upstream.reply(ModelOutput::new().text("I wrote to ada@example.org.").anthropic());
+        let (events, _) = run_turn(&mut client, KEY, said).await.unwrap();
+        let heard = tribune_testkit::output_text(&events);
         assert_eq!(heard.contains("ada@example.org"), !redact.emails, "{heard}");
         let sent = upstream.requests().last().unwrap().text().to_owned();
         assert!(sent.contains(in_transcript), "{settings}: {sent}");
@@ -205,9 +205,9 @@ async fn s9_what_a_trial_asks_is_spent_by_the_operator_and_in_the_log_of_request
     let spend = Config::parse("config.json5", "{ spend: { perDay: { tokens: 3000 } } }").unwrap().spend;
     let daemon = start(home(), &Config { spend, ..models(&upstream, "startupValidation: 'off'") }).await;
     let mut client = daemon.operator().await;
-    upstream.reply(Say::new().text("ok").usage(2_940, 2, 0).anthropic());
+    upstream.reply(ModelOutput::new().text("ok").usage(2_940, 2, 0).anthropic());
     assert_eq!(tried(&mut client, json!("fake:m")).await["ok"], true);
-    let spent = || Reader::open(&daemon.home.home).unwrap().spend_report(By::Agent, None).unwrap().lines;
+    let spent = || Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Agent, None).unwrap().lines;
     let operators: Vec<(String, u64, u64)> =
         spent().into_iter().map(|line| (line.name, line.input, line.output)).collect();
     assert_eq!(operators, [("(operator)".to_owned(), 2_940, 2)]);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tribune_client::{Client, Incoming};
-use tribune_testkit::{TestDaemon, assert_sound, say, text};
+use tribune_client::{RpcClient, RpcIncoming};
+use tribune_testkit::{TestDaemon, assert_sound, turn_params, output_text};
 
 use crate::authentication::{Dice, is_done, within};
 
@@ -43,7 +43,7 @@ async fn a_thousand_sessions_with_interleaved_turns_keep_order_and_do_not_mix() 
 }
 
 /// Runs the turns of one connection's sessions, all interleaved, and looks at everything that comes back.
-async fn drive(mut client: Client, connection: usize) -> usize {
+async fn drive(mut client: RpcClient, connection: usize) -> usize {
     let key = |session: usize| format!("agent:main:scale:local:dm:c{connection}s{session}");
     for session in 0..SESSIONS {
         client.call("session.init", &json!({ "session_key": key(session) })).await.unwrap();
@@ -57,18 +57,18 @@ async fn drive(mut client: Client, connection: usize) -> usize {
             && let Some((session, turn)) = plan.next()
         {
             let script = format!("!say {} begins {turn}\n!say {} ends {turn}", key(session), key(session));
-            let id = client.send("turn.run", &say(&key(session), &script)).await.unwrap();
+            let id = client.send("turn.run", &turn_params(&key(session), &script)).await.unwrap();
             asked.insert(id, (session, turn));
         }
         if asked.is_empty() {
             break;
         }
         match client.next().await.unwrap() {
-            Incoming::Notification(said) => {
+            RpcIncoming::Notification(said) => {
                 let session = said.params["session_key"].as_str().unwrap().to_owned();
                 events.entry(session).or_default().push(said.params["event"].clone());
             }
-            Incoming::Answer(id, answer) => {
+            RpcIncoming::Response(id, answer) => {
                 results.insert(asked.remove(&id).unwrap(), answer.unwrap());
             }
         }
@@ -81,7 +81,7 @@ async fn drive(mut client: Client, connection: usize) -> usize {
         let turns: Vec<&[Value]> = events.split_inclusive(is_done).collect();
         assert_eq!(turns.len(), TURNS, "{key}");
         for (n, events) in turns.into_iter().enumerate() {
-            assert_eq!(text(events), format!("{key} begins {n}\n{key} ends {n}"));
+            assert_eq!(output_text(events), format!("{key} begins {n}\n{key} ends {n}"));
             let result = &results[&(session, n)];
             assert_eq!(result["turn"], events[0]["turn"], "{key}");
             assert_eq!(result["first_seq"], events[0]["seq"], "{key}");
@@ -122,7 +122,7 @@ async fn clients_that_drop_and_resume_see_every_event_exactly_once() {
         }
         drivers.spawn(async move {
             for _ in 0..FOLLOWED_TURNS {
-                client.call("turn.run", &say(&key, SLOW)).await.unwrap();
+                client.call("turn.run", &turn_params(&key, SLOW)).await.unwrap();
             }
         });
     }
@@ -151,11 +151,11 @@ async fn follow(address: String, token: String, key: String, mut dice: Dice) -> 
     let mut seen: Vec<Value> = Vec::new();
     let mut drops = 0;
     loop {
-        let mut client = Client::connect(&address, Some(&token)).await.unwrap();
+        let mut client = RpcClient::connect(&address, Some(&token)).await.unwrap();
         let after = seen.last().map_or(0, seq);
         client.call("session.events", &json!({ "session_key": key, "after": after })).await.unwrap();
         for _ in 0..=dice.roll(60) {
-            let Incoming::Notification(said) = client.next().await.unwrap() else {
+            let RpcIncoming::Notification(said) = client.next().await.unwrap() else {
                 panic!("an answer to nothing")
             };
             assert_eq!((said.method.as_str(), &said.params["session_key"]), ("session.event", &json!(key)));
@@ -175,7 +175,7 @@ async fn follow(address: String, token: String, key: String, mut dice: Dice) -> 
 }
 
 /// All events of a session, page by page.
-async fn everything(client: &mut Client, key: &str) -> Vec<Value> {
+async fn everything(client: &mut RpcClient, key: &str) -> Vec<Value> {
     let mut events: Vec<Value> = Vec::new();
     loop {
         let after = events.last().map_or(0, seq);
@@ -195,12 +195,12 @@ async fn l2_an_entry_is_on_disk_before_anyone_is_told_of_it() {
     let daemon = TestDaemon::start().await;
     let mut driver = daemon.operator().await;
     driver.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    driver.call("turn.run", &say(KEY, "!say the first")).await.unwrap();
+    driver.call("turn.run", &turn_params(KEY, "!say the first")).await.unwrap();
     let driving = tokio::spawn(async move {
         for _ in 0..30 {
             let script = "!call read {\"path\":\"x\"}\n!call exec {}\n!call read {\"path\":\"y\"}";
-            driver.call("turn.run", &say(KEY, script)).await.unwrap();
-            driver.take_kept();
+            driver.call("turn.run", &turn_params(KEY, script)).await.unwrap();
+            driver.take_notifications();
         }
     });
     let mut client = daemon.operator().await;

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_redact::fakes::{Fake, fakes};
-use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
-use tribune_testkit::{assert_sound, text, turn};
+use tribune_testkit::upstream::{FakeUpstream, UpstreamReply, ModelOutput};
+use tribune_testkit::{assert_sound, output_text, run_turn};
 
 use crate::models::{SECRET, home, models, start, upstream};
 
@@ -43,7 +43,7 @@ fn files(folder: &Path, into: &mut Vec<(String, Vec<u8>)>) {
     }
 }
 
-async fn open(client: &mut Client) {
+async fn open(client: &mut RpcClient) {
     client.call("session.init", &json!({ "session_key": OUTSIDE })).await.unwrap();
 }
 
@@ -72,16 +72,16 @@ async fn p8_no_secret_is_kept_shown_or_sent_wherever_it_came_from() {
     // In a prompt, in what a tool reads, in what a model writes into a file, thinks and says, in small pieces.
     let write = json!({ "path": "copy.txt", "content": lines }).to_string();
     upstream
-        .reply(Say::new().call("c1", "read", r#"{"path":"secrets.txt"}"#).anthropic())
-        .reply(Say::new().call("c2", "write", &write).anthropic().in_writes_of(61))
-        .reply(Say::new().thinking(&lines, "c2ln").text(&lines).anthropic().in_writes_of(37));
-    let (events, end) = turn(&mut client, OUTSIDE, &lines).await.unwrap();
+        .reply(ModelOutput::new().call("c1", "read", r#"{"path":"secrets.txt"}"#).anthropic())
+        .reply(ModelOutput::new().call("c2", "write", &write).anthropic().in_writes_of(61))
+        .reply(ModelOutput::new().thinking(&lines, "c2ln").text(&lines).anthropic().in_writes_of(37));
+    let (events, end) = run_turn(&mut client, OUTSIDE, &lines).await.unwrap();
     seen.extend(events);
     seen.push(end);
     // In an error, and in the headers beside it.
     let error = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": lines } });
-    upstream.reply(Reply::json(400, &error).header("request-id", SECRET).header("x-echo", SECRET));
-    let (events, end) = turn(&mut client, OUTSIDE, "and now?").await.unwrap();
+    upstream.reply(UpstreamReply::json(400, &error).header("request-id", SECRET).header("x-echo", SECRET));
+    let (events, end) = run_turn(&mut client, OUTSIDE, "and now?").await.unwrap();
     assert_eq!(end["stop_reason"], "error");
     seen.extend(events);
     seen.push(end);
@@ -89,11 +89,11 @@ async fn p8_no_secret_is_kept_shown_or_sent_wherever_it_came_from() {
     let names = json!({ "path": fakes[0].secret, "content": "x" }).to_string();
     let letter = json!({ "to": "main", "text": lines }).to_string();
     upstream
-        .reply(Say::new().call("c3", "write", &names).call("c4", "send_message", &letter).anthropic())
-        .reply(Say::new().text("done").anthropic())
-        .reply(Say::new().text("read").anthropic());
+        .reply(ModelOutput::new().call("c3", "write", &names).call("c4", "send_message", &letter).anthropic())
+        .reply(ModelOutput::new().text("done").anthropic())
+        .reply(ModelOutput::new().text("read").anthropic());
     for words in ["write it down", "and your letters?"] {
-        seen.extend(turn(&mut client, OUTSIDE, words).await.unwrap().0);
+        seen.extend(run_turn(&mut client, OUTSIDE, words).await.unwrap().0);
     }
 
     for event in &seen {
@@ -125,9 +125,9 @@ async fn p8_what_only_looks_like_a_secret_is_left_alone() {
     let daemon = start(home(), &models(&upstream, "")).await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": crate::models::KEY })).await.unwrap();
-    upstream.reply(Say::new().text(ORDINARY).anthropic().in_writes_of(53));
-    let (events, _) = turn(&mut client, crate::models::KEY, ORDINARY).await.unwrap();
-    assert_eq!(text(&events), ORDINARY);
+    upstream.reply(ModelOutput::new().text(ORDINARY).anthropic().in_writes_of(53));
+    let (events, _) = run_turn(&mut client, crate::models::KEY, ORDINARY).await.unwrap();
+    assert_eq!(output_text(&events), ORDINARY);
     let sent = crate::models::asked(&upstream)[0]["messages"].to_string();
     let words: Value = serde_json::from_str(&sent).unwrap();
     assert!(words[0]["content"].as_array().unwrap().iter().any(|part| part["text"] == ORDINARY), "{words}");

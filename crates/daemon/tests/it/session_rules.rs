@@ -5,13 +5,13 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio::sync::Notify;
-use tribune_client::{Client, Incoming};
-use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_client::{RpcClient, RpcIncoming};
+use tribune_daemon::daemon::{Daemon, DaemonOverrides};
 use tribune_runtime::{
     AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionStatus, TurnInput,
 };
 use tribune_storage::clock::Clock;
-use tribune_testkit::{TempHome, TestDaemon, config, say, text, turn};
+use tribune_testkit::{TempHome, TestDaemon, config, turn_params, output_text, run_turn};
 
 use crate::authentication::within;
 use crate::fixture::Hand;
@@ -19,10 +19,10 @@ use crate::fixture::Hand;
 const KEY: &str = "agent:main:cli:local:dm:rules";
 
 /// The answers to requests, in the order they come.
-async fn answers(client: &mut Client, n: usize) -> Vec<(u64, Result<serde_json::Value, String>)> {
+async fn answers(client: &mut RpcClient, n: usize) -> Vec<(u64, Result<serde_json::Value, String>)> {
     let mut answers = Vec::new();
     while answers.len() < n {
-        if let Incoming::Answer(id, answer) = client.next().await.unwrap() {
+        if let RpcIncoming::Response(id, answer) = client.next().await.unwrap() {
             answers.push((id, answer.map_err(|error| error.code().unwrap_or("none").to_owned())));
         }
     }
@@ -37,7 +37,7 @@ async fn turns_of_one_connection_run_in_the_order_they_were_asked_for() {
     for _ in 0..20 {
         let mut asked = Vec::new();
         for n in 0..6 {
-            asked.push(client.send("turn.run", &say(KEY, &format!("!say {n}"))).await.unwrap());
+            asked.push(client.send("turn.run", &turn_params(KEY, &format!("!say {n}"))).await.unwrap());
         }
         let ended: Vec<u64> = answers(&mut client, 6).await.into_iter().map(|(id, _)| id).collect();
         assert_eq!(ended, asked);
@@ -49,9 +49,9 @@ async fn closing_ends_the_running_turn_and_refuses_those_that_wait() {
     let daemon = TestDaemon::start().await;
     let (mut client, mut closer) = (daemon.operator().await, daemon.operator().await);
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    let running = client.send("turn.run", &say(KEY, "!hang")).await.unwrap();
-    let waiting = client.send("turn.run", &say(KEY, "!hang")).await.unwrap();
-    while !matches!(client.next().await.unwrap(), Incoming::Notification(_)) {}
+    let running = client.send("turn.run", &turn_params(KEY, "!hang")).await.unwrap();
+    let waiting = client.send("turn.run", &turn_params(KEY, "!hang")).await.unwrap();
+    while !matches!(client.next().await.unwrap(), RpcIncoming::Notification(_)) {}
     let closed = closer.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
     assert_eq!(closed["state"], "closed");
     let mut ended = answers(&mut client, 2).await;
@@ -73,8 +73,8 @@ async fn a_session_keeps_its_mode_until_another_is_asked_for() {
     let standing = "agent:main:standing:local:dm:main";
     assert_eq!(init(json!({ "session_key": standing })).await, "persistent", "a look does not change it");
     assert_eq!(init(json!({ "session_key": KEY, "mode": "oneshot" })).await, "oneshot");
-    client.call("turn.run", &say(KEY, "!say once")).await.unwrap();
-    let status = async |client: &mut Client| {
+    client.call("turn.run", &turn_params(KEY, "!say once")).await.unwrap();
+    let status = async |client: &mut RpcClient| {
         client.call("session.status", &json!({ "session_key": KEY })).await.unwrap()["state"].clone()
     };
     // The answer comes with the turn's end; the session closes behind it.
@@ -94,17 +94,17 @@ async fn whoever_followed_a_session_that_was_closed_still_sees_the_turns_it_asks
         client.call("session.close", &about).await.unwrap();
         // Straight after: the subscription ends with the session it was for, not when its task gets round to it.
         client.call("session.init", &about).await.unwrap();
-        client.take_kept();
-        let (events, _) = turn(&mut client, KEY, "!say after the first").await.unwrap();
-        assert_eq!(text(&events), "after the first", "round {round}");
+        client.take_notifications();
+        let (events, _) = run_turn(&mut client, KEY, "!say after the first").await.unwrap();
+        assert_eq!(output_text(&events), "after the first", "round {round}");
 
         let again = client.call("session.events", &about).await.unwrap()["subscription"].clone();
         for subscription in [again, followed] {
             client.call("session.unfollow", &json!({ "subscription": subscription })).await.unwrap();
         }
-        client.take_kept();
-        let (events, _) = turn(&mut client, KEY, "!say after the second").await.unwrap();
-        assert_eq!(text(&events), "after the second", "round {round}");
+        client.take_notifications();
+        let (events, _) = run_turn(&mut client, KEY, "!say after the second").await.unwrap();
+        assert_eq!(output_text(&events), "after the second", "round {round}");
     }
 }
 
@@ -147,7 +147,7 @@ async fn a_session_that_is_used_while_others_are_swept_stays_open() {
     let home = TempHome::new();
     home.write("data/agent-roster.jsonl", "{\"id\":\"main\"}\n{\"id\":\"first\",\"backend\":\"clinging\"}\n");
     let clock = Arc::new(Hand::at(1_800_000_000));
-    let extras = Extras { backends, ..Extras::default() };
+    let extras = DaemonOverrides { backends, ..DaemonOverrides::default() };
     let given = Arc::clone(&clock) as Arc<dyn Clock>;
     let daemon = Daemon::start_with(&home.home, &config(), given, extras).await.unwrap();
     let daemon = TestDaemon { daemon, home };
@@ -160,7 +160,7 @@ async fn a_session_that_is_used_while_others_are_swept_stays_open() {
     let sessions = daemon.daemon.sessions().clone();
     let sweeping = tokio::spawn(async move { sessions.sweep_once().await.unwrap() });
     within("the sweep reaches a session that clings", backend.asked.notified()).await;
-    turn(&mut client, KEY, "!say just now").await.unwrap();
+    run_turn(&mut client, KEY, "!say just now").await.unwrap();
     backend.may_go.notify_one();
     assert_eq!(sweeping.await.unwrap(), 1);
     let status = client.call("session.status", &json!({ "session_key": KEY })).await.unwrap();

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use ed25519_dalek::SigningKey;
 use serde_json::{Value, json};
-use tribune_client::Client;
-use tribune_daemon::daemon::Extras;
+use tribune_client::RpcClient;
+use tribune_daemon::daemon::DaemonOverrides;
 use tribune_runtime::AgentRuntime;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, output_text, run_turn};
 
 use crate::approvals::{decide, id, pending};
 use crate::authentication::{body, http, start_with};
@@ -31,11 +31,11 @@ async fn house() -> (TestDaemon, Puppet) {
     home.write("data/agent-roster.jsonl", &format!("{}{}", agent("main"), agent("scout")));
     let puppet = Puppet::default();
     let backend = Arc::new(puppet.clone()) as Arc<dyn AgentRuntime>;
-    let extras = Extras { backends: vec![("puppet".to_owned(), backend)], ..Extras::default() };
+    let extras = DaemonOverrides { backends: vec![("puppet".to_owned(), backend)], ..DaemonOverrides::default() };
     (start_with(home, &config(), extras).await, puppet)
 }
 
-async fn open(client: &mut Client, key: &str) {
+async fn open(client: &mut RpcClient, key: &str) {
     client.call("session.init", &json!({ "session_key": key })).await.unwrap();
 }
 
@@ -51,19 +51,19 @@ async fn c8_the_house_answers_its_owner_with_how_the_law_stands() {
     let hash = client.call("daemon.status", &json!({})).await.unwrap()["constitution_hash"].clone();
     let hash = hash.as_str().unwrap().to_owned();
     puppet.prepare(vec![vec![("exec", json!({ "command": "ls" }))]]);
-    turn(&mut client, KEY, "go on").await.unwrap();
+    run_turn(&mut client, KEY, "go on").await.unwrap();
     for word in ["/tribune", " /clawos\n"] {
         // Whoever heard it would do this.
         puppet.prepare(vec![vec![("read", json!({ "path": "notes.txt" }))]]);
         puppet.answers();
-        let (events, result) = turn(&mut client, KEY, word).await.unwrap();
+        let (events, result) = run_turn(&mut client, KEY, word).await.unwrap();
         assert_eq!(
             kinds(&events),
             ["turn_started", "ledger_append", "text_delta", "ledger_append", "done"],
             "{word}"
         );
         assert_eq!(result["stop_reason"], "end_turn");
-        let said = text(&events);
+        let said = output_text(&events);
         for line in [
             "- mode: enforce: its decisions hold\n",
             &format!("- hash: `{hash}`\n"),
@@ -108,7 +108,7 @@ async fn c8_what_waits_in_this_session_is_shown_and_nothing_of_others() {
     for key in [KEY, SCOUT] {
         open(&mut talker, key).await;
         puppet.prepare(vec![vec![("write", json!({ "path": "a.txt", "content": "x" }))]]);
-        talker.send("turn.run", &say(key, "go on")).await.unwrap();
+        talker.send("turn.run", &turn_params(key, "go on")).await.unwrap();
     }
     let waiting = pending(&mut operator, 2).await;
     let of = |key: &str| id(waiting.iter().find(|one| one["session_key"] == key).unwrap());
@@ -118,13 +118,13 @@ async fn c8_what_waits_in_this_session_is_shown_and_nothing_of_others() {
     let daemon = {
         let home = daemon.stop().await;
         let backend = Arc::new(puppet.clone()) as Arc<dyn AgentRuntime>;
-        let extras = Extras { backends: vec![("puppet".to_owned(), backend)], ..Extras::default() };
+        let extras = DaemonOverrides { backends: vec![("puppet".to_owned(), backend)], ..DaemonOverrides::default() };
         start_with(home, &config(), extras).await
     };
     let mut operator = daemon.operator().await;
     open(&mut operator, KEY).await;
-    let (events, _) = turn(&mut operator, KEY, "/tribune").await.unwrap();
-    let said = text(&events);
+    let (events, _) = run_turn(&mut operator, KEY, "/tribune").await.unwrap();
+    let said = output_text(&events);
     assert!(said.contains(&format!("- waits here for a person:\n  - `{own}`: write (")), "{said}");
     assert!(!said.contains(&other), "{said}");
     for id in [own, other] {
@@ -140,20 +140,20 @@ async fn c8_whoever_else_says_it_and_whatever_else_is_said_is_for_the_agent() {
     let mut operator = daemon.operator().await;
     open(&mut operator, KEY).await;
     for words in ["/tribune please", "/Tribune", "what does /tribune do?"] {
-        let (events, _) = turn(&mut operator, KEY, words).await.unwrap();
-        assert_eq!(text(&events), "it is done", "{words}");
+        let (events, _) = run_turn(&mut operator, KEY, words).await.unwrap();
+        assert_eq!(output_text(&events), "it is done", "{words}");
     }
     let two = json!({ "session_key": KEY, "input": { "content": [
         { "type": "text", "text": "/tribune" }, { "type": "text", "text": "and more" }] } });
     operator.call("turn.run", &two).await.unwrap();
-    let heard = operator.take_kept().into_iter().map(|said| said.params["event"].clone()).collect::<Vec<_>>();
-    assert_eq!(text(&heard), "it is done");
+    let heard = operator.take_notifications().into_iter().map(|said| said.params["event"].clone()).collect::<Vec<_>>();
+    assert_eq!(output_text(&heard), "it is done");
 
     let (mut stranger, who) = agent(&daemon, &SigningKey::from_bytes(&[7; 32])).await;
     let own = stranger.call("session.init", &json!({})).await.unwrap()["session_key"].clone();
     let own = own.as_str().unwrap().to_owned();
-    let (events, _) = turn(&mut stranger, &own, "/tribune").await.unwrap();
-    let said = text(&events);
+    let (events, _) = run_turn(&mut stranger, &own, "/tribune").await.unwrap();
+    let said = output_text(&events);
     assert!(!said.contains("mode: enforce") && !said.contains("manifests"), "{who}: {said}");
     drop((operator, stranger));
     assert_sound(&daemon.stop().await.home);
@@ -166,12 +166,12 @@ async fn letters_wait_for_a_turn_that_the_agent_hears() {
     open(&mut client, KEY).await;
     open(&mut client, SCOUT).await;
     puppet.prepare(vec![vec![("send_message", json!({ "to": "scout", "text": "look north" }))]]);
-    turn(&mut client, KEY, "go on").await.unwrap();
+    run_turn(&mut client, KEY, "go on").await.unwrap();
     let injected =
         |events: &[Value]| kinds(events).iter().filter(|kind| **kind == "mailbox_injected").count();
-    let (events, _) = turn(&mut client, SCOUT, "/tribune").await.unwrap();
+    let (events, _) = run_turn(&mut client, SCOUT, "/tribune").await.unwrap();
     assert_eq!(injected(&events), 0);
-    let (events, _) = turn(&mut client, SCOUT, "anything?").await.unwrap();
+    let (events, _) = run_turn(&mut client, SCOUT, "anything?").await.unwrap();
     assert_eq!(injected(&events), 1);
     drop(client);
     assert_sound(&daemon.stop().await.home);

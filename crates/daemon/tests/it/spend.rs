@@ -1,13 +1,13 @@
 //! Budgets: what is set aside, what counts, who is asked, and that nobody gets around it.
 
 use serde_json::{Value, json};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_config::Config;
-use tribune_providers::Dialect;
-use tribune_records::spend::report::By;
+use tribune_providers::ApiDialect;
+use tribune_records::spend::report::SpendGrouping;
 use tribune_storage::store::Reader;
-use tribune_testkit::upstream::{FakeUpstream, Say};
-use tribune_testkit::{TestDaemon, assert_sound, say, text, turn};
+use tribune_testkit::upstream::{FakeUpstream, ModelOutput};
+use tribune_testkit::{TestDaemon, assert_sound, turn_params, output_text, run_turn};
 
 use crate::approvals::{decide, ended, id, pending};
 use crate::models::{KEY, asked, home, models, open, start, upstream};
@@ -20,7 +20,7 @@ fn config(upstream: &FakeUpstream, spend: &str) -> Config {
 
 const PRICES: &str = "prices: { 'fake:m': { input: 3, output: 15, cacheRead: 0.3 } }";
 
-async fn begin(upstream: &FakeUpstream, spend: &str) -> (TestDaemon, Client) {
+async fn begin(upstream: &FakeUpstream, spend: &str) -> (TestDaemon, RpcClient) {
     let daemon = start(home(), &config(upstream, spend)).await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
@@ -29,14 +29,14 @@ async fn begin(upstream: &FakeUpstream, spend: &str) -> (TestDaemon, Client) {
 
 /// What the log says was spent, as `(requests, tokens of prompts, of answers, cost)`.
 fn spent(daemon: &TestDaemon) -> (u64, u64, u64, String) {
-    let report = Reader::open(&daemon.home.home).unwrap().spend_report(By::Day, None).unwrap();
+    let report = Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Day, None).unwrap();
     let all = report.all;
     (all.requests, all.input + all.cache_read + all.cache_written, all.output, all.cost.to_string())
 }
 
 /// Code and words of the error that a turn ends with.
-async fn failure(client: &mut Client, key: &str, words: &str) -> (String, String) {
-    let (events, end) = turn(client, key, words).await.unwrap();
+async fn failure(client: &mut RpcClient, key: &str, words: &str) -> (String, String) {
+    let (events, end) = run_turn(client, key, words).await.unwrap();
     assert_eq!(end["stop_reason"], "error", "{events:?}");
     let error = events.iter().find(|event| event["type"] == "error").unwrap();
     let word = |name: &str| error[name].as_str().unwrap().to_owned();
@@ -48,9 +48,9 @@ async fn s9_every_request_is_counted_with_its_cost() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, PRICES).await;
     upstream
-        .reply(Say::new().call("c1", "read", r#"{"path":"notes.txt"}"#).usage(1_000, 100, 0).anthropic())
-        .reply(Say::new().text("hello").usage(200, 50, 1_000).anthropic());
-    turn(&mut client, KEY, "read it").await.unwrap();
+        .reply(ModelOutput::new().call("c1", "read", r#"{"path":"notes.txt"}"#).usage(1_000, 100, 0).anthropic())
+        .reply(ModelOutput::new().text("hello").usage(200, 50, 1_000).anthropic());
+    run_turn(&mut client, KEY, "read it").await.unwrap();
     // 1200 at 3, 1000 at 0.3 and 150 at 15 for a million.
     assert_eq!(spent(&daemon), (2, 2_200, 150, "0.00615".to_owned()));
     drop(client);
@@ -61,8 +61,8 @@ async fn s9_every_request_is_counted_with_its_cost() {
 async fn s9_at_the_limit_nothing_is_sent() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 60000 }, atLimit: 'stop'").await;
-    upstream.reply(Say::new().text("one").usage(59_000, 900, 0).anthropic());
-    turn(&mut client, KEY, "hello").await.unwrap();
+    upstream.reply(ModelOutput::new().text("one").usage(59_000, 900, 0).anthropic());
+    run_turn(&mut client, KEY, "hello").await.unwrap();
     let (code, told) = failure(&mut client, KEY, "again").await;
     assert_eq!(code, "spend_limit");
     assert!(told.contains("the limit of this session (60000 tokens)"), "{told}");
@@ -76,8 +76,8 @@ async fn s9_at_the_limit_nothing_is_sent() {
     assert_eq!(failure(&mut client, KEY, "again").await.0, "spend_limit");
     let other = KEY.replace(":op", ":two");
     client.call("session.init", &json!({ "session_key": other })).await.unwrap();
-    upstream.reply(Say::new().text("two").anthropic());
-    assert_eq!(text(&turn(&mut client, &other, "hello").await.unwrap().0), "two");
+    upstream.reply(ModelOutput::new().text("two").anthropic());
+    assert_eq!(output_text(&run_turn(&mut client, &other, "hello").await.unwrap().0), "two");
     drop(client);
     assert_sound(&daemon.stop().await.home);
 }
@@ -87,8 +87,8 @@ async fn s9_the_limits_of_an_agent_and_of_a_day_hold_over_all_sessions() {
     for limit in ["perAgentAndDay: { cost: 0.1 }", "perDay: { cost: 0.1 }"] {
         let upstream = upstream().await;
         let (daemon, mut client) = begin(&upstream, &format!("{limit}, atLimit: 'stop', {PRICES}")).await;
-        upstream.reply(Say::new().text("one").usage(20_000, 2_000, 0).anthropic());
-        turn(&mut client, KEY, "hello").await.unwrap();
+        upstream.reply(ModelOutput::new().text("one").usage(20_000, 2_000, 0).anthropic());
+        run_turn(&mut client, KEY, "hello").await.unwrap();
         let other = KEY.replace(":op", ":two");
         client.call("session.init", &json!({ "session_key": other })).await.unwrap();
         assert_eq!(failure(&mut client, &other, "hello").await.0, "spend_limit", "{limit}");
@@ -103,9 +103,9 @@ async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 60000 }").await;
     let mut operator = daemon.operator().await;
-    upstream.reply(Say::new().text("one").usage(59_000, 900, 0).anthropic());
-    turn(&mut client, KEY, "hello").await.unwrap();
-    let running = client.send("turn.run", &say(KEY, "again")).await.unwrap();
+    upstream.reply(ModelOutput::new().text("one").usage(59_000, 900, 0).anthropic());
+    run_turn(&mut client, KEY, "hello").await.unwrap();
+    let running = client.send("turn.run", &turn_params(KEY, "again")).await.unwrap();
     let card = pending(&mut operator, 1).await.remove(0);
     assert_eq!((&card["tool"], &card["risk"]), (&json!("spend"), &json!("high")));
     let card = operator.call("approval.show", &json!({ "id": id(&card) })).await.unwrap();
@@ -113,15 +113,15 @@ async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
     assert_eq!(raise["scope"], "session", "{card}");
     assert!(raise["tokens"].as_u64().unwrap() >= 60_000, "{card}");
     assert_eq!(asked(&upstream).len(), 1);
-    upstream.reply(Say::new().text("two").usage(100, 10, 0).anthropic());
+    upstream.reply(ModelOutput::new().text("two").usage(100, 10, 0).anthropic());
     decide(&mut operator, &id(&card), json!({ "decision": "allow_once" })).await.unwrap();
     let (_, said) = ended(&mut client, running).await;
     assert_eq!(said, "two");
 
     // Denied, the turn ends, and nothing is sent.
-    upstream.reply(Say::new().text("three").usage(60_000, 0, 0).anthropic());
-    turn(&mut client, KEY, "more").await.unwrap();
-    let running = client.send("turn.run", &say(KEY, "and more")).await.unwrap();
+    upstream.reply(ModelOutput::new().text("three").usage(60_000, 0, 0).anthropic());
+    run_turn(&mut client, KEY, "more").await.unwrap();
+    let running = client.send("turn.run", &turn_params(KEY, "and more")).await.unwrap();
     let card = pending(&mut operator, 1).await.remove(0);
     decide(&mut operator, &id(&card), json!({ "decision": "deny", "reason": "enough" })).await.unwrap();
     let (end, _) = ended(&mut client, running).await;
@@ -137,9 +137,9 @@ async fn s9_a_raise_that_outlives_its_turn_counts() {
     let spend = "perSession: { tokens: 60000 }";
     let (daemon, mut client) = begin(&upstream, spend).await;
     let mut operator = daemon.operator().await;
-    upstream.reply(Say::new().text("one").usage(59_000, 900, 0).anthropic());
-    turn(&mut client, KEY, "hello").await.unwrap();
-    client.send("turn.run", &say(KEY, "again")).await.unwrap();
+    upstream.reply(ModelOutput::new().text("one").usage(59_000, 900, 0).anthropic());
+    run_turn(&mut client, KEY, "hello").await.unwrap();
+    client.send("turn.run", &turn_params(KEY, "again")).await.unwrap();
     let card = pending(&mut operator, 1).await.remove(0);
     drop((client, operator));
 
@@ -164,8 +164,8 @@ async fn s9_a_raise_that_outlives_its_turn_counts() {
     assert!(letters.contains("the budget of this session was raised"), "{letters}");
     assert!(!letters.contains("spend-"), "{letters}");
     open(&mut operator).await;
-    upstream.reply(Say::new().text("two").usage(100, 10, 0).anthropic());
-    assert_eq!(text(&turn(&mut operator, KEY, "go on").await.unwrap().0), "two");
+    upstream.reply(ModelOutput::new().text("two").usage(100, 10, 0).anthropic());
+    assert_eq!(output_text(&run_turn(&mut operator, KEY, "go on").await.unwrap().0), "two");
     drop(operator);
     assert_sound(&daemon.stop().await.home);
 }
@@ -177,14 +177,14 @@ async fn s9_an_agent_cannot_ask_for_money_itself() {
     let raise = json!({ "why": "trust me", "raise": [{ "scope": "day", "name": "", "tokens": 1_000_000 }] });
     upstream
         .reply(
-            Say::new()
+            ModelOutput::new()
                 .call("spend-0000000000000001", "spend", &raise.to_string())
                 .usage(10, 10, 0)
                 .anthropic(),
         )
-        .reply(Say::new().text("no luck").usage(10, 10, 0).anthropic());
-    let (events, _) = turn(&mut client, KEY, "get rich").await.unwrap();
-    assert_eq!(text(&events), "no luck");
+        .reply(ModelOutput::new().text("no luck").usage(10, 10, 0).anthropic());
+    let (events, _) = run_turn(&mut client, KEY, "get rich").await.unwrap();
+    assert_eq!(output_text(&events), "no luck");
     let page: Value = client.call("approval.list", &json!({ "state": "any" })).await.unwrap();
     assert_eq!(page["approvals"], json!([]));
     drop(client);
@@ -207,8 +207,8 @@ async fn s9_a_model_without_a_price_is_not_asked_where_cost_is_limited() {
 async fn s9_a_turn_that_is_cancelled_in_the_middle_of_an_answer_counts_in_full() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 1000000 }").await;
-    upstream.reply(Say::new().text("a long answer").usage(50, 900, 0).anthropic().first(3).then_silence());
-    let running = client.send("turn.run", &say(KEY, "hello")).await.unwrap();
+    upstream.reply(ModelOutput::new().text("a long answer").usage(50, 900, 0).anthropic().first(3).then_silence());
+    let running = client.send("turn.run", &turn_params(KEY, "hello")).await.unwrap();
     let mut operator = daemon.operator().await;
     for _ in 0..2_000 {
         if asked(&upstream).len() == 1 {
@@ -218,7 +218,7 @@ async fn s9_a_turn_that_is_cancelled_in_the_middle_of_an_answer_counts_in_full()
     }
     operator.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
     ended(&mut client, running).await;
-    let report = Reader::open(&daemon.home.home).unwrap().spend_report(By::Model, None).unwrap();
+    let report = Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Model, None).unwrap();
     // All that was kept free for the answer.
     assert_eq!((report.all.output, report.all.estimated), (1_000, 1), "{report:?}");
     drop((client, operator));
@@ -229,16 +229,16 @@ async fn s9_a_turn_that_is_cancelled_in_the_middle_of_an_answer_counts_in_full()
 async fn s9_what_a_provider_does_not_tell_counts_in_full_and_what_it_refuses_not_at_all() {
     let upstream = upstream().await;
     let mut config = config(&upstream, "perSession: { tokens: 1000000 }");
-    config.models.providers.get_mut("fake").unwrap().dialect = Dialect::OpenAi;
+    config.models.providers.get_mut("fake").unwrap().dialect = ApiDialect::OpenAi;
     let daemon = start(home(), &config).await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
-    upstream.reply(tribune_testkit::upstream::Reply::json(400, &json!({ "type": "error" })));
+    upstream.reply(tribune_testkit::upstream::UpstreamReply::json(400, &json!({ "type": "error" })));
     failure(&mut client, KEY, "hello").await;
     assert_eq!(spent(&daemon).0, 0);
-    upstream.reply(Say::new().text("cut").openai().first(2).then_close());
+    upstream.reply(ModelOutput::new().text("cut").openai().first(2).then_close());
     failure(&mut client, KEY, "hello").await;
-    let report = Reader::open(&daemon.home.home).unwrap().spend_report(By::Model, None).unwrap();
+    let report = Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Model, None).unwrap();
     assert_eq!((report.all.requests, report.all.estimated, report.lines[0].name.as_str()), (1, 1, "fake:m"));
     assert!(report.all.input > 1_000);
     drop(client);
@@ -253,15 +253,15 @@ async fn s9_a_turn_that_is_ended_in_the_middle_of_an_answer_is_on_record_in_full
     let daemon = start(home(), &config).await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
-    upstream.reply(Say::new().text("a long answer").usage(50, 900, 0).anthropic().first(3).then_silence());
+    upstream.reply(ModelOutput::new().text("a long answer").usage(50, 900, 0).anthropic().first(3).then_silence());
     assert_eq!(failure(&mut client, KEY, "hello").await.0, "turn_limit");
-    let report = Reader::open(&daemon.home.home).unwrap().spend_report(By::Model, None).unwrap();
+    let report = Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Model, None).unwrap();
     assert_eq!((report.all.requests, report.all.output, report.all.estimated), (1, 1_000, 1), "{report:?}");
     assert!(report.all.input > 1_000 && report.all.cost.nanos() > 0, "{report:?}");
     // A start finds nothing that is left to pay.
     drop(client);
     let daemon = start(daemon.stop().await, &config).await;
-    assert_eq!(Reader::open(&daemon.home.home).unwrap().spend_report(By::Model, None).unwrap(), report);
+    assert_eq!(Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Model, None).unwrap(), report);
     assert_sound(&daemon.stop().await.home);
 }
 
@@ -270,19 +270,19 @@ async fn s9_one_raise_answers_all_who_wait_for_the_same_limit() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perAgentAndDay: { tokens: 60000 }").await;
     let mut operator = daemon.operator().await;
-    upstream.reply(Say::new().text("one").usage(59_000, 900, 0).anthropic());
-    turn(&mut client, KEY, "hello").await.unwrap();
+    upstream.reply(ModelOutput::new().text("one").usage(59_000, 900, 0).anthropic());
+    run_turn(&mut client, KEY, "hello").await.unwrap();
     let mut waiting = Vec::new();
     for n in 0..3 {
         let key = KEY.replace(":op", &format!(":w{n}"));
         let mut client = daemon.operator().await;
         client.call("session.init", &json!({ "session_key": key })).await.unwrap();
-        let running = client.send("turn.run", &say(&key, "again")).await.unwrap();
+        let running = client.send("turn.run", &turn_params(&key, "again")).await.unwrap();
         waiting.push((client, running));
         pending(&mut operator, n + 1).await;
     }
     for _ in 0..3 {
-        upstream.reply(Say::new().text("more").usage(100, 10, 0).anthropic());
+        upstream.reply(ModelOutput::new().text("more").usage(100, 10, 0).anthropic());
     }
     let card = pending(&mut operator, 3).await.remove(1);
     decide(&mut operator, &id(&card), json!({ "decision": "allow_once" })).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::net::TcpStream;
 use tribune_daemon::daemon::{Daemon, StartError};
-use tribune_testkit::{TempHome, TestDaemon, config, say};
+use tribune_testkit::{TempHome, TestDaemon, config, turn_params};
 
 use crate::authentication::{body, events_until, http, within};
 
@@ -13,12 +13,12 @@ use crate::authentication::{body, events_until, http, within};
 async fn a_daemon_that_drains_says_so_and_takes_no_new_work_until_it_is_gone() {
     let mut patient = config();
     patient.gateway.drain = Duration::from_secs(600);
-    let daemon = TestDaemon::on(TempHome::new(), &patient).await;
+    let daemon = TestDaemon::start_at(TempHome::new(), &patient).await;
     let (address, token) = (daemon.address(), daemon.token());
     let mut client = daemon.operator().await;
     let key = "agent:main:cli:local:dm:stopping";
     client.call("session.init", &json!({ "session_key": key })).await.unwrap();
-    client.send("turn.run", &say(key, "!say still here\n!hang")).await.unwrap();
+    client.send("turn.run", &turn_params(key, "!say still here\n!hang")).await.unwrap();
     events_until(&mut client, "the turn runs", |event| event["type"] == "text_delta").await;
 
     let TestDaemon { daemon, home } = daemon;

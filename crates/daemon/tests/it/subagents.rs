@@ -1,8 +1,8 @@
 //! Sub-agents: what they are given, what they are not, and how they end.
 
 use serde_json::{Value, json};
-use tribune_client::Client;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
+use tribune_client::RpcClient;
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, run_turn};
 
 const KEY: &str = "agent:main:cli:local:dm:op";
 
@@ -10,10 +10,10 @@ async fn daemon() -> TestDaemon {
     let home = TempHome::new();
     home.write("mandates/dev.md", "---\ntools: read, write, send_message, memory, cron, spawn\n---\n");
     home.write("data/agent-roster.jsonl", "{\"id\":\"main\",\"mandate\":\"dev\",\"standing\":false}\n");
-    TestDaemon::on(home, &config()).await
+    TestDaemon::start_at(home, &config()).await
 }
 
-async fn open(client: &mut Client) {
+async fn open(client: &mut RpcClient) {
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
 }
 
@@ -32,7 +32,7 @@ fn results(events: &[Value]) -> Vec<String> {
 }
 
 /// The sub-agents' sessions.
-async fn children(client: &mut Client) -> Vec<Value> {
+async fn children(client: &mut RpcClient) -> Vec<Value> {
     let sessions = client.call("session.list", &json!({})).await.unwrap();
     let all = sessions["sessions"].as_array().unwrap().clone();
     all.into_iter().filter(|one| one["session_key"].as_str().unwrap().contains(":subagent:")).collect()
@@ -44,7 +44,7 @@ async fn c7_a_sub_agent_answers_and_stands_under_every_mandate_before_it() {
     let mut client = daemon.operator().await;
     open(&mut client).await;
     let script = spawn("!call read {\"path\":\"nothing\"}\n!say the answer", None);
-    let (events, _) = turn(&mut client, KEY, &script).await.unwrap();
+    let (events, _) = run_turn(&mut client, KEY, &script).await.unwrap();
     assert_eq!(results(&events), ["the answer"]);
     let children = children(&mut client).await;
     assert_eq!(children.len(), 1);
@@ -74,22 +74,22 @@ async fn c7_a_sub_agent_has_the_tools_it_was_given_and_gives_no_others() {
     let mut client = daemon.operator().await;
     open(&mut client).await;
     let write = "!call write {\"path\":\"a\",\"content\":\"b\"}\n!say $result";
-    let (events, _) = turn(&mut client, KEY, &spawn(write, Some(&["read"]))).await.unwrap();
+    let (events, _) = run_turn(&mut client, KEY, &spawn(write, Some(&["read"]))).await.unwrap();
     assert!(results(&events)[0].contains("denied (hook.spawn.narrowed)"), "{events:?}");
     // What it was not given it cannot give on, neither by name nor by keeping silent.
     for inner in [spawn(write, Some(&["write"])), spawn(write, None)] {
         let outer = spawn(&format!("{inner}!say $result"), Some(&["spawn"]));
-        let (events, _) = turn(&mut client, KEY, &outer).await.unwrap();
+        let (events, _) = run_turn(&mut client, KEY, &outer).await.unwrap();
         let told = &results(&events)[0];
         assert!(told.contains("not yours to give") || told.contains("spawn.narrowed"), "{told}");
     }
-    let (events, _) = turn(&mut client, KEY, &spawn(write, Some(&["exec"]))).await.unwrap();
+    let (events, _) = run_turn(&mut client, KEY, &spawn(write, Some(&["exec"]))).await.unwrap();
     assert!(results(&events)[0].contains("`exec` is not yours to give"), "{events:?}");
     let workspace = daemon.home.home.root().join("agents/main/workspace/a");
     assert!(!workspace.exists());
     // The owner's words in the parent's turn are nobody's words in the sub-agent's.
     let cron = "!call cron {\"action\":\"list\"}\n!say $result";
-    let (events, _) = turn(&mut client, KEY, &spawn(cron, None)).await.unwrap();
+    let (events, _) = run_turn(&mut client, KEY, &spawn(cron, None)).await.unwrap();
     assert!(results(&events)[0].contains("denied (trust.below)"), "{events:?}");
     drop(client);
     assert_sound(&daemon.stop().await.home);
@@ -104,9 +104,9 @@ async fn sub_agents_go_three_deep() {
     for _ in 0..3 {
         script = format!("{}!say $result", spawn(&script, None));
     }
-    let (events, _) = turn(&mut client, KEY, &script).await.unwrap();
+    let (events, _) = run_turn(&mut client, KEY, &script).await.unwrap();
     assert_eq!(results(&events), ["the bottom"]);
-    let (events, _) = turn(&mut client, KEY, &format!("{}!say $result", spawn(&script, None))).await.unwrap();
+    let (events, _) = run_turn(&mut client, KEY, &format!("{}!say $result", spawn(&script, None))).await.unwrap();
     assert!(results(&events)[0].contains("3 deep and no deeper"), "{events:?}");
     drop(client);
     assert_sound(&daemon.stop().await.home);
@@ -118,7 +118,7 @@ async fn a_sub_agent_ends_with_the_turn_that_waits_for_it() {
     let mut client = daemon.operator().await;
     open(&mut client).await;
     let mut other = daemon.operator().await;
-    client.send("turn.run", &say(KEY, &spawn("!hang", None))).await.unwrap();
+    client.send("turn.run", &turn_params(KEY, &spawn("!hang", None))).await.unwrap();
     while !children(&mut other).await.iter().any(|child| child["state"] == "running") {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tribune_config::{Config, Sandbox};
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, run_turn};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_gives_its_agents_what_the_configuration_says() {
@@ -17,12 +17,12 @@ async fn a_daemon_gives_its_agents_what_the_configuration_says() {
         home.write("policy/law.json5", "{ overrides: { exec: \"off\", gateway: \"off\" } }");
         home.write("data/agent-roster.jsonl", "{\"id\":\"main\",\"mandate\":\"free\"}\n");
         let config = Config { sandbox, ..config() };
-        let daemon = TestDaemon::on(home, &config).await;
+        let daemon = TestDaemon::start_at(home, &config).await;
         let mut client = daemon.operator().await;
         let key = "agent:main:local:me:dm:me";
         client.call("session.init", &json!({ "session_key": key })).await.unwrap();
         let script = "!call write {\"path\":\"a\",\"content\":\"from the file\\n\"}\n!call exec {\"command\":\"cat a\"}\n!call gateway {\"action\":\"status\"}";
-        let (events, _) = turn(&mut client, key, script).await.unwrap();
+        let (events, _) = run_turn(&mut client, key, script).await.unwrap();
         let told = events.iter().filter(|event| event["type"] == "tool_result");
         let told: Vec<&str> = told.map(|event| event["content"].as_str().unwrap()).collect();
         assert_eq!(told[0], "made `a`, 14 bytes");

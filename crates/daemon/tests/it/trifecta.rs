@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tribune_client::{Client, Incoming};
+use tribune_client::{RpcClient, RpcIncoming};
 use tribune_config::{Config, Sandbox};
 use tribune_constitution::{Labels, Trust};
-use tribune_daemon::daemon::{Daemon, Extras};
-use tribune_governance::turn::AskedFor;
+use tribune_daemon::daemon::{Daemon, DaemonOverrides};
+use tribune_governance::turn::ExternalDecision;
 use tribune_runtime::{AgentRuntime, ToolCall};
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, run_turn};
 
 use crate::fake_agent_scripted::{Batch, Puppet};
 use crate::fixture::Hand;
@@ -34,8 +34,8 @@ struct House {
     clock: Arc<Hand>,
     /// Where the page is.
     page: String,
-    talker: Client,
-    approver: Client,
+    talker: RpcClient,
+    approver: RpcClient,
 }
 
 /// A server with one page that tells agents what to do, and a search engine that finds nothing.
@@ -75,7 +75,7 @@ async fn settle(home: TempHome, page: String) -> House {
     config.web_search.endpoint = Some(format!("http://{page}/search").parse().unwrap());
     let (puppet, clock) = (Puppet::default(), Arc::new(Hand::at(START)));
     let backend = Arc::new(puppet.clone()) as Arc<dyn AgentRuntime>;
-    let extras = Extras { backends: vec![("puppet".to_owned(), backend)], ..Extras::default() };
+    let extras = DaemonOverrides { backends: vec![("puppet".to_owned(), backend)], ..DaemonOverrides::default() };
     let daemon = Daemon::start_with(&home.home, &config, clock.clone(), extras).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let (talker, approver) = (daemon.operator().await, daemon.operator().await);
@@ -111,7 +111,7 @@ impl House {
         self.open(key).await;
         self.puppet.prepare(batches);
         let limit = Duration::from_secs(20);
-        let played = tokio::time::timeout(limit, turn(&mut self.talker, key, "go on")).await;
+        let played = tokio::time::timeout(limit, run_turn(&mut self.talker, key, "go on")).await;
         played.expect("a call waits for a person").unwrap();
         self.puppet.answers()
     }
@@ -144,7 +144,7 @@ impl House {
         let mut expected: Vec<String> = calls.iter().map(|(name, _)| (*name).to_owned()).collect();
         expected.sort_unstable();
         self.puppet.prepare(vec![calls]);
-        let running = self.talker.send("turn.run", &say(key, "go on")).await.unwrap();
+        let running = self.talker.send("turn.run", &turn_params(key, "go on")).await.unwrap();
         let mut waiting = Vec::new();
         for _ in 0..2_000 {
             waiting = pending(&mut self.approver).await;
@@ -164,13 +164,13 @@ impl House {
 
     async fn ended(&mut self, running: u64) {
         loop {
-            if let Incoming::Answer(id, _) = self.talker.next().await.unwrap()
+            if let RpcIncoming::Response(id, _) = self.talker.next().await.unwrap()
                 && id == running
             {
                 break;
             }
         }
-        self.talker.take_kept();
+        self.talker.take_notifications();
     }
 
     async fn labels(&self, key: &str) -> Labels {
@@ -202,7 +202,7 @@ impl House {
     }
 }
 
-async fn pending(client: &mut Client) -> Vec<Value> {
+async fn pending(client: &mut RpcClient) -> Vec<Value> {
     let page = client.call("approval.list", &json!({})).await.unwrap();
     page["approvals"].as_array().unwrap().clone()
 }
@@ -261,7 +261,7 @@ async fn c3_a_file_of_a_call_that_was_cut_short_is_no_cleaner() {
     let mut house = house().await;
     house.taint(KEY).await;
     house.puppet.prepare(vec![vec![("exec", json!({ "command": "echo page > cut.txt; sleep 60" }))]]);
-    let running = house.talker.send("turn.run", &say(KEY, "go on")).await.unwrap();
+    let running = house.talker.send("turn.run", &turn_params(KEY, "go on")).await.unwrap();
     let waiting = loop {
         if let Some(first) = pending(&mut house.approver).await.first() {
             break first["id"].clone();
@@ -336,7 +336,7 @@ async fn c7_what_a_sub_agent_read_comes_back_with_its_answer() {
     let read = ("read", json!({ "path": "secret.txt" }));
     let fetch = house.fetch();
     house.puppet.prepare(vec![vec![read], vec![fetch]]);
-    turn(&mut house.talker, KEY, "go on").await.unwrap();
+    run_turn(&mut house.talker, KEY, "go on").await.unwrap();
     house.puppet.answers();
     assert_eq!(house.labels(KEY).await, TAINTED);
     let calls = house.ways_out();
@@ -378,7 +378,7 @@ impl House {
     async fn spawned(&mut self, calls: Batch) -> Vec<(String, String, bool)> {
         self.puppet.prepare(vec![calls]);
         let mut person = self.daemon.operator().await;
-        let running = self.talker.send("turn.run", &say(KEY, "go on")).await.unwrap();
+        let running = self.talker.send("turn.run", &turn_params(KEY, "go on")).await.unwrap();
         let id = loop {
             if let Some(first) = pending(&mut person).await.first() {
                 break first["id"].clone();
@@ -401,7 +401,7 @@ async fn a3_a_card_tells_what_the_session_read_and_where_that_came_from() {
     let read = vec![("read", json!({ "path": "notes.txt" }))];
     let send = vec![("send_message", json!({ "to": "scout", "text": "hello" }))];
     house.puppet.prepare(vec![read, send]);
-    let running = house.talker.send("turn.run", &say(OTHER, "go on")).await.unwrap();
+    let running = house.talker.send("turn.run", &turn_params(OTHER, "go on")).await.unwrap();
     let asked = loop {
         if let Some(asked) = pending(&mut house.approver).await.first() {
             break asked["id"].clone();
@@ -426,10 +426,10 @@ async fn c3_calls_whose_results_nobody_reports_count_as_made() {
     let key = KEY.parse().unwrap();
     let fetch = house.fetch();
     let calls = [
-        ("read", json!({ "path": "secret.txt" }), AskedFor::Allowed),
-        (fetch.0, fetch.1, AskedFor::Allowed),
-        ("send_message", json!({ "to": "scout", "text": "hello" }), AskedFor::Waits),
-        ("exec", json!({ "command": "ls" }), AskedFor::Waits),
+        ("read", json!({ "path": "secret.txt" }), ExternalDecision::Allowed),
+        (fetch.0, fetch.1, ExternalDecision::Allowed),
+        ("send_message", json!({ "to": "scout", "text": "hello" }), ExternalDecision::Waits),
+        ("exec", json!({ "command": "ls" }), ExternalDecision::Waits),
     ];
     for (n, (name, input, expected)) in calls.into_iter().enumerate() {
         let call = ToolCall { id: format!("call-{n}"), name: name.to_owned(), input };
@@ -453,13 +453,13 @@ async fn c3_calls_that_nobody_reported_count_however_long_ago_they_were() {
     };
     let secret = ask(&house, "secret".to_owned(), "read", json!({ "path": "secret.txt" })).await;
     let page = ask(&house, "page".to_owned(), fetch.0, fetch.1).await;
-    assert_eq!((secret, page), (AskedFor::Allowed, AskedFor::Allowed));
+    assert_eq!((secret, page), (ExternalDecision::Allowed, ExternalDecision::Allowed));
     // More than is looked through, and all of it over.
     for n in 0..600 {
-        assert_eq!(ask(&house, format!("dull-{n}"), "nothing", json!({})).await, AskedFor::Refused);
+        assert_eq!(ask(&house, format!("dull-{n}"), "nothing", json!({})).await, ExternalDecision::Refused);
     }
     let house = house.restart().await;
     let exec = ask(&house, "out".to_owned(), "exec", json!({ "command": "ls" })).await;
-    assert_eq!(exec, AskedFor::Waits);
+    assert_eq!(exec, ExternalDecision::Waits);
     house.end().await;
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_daemon::daemon::Daemon;
 use tribune_ledger::{Draft, EntryQuality};
 use tribune_storage::clock::{Clock, SystemClock};
 use tribune_storage::home::Home;
 use tribune_storage::store::Store;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, output_text, run_turn};
 
 use crate::authentication::{assert_healthy, events_until, is_done, within};
 use crate::fixture::{Hand, draft};
@@ -22,7 +22,7 @@ fn about(key: &str) -> Value {
     json!({ "session_key": key })
 }
 
-async fn history(client: &mut Client, key: &str) -> Vec<Value> {
+async fn history(client: &mut RpcClient, key: &str) -> Vec<Value> {
     let history = client.call("session.history", &about(key)).await.unwrap();
     history["messages"].as_array().unwrap().clone()
 }
@@ -46,7 +46,7 @@ async fn forgetting_shreds_the_words_and_the_ledger_still_verifies() {
     let mut client = daemon.operator().await;
     for key in [KEY, STANDING] {
         client.call("session.init", &about(key)).await.unwrap();
-        turn(&mut client, key, "!say unforgettable\n!call read {\"path\":\"x\"}").await.unwrap();
+        run_turn(&mut client, key, "!say unforgettable\n!call read {\"path\":\"x\"}").await.unwrap();
     }
     let transcript = daemon.home.home.root().join(format!("agents/main/sessions/{KEY}.jsonl"));
     assert!(std::fs::read_to_string(&transcript).unwrap().contains("unforgettable"));
@@ -76,7 +76,7 @@ async fn forgetting_shreds_the_words_and_the_ledger_still_verifies() {
     // Open again, numbers go on, and new words are kept.
     let reopened = client.call("session.init", &about(KEY)).await.unwrap();
     assert_eq!((&reopened["turns"], &reopened["last_seq"]), (&json!(1), &json!(last_seq)));
-    let (events, _) = turn(&mut client, KEY, "!say a new life").await.unwrap();
+    let (events, _) = run_turn(&mut client, KEY, "!say a new life").await.unwrap();
     assert_eq!(events[0]["seq"], last_seq + 1);
     let now = history(&mut client, KEY).await;
     assert!(now[before.len()..].iter().all(|message| !message["content"].is_null()));
@@ -107,7 +107,7 @@ async fn a_running_session_is_ended_before_it_is_forgotten() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &about(KEY)).await.unwrap();
-    client.send("turn.run", &say(KEY, "!say soon forgotten\n!hang")).await.unwrap();
+    client.send("turn.run", &turn_params(KEY, "!say soon forgotten\n!hang")).await.unwrap();
     events_until(&mut client, "it runs", |event| event["type"] == "text_delta").await;
     let mut other = daemon.operator().await;
     within("forgetting ends the turn", other.call("session.forget", &about(KEY))).await.unwrap();
@@ -128,7 +128,7 @@ async fn forgetting_a_session_in_use_leaves_nothing_half_way() {
     let using = tokio::spawn(async move {
         for n in 0..40 {
             user.call("session.init", &about(KEY)).await.unwrap();
-            match turn(&mut user, KEY, &format!("!say words {n}")).await {
+            match run_turn(&mut user, KEY, &format!("!say words {n}")).await {
                 Ok(_) => {}
                 Err(error) => assert_eq!(error.code(), Some("session_closed"), "{error}"),
             }
@@ -147,8 +147,8 @@ async fn forgetting_a_session_in_use_leaves_nothing_half_way() {
     operator.call("session.init", &about(KEY)).await.unwrap();
     let status = operator.call("daemon.status", &json!({})).await.unwrap();
     assert_eq!(status["sessions_open"], 2, "however often it was closed and opened");
-    let (events, _) = turn(&mut operator, KEY, "!say last words").await.unwrap();
-    assert_eq!(text(&events), "last words");
+    let (events, _) = run_turn(&mut operator, KEY, "!say last words").await.unwrap();
+    assert_eq!(output_text(&events), "last words");
     let messages = history(&mut operator, KEY).await;
     let shredded = messages.iter().take_while(|message| message["content"].is_null()).count();
     assert!(messages[shredded..].iter().all(|message| !message["content"].is_null()), "{messages:?}");
@@ -162,7 +162,7 @@ async fn a_forgetting_that_a_crash_cut_short_is_finished_at_the_next_start() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &about(KEY)).await.unwrap();
-    turn(&mut client, KEY, "!say soon forgotten").await.unwrap();
+    run_turn(&mut client, KEY, "!say soon forgotten").await.unwrap();
     client.call("session.close", &about(KEY)).await.unwrap();
     drop(client);
     let home = daemon.stop().await;
@@ -174,7 +174,7 @@ async fn a_forgetting_that_a_crash_cut_short_is_finished_at_the_next_start() {
     store.close();
     assert!(count(&home.home, "SELECT count(*) FROM contents") > 0);
 
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     assert_eq!(daemon.daemon.recovered().forgets, 1);
     let mut client = daemon.operator().await;
     assert!(history(&mut client, KEY).await.iter().all(|message| message["content"].is_null()));
@@ -183,7 +183,7 @@ async fn a_forgetting_that_a_crash_cut_short_is_finished_at_the_next_start() {
     let home = daemon.stop().await;
     assert_eq!(count(&home.home, "SELECT count(*) FROM contents"), 0);
     assert_sound(&home.home);
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     assert_eq!(daemon.daemon.recovered().forgets, 0, "once");
 }
 
@@ -192,7 +192,7 @@ async fn a_forgetting_that_failed_is_finished_before_the_session_is_opened_again
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &about(KEY)).await.unwrap();
-    turn(&mut client, KEY, "!say to be forgotten").await.unwrap();
+    run_turn(&mut client, KEY, "!say to be forgotten").await.unwrap();
     client.call("session.close", &about(KEY)).await.unwrap();
     // What cannot be removed as a file stops the forgetting half-way.
     let transcript = daemon.home.home.root().join(format!("agents/main/sessions/{KEY}.jsonl"));
@@ -204,9 +204,9 @@ async fn a_forgetting_that_failed_is_finished_before_the_session_is_opened_again
     }
     std::fs::remove_dir_all(&transcript).unwrap();
     client.call("session.init", &about(KEY)).await.unwrap();
-    turn(&mut client, KEY, "!say said afterwards").await.unwrap();
+    run_turn(&mut client, KEY, "!say said afterwards").await.unwrap();
     drop(client);
-    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     assert_eq!(daemon.daemon.recovered().forgets, 0);
     let mut client = daemon.operator().await;
     let messages = history(&mut client, KEY).await;
@@ -221,7 +221,7 @@ async fn the_vault_opens_with_its_key_and_nothing_else() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &about(KEY)).await.unwrap();
-    turn(&mut client, KEY, "!say behind the door").await.unwrap();
+    run_turn(&mut client, KEY, "!say behind the door").await.unwrap();
     drop(client);
     let home = daemon.stop().await;
     let root = home.home.root();
@@ -259,7 +259,7 @@ async fn the_vault_opens_with_its_key_and_nothing_else() {
         assert_eq!(key.exists(), content.is_some(), "no key is made up");
     }
     std::fs::write(&key, right).unwrap();
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let mut client = daemon.operator().await;
     assert!(history(&mut client, KEY).await.iter().all(|message| !message["content"].is_null()));
 }
@@ -274,8 +274,8 @@ async fn domain_sessions_go_after_their_time_and_persistent_ones_stay() {
     for (key, mode) in [(KEY, "domain"), (lasting, "persistent"), (running, "domain")] {
         client.call("session.init", &json!({ "session_key": key, "mode": mode })).await.unwrap();
     }
-    turn(&mut client, KEY, "!say hello").await.unwrap();
-    client.send("turn.run", &say(running, "!say still at it\n!hang")).await.unwrap();
+    run_turn(&mut client, KEY, "!say hello").await.unwrap();
+    client.send("turn.run", &turn_params(running, "!say still at it\n!hang")).await.unwrap();
     events_until(&mut client, "it runs", |event| event["type"] == "text_delta").await;
     let minute = |minutes: i64| clock.set(1_800_000_000 + 60 * minutes);
     minute(30);
@@ -297,7 +297,7 @@ async fn domain_sessions_go_after_their_time_and_persistent_ones_stay() {
         ]
     );
     assert_eq!(
-        client.call("turn.run", &say(KEY, "hello?")).await.unwrap_err().code(),
+        client.call("turn.run", &turn_params(KEY, "hello?")).await.unwrap_err().code(),
         Some("session_closed")
     );
     // A turn is activity: its end counts.
@@ -315,15 +315,15 @@ async fn a_oneshot_is_closed_when_its_turn_is_over() {
     let mut client = daemon.operator().await;
     for round in 1..=10 {
         client.call("session.init", &json!({ "session_key": KEY, "mode": "oneshot" })).await.unwrap();
-        let (events, _) = turn(&mut client, KEY, "!say once").await.unwrap();
-        assert_eq!(text(&events), "once");
+        let (events, _) = run_turn(&mut client, KEY, "!say once").await.unwrap();
+        assert_eq!(output_text(&events), "once");
         let status = client.call("session.status", &about(KEY)).await.unwrap();
         assert_eq!(
             (&status["state"], &status["closed_for"], &status["mode"], &status["turns"]),
             (&json!("closed"), &json!("finished"), &json!("oneshot"), &json!(round))
         );
         assert_eq!(
-            client.call("turn.run", &say(KEY, "twice?")).await.unwrap_err().code(),
+            client.call("turn.run", &turn_params(KEY, "twice?")).await.unwrap_err().code(),
             Some("session_closed")
         );
     }
@@ -336,11 +336,11 @@ async fn an_open_session_keeps_its_mode_unless_another_is_asked_for() {
     let found = client.call("session.init", &about(STANDING)).await.unwrap();
     assert_eq!(found["mode"], "persistent", "looking in on a standing session does not make it mortal");
     assert_eq!(client.call("session.init", &about(KEY)).await.unwrap()["mode"], "domain");
-    turn(&mut client, KEY, "!say loaded").await.unwrap();
+    run_turn(&mut client, KEY, "!say loaded").await.unwrap();
     let changed =
         client.call("session.init", &json!({ "session_key": KEY, "mode": "oneshot" })).await.unwrap();
     assert_eq!(changed["mode"], "oneshot");
-    turn(&mut client, KEY, "!say the last").await.unwrap();
+    run_turn(&mut client, KEY, "!say the last").await.unwrap();
     assert_eq!(client.call("session.status", &about(KEY)).await.unwrap()["state"], "closed");
 }
 
@@ -355,7 +355,7 @@ async fn sessions_survive_a_restart_and_standing_ones_are_open_before_the_port()
         (&json!("idle"), &json!("persistent"), &json!(0))
     );
     client.call("session.init", &json!({ "session_key": KEY, "mode": "persistent" })).await.unwrap();
-    let (events, _) = turn(&mut client, KEY, "!say before").await.unwrap();
+    let (events, _) = run_turn(&mut client, KEY, "!say before").await.unwrap();
     let last = events.last().unwrap()["seq"].as_u64().unwrap();
     let before = (
         client.call("session.status", &about(KEY)).await.unwrap(),
@@ -363,7 +363,7 @@ async fn sessions_survive_a_restart_and_standing_ones_are_open_before_the_port()
         client.call("session.turns", &about(KEY)).await.unwrap(),
     );
     drop(client);
-    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     let mut client = daemon.operator().await;
     let status = client.call("daemon.status", &json!({})).await.unwrap();
     assert_eq!((&status["sessions_open"], &status["recovered_turns"]), (&json!(2), &json!(0)));
@@ -380,7 +380,7 @@ async fn sessions_survive_a_restart_and_standing_ones_are_open_before_the_port()
     client.call("session.events", &json!({ "session_key": KEY, "after": 0 })).await.unwrap();
     assert_eq!(events_until(&mut client, "the old events", is_done).await, events);
     let mut other = daemon.operator().await;
-    let (second, _) = turn(&mut other, KEY, "!say after").await.unwrap();
+    let (second, _) = run_turn(&mut other, KEY, "!say after").await.unwrap();
     assert_eq!(second[0]["seq"], last + 1);
     assert_eq!(events_until(&mut client, "the new ones", is_done).await, second);
     assert_healthy(&daemon).await;

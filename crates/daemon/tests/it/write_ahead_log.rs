@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tribune_client::Client;
+use tribune_client::RpcClient;
 use tribune_daemon::daemon::Daemon;
 use tribune_ledger::Cid;
 use tribune_storage::home::Home;
@@ -15,7 +15,7 @@ use tribune_storage::store::LedgerWriter;
 use tribune_storage::store::Reader;
 use tribune_storage::store::StoreError;
 use tribune_storage::store::{Readers, Store};
-use tribune_testkit::{TestDaemon, assert_sound, config, turn};
+use tribune_testkit::{TestDaemon, assert_sound, config, run_turn};
 
 use crate::fixture::{Stopped, TempHome, draft};
 
@@ -45,7 +45,7 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-async fn history(client: &mut Client) -> Vec<Value> {
+async fn history(client: &mut RpcClient) -> Vec<Value> {
     let history = client.call("session.history", &json!({ "session_key": KEY })).await.unwrap();
     history["messages"].as_array().unwrap().clone()
 }
@@ -61,10 +61,10 @@ fn cut(home: &Path, earlier: &Path, to: &Path) -> Home {
 }
 
 /// A daemon over a home that somebody else left, and an operator at its door.
-async fn wake(home: &Home) -> (Daemon, Client) {
+async fn wake(home: &Home) -> (Daemon, RpcClient) {
     let daemon = Daemon::start(home, &config(), Arc::new(tribune_storage::clock::SystemClock)).await.unwrap();
     let token = std::fs::read_to_string(daemon.token_path()).unwrap();
-    let client = Client::connect(&daemon.address().to_string(), Some(token.trim())).await.unwrap();
+    let client = RpcClient::connect(&daemon.address().to_string(), Some(token.trim())).await.unwrap();
     (daemon, client)
 }
 
@@ -74,14 +74,14 @@ async fn l2_what_was_promised_is_there_though_the_databases_lost_it() {
     let home = daemon.home.home.root().to_owned();
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    turn(&mut client, KEY, "!say before").await.unwrap();
+    run_turn(&mut client, KEY, "!say before").await.unwrap();
     history(&mut client).await;
     let elsewhere = tempfile::tempdir().unwrap();
     let earlier = elsewhere.path().join("earlier");
     copy(&home, &DATABASES, &earlier);
 
     for n in 0..20 {
-        turn(&mut client, KEY, &format!("!say words {n}\n!call read {{\"path\":\"x\"}}")).await.unwrap();
+        run_turn(&mut client, KEY, &format!("!say words {n}\n!call read {{\"path\":\"x\"}}")).await.unwrap();
     }
     let told = history(&mut client).await;
     let cut = cut(&home, &earlier, &elsewhere.path().join("cut"));
@@ -94,7 +94,7 @@ async fn l2_what_was_promised_is_there_though_the_databases_lost_it() {
     let (daemon, mut client) = wake(&cut).await;
     assert_eq!(history(&mut client).await, told, "every word, in its place, once");
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    turn(&mut client, KEY, "!say after").await.unwrap();
+    run_turn(&mut client, KEY, "!say after").await.unwrap();
     drop(client);
     daemon.stop(std::future::pending()).await;
     assert_sound(&cut);
@@ -113,7 +113,7 @@ async fn l2_cut_after_cut_nothing_promised_is_lost() {
         client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
         for _ in 0..=round % 3 {
             said += 1;
-            turn(&mut client, KEY, &format!("!say words {said}")).await.unwrap();
+            run_turn(&mut client, KEY, &format!("!say words {said}")).await.unwrap();
         }
         let told = history(&mut client).await;
         assert_eq!(told.len(), 2 * said, "round {round}");
@@ -138,7 +138,7 @@ async fn l2_a_cut_behind_a_forgetting_loses_nothing() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    turn(&mut client, KEY, "!say unforgettable").await.unwrap();
+    run_turn(&mut client, KEY, "!say unforgettable").await.unwrap();
     let forgotten = client.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
     history(&mut client).await;
     let elsewhere = tempfile::tempdir().unwrap();
@@ -160,13 +160,13 @@ async fn a_book_that_ends_in_the_middle_of_a_sheet_is_read_up_to_there() {
     let home = daemon.home.home.root().to_owned();
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    turn(&mut client, KEY, "!say before").await.unwrap();
+    run_turn(&mut client, KEY, "!say before").await.unwrap();
     history(&mut client).await;
     let elsewhere = tempfile::tempdir().unwrap();
     let earlier = elsewhere.path().join("earlier");
     copy(&home, &DATABASES, &earlier);
     for n in 0..5 {
-        turn(&mut client, KEY, &format!("!say words {n}")).await.unwrap();
+        run_turn(&mut client, KEY, &format!("!say words {n}")).await.unwrap();
     }
     history(&mut client).await;
     let book = std::fs::read(home.join("daybook")).unwrap();
@@ -297,7 +297,7 @@ async fn a_promise_that_does_not_fit_is_named_and_can_be_put_aside() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    turn(&mut client, KEY, "!say words").await.unwrap();
+    run_turn(&mut client, KEY, "!say words").await.unwrap();
     history(&mut client).await;
     let elsewhere = tempfile::tempdir().unwrap();
     let home = Home::at(elsewhere.path().join("home"));
@@ -478,7 +478,7 @@ async fn what_is_forgotten_is_not_in_the_book() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    turn(&mut client, KEY, "!say unforgettable").await.unwrap();
+    run_turn(&mut client, KEY, "!say unforgettable").await.unwrap();
     let path = daemon.home.home.root().join("daybook");
     let book = std::fs::read(&path).unwrap();
     let plain = |word: &str| book.windows(word.len()).any(|window| window == word.as_bytes());

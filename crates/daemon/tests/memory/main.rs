@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::Mutex;
-use tribune_client::Client;
-use tribune_daemon::daemon::Extras;
-use tribune_gateway::Patience;
+use tribune_client::RpcClient;
+use tribune_daemon::daemon::DaemonOverrides;
+use tribune_gateway::Timeouts;
 use tribune_testkit::{TempHome, TestDaemon, config};
 
 use crate::authentication::{Raw, Said, assert_healthy, flood, start_with, wait_for_status};
@@ -33,8 +33,8 @@ fn resident_kib() -> u64 {
 async fn events_that_nobody_reads_are_not_kept_in_memory() {
     let _alone = ALONE.lock().await;
     // Nobody is let go while the memory is looked at.
-    let patience = Patience { slow_reader: Duration::from_secs(600), ..Patience::default() };
-    let extras = Extras { patience, ..Extras::default() };
+    let patience = Timeouts { slow_reader: Duration::from_secs(600), ..Timeouts::default() };
+    let extras = DaemonOverrides { patience, ..DaemonOverrides::default() };
     let daemon = start_with(TempHome::new(), &config(), extras).await;
     let mut operator = daemon.operator().await;
     drop(flood(&daemon, &mut operator, KEY).await);
@@ -100,7 +100,7 @@ async fn two_thousand_idle_sockets_are_nothing() {
 }
 
 /// All sockets come, say a word, and go. Returns what is resident while they are there.
-async fn come_and_go(daemon: &TestDaemon, operator: &mut Client) -> u64 {
+async fn come_and_go(daemon: &TestDaemon, operator: &mut RpcClient) -> u64 {
     let mut sockets = Vec::with_capacity(SOCKETS);
     for _ in 0..SOCKETS {
         sockets.push(Raw::operator(daemon).await);

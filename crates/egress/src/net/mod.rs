@@ -6,7 +6,7 @@ mod address_class;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-pub use address_class::Whereabouts;
+pub use address_class::AddressClass;
 
 /// How long a name may take to resolve.
 const LOOKUP: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const DISCARD: u16 = 9;
 
 /// How far the operator's word for a place reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum AddressScope {
     /// Wherever the place is: its address itself was written down.
     Literal,
     /// To the public internet, and into the own network.
@@ -28,13 +28,13 @@ pub enum Reach {
     Public,
 }
 
-impl Reach {
-    pub const fn covers(self, place: Whereabouts) -> bool {
+impl AddressScope {
+    pub const fn covers(self, place: AddressClass) -> bool {
         match (self, place) {
-            (Self::Literal, _) | (_, Whereabouts::Public) => true,
-            (Self::Inside, Whereabouts::Inside) => true,
-            (Self::Inside, Whereabouts::Special) => false,
-            (Self::Public, Whereabouts::Inside | Whereabouts::Special) => false,
+            (Self::Literal, _) | (_, AddressClass::Public) => true,
+            (Self::Inside, AddressClass::Inside) => true,
+            (Self::Inside, AddressClass::Special) => false,
+            (Self::Public, AddressClass::Inside | AddressClass::Special) => false,
         }
     }
 }
@@ -101,10 +101,10 @@ mod tests {
 
     #[test]
     fn a_word_reaches_as_far_as_it_says() {
-        let all = [Whereabouts::Public, Whereabouts::Inside, Whereabouts::Special];
-        let covered = |reach: Reach| all.map(|place| reach.covers(place));
-        assert_eq!(covered(Reach::Literal), [true, true, true]);
-        assert_eq!(covered(Reach::Inside), [true, true, false]);
-        assert_eq!(covered(Reach::Public), [true, false, false]);
+        let all = [AddressClass::Public, AddressClass::Inside, AddressClass::Special];
+        let covered = |reach: AddressScope| all.map(|place| reach.covers(place));
+        assert_eq!(covered(AddressScope::Literal), [true, true, true]);
+        assert_eq!(covered(AddressScope::Inside), [true, true, false]);
+        assert_eq!(covered(AddressScope::Public), [true, false, false]);
     }
 }

@@ -6,22 +6,22 @@ use tribune_runtime::ToolCall;
 
 use super::authority::{Authority, Host};
 use super::denial::Refusal;
-use super::request_head::Head;
+use super::request_head::RequestHead;
 
 const CONNECT: &str = "CONNECT";
 
 /// A connection that someone in a box wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct ConnectRequest {
     pub(super) authority: Authority,
     pub(super) method: String,
     /// With its query; none for a tunnel.
     pub(super) path: Option<String>,
 }
 
-impl Wanted {
+impl ConnectRequest {
     /// What a head asks for.
-    pub(super) fn of(head: &Head) -> Result<Self, Refusal> {
+    pub(super) fn of(head: &RequestHead) -> Result<Self, Refusal> {
         let (authority, path) = if head.method == CONNECT {
             if head.has_body {
                 return Err(Refusal::TWO_LENGTHS);

@@ -18,9 +18,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::connect_request::Wanted;
+use super::connect_request::ConnectRequest;
 use super::denial::Refusal;
-use super::request_head::Head;
+use super::request_head::RequestHead;
 use super::transfer_limits::Metered;
 
 /// What is between a client and a proxy, or between two connections, and no further.
@@ -41,8 +41,8 @@ type Sender = hyper::client::conn::http1::SendRequest<Body>;
 /// Carries one request to its server and the answer back.
 pub(super) async fn run(
     client: UnixStream,
-    head: Head,
-    wanted: &Wanted,
+    head: RequestHead,
+    wanted: &ConnectRequest,
     upstream: Metered<TcpStream>,
 ) -> io::Result<()> {
     let (sender, connection) =
@@ -60,7 +60,7 @@ pub(super) async fn run(
     served.and(carried).map_err(io::Error::other)
 }
 
-async fn ask(sender: Option<Sender>, wanted: &Wanted, request: Request<Incoming>) -> Response<Body> {
+async fn ask(sender: Option<Sender>, wanted: &ConnectRequest, request: Request<Incoming>) -> Response<Body> {
     // INVARIANT: connections are not kept alive, so there is one request.
     let Some(mut sender) = sender else { return refusal(&Refusal::BROKEN_HEAD) };
     let Some(request) = rewritten(wanted, request) else { return refusal(&Refusal::BROKEN_HEAD) };
@@ -80,7 +80,7 @@ async fn ask(sender: Option<Sender>, wanted: &Wanted, request: Request<Incoming>
 }
 
 /// The request as its server gets it.
-fn rewritten(wanted: &Wanted, request: Request<Incoming>) -> Option<Request<Body>> {
+fn rewritten(wanted: &ConnectRequest, request: Request<Incoming>) -> Option<Request<Body>> {
     let (mut head, body) = request.into_parts();
     head.uri = wanted.path.as_deref()?.parse::<Uri>().ok()?;
     head.version = Version::HTTP_11;

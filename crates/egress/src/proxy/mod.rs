@@ -27,27 +27,27 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
-use tribune_config::egress_rules::Speech;
+use tribune_config::egress_rules::ConnectionKind;
 use tribune_constitution::Veto;
 use tribune_runtime::SessionKey;
 
-pub use self::allowlist::{Outlets, Places};
+pub use self::allowlist::{AllowedEgress, EgressRules};
 pub use self::network::{Network, RealNetwork};
 pub use crate::net::Unresolved;
 
 use tribune_governance::gate::Admission;
-use tribune_governance::turn::{Barred, OutOfTurn};
+use tribune_governance::turn::{Denied, OutOfTurn};
 use tribune_records::ledger_payloads::{EgressOutcome, EgressRecord};
 
-use self::allowlist::Said;
+use self::allowlist::EgressVerdict;
 use self::authority::Host;
-use self::connect_request::Wanted;
+use self::connect_request::ConnectRequest;
 use self::denial::Refusal;
-use self::request_head::Head;
+use self::request_head::RequestHead;
 use self::transfer_limits::{Gauge, Metered};
 use self::tunnel::{Broken, Opening};
-use super::Limits;
-use crate::net::Reach;
+use super::SocketLimits;
+use crate::net::AddressScope;
 
 /// What is read of a request that was refused, so that its answer arrives, and for how long.
 const GOODBYE_BYTES: usize = 64 << 10;
@@ -57,9 +57,9 @@ const GOODBYE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Egress {
     pub(super) out_of_turn: Arc<OutOfTurn>,
-    pub(super) places: Places,
+    pub(super) places: EgressRules,
     pub(super) network: Arc<dyn Network>,
-    pub(super) limits: Limits,
+    pub(super) limits: SocketLimits,
 }
 
 /// What ends a connection from outside.
@@ -88,13 +88,13 @@ impl Egress {
     pub(super) async fn serve(
         &self,
         mut stream: UnixStream,
-        from: (&Arc<SessionKey>, &Outlets),
+        from: (&Arc<SessionKey>, &AllowedEgress),
         closing: CancellationToken,
     ) {
         // Taken before the gate looks at the switch: a stop in between ends this one too.
         let stops = Stops { closing, stopped: self.out_of_turn.gate.stop_signal.token() };
-        let read = Head::read(&mut stream, self.limits.head).await;
-        let asked = read.and_then(|head| head.map(|head| Ok((Wanted::of(&head)?, head))).transpose());
+        let read = RequestHead::read(&mut stream, self.limits.head).await;
+        let asked = read.and_then(|head| head.map(|head| Ok((ConnectRequest::of(&head)?, head))).transpose());
         match asked {
             Ok(None) => {}
             Ok(Some((wanted, head))) => self.wanted(stream, from, &stops, wanted, head).await,
@@ -114,18 +114,18 @@ impl Egress {
     async fn wanted(
         &self,
         stream: UnixStream,
-        (session, outlets): (&Arc<SessionKey>, &Outlets),
+        (session, outlets): (&Arc<SessionKey>, &AllowedEgress),
         stops: &Stops,
-        wanted: Wanted,
-        head: Head,
+        wanted: ConnectRequest,
+        head: RequestHead,
     ) {
         let said = self.places.look(session.agent(), outlets, &wanted);
-        let is_listed = matches!(said, Said::Listed(..));
+        let is_listed = matches!(said, EgressVerdict::Listed(..));
         let (reach, speech, vetoes) = match said {
-            Said::Listed(reach, speech) => (reach, speech, Vec::new()),
+            EgressVerdict::Listed(reach, speech) => (reach, speech, Vec::new()),
             // What a person allows is what the card shows: a public place, spoken to in the usual way.
-            Said::Unlisted => (Reach::Public, Speech::Https, self.never(&wanted).into_iter().collect()),
-            Said::No(rule, why) => (Reach::Public, Speech::Https, vec![Veto::new(rule, &why)]),
+            EgressVerdict::Unlisted => (AddressScope::Public, ConnectionKind::Https, self.never(&wanted).into_iter().collect()),
+            EgressVerdict::No(rule, why) => (AddressScope::Public, ConnectionKind::Https, vec![Veto::new(rule, &why)]),
         };
         let call = wanted.call(is_listed, random());
         let gone = async {
@@ -138,7 +138,7 @@ impl Egress {
             self.out_of_turn.cross((session, outlets.carries), (call, vetoes), self.limits.ask, gone).await;
         let admission = match admitted {
             Ok(admission) => admission,
-            Err(Barred { code, message, is_recorded }) => {
+            Err(Denied { code, message, is_recorded }) => {
                 if !is_recorded {
                     let record = EgressRecord::Refused { code: code.to_owned() };
                     self.out_of_turn.note_crossing(session, None, &record).await;
@@ -157,13 +157,13 @@ impl Egress {
     }
 
     /// Why nobody is asked about a place that is on no list: no decision would open it, because it is this machine itself.
-    fn never(&self, wanted: &Wanted) -> Option<Veto> {
+    fn never(&self, wanted: &ConnectRequest) -> Option<Veto> {
         let place = &wanted.authority;
         let is_here = match &place.host {
             Host::Name(name) => name == "localhost" || name.ends_with(".localhost"),
             Host::Literal(address) | Host::Disguised(address) => {
                 let is_own = |address| self.network.is_own(address);
-                !self.places.lets(Reach::Public, *address, place.port, is_own)
+                !self.places.lets(AddressScope::Public, *address, place.port, is_own)
             }
         };
         let what = format!(
@@ -176,7 +176,7 @@ impl Egress {
     async fn carry(
         &self,
         mut stream: UnixStream,
-        head: Head,
+        head: RequestHead,
         passage: Passage<'_>,
         admission: Admission,
         stops: &Stops,
@@ -213,8 +213,8 @@ impl Egress {
         let moving = async {
             if wanted.is_tunnel() {
                 let opening = match speech {
-                    Speech::Https | Speech::Http => Opening::Tls(wanted.name()),
-                    Speech::Tcp => Opening::Anything,
+                    ConnectionKind::Https | ConnectionKind::Http => Opening::Tls(wanted.name()),
+                    ConnectionKind::Tcp => Opening::Anything,
                 };
                 let mut upstream = upstream;
                 tunnel::run(&mut stream, &mut upstream, opening, self.limits.head).await
@@ -253,9 +253,9 @@ impl Egress {
 /// An allowed connection.
 #[derive(Debug, Clone, Copy)]
 struct Passage<'a> {
-    wanted: &'a Wanted,
-    reach: Reach,
-    speech: Speech,
+    wanted: &'a ConnectRequest,
+    reach: AddressScope,
+    speech: ConnectionKind,
     gauge: &'a Arc<Gauge>,
 }
 
@@ -270,7 +270,7 @@ fn ended(moved: Result<(), Broken>, gauge: &Gauge) -> End {
 
 /// Waits until the other side of a tunnel-to-be goes away, or does not wait for its answer. A request may have a body on its
 /// way, which is nobody's to read yet.
-async fn hung_up(stream: &UnixStream, wanted: &Wanted) {
+async fn hung_up(stream: &UnixStream, wanted: &ConnectRequest) {
     if !wanted.is_tunnel() {
         return std::future::pending().await;
     }

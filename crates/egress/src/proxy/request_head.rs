@@ -20,7 +20,7 @@ const MAX_METHOD_BYTES: usize = 24;
 
 /// A head that can be read in one way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct RequestHead {
     pub(super) method: String,
     pub(super) target: String,
     /// The only `Host` header, if there is one.
@@ -33,7 +33,7 @@ pub(super) struct Head {
     pub(super) behind: Vec<u8>,
 }
 
-impl Head {
+impl RequestHead {
     /// Reads a head. `None` if the other side went away without a word.
     pub(super) async fn read(stream: &mut UnixStream, patience: Duration) -> Result<Option<Self>, Refusal> {
         let reading = tokio::time::timeout(patience, Self::gather(stream)).await;
@@ -162,8 +162,8 @@ fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Refusal> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Head, &'static str> {
-        Head::parse(text.as_bytes().to_vec(), Vec::new()).map_err(|refusal| refusal.code)
+    fn parse(text: &str) -> Result<RequestHead, &'static str> {
+        RequestHead::parse(text.as_bytes().to_vec(), Vec::new()).map_err(|refusal| refusal.code)
     }
 
     #[test]

@@ -9,26 +9,26 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tribune_runtime::SessionKey;
 use tribune_sessions::session::Subscription;
-use tribune_tools::mcp::Wanted;
+use tribune_tools::mcp::ServerSpec;
 
 use super::options::Mode;
 use super::slash_commands::OfAgent;
-use super::update_mapper::Teller;
+use super::update_mapper::UpdateMapper;
 
 /// Turns of one client that are remembered as its own, the newest.
 const MAX_OWN: usize = 64;
 
 /// A session that a client has open.
-pub(super) struct Seat {
+pub(super) struct ClientSession {
     /// What the client knows it by: the key of the session as it was opened.
     pub(super) id: String,
-    place: Mutex<Place>,
+    place: Mutex<SessionBinding>,
     pub(super) told: watch::Sender<Progress>,
     pub(super) own: watch::Sender<Own>,
     /// The prompt that this client waits for.
     running: Mutex<Option<Running>>,
     /// What is to be followed next.
-    waiting: Mutex<Option<Ahead>>,
+    waiting: Mutex<Option<Prefetched>>,
     /// Ends whoever follows it.
     following: Mutex<CancellationToken>,
     /// Held while the session is opened again.
@@ -47,16 +47,16 @@ pub(super) struct Running {
 }
 
 /// What is to be followed.
-pub(super) struct Ahead {
+pub(super) struct Prefetched {
     pub(super) subscription: Subscription,
-    pub(super) teller: Teller,
+    pub(super) teller: UpdateMapper,
     /// Fires when something else is followed instead.
     pub(super) over: CancellationToken,
 }
 
 /// Where a session is, and how it is used.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct SessionBinding {
     pub(super) key: SessionKey,
     /// The workspace: that of the session, whatever the client asked for.
     pub(super) folder: PathBuf,
@@ -69,12 +69,12 @@ pub(super) struct Place {
     pub(super) commands: OfAgent,
     pub(super) has_title: bool,
     /// The MCP servers that the client brought.
-    pub(super) servers: Arc<[Wanted]>,
+    pub(super) servers: Arc<[ServerSpec]>,
     /// What the client asked for and does not get, to be told when it listens.
     pub(super) left_out: Vec<String>,
 }
 
-impl Place {
+impl SessionBinding {
     pub(super) fn new(key: SessionKey, folder: PathBuf, model: Option<String>) -> Self {
         let (commands, servers, left_out) = (OfAgent::default(), Arc::default(), Vec::new());
         let (mode, has_title, further) = (Mode::Ask, false, None);
@@ -123,8 +123,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Seat {
-    pub(super) fn new(id: String, place: Place) -> Arc<Self> {
+impl ClientSession {
+    pub(super) fn new(id: String, place: SessionBinding) -> Arc<Self> {
         Arc::new(Self {
             id,
             place: Mutex::new(place),
@@ -138,7 +138,7 @@ impl Seat {
         })
     }
 
-    pub(super) fn place(&self) -> MutexGuard<'_, Place> {
+    pub(super) fn place(&self) -> MutexGuard<'_, SessionBinding> {
         locked(&self.place)
     }
 
@@ -173,7 +173,7 @@ impl Seat {
         over
     }
 
-    pub(super) fn take_waiting(&self) -> Option<Ahead> {
+    pub(super) fn take_waiting(&self) -> Option<Prefetched> {
         locked(&self.waiting).take()
     }
 
@@ -211,16 +211,16 @@ impl Seat {
 
 /// A session that is about to be followed. Dropped before that, it is not: nobody waits for what nobody tells.
 pub(super) struct Anew {
-    seat: Arc<Seat>,
+    seat: Arc<ClientSession>,
     over: CancellationToken,
     is_followed: bool,
 }
 
 impl Anew {
     /// Leaves it to be followed from here.
-    pub(super) fn with(mut self, subscription: Subscription, teller: Teller) {
+    pub(super) fn with(mut self, subscription: Subscription, teller: UpdateMapper) {
         self.is_followed = true;
-        let ahead = Ahead { subscription, teller, over: self.over.clone() };
+        let ahead = Prefetched { subscription, teller, over: self.over.clone() };
         *locked(&self.seat.waiting) = Some(ahead);
     }
 }
@@ -236,7 +236,7 @@ impl Drop for Anew {
 
 /// A turn that was asked for and has no name yet.
 pub(super) struct Asking {
-    seat: Arc<Seat>,
+    seat: Arc<ClientSession>,
     turn: Option<String>,
 }
 

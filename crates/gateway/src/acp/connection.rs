@@ -10,12 +10,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_runtime::{AgentId, SessionKey};
 
-use super::client_session::Seat;
+use super::client_session::ClientSession;
 use super::wire::{Fault, Id, Incoming};
 use super::{prompt, wire};
 use crate::Gateway;
 use crate::principal::Principal;
-use crate::send_queue::{Frame, Outbox, Waiting, outbox};
+use crate::send_queue::{Frame, SendQueue, SendReceiver, send_queue};
 
 /// The version of the protocol that is spoken here, whatever a client asks for.
 pub(super) const VERSION: u64 = 1;
@@ -60,7 +60,7 @@ impl Frame for Outgoing {
 pub(super) struct Connection {
     pub(super) gateway: Arc<Gateway>,
     pub(super) who: Principal,
-    outbox: Outbox<Outgoing>,
+    outbox: SendQueue<Outgoing>,
     tasks: TaskTracker,
     /// Fires when the client is gone.
     pub(super) gone: CancellationToken,
@@ -74,7 +74,7 @@ pub(super) struct State {
     pub(super) capabilities: Value,
     pub(super) wishes: Wishes,
     /// Sessions that it has open, by the names that it knows.
-    pub(super) seats: HashMap<String, Arc<Seat>>,
+    pub(super) seats: HashMap<String, Arc<ClientSession>>,
     in_flight: HashMap<Id, CancellationToken>,
     asked: HashMap<u64, oneshot::Sender<Result<Value, Value>>>,
     next_question: u64,
@@ -85,8 +85,8 @@ impl Connection {
         gateway: Arc<Gateway>,
         who: Principal,
         wishes: Wishes,
-    ) -> (Arc<Self>, Waiting<Outgoing>) {
-        let (outbox, messages) = outbox();
+    ) -> (Arc<Self>, SendReceiver<Outgoing>) {
+        let (outbox, messages) = send_queue();
         let state = Mutex::new(State { wishes, ..State::default() });
         let (tasks, gone) = (TaskTracker::new(), CancellationToken::new());
         (Arc::new(Self { gateway, who, outbox, tasks, gone, state }), messages)
@@ -256,7 +256,7 @@ impl Connection {
         method: &str,
         params: Value,
         token: &CancellationToken,
-    ) -> Result<(Value, Option<Arc<Seat>>), Fault> {
+    ) -> Result<(Value, Option<Arc<ClientSession>>), Fault> {
         let prompt = match begun {
             Begun::Prompt(prompt) => Some(prompt),
             Begun::Other => None,
@@ -273,7 +273,7 @@ impl Connection {
         self: &Arc<Self>,
         method: &str,
         params: &Value,
-    ) -> Result<(Value, Option<Arc<Seat>>), Fault> {
+    ) -> Result<(Value, Option<Arc<ClientSession>>), Fault> {
         let plain = |result: Value| Ok((result, None));
         match method {
             "initialize" => plain(self.greeting()),
@@ -330,7 +330,7 @@ impl Connection {
     }
 
     /// The session that a request is about, if this client has it open.
-    pub(super) fn seat(&self, params: &Value) -> Result<Arc<Seat>, Fault> {
+    pub(super) fn seat(&self, params: &Value) -> Result<Arc<ClientSession>, Fault> {
         seat_of(&self.state(), params)
     }
 
@@ -380,7 +380,7 @@ impl Drop for Question {
     }
 }
 
-fn seat_of(state: &State, params: &Value) -> Result<Arc<Seat>, Fault> {
+fn seat_of(state: &State, params: &Value) -> Result<Arc<ClientSession>, Fault> {
     let Some(id) = params["sessionId"].as_str() else {
         return Err(Fault::params("`sessionId` is missing"));
     };

@@ -40,7 +40,7 @@ pub(super) fn further(who: &Principal, params: &Value, home: &Path) -> Result<Op
     }
     let folders: Option<Vec<&str>> = folders.iter().map(Value::as_str).collect();
     let Some(folders) = folders else { return Err(Fault::params(format!("`{FURTHER}` is a list of paths"))) };
-    workspace_roots::further_given(FURTHER, &folders, home).map(Some).map_err(Fault::params)
+    workspace_roots::validate_additional_directories(FURTHER, &folders, home).map(Some).map_err(Fault::params)
 }
 
 /// Said where further folders are not within reach.
@@ -81,7 +81,7 @@ pub(super) fn chosen(who: &Principal, params: &Value, home: &Path) -> Result<Cho
             "`cwd` is chosen by the operator alone: send `{OWN}`, the agent's own workspace"
         )));
     }
-    let found = workspace_roots::given("cwd", cwd, home).map_err(Fault::params)?;
+    let found = workspace_roots::validate_root("cwd", cwd, home).map_err(Fault::params)?;
     Ok(Chosen::Folder(found))
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tribune_runtime::{RuntimeEvent, SessionKey};
 use tribune_sessions::session::{SessionError, Subscription};
-use tribune_storage::vault::Event;
+use tribune_storage::vault::StoredEvent;
 use tribune_tools::mcp::Bringing;
 
-use super::client_session::{Ahead, Seat};
+use super::client_session::{Prefetched, ClientSession};
 use super::connection::Connection;
 use super::replay::{Reach, Words};
-use super::update_mapper::{Question, Teller, Told, chunk};
+use super::update_mapper::{Question, UpdateMapper, AcpMessage, chunk};
 use super::wire::Fault;
 use super::{replay, slash_commands, wire};
 
@@ -36,7 +36,7 @@ pub(super) enum Matter {
 
 impl Connection {
     /// Opens a seat's session if it is not, and follows it if nobody does.
-    pub(super) async fn attach(self: &Arc<Self>, seat: &Arc<Seat>) -> Result<SessionKey, Fault> {
+    pub(super) async fn attach(self: &Arc<Self>, seat: &Arc<ClientSession>) -> Result<SessionKey, Fault> {
         let _attaching = seat.attaching.lock().await;
         self.follow_from_here(seat);
         let place = seat.place().clone();
@@ -55,15 +55,15 @@ impl Connection {
         let after = seat.told.borrow().seq;
         let anew = seat.follow_anew(after);
         let subscription = self.gateway.api.sessions.subscribe(&place.key, Some(after)).await?;
-        anew.with(subscription, Teller::new(&folder));
+        anew.with(subscription, UpdateMapper::new(&folder));
         seat.place().folder = folder;
         self.follow_from_here(seat);
         Ok(place.key)
     }
 
     /// Begins to tell what happens in a session, if that was prepared and nobody does it.
-    pub(super) fn follow_from_here(self: &Arc<Self>, seat: &Arc<Seat>) {
-        let Some(Ahead { subscription, teller, over }) = seat.take_waiting() else { return };
+    pub(super) fn follow_from_here(self: &Arc<Self>, seat: &Arc<ClientSession>) {
+        let Some(Prefetched { subscription, teller, over }) = seat.take_waiting() else { return };
         let (own, seat) = (Arc::clone(self), Arc::clone(seat));
         self.spawn(async move {
             let followed = over.run_until_cancelled(own.follow(&seat, subscription, teller)).await;
@@ -74,15 +74,15 @@ impl Connection {
     }
 
     /// Says sentences as what the agent says: a word beside it is easily overlooked.
-    async fn say(&self, seat: &Seat, sentences: Vec<String>) {
+    async fn say(&self, seat: &ClientSession, sentences: Vec<String>) {
         for sentence in sentences {
-            if let Told::Update(update) = chunk("agent_message_chunk", &format!("{sentence}\n\n")) {
+            if let AcpMessage::Update(update) = chunk("agent_message_chunk", &format!("{sentence}\n\n")) {
                 self.update(&seat.id, &update).await;
             }
         }
     }
 
-    async fn follow(self: &Arc<Self>, seat: &Arc<Seat>, mut subscription: Subscription, mut teller: Teller) {
+    async fn follow(self: &Arc<Self>, seat: &Arc<ClientSession>, mut subscription: Subscription, mut teller: UpdateMapper) {
         let of_agent = seat.place().commands.clone();
         self.update_beside(&seat.id, &slash_commands::update(&self.who, &of_agent), &of_agent.beside).await;
         let left_out = std::mem::take(&mut seat.place().left_out);
@@ -121,9 +121,9 @@ impl Connection {
     /// Tells of one event. Returns what it says of questions.
     pub(super) async fn show(
         self: &Arc<Self>,
-        seat: &Arc<Seat>,
-        teller: &mut Teller,
-        event: Event,
+        seat: &Arc<ClientSession>,
+        teller: &mut UpdateMapper,
+        event: StoredEvent,
         when: When<'_>,
     ) -> Vec<Matter> {
         let seq = event.seq;
@@ -137,30 +137,30 @@ impl Connection {
         let told = serde_json::from_str::<RuntimeEvent>(&event.json).map(|event| teller.tell(event));
         for told in told.unwrap_or_default() {
             match told {
-                Told::Update(update) => self.update(&seat.id, &update).await,
-                Told::Said { update, beside } => self.update_beside(&seat.id, &update, &beside).await,
-                Told::Aside { method, mut params } => {
+                AcpMessage::Update(update) => self.update(&seat.id, &update).await,
+                AcpMessage::Said { update, beside } => self.update_beside(&seat.id, &update, &beside).await,
+                AcpMessage::Aside { method, mut params } => {
                     if params.get("sessionId").is_some() {
                         params["sessionId"] = seat.id.clone().into();
                     }
                     self.send(Some(&seat.id), wire::notification(&method, &params)).await;
                 }
-                Told::Answered { turn, answer } => {
+                AcpMessage::Answered { turn, answer } => {
                     seat.told.send_modify(|told| told.answer = Some((turn, answer)));
                 }
-                Told::Began { turn } => self.began(seat, &turn, when).await,
-                Told::Asked(question) => matters.push(Matter::Asked(Box::new(question))),
-                Told::Decided { id } => matters.push(Matter::Decided(id)),
-                Told::Failed { turn, code, message } => {
+                AcpMessage::Began { turn } => self.began(seat, &turn, when).await,
+                AcpMessage::Asked(question) => matters.push(Matter::Asked(Box::new(question))),
+                AcpMessage::Decided { id } => matters.push(Matter::Decided(id)),
+                AcpMessage::Failed { turn, code, message } => {
                     seat.told.send_modify(|told| told.failure = Some((turn, code, message)));
                 }
-                Told::Notice(text) => self.notice(seat, &text).await,
-                Told::Commands(of_agent) => {
+                AcpMessage::Notice(text) => self.notice(seat, &text).await,
+                AcpMessage::Commands(of_agent) => {
                     seat.place().commands = of_agent.clone();
                     let update = slash_commands::update(&self.who, &of_agent);
                     self.update_beside(&seat.id, &update, &of_agent.beside).await;
                 }
-                Told::Used { tokens } => {
+                AcpMessage::Used { tokens } => {
                     if let Some(size) = self.window(seat) {
                         let used = json!({ "sessionUpdate": "usage_update", "used": tokens, "size": size });
                         self.update(&seat.id, &used).await;
@@ -173,24 +173,24 @@ impl Connection {
     }
 
     /// Learns from one event what is to be known of it later, and tells nothing.
-    pub(super) fn take_in(&self, seat: &Seat, teller: &mut Teller, event: &Event) -> Vec<Matter> {
+    pub(super) fn take_in(&self, seat: &ClientSession, teller: &mut UpdateMapper, event: &StoredEvent) -> Vec<Matter> {
         let told = serde_json::from_str::<RuntimeEvent>(&event.json).map(|event| teller.tell(event));
         let mut matters = Vec::new();
         for told in told.unwrap_or_default() {
             match told {
-                Told::Asked(question) => matters.push(Matter::Asked(Box::new(question))),
-                Told::Decided { id } => matters.push(Matter::Decided(id)),
-                Told::Commands(of_agent) => seat.place().commands = of_agent,
-                Told::Failed { turn, code, message } => {
+                AcpMessage::Asked(question) => matters.push(Matter::Asked(Box::new(question))),
+                AcpMessage::Decided { id } => matters.push(Matter::Decided(id)),
+                AcpMessage::Commands(of_agent) => seat.place().commands = of_agent,
+                AcpMessage::Failed { turn, code, message } => {
                     seat.told.send_modify(|told| told.failure = Some((turn, code, message)));
                 }
-                Told::Update(_)
-                | Told::Said { .. }
-                | Told::Aside { .. }
-                | Told::Answered { .. }
-                | Told::Began { .. }
-                | Told::Notice(_)
-                | Told::Used { .. } => {}
+                AcpMessage::Update(_)
+                | AcpMessage::Said { .. }
+                | AcpMessage::Aside { .. }
+                | AcpMessage::Answered { .. }
+                | AcpMessage::Began { .. }
+                | AcpMessage::Notice(_)
+                | AcpMessage::Used { .. } => {}
             }
         }
         seat.told.send_modify(|told| told.seq = told.seq.max(event.seq));
@@ -198,7 +198,7 @@ impl Connection {
     }
 
     /// Shows what a turn began with to those who did not say it.
-    async fn began(self: &Arc<Self>, seat: &Arc<Seat>, turn: &str, when: When<'_>) {
+    async fn began(self: &Arc<Self>, seat: &Arc<ClientSession>, turn: &str, when: When<'_>) {
         let now;
         let words = match when {
             When::Before(words) => words,
@@ -219,10 +219,10 @@ impl Connection {
     }
 
     /// A word to people that is not the agent's.
-    pub(super) async fn notice(&self, seat: &Seat, text: &str) {
+    pub(super) async fn notice(&self, seat: &ClientSession, text: &str) {
         let takes_notices = self.state().capabilities["session"]["notices"].is_object();
         let update = match (takes_notices, chunk("agent_thought_chunk", text)) {
-            (false, Told::Update(update)) => update,
+            (false, AcpMessage::Update(update)) => update,
             _ => json!({ "sessionUpdate": "notice", "severity": "warning", "title": text }),
         };
         self.update(&seat.id, &update).await;

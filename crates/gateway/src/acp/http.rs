@@ -23,7 +23,7 @@ use super::{Asked, Who};
 use crate::Gateway;
 use crate::error::ApiError;
 use crate::principal::Principal;
-use crate::send_queue::Waiting;
+use crate::send_queue::SendReceiver;
 
 pub(super) const CONNECTION_ID: &str = "acp-connection-id";
 const SESSION_ID: &str = "acp-session-id";
@@ -229,7 +229,7 @@ async fn post(
 async fn open(
     gateway: &Arc<Gateway>,
     connection: Arc<Connection>,
-    mut messages: Waiting<Outgoing>,
+    mut messages: SendReceiver<Outgoing>,
     body: &str,
 ) -> Result<Response, ApiError> {
     gateway.visits.sweep();
@@ -265,7 +265,7 @@ async fn open(
 }
 
 /// Brings messages to their streams until the connection ends.
-async fn carry(gateway: &Gateway, visit: &Visit, mut messages: Waiting<Outgoing>) {
+async fn carry(gateway: &Gateway, visit: &Visit, mut messages: SendReceiver<Outgoing>) {
     let mut look = tokio::time::interval(ABANDONED);
     loop {
         tokio::select! {

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 use tribune_runtime::SessionKey;
-use tribune_tools::mcp::{Bringing, Wanted, named_once};
+use tribune_tools::mcp::{Bringing, ServerSpec, named_once};
 
-use super::client_session::Place;
+use super::client_session::SessionBinding;
 use super::connection::Connection;
 use super::cwd::{list, names};
 use super::wire::Fault;
@@ -13,7 +13,7 @@ use crate::principal::Principal;
 /// What a client sent: servers that may be started, and what is left out, in sentences.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
-    pub(super) servers: Vec<Wanted>,
+    pub(super) servers: Vec<ServerSpec>,
     pub(super) left_out: Vec<String>,
 }
 
@@ -40,10 +40,10 @@ pub(super) fn sent(who: &Principal, params: &Value) -> Result<Sent, Fault> {
         ));
     }
     let read = |server: &Value| {
-        Wanted::read(server)
+        ServerSpec::read(server)
             .map_err(|what| Fault::params(format!("`mcpServers` has one that is none: {what}")))
     };
-    let servers = local.into_iter().map(read).collect::<Result<Vec<Wanted>, Fault>>()?;
+    let servers = local.into_iter().map(read).collect::<Result<Vec<ServerSpec>, Fault>>()?;
     let (servers, others) = named_once(servers);
     sent.servers = servers;
     if !others.is_empty() {
@@ -57,8 +57,8 @@ pub(super) fn sent(who: &Principal, params: &Value) -> Result<Sent, Fault> {
 
 impl Connection {
     /// Starts the servers of a place, whose session is open. Returns what is not there, in sentences.
-    pub(super) async fn bring_servers(&self, place: &Place, bringing: Bringing) -> Vec<String> {
-        let Place { key, servers, .. } = place;
+    pub(super) async fn bring_servers(&self, place: &SessionBinding, bringing: Bringing) -> Vec<String> {
+        let SessionBinding { key, servers, .. } = place;
         if servers.is_empty() {
             return Vec::new();
         }
@@ -71,7 +71,7 @@ impl Connection {
     async fn brought(
         &self,
         key: &SessionKey,
-        servers: &[Wanted],
+        servers: &[ServerSpec],
         bringing: Bringing,
     ) -> Result<Vec<String>, Fault> {
         self.who.operator()?;

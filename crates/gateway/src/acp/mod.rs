@@ -44,7 +44,7 @@ use connection::Wishes;
 use serde::Deserialize;
 use tribune_runtime::{AgentId, SessionKey};
 
-use super::connection_limit::Seat;
+use super::connection_limit::ConnectionSlot;
 use super::error::{ApiError, misnamed};
 use super::principal::Principal;
 use super::{Gateway, decode, rest};
@@ -110,7 +110,7 @@ fn principal(gateway: &Gateway, request: &Parts) -> Result<Principal, ApiError> 
 async fn came(
     Who(who): Who,
     State(gateway): State<Arc<Gateway>>,
-    Extension(seat): Extension<Arc<Seat>>,
+    Extension(seat): Extension<Arc<ConnectionSlot>>,
     asked: RawQuery,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tribune_runtime::{AgentId, native};
 
-use super::client_session::{Place, Seat};
+use super::client_session::{SessionBinding, ClientSession};
 use super::connection::Connection;
 use super::wire::Fault;
 
@@ -75,7 +75,7 @@ pub(super) const OWN_MODEL: &str = "default";
 
 impl Connection {
     /// What can be chosen in a session now.
-    pub(super) fn options(&self, place: &Place) -> Vec<Value> {
+    pub(super) fn options(&self, place: &SessionBinding) -> Vec<Value> {
         let api = &self.gateway.api;
         let roster = api.agents.all();
         let agents = roster.iter().filter(|agent| self.who.agent().is_none_or(|own| *own == agent.id));
@@ -113,7 +113,7 @@ impl Connection {
     }
 
     /// Tokens that the session's model takes in at most, if that is known. Agents of others say themselves what is in their context.
-    pub(super) fn window(&self, seat: &Seat) -> Option<u32> {
+    pub(super) fn window(&self, seat: &ClientSession) -> Option<u32> {
         let place = seat.place().clone();
         let backend = self.gateway.api.agents.agent(place.key.agent())?.backend;
         if place.model.is_none() && backend != native::BACKEND {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::update_mapper::{Told, chunk};
+use super::update_mapper::{AcpMessage, chunk};
 
 /// A message of the agent's without its words.
 #[derive(Debug, Clone)]
@@ -19,8 +19,8 @@ impl Around {
     }
 
     /// What went out with no words, as a message without any.
-    pub(super) fn untold(self) -> Option<Told> {
-        (!self.is_told).then_some(Told::Said { update: self.update, beside: self.beside })
+    pub(super) fn untold(self) -> Option<AcpMessage> {
+        (!self.is_told).then_some(AcpMessage::Said { update: self.update, beside: self.beside })
     }
 }
 
@@ -28,29 +28,29 @@ impl Around {
 pub(super) const OURS: &str = "_tribune/";
 
 /// Words of the agent's, with what stood around them.
-pub(super) fn words(around: &mut Option<Around>, kind: &str, text: &str) -> Told {
+pub(super) fn words(around: &mut Option<Around>, kind: &str, text: &str) -> AcpMessage {
     let Some(around) = around else { return chunk(kind, text) };
     around.is_told = true;
     let mut update = around.update.clone();
     update["content"]["text"] = text.into();
-    Told::Said { update, beside: around.beside.clone() }
+    AcpMessage::Said { update, beside: around.beside.clone() }
 }
 
 /// What an agent said, as it came.
-pub(super) fn came(said: Map<String, Value>, beside: Map<String, Value>) -> Told {
+pub(super) fn came(said: Map<String, Value>, beside: Map<String, Value>) -> AcpMessage {
     match beside.is_empty() {
-        true => Told::Update(Value::Object(said)),
-        false => Told::Said { update: Value::Object(said), beside },
+        true => AcpMessage::Update(Value::Object(said)),
+        false => AcpMessage::Said { update: Value::Object(said), beside },
     }
 }
 
 /// What an agent said of its session when that began, but for its own name for it. Modes and options of this session are the house's
 /// own, and not those of the agent behind it.
-pub(super) fn opened(mut answer: Map<String, Value>) -> Told {
+pub(super) fn opened(mut answer: Map<String, Value>) -> AcpMessage {
     answer.remove("sessionId");
     let mut meta = answer.get("_meta").cloned().unwrap_or_default();
     beside(&mut meta, json!({ "tribune": { "agent_session": answer } }));
-    Told::Update(json!({ "sessionUpdate": "session_info_update", "_meta": meta }))
+    AcpMessage::Update(json!({ "sessionUpdate": "session_info_update", "_meta": meta }))
 }
 
 /// Puts members of ours beside those of another.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::client_session::Seat;
+use super::client_session::ClientSession;
 use super::connection::Connection;
 use super::options::Mode;
 use super::passthrough::beside;
@@ -32,7 +32,7 @@ const OPTIONS: [(&str, &str, &str); 4] = [
 
 impl Connection {
     /// Asks the client about a call, unless its mode answers.
-    pub(super) fn ask_leave(self: &Arc<Self>, seat: &Arc<Seat>, question: Question) {
+    pub(super) fn ask_leave(self: &Arc<Self>, seat: &Arc<ClientSession>, question: Question) {
         let Some(over) = seat.opened(&question.id) else { return };
         let (own, seat) = (Arc::clone(self), Arc::clone(seat));
         self.spawn(async move {
@@ -85,7 +85,7 @@ impl Connection {
 
     /// The dialog was closed without an answer, which is how a client ends its turn. It ends no other: what someone else asked for
     /// waits on.
-    async fn dismissed(&self, seat: &Seat, question: &Question) {
+    async fn dismissed(&self, seat: &ClientSession, question: &Question) {
         let own = match &*seat.running() {
             Some(running) if running.turn.as_ref() == Some(&question.turn) => Some(running.token.clone()),
             _ => None,
@@ -96,7 +96,7 @@ impl Connection {
         }
     }
 
-    async fn still_waits(&self, seat: &Seat, id: &str, why: &str) {
+    async fn still_waits(&self, seat: &ClientSession, id: &str, why: &str) {
         let what = format!(
             "{why}, so that the call waits: decide it with `tribune approvals allow {id}`, or deny it"
         );
@@ -104,7 +104,7 @@ impl Connection {
     }
 
     /// Decides as the client's principal.
-    async fn decide(&self, seat: &Seat, id: &str, decision: &str, mode: Option<Mode>) {
+    async fn decide(&self, seat: &ClientSession, id: &str, decision: &str, mode: Option<Mode>) {
         let api = &self.gateway.api;
         let until = api.sessions.governance().clock.now().plus(A_WHILE).to_string();
         let body = |decision: &str| DecisionBody {
@@ -137,7 +137,7 @@ impl Connection {
 
 /// What a person is asked. They see the call as it would run, whole and in the house's words: what the agent says of it may be
 /// something else, and events have no secrets, nor what stands between two marks of one.
-fn params(seat: &Seat, question: &Question, (tool, input): (&str, &Value)) -> Value {
+fn params(seat: &ClientSession, question: &Question, (tool, input): (&str, &Value)) -> Value {
     let mut call = question.call.clone();
     if let Some(fields) = call.as_object_mut() {
         tool_call_view::WHAT_IS_SHOWN.iter().for_each(|name| drop(fields.remove(*name)));

@@ -8,22 +8,22 @@ use tribune_governance::turn::slash_tribune;
 use tribune_runtime::StopReason;
 use tribune_sessions::session::TurnEnd;
 
-use super::client_session::{Running, Seat};
+use super::client_session::{Running, ClientSession};
 use super::connection::Connection;
 use super::passthrough::beside;
-use super::update_mapper::{Told, chunk};
+use super::update_mapper::{AcpMessage, chunk};
 use super::wire::Fault;
 use super::{content_blocks, slash_commands, wire};
 
 /// A prompt that has its session for itself.
 pub(super) struct Prompt {
-    seat: Arc<Seat>,
+    seat: Arc<ClientSession>,
     token: CancellationToken,
 }
 
 impl Prompt {
     /// Takes the session, unless this client waits for another prompt of it.
-    pub(super) fn begin(seat: &Arc<Seat>, token: CancellationToken) -> Result<Self, Fault> {
+    pub(super) fn begin(seat: &Arc<ClientSession>, token: CancellationToken) -> Result<Self, Fault> {
         let mut running = seat.running();
         if running.is_some() {
             let what = "a prompt of this session is running: wait for its end, or cancel it";
@@ -59,7 +59,7 @@ impl Connection {
         let seat = &prompt.seat;
         let content = content_blocks::read(&params["prompt"], &seat.place().folder)?;
         if let Some(answer) = slash_commands::answer(self, &content).await? {
-            if let Told::Update(update) = chunk("agent_message_chunk", &answer) {
+            if let AcpMessage::Update(update) = chunk("agent_message_chunk", &answer) {
                 self.update(&seat.id, &update).await;
             }
             return Ok(json!({ "stopReason": "end_turn" }));
@@ -111,7 +111,7 @@ impl Connection {
     }
 
     /// A session is called after the first thing that was said in it.
-    async fn entitle(&self, seat: &Seat, title: Option<(&str, String)>) {
+    async fn entitle(&self, seat: &ClientSession, title: Option<(&str, String)>) {
         let is_first = !std::mem::replace(&mut seat.place().has_title, true);
         let now = self.gateway.api.sessions.governance().clock.now().to_string();
         let mut update = json!({ "sessionUpdate": "session_info_update", "updatedAt": now });

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tribune_sessions::session::Subscription;
-use tribune_storage::vault::Event;
+use tribune_storage::vault::StoredEvent;
 
-use super::client_session::Seat;
+use super::client_session::ClientSession;
 use super::connection::Connection;
 use super::forwarder::{EVENTS_AT_ONCE, Matter, When};
-use super::update_mapper::{Question, Teller};
+use super::update_mapper::{Question, UpdateMapper};
 use super::wire::Fault;
 use crate::error::ApiError;
 
@@ -37,7 +37,7 @@ impl Words {
 }
 
 /// Reads what was said, for whoever may use the session.
-pub(super) async fn words(connection: &Connection, seat: &Seat, reach: Reach) -> Result<Words, Fault> {
+pub(super) async fn words(connection: &Connection, seat: &ClientSession, reach: Reach) -> Result<Words, Fault> {
     let (api, key) = (&connection.gateway.api, seat.key());
     connection.who.owns(&key)?;
     let governance = api.sessions.governance();
@@ -80,8 +80,8 @@ pub(super) enum Reach {
 /// Tells everything up to `head`. Of turns whose events are no longer kept, what was said. Returns the questions that are open.
 pub(super) async fn tell(
     connection: &Arc<Connection>,
-    seat: &Arc<Seat>,
-    (subscription, teller): (&mut Subscription, &mut Teller),
+    seat: &Arc<ClientSession>,
+    (subscription, teller): (&mut Subscription, &mut UpdateMapper),
     head: u64,
 ) -> Result<Vec<Question>, Fault> {
     let is_cut = subscription.after() > 0;
@@ -104,8 +104,8 @@ pub(super) async fn tell(
 /// The same for someone who wants to be told nothing again, and only learns what is open.
 pub(super) async fn take_in(
     connection: &Arc<Connection>,
-    seat: &Arc<Seat>,
-    (subscription, teller): (&mut Subscription, &mut Teller),
+    seat: &Arc<ClientSession>,
+    (subscription, teller): (&mut Subscription, &mut UpdateMapper),
     head: u64,
 ) -> Result<Vec<Question>, Fault> {
     let is_cut = subscription.after() > 0;
@@ -119,7 +119,7 @@ pub(super) async fn take_in(
 }
 
 /// Events up to `head`; none when that is reached.
-async fn next(subscription: &mut Subscription, head: u64) -> Result<Option<Vec<Event>>, Fault> {
+async fn next(subscription: &mut Subscription, head: u64) -> Result<Option<Vec<StoredEvent>>, Fault> {
     if subscription.after() >= head {
         return Ok(None);
     }
@@ -140,8 +140,8 @@ fn sort(matters: Vec<Matter>, open: &mut Vec<Question>) {
 /// Which questions the inbox still has. If the beginning of the session was cut off, that may be more than were told of.
 async fn still_open(
     connection: &Connection,
-    seat: &Seat,
-    teller: &mut Teller,
+    seat: &ClientSession,
+    teller: &mut UpdateMapper,
     (mut open, is_cut): (Vec<Question>, bool),
 ) -> Result<Vec<Question>, Fault> {
     let governance = connection.gateway.api.sessions.governance();
@@ -159,7 +159,7 @@ async fn still_open(
 }
 
 /// Turns whose events are kept from their beginning; the others are told from what was said.
-async fn kept_turns(connection: &Connection, seat: &Seat, mut after: u64) -> Result<HashSet<String>, Fault> {
+async fn kept_turns(connection: &Connection, seat: &ClientSession, mut after: u64) -> Result<HashSet<String>, Fault> {
     let (api, key) = (&connection.gateway.api, seat.key());
     let mut kept = HashSet::new();
     loop {

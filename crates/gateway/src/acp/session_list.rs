@@ -7,8 +7,8 @@ use tribune_ledger::Timestamp;
 use tribune_records::agents::RUN_BACKEND;
 use tribune_redact::Redactor;
 use tribune_runtime::{ContentBlock, SessionKey};
-use tribune_storage::store::{Reader, Recent, SessionRow, StoreError};
-use tribune_storage::vault::{Named, Vault};
+use tribune_storage::store::{Reader, RecentSession, SessionRow, StoreError};
+use tribune_storage::vault::{SessionTitle, Vault};
 
 use super::connection::Connection;
 use super::content_blocks;
@@ -25,7 +25,7 @@ const MAX_MESSAGES: usize = 10_000;
 impl Connection {
     pub(super) async fn list(&self, params: &Value) -> Result<Value, Fault> {
         let folder = params["cwd"].as_str().map(|cwd| if cwd == OWN { "" } else { cwd });
-        let recent = Recent {
+        let recent = RecentSession {
             agent_id: self.who.agent().map(ToString::to_string),
             workspace: folder.map(str::to_owned),
             but_of: RUN_BACKEND.to_owned(),
@@ -104,10 +104,10 @@ impl Listed {
         row: SessionRow,
     ) -> Result<Option<Self>, StoreError> {
         let (title, is_new) = match vault.named(&row.id)? {
-            Named::Title(title) => (Some(title), false),
-            Named::No => (first_words(reader, vault, &row)?, true),
-            Named::Forgotten if row.state == tribune_runtime::SessionState::Closed => return Ok(None),
-            Named::Forgotten => (None, false),
+            SessionTitle::Title(title) => (Some(title), false),
+            SessionTitle::No => (first_words(reader, vault, &row)?, true),
+            SessionTitle::Forgotten if row.state == tribune_runtime::SessionState::Closed => return Ok(None),
+            SessionTitle::Forgotten => (None, false),
         };
         let title = title.map(|title| redactor.redact(&title).into_owned());
         Ok(Some(Self { row, title, is_new }))

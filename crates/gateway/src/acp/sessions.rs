@@ -11,19 +11,19 @@ use tribune_runtime::{AgentId, SessionKey, SessionState, native};
 use tribune_storage::store::SessionRow;
 use tribune_tools::mcp::Bringing;
 
-use super::client_session::{Place, Seat};
+use super::client_session::{SessionBinding, ClientSession};
 use super::connection::{Connection, MAX_SEATS};
 use super::cwd::{Chosen, FURTHER, OWN};
 use super::mcp_servers::Sent;
 use super::options::{OWN_MODEL, modes};
-use super::update_mapper::Teller;
+use super::update_mapper::UpdateMapper;
 use super::wire::Fault;
 use super::{cwd, mcp_servers, replay, wire};
 
 /// The channel of sessions that are opened here.
 const CHANNEL: &str = "acp";
 
-type Opened = Result<(Value, Option<Arc<Seat>>), Fault>;
+type Opened = Result<(Value, Option<Arc<ClientSession>>), Fault>;
 
 impl Connection {
     pub(super) async fn new_session(self: &Arc<Self>, params: &Value) -> Opened {
@@ -66,7 +66,7 @@ impl Connection {
         let (sessions, key) = (&self.gateway.api.sessions, seat.key());
         let mut subscription = sessions.subscribe(&key, None).await?;
         let (_, head) = sessions.live(&key).await?;
-        let mut teller = Teller::new(&seat.place().folder);
+        let mut teller = UpdateMapper::new(&seat.place().folder);
         let open = replay::tell(self, &seat, (&mut subscription, &mut teller), head).await?;
         anew.with(subscription, teller);
         for question in open {
@@ -84,14 +84,14 @@ impl Connection {
     }
 
     /// Prepares to tell what happens in a session from now on, and asks what waits in it.
-    async fn start_here(self: &Arc<Self>, seat: &Arc<Seat>) -> Result<(), Fault> {
+    async fn start_here(self: &Arc<Self>, seat: &Arc<ClientSession>) -> Result<(), Fault> {
         let (sessions, key) = (&self.gateway.api.sessions, seat.key());
         let _attaching = seat.attaching.lock().await;
         let (is_running, head) = sessions.live(&key).await?;
         // Whoever followed it until now goes on from there.
         let told = seat.told.borrow().clone();
         let from = if told.is_over { head } else { told.seq.min(head) };
-        let mut teller = Teller::new(&seat.place().folder);
+        let mut teller = UpdateMapper::new(&seat.place().folder);
         let waits = !sessions.governance().gate.inbox.waiting_in(key.as_str()).is_empty();
         if !is_running && !waits {
             let anew = seat.follow_anew(from);
@@ -109,7 +109,7 @@ impl Connection {
     }
 
     /// Opens a session that was there before.
-    async fn take_up(self: &Arc<Self>, params: &Value) -> Result<Arc<Seat>, Fault> {
+    async fn take_up(self: &Arc<Self>, params: &Value) -> Result<Arc<ClientSession>, Fault> {
         let sent = mcp_servers::sent(&self.who, params)?;
         let chosen = self.chosen(params)?;
         let row = self.known(params).await?;
@@ -127,7 +127,7 @@ impl Connection {
     }
 
     /// Brings what a client sent into its session, and keeps what is to be told of it.
-    async fn furnish(&self, seat: &Seat, sent: Sent) {
+    async fn furnish(&self, seat: &ClientSession, sent: Sent) {
         let place = {
             let mut place = seat.place();
             place.servers = sent.servers.into();
@@ -143,7 +143,7 @@ impl Connection {
         id: String,
         key: SessionKey,
         (chosen, further): (Chosen, Option<Vec<String>>),
-    ) -> Result<Arc<Seat>, Fault> {
+    ) -> Result<Arc<ClientSession>, Fault> {
         let api = &self.gateway.api;
         self.who.owns(&key)?;
         let row = api.sessions.row(&key).await?;
@@ -204,14 +204,14 @@ impl Connection {
         key: SessionKey,
         (chosen, further): (Chosen, Option<Vec<String>>),
         model: Option<String>,
-    ) -> Result<Arc<Seat>, Fault> {
+    ) -> Result<Arc<ClientSession>, Fault> {
         let folder = match chosen {
             Chosen::Own => PathBuf::from(OWN),
             Chosen::Folder(folder) => folder,
         };
-        let apart = |further| workspace_roots::apart(FURTHER, &folder, further).map_err(Fault::params);
+        let apart = |further| workspace_roots::exclude_nested(FURTHER, &folder, further).map_err(Fault::params);
         let further = further.map(apart).transpose()?;
-        let mut place = Place { further, ..Place::new(key, folder, model) };
+        let mut place = SessionBinding { further, ..SessionBinding::new(key, folder, model) };
         let known = self.state().seats.get(&id).cloned();
         if known.is_none() && self.state().seats.len() >= MAX_SEATS {
             let what = format!("a connection has at most {MAX_SEATS} sessions open: close one");
@@ -224,7 +224,7 @@ impl Connection {
             seat.take_questions_back();
             return Ok(seat);
         }
-        let seat = Seat::new(id.clone(), place);
+        let seat = ClientSession::new(id.clone(), place);
         let before = self.state().seats.insert(id, Arc::clone(&seat));
         if let Some(before) = before {
             before.leave();
@@ -233,8 +233,8 @@ impl Connection {
     }
 
     /// Opens the session of a place, or finds it open. Returns the folder that it works in, and what it does not have, in sentences.
-    pub(super) async fn open(&self, place: &Place) -> Result<(PathBuf, Vec<String>), Fault> {
-        let Place { key, folder, further, model, .. } = place;
+    pub(super) async fn open(&self, place: &SessionBinding) -> Result<(PathBuf, Vec<String>), Fault> {
+        let SessionBinding { key, folder, further, model, .. } = place;
         self.who.owns(key)?;
         self.gateway.api.takes_work()?;
         let mut opener = self.who.opener();
@@ -273,7 +273,7 @@ impl Connection {
         Ok((found, left_out))
     }
 
-    fn described(&self, seat: &Seat, is_new: bool) -> Value {
+    fn described(&self, seat: &ClientSession, is_new: bool) -> Value {
         let place = seat.place().clone();
         let mut described = json!({ "modes": modes(place.mode), "configOptions": self.options(&place) });
         if is_new {
@@ -327,7 +327,7 @@ impl Connection {
                     return Err(Fault::params(what));
                 }
                 let model = Some(value.to_owned()).filter(|value| value != OWN_MODEL);
-                let place = Place { model, ..seat.place().clone() };
+                let place = SessionBinding { model, ..seat.place().clone() };
                 self.open(&place).await?;
                 *seat.place() = place;
                 // It may have been closed and opened again for that.
@@ -342,7 +342,7 @@ impl Connection {
     }
 
     /// The same conversation with another agent, as long as nothing was said in it.
-    async fn change_agent(&self, seat: &Arc<Seat>, agent: AgentId) -> Result<(), Fault> {
+    async fn change_agent(&self, seat: &Arc<ClientSession>, agent: AgentId) -> Result<(), Fault> {
         let before = seat.key();
         if *before.agent() == agent {
             return Ok(());
@@ -364,7 +364,7 @@ impl Connection {
         let after = SessionKey::direct(&agent, CHANNEL, "local", peer)
             .map_err(|error| Fault::params(error.to_string()))?;
         self.who.owns(&after)?;
-        let mut place = Place { key: after, model: None, ..seat.place().clone() };
+        let mut place = SessionBinding { key: after, model: None, ..seat.place().clone() };
         place.left_out.extend(self.open(&place).await?.1);
         *seat.place() = place;
         seat.follow_nothing(0);

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
-use tribune_records::spend::report::{By, Line};
+use tribune_records::spend::report::{SpendGrouping, SpendLine};
 use tribune_runtime::ContentBlock;
 
 use super::connection::Connection;
@@ -84,7 +84,7 @@ pub(super) async fn answer(
         _ => {
             let report = api
                 .readers
-                .read(|reader| reader.spend_report(By::Day, None))
+                .read(|reader| reader.spend_report(SpendGrouping::Day, None))
                 .await
                 .map_err(crate::ApiError::from)?;
             for line in report.lines.iter().rev().take(MAX_LINES) {
@@ -99,9 +99,9 @@ pub(super) async fn answer(
 }
 
 /// A day as people read it.
-fn spent(line: &Line) -> String {
+fn spent(line: &SpendLine) -> String {
     let input = line.input.saturating_add(line.cache_written);
-    let Line { name, requests, output, cache_read, .. } = line;
+    let SpendLine { name, requests, output, cache_read, .. } = line;
     let cost = if line.without_price == *requests { "no price".to_owned() } else { line.cost.to_string() };
     format!(
         "{name}: {cost} for {requests} requests ({input} tokens in, {cache_read} from a cache, {output} out)"
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_day_is_a_sentence() {
-        let line = Line {
+        let line = SpendLine {
             name: "2026-11-15".into(),
             requests: 3,
             input: 90,
@@ -126,7 +126,7 @@ mod tests {
             estimated: 0,
         };
         assert_eq!(spent(&line), "2026-11-15: 0.25 for 3 requests (100 tokens in, 7 from a cache, 20 out)");
-        let free = Line { without_price: 3, ..line };
+        let free = SpendLine { without_price: 3, ..line };
         assert!(spent(&free).starts_with("2026-11-15: no price for 3 requests"));
     }
 }

@@ -12,9 +12,9 @@ use tokio::time::{Instant, timeout};
 
 use super::connection::{Connection, Outgoing, Wishes};
 use super::http::{CONNECTION_ID, new_id};
-use crate::connection_limit::Seat;
+use crate::connection_limit::ConnectionSlot;
 use crate::principal::Principal;
-use crate::send_queue::{FRAMES, Waiting};
+use crate::send_queue::{FRAMES, SendReceiver};
 use crate::{Gateway, READ_BUFFER, WRITE_BUFFER};
 
 /// How often the other side is asked whether it is still there.
@@ -35,7 +35,7 @@ const MOST_BYTES: &str = "acp-max-message-bytes";
 /// Answers the upgrade, and serves what comes of it.
 pub(super) fn upgraded(
     gateway: Arc<Gateway>,
-    seat: Arc<Seat>,
+    seat: Arc<ConnectionSlot>,
     who: Principal,
     wishes: Wishes,
     upgrade: WebSocketUpgrade,
@@ -62,7 +62,7 @@ pub(super) fn upgraded(
 
 type Sink = SplitSink<WebSocket, Message>;
 
-async fn serve(gateway: Arc<Gateway>, socket: WebSocket, who: Principal, wishes: Wishes, seat: Arc<Seat>) {
+async fn serve(gateway: Arc<Gateway>, socket: WebSocket, who: Principal, wishes: Wishes, seat: Arc<ConnectionSlot>) {
     gateway.metrics.connected();
     let (connection, messages) = Connection::new(Arc::clone(&gateway), who, wishes);
     tokio::select! {
@@ -73,7 +73,7 @@ async fn serve(gateway: Arc<Gateway>, socket: WebSocket, who: Principal, wishes:
     gateway.metrics.disconnected();
 }
 
-async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: Waiting<Outgoing>) {
+async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: SendReceiver<Outgoing>) {
     let (mut sink, mut stream) = socket.split();
     let limits = &connection.gateway.limits;
     let (slow, mut heard) = (limits.patience.slow_reader, Instant::now());
@@ -131,7 +131,7 @@ async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: Wait
 async fn last_answers(
     connection: &Connection,
     sink: &mut Sink,
-    messages: &mut Waiting<Outgoing>,
+    messages: &mut SendReceiver<Outgoing>,
     within: Duration,
 ) {
     while connection.is_answering() || !messages.is_empty() {
@@ -152,7 +152,7 @@ async fn last_answers(
 async fn send_all(
     sink: &mut Sink,
     first: Outgoing,
-    waiting: &mut Waiting<Outgoing>,
+    waiting: &mut SendReceiver<Outgoing>,
     within: Duration,
 ) -> bool {
     let sending = async {

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use tribune_ledger::{EntryQuality, LedgerEntry};
 use tribune_records::approval::record::Requested;
-use tribune_runtime::{AROUND_MESSAGE, AROUND_THOUGHT, EventKind, RuntimeEvent, TERMINAL};
+use tribune_runtime::{MESSAGE_CHUNK_META, THOUGHT_CHUNK_META, EventKind, RuntimeEvent, TERMINAL_CREATED};
 
 use super::passthrough::{Around, OURS, beside, came, opened, words};
 use super::slash_commands::OfAgent;
@@ -18,7 +18,7 @@ use super::tool_call_view;
 
 /// Something that a client is to be told, or that is to be done about it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Told {
+pub(super) enum AcpMessage {
     /// A `session/update`.
     Update(Value),
     /// The same of the agent behind us, with what else stood in its message.
@@ -62,7 +62,7 @@ pub(super) struct Question {
 
 /// Tells one session's events.
 #[derive(Debug)]
-pub(super) struct Teller {
+pub(super) struct UpdateMapper {
     /// Where paths of calls begin.
     folder: String,
     turn: String,
@@ -119,7 +119,7 @@ struct Call {
     own_words: bool,
 }
 
-impl Teller {
+impl UpdateMapper {
     pub(super) fn new(folder: &Path) -> Self {
         Self {
             folder: folder.to_string_lossy().into_owned(),
@@ -138,7 +138,7 @@ impl Teller {
     }
 
     /// What an event is to those who follow the session.
-    pub(super) fn tell(&mut self, event: RuntimeEvent) -> Vec<Told> {
+    pub(super) fn tell(&mut self, event: RuntimeEvent) -> Vec<AcpMessage> {
         let RuntimeEvent { seq, kind } = event;
         match kind {
             EventKind::TextDelta { text } => {
@@ -156,7 +156,7 @@ impl Teller {
                 self.requests.clear();
                 self.terminals = Terminals::default();
                 (self.around_message, self.around_thought) = (None, None);
-                vec![Told::Began { turn }]
+                vec![AcpMessage::Began { turn }]
             }
             EventKind::ToolCall { id, name, input } => self.called(&id, &name, &input),
             EventKind::ToolCallUpdate { id, input_delta } => self.written(&id, &input_delta),
@@ -171,18 +171,18 @@ impl Teller {
             EventKind::ApprovalDecided { id, state } => self.decided(id, &state),
             EventKind::UsageUpdate { input_tokens, output_tokens } => {
                 self.tokens = u64::from(input_tokens) + u64::from(output_tokens);
-                vec![Told::Used { tokens: self.tokens.saturating_sub(self.tokens_before) }]
+                vec![AcpMessage::Used { tokens: self.tokens.saturating_sub(self.tokens_before) }]
             }
             EventKind::Error { code, message } => {
-                vec![Told::Failed { turn: self.turn.clone(), code, message }]
+                vec![AcpMessage::Failed { turn: self.turn.clone(), code, message }]
             }
-            EventKind::Notice { message, .. } => vec![Told::Notice(message)],
+            EventKind::Notice { message, .. } => vec![AcpMessage::Notice(message)],
             EventKind::Ungoverned { tool, what, .. } => {
-                vec![Told::Notice(format!("the agent did what it had no leave for ({tool}): {what}"))]
+                vec![AcpMessage::Notice(format!("the agent did what it had no leave for ({tool}): {what}"))]
             }
             EventKind::MailboxInjected { entry } => {
                 let from = entry.payload.get("from").and_then(Value::as_str).unwrap_or("another agent");
-                vec![Told::Notice(format!("a letter from {from} was put before the words of this turn"))]
+                vec![AcpMessage::Notice(format!("a letter from {from} was put before the words of this turn"))]
             }
             EventKind::AgentUpdate { kind, line } => self.agent_said(&kind, &line),
             EventKind::Done { .. } => {
@@ -192,7 +192,7 @@ impl Teller {
         }
     }
 
-    fn called(&mut self, id: &str, name: &str, input: &Value) -> Vec<Told> {
+    fn called(&mut self, id: &str, name: &str, input: &Value) -> Vec<AcpMessage> {
         // The second and later parts of one call of an agent's are called `ID.2`, `ID.3`.
         let whole = id.rsplit_once('.').map_or(id, |(whole, _)| whole);
         let of_agent =
@@ -225,7 +225,7 @@ impl Teller {
     }
 
     /// More of a call's input while a model writes it.
-    fn written(&mut self, id: &str, delta: &str) -> Vec<Told> {
+    fn written(&mut self, id: &str, delta: &str) -> Vec<AcpMessage> {
         let mut told = Vec::new();
         if !self.calls.contains_key(id) {
             let acp_id = self.acp_id(id);
@@ -244,7 +244,7 @@ impl Teller {
         format!("t{}-{id}", self.turn_seq)
     }
 
-    fn judged(&mut self, entry: &LedgerEntry) -> Option<Told> {
+    fn judged(&mut self, entry: &LedgerEntry) -> Option<AcpMessage> {
         let call = entry.parents.iter().find_map(|parent| self.entries.get(&parent.to_string()))?;
         let call = self.calls.get(call)?;
         let verdict = &entry.payload;
@@ -264,7 +264,7 @@ impl Teller {
         Some(update("tool_call_update", shown))
     }
 
-    fn over(&mut self, id: &str, content: &str, is_error: bool) -> Vec<Told> {
+    fn over(&mut self, id: &str, content: &str, is_error: bool) -> Vec<AcpMessage> {
         let Some(call) = self.calls.get_mut(id) else { return Vec::new() };
         let mut told = Vec::new();
         if let Some((shown_in, content)) = self.terminals.over(id, content) {
@@ -289,7 +289,7 @@ impl Teller {
         told
     }
 
-    fn recorded(&mut self, entry: &LedgerEntry) -> Vec<Told> {
+    fn recorded(&mut self, entry: &LedgerEntry) -> Vec<AcpMessage> {
         let call_id = entry.payload.get("call_id").and_then(Value::as_str).unwrap_or_default();
         let word = match entry.quality {
             EntryQuality::ToolCall => "call",
@@ -304,7 +304,7 @@ impl Teller {
         vec![told]
     }
 
-    fn asked(&mut self, id: String, entry: &LedgerEntry) -> Vec<Told> {
+    fn asked(&mut self, id: String, entry: &LedgerEntry) -> Vec<AcpMessage> {
         let word = |name: &str| entry.payload.get(name).and_then(Value::as_str).unwrap_or_default();
         let Some(call) = self.calls.get(word("call_id")) else { return Vec::new() };
         let mut shown = call.shown.clone();
@@ -325,10 +325,10 @@ impl Teller {
         let rules = rules.unwrap_or_default();
         let turn = self.turn.clone();
         let of_agent = of_agent.unwrap_or_default();
-        vec![told, Told::Asked(Question { id, call: Value::Object(shown), turn, reason, rules, of_agent })]
+        vec![told, AcpMessage::Asked(Question { id, call: Value::Object(shown), turn, reason, rules, of_agent })]
     }
 
-    fn decided(&mut self, id: String, state: &str) -> Vec<Told> {
+    fn decided(&mut self, id: String, state: &str) -> Vec<AcpMessage> {
         let mut told = Vec::new();
         if let Some(Waiting { call_id, entry, call, mut held }) = self.waiting.remove(&id) {
             told.push(about(&call.id, json!({ "approval": id, "state": state })));
@@ -342,7 +342,7 @@ impl Teller {
             }
             self.entries.insert(entry, call_id);
         }
-        told.push(Told::Decided { id });
+        told.push(AcpMessage::Decided { id });
         told
     }
 
@@ -362,36 +362,36 @@ impl Teller {
     }
 
     /// What an agent that speaks ACP said, as it came.
-    fn agent_said(&mut self, kind: &str, line: &str) -> Vec<Told> {
+    fn agent_said(&mut self, kind: &str, line: &str) -> Vec<AcpMessage> {
         let Ok(mut line) = serde_json::from_str::<Value>(line) else { return Vec::new() };
         let mut beside = fields(line["params"].take());
         match kind {
             "session/prompt" => {
                 let answer = fields(line["result"].take());
-                return vec![Told::Answered { turn: self.turn.clone(), answer }];
+                return vec![AcpMessage::Answered { turn: self.turn.clone(), answer }];
             }
             // The client was answered before the agent was started: what it said of its session comes behind that.
             "session/new" | "session/load" | "session/resume" => {
                 return vec![opened(fields(line["result"].take()))];
             }
             "session/request_permission" => return self.agent_asked(beside),
-            TERMINAL => {
+            TERMINAL_CREATED => {
                 self.terminals.opened(&beside);
                 return Vec::new();
             }
             method if method.starts_with('_') && !method.starts_with(OURS) => {
-                return vec![Told::Aside { method: method.to_owned(), params: Value::Object(beside) }];
+                return vec![AcpMessage::Aside { method: method.to_owned(), params: Value::Object(beside) }];
             }
             _ => {}
         }
         let Some(Value::Object(mut said)) = beside.remove("update") else { return Vec::new() };
         beside.remove("sessionId");
         match kind {
-            AROUND_MESSAGE => {
+            MESSAGE_CHUNK_META => {
                 let around = Around::new(said, beside);
                 self.around_message.replace(around).and_then(Around::untold).into_iter().collect()
             }
-            AROUND_THOUGHT => {
+            THOUGHT_CHUNK_META => {
                 let around = Around::new(said, beside);
                 self.around_thought.replace(around).and_then(Around::untold).into_iter().collect()
             }
@@ -423,19 +423,19 @@ impl Teller {
                 vec![came(said, beside)]
             }
             "available_commands_update" => {
-                vec![Told::Commands(OfAgent { said, beside })]
+                vec![AcpMessage::Commands(OfAgent { said, beside })]
             }
             // Modes and options of this session are the house's own, and not those of the agent behind it.
             "current_mode_update" | "config_option_update" => {
                 let said = json!({ "sessionUpdate": "session_info_update", "_meta": { "tribune": { "agent_update": said } } });
-                vec![Told::Update(said)]
+                vec![AcpMessage::Update(said)]
             }
             _ => vec![came(said, beside)],
         }
     }
 
     /// What it said of a call in its question for leave, if that is more than we know.
-    fn agent_asked(&mut self, mut params: Map<String, Value>) -> Vec<Told> {
+    fn agent_asked(&mut self, mut params: Map<String, Value>) -> Vec<AcpMessage> {
         let mut call = fields(params.remove("toolCall").unwrap_or_default());
         params.remove("sessionId");
         tool_call_view::as_clients_know_it(&mut call, &self.folder);
@@ -474,19 +474,19 @@ fn fields(value: Value) -> Map<String, Value> {
     }
 }
 
-fn update(kind: &str, mut shown: Map<String, Value>) -> Told {
+fn update(kind: &str, mut shown: Map<String, Value>) -> AcpMessage {
     shown.insert("sessionUpdate".to_owned(), kind.into());
-    Told::Update(Value::Object(shown))
+    AcpMessage::Update(Value::Object(shown))
 }
 
 /// What the log has of a call.
-fn about(id: &str, meta: Value) -> Told {
+fn about(id: &str, meta: Value) -> AcpMessage {
     update("tool_call_update", fields(json!({ "toolCallId": id, "_meta": { "tribune": meta } })))
 }
 
 /// A piece of a text.
-pub(super) fn chunk(kind: &str, text: &str) -> Told {
-    Told::Update(json!({ "sessionUpdate": kind, "content": { "type": "text", "text": text } }))
+pub(super) fn chunk(kind: &str, text: &str) -> AcpMessage {
+    AcpMessage::Update(json!({ "sessionUpdate": kind, "content": { "type": "text", "text": text } }))
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use tribune_runtime::StopReason;
 
 use super::*;
 
-fn teller() -> Teller {
-    let mut teller = Teller::new(Path::new("/srv/project"));
+fn teller() -> UpdateMapper {
+    let mut teller = UpdateMapper::new(Path::new("/srv/project"));
     teller.tell(event(5, EventKind::TurnStarted { turn: "b3:turn".into() }));
     teller
 }
@@ -14,9 +14,9 @@ fn event(seq: u64, kind: EventKind) -> RuntimeEvent {
     RuntimeEvent { seq, kind }
 }
 
-fn update(told: &[Told]) -> &Value {
+fn update(told: &[AcpMessage]) -> &Value {
     match told {
-        [Told::Update(update)] => update,
+        [AcpMessage::Update(update)] => update,
         other => panic!("{other:?}"),
     }
 }
@@ -83,7 +83,7 @@ fn an_input_that_is_still_written_is_a_call_already() {
     let delta = |text: &str| EventKind::ToolCallUpdate { id: "c1".into(), input_delta: text.into() };
     let first = teller.tell(event(6, delta("{")));
     assert!(
-        matches!(&first[..], [Told::Update(call), Told::Update(_)] if call["sessionUpdate"] == "tool_call")
+        matches!(&first[..], [AcpMessage::Update(call), AcpMessage::Update(_)] if call["sessionUpdate"] == "tool_call")
     );
     assert_eq!(update(&teller.tell(event(7, delta("}"))))["_meta"]["tribune"]["input_delta"], "}");
     let called = teller.tell(event(
@@ -101,10 +101,10 @@ fn what_an_agent_says_of_its_calls_goes_on_as_it_came() {
     let line = |update: &Value| {
         json!({ "jsonrpc": "2.0", "method": "session/update", "params": { "sessionId": "inner", "update": update } }).to_string()
     };
-    let hand_on = |teller: &mut Teller, kind: &str, update: &Value| {
+    let hand_on = |teller: &mut UpdateMapper, kind: &str, update: &Value| {
         teller.tell(event(6, EventKind::AgentUpdate { kind: kind.into(), line: line(update) }))
     };
-    assert_eq!(hand_on(&mut teller, "tool_call", &said), [Told::Update(said)]);
+    assert_eq!(hand_on(&mut teller, "tool_call", &said), [AcpMessage::Update(said)]);
     // The house's own call is the same one, and its second part too.
     for id in ["toolu_1", "toolu_1.2"] {
         let call = EventKind::ToolCall {
@@ -119,7 +119,7 @@ fn what_an_agent_says_of_its_calls_goes_on_as_it_came() {
             json!({ "call_id": id, "reason": "why", "rules": ["r"] }),
         );
         let told = teller.tell(event(8, EventKind::ApprovalRequested { id: "ap".into(), entry: asked }));
-        let [Told::Update(_), Told::Asked(question)] = &told[..] else { panic!("{told:?}") };
+        let [AcpMessage::Update(_), AcpMessage::Asked(question)] = &told[..] else { panic!("{told:?}") };
         assert_eq!(
             (&question.call["toolCallId"], &question.call["title"]),
             (&json!("toolu_1"), &json!("Write"))
@@ -131,7 +131,7 @@ fn what_an_agent_says_of_its_calls_goes_on_as_it_came() {
         [json!({ "sessionUpdate": "weather", "sun": 1 }), json!({ "sessionUpdate": "plan", "entries": [] })]
     {
         let kind = unknown["sessionUpdate"].as_str().unwrap().to_owned();
-        assert_eq!(hand_on(&mut teller, &kind, &unknown), [Told::Update(unknown)]);
+        assert_eq!(hand_on(&mut teller, &kind, &unknown), [AcpMessage::Update(unknown)]);
     }
     let mode = json!({ "sessionUpdate": "current_mode_update", "currentModeId": "yolo" });
     let told = hand_on(&mut teller, "current_mode_update", &mode);
@@ -146,7 +146,7 @@ fn what_an_agent_says_of_its_calls_goes_on_as_it_came() {
 #[test]
 fn l8_what_an_agent_says_of_a_call_that_waits_is_told_when_it_is_decided() {
     let mut teller = teller();
-    let says = |teller: &mut Teller, update: Value| {
+    let says = |teller: &mut UpdateMapper, update: Value| {
         let kind = update["sessionUpdate"].as_str().unwrap().to_owned();
         let line = json!({ "method": "session/update", "params": { "update": update } }).to_string();
         teller.tell(event(6, EventKind::AgentUpdate { kind, line }))
@@ -175,7 +175,7 @@ fn l8_what_an_agent_says_of_a_call_that_waits_is_told_when_it_is_decided() {
     assert_eq!(update(&told).get("title"), None, "{told:?}");
     let decided =
         teller.tell(event(10, EventKind::ApprovalDecided { id: "ap".into(), state: "allowed".into() }));
-    let [_, Told::Update(held), Told::Decided { .. }] = &decided[..] else { panic!("{decided:?}") };
+    let [_, AcpMessage::Update(held), AcpMessage::Decided { .. }] = &decided[..] else { panic!("{decided:?}") };
     assert_eq!((&held["title"], &held["rawInput"]), (&json!("cat"), &other["rawInput"]));
 }
 
@@ -198,7 +198,7 @@ fn a_call_that_waits_is_known_when_its_turn_is_over() {
     assert_eq!(update(&teller.tell(event(22, over("one"))))["toolCallId"], "t20-c1");
     let decided =
         teller.tell(event(30, EventKind::ApprovalDecided { id: "ap".into(), state: "allowed".into() }));
-    let [Told::Update(told), Told::Decided { .. }] = &decided[..] else { panic!("{decided:?}") };
+    let [AcpMessage::Update(told), AcpMessage::Decided { .. }] = &decided[..] else { panic!("{decided:?}") };
     assert_eq!(told["toolCallId"], "t5-c1");
     let verdict =
         entry(EntryQuality::PolicyVerdict, vec![Cid::from_bytes([9; 32])], json!({ "decision": "allow" }));
@@ -214,7 +214,7 @@ fn what_is_in_a_models_context_is_the_newest_request_and_not_the_turn() {
     let mut teller = teller();
     let mut used = |seq: u64, input_tokens: u32, output_tokens: u32| {
         let told = teller.tell(event(seq, EventKind::UsageUpdate { input_tokens, output_tokens }));
-        let [Told::Used { tokens }] = told[..] else { panic!("{told:?}") };
+        let [AcpMessage::Used { tokens }] = told[..] else { panic!("{told:?}") };
         let result = EventKind::ToolResult { id: "c1".into(), content: String::new(), is_error: false };
         (tokens, seq > 6 && teller.tell(event(seq, result)).is_empty())
     };
@@ -225,7 +225,7 @@ fn what_is_in_a_models_context_is_the_newest_request_and_not_the_turn() {
     assert_eq!(used(8, 250, 25).0, 155);
     teller.tell(event(20, EventKind::TurnStarted { turn: "b3:other".into() }));
     let told = teller.tell(event(21, EventKind::UsageUpdate { input_tokens: 7, output_tokens: 1 }));
-    assert_eq!(told, [Told::Used { tokens: 8 }]);
+    assert_eq!(told, [AcpMessage::Used { tokens: 8 }]);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn the_workspace_of_a_box_has_the_clients_name() {
     expected["locations"][3]["path"] = "/srv/project".into();
     expected["content"][0]["path"] = "/srv/project/d/e".into();
     assert_eq!(*update(&told), expected);
-    let mut own = Teller::new(Path::new("/workspace"));
+    let mut own = UpdateMapper::new(Path::new("/workspace"));
     assert_eq!(*update(&own.tell(event(6, EventKind::AgentUpdate { kind: "tool_call".into(), line }))), said);
 }
 
@@ -276,7 +276,7 @@ fn a_terminal_of_the_house_is_shown_as_text() {
         json!({ "update": { "sessionUpdate": "tool_call", "toolCallId": "c", "title": "t" } }),
     ));
     tell(EventKind::ToolCall { id: "c".into(), name: "exec".into(), input: json!({ "command": "ls" }) });
-    assert_eq!(tell(said(TERMINAL, json!({ "terminalId": "term-1", "callId": "c" }))), []);
+    assert_eq!(tell(said(TERMINAL_CREATED, json!({ "terminalId": "term-1", "callId": "c" }))), []);
     let running = tell(shows("in_progress", json!([])));
     let shown = update(&running)["content"][0]["content"]["text"].as_str().unwrap();
     assert!(shown.starts_with("(it runs"), "{running:?}");
@@ -300,7 +300,7 @@ fn a_terminal_is_shown_in_whichever_call_has_it() {
     };
     teller.tell(event(7, call));
     let line = json!({ "params": { "terminalId": "term-1", "callId": "callback-1" } }).to_string();
-    teller.tell(event(8, EventKind::AgentUpdate { kind: TERMINAL.into(), line }));
+    teller.tell(event(8, EventKind::AgentUpdate { kind: TERMINAL_CREATED.into(), line }));
     let content = json!([{ "type": "terminal", "terminalId": "term-1" }]);
     let said = json!({ "update": { "sessionUpdate": "tool_call", "toolCallId": "c", "content": content } });
     let line = json!({ "params": said }).to_string();
@@ -308,8 +308,8 @@ fn a_terminal_is_shown_in_whichever_call_has_it() {
     let result =
         EventKind::ToolResult { id: "callback-1".into(), content: "exit code 0".into(), is_error: false };
     let told = teller.tell(event(10, result));
-    let of = |told: &Told| match told {
-        Told::Update(update) => {
+    let of = |told: &AcpMessage| match told {
+        AcpMessage::Update(update) => {
             (update["toolCallId"].clone(), update["content"][0]["content"]["text"].clone())
         }
         other => panic!("{other:?}"),

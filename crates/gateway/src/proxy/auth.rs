@@ -16,7 +16,7 @@ use tribune_registry::{Agents, asks_a_model};
 use tribune_runtime::{AgentId, SessionKey};
 
 use crate::api::short;
-use crate::connection_limit::{Seat, Standing};
+use crate::connection_limit::{ConnectionSlot, PrincipalTier};
 use crate::{ApiError, Gateway, Principal, rest};
 
 /// Where the SDKs of Anthropic and of Gemini put their keys.
@@ -67,8 +67,8 @@ impl Caller {
 pub(super) fn caller(gateway: &Gateway, request: &Request) -> Result<Caller, ApiError> {
     let token = token(request.headers())?;
     if let Some(agent) = gateway.api.proxy.passes.holder(token) {
-        if let Some(seat) = request.extensions().get::<Arc<Seat>>() {
-            seat.is_of(Standing::Member);
+        if let Some(seat) = request.extensions().get::<Arc<ConnectionSlot>>() {
+            seat.is_of(PrincipalTier::Member);
         }
         return Ok(Caller::Agent(agent));
     }

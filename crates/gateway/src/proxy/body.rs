@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use tribune_providers::ModelRef;
-use tribune_providers::relay::Wire;
+use tribune_providers::relay::ApiFormat;
 
 use super::routes::{Kind, Route};
 use crate::ApiError;
@@ -73,9 +73,9 @@ impl Asking {
     }
 
     /// The bytes that go up, and whether the client must not see the tokens that we asked for.
-    pub(super) fn for_upstream(mut self, wire: Wire, kind: Kind) -> Result<(Vec<u8>, bool), ApiError> {
+    pub(super) fn for_upstream(mut self, wire: ApiFormat, kind: Kind) -> Result<(Vec<u8>, bool), ApiError> {
         let mut hides_usage = false;
-        if wire == Wire::Chat && kind == Kind::Answer && self.is_stream {
+        if wire == ApiFormat::Chat && kind == Kind::Answer && self.is_stream {
             hides_usage = self.members.ask_for_usage();
         }
         let bytes = self.members.to_bytes().map_err(|error| ApiError::new("internal", error.to_string()))?;
@@ -165,7 +165,7 @@ mod tests {
         let text = r#"{"model":"m","stream":true,"n":18446744073709551617,"t":0.10,"text":"\u00fc \ud83d"}"#;
         let asking = Asking::parse(text.as_bytes()).unwrap();
         assert_eq!((asking.model.as_str(), asking.is_stream), ("m", true));
-        let (bytes, hides) = asking.for_upstream(Wire::Messages, Kind::Answer).unwrap();
+        let (bytes, hides) = asking.for_upstream(ApiFormat::Messages, Kind::Answer).unwrap();
         assert_eq!((String::from_utf8(bytes).unwrap().as_str(), hides), (text, false));
     }
 
@@ -212,7 +212,7 @@ mod tests {
             let (bytes, hides) = Asking::parse(text.as_bytes()).unwrap().for_upstream(wire, kind).unwrap();
             (String::from_utf8(bytes).unwrap(), hides)
         };
-        let chat = |text: &str| upstream(text, Wire::Chat, Kind::Answer);
+        let chat = |text: &str| upstream(text, ApiFormat::Chat, Kind::Answer);
         assert_eq!(
             chat(r#"{"model":"m","stream":true}"#),
             (r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#.to_owned(), true)
@@ -229,8 +229,8 @@ mod tests {
             assert_eq!(chat(same), (same.to_owned(), false));
         }
         let same = r#"{"model":"m","stream":true}"#;
-        assert_eq!(upstream(same, Wire::Messages, Kind::Answer), (same.to_owned(), false));
-        assert_eq!(upstream(same, Wire::Responses, Kind::Answer), (same.to_owned(), false));
-        assert_eq!(upstream(same, Wire::Chat, Kind::Embeddings), (same.to_owned(), false));
+        assert_eq!(upstream(same, ApiFormat::Messages, Kind::Answer), (same.to_owned(), false));
+        assert_eq!(upstream(same, ApiFormat::Responses, Kind::Answer), (same.to_owned(), false));
+        assert_eq!(upstream(same, ApiFormat::Chat, Kind::Embeddings), (same.to_owned(), false));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tribune_governance::models::Provider;
 use tribune_governance::spend;
-use tribune_governance::spend::{Payer, Purse, Reservation, Reserve, Told};
+use tribune_governance::spend::{Payer, Budgets, Reservation, Reserve, Told};
 use tribune_providers::ModelRef;
 use tribune_records::ledger_payloads::ProxyOutcome;
 use tribune_runtime::ErrorKind;
@@ -29,7 +29,7 @@ pub(super) struct Bill(Reservation);
 impl Bill {
     /// Sets aside what a request can cost, if it can cost anything.
     pub(super) async fn reserve(
-        purse: &Arc<Purse>,
+        purse: &Arc<Budgets>,
         caller: &Caller,
         provider: &Provider,
         (kind, asking): (Kind, Option<&Asking>),

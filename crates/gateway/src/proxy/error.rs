@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
-use tribune_providers::{Dialect, ProviderError};
+use tribune_providers::{ApiDialect, ProviderError};
 
 use crate::ApiError;
 
@@ -12,7 +12,7 @@ use crate::ApiError;
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// A refusal, as a response. Without a dialect, which only an unknown provider has, it has our own shape.
-pub(super) fn response(dialect: Option<Dialect>, error: &ApiError) -> Response {
+pub(super) fn response(dialect: Option<ApiDialect>, error: &ApiError) -> Response {
     let status = error.status();
     let mut response = match dialect {
         Some(dialect) => (status, Json(shape(dialect, status, error.code, &error.message))).into_response(),
@@ -26,7 +26,7 @@ pub(super) fn response(dialect: Option<Dialect>, error: &ApiError) -> Response {
 }
 
 /// What the provider itself would send with this status.
-pub(super) fn shape(dialect: Dialect, status: StatusCode, code: &str, message: &str) -> Value {
+pub(super) fn shape(dialect: ApiDialect, status: StatusCode, code: &str, message: &str) -> Value {
     let kind = match status.as_u16() {
         401 => "authentication_error",
         403 => "permission_error",
@@ -37,13 +37,13 @@ pub(super) fn shape(dialect: Dialect, status: StatusCode, code: &str, message: &
         _ => "api_error",
     };
     match dialect {
-        Dialect::Anthropic => {
+        ApiDialect::Anthropic => {
             json!({ "type": "error", "error": { "type": kind, "message": message, "code": code } })
         }
-        Dialect::OpenAi | Dialect::OpenAiCompatible => {
+        ApiDialect::OpenAi | ApiDialect::OpenAiCompatible => {
             json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })
         }
-        Dialect::Gemini => {
+        ApiDialect::Gemini => {
             let word = match status.as_u16() {
                 401 => "UNAUTHENTICATED",
                 403 => "PERMISSION_DENIED",
@@ -74,15 +74,15 @@ mod tests {
     fn each_dialect_has_its_shape() {
         let status = StatusCode::FORBIDDEN;
         assert_eq!(
-            shape(Dialect::Anthropic, status, "forbidden", "no"),
+            shape(ApiDialect::Anthropic, status, "forbidden", "no"),
             json!({ "type": "error", "error": { "type": "permission_error", "message": "no", "code": "forbidden" } })
         );
         assert_eq!(
-            shape(Dialect::OpenAi, status, "forbidden", "no"),
+            shape(ApiDialect::OpenAi, status, "forbidden", "no"),
             json!({ "error": { "message": "no", "type": "permission_error", "param": null, "code": "forbidden" } })
         );
         assert_eq!(
-            shape(Dialect::Gemini, status, "forbidden", "no"),
+            shape(ApiDialect::Gemini, status, "forbidden", "no"),
             json!({ "error": { "code": 403, "message": "no", "status": "PERMISSION_DENIED" } })
         );
     }
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn sdks_ask_again_only_where_it_may_help() {
         let retries = |code: &'static str| {
-            let response = response(Some(Dialect::OpenAi), &ApiError::new(code, "x"));
+            let response = response(Some(ApiDialect::OpenAi), &ApiError::new(code, "x"));
             response.headers().get(SHOULD_RETRY).is_none()
         };
         for code in ["busy", "rate_limited", "backend"] {

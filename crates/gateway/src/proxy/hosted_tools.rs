@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 use serde_json::value::to_raw_value;
-use tribune_providers::relay::Wire;
+use tribune_providers::relay::ApiFormat;
 
 use super::body::Asking;
 use crate::ApiError;
@@ -100,11 +100,11 @@ const OWN_TOOLS: [&str; 2] = ["custom", "function"];
 const OWN_TOOLS_BY_DATE: [&str; 4] = ["bash_", "text_editor_", "computer_", "memory_"];
 
 /// Lets a request through that asks for an answer alone. Its members are written anew: what was looked at goes up.
-pub(super) fn check(mut asking: Asking, wire: Wire) -> Result<Asking, ApiError> {
+pub(super) fn check(mut asking: Asking, wire: ApiFormat) -> Result<Asking, ApiError> {
     let known: &[&str] = match wire {
-        Wire::Messages | Wire::Chat => &MEMBERS,
-        Wire::Responses => &RESPONSES,
-        Wire::Gemini => &GEMINI,
+        ApiFormat::Messages | ApiFormat::Chat => &MEMBERS,
+        ApiFormat::Responses => &RESPONSES,
+        ApiFormat::Gemini => &GEMINI,
     };
     for (name, raw) in &mut asking.members.0 {
         if !known.contains(&name.as_str()) {
@@ -114,9 +114,9 @@ pub(super) fn check(mut asking: Asking, wire: Wire) -> Result<Asking, ApiError> 
             ApiError::params(format!("`{name}` is nested too deep, or holds half a character"))
         })?;
         match (name.as_str(), wire) {
-            ("tools", Wire::Gemini) => check_declarations(&value)?,
+            ("tools", ApiFormat::Gemini) => check_declarations(&value)?,
             ("tools", _) => check_tools(&value)?,
-            ("input", Wire::Responses) => check_items(&value)?,
+            ("input", ApiFormat::Responses) => check_items(&value)?,
             ("store", _) if value != Value::Bool(false) => {
                 return Err(refused("`store`, unless it is false,"));
             }
@@ -129,7 +129,7 @@ pub(super) fn check(mut asking: Asking, wire: Wire) -> Result<Asking, ApiError> 
         }
         *raw = to_raw_value(&value).map_err(|error| ApiError::new("internal", error.to_string()))?;
     }
-    if wire == Wire::Responses && !asking.members.0.iter().any(|(name, _)| name == "store") {
+    if wire == ApiFormat::Responses && !asking.members.0.iter().any(|(name, _)| name == "store") {
         // Left out, it means yes.
         let no = to_raw_value(&false).map_err(|error| ApiError::new("internal", error.to_string()))?;
         asking.members.0.push(("store".to_owned(), no));
@@ -254,10 +254,10 @@ mod tests {
     use crate::proxy::body::Members;
 
     fn checked(body: &Value) -> Result<String, ApiError> {
-        checked_as(body, Wire::Messages)
+        checked_as(body, ApiFormat::Messages)
     }
 
-    fn checked_as(body: &Value, wire: Wire) -> Result<String, ApiError> {
+    fn checked_as(body: &Value, wire: ApiFormat) -> Result<String, ApiError> {
         let members: Members = serde_json::from_value(body.clone()).unwrap();
         let asking = Asking { model: "m".into(), is_stream: false, members };
         let asking = check(asking, wire)?;
@@ -335,9 +335,9 @@ mod tests {
                 { "type": "function_call", "name": "fetch", "arguments": "{\"file_id\":\"x\",\"url\":\"https://a.example\"}" },
             ],
         });
-        assert!(checked_as(&body, Wire::Responses).is_ok());
+        assert!(checked_as(&body, ApiFormat::Responses).is_ok());
         let said =
-            checked_as(&json!({ "input": [{ "role": "user", "content": "hi" }] }), Wire::Responses).unwrap();
+            checked_as(&json!({ "input": [{ "role": "user", "content": "hi" }] }), ApiFormat::Responses).unwrap();
         assert!(said.ends_with(";store:false;"), "nothing is kept there: {said}");
     }
 
@@ -369,7 +369,7 @@ mod tests {
             json!({ "input": [{ "type": "message", "content": [{ "type": "input_file", "file_url": "https://evil.example" }] }] }),
             json!({ "input": [{ "type": "message", "content": [{ "type": "input_image", "image_url": "https://evil.example" }] }] }),
         ] {
-            assert_eq!(checked_as(&more, Wire::Responses).unwrap_err().code, "forbidden", "{more}");
+            assert_eq!(checked_as(&more, ApiFormat::Responses).unwrap_err().code, "forbidden", "{more}");
         }
     }
 
@@ -385,7 +385,7 @@ mod tests {
             "generationConfig": { "temperature": 0 },
             "tools": [{ "functionDeclarations": [{ "name": "fetch", "parametersJsonSchema": { "properties": { "fileUri": { "type": "string" } } } }] }],
         });
-        assert!(checked_as(&good, Wire::Gemini).is_ok());
+        assert!(checked_as(&good, ApiFormat::Gemini).is_ok());
         for more in [
             json!({ "cachedContent": "cachedContents/x" }),
             json!({ "system_instruction": {} }),
@@ -400,7 +400,7 @@ mod tests {
             json!({ "contents": [{ "parts": [{ "functionResponse": { "name": "x", "response": {}, "parts": [{ "fileData": { "fileUri": "https://evil.example" } }] } }] }] }),
             json!({ "contents": [{ "parts": [{ "file_data": { "file_uri": "gs://bucket/x" } }] }] }),
         ] {
-            assert_eq!(checked_as(&more, Wire::Gemini).unwrap_err().code, "forbidden", "{more}");
+            assert_eq!(checked_as(&more, ApiFormat::Gemini).unwrap_err().code, "forbidden", "{more}");
         }
     }
 }

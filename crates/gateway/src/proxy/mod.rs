@@ -30,8 +30,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_constitution::nearest::nearest;
-use tribune_providers::relay::Relay;
-use tribune_providers::{Client, ModelRef};
+use tribune_providers::relay::RelayRequest;
+use tribune_providers::{ProviderClient, ModelRef};
 use tribune_redact::Redactor;
 use tribune_runtime::{AgentId, SessionKey};
 
@@ -42,7 +42,7 @@ use tribune_egress::{SocketService, http_socket};
 use tribune_governance::gate::Gate;
 use tribune_governance::models::agent_model::model_of;
 use tribune_governance::models::{Provider, Providers, RequestLog};
-use tribune_governance::spend::Purse;
+use tribune_governance::spend::Budgets;
 use tribune_registry::Agents;
 use tribune_sessions::session::SessionError;
 use tribune_storage::clock::Clock;
@@ -54,7 +54,7 @@ use self::budget::Bill;
 use self::proxy_tokens::Passes;
 use self::record::Journal;
 use self::routes::Route;
-use self::upstream_call::{Errand, Rest};
+use self::upstream_call::{UpstreamCall, ResponsePipeline};
 use super::Gateway;
 use super::error::ApiError;
 use super::metrics::Metrics;
@@ -68,7 +68,7 @@ pub struct ProxyParts {
     pub providers: Arc<Providers>,
     pub agents: Arc<Agents>,
     pub gate: Arc<Gate>,
-    pub purse: Arc<Purse>,
+    pub purse: Arc<Budgets>,
     pub redactor: Arc<Redactor>,
     pub requests: RequestLog,
     pub ledger: LedgerWriter,
@@ -135,7 +135,7 @@ impl Proxy {
     }
 
     /// The provider of this name, if it can be asked.
-    fn provider(&self, id: &str) -> Result<(&Provider, &Client), ApiError> {
+    fn provider(&self, id: &str) -> Result<(&Provider, &ProviderClient), ApiError> {
         let Some(provider) = self.parts.providers.get(id) else {
             let names: Vec<&str> = self.parts.providers.all().map(|provider| provider.id.as_str()).collect();
             let meant =
@@ -234,7 +234,7 @@ impl Proxy {
             None => (Vec::new(), false),
         };
         let headers = headers::up(&head.headers, &route.method);
-        let relay = Relay {
+        let relay = RelayRequest {
             method: route.method.clone(),
             path: route.path.clone(),
             query: route.query.clone(),
@@ -259,7 +259,7 @@ impl Proxy {
         let (asked, paid) = tokio::join!(journal.asked(&route, model.as_deref(), tokens), paid);
         let asked = asked?;
         paid?;
-        let rest = Rest {
+        let rest = ResponsePipeline {
             wire: route.wire,
             veil: client.veil(),
             deltas: client.deltas(),
@@ -271,7 +271,7 @@ impl Proxy {
             stopped,
             leaving: parts.stopping.clone(),
         };
-        let errand = Errand { outbound, rest };
+        let errand = UpstreamCall { outbound, rest };
         let (answer, head) = oneshot::channel();
         let metrics = Arc::clone(&self.metrics);
         // Not part of the connection: what became of it is written down whoever hangs up.

@@ -2,8 +2,8 @@
 //! path that only becomes one of these by decoding (`%2e`, `//`, `..`) is not one of these.
 
 use axum::http::Method;
-use tribune_providers::Dialect;
-use tribune_providers::relay::Wire;
+use tribune_providers::ApiDialect;
+use tribune_providers::relay::ApiFormat;
 
 use crate::ApiError;
 
@@ -15,7 +15,7 @@ const MAX_NAME: usize = 200;
 pub(super) struct Route {
     pub(super) kind: Kind,
     /// How it is written, and its answer too.
-    pub(super) wire: Wire,
+    pub(super) wire: ApiFormat,
     pub(super) method: Method,
     /// Behind the provider's base.
     pub(super) path: String,
@@ -27,7 +27,7 @@ pub(super) struct Route {
 }
 
 /// One entry of a list.
-type Listed = (Method, &'static str, Kind, Wire);
+type Listed = (Method, &'static str, Kind, ApiFormat);
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,32 +43,32 @@ pub(super) enum Kind {
 
 /// The entry of the list that a request is. `rest` is what stands behind the provider's name.
 pub(super) fn find(
-    dialect: Dialect,
+    dialect: ApiDialect,
     method: &Method,
     rest: &str,
     query: Option<&str>,
 ) -> Result<Route, ApiError> {
     let known: &[Listed] = match dialect {
-        Dialect::Anthropic => &[
-            (Method::POST, "v1/messages", Kind::Answer, Wire::Messages),
-            (Method::POST, "v1/messages/count_tokens", Kind::Count, Wire::Messages),
-            (Method::GET, "v1/models", Kind::Models, Wire::Messages),
+        ApiDialect::Anthropic => &[
+            (Method::POST, "v1/messages", Kind::Answer, ApiFormat::Messages),
+            (Method::POST, "v1/messages/count_tokens", Kind::Count, ApiFormat::Messages),
+            (Method::GET, "v1/models", Kind::Models, ApiFormat::Messages),
         ],
-        Dialect::OpenAi | Dialect::OpenAiCompatible => &[
-            (Method::POST, "chat/completions", Kind::Answer, Wire::Chat),
-            (Method::POST, "responses", Kind::Answer, Wire::Responses),
-            (Method::POST, "embeddings", Kind::Embeddings, Wire::Chat),
-            (Method::GET, "models", Kind::Models, Wire::Chat),
+        ApiDialect::OpenAi | ApiDialect::OpenAiCompatible => &[
+            (Method::POST, "chat/completions", Kind::Answer, ApiFormat::Chat),
+            (Method::POST, "responses", Kind::Answer, ApiFormat::Responses),
+            (Method::POST, "embeddings", Kind::Embeddings, ApiFormat::Chat),
+            (Method::GET, "models", Kind::Models, ApiFormat::Chat),
         ],
-        Dialect::Gemini => &[(Method::GET, "v1beta/models", Kind::Models, Wire::Gemini)],
+        ApiDialect::Gemini => &[(Method::GET, "v1beta/models", Kind::Models, ApiFormat::Gemini)],
     };
     let (path, folder, wire) = match dialect {
-        Dialect::Anthropic => (rest, "v1/models/", Wire::Messages),
+        ApiDialect::Anthropic => (rest, "v1/models/", ApiFormat::Messages),
         // SDKs of OpenAI are given a base that ends with /v1, or one that does not; ours has what the provider wants.
-        Dialect::OpenAi | Dialect::OpenAiCompatible => {
-            (rest.strip_prefix("v1/").unwrap_or(rest), "models/", Wire::Chat)
+        ApiDialect::OpenAi | ApiDialect::OpenAiCompatible => {
+            (rest.strip_prefix("v1/").unwrap_or(rest), "models/", ApiFormat::Chat)
         }
-        Dialect::Gemini => (rest, "v1beta/models/", Wire::Gemini),
+        ApiDialect::Gemini => (rest, "v1beta/models/", ApiFormat::Gemini),
     };
     let listed = known.iter().find(|(verb, name, ..)| verb == method && *name == path);
     let mut route = Route {
@@ -90,7 +90,7 @@ pub(super) fn find(
     let is_good = match &route.query {
         Some(query) => fits(dialect, &route, query),
         // Without it, a stream of Gemini's is one long list, which nobody here reads along.
-        None => !(route.is_stream && dialect == Dialect::Gemini),
+        None => !(route.is_stream && dialect == ApiDialect::Gemini),
     };
     if !is_good {
         let what = match route.is_stream {
@@ -103,14 +103,14 @@ pub(super) fn find(
 }
 
 /// What is asked about one model, by what stands behind the folder of models.
-fn of_model<'n>(dialect: Dialect, method: &Method, name: &'n str) -> Option<(Kind, &'n str, bool)> {
+fn of_model<'n>(dialect: ApiDialect, method: &Method, name: &'n str) -> Option<(Kind, &'n str, bool)> {
     if method == Method::GET {
         // Behind a colon Gemini has verbs, and others have versions.
-        let is_plain = dialect != Dialect::Gemini || !name.contains(':');
+        let is_plain = dialect != ApiDialect::Gemini || !name.contains(':');
         return (is_name(name) && is_plain).then_some((Kind::Model, name, false));
     }
     let (model, verb) =
-        name.split_once(':').filter(|_| dialect == Dialect::Gemini && method == Method::POST)?;
+        name.split_once(':').filter(|_| dialect == ApiDialect::Gemini && method == Method::POST)?;
     let (kind, is_stream) = match verb {
         "generateContent" => (Kind::Answer, false),
         "streamGenerateContent" => (Kind::Answer, true),
@@ -120,9 +120,9 @@ fn of_model<'n>(dialect: Dialect, method: &Method, name: &'n str) -> Option<(Kin
     is_name(model).then_some((kind, model, is_stream))
 }
 
-fn not_listed(dialect: Dialect, known: &[Listed]) -> ApiError {
+fn not_listed(dialect: ApiDialect, known: &[Listed]) -> ApiError {
     let mut known: Vec<String> = known.iter().map(|(method, path, ..)| format!("{method} {path}")).collect();
-    if dialect == Dialect::Gemini {
+    if dialect == ApiDialect::Gemini {
         let verbs = ["generateContent", "streamGenerateContent", "countTokens"];
         known.extend(verbs.map(|verb| format!("POST v1beta/models/MODEL:{verb}")));
     }
@@ -133,15 +133,15 @@ fn not_listed(dialect: Dialect, known: &[Listed]) -> ApiError {
 }
 
 /// Whether every pair of a query is one that SDKs send, and none comes twice.
-fn fits(dialect: Dialect, route: &Route, query: &str) -> bool {
+fn fits(dialect: ApiDialect, route: &Route, query: &str) -> bool {
     let is_known = |name: &str, value: &str| match (dialect, route.kind, name) {
-        (Dialect::Anthropic, Kind::Answer | Kind::Count, "beta") => value == "true",
-        (Dialect::Anthropic, Kind::Models, "limit") => {
+        (ApiDialect::Anthropic, Kind::Answer | Kind::Count, "beta") => value == "true",
+        (ApiDialect::Anthropic, Kind::Models, "limit") => {
             (1..=4).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_digit())
         }
-        (Dialect::Anthropic, Kind::Models, "after_id" | "before_id") => is_name(value),
-        (Dialect::Gemini, Kind::Answer, "alt") => route.is_stream && value == "sse",
-        (Dialect::Gemini, Kind::Models, "pageSize") => {
+        (ApiDialect::Anthropic, Kind::Models, "after_id" | "before_id") => is_name(value),
+        (ApiDialect::Gemini, Kind::Answer, "alt") => route.is_stream && value == "sse",
+        (ApiDialect::Gemini, Kind::Models, "pageSize") => {
             (1..=4).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_digit())
         }
         _ => false,
@@ -167,10 +167,10 @@ fn is_name(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    const DIALECTS: [Dialect; 4] =
-        [Dialect::Anthropic, Dialect::OpenAi, Dialect::OpenAiCompatible, Dialect::Gemini];
+    const DIALECTS: [ApiDialect; 4] =
+        [ApiDialect::Anthropic, ApiDialect::OpenAi, ApiDialect::OpenAiCompatible, ApiDialect::Gemini];
 
-    fn found(dialect: Dialect, method: &Method, rest: &str, query: Option<&str>) -> Option<(Kind, String)> {
+    fn found(dialect: ApiDialect, method: &Method, rest: &str, query: Option<&str>) -> Option<(Kind, String)> {
         find(dialect, method, rest, query).ok().map(|route| (route.kind, route.path))
     }
 
@@ -178,16 +178,16 @@ mod tests {
     fn what_is_on_the_list() {
         let post = |dialect, rest| found(dialect, &Method::POST, rest, None);
         let get = |dialect, rest| found(dialect, &Method::GET, rest, None);
-        assert_eq!(post(Dialect::Anthropic, "v1/messages"), Some((Kind::Answer, "v1/messages".into())));
+        assert_eq!(post(ApiDialect::Anthropic, "v1/messages"), Some((Kind::Answer, "v1/messages".into())));
         assert_eq!(
-            post(Dialect::Anthropic, "v1/messages/count_tokens"),
+            post(ApiDialect::Anthropic, "v1/messages/count_tokens"),
             Some((Kind::Count, "v1/messages/count_tokens".into()))
         );
         assert_eq!(
-            get(Dialect::Anthropic, "v1/models/claude-haiku-4-5"),
+            get(ApiDialect::Anthropic, "v1/models/claude-haiku-4-5"),
             Some((Kind::Model, "v1/models/claude-haiku-4-5".into()))
         );
-        for dialect in [Dialect::OpenAi, Dialect::OpenAiCompatible] {
+        for dialect in [ApiDialect::OpenAi, ApiDialect::OpenAiCompatible] {
             for rest in ["chat/completions", "v1/chat/completions"] {
                 assert_eq!(post(dialect, rest), Some((Kind::Answer, "chat/completions".into())));
             }
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_path_of_geminis_says_the_model_and_whether_it_streams() {
         let asked = |path: &str, query: Option<&str>| {
-            let route = find(Dialect::Gemini, &Method::POST, path, query).ok()?;
+            let route = find(ApiDialect::Gemini, &Method::POST, path, query).ok()?;
             Some((route.kind, route.model?, route.is_stream, route.query))
         };
         let model = || "gemini-2.5-pro".to_owned();
@@ -218,7 +218,7 @@ mod tests {
         }
         assert_eq!(asked(&path("generateContent"), Some("alt=sse")), None);
         assert_eq!(asked(&path("generateContent"), Some("key=x")), None, "no key comes from the client");
-        let list = find(Dialect::Gemini, &Method::GET, "v1beta/models", Some("pageSize=50")).unwrap();
+        let list = find(ApiDialect::Gemini, &Method::GET, "v1beta/models", Some("pageSize=50")).unwrap();
         assert_eq!(list.kind, Kind::Models);
     }
 
@@ -288,24 +288,24 @@ mod tests {
             }
         }
         for (dialect, method, rest) in [
-            (Dialect::Anthropic, Method::GET, "v1/messages"),
-            (Dialect::Anthropic, Method::POST, "v1/models/m:generateContent"),
-            (Dialect::Gemini, Method::GET, "v1beta/models/m:generateContent"),
-            (Dialect::Anthropic, Method::DELETE, "v1/models/a"),
-            (Dialect::Anthropic, Method::POST, "v1/models"),
-            (Dialect::Anthropic, Method::POST, "messages"),
-            (Dialect::OpenAi, Method::GET, "chat/completions"),
-            (Dialect::OpenAi, Method::DELETE, "models/a"),
-            (Dialect::OpenAi, Method::POST, "v1/messages"),
-            (Dialect::OpenAi, Method::OPTIONS, "models"),
-            (Dialect::OpenAi, Method::GET, "responses"),
-            (Dialect::OpenAi, Method::DELETE, "responses"),
-            (Dialect::Anthropic, Method::POST, "v1/responses"),
-            (Dialect::OpenAi, Method::POST, "models/m:generateContent"),
-            (Dialect::Gemini, Method::PUT, "v1beta/models/m:generateContent"),
-            (Dialect::Gemini, Method::POST, "v1beta/models/m"),
-            (Dialect::Gemini, Method::POST, "v1/messages"),
-            (Dialect::Gemini, Method::POST, "v1/responses"),
+            (ApiDialect::Anthropic, Method::GET, "v1/messages"),
+            (ApiDialect::Anthropic, Method::POST, "v1/models/m:generateContent"),
+            (ApiDialect::Gemini, Method::GET, "v1beta/models/m:generateContent"),
+            (ApiDialect::Anthropic, Method::DELETE, "v1/models/a"),
+            (ApiDialect::Anthropic, Method::POST, "v1/models"),
+            (ApiDialect::Anthropic, Method::POST, "messages"),
+            (ApiDialect::OpenAi, Method::GET, "chat/completions"),
+            (ApiDialect::OpenAi, Method::DELETE, "models/a"),
+            (ApiDialect::OpenAi, Method::POST, "v1/messages"),
+            (ApiDialect::OpenAi, Method::OPTIONS, "models"),
+            (ApiDialect::OpenAi, Method::GET, "responses"),
+            (ApiDialect::OpenAi, Method::DELETE, "responses"),
+            (ApiDialect::Anthropic, Method::POST, "v1/responses"),
+            (ApiDialect::OpenAi, Method::POST, "models/m:generateContent"),
+            (ApiDialect::Gemini, Method::PUT, "v1beta/models/m:generateContent"),
+            (ApiDialect::Gemini, Method::POST, "v1beta/models/m"),
+            (ApiDialect::Gemini, Method::POST, "v1/messages"),
+            (ApiDialect::Gemini, Method::POST, "v1/responses"),
         ] {
             assert_eq!(found(dialect, &method, rest, None), None, "{method} {rest}");
         }
@@ -313,8 +313,8 @@ mod tests {
 
     #[test]
     fn queries_are_those_that_sdks_send() {
-        let messages = |query| found(Dialect::Anthropic, &Method::POST, "v1/messages", Some(query)).is_some();
-        let models = |query| found(Dialect::Anthropic, &Method::GET, "v1/models", Some(query)).is_some();
+        let messages = |query| found(ApiDialect::Anthropic, &Method::POST, "v1/messages", Some(query)).is_some();
+        let models = |query| found(ApiDialect::Anthropic, &Method::GET, "v1/models", Some(query)).is_some();
         assert!(messages("") && messages("beta=true"));
         assert!(models("limit=20&after_id=claude-haiku-4-5"));
         for query in
@@ -326,6 +326,6 @@ mod tests {
         {
             assert!(!models(query), "{query}");
         }
-        assert!(found(Dialect::OpenAi, &Method::GET, "models", Some("limit=1")).is_none());
+        assert!(found(ApiDialect::OpenAi, &Method::GET, "models", Some("limit=1")).is_none());
     }
 }

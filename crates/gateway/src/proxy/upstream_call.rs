@@ -15,8 +15,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tribune_providers::limits::MAX_ERROR_BYTES;
-use tribune_providers::relay::{Deltas, Ending, Outbound, Relayed, Tally, UnaskedUsage, Veil, Wire};
-use tribune_providers::{Endpoint, TokenUsage};
+use tribune_providers::relay::{DeltaKeyMask, ResponseEnd, PreparedRelay, RelayResponse, TokenCounter, UsageStripper, KeyMask, ApiFormat};
+use tribune_providers::{ProviderEndpoint, TokenUsage};
 use tribune_records::ledger_payloads::ProxyOutcome;
 use tribune_redact::Redactor;
 
@@ -34,21 +34,21 @@ const ENTRY: HeaderName = HeaderName::from_static("tribune-entry");
 
 /// A request that is ready to go and on record.
 #[derive(Debug)]
-pub(super) struct Errand {
-    pub(super) outbound: Outbound,
-    pub(super) rest: Rest,
+pub(super) struct UpstreamCall {
+    pub(super) outbound: PreparedRelay,
+    pub(super) rest: ResponsePipeline,
 }
 
 /// What is left of an errand when it was sent.
 #[derive(Debug)]
-pub(super) struct Rest {
+pub(super) struct ResponsePipeline {
     /// Keep the key out of bytes, and out of texts that come in pieces.
-    pub(super) veil: Veil,
-    pub(super) deltas: Deltas,
+    pub(super) veil: KeyMask,
+    pub(super) deltas: DeltaKeyMask,
     pub(super) redactor: Arc<Redactor>,
-    pub(super) endpoint: Endpoint,
+    pub(super) endpoint: ProviderEndpoint,
     /// How the answer is written.
-    pub(super) wire: Wire,
+    pub(super) wire: ApiFormat,
     /// Whether a stream was asked for.
     pub(super) is_stream: bool,
     /// Whether the client must not see the tokens that we asked for.
@@ -92,7 +92,7 @@ type Answer = oneshot::Sender<Result<Response, ApiError>>;
 /// What came of it, without the times.
 struct Came(Option<u16>, ProxyOutcome, Option<TokenUsage>);
 
-impl Errand {
+impl UpstreamCall {
     /// Carries it out. The head of the answer, or why there is none, goes to `answer`.
     pub(super) async fn run(self, mut answer: Answer) -> Ended {
         let began = Instant::now();
@@ -120,7 +120,7 @@ impl Errand {
     }
 }
 
-impl Rest {
+impl ResponsePipeline {
     /// Waits until it must end, and says why.
     async fn told_to_stop(&self) -> ApiError {
         tokio::select! {
@@ -129,7 +129,7 @@ impl Rest {
         }
     }
 
-    async fn answered(self, relayed: Relayed, answer: Answer) -> Came {
+    async fn answered(self, relayed: RelayResponse, answer: Answer) -> Came {
         let status = relayed.status;
         if headers::is_encoded(&relayed.headers) {
             let what = format!("{} compressed its answer, which was not asked for", self.endpoint.provider);
@@ -141,11 +141,11 @@ impl Rest {
     }
 
     /// Hands on a good answer as it comes.
-    async fn stream(mut self, mut relayed: Relayed, answer: Answer) -> Came {
+    async fn stream(mut self, mut relayed: RelayResponse, answer: Answer) -> Came {
         let status = relayed.status;
         let is_stream = headers::is_stream(&relayed.headers);
-        let mut tally = if is_stream { Tally::of_stream(self.wire) } else { Tally::of_whole(self.wire) };
-        let mut filter = (self.hides_usage && is_stream && self.is_stream).then(UnaskedUsage::default);
+        let mut tally = if is_stream { TokenCounter::for_stream(self.wire) } else { TokenCounter::for_json(self.wire) };
+        let mut filter = (self.hides_usage && is_stream && self.is_stream).then(UsageStripper::default);
         let (pieces, body) = mpsc::channel(PIECES);
         if answer.send(Ok(self.response(status, &relayed.headers, body_of(body)))).is_err() {
             return Came(Some(status), ProxyOutcome::Left, None);
@@ -168,7 +168,7 @@ impl Rest {
                     (self.veil.push(bytes), false)
                 }
                 Ok(None) => {
-                    let mut held = filter.as_mut().map(UnaskedUsage::finish).unwrap_or_default();
+                    let mut held = filter.as_mut().map(UsageStripper::finish).unwrap_or_default();
                     if is_stream {
                         held = self.deltas.push(held);
                         held.extend(self.deltas.finish());
@@ -190,9 +190,9 @@ impl Rest {
         };
         let tallied = tally.finish();
         let outcome = broken.unwrap_or(match tallied.ending {
-            Ending::Whole => ProxyOutcome::Answered,
-            Ending::Cut => ProxyOutcome::Cut,
-            Ending::Failed => ProxyOutcome::Failed,
+            ResponseEnd::Complete => ProxyOutcome::Answered,
+            ResponseEnd::Truncated => ProxyOutcome::Cut,
+            ResponseEnd::Failed => ProxyOutcome::Failed,
         });
         Came(Some(status), outcome, tallied.usage)
     }
@@ -202,7 +202,7 @@ impl Rest {
         tokio::select! {
             biased;
             _ = self.told_to_stop() => Some(ProxyOutcome::Stopped),
-            taken = timeout(self.endpoint.patience.idle, pieces.send(piece)) => match taken {
+            taken = timeout(self.endpoint.timeouts.idle, pieces.send(piece)) => match taken {
                 Ok(Ok(())) => None,
                 Ok(Err(_)) | Err(_) => Some(ProxyOutcome::Left),
             },
@@ -210,7 +210,7 @@ impl Rest {
     }
 
     /// Hands on a refusal, in one piece and without secrets.
-    async fn refusal(mut self, mut relayed: Relayed, mut answer: Answer) -> Came {
+    async fn refusal(mut self, mut relayed: RelayResponse, mut answer: Answer) -> Came {
         let status = relayed.status;
         let came = |outcome| Came(Some(status), outcome, None);
         let body = tokio::select! {
@@ -257,7 +257,7 @@ impl Rest {
 }
 
 /// The beginning of a refusal, as far as it arrives.
-async fn beginning(relayed: &mut Relayed) -> Vec<u8> {
+async fn beginning(relayed: &mut RelayResponse) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = relayed.chunk().await {
         let room = MAX_ERROR_BYTES - body.len();

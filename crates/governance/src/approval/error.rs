@@ -2,7 +2,7 @@
 
 use tribune_records::approval::approver::NotEntitled;
 use tribune_records::approval::grant::GrantError;
-use tribune_records::approval::record::State;
+use tribune_records::approval::record::ApprovalState;
 use tribune_storage::store::StoreError;
 
 #[derive(Debug, thiserror::Error)]
@@ -10,7 +10,7 @@ pub enum ApprovalError {
     #[error("there is no approval `{0}`: `tribune approvals list` shows what waits")]
     Unknown(String),
     #[error("the approval `{id}` is not open any more: it is {}", .state.as_str())]
-    Over { id: String, state: State },
+    Over { id: String, state: ApprovalState },
     #[error("someone else is deciding `{0}` at this moment: look again")]
     Racing(String),
     #[error("you agreed to `{0}` before: someone else has to agree too")]

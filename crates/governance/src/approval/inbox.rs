@@ -9,11 +9,11 @@ use tokio_util::task::TaskTracker;
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_records::approval::action::Files;
 use tribune_records::approval::approver::Approver;
-use tribune_records::approval::decision::{Outcome, Ruling, Wish};
+use tribune_records::approval::decision::{DecisionOutcome, ApprovalDecision, DecisionRequest};
 use tribune_records::approval::grant;
-use tribune_records::approval::grant::{Call, Grant, Granted, Terms};
+use tribune_records::approval::grant::{GrantQuery, Grant, Granted, GrantTerms};
 use tribune_records::approval::record::{
-    ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity, grant_entity,
+    ApprovalRecord, Decided, DecisionKind, Requested, CallRunner, ApprovalState, approval_entity, grant_entity,
 };
 use tribune_records::ledger_payloads::payload;
 use tribune_runtime::SessionState;
@@ -21,7 +21,7 @@ use tribune_storage::clock::Clock;
 use tribune_storage::store::{ApprovalRow, LedgerWriter, Readers, StoreError};
 
 use super::error::ApprovalError;
-use super::pending::{Card, Waiting};
+use super::pending::{Card, PendingApprovals};
 
 /// Approvals that wait, over all sessions: more than a person will ever look through.
 pub const MAX_PENDING: usize = 20_000;
@@ -47,7 +47,7 @@ struct Shared {
     ledger: LedgerWriter,
     readers: Readers,
     clock: Arc<dyn Clock>,
-    state: Mutex<Waiting>,
+    state: Mutex<PendingApprovals>,
     /// Counts up with each change, so that whoever watches looks again.
     changes: watch::Sender<u64>,
     /// Decisions are written to their end, whoever still waits for the answer.
@@ -68,7 +68,7 @@ impl Inbox {
         clock: Arc<dyn Clock>,
         tasks: TaskTracker,
     ) -> Result<Self, StoreError> {
-        let mut state = Waiting::default();
+        let mut state = PendingApprovals::default();
         for row in readers.now(|reader| reader.pending_approvals(MAX_PENDING))? {
             let ApprovalRow { requested, entry, votes, .. } = row;
             let card = Card { requested, entry, votes, is_deciding: false, turn: None };
@@ -97,7 +97,7 @@ impl Inbox {
         Ok(Self(Arc::new(shared)))
     }
 
-    fn state(&self) -> MutexGuard<'_, Waiting> {
+    fn state(&self) -> MutexGuard<'_, PendingApprovals> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,7 +122,7 @@ impl Inbox {
     }
 
     /// Takes in a request whose entry is durable. The turn learns of its end through what is returned.
-    pub(crate) fn ask(&self, requested: Requested, entry: Cid) -> oneshot::Receiver<Ruling> {
+    pub(crate) fn ask(&self, requested: Requested, entry: Cid) -> oneshot::Receiver<ApprovalDecision> {
         let (turn, ruling) = oneshot::channel();
         let card = Card { requested, entry, votes: Vec::new(), is_deciding: false, turn: Some(turn) };
         self.state().insert(card);
@@ -153,7 +153,7 @@ impl Inbox {
 
     /// The first grant in force for a call. What the call would run is looked at only if it depends on that: `runs` reads
     /// the disk.
-    pub(crate) fn grant_for(&self, call: &Call<'_>, runs: impl FnOnce() -> Files) -> Option<String> {
+    pub(crate) fn grant_for(&self, call: &GrantQuery<'_>, runs: impl FnOnce() -> Files) -> Option<String> {
         let now = self.0.clock.now();
         let covers = |grant: &&Grant| grant.is_in_force(now) && grant.covers(call);
         let covering: Vec<(String, Files)> = self
@@ -172,10 +172,10 @@ impl Inbox {
     pub async fn decide(
         &self,
         id: &str,
-        wish: Wish,
+        wish: DecisionRequest,
         who: Approver,
-        terms: Terms,
-    ) -> Result<Outcome, ApprovalError> {
+        terms: GrantTerms,
+    ) -> Result<DecisionOutcome, ApprovalError> {
         let (inbox, id) = (self.clone(), id.to_owned());
         let decided = self.0.tasks.spawn(async move { inbox.write_decision(&id, wish, &who, terms).await });
         decided.await.unwrap_or(Err(ApprovalError::Stopping))
@@ -184,10 +184,10 @@ impl Inbox {
     async fn write_decision(
         &self,
         id: &str,
-        wish: Wish,
+        wish: DecisionRequest,
         who: &Approver,
-        terms: Terms,
-    ) -> Result<Outcome, ApprovalError> {
+        terms: GrantTerms,
+    ) -> Result<DecisionOutcome, ApprovalError> {
         let (mut requested, entry, votes) = self.claim_soon(id, who).await?;
         let written = self.decision_entries(&requested, entry, &votes, &wish, who, terms).await;
         let mut state = self.state();
@@ -198,7 +198,7 @@ impl Inbox {
             card.votes.push(who.id.clone());
             drop(state);
             self.changed();
-            return Ok(Outcome { requested, state: State::Pending, missing, grant: None, is_orphan: false });
+            return Ok(DecisionOutcome { requested, state: ApprovalState::Pending, missing, grant: None, is_orphan: false });
         }
         let Some(card) = state.remove(id) else { return Err(ApprovalError::Unknown(id.to_owned())) };
         let grant_id = granted.as_ref().map(|granted| granted.grant.id.clone());
@@ -208,15 +208,15 @@ impl Inbox {
         drop(state);
         let by = who.id.clone();
         let (ruling, state) = if wish.decision.allows() {
-            (Ruling::Allowed { by, text: wish.text.map(|(text, _)| text) }, State::Allowed)
+            (ApprovalDecision::Allowed { by, text: wish.text.map(|(text, _)| text) }, ApprovalState::Allowed)
         } else {
-            let stop = wish.decision == Decision::DenyStop;
-            (Ruling::Denied { by, reason: wish.reason, stop }, State::Denied)
+            let stop = wish.decision == DecisionKind::DenyStop;
+            (ApprovalDecision::Denied { by, reason: wish.reason, stop }, ApprovalState::Denied)
         };
         let is_orphan = card.turn.is_none_or(|turn| turn.send(ruling).is_err());
         requested = card.requested;
         self.changed();
-        Ok(Outcome { requested, state, missing: 0, grant: grant_id, is_orphan })
+        Ok(DecisionOutcome { requested, state, missing: 0, grant: grant_id, is_orphan })
     }
 
     /// Holds the card, waiting for it if its request is on record and about to be taken in.
@@ -228,7 +228,7 @@ impl Inbox {
         let mut changes = self.watch();
         for _ in 0..CLAIM_ATTEMPTS {
             match self.claim(id, who) {
-                Err(ApprovalError::Over { state: State::Pending, .. }) => {}
+                Err(ApprovalError::Over { state: ApprovalState::Pending, .. }) => {}
                 claimed => return claimed,
             }
             let _ = tokio::time::timeout(CLAIM_WAIT, changes.changed()).await;
@@ -244,7 +244,7 @@ impl Inbox {
             return Err(self.why_gone(id));
         };
         if self.0.clock.now().to_string() >= card.requested.expires_at {
-            return Err(ApprovalError::Over { id: id.to_owned(), state: State::Expired });
+            return Err(ApprovalError::Over { id: id.to_owned(), state: ApprovalState::Expired });
         }
         who.may_decide(&card.requested)?;
         if card.votes.contains(&who.id) {
@@ -271,9 +271,9 @@ impl Inbox {
         requested: &Requested,
         entry: Cid,
         votes: &[String],
-        wish: &Wish,
+        wish: &DecisionRequest,
         who: &Approver,
-        terms: Terms,
+        terms: GrantTerms,
     ) -> Result<(bool, Option<Granted>, u32), ApprovalError> {
         let reason = match &wish.reason {
             Some(words) if words.chars().count() > MAX_REASON_CHARS => return Err(ApprovalError::LongReason),
@@ -358,17 +358,17 @@ impl Inbox {
     /// Refuses what nobody decided in time. Returns those that no turn waits for.
     pub(crate) async fn expire(&self) -> Vec<Requested> {
         let now = self.0.clock.now().to_string();
-        self.end_all(|card| now >= card.requested.expires_at, Ruling::Expired).await
+        self.end_all(|card| now >= card.requested.expires_at, ApprovalDecision::Expired).await
     }
 
     /// Takes back what nobody waits for any more.
     pub(crate) async fn withdraw(&self, ids: &[String]) -> Vec<Requested> {
-        self.end_all(|card| ids.contains(&card.requested.id), Ruling::Withdrawn).await
+        self.end_all(|card| ids.contains(&card.requested.id), ApprovalDecision::Withdrawn).await
     }
 
     /// Takes back what was allowed meanwhile without being decided itself.
     pub(crate) async fn answer(&self, ids: &[String]) -> Vec<Requested> {
-        self.end_all(|card| ids.contains(&card.requested.id), Ruling::Answered).await
+        self.end_all(|card| ids.contains(&card.requested.id), ApprovalDecision::Answered).await
     }
 
     /// What waits of a tool.
@@ -392,10 +392,10 @@ impl Inbox {
 
     /// Takes back everything of a session.
     pub(crate) async fn withdraw_session(&self, session: &str) -> Vec<Requested> {
-        self.end_all(|card| card.requested.session == session, Ruling::Withdrawn).await
+        self.end_all(|card| card.requested.session == session, ApprovalDecision::Withdrawn).await
     }
 
-    async fn end_all(&self, is_over: impl Fn(&Card) -> bool, ruling: Ruling) -> Vec<Requested> {
+    async fn end_all(&self, is_over: impl Fn(&Card) -> bool, ruling: ApprovalDecision) -> Vec<Requested> {
         let mut over = Vec::new();
         for card in self.state().cards.values_mut() {
             if !card.is_deciding && is_over(card) {
@@ -406,7 +406,7 @@ impl Inbox {
         let mut orphans = Vec::new();
         for (id, entry) in over {
             let record = match ruling {
-                Ruling::Expired => ApprovalRecord::Expired { id: id.clone() },
+                ApprovalDecision::Expired => ApprovalRecord::Expired { id: id.clone() },
                 _ => ApprovalRecord::Withdrawn { id: id.clone() },
             };
             let draft = self.draft(&approval_entity(&id), "tribune", vec![entry], &record);
@@ -429,7 +429,7 @@ impl Inbox {
             }
         }
         self.changed();
-        orphans.retain(|requested| requested.runner == Runner::Host);
+        orphans.retain(|requested| requested.runner == CallRunner::Host);
         orphans
     }
 

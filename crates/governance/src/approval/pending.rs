@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, HashMap};
 
 use tokio::sync::oneshot;
 use tribune_ledger::Cid;
-use tribune_records::approval::decision::Ruling;
+use tribune_records::approval::decision::ApprovalDecision;
 use tribune_records::approval::grant::{Grant, Granted};
 use tribune_records::approval::record::Requested;
 
 /// What waits, and what was granted.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct PendingApprovals {
     pub(super) cards: BTreeMap<String, Card>,
     /// How many cards each session has.
     of_session: HashMap<String, usize>,
     pub(super) grants: BTreeMap<String, Granted>,
 }
 
-impl Waiting {
+impl PendingApprovals {
     /// How many of a session wait.
     pub(super) fn of_session(&self, session: &str) -> usize {
         self.of_session.get(session).copied().unwrap_or_default()
@@ -63,5 +63,5 @@ pub(super) struct Card {
     /// A decision is being written.
     pub(super) is_deciding: bool,
     /// The turn that waits, if it still does.
-    pub(super) turn: Option<oneshot::Sender<Ruling>>,
+    pub(super) turn: Option<oneshot::Sender<ApprovalDecision>>,
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tribune_constitution::Labels;
 use tribune_ledger::Cid;
-use tribune_records::workspace_roots::Ground;
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::{SessionKey, ToolCall};
 use tribune_storage::store::Appended;
 
-use crate::turn::Written;
+use crate::turn::Durable;
 
 /// Leave to carry out one call, once. Everything that acts for an agent takes one by value; only the gate gives one out,
 /// and only when the verdict that allows the call is durable.
@@ -66,19 +66,19 @@ pub struct Admission {
     entry: Cid,
     labels: Labels,
     /// Where the session works.
-    ground: Ground,
+    ground: WorkspaceRoots,
 }
 
 #[cfg(any(test, feature = "fakes"))]
 impl Admission {
     /// For tests of what acts: as if the gate had said yes.
     pub fn of_test(call: ToolCall, session: SessionKey) -> Self {
-        let ground = Ground::own(session.agent().clone());
+        let ground = WorkspaceRoots::own(session.agent().clone());
         Self::of_test_in(call, session, ground)
     }
 
     /// The same in a session that works there.
-    pub fn of_test_in(call: ToolCall, session: SessionKey, ground: Ground) -> Self {
+    pub fn of_test_in(call: ToolCall, session: SessionKey, ground: WorkspaceRoots) -> Self {
         let (entry, labels) = (Cid::from_bytes([0; 32]), Labels::FRESH);
         Self { call, session: Arc::new(session), entry, labels, ground }
     }
@@ -88,12 +88,12 @@ impl Admission {
     /// Leave for a call whose verdict stands in a history beside its session's.
     // INVARIANT: the ledger's writer tells of an entry only when it is durable.
     pub(crate) fn appended(
-        leave: super::Leave,
+        leave: super::AllowToken,
         call: ToolCall,
         session: Arc<SessionKey>,
         verdict: &Appended,
     ) -> Self {
-        let ground = Ground::own(session.agent().clone());
+        let ground = WorkspaceRoots::own(session.agent().clone());
         Self { call, session, entry: verdict.cid, labels: leave.labels, ground }
     }
 
@@ -106,7 +106,7 @@ impl Admission {
     }
 
     /// Where the session works.
-    pub fn ground(&self) -> Ground {
+    pub fn ground(&self) -> WorkspaceRoots {
         self.ground.clone()
     }
 
@@ -132,9 +132,9 @@ pub(crate) struct Ticket {
 
 impl Ticket {
     pub(crate) fn new(
-        leave: super::Leave,
+        leave: super::AllowToken,
         call: ToolCall,
-        (session, ground): (Arc<SessionKey>, Ground),
+        (session, ground): (Arc<SessionKey>, WorkspaceRoots),
         entry: Cid,
         place: u64,
     ) -> Self {
@@ -143,7 +143,7 @@ impl Ticket {
     }
 
     /// The admission, once the verdict is durable. `None` if `written` does not reach that far.
-    pub(crate) fn redeem(self, written: &Written) -> Option<Admission> {
+    pub(crate) fn redeem(self, written: &Durable) -> Option<Admission> {
         (written.reaches(self.place)).then_some(self.admission)
     }
 }

@@ -5,15 +5,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tribune_constitution::settings::Exception;
-use tribune_constitution::{Constitution, Facts, Stage, Verdict};
+use tribune_constitution::{Constitution, Facts, DecisionStage, Verdict};
 use tribune_ledger::Timestamp;
 use tribune_storage::store::{Readers, StoreError};
 
 /// Uses of each exception, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Uses(Mutex<HashMap<String, VecDeque<String>>>);
+pub(super) struct ExceptionQuota(Mutex<HashMap<String, VecDeque<String>>>);
 
-impl Uses {
+impl ExceptionQuota {
     /// Decides with the present counts, and counts the exception that the verdict stands on. One at a time, so that two
     /// calls never share the last use; a verdict that fails to be written counts all the same.
     pub(super) fn decide(
@@ -32,7 +32,7 @@ impl Uses {
         facts.exception_uses = counts(&mut uses, &exceptions, readers, now)?;
         let verdict = law.decide(&facts);
         // An offer is not a use.
-        let waiver = verdict.waived_by.as_deref().filter(|_| facts.stage != Stage::Offer);
+        let waiver = verdict.waived_by.as_deref().filter(|_| facts.stage != DecisionStage::Offer);
         if let Some(id) = waiver.and_then(|by| by.strip_prefix("exception.")) {
             uses.entry(id.to_owned()).or_default().push_back(now.to_string());
         }

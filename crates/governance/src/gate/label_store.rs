@@ -3,77 +3,77 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use tribune_constitution::{Labels, Manifest};
+use tribune_constitution::{Labels, ToolManifest};
 use tribune_ledger::Cid;
 use tribune_ledger::cid::Domain;
-use tribune_records::ledger_payloads::Labelled;
-use tribune_records::outcome::{Resource, Touched};
-use tribune_records::workspace_roots::Ground;
+use tribune_records::ledger_payloads::LabelRecord;
+use tribune_records::outcome::{Resource, Access};
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_redact::Redactor;
 use tribune_runtime::AgentId;
 use tribune_storage::store::{Readers, StoreError};
 
 /// What a call's result brings into its session, and what the call leaves behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Moved {
+pub struct LabelChange {
     /// The session from now on.
     pub session: Labels,
-    pub(crate) wrote: Vec<Labelled>,
+    pub(crate) wrote: Vec<LabelRecord>,
 }
 
 /// Whether a call did what it was to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum CallEnd {
     Well,
     Badly,
 }
 
 /// Who looks up labels: whose data it is, where labels stand, and what keeps secrets out of their names.
 #[derive(Clone, Copy)]
-pub(super) struct Shelf<'g> {
-    pub(super) ground: &'g Ground,
+pub(super) struct LabelStore<'g> {
+    pub(super) ground: &'g WorkspaceRoots,
     pub(super) readers: &'g Readers,
     pub(super) redactor: &'g Redactor,
 }
 
 /// How labels move when a call of a session is over. `output` is the manifest of the tool that ran, if one ran.
 pub(super) fn moved(
-    shelf: Shelf<'_>,
+    shelf: LabelStore<'_>,
     session: Labels,
-    output: Option<Option<&Manifest>>,
-    (touched, ended): (&[Touched], Ended),
-) -> Result<Moved, StoreError> {
+    output: Option<Option<&ToolManifest>>,
+    (touched, ended): (&[Access], CallEnd),
+) -> Result<LabelChange, StoreError> {
     let mut content: Option<Labels> = None;
     let mut wrote = Vec::new();
     for touched in touched {
         match touched {
-            Touched::Read(resource) => {
+            Access::Read(resource) => {
                 let stored = shelf.stored(resource)?;
                 content = match (content, stored) {
                     (Some(a), Some(b)) => Some(a.meet(b)),
                     (a, b) => a.or(b),
                 };
             }
-            Touched::Wrote(_) => {}
+            Access::Wrote(_) => {}
         }
     }
-    let session = output.map_or(session, |manifest| session.meet(Labels::of_output(manifest, content)));
+    let session = output.map_or(session, |manifest| session.meet(Labels::for_output(manifest, content)));
     for touched in touched {
-        if let Touched::Wrote(resource) = touched {
+        if let Access::Wrote(resource) = touched {
             let labels = match resource {
                 // One file of many: the rest keeps what it has.
                 Resource::Workspace | Resource::Folder(_) => shelf.old(resource)?.meet(session),
                 // What was there before may still be there.
-                _ if ended == Ended::Badly => shelf.old(resource)?.meet(session),
-                _ => session.of_written(),
+                _ if ended == CallEnd::Badly => shelf.old(resource)?.meet(session),
+                _ => session.for_written(),
             };
-            wrote.push(Labelled { resource: shelf.name(resource), labels });
+            wrote.push(LabelRecord { resource: shelf.name(resource), labels });
         }
     }
-    Ok(Moved { session, wrote })
+    Ok(LabelChange { session, wrote })
 }
 
-impl Shelf<'_> {
+impl LabelStore<'_> {
     fn old(&self, resource: &Resource) -> Result<Labels, StoreError> {
         Ok(self.stored(resource)?.unwrap_or(Labels::FRESH))
     }
@@ -91,12 +91,12 @@ impl Shelf<'_> {
         let ground = within(self.ground, resource);
         let around = match resource {
             Resource::File(path) | Resource::FileIn(_, path) => {
-                self.all(ground.around(path).into_iter().map(Looked::At))?
+                self.all(ground.ancestor_labels(path).into_iter().map(Looked::At))?
             }
             Resource::Workspace | Resource::Folder(_) => {
                 let below =
                     ["file", "workspace"].map(|kind| Looked::Below(format!("{kind}:{}/", ground.name())));
-                self.all(ground.around("").into_iter().map(Looked::At).chain(below))?
+                self.all(ground.ancestor_labels("").into_iter().map(Looked::At).chain(below))?
             }
             _ => None,
         };
@@ -147,17 +147,17 @@ pub fn schedule(agent: &AgentId, id: &str) -> String {
 }
 
 /// The one folder that a resource is in: what is in a further one is called as in a session that works there.
-fn within<'g>(ground: &'g Ground, resource: &Resource) -> Cow<'g, Ground> {
+fn within<'g>(ground: &'g WorkspaceRoots, resource: &Resource) -> Cow<'g, WorkspaceRoots> {
     match resource {
         Resource::FileIn(folder, _) | Resource::Folder(folder) => {
-            Cow::Owned(Ground::new(ground.agent().clone(), Some(Path::new(&**folder).into())))
+            Cow::Owned(WorkspaceRoots::new(ground.agent().clone(), Some(Path::new(&**folder).into())))
         }
         _ => Cow::Borrowed(ground),
     }
 }
 
 /// The name of a resource.
-fn name(ground: &Ground, resource: &Resource) -> String {
+fn name(ground: &WorkspaceRoots, resource: &Resource) -> String {
     let (agent, folder) = (ground.agent(), within(ground, resource));
     match resource {
         Resource::File(path) | Resource::FileIn(_, path) => format!("file:{}/{path}", folder.name()),

@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tribune_constitution::facts::FACTS_VERSION;
-use tribune_constitution::provenance::{TakenAs, is_owners};
+use tribune_constitution::provenance::{ArgumentUse, is_from_owner};
 use tribune_constitution::{
-    Args, AsAsked, Asking, Capability, Constitution, Facts, Labels, Manifest, Provenance, SessionKind, Stage,
+    CallArgs, OriginalCall, ApprovalMode, Capability, Constitution, Facts, Labels, ToolManifest, ArgumentProvenance, SessionKind, DecisionStage,
     Verdict, Veto,
 };
 use tribune_ledger::cid::Domain;
@@ -30,19 +30,19 @@ use tribune_runtime::{AgentId, SessionKey, ToolCall, ToolSpec};
 
 pub use self::admission::Admission;
 pub(crate) use self::admission::Ticket;
-use self::exception_quota::Uses;
+use self::exception_quota::ExceptionQuota;
 use self::freeze::Freeze;
 use self::hooks::Hooks;
-pub use self::label_store::{Ended, Moved, schedule};
+pub use self::label_store::{CallEnd, LabelChange, schedule};
 use self::stop_signal::StopSignal;
 use tribune_records::approval::action::{Action, Files};
 use tribune_records::approval::approver::Approver;
 use tribune_records::approval::grant;
-use tribune_records::approval::grant::Call;
+use tribune_records::approval::grant::GrantQuery;
 use tribune_records::approval::record::Requested;
-use tribune_records::ledger_payloads::Labelled;
-use tribune_records::outcome::{Resource, Touched};
-use tribune_records::workspace_roots::Ground;
+use tribune_records::ledger_payloads::LabelRecord;
+use tribune_records::outcome::{Resource, Access};
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_registry::Agents;
 use tribune_storage::clock::Clock;
 use tribune_storage::store::{LedgerWriter, Readers, SessionRow, StoreError};
@@ -62,12 +62,12 @@ pub struct Gate {
     pub law: Arc<Constitution>,
     pub inbox: Inbox,
     /// Whether someone can be asked at all.
-    pub approvers: Reachable,
+    pub approvers: ApproverAvailability,
     pub hooks: Hooks,
     redactor: Arc<Redactor>,
     freeze: Freeze,
     pub stop_signal: StopSignal,
-    uses: Uses,
+    uses: ExceptionQuota,
     ledger: LedgerWriter,
     readers: Readers,
     clock: Clocked,
@@ -79,7 +79,7 @@ pub struct Gate {
 
 /// Whether anyone may approve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reachable {
+pub enum ApproverAvailability {
     Someone,
     Nobody,
 }
@@ -94,7 +94,7 @@ impl std::fmt::Debug for Clocked {
 
 /// A session as the gate looks at it.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct PolicyContext {
     pub key: Arc<SessionKey>,
     /// Its own mandate, then those of whoever started it.
     pub(crate) mandates: Vec<String>,
@@ -102,10 +102,10 @@ pub struct Standing {
     pub(crate) tools: Option<Vec<String>>,
     pub(crate) labels: Labels,
     /// Where it works.
-    pub ground: Ground,
+    pub ground: WorkspaceRoots,
 }
 
-impl Standing {
+impl PolicyContext {
     /// A session as the log tells of it. None if its name is none.
     pub fn of(row: &SessionRow) -> Option<Self> {
         let key: Arc<SessionKey> = Arc::new(row.key.parse().ok()?);
@@ -119,7 +119,7 @@ impl Standing {
     }
 
     /// Where it works.
-    pub fn ground(&self) -> Ground {
+    pub fn ground(&self) -> WorkspaceRoots {
         self.ground.clone()
     }
 
@@ -138,10 +138,10 @@ impl Standing {
 }
 
 /// A call that is to be judged.
-pub(crate) struct Inquiry<'a> {
-    pub(crate) standing: &'a Standing,
+pub(crate) struct AuthorizationRequest<'a> {
+    pub(crate) standing: &'a PolicyContext,
     pub(crate) tool: &'a str,
-    pub(crate) stage: Stage,
+    pub(crate) stage: DecisionStage,
     /// None while the list of tools is made.
     pub(crate) input: Option<&'a Value>,
     /// The input before a hook narrowed it, if one did.
@@ -157,21 +157,21 @@ pub(crate) struct Inquiry<'a> {
 
 /// A verdict with what it was made from. Only the gate makes one.
 #[derive(Debug)]
-pub(crate) struct Judgement {
+pub(crate) struct Authorization {
     facts: Facts,
     verdict: Verdict,
 }
 
 /// A yes: what a ticket is made from. Only a judgement gives one.
 #[derive(Debug)]
-pub(crate) struct Leave {
+pub(crate) struct AllowToken {
     labels: Labels,
 }
 
-impl Judgement {
+impl Authorization {
     /// Leave to go on, if the call may run now.
-    pub(crate) fn leave(&self) -> Option<Leave> {
-        self.verdict.is_allowed().then_some(Leave { labels: self.facts.labels })
+    pub(crate) fn leave(&self) -> Option<AllowToken> {
+        self.verdict.is_allowed().then_some(AllowToken { labels: self.facts.labels })
     }
 
     /// For the record.
@@ -184,7 +184,7 @@ impl Gate {
     pub fn new(
         law: Arc<Constitution>,
         inbox: Inbox,
-        approvers: Reachable,
+        approvers: ApproverAvailability,
         (ledger, readers, clock): (LedgerWriter, Readers, Arc<dyn Clock>),
     ) -> Result<Self, StoreError> {
         let freeze = Freeze::load(&readers)?;
@@ -196,7 +196,7 @@ impl Gate {
             redactor: Arc::default(),
             freeze,
             stop_signal: StopSignal::default(),
-            uses: Uses::default(),
+            uses: ExceptionQuota::default(),
             ledger,
             readers,
             clock: Clocked(clock),
@@ -236,25 +236,25 @@ impl Gate {
     }
 
     /// Judges a call.
-    pub(crate) fn judge(&self, inquiry: Inquiry<'_>) -> Result<Judgement, StoreError> {
+    pub(crate) fn judge(&self, inquiry: AuthorizationRequest<'_>) -> Result<Authorization, StoreError> {
         let facts = self.facts(inquiry);
         let (facts, verdict) = self.uses.decide(&self.law, facts, &self.readers, self.clock.0.now())?;
-        Ok(Judgement { facts, verdict })
+        Ok(Authorization { facts, verdict })
     }
 
     /// How a call would be judged now. Nothing follows from it, and nothing is counted.
-    pub(crate) fn foresee(&self, inquiry: Inquiry<'_>) -> Verdict {
+    pub(crate) fn preview(&self, inquiry: AuthorizationRequest<'_>) -> Verdict {
         self.law.decide(&self.facts(inquiry))
     }
 
-    fn facts(&self, inquiry: Inquiry<'_>) -> Facts {
-        let Inquiry { standing, tool, stage, input, asked, runs, owner_words, mut vetoes, approval } =
+    fn facts(&self, inquiry: AuthorizationRequest<'_>) -> Facts {
+        let AuthorizationRequest { standing, tool, stage, input, asked, runs, owner_words, mut vetoes, approval } =
             inquiry;
         vetoes.extend(standing.narrowed(tool));
         let key = &standing.key;
         let words = |input: &Value| self.as_asked(standing, (tool, input), runs, owner_words);
-        let none = || AsAsked { provenance: Provenance::Other, args: Args::default(), grant: None };
-        let AsAsked { provenance, args, grant } = input.map_or_else(none, words);
+        let none = || OriginalCall { provenance: ArgumentProvenance::Other, args: CallArgs::default(), grant: None };
+        let OriginalCall { provenance, args, grant } = input.map_or_else(none, words);
         Facts {
             v: FACTS_VERSION,
             stage,
@@ -268,33 +268,33 @@ impl Gate {
             provenance,
             args,
             frozen: self.freeze.is_on(),
-            approver: self.approvers == Reachable::Someone,
+            approver: self.approvers == ApproverAvailability::Someone,
             grant,
             approval: approval.map(str::to_owned),
             exception_uses: Default::default(),
             vetoes,
-            asked: asked.map(words).map(Box::new),
-            asking: self.mode_of(key.agent()),
+            original_call: asked.map(words).map(Box::new),
+            approval_mode: self.mode_of(key.agent()),
         }
     }
 
     /// What the law may know of the arguments of a call.
     fn as_asked(
         &self,
-        standing: &Standing,
+        standing: &PolicyContext,
         (tool, input): (&str, &Value),
         runs: &dyn Fn() -> Files,
         owner_words: &[&str],
-    ) -> AsAsked {
+    ) -> OriginalCall {
         let key = &standing.key;
         let ground = &standing.ground;
         let mut args = grant::args_of(tool, input, ground.further());
         // The folder may itself be one that programs of this machine obey.
         if let (Some(path), Some(folder)) = (&args.path, args.folder.as_deref().or(ground.folder_name())) {
-            args.obeyed |= tribune_contract::is_host_trap_in(Path::new(folder), path);
+            args.is_autorun |= tribune_contract::is_autorun_path_in(Path::new(folder), path);
         }
         let schema = self.schema_pin(tool);
-        let call = Call {
+        let call = GrantQuery {
             agent: key.agent().as_str(),
             session: key.as_str(),
             tool,
@@ -308,18 +308,18 @@ impl Gate {
         // Only a command is granted with what it runs.
         let grant = self.inbox.grant_for(&call, || if tool == "exec" { runs() } else { Files::default() });
         // Facts are in the ledger, where no secret belongs, so the law never sees one either.
-        let args = args.with_texts(|text| self.redactor.redact(text).into_owned());
+        let args = args.map_texts(|text| self.redactor.redact(text).into_owned());
         // Of a tool that nobody knows, every argument may be an order.
-        let taken_as = self.law.manifest(tool).map_or(TakenAs::Orders, Manifest::takes);
-        let owners = is_owners(input, taken_as, owner_words);
-        AsAsked { provenance: if owners { Provenance::Owner } else { Provenance::Other }, args, grant }
+        let taken_as = self.law.manifest(tool).map_or(ArgumentUse::Instructions, ToolManifest::argument_use);
+        let owners = is_from_owner(input, taken_as, owner_words);
+        OriginalCall { provenance: if owners { ArgumentProvenance::Owner } else { ArgumentProvenance::Other }, args, grant }
     }
 
     /// Exactly what a call would do, where its outcome depends on these files.
     pub(crate) fn action(
         &self,
         dependencies: CallDependencies,
-        standing: &Standing,
+        standing: &PolicyContext,
         call: &ToolCall,
     ) -> Action {
         let CallDependencies { files, texts, cwd, env } = dependencies;
@@ -339,7 +339,7 @@ impl Gate {
     }
 
     /// The same for a call that someone else carries out: what it depends on there is not known here.
-    pub(crate) fn action_elsewhere(&self, standing: &Standing, call: &ToolCall) -> Action {
+    pub(crate) fn action_elsewhere(&self, standing: &PolicyContext, call: &ToolCall) -> Action {
         Action {
             tool: call.name.clone(),
             schema: String::new(),
@@ -368,17 +368,17 @@ impl Gate {
     /// How labels move when a call is over. `tool` is the one that ran, if it did.
     pub fn moved(
         &self,
-        standing: &Standing,
+        standing: &PolicyContext,
         tool: Option<&str>,
-        touched: (&[Touched], Ended),
-    ) -> Result<Moved, StoreError> {
+        touched: (&[Access], CallEnd),
+    ) -> Result<LabelChange, StoreError> {
         let output = tool.map(|tool| self.law.manifest(tool));
         let (ground, readers, redactor) = (&standing.ground(), &self.readers, &*self.redactor);
-        label_store::moved(label_store::Shelf { ground, readers, redactor }, standing.labels, output, touched)
+        label_store::moved(label_store::LabelStore { ground, readers, redactor }, standing.labels, output, touched)
     }
 
     /// What a call of which nobody knows how it ended may have left behind.
-    pub(crate) fn left_behind(&self, standing: &Standing, tool: &str) -> Result<Vec<Labelled>, StoreError> {
+    pub(crate) fn left_behind(&self, standing: &PolicyContext, tool: &str) -> Result<Vec<LabelRecord>, StoreError> {
         let writes =
             |capability: &Capability| matches!(capability, Capability::FsWrite | Capability::ProcExec);
         let manifest = self.law.manifest(tool);
@@ -386,13 +386,13 @@ impl Gate {
             return Ok(Vec::new());
         }
         // Any file may be one that it wrote.
-        let touched: Vec<Touched> = Resource::all_of(&standing.ground).map(Touched::Wrote).collect();
-        Ok(self.moved(standing, None, (&touched, Ended::Badly))?.wrote)
+        let touched: Vec<Access> = Resource::all_of(&standing.ground).map(Access::Wrote).collect();
+        Ok(self.moved(standing, None, (&touched, CallEnd::Badly))?.wrote)
     }
 
     /// The labels of a letter: those of whoever wrote it, if that was one of ours, and never the owner's own word.
     pub(crate) fn letter_labels(&self, id: &str) -> Result<Labels, StoreError> {
-        Ok(self.stored_labels(&format!("letter:{id}"))?.of_spawned())
+        Ok(self.stored_labels(&format!("letter:{id}"))?.for_sub_agent())
     }
 
     /// The labels of words that were stored under this name. Nobody stands behind what has none.
@@ -402,13 +402,13 @@ impl Gate {
     }
 
     /// Whether a session has a tool: all its mandates give it, and whoever started it did not take it away.
-    pub fn gives(&self, row: &SessionRow, tool: &str) -> bool {
+    pub fn allows_tool(&self, row: &SessionRow, tool: &str) -> bool {
         row.tools.as_ref().is_none_or(|tools| tools.iter().any(|given| given == tool))
             && row.mandates().all(|name| self.law.mandate(&name).is_some_and(|mandate| mandate.allows(tool)))
     }
 
     /// How far an agent is let go, if its line in the roster says.
-    pub fn mode_of(&self, agent: &AgentId) -> Option<Asking> {
+    pub fn mode_of(&self, agent: &AgentId) -> Option<ApprovalMode> {
         self.agents.as_ref()?.agent(agent)?.mode
     }
 

@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tribune_config::Config;
-use tribune_providers::{Answer, ModelRef, ProviderError};
+use tribune_providers::{ModelResponse, ModelRef, ProviderError};
 use tribune_runtime::RuntimeError;
 use tribune_storage::clock::{Clock, SystemClock};
 use tribune_storage::home::Home;
 use tribune_storage::store::{Store, StoreError};
 
 use super::request_log::{RequestLog, RequestRecord};
-use crate::spend::{OPERATOR, Payer, Purse, Reservation, Reserve, Told};
+use crate::spend::{OPERATOR, Payer, Budgets, Reservation, Reserve, Told};
 
 /// Pays for requests of the operator's, and writes them down.
 #[derive(Clone)]
-pub struct Till {
-    purse: Arc<Purse>,
+pub struct CheckBilling {
+    purse: Arc<Budgets>,
     requests: RequestLog,
     clock: Arc<dyn Clock>,
 }
 
-impl fmt::Debug for Till {
+impl fmt::Debug for CheckBilling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Till")
     }
@@ -30,14 +30,14 @@ impl fmt::Debug for Till {
 
 /// A request that is paid for and has not ended.
 #[derive(Debug)]
-pub(super) struct Ticket {
-    till: Till,
+pub(super) struct Charge {
+    till: CheckBilling,
     model: ModelRef,
     reservation: Reservation,
 }
 
-impl Till {
-    pub const fn new(purse: Arc<Purse>, requests: RequestLog, clock: Arc<dyn Clock>) -> Self {
+impl CheckBilling {
+    pub const fn new(purse: Arc<Budgets>, requests: RequestLog, clock: Arc<dyn Clock>) -> Self {
         Self { purse, requests, clock }
     }
 
@@ -46,18 +46,18 @@ impl Till {
         let store = Store::open(home, &SystemClock)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let parts = (store.writer()?, store.readers()?, Arc::clone(&clock));
-        let purse = Arc::new(Purse::new(config.spend.clone(), parts));
+        let purse = Arc::new(Budgets::new(config.spend.clone(), parts));
         let requests = RequestLog::new(home.root().join("logs"), &config.log);
         Ok((Self::new(purse, requests, clock), store))
     }
 
     /// Sets aside what a request can cost. It is on record when this returns.
-    pub(super) async fn pay(&self, model: &ModelRef, tokens: (u64, u64)) -> Result<Ticket, RuntimeError> {
+    pub(super) async fn pay(&self, model: &ModelRef, tokens: (u64, u64)) -> Result<Charge, RuntimeError> {
         let payer = Payer { agent: OPERATOR.to_owned(), session: None };
         match self.purse.reserve(&payer, model, tokens).await? {
             Reserve::Granted(mut reservation) => {
                 reservation.put_on_record().await?;
-                Ok(Ticket { till: self.clone(), model: model.clone(), reservation })
+                Ok(Charge { till: self.clone(), model: model.clone(), reservation })
             }
             // Nobody waits in a trial to be asked for more.
             Reserve::Ask(_) => {
@@ -68,9 +68,9 @@ impl Till {
     }
 }
 
-impl Ticket {
+impl Charge {
     /// Counts what the request cost, and logs it.
-    pub(super) async fn settle(self, answered: &Result<Answer, ProviderError>, latency_ms: u64) {
+    pub(super) async fn settle(self, answered: &Result<ModelResponse, ProviderError>, latency_ms: u64) {
         let Self { till, model, reservation } = self;
         let (estimated_tokens, reserved_tokens) = reservation.tokens();
         let (usage, outcome) = match answered {
@@ -78,9 +78,9 @@ impl Ticket {
             Err(error) => (Default::default(), error.code()),
         };
         match answered {
-            Ok(answer) if answer.ended.is_some() => reservation.settle(Told::All(usage)).await,
+            Ok(answer) if answer.finish_reason.is_some() => reservation.settle(Told::All(usage)).await,
             Ok(_) => reservation.settle(Told::Some(usage)).await,
-            Err(error) if error.may_have_cost() => reservation.settle(Told::Some(usage)).await,
+            Err(error) if error.may_be_billed() => reservation.settle(Told::Some(usage)).await,
             Err(_) => reservation.release().await,
         }
         let record = RequestRecord {

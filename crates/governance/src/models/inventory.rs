@@ -2,18 +2,18 @@
 //! nothing and works before the daemon runs; what was found by asking before is told too. Of a key it says whether it is there, and nothing else.
 
 use serde::Serialize;
-use tribune_providers::{Dialect, ModelLimits, ModelRef, ProviderError, ThinkingForm};
+use tribune_providers::{ApiDialect, ModelLimits, ModelRef, ProviderError, ThinkingForm};
 use tribune_registry::RosterAgent;
 use tribune_runtime::native;
 use utoipa::ToSchema;
 
-use tribune_config::models::dialect;
+use tribune_config::models::dialect_name;
 
 use super::providers::{Provider, Providers};
 
 /// `provider.list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Survey {
+pub struct ModelInventory {
     /// What agents get that name no model: `provider:model`.
     pub default_model: Option<String>,
     /// By name.
@@ -75,7 +75,7 @@ pub struct AgentModel {
 }
 
 /// Looks at what there is.
-pub fn survey(providers: &Providers, roster: &[RosterAgent]) -> Survey {
+pub fn inventory(providers: &Providers, roster: &[RosterAgent]) -> ModelInventory {
     let agents: Vec<AgentModel> = roster.iter().map(|agent| agent_model(agent, providers)).collect();
     let default_model = providers.default_model().map(|model| model.to_string());
     let provider = |provider: &Provider| {
@@ -97,7 +97,7 @@ pub fn survey(providers: &Providers, roster: &[RosterAgent]) -> Survey {
         };
         ProviderInfo {
             provider: provider.id.clone(),
-            dialect: dialect(config.dialect).to_owned(),
+            dialect: dialect_name(config.dialect).to_owned(),
             base_url: config.base_url.to_string(),
             key_env: config.key_env.clone(),
             key_set: provider.has_key,
@@ -109,7 +109,7 @@ pub fn survey(providers: &Providers, roster: &[RosterAgent]) -> Survey {
         }
     };
     let infos = providers.all().map(provider).collect();
-    Survey { default_model, providers: infos, agents }
+    ModelInventory { default_model, providers: infos, agents }
 }
 
 fn agent_model(agent: &RosterAgent, providers: &Providers) -> AgentModel {
@@ -163,7 +163,7 @@ impl Provider {
 
 const fn thinking(form: ThinkingForm) -> &'static str {
     match form {
-        ThinkingForm::Unasked => "off",
+        ThinkingForm::NoParameter => "off",
         ThinkingForm::Budget => "budget",
         ThinkingForm::Adaptive => "adaptive",
     }
@@ -174,7 +174,7 @@ mod tests {
     use std::sync::Arc;
 
     use tribune_config::Config;
-    use tribune_providers::Patience;
+    use tribune_providers::RequestTimeouts;
 
     use super::*;
     use crate::models::Env;
@@ -193,8 +193,8 @@ mod tests {
         }
     }
 
-    fn of(env: Env, agents: &[RosterAgent]) -> Survey {
-        survey(&Providers::new(&Config::default().models, &env, Patience::default()), agents)
+    fn of(env: Env, agents: &[RosterAgent]) -> ModelInventory {
+        inventory(&Providers::new(&Config::default().models, &env, RequestTimeouts::default()), agents)
     }
 
     #[test]

@@ -15,10 +15,10 @@ mod request_log;
 pub mod startup_check;
 
 pub use agent_prompt::AgentPrompts;
-pub use check_billing::Till;
-pub use inventory::{AgentModel, ModelInfo, ProviderInfo, Survey, survey};
-pub use model_health::Answers;
-pub use model_resolver::HouseSeats;
+pub use check_billing::CheckBilling;
+pub use inventory::{AgentModel, ModelInfo, ProviderInfo, ModelInventory, inventory};
+pub use model_health::ModelHealth;
+pub use model_resolver::ConfiguredModels;
 pub use provider_check::{Check, Trial, Trials, tries_any, try_out};
 pub use providers::{Env, Provider, Providers, process_env};
 pub use request_log::{RequestLog, RequestRecord};

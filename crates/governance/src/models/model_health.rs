@@ -14,13 +14,13 @@ const FIRST_MOMENTS: Duration = Duration::from_secs(1);
 /// For every model that was asked, what was wrong if anything was. As long as the list of declared models at most, since no
 /// other is ever asked.
 #[derive(Debug, Clone, Default)]
-pub struct Answers {
+pub struct ModelHealth {
     last: Arc<Mutex<BTreeMap<ModelRef, Option<String>>>>,
     /// Cancelled when everything that the start asks has answered.
     settled: CancellationToken,
 }
 
-impl Answers {
+impl ModelHealth {
     /// Takes in how a model answered.
     pub fn note(&self, model: &ModelRef, fault: Option<String>) {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).insert(model.clone(), fault);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tribune_providers::{ModelRef, Thinking, ThinkingForm};
-use tribune_runtime::native::{Seat, Seats};
+use tribune_runtime::native::{ModelBinding, ModelResolver};
 use tribune_runtime::{AgentId, RuntimeError};
 
 use super::providers::Providers;
@@ -16,18 +16,18 @@ const THINKING_TOKENS: u32 = 8_192;
 
 /// The seats of a house.
 #[derive(Debug, Clone)]
-pub struct HouseSeats {
+pub struct ConfiguredModels {
     providers: Arc<Providers>,
 }
 
-impl HouseSeats {
+impl ConfiguredModels {
     pub const fn new(providers: Arc<Providers>) -> Self {
         Self { providers }
     }
 }
 
-impl Seats for HouseSeats {
-    fn seat(&self, agent: &AgentId, model: Option<&str>) -> Result<Seat, RuntimeError> {
+impl ModelResolver for ConfiguredModels {
+    fn resolve(&self, agent: &AgentId, model: Option<&str>) -> Result<ModelBinding, RuntimeError> {
         let model: ModelRef = match model {
             Some(model) => {
                 model.parse().map_err(|error| RuntimeError::new("unknown_model", format!("{error}")))?
@@ -45,13 +45,13 @@ impl Seats for HouseSeats {
             provider.client().map_err(|error| RuntimeError::new(error.code(), error.to_string()))?.clone();
         let max_output_tokens = MAX_OUTPUT_TOKENS.min(limits.max_output_tokens);
         let thinking = match limits.thinking {
-            ThinkingForm::Unasked => None,
+            ThinkingForm::NoParameter => None,
             ThinkingForm::Adaptive => Some(Thinking::Adaptive),
             // It is part of the output, and something must be left to say.
             ThinkingForm::Budget => (max_output_tokens >= 2 * 1024)
                 .then(|| Thinking::Budget(THINKING_TOKENS.min(max_output_tokens / 2))),
         };
-        Ok(Seat {
+        Ok(ModelBinding {
             client,
             model,
             limits,

@@ -6,27 +6,27 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
-use tribune_providers::budget::estimate;
+use tribune_providers::budget::estimate_tokens;
 use tribune_providers::{
-    Answer, Client, ModelLimits, ModelRef, ModelRequest, Patience, ProviderError, Said, Thinking,
+    ModelResponse, ProviderClient, ModelLimits, ModelRef, ModelRequest, RequestTimeouts, ProviderError, ChatMessage, Thinking,
     ThinkingForm,
 };
 use tribune_runtime::RuntimeError;
 use utoipa::ToSchema;
 
-use super::check_billing::Till;
-use super::inventory::Survey;
+use super::check_billing::CheckBilling;
+use super::inventory::ModelInventory;
 use super::providers::{Provider, Providers};
 
 /// Somebody sits and waits for the result, so nothing is tried twice and nobody is waited for like in a turn.
-const TRIAL_PATIENCE: Patience = Patience {
+const TRIAL_PATIENCE: RequestTimeouts = RequestTimeouts {
     connect: Duration::from_secs(10),
     first_byte: Duration::from_secs(30),
     idle: Duration::from_secs(30),
-    whole: Duration::from_secs(45),
-    attempts: 1,
+    total: Duration::from_secs(45),
+    max_attempts: 1,
     backoff: Duration::from_secs(1),
-    longest_wait: Duration::from_secs(1),
+    max_retry_delay: Duration::from_secs(1),
 };
 
 /// Tokens of the answer: one word, and what some models put before it.
@@ -73,9 +73,9 @@ pub struct Check {
 /// Tries what is named: a provider, one of its models, or, if nothing is, everything that is set up.
 pub async fn try_out(
     providers: &Providers,
-    survey: &Survey,
+    survey: &ModelInventory,
     target: Option<&str>,
-    till: &Till,
+    till: &CheckBilling,
 ) -> Result<Trials, RuntimeError> {
     let chosen = chosen(providers, survey, target)?;
     let trials = chosen.iter().map(|(provider, model)| try_one(provider, model.as_ref(), till));
@@ -91,7 +91,7 @@ pub async fn try_out(
 }
 
 /// Whether anything would be tried, and so whether anything is to be paid for.
-pub fn tries_any(providers: &Providers, survey: &Survey, target: Option<&str>) -> Result<bool, RuntimeError> {
+pub fn tries_any(providers: &Providers, survey: &ModelInventory, target: Option<&str>) -> Result<bool, RuntimeError> {
     Ok(!chosen(providers, survey, target)?.is_empty())
 }
 
@@ -100,7 +100,7 @@ type Chosen<'a> = (&'a Provider, Option<(ModelRef, ModelLimits)>);
 
 fn chosen<'a>(
     providers: &'a Providers,
-    survey: &Survey,
+    survey: &ModelInventory,
     target: Option<&str>,
 ) -> Result<Vec<Chosen<'a>>, RuntimeError> {
     match target {
@@ -130,7 +130,7 @@ fn chosen<'a>(
 
 /// The model of a provider that stands for it: the house's default, one that an agent uses, the provider's default, or the
 /// first by name.
-fn usual(provider: &Provider, survey: &Survey) -> Option<(ModelRef, ModelLimits)> {
+fn usual(provider: &Provider, survey: &ModelInventory) -> Option<(ModelRef, ModelLimits)> {
     let used = survey.agents.iter().filter_map(|agent| agent.model.clone());
     let own = provider.config.default_model.iter().map(|name| format!("{}:{name}", provider.id));
     let first = provider.config.models.keys().map(|name| format!("{}:{name}", provider.id));
@@ -143,7 +143,7 @@ fn usual(provider: &Provider, survey: &Survey) -> Option<(ModelRef, ModelLimits)
     })
 }
 
-async fn try_one(provider: &Provider, model: Option<&(ModelRef, ModelLimits)>, till: &Till) -> Trial {
+async fn try_one(provider: &Provider, model: Option<&(ModelRef, ModelLimits)>, till: &CheckBilling) -> Trial {
     let mut checks = Vec::new();
     let ok = checked(provider, model, till, &mut checks).await.is_some();
     let model = model.map(|(model, _)| model.to_string());
@@ -154,11 +154,11 @@ async fn try_one(provider: &Provider, model: Option<&(ModelRef, ModelLimits)>, t
 async fn checked(
     provider: &Provider,
     model: Option<&(ModelRef, ModelLimits)>,
-    till: &Till,
+    till: &CheckBilling,
     checks: &mut Vec<Check>,
 ) -> Option<()> {
     let client = match provider.client() {
-        Ok(client) => client.with_patience(TRIAL_PATIENCE),
+        Ok(client) => client.with_timeouts(TRIAL_PATIENCE),
         Err(error) => {
             checks.push(failed("key", error, None));
             return None;
@@ -193,7 +193,7 @@ async fn checked(
         return None;
     };
     let request = question(model, limits);
-    let tokens = (estimate(&request), u64::from(request.max_output_tokens));
+    let tokens = (estimate_tokens(&request), u64::from(request.max_output_tokens));
     let ticket = match till.pay(model, tokens).await {
         Ok(ticket) => ticket,
         Err(error) => {
@@ -220,7 +220,7 @@ async fn checked(
 }
 
 /// Asks for the list of models: it costs nothing, and shows whether provider and key are good. Gives the names.
-async fn reach(provider: &Provider, client: &Client, checks: &mut Vec<Check>) -> Option<Vec<String>> {
+async fn reach(provider: &Provider, client: &ProviderClient, checks: &mut Vec<Check>) -> Option<Vec<String>> {
     let began = Instant::now();
     let listed = client.models().await;
     let took = Some(millis(began));
@@ -253,23 +253,23 @@ fn question(model: &ModelRef, limits: &ModelLimits) -> ModelRequest {
             (Some(Thinking::Budget(THINKING_TOKENS)), THINKING_TOKENS + TRIAL_TOKENS)
         }
         ThinkingForm::Adaptive => (Some(Thinking::Adaptive), THINKING_TOKENS + TRIAL_TOKENS),
-        ThinkingForm::Unasked | ThinkingForm::Budget => (None, TRIAL_TOKENS),
+        ThinkingForm::NoParameter | ThinkingForm::Budget => (None, TRIAL_TOKENS),
     };
     ModelRequest {
         model: model.model().to_owned(),
         system: Vec::new(),
-        messages: vec![Said::user("Answer with the word ok.")],
+        messages: vec![ChatMessage::user("Answer with the word ok.")],
         tools: Vec::new(),
         max_output_tokens: wanted.min(limits.max_output_tokens),
         thinking,
     }
 }
 
-async fn ask(client: &Client, request: &ModelRequest) -> Result<Answer, ProviderError> {
+async fn ask(client: &ProviderClient, request: &ModelRequest) -> Result<ModelResponse, ProviderError> {
     let mut stream = client.stream(request, &CancellationToken::new()).await?;
-    let mut answer = Answer::default();
+    let mut answer = ModelResponse::default();
     while let Some(event) = stream.next().await {
-        answer.take(&event?);
+        answer.apply(&event?);
     }
     Ok(answer)
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tribune_config::{ModelsConfig, ProviderConfig};
 use tribune_constitution::nearest::nearest;
-use tribune_providers::{ApiKey, Client, Endpoint, ModelLimits, ModelRef, Patience, ProviderError};
+use tribune_providers::{ApiKey, ProviderClient, ProviderEndpoint, ModelLimits, ModelRef, RequestTimeouts, ProviderError};
 use tribune_runtime::RuntimeError;
 
-use super::model_health::Answers;
+use super::model_health::ModelHealth;
 
 /// Characters of a name that no provider has which a sentence repeats.
 const MAX_SHOWN_CHARS: usize = 80;
@@ -28,7 +28,7 @@ pub struct Providers {
     all: BTreeMap<String, Provider>,
     default: Option<ModelRef>,
     keep_turns: usize,
-    answers: Answers,
+    answers: ModelHealth,
 }
 
 /// One provider.
@@ -38,7 +38,7 @@ pub struct Provider {
     pub config: ProviderConfig,
     /// Whether its key was found, if it needs one.
     pub has_key: bool,
-    client: Result<Client, ProviderError>,
+    client: Result<ProviderClient, ProviderError>,
 }
 
 impl fmt::Debug for Providers {
@@ -54,19 +54,19 @@ impl fmt::Debug for Provider {
 }
 
 impl Providers {
-    pub fn new(config: &ModelsConfig, env: &Env, patience: Patience) -> Self {
+    pub fn new(config: &ModelsConfig, env: &Env, patience: RequestTimeouts) -> Self {
         let provider = |(id, config): (&String, &ProviderConfig)| {
             let key = config.key_env.as_deref().and_then(|name| env(name)).and_then(|key| ApiKey::new(&key));
             let has_key = key.is_some();
-            let endpoint = Endpoint {
+            let endpoint = ProviderEndpoint {
                 provider: id.clone(),
                 dialect: config.dialect,
                 base_url: config.base_url.clone(),
                 key,
                 key_env: config.key_env.clone(),
-                patience: config.timeouts.over(patience),
+                timeouts: config.timeouts.over(patience),
             };
-            let client = Client::new(endpoint);
+            let client = ProviderClient::new(endpoint);
             (id.clone(), Provider { id: id.clone(), config: config.clone(), has_key, client })
         };
         let all = config.providers.iter().map(provider).collect();
@@ -74,7 +74,7 @@ impl Providers {
             all,
             default: config.default.clone(),
             keep_turns: config.keep_turns,
-            answers: Answers::default(),
+            answers: ModelHealth::default(),
         }
     }
 
@@ -108,7 +108,7 @@ impl Providers {
     }
 
     /// How models answered when they were last asked.
-    pub const fn answers(&self) -> &Answers {
+    pub const fn answers(&self) -> &ModelHealth {
         &self.answers
     }
 
@@ -160,7 +160,7 @@ impl Providers {
 
 impl Provider {
     /// Speaks to it.
-    pub fn client(&self) -> Result<&Client, &ProviderError> {
+    pub fn client(&self) -> Result<&ProviderClient, &ProviderError> {
         self.client.as_ref()
     }
 }

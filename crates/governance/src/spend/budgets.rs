@@ -9,7 +9,7 @@ use tribune_config::{AtLimit, SpendConfig};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_providers::ModelRef;
 use tribune_records::ledger_payloads::payload;
-use tribune_records::spend::amount::{Amount, Limit};
+use tribune_records::spend::amount::{Amount, SpendLimit};
 use tribune_records::spend::record::{Raised, SpendRecord, spend_entity};
 use tribune_runtime::{RuntimeError, ToolCall};
 use tribune_storage::clock::Clock;
@@ -39,7 +39,7 @@ pub(super) enum Account {
 /// A limit that a request would go beyond.
 pub(super) struct Over {
     pub(super) account: Account,
-    pub(super) limit: Limit,
+    pub(super) limit: SpendLimit,
     pub(super) raised: Amount,
     pub(super) used: Amount,
 }
@@ -60,7 +60,7 @@ pub enum Reserve {
 }
 
 /// The purse of a daemon.
-pub struct Purse {
+pub struct Budgets {
     pub(super) config: SpendConfig,
     pub(super) ledger: LedgerWriter,
     readers: Readers,
@@ -70,13 +70,13 @@ pub struct Purse {
     pub(super) asking: Mutex<HashSet<(String, String)>>,
 }
 
-impl fmt::Debug for Purse {
+impl fmt::Debug for Budgets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Purse")
     }
 }
 
-impl Purse {
+impl Budgets {
     pub fn new(
         config: SpendConfig,
         (ledger, readers, clock): (LedgerWriter, Readers, Arc<dyn Clock>),
@@ -107,7 +107,7 @@ impl Purse {
         let amount = Amount { tokens: prompt.saturating_add(answer), cost };
         self.load(&limits).await?;
         let mut accounts = self.accounts();
-        let is_over = |(account, limit): &&(Account, Limit)| {
+        let is_over = |(account, limit): &&(Account, SpendLimit)| {
             let balance = accounts.get(account).copied().unwrap_or_default();
             !limit.holds(balance.spent + balance.reserved + amount, balance.raised)
         };
@@ -147,7 +147,7 @@ impl Purse {
     }
 
     /// The limits that apply, with what they apply to.
-    fn limits_of(&self, payer: &Payer) -> Vec<(Account, Limit)> {
+    fn limits_of(&self, payer: &Payer) -> Vec<(Account, SpendLimit)> {
         let day = self.today();
         let limits = &self.config.limits;
         let agent = Account::Agent { agent: payer.agent.clone(), day: day.clone() };
@@ -162,7 +162,7 @@ impl Purse {
     }
 
     /// Reads what the log knows of accounts that were not looked at before.
-    async fn load(&self, limits: &[(Account, Limit)]) -> Result<(), StoreError> {
+    async fn load(&self, limits: &[(Account, SpendLimit)]) -> Result<(), StoreError> {
         let unknown: Vec<Account> = {
             let accounts = self.accounts();
             let is_new = |account: &&Account| !accounts.contains_key(*account);

@@ -9,12 +9,12 @@ use tribune_records::spend::amount::Amount;
 use tribune_records::spend::money::Money;
 use tribune_runtime::ToolCall;
 
-use super::budgets::{Account, Over, Purse};
+use super::budgets::{Account, Over, Budgets};
 
 /// Questions that were made and not yet asked. A turn that ends in between leaves one.
 const MAX_QUESTIONS: usize = 10_000;
 
-impl Purse {
+impl Budgets {
     /// The call that asks a person for more: as much again as each limit is, or what is missing if that is more.
     pub(super) fn question(&self, session: &str, over: &[Over], amount: Amount) -> ToolCall {
         let more = |over: &Over| {

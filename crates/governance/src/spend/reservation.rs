@@ -12,7 +12,7 @@ use tribune_records::spend::amount::Amount;
 use tribune_records::spend::record::{SpendRecord, Spent};
 use tribune_storage::store::{Receipt, StoreError};
 
-use super::budgets::{Account, Payer, Purse};
+use super::budgets::{Account, Payer, Budgets};
 
 /// What a provider told of the tokens of a request.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ pub enum Told {
 
 /// What is set aside for one request.
 pub struct Reservation {
-    pub(super) purse: Arc<Purse>,
+    pub(super) purse: Arc<Budgets>,
     pub(super) payer: Payer,
     pub(super) model: ModelRef,
     /// The day that it counts for, however late it ends.
@@ -102,7 +102,7 @@ impl Reservation {
     /// Learns the place of the entry that began it, before anything is counted: whoever gives up here counts in full.
     async fn place(&mut self) {
         if let Stage::OnRecord(Begun::Durable(receipt)) = &mut self.stage
-            && let Ok(placed) = self.purse.ledger.placed_at(receipt).await
+            && let Ok(placed) = self.purse.ledger.append_with_position(receipt).await
         {
             self.stage = Stage::OnRecord(Begun::Placed(placed.cid));
         }
@@ -154,7 +154,7 @@ impl Reservation {
         match std::mem::replace(&mut self.stage, Stage::Settled) {
             Stage::OnRecord(Begun::Placed(begun)) => Some(begun),
             Stage::OnRecord(Begun::Durable(mut receipt)) => {
-                self.purse.ledger.placed_at_blocking(&mut receipt).ok().map(|placed| placed.cid)
+                self.purse.ledger.append_with_position_blocking(&mut receipt).ok().map(|placed| placed.cid)
             }
             Stage::Planned | Stage::Settled => None,
         }

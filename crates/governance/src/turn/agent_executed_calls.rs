@@ -10,16 +10,16 @@ use tokio::sync::oneshot;
 use tribune_constitution::Veto;
 use tribune_ledger::Cid;
 use tribune_records::approval::action::Action;
-use tribune_records::approval::decision::Ruling;
-use tribune_records::approval::record::{Runner, State};
-use tribune_records::outcome::{Done, Touched};
-use tribune_runtime::{Leave, RuntimeError, ToolCall, ToolOutcome};
+use tribune_records::approval::decision::ApprovalDecision;
+use tribune_records::approval::record::{CallRunner, ApprovalState};
+use tribune_records::outcome::{ToolRun, Access};
+use tribune_runtime::{PermissionOutcome, RuntimeError, ToolCall, ToolOutcome};
 use tribune_storage::store::ApprovalRow;
 
 use super::calls::{Calls, Handled, Open, Progress, run};
-use super::toolbox::Waiting;
-use super::turn_recorder::{Begun, Desk, Recorded};
-use crate::gate::{Admission, Ended, Ticket};
+use super::toolbox::PendingOutcome;
+use super::turn_recorder::{Begun, TurnRecorder, Recorded};
+use crate::gate::{Admission, CallEnd, Ticket};
 
 /// Bytes of what an agent tells of a call that are kept.
 const MAX_TOLD_BYTES: usize = 1 << 20;
@@ -27,7 +27,7 @@ const MAX_TOLD_BYTES: usize = 1 << 20;
 /// Who objects to a path that is another name of something.
 const WORKSPACE: &str = "workspace";
 
-impl Desk {
+impl TurnRecorder {
     /// What speaks against a call that its agent carries out itself, beside the law: the law judges a path by its words, and
     /// nothing of the house's stands between the agent and what they lead to.
     pub(super) async fn objections_of_the_house(
@@ -44,7 +44,7 @@ impl Desk {
 
     /// Lets the session's labels sink as a call will let them, before it begins: what is learned from it may be acted on before it
     /// is over. Returns what it would touch.
-    pub(super) async fn sink(&mut self, call: &ToolCall) -> Result<Vec<Touched>, RuntimeError> {
+    pub(super) async fn sink(&mut self, call: &ToolCall) -> Result<Vec<Access>, RuntimeError> {
         let (governance, ground) = (Arc::clone(&self.governance), self.journal.standing.ground());
         let tool = call.name.clone();
         let call = call.clone();
@@ -52,7 +52,7 @@ impl Desk {
             .await
             .map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
         let gate = &self.governance.gate;
-        let ended = (touched.as_slice(), Ended::Badly);
+        let ended = (touched.as_slice(), CallEnd::Badly);
         let moved = gate.moved(&self.journal.standing, Some(tool.as_str()), ended)?;
         self.journal.standing.labels = moved.session;
         Ok(touched)
@@ -60,9 +60,9 @@ impl Desk {
 }
 
 /// A call that leave was given for.
-pub(super) struct Given {
+pub(super) struct GrantedCall {
     pub(super) recorded: Recorded,
-    touched: Vec<Touched>,
+    touched: Vec<Access>,
     /// What the house may do itself, if the agent would rather have it done.
     admission: Admission,
 }
@@ -71,28 +71,28 @@ impl Calls {
     /// Writes the verdict, and gives leave when it is durable.
     pub(super) async fn give_leave(
         &mut self,
-        desk: &mut Desk,
+        desk: &mut TurnRecorder,
         recorded: Recorded,
-        answer: oneshot::Sender<Leave>,
+        answer: oneshot::Sender<PermissionOutcome>,
         ticket: Ticket,
     ) -> Result<Handled, RuntimeError> {
         let touched = desk.sink(&recorded.call).await?;
-        self.close(&recorded.call.id);
+        self.untrack(&recorded.call.id);
         let written = desk.write().await?;
         // Durable before effect: whoever carries it out waits for this.
         let Some(admission) = ticket.redeem(&written) else {
             return Err(RuntimeError::new("internal", "a verdict was not written with its page"));
         };
         self.open(&recorded, None);
-        self.given.insert(recorded.call.id.clone(), Given { recorded, touched, admission });
-        let _ = answer.send(Leave::Given);
+        self.given.insert(recorded.call.id.clone(), GrantedCall { recorded, touched, admission });
+        let _ = answer.send(PermissionOutcome::Granted);
         Ok(Handled::events(written.events))
     }
 
     /// Carries out a call that leave was given for. Without leave nobody is answered.
-    pub(super) fn carry_out(&mut self, desk: &Desk, call_id: &str, waiting: Waiting) {
-        let Some(Given { recorded, admission, .. }) = self.given.remove(call_id) else { return };
-        let (governance, Waiting { answer, terminal }) = (Arc::clone(&desk.governance), waiting);
+    pub(super) fn carry_out(&mut self, desk: &TurnRecorder, call_id: &str, waiting: PendingOutcome) {
+        let Some(GrantedCall { recorded, admission, .. }) = self.given.remove(call_id) else { return };
+        let (governance, PendingOutcome { answer, terminal }) = (Arc::clone(&desk.governance), waiting);
         self.underway.push(Box::pin(async move {
             let done = run(&*governance.tools, admission, terminal).await;
             Progress::Ran(recorded, answer, Box::new(done))
@@ -102,19 +102,19 @@ impl Calls {
     /// Puts on record what an agent tells of a call that it had leave for.
     pub(super) async fn reported(
         &mut self,
-        desk: &mut Desk,
+        desk: &mut TurnRecorder,
         call_id: &str,
         outcome: ToolOutcome,
         told: oneshot::Sender<()>,
     ) -> Result<Handled, RuntimeError> {
-        if let Some(Given { recorded, touched, .. }) = self.given.remove(call_id) {
-            self.close(call_id);
+        if let Some(GrantedCall { recorded, touched, .. }) = self.given.remove(call_id) {
+            self.untrack(call_id);
             let end = outcome.content.floor_char_boundary(MAX_TOLD_BYTES);
             let content = outcome.content.get(..end).unwrap_or_default().to_owned();
             let outcome = ToolOutcome { content, ..outcome };
             desk.governance.tell_done(&desk.journal.standing, &recorded, &outcome);
-            let done = Done { outcome, code: None, touched, sandbox: None };
-            let result = desk.ran(&recorded, &done)?;
+            let done = ToolRun { outcome, code: None, touched, sandbox: None };
+            let result = desk.record_result(&recorded, &done)?;
             self.last_result = Some(result);
             let written = desk.write().await?;
             desk.tell_persisted(&recorded, &done.outcome, result);
@@ -130,11 +130,11 @@ impl Calls {
     /// it was, it counts once.
     pub(super) async fn earlier_answer(
         &mut self,
-        desk: &mut Desk,
+        desk: &mut TurnRecorder,
         recorded: &Recorded,
         action: &Action,
-    ) -> Result<Option<(String, Ruling)>, RuntimeError> {
-        if recorded.runner != Runner::Agent {
+    ) -> Result<Option<(String, ApprovalDecision)>, RuntimeError> {
+        if recorded.runner != CallRunner::Agent {
             return Ok(None);
         }
         let session = desk.handle.key.to_string();
@@ -148,25 +148,25 @@ impl Calls {
         };
         let Some(row) = parked.into_iter().find(is_same) else { return Ok(None) };
         let requested = row.requested;
-        if row.state == State::Pending {
+        if row.state == ApprovalState::Pending {
             // Asked anew, with the turn that waits for the answer.
             desk.governance.gate.inbox.withdraw(std::slice::from_ref(&requested.id)).await;
         }
         if let Ok(call) = requested.call.parse::<Cid>() {
-            desk.given_up((&requested.call_id, &requested.tool), call, Begun::No)?;
+            desk.record_abandoned((&requested.call_id, &requested.tool), call, Begun::No)?;
         }
         let by = row.decided_by.unwrap_or_default();
         // An answer holds as long as its question would have.
         let is_late = desk.governance.gate.now() >= requested.expires_at;
         Ok(match row.state {
-            State::Allowed if is_late => None,
-            State::Allowed => Some((requested.id, Ruling::Allowed { by, text: None })),
-            State::Denied => Some((requested.id, Ruling::Denied { by, reason: row.reason, stop: false })),
-            State::Pending | State::Expired | State::Withdrawn => None,
+            ApprovalState::Allowed if is_late => None,
+            ApprovalState::Allowed => Some((requested.id, ApprovalDecision::Allowed { by, text: None })),
+            ApprovalState::Denied => Some((requested.id, ApprovalDecision::Denied { by, reason: row.reason, stop: false })),
+            ApprovalState::Pending | ApprovalState::Expired | ApprovalState::Withdrawn => None,
         })
     }
 
     fn is_open(&self, call_id: &str, entry: &str) -> bool {
-        self.open.iter().any(|open: &Open| open.call_id == call_id && open.entry.to_string() == entry)
+        self.track.iter().any(|open: &Open| open.call_id == call_id && open.entry.to_string() == entry)
     }
 }

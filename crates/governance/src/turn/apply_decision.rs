@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tribune_constitution::{Labels, Stage};
+use tribune_constitution::{Labels, DecisionStage};
 use tribune_ledger::commitment::Commitment;
 use tribune_records::approval::action::{Action, Files};
 use tribune_records::approval::approver::Approver;
-use tribune_records::approval::decision::{Outcome, Wish};
-use tribune_records::approval::grant::Terms;
+use tribune_records::approval::decision::{DecisionOutcome, DecisionRequest};
+use tribune_records::approval::grant::GrantTerms;
 use tribune_records::approval::record::{
-    ApprovalRecord, Decided, Decision, Requested, Runner, State, approval_entity,
+    ApprovalRecord, Decided, DecisionKind, Requested, CallRunner, ApprovalState, approval_entity,
 };
 use tribune_redact::Redactor;
 use tribune_runtime::{SessionKey, ToolCall};
@@ -23,8 +23,8 @@ use tribune_storage::store::StoreError;
 use super::Governance;
 use super::calls::MAX_CALL_BYTES;
 use crate::approval::{ApprovalError, draft};
-use crate::gate::hooks::Who;
-use crate::gate::{Inquiry, Standing};
+use crate::gate::hooks::HookSubject;
+use crate::gate::{AuthorizationRequest, PolicyContext};
 
 /// How often the inbox is looked through for what nobody decided in time.
 const EXPIRY_TICK: Duration = Duration::from_secs(1);
@@ -35,30 +35,30 @@ const FINISHED_SOON: Duration = Duration::from_secs(2);
 impl Governance {
     /// Whether turns are being ended because the daemon or everyone is stopped.
     pub(super) fn is_leaving(&self) -> bool {
-        self.leaving.is_cancelled() || self.gate.is_frozen()
+        self.shutdown.is_cancelled() || self.gate.is_frozen()
     }
 
     /// From now on turns end because the daemon does.
-    pub fn leave(&self) {
-        self.leaving.cancel();
-        self.work.close();
+    pub fn begin_shutdown(&self) {
+        self.shutdown.cancel();
+        self.background.close();
     }
 
     /// Decides about an approval.
     pub async fn decide(
         self: &Arc<Self>,
         id: &str,
-        wish: Wish,
+        wish: DecisionRequest,
         text: Option<String>,
         who: Approver,
-    ) -> Result<Outcome, ApprovalError> {
+    ) -> Result<DecisionOutcome, ApprovalError> {
         if self.gate.is_frozen() && wish.decision.allows() {
             return Err(ApprovalError::Frozen);
         }
         let name = id.to_owned();
         let row = self.readers.read(move |reader| reader.approval(&name)).await?;
         let Some(row) = row else { return Err(ApprovalError::Unknown(id.to_owned())) };
-        if row.state == State::Pending {
+        if row.state == ApprovalState::Pending {
             self.gate.inbox.arrival(id).await;
         }
         let action = self.action_of(&row.requested).await?;
@@ -66,7 +66,7 @@ impl Governance {
             Some(text) => {
                 // Nothing is kept for someone who may not decide, or too late.
                 who.may_decide(&row.requested)?;
-                if row.state != State::Pending {
+                if row.state != ApprovalState::Pending {
                     return Err(ApprovalError::Over { id: id.to_owned(), state: row.state });
                 }
                 self.rewording(&row.requested, action.as_ref(), wish, text).await?
@@ -74,15 +74,15 @@ impl Governance {
             None => wish,
         };
         let (input, files) = action.map(|action| (action.input, action.files)).unzip();
-        let terms = Terms {
+        let terms = GrantTerms {
             schema: self.gate.schema_pin(&row.requested.tool),
             input,
             files: files.unwrap_or_default(),
-            output: Labels::of_output(self.gate.law.manifest(&row.requested.tool), None),
+            output: Labels::for_output(self.gate.law.manifest(&row.requested.tool), None),
             holds_secret: |text| Redactor::new().redact(text) != text,
         };
         let outcome = self.gate.inbox.decide(id, wish, who, terms).await?;
-        if outcome.is_orphan && outcome.missing == 0 && outcome.requested.runner == Runner::Host {
+        if outcome.is_orphan && outcome.missing == 0 && outcome.requested.runner == CallRunner::Host {
             // Whoever decided wants to hear what came of it, if that is soon known.
             let finishing = self.finish(outcome.requested.id.clone());
             let _ = tokio::time::timeout(FINISHED_SOON, finishing).await;
@@ -95,17 +95,17 @@ impl Governance {
         &self,
         requested: &Requested,
         action: Option<&Action>,
-        wish: Wish,
+        wish: DecisionRequest,
         text: String,
-    ) -> Result<Wish, ApprovalError> {
+    ) -> Result<DecisionRequest, ApprovalError> {
         let no = |what: &str| Err(ApprovalError::InvalidDecision(what.to_owned()));
-        if wish.decision != Decision::AllowOnce {
+        if wish.decision != DecisionKind::AllowOnce {
             return no("other words are for this one call: leave `text` out, or choose allow_once");
         }
         if requested.needs > 1 {
             return no("several people must agree to the same words: deny it, and say what to change");
         }
-        if requested.runner != Runner::Host {
+        if requested.runner != CallRunner::Host {
             return no(
                 "this call is carried out elsewhere, in its own words: deny it, and say what to change",
             );
@@ -124,13 +124,13 @@ impl Governance {
         let name = requested.session.clone();
         let session = self.readers.read(move |reader| reader.session(&name)).await?;
         let Some(session) = session else { return no("the session has been forgotten: deny the call") };
-        if let Some(standing) = Standing::of(&session) {
+        if let Some(standing) = PolicyContext::of(&session) {
             let call = ToolCall { id: requested.call_id.clone(), name: requested.tool.clone(), input };
             self.would_run(&standing, &call, &requested.id).await?;
         }
         let kept = self.vault.keep(&session.id, text.as_bytes()).await?;
         match kept {
-            Some(commitment) => Ok(Wish { text: Some((text, commitment)), ..wish }),
+            Some(commitment) => Ok(DecisionRequest { text: Some((text, commitment)), ..wish }),
             None => no("the session has been forgotten: deny the call"),
         }
     }
@@ -139,15 +139,15 @@ impl Governance {
     /// them can write others.
     async fn would_run(
         &self,
-        standing: &Standing,
+        standing: &PolicyContext,
         call: &ToolCall,
         approval: &str,
     ) -> Result<(), ApprovalError> {
-        let vetoes = self.gate.hooks.objections(&Who::of(standing), call).await;
-        let verdict = self.gate.foresee(Inquiry {
+        let vetoes = self.gate.hooks.objections(&HookSubject::of(standing), call).await;
+        let verdict = self.gate.preview(AuthorizationRequest {
             standing,
             tool: &call.name,
-            stage: Stage::Dispatch,
+            stage: DecisionStage::Dispatch,
             input: Some(&call.input),
             asked: None,
             runs: &Files::default,
@@ -165,7 +165,7 @@ impl Governance {
     /// Takes up a decided call that no turn waits for, whoever still listens.
     pub(super) fn finish(self: &Arc<Self>, id: String) -> JoinHandle<()> {
         let governance = Arc::clone(self);
-        self.work.spawn(async move {
+        self.background.spawn(async move {
             if let Err(error) = governance.resume_decided(&id).await {
                 tracing::error!(approval = id, code = error.code(), "a decided call could not be taken up");
             }

@@ -2,7 +2,7 @@
 
 use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::{CallOutcome, ToolResultRecord};
-use tribune_storage::store::{Filter, Reader, StoreError};
+use tribune_storage::store::{EntryFilter, Reader, StoreError};
 
 /// Entries of a session that are looked through.
 const LOOKED_BACK: usize = 2_000;
@@ -17,7 +17,7 @@ pub fn sequel(
 ) -> Result<Option<&'static str>, StoreError> {
     let (Ok(call), Some(asked)) = (call.parse::<Cid>(), reader.find(request)?) else { return Ok(None) };
     let quality = Some(EntryQuality::ToolResult);
-    let filter = Filter { entity_id: Some(session.to_owned()), quality };
+    let filter = EntryFilter { entity_id: Some(session.to_owned()), quality };
     let results = reader.tail(&filter, LOOKED_BACK)?;
     let result = results
         .iter()

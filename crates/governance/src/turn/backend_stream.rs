@@ -21,14 +21,14 @@ const MERGED_BYTES: usize = 16 << 10;
 pub(super) type Item = Result<Result<RuntimeEvent, RuntimeError>, Box<dyn Any + Send>>;
 
 /// The ear of a turn.
-pub(super) struct Listener {
+pub(super) struct BackendStream {
     backend: BoxStream<'static, Item>,
     heard: Vec<Item>,
     /// The backend's stream has ended; it is not asked again.
     is_silent: bool,
 }
 
-impl Listener {
+impl BackendStream {
     /// Listens to a stream that is not begun before somebody waits for it.
     pub(super) fn new(
         backend: impl Stream<Item = Result<RuntimeEvent, RuntimeError>> + Send + 'static,
@@ -95,7 +95,7 @@ impl Listener {
 }
 
 /// Adds an event to those that are shown together; a piece that goes on with the one before becomes part of it.
-pub(super) fn put_together(shown: &mut Vec<EventKind>, next: EventKind) {
+pub(super) fn coalesce(shown: &mut Vec<EventKind>, next: EventKind) {
     let grown = match (shown.last_mut(), &next) {
         (Some(EventKind::TextDelta { text }), EventKind::TextDelta { text: more })
         | (Some(EventKind::ReasoningDelta { text }), EventKind::ReasoningDelta { text: more }) => {
@@ -143,7 +143,7 @@ mod tests {
             futures_util::stream::unfold(words, |mut words: tokio::sync::mpsc::UnboundedReceiver<_>| async {
                 words.recv().await.map(|word| (word, words))
             });
-        let mut listener = Listener::new(words);
+        let mut listener = BackendStream::new(words);
         assert!(listener.now().is_none(), "nothing was said");
         let work = async {
             for n in 0..AT_ONCE + 10 {
@@ -162,10 +162,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_backend_that_panics_is_heard_to_do_so() {
-        let mut listener = Listener::new(futures_util::stream::poll_fn(|_| panic!("on purpose")));
+        let mut listener = BackendStream::new(futures_util::stream::poll_fn(|_| panic!("on purpose")));
         let heard = listener.next().await.unwrap();
         assert!(matches!(&heard[..], [Err(_)]));
-        assert!(Listener::panicked(Box::new("x")).next().await.is_some());
+        assert!(BackendStream::panicked(Box::new("x")).next().await.is_some());
     }
 
     #[test]
@@ -187,11 +187,11 @@ mod tests {
             text("h"),
         ];
         for event in all {
-            put_together(&mut shown, event);
+            coalesce(&mut shown, event);
         }
         assert_eq!(shown, [thought("ab"), text("cd"), call("1", "ef"), call("2", "g"), text("h")]);
         let long = "x".repeat(MERGED_BYTES);
-        put_together(&mut shown, text(&long));
+        coalesce(&mut shown, text(&long));
         assert_eq!(shown.last(), Some(&text(&long)), "an event stays small");
     }
 }

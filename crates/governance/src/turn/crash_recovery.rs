@@ -2,7 +2,7 @@
 
 use serde::de::DeserializeOwned;
 use tribune_ledger::{Cid, Draft, EntryQuality};
-use tribune_records::approval::record::Runner;
+use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::{
     CallOutcome, EgressOutcome, EgressRecord, ProxyOutcome, ProxyRecord, ToolCallRecord, ToolResultRecord,
     Turn, TurnPhase, payload,
@@ -10,11 +10,11 @@ use tribune_records::ledger_payloads::{
 use tribune_runtime::content::text_of;
 use tribune_runtime::{ContentBlock, EventKind, Handle, RuntimeEvent, SessionKey, SessionState, StopReason};
 use tribune_storage::store::{OpenWork, SessionRow, StoreError};
-use tribune_storage::vault::{EVENTS_KEPT, Event, Most};
+use tribune_storage::vault::{EVENTS_KEPT, StoredEvent, ReadLimit};
 
 use super::Governance;
-use super::out_of_turn::Beside;
-use super::session_writer::{Journal, Line};
+use super::out_of_turn::SideLog;
+use super::session_writer::{SessionWriter, EntryDraft};
 use super::turn_transcript::tell_interrupted;
 
 /// What a start found unfinished.
@@ -43,7 +43,7 @@ impl Governance {
         for request in paid {
             let Ok(begun) = request.cid.parse() else { continue };
             if let Some(reserved) = self.record_of(begun).await? {
-                self.purse.bill_unfinished(begun, reserved).await?;
+                self.budgets.bill_unfinished(begun, reserved).await?;
             }
         }
         for one_session in work.chunk_by(|a, b| a.session_key == b.session_key) {
@@ -88,7 +88,7 @@ impl Governance {
         let (outcome, code) = (EgressOutcome::Interrupted, None);
         let record = EgressRecord::Ended { outcome, code, sent: 0, received: 0 };
         let line = (EntryQuality::Delivery, vec![verdict]);
-        let draft = self.out_of_turn.draft_beside(Beside::Egress, &key, line, &record);
+        let draft = self.out_of_turn.draft_beside(SideLog::Egress, &key, line, &record);
         self.ledger.append(&draft).await.map(drop)
     }
 
@@ -107,7 +107,7 @@ impl Governance {
                     "tool_call" => {
                         let called: Option<ToolCallRecord> = self.record_of(cid).await?;
                         let mut standing = journal.lock().await.standing.clone();
-                        if called.as_ref().is_some_and(|called| called.runner == Runner::Agent) {
+                        if called.as_ref().is_some_and(|called| called.runner == CallRunner::Agent) {
                             // The agent may have seen what came of it.
                             standing.labels = standing.labels.meet(self.brings(&unfinished.name));
                         }
@@ -123,7 +123,7 @@ impl Governance {
                         };
                         let mut journal = journal.lock().await;
                         let mut page = journal.page();
-                        let line = Line {
+                        let line = EntryDraft {
                             quality: EntryQuality::ToolResult,
                             target: &unfinished.name,
                             parents: vec![cid],
@@ -164,7 +164,7 @@ impl Governance {
 
 async fn interrupt_turn(
     governance: &Governance,
-    journal: &mut Journal,
+    journal: &mut SessionWriter,
     begun: Cid,
 ) -> Result<(), StoreError> {
     let started: Option<Turn> = governance.record_of(begun).await?;
@@ -181,7 +181,7 @@ async fn interrupt_turn(
     };
     let mut page = journal.page();
     let target = journal.handle.session_id.to_string();
-    let line = Line { quality: EntryQuality::Turn, target: &target, parents: vec![begun], record: &record };
+    let line = EntryDraft { quality: EntryQuality::Turn, target: &target, parents: vec![begun], record: &record };
     let entry = journal.entry(&mut page, line)?;
     // A turn whose first event never reached the disk was never acknowledged; its stream begins here.
     if !stream_mentions(governance, journal, &begun.to_string())? {
@@ -197,20 +197,20 @@ async fn interrupt_turn(
 }
 
 /// What a turn began with; nothing if its words are gone.
-fn input_of(governance: &Governance, journal: &Journal, started: &Turn) -> Result<String, StoreError> {
+fn input_of(governance: &Governance, journal: &SessionWriter, started: &Turn) -> Result<String, StoreError> {
     let words = governance.vault.content(&journal.handle.session_id, &started.inputs_hash.to_string())?;
     let content = words.and_then(|words| serde_json::from_slice::<Vec<ContentBlock>>(&words).ok());
     Ok(text_of(&content.unwrap_or_default()))
 }
 
 /// What was said aloud in a turn that has no end, as far as it was shown.
-fn said_in(governance: &Governance, journal: &Journal, turn: &str) -> Result<String, StoreError> {
+fn said_in(governance: &Governance, journal: &SessionWriter, turn: &str) -> Result<String, StoreError> {
     /// Events that are read at once.
     const PAGE: usize = 1_000;
     let mut after = journal.next_event().saturating_sub(EVENTS_KEPT);
     let (mut said, mut is_its) = (String::new(), false);
     loop {
-        let range = governance.vault.events(&journal.handle.session_id, after, Most::events(PAGE))?;
+        let range = governance.vault.events(&journal.handle.session_id, after, ReadLimit::events(PAGE))?;
         let Some(last) = range.events.last() else { return Ok(said) };
         after = last.seq;
         for event in &range.events {
@@ -224,12 +224,12 @@ fn said_in(governance: &Governance, journal: &Journal, turn: &str) -> Result<Str
 }
 
 /// Whether the events of a session that are still unfinished begin with this turn.
-fn stream_mentions(governance: &Governance, journal: &Journal, turn: &str) -> Result<bool, StoreError> {
+fn stream_mentions(governance: &Governance, journal: &SessionWriter, turn: &str) -> Result<bool, StoreError> {
     const LOOK_BACK: u64 = 1_000;
     let after = journal.next_event().saturating_sub(LOOK_BACK);
     let range =
-        governance.vault.events(&journal.handle.session_id, after, Most::events(LOOK_BACK as usize))?;
-    let last_end = range.events.iter().rposition(Event::is_done);
+        governance.vault.events(&journal.handle.session_id, after, ReadLimit::events(LOOK_BACK as usize))?;
+    let last_end = range.events.iter().rposition(StoredEvent::is_done);
     let open = &range.events[last_end.map_or(0, |at| at + 1)..];
     // A long turn began further back than was looked.
     Ok(open.len() as u64 >= LOOK_BACK - 1 || open.iter().any(|event| event.json.contains(turn)))
@@ -238,7 +238,7 @@ fn stream_mentions(governance: &Governance, journal: &Journal, turn: &str) -> Re
 /// The ledger can be one page ahead of the vault: a turn that it knows to be complete gets the end of its stream.
 pub(super) async fn complete_stream(
     governance: &Governance,
-    journal: &mut Journal,
+    journal: &mut SessionWriter,
     row: &SessionRow,
 ) -> Result<(), StoreError> {
     let quiet = matches!(row.state, SessionState::Idle | SessionState::Cancelled);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use tribune_constitution::{Decision, Labels, Verdict};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality};
-use tribune_records::approval::record::Runner;
+use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::{ToolCallRecord, VerdictRecord};
 use tribune_storage::store::{Reader, SessionRow, StoreError};
 
-use super::external_calls::{AskedFor, Standpoint};
+use super::external_calls::{ExternalDecision, ExternalCallState};
 
 /// Messages of a session looked through for calls that were asked for before a restart.
 const LOOKED_BACK: usize = 1_000;
@@ -175,9 +175,9 @@ impl Judgement {
         Self { entry, decision, rules, reason, constitution, labels }
     }
 
-    pub(super) fn standpoint(&self) -> Standpoint {
-        Standpoint {
-            verdict: if self.decision == Decision::Allow { AskedFor::Allowed } else { AskedFor::Refused },
+    pub(super) fn standpoint(&self) -> ExternalCallState {
+        ExternalCallState {
+            verdict: if self.decision == Decision::Allow { ExternalDecision::Allowed } else { ExternalDecision::Refused },
             rules: self.rules.clone(),
             reason: self.reason.clone(),
             approval: None,
@@ -199,7 +199,7 @@ fn calls_of(reader: &Reader, row: &SessionRow) -> Result<Vec<(String, Known)>, S
                 let Ok(record) = serde_json::from_str::<ToolCallRecord>(&stored.entry.payload) else {
                     continue;
                 };
-                if record.runner == Runner::Caller
+                if record.runner == CallRunner::Caller
                     && let Some(verdict) = verdict_of(reader, (index, &cid))?
                 {
                     let (input_hash, tool, verdict) = (record.input_hash, record.tool, Arc::new(verdict));

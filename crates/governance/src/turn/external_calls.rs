@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio::time::Instant;
-use tribune_constitution::{Decision, EGRESS, LAND, Labels, SPEND, Stage, Trust};
+use tribune_constitution::{Decision, EGRESS, LAND, Labels, SPEND, DecisionStage, Trust};
 use tribune_ledger::EntryQuality;
 use tribune_records::approval::action::approval_id;
-use tribune_records::approval::record::{Runner, State};
+use tribune_records::approval::record::{CallRunner, ApprovalState};
 use tribune_records::ledger_payloads::{CallOutcome, MailboxRecord};
-use tribune_records::outcome::Done;
+use tribune_records::outcome::ToolRun;
 use tribune_runtime::{ContentBlock, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_storage::store::Reader;
 
 use super::Governance;
 use super::external_call_state::{Elsewhere, Judgement, Known};
-use super::session_writer::Journal;
-use super::turn_recorder::{Desk, Recorded, denial, input_from};
-use crate::gate::Standing;
-use crate::gate::hooks::Who;
+use super::session_writer::SessionWriter;
+use super::turn_recorder::{TurnRecorder, Recorded, denial, input_from};
+use crate::gate::PolicyContext;
+use crate::gate::hooks::HookSubject;
 
 /// Bytes of a text of the owner that is remembered for provenance.
 const MAX_OWNER_BYTES: usize = 64 << 10;
@@ -54,7 +54,7 @@ pub struct Heard {
 
 /// Whether a call may be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AskedFor {
+pub enum ExternalDecision {
     Allowed,
     Waits,
     Refused,
@@ -62,8 +62,8 @@ pub enum AskedFor {
 
 /// How a call stands.
 #[derive(Debug)]
-pub struct Standpoint {
-    pub verdict: AskedFor,
+pub struct ExternalCallState {
+    pub verdict: ExternalDecision,
     pub rules: Vec<String>,
     pub reason: String,
     pub approval: Option<String>,
@@ -83,7 +83,7 @@ impl Governance {
         let mut desk = self.desk(key).await?;
         // What the log knows of the session's calls is read before anything is remembered of it.
         self.known(&desk, "").await?;
-        let who = Who::of(&desk.journal.standing);
+        let who = HookSubject::of(&desk.journal.standing);
         let trust = self.gate.hooks.message_received(&who, &heard.text, heard.trust).await;
         let heard = Heard { trust, ..heard };
         let labels = Labels::new(trust, false);
@@ -106,12 +106,12 @@ impl Governance {
         key: &SessionKey,
         call: ToolCall,
         wait: Duration,
-    ) -> Result<Standpoint, RuntimeError> {
+    ) -> Result<ExternalCallState, RuntimeError> {
         check(&call)?;
         let deadline = Instant::now() + wait;
         let mut changes = self.gate.inbox.watch();
         let mut standpoint = self.ask_or_look(key, &call).await?;
-        while standpoint.verdict == AskedFor::Waits && Instant::now() < deadline {
+        while standpoint.verdict == ExternalDecision::Waits && Instant::now() < deadline {
             let changed = tokio::time::timeout_at(deadline, changes.changed()).await;
             if !matches!(changed, Ok(Ok(()))) {
                 break;
@@ -129,7 +129,7 @@ impl Governance {
         self: &Arc<Self>,
         key: &SessionKey,
         call: &ToolCall,
-    ) -> Result<Standpoint, RuntimeError> {
+    ) -> Result<ExternalCallState, RuntimeError> {
         let desk = self.desk(key).await?;
         match self.known(&desk, &call.id).await? {
             Some(known) => self.look(&desk, &known, call).await,
@@ -137,16 +137,16 @@ impl Governance {
         }
     }
 
-    async fn ask(self: &Arc<Self>, mut desk: Desk, call: ToolCall) -> Result<Standpoint, RuntimeError> {
+    async fn ask(self: &Arc<Self>, mut desk: TurnRecorder, call: ToolCall) -> Result<ExternalCallState, RuntimeError> {
         let key = (*desk.handle.key).clone();
         let owner_words = self.of_session(&key, |known| known.owner_words().to_vec()).unwrap_or_default();
         let owner_words: Vec<&str> = owner_words.iter().map(String::as_str).collect();
-        let vetoes = self.gate.hooks.objections(&Who::of(&desk.journal.standing), &call).await;
-        let recorded = desk.called_by(call, Vec::new(), (Runner::Caller, None))?;
+        let vetoes = self.gate.hooks.objections(&HookSubject::of(&desk.journal.standing), &call).await;
+        let recorded = desk.record_external_call(call, Vec::new(), (CallRunner::Caller, None))?;
         let standing = self.with_unreported(&desk, None).await?;
-        let stage = (Stage::Call, None);
+        let stage = (DecisionStage::Call, None);
         // Whoever asked carries it out; nothing here does, so the leave to do it is let go.
-        let (_, verdict, placed) = desk.weigh(&recorded, &standing, stage, &owner_words, vetoes)?;
+        let (_, verdict, placed) = desk.authorize(&recorded, &standing, stage, &owner_words, vetoes)?;
         let judged =
             Judgement::new(placed.cid, verdict.clone(), (self.gate.law.hash().to_string(), standing.labels));
         let judged = Arc::new(judged);
@@ -156,7 +156,7 @@ impl Governance {
             Decision::Allow => {}
             Decision::Deny => {
                 let parents = vec![recorded.entry, placed.cid];
-                desk.refused(&recorded, &denial(&verdict), CallOutcome::Denied, parents)?;
+                desk.record_denial(&recorded, &denial(&verdict), CallOutcome::Denied, parents)?;
                 is_over = true;
             }
             Decision::Ask if self.gate.inbox.has_room(key.as_str()) => {
@@ -166,14 +166,14 @@ impl Governance {
             }
             Decision::Ask => {
                 let parents = vec![recorded.entry, placed.cid];
-                desk.refused(&recorded, &ToolOutcome::error(FULL), CallOutcome::Denied, parents)?;
+                desk.record_denial(&recorded, &ToolOutcome::error(FULL), CallOutcome::Denied, parents)?;
                 is_over = true;
             }
         }
         let written = desk.write().await?;
         let mut standpoint = judged.standpoint();
         if let Some((requested, entry)) = waits {
-            standpoint.verdict = AskedFor::Waits;
+            standpoint.verdict = ExternalDecision::Waits;
             standpoint.approval = Some(requested.id.clone());
             // Nobody waits inside this daemon; whoever asked looks again.
             drop(self.gate.inbox.ask(requested, entry));
@@ -187,7 +187,7 @@ impl Governance {
 
     /// How the session stands if every call that it may have made by now was made: what came of a call is often told
     /// late, or never, and the next one may be asked for before. `but` is the call that is looked at.
-    async fn with_unreported(&self, desk: &Desk, but: Option<&str>) -> Result<Standing, RuntimeError> {
+    async fn with_unreported(&self, desk: &TurnRecorder, but: Option<&str>) -> Result<PolicyContext, RuntimeError> {
         let mut standing = desk.journal.standing.clone();
         let asked = self.of_session(&desk.handle.key, |known| {
             standing.labels = standing.labels.meet(known.floor());
@@ -204,7 +204,7 @@ impl Governance {
             let mut allowed = Vec::new();
             for (call, tool) in asked {
                 let approval = reader.approval_of_call(&call)?;
-                allowed.extend(approval.is_some_and(|row| row.state == State::Allowed).then_some(tool));
+                allowed.extend(approval.is_some_and(|row| row.state == ApprovalState::Allowed).then_some(tool));
             }
             Ok(allowed)
         };
@@ -216,17 +216,17 @@ impl Governance {
 
     /// What a call of a tool brings into its session.
     pub(super) fn brings(&self, tool: &str) -> Labels {
-        Labels::of_output(self.gate.law.manifest(tool), None)
+        Labels::for_output(self.gate.law.manifest(tool), None)
     }
 
     /// Looks at what is remembered of a session, if it is.
     fn of_session<T>(&self, key: &SessionKey, look: impl FnOnce(&mut Elsewhere) -> T) -> Option<T> {
-        let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut elsewhere = self.external_calls.lock().unwrap_or_else(PoisonError::into_inner);
         elsewhere.get_mut(key).map(look)
     }
 
     /// How a recorded call stands.
-    async fn look(&self, desk: &Desk, known: &Known, call: &ToolCall) -> Result<Standpoint, RuntimeError> {
+    async fn look(&self, desk: &TurnRecorder, known: &Known, call: &ToolCall) -> Result<ExternalCallState, RuntimeError> {
         let words = self.vault.content(&desk.handle.session_id, &known.input_hash.to_string())?;
         if known.tool != call.name || words.as_deref().and_then(input_from).as_ref() != Some(&call.input) {
             let what = "this toolCallId was used for another call: give each call an id of its own";
@@ -238,21 +238,21 @@ impl Governance {
         let mut standpoint = known.verdict.standpoint();
         if let Some(row) = approval {
             standpoint.verdict = match row.state {
-                State::Pending => AskedFor::Waits,
-                State::Allowed => AskedFor::Allowed,
-                State::Denied | State::Expired | State::Withdrawn => AskedFor::Refused,
+                ApprovalState::Pending => ExternalDecision::Waits,
+                ApprovalState::Allowed => ExternalDecision::Allowed,
+                ApprovalState::Denied | ApprovalState::Expired | ApprovalState::Withdrawn => ExternalDecision::Refused,
             };
             match (row.state, row.decided_by, row.reason) {
-                (State::Denied, Some(by), Some(words)) => {
+                (ApprovalState::Denied, Some(by), Some(words)) => {
                     standpoint.reason = format!("denied by {by}: {words}")
                 }
-                (State::Denied, Some(by), None) => standpoint.reason = format!("denied by {by}"),
-                (State::Expired, ..) => "nobody decided in time".clone_into(&mut standpoint.reason),
+                (ApprovalState::Denied, Some(by), None) => standpoint.reason = format!("denied by {by}"),
+                (ApprovalState::Expired, ..) => "nobody decided in time".clone_into(&mut standpoint.reason),
                 _ => {}
             }
             standpoint.approval = Some(row.requested.id);
         }
-        if standpoint.verdict != AskedFor::Allowed {
+        if standpoint.verdict != ExternalDecision::Allowed {
             return Ok(standpoint);
         }
         // A yes is for one call, made once, in the context and under the law that it was given in.
@@ -269,14 +269,14 @@ impl Governance {
             None
         };
         if let Some(reason) = refused {
-            standpoint.verdict = AskedFor::Refused;
+            standpoint.verdict = ExternalDecision::Refused;
             reason.clone_into(&mut standpoint.reason);
         }
         Ok(standpoint)
     }
 
     /// Whether the session has taken in more than it had when the call was judged, which is what whoever allowed it was told.
-    async fn has_fallen(&self, desk: &Desk, call_id: &str, labels: Labels) -> Result<bool, RuntimeError> {
+    async fn has_fallen(&self, desk: &TurnRecorder, call_id: &str, labels: Labels) -> Result<bool, RuntimeError> {
         let now = self.with_unreported(desk, Some(call_id)).await?.labels;
         Ok(labels.meet(now) != labels)
     }
@@ -301,30 +301,30 @@ impl Governance {
         }
         let call = known.entry.to_string();
         let approval = self.readers.read(move |reader| reader.approval_of_call(&call)).await?;
-        if approval.is_some_and(|row| row.state != State::Allowed) {
+        if approval.is_some_and(|row| row.state != ApprovalState::Allowed) {
             return Err(RuntimeError::new("conflict", "nobody allowed this call: it must not be made"));
         }
         let words = self.vault.content(&desk.handle.session_id, &known.input_hash.to_string())?;
         let input = words.as_deref().and_then(input_from).unwrap_or_default();
         let call = ToolCall { id: call_id.to_owned(), name: known.tool, input };
-        let (entry, input_hash, runner) = (known.entry, known.input_hash, Runner::Caller);
+        let (entry, input_hash, runner) = (known.entry, known.input_hash, CallRunner::Caller);
         let recorded = Recorded { call, entry, input_hash, asked: None, runner, reworded_by: None };
         let outcome = ToolOutcome { content: text, is_error };
         self.tell_done(&desk.journal.standing, &recorded, &outcome);
-        let done = Done { outcome, code: None, touched: Vec::new(), sandbox: None };
-        let result = desk.ran(&recorded, &done)?;
-        desk.write_apart().await?;
+        let done = ToolRun { outcome, code: None, touched: Vec::new(), sandbox: None };
+        let result = desk.record_result(&recorded, &done)?;
+        desk.write_outside_turn().await?;
         desk.tell_persisted(&recorded, &done.outcome, result);
         self.of_session(key, |calls| calls.is_told(call_id));
         Ok(desk.journal.standing.labels)
     }
 
-    async fn desk(self: &Arc<Self>, key: &SessionKey) -> Result<Desk, RuntimeError> {
+    async fn desk(self: &Arc<Self>, key: &SessionKey) -> Result<TurnRecorder, RuntimeError> {
         if let Some(journal) = self.loaded(key) {
             let journal = unless_busy(journal).await?;
             // One that failed while this waited for it is read anew.
             if !journal.is_broken() {
-                return Ok(Desk::new(Arc::clone(self), journal.handle.clone(), journal));
+                return Ok(TurnRecorder::new(Arc::clone(self), journal.handle.clone(), journal));
             }
         }
         let name = key.to_string();
@@ -334,28 +334,28 @@ impl Governance {
         };
         let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.as_str().into() };
         let journal = unless_busy(self.journal(&handle).await?).await?;
-        Ok(Desk::new(Arc::clone(self), handle, journal))
+        Ok(TurnRecorder::new(Arc::clone(self), handle, journal))
     }
 
     /// A call of this session that was asked for before.
-    async fn known(&self, desk: &Desk, call_id: &str) -> Result<Option<Known>, RuntimeError> {
+    async fn known(&self, desk: &TurnRecorder, call_id: &str) -> Result<Option<Known>, RuntimeError> {
         let key = (*desk.handle.key).clone();
         if let Some(known) = self.of_session(&key, |known| known.call(call_id).cloned()) {
             return Ok(known);
         }
         let (name, law) = (key.to_string(), Arc::clone(&self.gate.law));
-        let brings = move |tool: &str| Labels::of_output(law.manifest(tool), None);
+        let brings = move |tool: &str| Labels::for_output(law.manifest(tool), None);
         let loaded = self
             .readers
             .read(move |reader| Elsewhere::load(reader, reader.session(&name)?.as_ref(), &brings))
             .await?;
-        let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut elsewhere = self.external_calls.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(elsewhere.entry(key).or_insert(loaded).call(call_id).cloned())
     }
 }
 
 /// The session's history, unless a turn of its own keeps it: one that waits for a person may do so for a day.
-async fn unless_busy(journal: Arc<AsyncMutex<Journal>>) -> Result<OwnedMutexGuard<Journal>, RuntimeError> {
+async fn unless_busy(journal: Arc<AsyncMutex<SessionWriter>>) -> Result<OwnedMutexGuard<SessionWriter>, RuntimeError> {
     tokio::time::timeout(FREE_SOON, journal.lock_owned()).await.map_err(|_| {
         let what = "a turn of this session is running or waits for a person: ask again when it is over, or use a session of your own";
         RuntimeError::new("conflict", what)

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tribune_constitution::{Args, Labels};
+use tribune_constitution::{CallArgs, Labels};
 use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::{Lifecycle, MailboxRecord, ToolResultRecord, Turn, VerdictRecord};
-use tribune_storage::store::{Filter, Reader, StoreError, Stored};
+use tribune_storage::store::{EntryFilter, Reader, StoreError, StoredEntry};
 use utoipa::ToSchema;
 
 /// Entries of a session that are looked through.
@@ -34,7 +34,7 @@ pub struct Step {
 
 /// The steps that had made a session what it was when it asked for `request`, oldest first.
 pub fn trail(reader: &Reader, session: &str, request: &Cid, agent: &str) -> Result<Vec<Step>, StoreError> {
-    let newest = Filter { entity_id: Some(session.to_owned()), quality: None };
+    let newest = EntryFilter { entity_id: Some(session.to_owned()), quality: None };
     let mut entries = reader.tail(&newest, LOOKED_BACK)?;
     match entries.iter().position(|stored| stored.entry.cid == *request) {
         Some(at) => entries.truncate(at + 1),
@@ -72,7 +72,7 @@ struct Operand {
 }
 
 impl Walk<'_> {
-    fn entry(&mut self, stored: &Stored) -> Result<(), StoreError> {
+    fn entry(&mut self, stored: &StoredEntry) -> Result<(), StoreError> {
         let entry = &stored.entry;
         match entry.quality {
             EntryQuality::PolicyVerdict => {
@@ -116,7 +116,7 @@ impl Walk<'_> {
     /// Notes a step, if the labels fell.
     fn took(
         &mut self,
-        stored: &Stored,
+        stored: &StoredEntry,
         labels: Labels,
         what: String,
         resource: Option<String>,
@@ -149,11 +149,11 @@ impl Walk<'_> {
     }
 }
 
-fn read<T: DeserializeOwned>(stored: &Stored) -> Option<T> {
+fn read<T: DeserializeOwned>(stored: &StoredEntry) -> Option<T> {
     serde_json::from_str(&stored.entry.payload).ok()
 }
 
-fn operand(args: &Args, agent: &str) -> Operand {
+fn operand(args: &CallArgs, agent: &str) -> Operand {
     if let Some(path) = &args.path {
         return Operand { shown: path.clone(), resource: Some(format!("file:{agent}/{path}")) };
     }

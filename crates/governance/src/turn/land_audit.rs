@@ -9,7 +9,7 @@ use tribune_records::ledger_payloads::WorkspaceRecord;
 use tribune_runtime::{SessionKey, ToolCall};
 use tribune_storage::store::StoreError;
 
-use super::out_of_turn::{Barred, Beside, OutOfTurn};
+use super::out_of_turn::{Denied, SideLog, OutOfTurn};
 use crate::gate::Admission;
 
 /// For a person to decide about a landing, while whoever asked waits.
@@ -22,7 +22,7 @@ impl OutOfTurn {
         key: &Arc<SessionKey>,
         call: ToolCall,
         gone: impl Future<Output = ()>,
-    ) -> Result<Admission, Barred> {
+    ) -> Result<Admission, Denied> {
         self.cross((key, None), (call, Vec::new()), WAIT, gone).await
     }
 
@@ -34,7 +34,7 @@ impl OutOfTurn {
         record: &WorkspaceRecord,
     ) -> Result<(), StoreError> {
         let line = (EntryQuality::Delivery, verdict.into_iter().collect());
-        self.ledger.append(&self.draft_beside(Beside::Workspace, key, line, record)).await.map(drop)
+        self.ledger.append(&self.draft_beside(SideLog::Workspace, key, line, record)).await.map(drop)
     }
 
     /// Keeps words of a session where they are sealed. None if everything said in it was forgotten.

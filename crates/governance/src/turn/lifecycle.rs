@@ -11,24 +11,24 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tribune_constitution::{ChannelClass, Labels, Trust, prompt};
 use tribune_ledger::{Cid, EntryQuality};
-use tribune_records::ledger_payloads::{Noticed, Turn, TurnPhase, Ungoverned, Withheld};
+use tribune_records::ledger_payloads::{BoardCheckinRecord, Turn, TurnPhase, UngovernedRecord, WithheldRecord};
 use tribune_registry::board::EXCERPT_BYTES;
 use tribune_runtime::{
-    AROUND_MESSAGE, AROUND_THOUGHT, AgentRuntime, ContentBlock, EventKind, EventStream, Handle, OBEYED,
-    Reach, RuntimeError, RuntimeEvent, Speaker, StopReason, ToolOutcome, TurnInput, Usage,
+    MESSAGE_CHUNK_META, THOUGHT_CHUNK_META, AgentRuntime, ContentBlock, EventKind, EventStream, Handle, AUTORUN_FILES,
+    SideEffects, RuntimeError, RuntimeEvent, Speaker, StopReason, ToolOutcome, TurnInput, Usage,
 };
 use tribune_storage::vault::EVENTS_KEPT;
 
-use super::backend_stream::{Item, Listener, put_together};
+use super::backend_stream::{Item, BackendStream, coalesce};
 use super::calls::{Calls, Handled};
-use super::mailbox_injection::Letters;
-use super::native_services::{Prepared, TurnHouse};
-use super::output_filter::{Instructed, Speech};
-use super::session_writer::Hand;
+use super::mailbox_injection::InjectedMail;
+use super::native_services::{Prepared, TurnServices};
+use super::output_filter::{Instructed, OutputFilter};
+use super::session_writer::FlushMode;
 use super::tool_offer::offer;
-use super::toolbox::{Asked, CALLS_WAITING, TurnTools, Wish};
-use super::turn_recorder::Desk;
-use super::turn_timeout::Limit;
+use super::toolbox::{ToolRequest, CALLS_WAITING, TurnTools, BackendRequest};
+use super::turn_recorder::TurnRecorder;
+use super::turn_timeout::TurnTimeout;
 use super::{Governance, native_services, slash_tribune};
 
 /// What an ACP agent tells beside its conversation. It has no place in the order of what is said, so that nothing has to be let out
@@ -39,8 +39,8 @@ const ASIDE: [&str; 7] = [
     "current_mode_update",
     "session_info_update",
     "usage_update",
-    AROUND_MESSAGE,
-    AROUND_THOUGHT,
+    MESSAGE_CHUNK_META,
+    THOUGHT_CHUNK_META,
 ];
 
 /// How long a cancelled backend may take to end its turn before it is cut off. Together with what is written down
@@ -64,7 +64,7 @@ pub(super) fn run<R: AgentRuntime + 'static>(
     input: TurnInput,
 ) -> EventStream {
     let begin = async move {
-        match Running::begin(inner, governance, handle, input).await {
+        match TurnState::begin(inner, governance, handle, input).await {
             Ok((running, events)) => (Some(running), Ok(events)),
             Err(error) => (None, Err(error)),
         }
@@ -96,16 +96,16 @@ enum Step {
 }
 
 /// A turn under way.
-struct Running<R> {
+struct TurnState<R> {
     inner: R,
-    desk: Desk,
+    desk: TurnRecorder,
     /// Letters on the first page; they are marked as read when it is written.
-    letters: Option<Letters>,
+    letters: Option<InjectedMail>,
     cancel: tokio_util::sync::CancellationToken,
-    backend: Listener,
+    backend: BackendStream,
     /// Takes back the services of the turn, if its backend did not take them.
     _prepared: Option<Prepared>,
-    wishes: mpsc::Receiver<Wish>,
+    wishes: mpsc::Receiver<BackendRequest>,
     calls: Calls,
     turn: Cid,
     started: Turn,
@@ -113,14 +113,14 @@ struct Running<R> {
     input_text: String,
     /// What was shown of what the backend said.
     output: String,
-    speech: Speech,
+    speech: OutputFilter,
     /// Bytes that the backend said, see [`MAX_OUTPUT_BYTES`].
-    said: usize,
+    on_backend_events: usize,
     /// Something of it was shown.
     has_spoken: bool,
     usage: Usage,
     cut_off: Option<Pin<Box<Sleep>>>,
-    limit: Limit,
+    limit: TurnTimeout,
     /// The end is on record and was shown.
     is_over: bool,
 }
@@ -137,7 +137,7 @@ impl From<RuntimeError> for End {
     }
 }
 
-impl<R: AgentRuntime + 'static> Running<R> {
+impl<R: AgentRuntime + 'static> TurnState<R> {
     /// Steps two to four, and the start of five.
     async fn begin(
         inner: R,
@@ -151,22 +151,22 @@ impl<R: AgentRuntime + 'static> Running<R> {
         }
         let journal = governance.journal(&handle).await?.lock_owned().await;
         // Read while the rest is prepared.
-        let recalling = (inner.reach() == Reach::Recorded)
+        let recalling = (inner.side_effects() == SideEffects::AfterRecord)
             .then(|| native_services::recall(&governance, &journal.conversation()));
         let mandate = governance.mandate(journal.standing.mandate())?.clone();
         let words = tribune_runtime::content::text_of(&input.content);
         let trust = trust_in(input.speaker);
         let trust = governance.ask_hooks(&journal.standing, (&words, trust), &input.cancel).await?;
-        let gate = || inner.gate_of(&handle);
+        let gate = || inner.gate_status(&handle);
         let answer = slash_tribune::answer(&governance, &handle, (&input, trust), gate).await?;
         let (letters, board) = match &answer {
             None => look_around(&governance, &handle)?,
             // What is for the agent waits until it is the agent that hears.
-            Some(_) => (Letters::none(&governance, &handle), String::new()),
+            Some(_) => (InjectedMail::none(&governance, &handle), String::new()),
         };
-        let mut desk = Desk::new(governance, handle, journal);
+        let mut desk = TurnRecorder::new(governance, handle, journal);
         let said = Labels::new(trust, false);
-        let said = match &input.stored_as {
+        let said = match &input.schedule_id {
             Some(resource) => said.meet(desk.governance.gate.stored_labels(resource)?),
             None => said,
         };
@@ -196,31 +196,31 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let cancel = input.cancel.clone();
         // What is not believed as the owner's is not the owner's word.
         let speaker = if trust == Trust::Owner { Speaker::Owner } else { Speaker::Guest };
-        let is_instructed = answer.is_none() && inner.is_instructed();
+        let is_instructed = answer.is_none() && inner.has_system_prompt();
         let mut prepared = None;
         let backend = match answer {
-            Some(answer) => Listener::new(answer),
+            Some(answer) => BackendStream::new(answer),
             None => {
                 let preceding = letters.inject(&mut desk, turn)?;
-                let house = TurnHouse::new(&desk, &mandate, turn, (&board, &words), recalling)?;
+                let house = TurnServices::new(&desk, &mandate, turn, (&board, &words), recalling)?;
                 prepared = Some(desk.governance.prepared.put(&desk.handle, house));
                 let agent = desk.handle.key.agent().as_str();
                 let system = prompt::assemble(&desk.governance.gate.law, &mandate, &board, agent);
                 let specs = offer(&mut desk, &mandate, turn)?;
                 let tools = Arc::new(TurnTools { specs, wishes: wish });
-                let input = TurnInput { system, preceding, tools, cancel: cancel.child_token(), ..input };
+                let input = TurnInput { system, injected_messages: preceding, tools, cancel: cancel.child_token(), ..input };
                 let begun = AssertUnwindSafe(|| inner.run_turn(&desk.handle, input));
                 match std::panic::catch_unwind(begun) {
-                    Ok(events) => Listener::new(events),
-                    Err(panicked) => Listener::panicked(panicked),
+                    Ok(events) => BackendStream::new(events),
+                    Err(panicked) => BackendStream::panicked(panicked),
                 }
             }
         };
         desk.journal.prev_turn = Some(turn);
-        let limit = Limit::new(desk.governance.turn_limit);
-        let class = ChannelClass::in_house(desk.handle.key.channel(), desk.governance.gate.law.settings());
+        let limit = TurnTimeout::new(desk.governance.turn_limit);
+        let class = ChannelClass::from_settings(desk.handle.key.channel(), desk.governance.gate.law.settings());
         let instructed = if is_instructed { Instructed::Yes } else { Instructed::No };
-        let speech = Speech::new(&desk.governance.redactor, class, instructed);
+        let speech = OutputFilter::new(&desk.governance.redactor, class, instructed);
         let mut running = Self {
             inner,
             desk,
@@ -236,18 +236,18 @@ impl<R: AgentRuntime + 'static> Running<R> {
             input_text: words,
             output: String::new(),
             speech,
-            said: 0,
+            on_backend_events: 0,
             has_spoken: false,
             usage: Usage::default(),
             cut_off: None,
             limit,
             is_over: false,
         };
-        let events = match running.inner.reach() {
-            Reach::Inside => Vec::new(),
+        let events = match running.inner.side_effects() {
+            SideEffects::None => Vec::new(),
             // What the house writes for its first request takes this along.
-            Reach::Recorded => running.write_listening(Hand::Next).await?,
-            Reach::Free => running.write().await?,
+            SideEffects::AfterRecord => running.write_listening(FlushMode::Next).await?,
+            SideEffects::Unbounded => running.write().await?,
         };
         Ok((running, events))
     }
@@ -255,20 +255,20 @@ impl<R: AgentRuntime + 'static> Running<R> {
     /// Writes the page and begins another. Its events come back when everything on it is durable.
     async fn write(&mut self) -> Result<Vec<RuntimeEvent>, RuntimeError> {
         let written = self.desk.write().await?;
-        self.on_record().await;
+        self.emit().await;
         Ok(written.events)
     }
 
     /// The same, while the backend goes on; whatever it has written comes after the page.
-    async fn write_listening(&mut self, hand: Hand) -> Result<Vec<RuntimeEvent>, RuntimeError> {
+    async fn write_listening(&mut self, hand: FlushMode) -> Result<Vec<RuntimeEvent>, RuntimeError> {
         let page = self.desk.hand_in(hand).await?;
         let written = self.backend.meanwhile(self.desk.written(page)).await?;
-        self.on_record().await;
+        self.emit().await;
         Ok(written.events)
     }
 
     /// The turn's beginning is durable.
-    async fn on_record(&mut self) {
+    async fn emit(&mut self) {
         if let Some(letters) = self.letters.take() {
             letters.acknowledge().await;
         }
@@ -277,15 +277,15 @@ impl<R: AgentRuntime + 'static> Running<R> {
     /// Waits for one thing and writes it down.
     async fn step(&mut self) -> Result<Step, RuntimeError> {
         if self.is_over {
-            self.tell_others().await;
+            self.publish_transcript().await;
             return Ok(Step::Over);
         }
         if !self.desk.page.is_empty() {
             let first = self.backend.now();
-            return self.open_with(first).await;
+            return self.write_first_batch(first).await;
         }
         self.limit.run(!self.calls.is_parked());
-        let leaving = self.desk.governance.leaving.clone();
+        let leaving = self.desk.governance.shutdown.clone();
         tokio::select! {
             biased;
             // Ends come first, so that a backend that never stops talking can be stopped.
@@ -314,45 +314,45 @@ impl<R: AgentRuntime + 'static> Running<R> {
                 Some(heard) => self.said(heard).await,
                 None => self.end(Vec::new(), ended_early().into()).await,
             },
-            Some(wish) = self.wishes.recv() => self.wished(wish).await,
+            Some(wish) = self.wishes.recv() => self.on_request(wish).await,
             progress = self.calls.next() => {
                 let owner_words = owner_words(self.speaker, &self.input_text);
                 let handled = self.calls.handle(&mut self.desk, progress, self.turn, &owner_words).await?;
-                self.handled(handled)
+                self.on_tool_reply(handled)
             }
         }
     }
 
     /// Writes the turn's beginning, together with what the backend says or asks at once: a backend that answers without
     /// looking anywhere costs one page and not two.
-    async fn open_with(&mut self, first: Option<Option<Vec<Item>>>) -> Result<Step, RuntimeError> {
+    async fn write_first_batch(&mut self, first: Option<Option<Vec<Item>>>) -> Result<Step, RuntimeError> {
         match first {
             Some(Some(heard)) => self.said(heard).await,
             Some(None) => self.end(Vec::new(), ended_early().into()).await,
             None => match self.wishes.try_recv() {
-                Ok(wish) => self.wished(wish).await,
+                Ok(wish) => self.on_request(wish).await,
                 Err(_) => self.write().await.map(Step::More),
             },
         }
     }
 
-    async fn wished(&mut self, wish: Wish) -> Result<Step, RuntimeError> {
+    async fn on_request(&mut self, wish: BackendRequest) -> Result<Step, RuntimeError> {
         match wish {
-            Wish::Call(asked) => self.asked(asked).await,
-            Wish::CarryOut(id, waiting) => {
+            BackendRequest::Call(asked) => self.on_tool_request(asked).await,
+            BackendRequest::CarryOut(id, waiting) => {
                 self.calls.carry_out(&self.desk, &id, waiting);
                 Ok(Step::More(Vec::new()))
             }
-            Wish::Report(id, outcome, told) => {
+            BackendRequest::Report(id, outcome, told) => {
                 let handled = self.calls.reported(&mut self.desk, &id, outcome, told).await?;
-                self.on_record().await;
-                self.handled(handled)
+                self.emit().await;
+                self.on_tool_reply(handled)
             }
         }
     }
 
     /// Step six: the gate sees the call with its input.
-    async fn asked(&mut self, asked: Asked) -> Result<Step, RuntimeError> {
+    async fn on_tool_request(&mut self, asked: ToolRequest) -> Result<Step, RuntimeError> {
         if let Some(text) = self.speech.pause() {
             self.output.push_str(&text);
             self.desk.event(EventKind::TextDelta { text });
@@ -365,11 +365,11 @@ impl<R: AgentRuntime + 'static> Running<R> {
         }
         let owner_words = owner_words(self.speaker, &self.input_text);
         let handled = self.calls.asked(&mut self.desk, asked, self.turn, &owner_words).await?;
-        self.on_record().await;
-        self.handled(handled)
+        self.emit().await;
+        self.on_tool_reply(handled)
     }
 
-    fn handled(&mut self, handled: Handled) -> Result<Step, RuntimeError> {
+    fn on_tool_reply(&mut self, handled: Handled) -> Result<Step, RuntimeError> {
         if handled.stop {
             self.cancel.cancel();
         }
@@ -389,23 +389,23 @@ impl<R: AgentRuntime + 'static> Running<R> {
                 }
             };
             // Counted before anything is held back, so that a backend cannot talk for ever unheard.
-            self.said += EVENT_BYTES;
+            self.on_backend_events += EVENT_BYTES;
             let shown = match event.kind {
                 EventKind::Done { stop_reason } => {
                     return self.end(kinds, End { stop_reason, error: None }).await;
                 }
                 EventKind::TextDelta { text } => {
-                    self.said += text.len();
+                    self.on_backend_events += text.len();
                     let shown = self.speech.say(&text);
                     self.output.push_str(shown.as_deref().unwrap_or_default());
                     shown.map(|text| EventKind::TextDelta { text })
                 }
                 EventKind::ReasoningDelta { text } => {
-                    self.said += text.len();
+                    self.on_backend_events += text.len();
                     self.speech.think(&text).map(|text| EventKind::ReasoningDelta { text })
                 }
                 EventKind::ToolCallUpdate { id, input_delta } => {
-                    self.said += input_delta.len();
+                    self.on_backend_events += input_delta.len();
                     let shown = self.speech.write_call(&id, &input_delta);
                     shown.map(|input_delta| EventKind::ToolCallUpdate { id, input_delta })
                 }
@@ -414,20 +414,20 @@ impl<R: AgentRuntime + 'static> Running<R> {
                     Some(event.kind)
                 }
                 EventKind::Error { ref message, .. } => {
-                    self.said += message.len();
+                    self.on_backend_events += message.len();
                     Some(event.kind)
                 }
                 EventKind::Notice { code, message } => {
-                    self.said += message.len();
-                    if code == OBEYED {
+                    self.on_backend_events += message.len();
+                    if code == AUTORUN_FILES {
                         kinds.push(self.noticed(&code, &message)?);
                     }
                     Some(EventKind::Notice { code, message })
                 }
                 EventKind::AgentUpdate { kind, line } => {
-                    self.said += line.len();
+                    self.on_backend_events += line.len();
                     if !ASIDE.contains(&kind.as_str()) {
-                        self.fall_silent(&mut kinds);
+                        self.flush_held_output(&mut kinds);
                     }
                     let line = self.desk.governance.redactor.redact(&line).into_owned();
                     Some(EventKind::AgentUpdate { kind, line })
@@ -449,9 +449,9 @@ impl<R: AgentRuntime + 'static> Running<R> {
                 }
             };
             if let Some(shown) = shown {
-                put_together(&mut kinds, shown);
+                coalesce(&mut kinds, shown);
             }
-            if self.said > MAX_OUTPUT_BYTES {
+            if self.on_backend_events > MAX_OUTPUT_BYTES {
                 let what = format!("the turn said more than {MAX_OUTPUT_BYTES} bytes, and was ended");
                 return self.end(kinds, RuntimeError::new("too_long", what).into()).await;
             }
@@ -463,15 +463,15 @@ impl<R: AgentRuntime + 'static> Running<R> {
         // First words are waited for; those that follow come in while they are written.
         let is_first = !self.has_spoken;
         self.has_spoken |= is_heard;
-        let is_waited_for = is_first || self.inner.reach() == Reach::Inside;
-        let hand = if is_waited_for { Hand::Midway } else { Hand::Scribe };
+        let is_waited_for = is_first || self.inner.side_effects() == SideEffects::None;
+        let hand = if is_waited_for { FlushMode::Midway } else { FlushMode::Scribe };
         self.write_listening(hand).await.map(Step::More)
     }
 
     /// What somebody should know who did not see it is on record too.
     fn noticed(&mut self, code: &str, message: &str) -> Result<EventKind, RuntimeError> {
         let what_hash = self.desk.content(message)?;
-        let record = Noticed { event: code.to_owned(), what_hash };
+        let record = BoardCheckinRecord { event: code.to_owned(), what_hash };
         let target = Arc::clone(&self.desk.handle.session_id);
         let entry = self.desk.line(EntryQuality::Note, &target, vec![self.turn], &record)?;
         tracing::warn!(session = %self.desk.handle.key, code, "something should be looked at");
@@ -479,13 +479,13 @@ impl<R: AgentRuntime + 'static> Running<R> {
     }
 
     /// Shows what was held back of what was said, before something that comes after it.
-    fn fall_silent(&mut self, kinds: &mut Vec<EventKind>) {
+    fn flush_held_output(&mut self, kinds: &mut Vec<EventKind>) {
         if let Some(text) = self.speech.pause_in_thought() {
-            put_together(kinds, EventKind::ReasoningDelta { text });
+            coalesce(kinds, EventKind::ReasoningDelta { text });
         }
         if let Some(text) = self.speech.pause() {
             self.output.push_str(&text);
-            put_together(kinds, EventKind::TextDelta { text });
+            coalesce(kinds, EventKind::TextDelta { text });
         }
     }
 
@@ -501,7 +501,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
         let what = self.desk.governance.redactor.redact(&what).into_owned();
         let what_hash = self.desk.content(&what)?;
         let record =
-            Ungoverned { event: "ungoverned".to_owned(), tool: tool.clone(), call_id: id.clone(), what_hash };
+            UngovernedRecord { event: "ungoverned".to_owned(), tool: tool.clone(), call_id: id.clone(), what_hash };
         let target = Arc::clone(&self.desk.handle.session_id);
         let entry = self.desk.line(EntryQuality::Note, &target, vec![self.turn], &record)?;
         tracing::error!(session = %self.desk.handle.key, tool, "an agent did what it had no leave for");
@@ -540,7 +540,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
         self.wishes.close();
         // What the backend still did ends here, so that what it cost comes before the turn's end.
         self.backend.let_go();
-        self.calls.give_up(&mut self.desk).await?;
+        self.calls.abandon_all(&mut self.desk).await?;
         let outputs_hash = self.desk.content(&[ContentBlock::text(&self.output)])?;
         let End { stop_reason, error } = end;
         let error = error.map(|error| self.error_words(error));
@@ -551,7 +551,7 @@ impl<R: AgentRuntime + 'static> Running<R> {
             ..self.started.clone()
         };
         if self.speech.is_withheld {
-            let record = Withheld { event: "withheld".to_owned(), rule: "prompt.disclosure".to_owned() };
+            let record = WithheldRecord { event: "withheld".to_owned(), rule: "prompt.disclosure".to_owned() };
             let target = Arc::clone(&self.desk.handle.session_id);
             self.desk.line(EntryQuality::Note, &target, vec![self.turn], &record)?;
         }
@@ -571,8 +571,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
 
     /// What others read of the turn: the board and the transcript. The turn is complete whether or not they can be
     /// written, and its end was shown already.
-    async fn tell_others(&mut self) {
-        let told = super::turn_transcript::Told {
+    async fn publish_transcript(&mut self) {
+        let told = super::turn_transcript::CompletedTurn {
             governance: Arc::clone(&self.desk.governance),
             key: Arc::clone(&self.desk.handle.key),
             turn: self.turn.to_string(),
@@ -588,8 +588,8 @@ impl<R: AgentRuntime + 'static> Running<R> {
 
 /// What a turn reads from files before it begins: its letters and the board. Both are small and looked at without leaving
 /// this thread: handing them to another would take longer than reading them.
-fn look_around(governance: &Arc<Governance>, handle: &Handle) -> Result<(Letters, String), RuntimeError> {
-    let letters = Letters::claim(governance, handle)?;
+fn look_around(governance: &Arc<Governance>, handle: &Handle) -> Result<(InjectedMail, String), RuntimeError> {
+    let letters = InjectedMail::claim(governance, handle)?;
     let board = governance.board.excerpt(EXCERPT_BYTES).unwrap_or_else(|error| {
         tracing::warn!(%error, "the board could not be read");
         String::new()

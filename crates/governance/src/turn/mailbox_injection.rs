@@ -10,13 +10,13 @@ use tribune_runtime::{AgentId, ContentBlock, EventKind, Handle, Message, Role, R
 
 use super::Governance;
 use super::resume_parked::approval_of;
-use super::turn_recorder::Desk;
+use super::turn_recorder::TurnRecorder;
 
 /// Messages of a session looked through for letters that it already had.
 const LOOKED_BACK: usize = 1_000;
 
 /// Unread letters, claimed for one turn until this is dropped.
-pub(super) struct Letters {
+pub(super) struct InjectedMail {
     agent: AgentId,
     fresh: Vec<(Letter, Labels)>,
     /// Already on record from a turn whose acknowledgement was lost.
@@ -25,7 +25,7 @@ pub(super) struct Letters {
     governance: Arc<Governance>,
 }
 
-impl Letters {
+impl InjectedMail {
     /// For a turn that its agent does not hear.
     pub(super) fn none(governance: &Arc<Governance>, handle: &Handle) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Letters {
             return Ok(nothing);
         }
         // Held while looking: a letter whose claim is gone was acknowledged before, and is not found unread.
-        let mut claimed = governance.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut claimed = governance.claimed_mail.lock().unwrap_or_else(PoisonError::into_inner);
         let unread = governance.mailbox.unread(&nothing.agent).unwrap_or_else(|error| {
             tracing::warn!(%error, "the mailbox could not be read");
             Vec::new()
@@ -89,7 +89,7 @@ impl Letters {
     }
 
     /// Puts each letter on the page; returns them as the messages that stand before the user's.
-    pub(super) fn inject(&self, desk: &mut Desk, turn: Cid) -> Result<Vec<Message>, RuntimeError> {
+    pub(super) fn inject(&self, desk: &mut TurnRecorder, turn: Cid) -> Result<Vec<Message>, RuntimeError> {
         let mut messages = Vec::with_capacity(self.fresh.len());
         for (letter, labels) in &self.fresh {
             let said = format!("[mailbox from {}: {}]", letter.from, letter.text);
@@ -131,9 +131,9 @@ fn asked_in(governance: &Governance, letter: &Letter) -> Result<Option<SessionKe
     Ok(asked.filter(|asked| !asked.is_subagent()))
 }
 
-impl Drop for Letters {
+impl Drop for InjectedMail {
     fn drop(&mut self) {
-        let mut claimed = self.governance.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut claimed = self.governance.claimed_mail.lock().unwrap_or_else(PoisonError::into_inner);
         for id in &self.claimed {
             claimed.remove(id);
         }

@@ -40,13 +40,13 @@ use async_trait::async_trait;
 use tribune_constitution::{Labels, Mandate};
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, EntryQuality};
-use tribune_records::ledger_payloads::{Lifecycle, Opening};
-use tribune_records::workspace_roots::Ground;
+use tribune_records::ledger_payloads::{Lifecycle, SessionTermsRecord};
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_redact::Redactor;
 use tribune_registry::board::Board;
 use tribune_registry::mailbox::Mailbox;
 use tribune_runtime::{
-    AgentId, AgentRuntime, CloseReason, EventStream, Handle, Reach, RuntimeError, SessionInput, SessionKey,
+    AgentId, AgentRuntime, CloseReason, EventStream, Handle, SideEffects, RuntimeError, SessionInput, SessionKey,
     SessionState, SessionStatus, TurnInput,
 };
 use tribune_storage::clock::Clock;
@@ -54,17 +54,17 @@ use tribune_storage::home::Home;
 use tribune_storage::store::{LedgerWriter, Readers, SessionRow, StoreError};
 use tribune_storage::vault::Vault;
 
-use self::session_writer::{Journal, Line, Position};
-use crate::event_buffer::Feeds;
-use crate::gate::{Gate, Standing};
-use crate::models::{AgentPrompts, Answers, RequestLog};
-use crate::spend::Purse;
+use self::session_writer::{SessionWriter, EntryDraft, SessionCursor};
+use crate::event_buffer::EventHub;
+use crate::gate::{Gate, PolicyContext};
+use crate::models::{AgentPrompts, ModelHealth, RequestLog};
+use crate::spend::Budgets;
 use crate::transcripts::Transcripts;
 
 pub use crash_recovery::Recovered;
-pub use external_calls::{AskedFor, Heard, Standpoint};
-pub use out_of_turn::{Barred, OutOfTurn};
-pub use session_writer::Written;
+pub use external_calls::{ExternalDecision, Heard, ExternalCallState};
+pub use out_of_turn::{Denied, OutOfTurn};
+pub use session_writer::Durable;
 
 pub use crate::tool_executor::{CallDependencies, ToolExecutor};
 
@@ -84,7 +84,7 @@ pub struct Governance {
     pub gate: Arc<Gate>,
     pub mailbox: Arc<Mailbox>,
     pub board: Arc<Board>,
-    pub checked_in: board_checkins::CheckIns,
+    pub board_checkins: board_checkins::CheckIns,
     pub tools: Arc<dyn ToolExecutor>,
     pub transcripts: Transcripts,
     /// Removes what others keep of a session that is forgotten.
@@ -93,24 +93,24 @@ pub struct Governance {
     pub redactor: Arc<Redactor>,
     pub requests: RequestLog,
     /// How models answered when they were last asked.
-    pub answers: Answers,
+    pub answers: ModelHealth,
     pub prompts: AgentPrompts,
-    pub purse: Arc<Purse>,
+    pub budgets: Arc<Budgets>,
     /// How long a turn may take.
     pub turn_limit: std::time::Duration,
-    pub journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<Journal>>>>,
+    pub journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<SessionWriter>>>>,
     /// What other harnesses asked for, by session.
-    pub elsewhere: external_calls::Calls,
+    pub external_calls: external_calls::Calls,
     /// Where those who follow a session hear of what is written outside of its turns.
-    pub feeds: Feeds,
+    pub feeds: EventHub,
     /// Shares the gate, the log and the vault with this.
     pub out_of_turn: Arc<OutOfTurn>,
     /// Set when the daemon stops: what waits for a person goes on waiting.
-    pub leaving: tokio_util::sync::CancellationToken,
+    pub shutdown: tokio_util::sync::CancellationToken,
     /// What is carried out whoever still waits for it.
-    pub work: tokio_util::task::TaskTracker,
+    pub background: tokio_util::task::TaskTracker,
     /// Letters that a running turn is about to put on record, so that no two sessions take the same one.
-    pub claimed: Mutex<HashSet<String>>,
+    pub claimed_mail: Mutex<HashSet<String>>,
     /// Where the native backend finds the services of the turn that it runs.
     pub prepared: Arc<native_services::PreparedServices>,
 }
@@ -156,16 +156,16 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
         lifecycle::run(self.inner.clone(), Arc::clone(&self.governance), handle.clone(), input)
     }
 
-    fn reach(&self) -> Reach {
-        self.inner.reach()
+    fn side_effects(&self) -> SideEffects {
+        self.inner.side_effects()
     }
 
-    fn is_instructed(&self) -> bool {
-        self.inner.is_instructed()
+    fn has_system_prompt(&self) -> bool {
+        self.inner.has_system_prompt()
     }
 
-    fn gate_of(&self, handle: &Handle) -> Option<String> {
-        self.inner.gate_of(handle)
+    fn gate_status(&self, handle: &Handle) -> Option<String> {
+        self.inner.gate_status(handle)
     }
 
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {
@@ -206,7 +206,7 @@ impl Governance {
     }
 
     /// The journal of a session that is open.
-    pub async fn journal(&self, handle: &Handle) -> Result<Arc<tokio::sync::Mutex<Journal>>, StoreError> {
+    pub async fn journal(&self, handle: &Handle) -> Result<Arc<tokio::sync::Mutex<SessionWriter>>, StoreError> {
         if let Some(journal) = self.loaded(&handle.key) {
             return Ok(journal);
         }
@@ -214,19 +214,19 @@ impl Governance {
         let (next_entry, row) =
             self.readers.read(move |reader| Ok((reader.next_seq(&key)?, reader.session(&key)?))).await?;
         let prev_turn = row.as_ref().and_then(|row| row.last_turn.as_deref()?.parse().ok());
-        let standing = Standing {
+        let standing = PolicyContext {
             key: Arc::clone(&handle.key),
             mandates: row.iter().flat_map(SessionRow::mandates).collect(),
             tools: row.as_ref().and_then(|row| row.tools.clone()),
             labels: row.as_ref().map_or(Labels::FRESH, |row| row.labels),
             ground: row.as_ref().map_or_else(
-                || Ground::own(handle.key.agent().clone()),
+                || WorkspaceRoots::own(handle.key.agent().clone()),
                 |row| row.ground(handle.key.agent()),
             ),
         };
-        let position = Position { handle: handle.clone(), next_entry, prev_turn, standing };
+        let position = SessionCursor { handle: handle.clone(), next_entry, prev_turn, standing };
         let (ledger, vault, clock) = (self.ledger.clone(), Arc::clone(&self.vault), Arc::clone(&self.clock));
-        let mut journal = Journal::open(ledger, vault, clock, position).await?;
+        let mut journal = SessionWriter::open(ledger, vault, clock, position).await?;
         if let Some(row) = &row {
             crash_recovery::complete_stream(self, &mut journal, row).await?;
         }
@@ -236,7 +236,7 @@ impl Governance {
         Ok(Arc::clone(journals.entry((*handle.key).clone()).or_insert(journal)))
     }
 
-    fn loaded(&self, key: &SessionKey) -> Option<Arc<tokio::sync::Mutex<Journal>>> {
+    fn loaded(&self, key: &SessionKey) -> Option<Arc<tokio::sync::Mutex<SessionWriter>>> {
         let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
         let found = Arc::clone(journals.get(key)?);
         // One that failed is thrown away, so that the next reads what is really on disk.
@@ -277,7 +277,7 @@ impl Governance {
             (Some(heritage), None) => heritage,
             _ => self.heritage(row.as_ref(), input).await?,
         };
-        let opening = Opening {
+        let opening = SessionTermsRecord {
             agent_id: input.agent().as_str().to_owned(),
             session_id: handle.session_id.to_string(),
             backend: input.backend.clone(),
@@ -290,7 +290,7 @@ impl Governance {
             tools: tools.clone(),
             labels,
             workspace: input.workspace.clone(),
-            further: input.further.clone(),
+            further: input.additional_directories.clone(),
         };
         let record = match &row {
             None => Lifecycle::Opened(opening),
@@ -304,14 +304,14 @@ impl Governance {
         own.standing.mandates = std::iter::once(input.mandate.clone()).chain(ancestors).collect();
         own.standing.tools = tools;
         own.standing.ground =
-            Ground::of_terms(input.agent().clone(), input.workspace.as_deref(), &input.further);
+            WorkspaceRoots::of_terms(input.agent().clone(), input.workspace.as_deref(), &input.additional_directories);
         if row.is_none() {
             own.standing.labels = labels;
         }
         drop(own);
         // The board is for people and other agents; a session does not fail for want of it.
         let now = self.clock.now();
-        if self.checked_in.are_news(input.agent(), now)
+        if self.board_checkins.are_news(input.agent(), now)
             && let Err(error) = self.board.append("checked in", now, input.agent().as_str())
         {
             tracing::warn!(%error, "the board could not be written");
@@ -340,7 +340,7 @@ impl Governance {
         Ok(Heritage {
             ancestors: parent.mandates().collect(),
             tools: lineage.tools.clone(),
-            labels: parent.labels.of_spawned(),
+            labels: parent.labels.for_sub_agent(),
         })
     }
 
@@ -388,7 +388,7 @@ impl Governance {
     async fn shred(
         &self,
         handle: &Handle,
-        journal: &tokio::sync::Mutex<Journal>,
+        journal: &tokio::sync::Mutex<SessionWriter>,
         intent: Cid,
         by: &str,
     ) -> Result<Cid, StoreError> {
@@ -412,14 +412,14 @@ struct Heritage {
 }
 
 async fn write_lifecycle(
-    journal: &tokio::sync::Mutex<Journal>,
+    journal: &tokio::sync::Mutex<SessionWriter>,
     record: &Lifecycle,
     parents: Vec<Cid>,
 ) -> Result<Cid, StoreError> {
     let mut journal = journal.lock().await;
     let mut page = journal.page();
     let target = journal.handle.session_id.to_string();
-    let line = Line { quality: EntryQuality::SessionLifecycle, target: &target, parents, record };
+    let line = EntryDraft { quality: EntryQuality::SessionLifecycle, target: &target, parents, record };
     let entry = journal.entry(&mut page, line)?;
     journal.write(page).await?;
     Ok(entry.cid)
@@ -432,7 +432,7 @@ fn same_terms(row: &SessionRow, input: &SessionInput) -> bool {
         && row.model == input.model
         && row.pubkey == input.pubkey
         && row.workspace == input.workspace
-        && row.further == input.further
+        && row.further == input.additional_directories
 }
 
 /// BLAKE3 of agent id, key and creation time; each with its length before it, so that they cannot run together.

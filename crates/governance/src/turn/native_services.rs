@@ -8,18 +8,18 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tribune_constitution::prompt::board_note;
-use tribune_constitution::{ChannelClass, Mandate, Stack};
+use tribune_constitution::{ChannelClass, Mandate, PromptStack};
 use tribune_ledger::limits::MAX_PARENTS;
 use tribune_ledger::{Cid, Draft, EntryQuality};
-use tribune_providers::{ModelRef, Said};
-use tribune_records::ledger_payloads::{Summarised, payload};
-use tribune_runtime::native::{Asked, Came, HostServicesSource, House, Remembered, Summary};
+use tribune_providers::{ModelRef, ChatMessage};
+use tribune_records::ledger_payloads::{CompactionRecord, payload};
+use tribune_runtime::native::{RequestStats, RequestOutcome, HostServicesSource, HostServices, StoredMessage, Compaction};
 use tribune_runtime::{Handle, RuntimeError, SessionKey, ToolCall};
 use tribune_storage::store::StoreError;
 use tribune_storage::vault::Conversation;
 
 use super::Governance;
-use super::turn_recorder::Desk;
+use super::turn_recorder::TurnRecorder;
 use crate::models::RequestRecord;
 use crate::spend::{Payer, Reservation, Reserve, Told};
 
@@ -29,12 +29,12 @@ pub fn summary_entity(session: &str) -> String {
 }
 
 /// The house in one turn.
-pub(super) struct TurnHouse {
+pub(super) struct TurnServices {
     governance: Arc<Governance>,
     handle: Handle,
     turn: Cid,
     conversation: Conversation,
-    stack: Stack,
+    stack: PromptStack,
     note: Option<String>,
     /// The user's, for their hash in the log.
     words: String,
@@ -48,17 +48,17 @@ pub(super) struct TurnHouse {
 
 /// The services of turns that were begun, until the native backend takes them. One turn at a time runs in a session.
 #[derive(Default)]
-pub struct PreparedServices(Mutex<HashMap<SessionKey, Arc<TurnHouse>>>);
+pub struct PreparedServices(Mutex<HashMap<SessionKey, Arc<TurnServices>>>);
 
 /// Removes the services of a turn that no backend took, when the turn is over.
 pub(super) struct Prepared {
     all: Arc<PreparedServices>,
     session: Arc<SessionKey>,
-    services: Weak<TurnHouse>,
+    services: Weak<TurnServices>,
 }
 
 impl PreparedServices {
-    pub(super) fn put(self: &Arc<Self>, session: &Handle, services: TurnHouse) -> Prepared {
+    pub(super) fn put(self: &Arc<Self>, session: &Handle, services: TurnServices) -> Prepared {
         let services = Arc::new(services);
         let prepared = Prepared {
             all: Arc::clone(self),
@@ -69,14 +69,14 @@ impl PreparedServices {
         prepared
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<SessionKey, Arc<TurnHouse>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<SessionKey, Arc<TurnServices>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl HostServicesSource for PreparedServices {
-    fn take(&self, session: &Handle) -> Option<Arc<dyn House>> {
-        self.all().remove(&*session.key).map(|services| services as Arc<dyn House>)
+    fn take(&self, session: &Handle) -> Option<Arc<dyn HostServices>> {
+        self.all().remove(&*session.key).map(|services| services as Arc<dyn HostServices>)
     }
 }
 
@@ -84,7 +84,7 @@ impl Drop for Prepared {
     fn drop(&mut self) {
         let mut all = self.all.all();
         // The next turn of the session may have begun.
-        let is_own = |services: &Arc<TurnHouse>| std::ptr::eq(Arc::as_ptr(services), self.services.as_ptr());
+        let is_own = |services: &Arc<TurnServices>| std::ptr::eq(Arc::as_ptr(services), self.services.as_ptr());
         if all.get(&*self.session).is_some_and(is_own) {
             all.remove(&*self.session);
         }
@@ -94,10 +94,10 @@ impl Drop for Prepared {
 /// What was said before, while it is read.
 pub(super) type Recalling = JoinHandle<Result<Vec<(String, Vec<u8>)>, StoreError>>;
 
-impl TurnHouse {
+impl TurnServices {
     /// With what was said before on its way, if the backend's own loop begins with that.
     pub(super) fn new(
-        desk: &Desk,
+        desk: &TurnRecorder,
         mandate: &Mandate,
         turn: Cid,
         (board, words): (&str, &str),
@@ -107,9 +107,9 @@ impl TurnHouse {
         let law = &governance.gate.law;
         let agent = handle.key.agent();
         let channel = handle.key.channel();
-        let class = ChannelClass::in_house(channel, law.settings());
+        let class = ChannelClass::from_settings(channel, law.settings());
         let own = governance.prompts.of(agent)?;
-        let stack = Stack::new(law, mandate, agent.as_str(), own.as_ref(), class);
+        let stack = PromptStack::new(law, mandate, agent.as_str(), own.as_ref(), class);
         let gate = json!({
             "channel": channel, "class": law.settings().class_of(channel.unwrap_or("none")), "policy_id": class.policy().id,
             "mandate": mandate.name, "risk": desk.journal.standing.labels, "decision": "allow",
@@ -138,23 +138,23 @@ impl TurnHouse {
     }
 
     /// Counts what a request cost.
-    async fn pay(reservation: Reservation, asked: &Asked) {
-        let told = match asked.came {
-            Came::Nowhere => return reservation.release().await,
-            Came::Partway => Told::Some(asked.usage),
-            Came::Through => Told::All(asked.usage),
+    async fn pay(reservation: Reservation, asked: &RequestStats) {
+        let told = match asked.ending {
+            RequestOutcome::NotSent => return reservation.release().await,
+            RequestOutcome::Partial => Told::Some(asked.usage),
+            RequestOutcome::Complete => Told::All(asked.usage),
         };
         reservation.settle(told).await;
     }
 }
 
 #[async_trait]
-impl House for TurnHouse {
-    fn stack(&self) -> Vec<String> {
+impl HostServices for TurnServices {
+    fn system_prompt(&self) -> Vec<String> {
         self.stack.parts()
     }
 
-    fn note(&self) -> Option<String> {
+    fn context_note(&self) -> Option<String> {
         self.note.clone()
     }
 
@@ -166,33 +166,33 @@ impl House for TurnHouse {
         self.governance.redactor.redact_json(value)
     }
 
-    async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError> {
+    async fn load_conversation(&self) -> Result<Vec<StoredMessage>, RuntimeError> {
         let begun = self.recalling.lock().unwrap_or_else(PoisonError::into_inner).take();
         let recalling = begun.unwrap_or_else(|| recall(&self.governance, &self.conversation));
         let recalled = recalling.await.map_err(|_| stopping())??;
         let read = |(turn, json): (String, Vec<u8>)| {
-            serde_json::from_slice::<Said>(&json).map(|said| Remembered { turn, said })
+            serde_json::from_slice::<ChatMessage>(&json).map(|said| StoredMessage { turn, message })
         };
-        let all: Result<Vec<Remembered>, _> = recalled.into_iter().map(read).collect();
+        let all: Result<Vec<StoredMessage>, _> = recalled.into_iter().map(read).collect();
         all.map_err(|_| {
             let what = "the conversation was written by another version: begin a new session";
             RuntimeError::new("unreadable_conversation", what)
         })
     }
 
-    async fn keep(&self, said: &[Said]) -> Result<(), RuntimeError> {
+    async fn store_messages(&self, said: &[ChatMessage]) -> Result<(), RuntimeError> {
         let json = said.iter().map(bytes).collect::<Result<Vec<_>, _>>()?;
         let turn = self.turn.to_string();
         self.governance.vault.remember(&self.conversation, &turn, &json).await.map_err(RuntimeError::from)
     }
 
-    async fn compact(&self, summary: &Summary) -> Result<(), RuntimeError> {
-        let json = bytes(&summary.said)?;
+    async fn store_compaction(&self, summary: &Compaction) -> Result<(), RuntimeError> {
+        let json = bytes(&summary.digest)?;
         let turn = summary.turns.last().cloned().unwrap_or_default();
         // The pointers come first: whoever finds the summary finds what it stands for.
         let evidence: Vec<Cid> = summary.turns.iter().filter_map(|turn| turn.parse().ok()).collect();
         let entity = summary_entity(self.handle.key.as_str());
-        let record = Summarised {
+        let record = CompactionRecord {
             session: self.handle.key.to_string(),
             messages: summary.messages as u64,
             evidence: evidence.iter().map(ToString::to_string).collect(),
@@ -216,13 +216,13 @@ impl House for TurnHouse {
         vault.shorten(own, &turn, summary.messages, json).await.map_err(RuntimeError::from)
     }
 
-    async fn reserve(
+    async fn reserve_tokens(
         &self,
         model: &ModelRef,
         prompt: u64,
         answer: u64,
     ) -> Result<Option<ToolCall>, RuntimeError> {
-        match self.governance.purse.reserve(&self.payer(), model, (prompt, answer)).await? {
+        match self.governance.budgets.reserve(&self.payer(), model, (prompt, answer)).await? {
             Reserve::Granted(mut reservation) => {
                 reservation.put_on_record().await?;
                 *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = Some(reservation);
@@ -232,12 +232,12 @@ impl House for TurnHouse {
         }
     }
 
-    async fn asked(&self, asked: Asked) {
+    async fn record_request(&self, asked: RequestStats) {
         let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(reservation) = reserved {
             Self::pay(reservation, &asked).await;
         }
-        if asked.came == Came::Through {
+        if asked.ending == RequestOutcome::Complete {
             self.governance.answers.note(&asked.model, None);
         }
         let turn = self.turn.to_string();
@@ -261,7 +261,7 @@ impl House for TurnHouse {
             cache_written_tokens: asked.usage.cache_written,
             first_ms: asked.first_ms,
             latency_ms: asked.all_ms,
-            outcome: asked.outcome,
+            outcome: asked.ending,
             prompt: serde_json::to_value(self.stack.manifest(&self.words)).unwrap_or(Value::Null),
             gate: self.gate.clone(),
         };
@@ -291,7 +291,7 @@ fn further_note(further: &[String]) -> Option<String> {
     })
 }
 
-fn bytes(said: &Said) -> Result<Vec<u8>, RuntimeError> {
+fn bytes(said: &ChatMessage) -> Result<Vec<u8>, RuntimeError> {
     serde_json::to_vec(said).map_err(|error| RuntimeError::new("internal", error.to_string()))
 }
 

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use tribune_constitution::{Decision, EGRESS, LAND, Labels, MCP_SERVER, Stage, Trust, Verdict, Veto};
+use tribune_constitution::{Decision, EGRESS, LAND, Labels, MCP_SERVER, DecisionStage, Trust, Verdict, Veto};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_records::approval::action::{Action, Files, approval_id};
-use tribune_records::approval::decision::Ruling;
-use tribune_records::approval::record::{ApprovalRecord, Requested, Runner};
+use tribune_records::approval::decision::ApprovalDecision;
+use tribune_records::approval::record::{ApprovalRecord, Requested, CallRunner};
 use tribune_records::egress_labels::{EGRESS_LABELS, MCP_SERVER_LABELS};
 use tribune_records::ledger_payloads::{
     EgressRecord, VerdictRecord, egress_entity, mcp_entity, payload, workspace_entity,
@@ -26,21 +26,21 @@ use tribune_storage::vault::Vault;
 use super::external_calls::FULL;
 use super::turn_recorder::{denial, json_of};
 use crate::approval::MAX_PENDING;
-use crate::gate::hooks::Who;
-use crate::gate::{Admission, Gate, Inquiry, Leave, Standing};
+use crate::gate::hooks::HookSubject;
+use crate::gate::{Admission, Gate, AuthorizationRequest, AllowToken, PolicyContext};
 
 /// What is told to whoever waited for a person in vain.
 const LATE: &str = "nobody decided in time: try again, or ask the operator";
 
 /// A history beside a session's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Beside {
+pub(crate) enum SideLog {
     Egress,
     Workspace,
     Mcp,
 }
 
-impl Beside {
+impl SideLog {
     fn of(call: &ToolCall) -> Self {
         match call.name.as_str() {
             LAND => Self::Workspace,
@@ -77,14 +77,14 @@ impl Beside {
 
 /// Why a connection is not made, or changes are not landed.
 #[derive(Debug)]
-pub struct Barred {
+pub struct Denied {
     pub code: &'static str,
     pub message: String,
     /// Whether a verdict says so already.
     pub is_recorded: bool,
 }
 
-impl Barred {
+impl Denied {
     fn judged(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), is_recorded: true }
     }
@@ -94,14 +94,14 @@ impl Barred {
     }
 }
 
-impl From<StoreError> for Barred {
+impl From<StoreError> for Denied {
     fn from(error: StoreError) -> Self {
         tracing::warn!(%error, "a connection was refused, because it could not be written down");
         Self::unjudged("storage", "nothing can be written down, so nothing is let out: tell the operator")
     }
 }
 
-impl From<RuntimeError> for Barred {
+impl From<RuntimeError> for Denied {
     fn from(error: RuntimeError) -> Self {
         Self::unjudged("internal", error.message)
     }
@@ -127,11 +127,11 @@ impl fmt::Debug for OutOfTurn {
 }
 
 /// A call of the daemon itself that is being decided.
-struct Crossing<'a> {
+struct OutOfTurnRequest<'a> {
     out_of_turn: &'a OutOfTurn,
     key: &'a Arc<SessionKey>,
     call: ToolCall,
-    beside: Beside,
+    beside: SideLog,
     carries: Option<Labels>,
 }
 
@@ -155,14 +155,14 @@ impl OutOfTurn {
         (call, vetoes): (ToolCall, Vec<Veto>),
         wait: Duration,
         gone: impl Future<Output = ()>,
-    ) -> Result<Admission, Barred> {
-        let beside = Beside::of(&call);
-        let crossing = Crossing { out_of_turn: self, key, call, beside, carries };
+    ) -> Result<Admission, Denied> {
+        let beside = SideLog::of(&call);
+        let crossing = OutOfTurnRequest { out_of_turn: self, key, call, beside, carries };
         let (row, standing) = crossing.standing().await?;
         let vetoes =
-            vetoes.into_iter().chain(self.gate.hooks.objections(&Who::of(&standing), &crossing.call).await);
+            vetoes.into_iter().chain(self.gate.hooks.objections(&HookSubject::of(&standing), &crossing.call).await);
         let (leave, verdict, entry) =
-            crossing.judge(&standing, (Stage::Call, None), vetoes.collect(), Vec::new()).await?;
+            crossing.judge(&standing, (DecisionStage::Call, None), vetoes.collect(), Vec::new()).await?;
         match (leave, verdict.decision) {
             (Some(leave), _) => Ok(crossing.admit(leave, &entry)),
             (None, Decision::Ask) => {
@@ -178,20 +178,20 @@ impl OutOfTurn {
         &self,
         key: &Arc<SessionKey>,
         call: ToolCall,
-    ) -> Result<Admission, Barred> {
-        let beside = Beside::of(&call);
-        let crossing = Crossing { out_of_turn: self, key, call, beside, carries: None };
+    ) -> Result<Admission, Denied> {
+        let beside = SideLog::of(&call);
+        let crossing = OutOfTurnRequest { out_of_turn: self, key, call, beside, carries: None };
         let (_, standing) = crossing.standing().await?;
-        let vetoes = self.gate.hooks.objections(&Who::of(&standing), &crossing.call).await;
+        let vetoes = self.gate.hooks.objections(&HookSubject::of(&standing), &crossing.call).await;
         let (leave, verdict, entry) =
-            crossing.judge(&standing, (Stage::Call, None), vetoes, Vec::new()).await?;
+            crossing.judge(&standing, (DecisionStage::Call, None), vetoes, Vec::new()).await?;
         leave.map(|leave| crossing.admit(leave, &entry)).ok_or_else(|| refused(&verdict))
     }
 
     /// Writes down what became of a connection, under the verdict that allowed it.
     pub async fn note_crossing(&self, key: &SessionKey, verdict: Option<Cid>, record: &EgressRecord) {
         let parents = verdict.into_iter().collect();
-        let draft = self.draft_beside(Beside::Egress, key, (EntryQuality::Delivery, parents), record);
+        let draft = self.draft_beside(SideLog::Egress, key, (EntryQuality::Delivery, parents), record);
         if let Err(error) = self.ledger.append(&draft).await {
             // The next start finds the connection without its end, and says so in the ledger.
             tracing::warn!(session = %key, %error, "what became of a connection could not be written down");
@@ -226,7 +226,7 @@ impl OutOfTurn {
 
     pub(super) fn draft_beside(
         &self,
-        beside: Beside,
+        beside: SideLog,
         key: &SessionKey,
         (quality, parents): (EntryQuality, Vec<Cid>),
         record: &impl Serialize,
@@ -248,17 +248,17 @@ impl OutOfTurn {
     }
 }
 
-impl Crossing<'_> {
+impl OutOfTurnRequest<'_> {
     /// The session as the log tells of it: what it has read is durable before it can act on it.
-    async fn standing(&self) -> Result<(SessionRow, Standing), Barred> {
+    async fn standing(&self) -> Result<(SessionRow, PolicyContext), Denied> {
         let name = self.key.to_string();
         let row = self.out_of_turn.readers.read(move |reader| reader.session(&name)).await?;
         // Changes outlive the session that made them.
-        let outlives = self.beside == Beside::Workspace;
+        let outlives = self.beside == SideLog::Workspace;
         let row = row.filter(|row| outlives || row.state != SessionState::Closed);
-        let found = row.and_then(|row| Standing::of(&row).map(|standing| (row, standing)));
+        let found = row.and_then(|row| PolicyContext::of(&row).map(|standing| (row, standing)));
         let (row, mut standing) = found
-            .ok_or_else(|| Barred::unjudged("no_session", "the session is closed: open it again first"))?;
+            .ok_or_else(|| Denied::unjudged("no_session", "the session is closed: open it again first"))?;
         standing.labels = self.carries.map_or(standing.labels, |carried| standing.labels.meet(carried));
         Ok((row, standing))
     }
@@ -266,12 +266,12 @@ impl Crossing<'_> {
     /// Judges the connection and puts the verdict on record.
     async fn judge(
         &self,
-        standing: &Standing,
-        (stage, approval): (Stage, Option<&str>),
+        standing: &PolicyContext,
+        (stage, approval): (DecisionStage, Option<&str>),
         vetoes: Vec<Veto>,
         parents: Vec<Cid>,
-    ) -> Result<(Option<Leave>, Verdict, Appended), Barred> {
-        let inquiry = Inquiry {
+    ) -> Result<(Option<AllowToken>, Verdict, Appended), Denied> {
+        let inquiry = AuthorizationRequest {
             standing,
             tool: &self.call.name,
             stage,
@@ -299,7 +299,7 @@ impl Crossing<'_> {
     }
 
     /// The leave, and what follows from it for the session.
-    fn admit(&self, leave: Leave, verdict: &Appended) -> Admission {
+    fn admit(&self, leave: AllowToken, verdict: &Appended) -> Admission {
         if let Some(brought) = self.beside.brings() {
             let mut seeped = self.out_of_turn.seeped_labels();
             let labels = seeped.entry((**self.key).clone()).or_insert(Labels::FRESH);
@@ -309,28 +309,28 @@ impl Crossing<'_> {
     }
 
     /// What a person decides about: the call, in a session that others have had a word in by then.
-    fn action(&self, standing: &Standing) -> Action {
+    fn action(&self, standing: &PolicyContext) -> Action {
         let labels = self.beside.brings().map_or(standing.labels, |brought| standing.labels.meet(brought));
-        let standing = Standing { labels, ..standing.clone() };
+        let standing = PolicyContext { labels, ..standing.clone() };
         self.out_of_turn.gate.action_elsewhere(&standing, &self.call)
     }
 
     /// Puts on record that the connection waits for a person, until when whoever asked is there to hear the answer.
     async fn park(
         &self,
-        (row, standing): (&SessionRow, &Standing),
+        (row, standing): (&SessionRow, &PolicyContext),
         (verdict, entry): (Verdict, Cid),
         wait: Duration,
-    ) -> Result<(Requested, Cid), Barred> {
+    ) -> Result<(Requested, Cid), Denied> {
         let gate = &self.out_of_turn.gate;
         if !gate.inbox.has_room(self.key.as_str()) {
-            return Err(Barred::judged("too_many_waiting", FULL));
+            return Err(Denied::judged("too_many_waiting", FULL));
         }
         let action = self.action(standing);
         let words = json_of(&action)?;
         let Some(commitment) = self.out_of_turn.vault.keep(&row.id, &words).await? else {
             let what = "nobody can be asked before something was said in the session: begin with a turn";
-            return Err(Barred::judged("cannot_ask", what));
+            return Err(Denied::judged("cannot_ask", what));
         };
         let (roles, needs, expires_at) = gate.terms(&self.call.name);
         let expires_at = expires_at.min(self.out_of_turn.clock.now().plus(wait).to_string());
@@ -352,7 +352,7 @@ impl Crossing<'_> {
             needs,
             expires_at,
             // Nobody but whoever asked can carry it out, and it does not outlive its daemon.
-            runner: Runner::Caller,
+            runner: CallRunner::Caller,
             instead_of: None,
             changed: Vec::new(),
             workspace: action.workspace.clone(),
@@ -372,38 +372,38 @@ impl Crossing<'_> {
         asked: Cid,
         wait: Duration,
         gone: impl Future<Output = ()>,
-    ) -> Result<Admission, Barred> {
+    ) -> Result<Admission, Denied> {
         let inbox = &self.out_of_turn.gate.inbox;
         let id = requested.id.clone();
         let ruling = inbox.ask(requested.clone(), request);
         let given_up = tokio::select! {
-            ruling = ruling => Ok(ruling.unwrap_or(Ruling::Withdrawn)),
+            ruling = ruling => Ok(ruling.unwrap_or(ApprovalDecision::Withdrawn)),
             () = gone => Err("whoever asked went away before anyone decided"),
             () = tokio::time::sleep(wait) => Err(LATE),
         };
         match given_up {
-            Ok(Ruling::Allowed { .. }) => {}
-            Ok(Ruling::Expired) => return Err(Barred::judged("undecided", LATE)),
-            Ok(ruling) => return Err(Barred::judged("denied", ruling.sentence())),
+            Ok(ApprovalDecision::Allowed { .. }) => {}
+            Ok(ApprovalDecision::Expired) => return Err(Denied::judged("undecided", LATE)),
+            Ok(ruling) => return Err(Denied::judged("denied", ruling.sentence())),
             Err(why) => {
                 inbox.withdraw(&[id]).await;
-                return Err(Barred::judged("undecided", why));
+                return Err(Denied::judged("undecided", why));
             }
         }
         let (_, standing) = self.standing().await?;
-        let mut vetoes = self.out_of_turn.gate.hooks.objections(&Who::of(&standing), &self.call).await;
+        let mut vetoes = self.out_of_turn.gate.hooks.objections(&HookSubject::of(&standing), &self.call).await;
         if !self.out_of_turn.gate.still_fits(&requested, &self.action(&standing)) {
             let what = "the session has read more since this was asked: try again";
             vetoes.push(Veto::new(&format!("{}.stale", self.call.name), what));
         }
-        let stage = (Stage::Dispatch, Some(id.as_str()));
+        let stage = (DecisionStage::Dispatch, Some(id.as_str()));
         let (leave, verdict, entry) = self.judge(&standing, stage, vetoes, vec![asked]).await?;
         leave.map(|leave| self.admit(leave, &entry)).ok_or_else(|| refused(&verdict))
     }
 }
 
-fn refused(verdict: &Verdict) -> Barred {
-    Barred::judged("denied", denial(verdict).content)
+fn refused(verdict: &Verdict) -> Denied {
+    Denied::judged("denied", denial(verdict).content)
 }
 
 fn digest(action: &Action) -> Result<String, RuntimeError> {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use tribune_constitution::ChannelClass;
-use tribune_constitution::prompt::Disclosure;
-use tribune_redact::{Redacting, Redactor};
+use tribune_constitution::prompt::DisclosureFilter;
+use tribune_redact::{RedactionStream, Redactor};
 
 /// Bytes of one event with words that were held back until the end.
 const PIECE_BYTES: usize = 16 << 10;
@@ -19,12 +19,12 @@ pub(super) enum Instructed {
 }
 
 /// Everything that is said in one turn.
-pub(super) struct Speech {
+pub(super) struct OutputFilter {
     redactor: Redactor,
-    aloud: Voice,
-    thought: Voice,
+    aloud: FilteredStream,
+    thought: FilteredStream,
     instructed: Instructed,
-    arguments: HashMap<String, Voice>,
+    arguments: HashMap<String, FilteredStream>,
     /// Whether pieces are shown as they come.
     is_streamed: bool,
     /// What is shown at the end, where they are not.
@@ -34,15 +34,15 @@ pub(super) struct Speech {
 }
 
 /// One stream of words.
-struct Voice {
-    redacting: Redacting,
-    disclosure: Option<Disclosure>,
+struct FilteredStream {
+    redacting: RedactionStream,
+    disclosure: Option<DisclosureFilter>,
 }
 
-impl Voice {
+impl FilteredStream {
     fn new(redactor: &Redactor, instructed: Instructed) -> Self {
         let disclosure = match instructed {
-            Instructed::Yes => Some(Disclosure::of_instructions()),
+            Instructed::Yes => Some(DisclosureFilter::of_instructions()),
             Instructed::No => None,
         };
         Self { redacting: redactor.stream(), disclosure }
@@ -86,12 +86,12 @@ impl Voice {
     }
 }
 
-impl Speech {
+impl OutputFilter {
     pub(super) fn new(redactor: &Redactor, class: ChannelClass, instructed: Instructed) -> Self {
         Self {
             redactor: redactor.clone(),
-            aloud: Voice::new(redactor, instructed),
-            thought: Voice::new(redactor, instructed),
+            aloud: FilteredStream::new(redactor, instructed),
+            thought: FilteredStream::new(redactor, instructed),
             instructed,
             arguments: HashMap::new(),
             is_streamed: class.policy().streaming,
@@ -117,7 +117,7 @@ impl Speech {
         if !self.is_streamed {
             return None;
         }
-        let voice = || Voice::new(&self.redactor, self.instructed);
+        let voice = || FilteredStream::new(&self.redactor, self.instructed);
         let text =
             self.arguments.entry(id.to_owned()).or_insert_with(voice).say(delta, &mut self.is_withheld);
         (!text.is_empty()).then_some(text)
@@ -145,7 +145,7 @@ impl Speech {
         }
         let mut all = String::new();
         texts(input, &mut all);
-        let mut disclosure = Disclosure::of_instructions();
+        let mut disclosure = DisclosureFilter::of_instructions();
         let discloses = disclosure.push(&all).withheld || disclosure.finish().withheld;
         self.is_withheld |= discloses;
         discloses
@@ -209,8 +209,8 @@ mod tests {
     use super::*;
 
     fn heard(class: ChannelClass, pieces: &[&str]) -> (Vec<String>, bool) {
-        let redactor = Redactor::new().with_known(vec!["fixture-secret".to_owned()]);
-        let mut speech = Speech::new(&redactor, class, Instructed::Yes);
+        let redactor = Redactor::new().with_exact_values(vec!["fixture-secret".to_owned()]);
+        let mut speech = OutputFilter::new(&redactor, class, Instructed::Yes);
         let mut heard: Vec<String> = pieces.iter().filter_map(|piece| speech.say(piece)).collect();
         heard.extend(speech.rest());
         (heard, speech.is_withheld)
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn whoever_stops_to_do_something_has_said_the_whole_sentence() {
-        let mut speech = Speech::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+        let mut speech = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
         let mut said = speech.say("Let me look at the file welcome").unwrap_or_default();
         said.push_str(&speech.pause().unwrap_or_default());
         assert_eq!(said, "Let me look at the file welcome");
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn instructions_are_withheld_whatever_is_done_between_their_words() {
-        let mut speech = Speech::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+        let mut speech = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
         let base = base_prompt().content;
         let mut said = String::new();
         for word in base.split_inclusive(' ') {
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn instructions_do_not_leave_through_calls() {
-        let mut speech = Speech::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+        let mut speech = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
         assert!(
             !speech.discloses(&serde_json::json!({ "to": "ada", "text": "good day", "n": [1, null, true] }))
         );
@@ -276,12 +276,12 @@ mod tests {
             serde_json::json!({ "path": "a", "content": [{ "deep": base.chars().rev().collect::<String>() }] }),
             serde_json::json!({ (base): 1 }),
         ] {
-            let mut speech = Speech::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+            let mut speech = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
             assert!(speech.discloses(&input) && speech.is_withheld, "{input}");
-            let mut speech = Speech::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::No);
+            let mut speech = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::No);
             assert!(!speech.discloses(&input));
         }
-        let mut speech = Speech::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+        let mut speech = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
         let delta = serde_json::json!({ "text": base }).to_string();
         let shown = speech.write_call("c1", &delta).unwrap_or_default();
         assert!(speech.is_withheld && shown.len() < delta.len() / 2, "{shown}");

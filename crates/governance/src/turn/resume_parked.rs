@@ -3,20 +3,20 @@
 
 use std::sync::Arc;
 
-use tribune_constitution::{SPEND, Stage};
+use tribune_constitution::{SPEND, DecisionStage};
 use tribune_ledger::Cid;
 use tribune_records::approval::action::Action;
-use tribune_records::approval::decision::Ruling;
-use tribune_records::approval::record::{Requested, State};
+use tribune_records::approval::decision::ApprovalDecision;
+use tribune_records::approval::record::{Requested, ApprovalState};
 use tribune_records::ledger_payloads::ToolCallRecord;
-use tribune_records::outcome::{Resource, Touched};
+use tribune_records::outcome::{Resource, Access};
 use tribune_registry::mailbox::MAX_TEXT_BYTES;
 use tribune_runtime::{EventKind, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_storage::store::{ApprovalRow, OpenWork};
 
 use super::Governance;
 use super::calls::{action_now, run};
-use super::turn_recorder::{Desk, Judged, Recorded, input_from};
+use super::turn_recorder::{TurnRecorder, Judged, Recorded, input_from};
 use crate::approval::MAX_PENDING;
 use crate::gate::Ticket;
 use crate::spend::{share_a_limit, whose};
@@ -62,7 +62,7 @@ impl Governance {
             .await?;
         for work in parked {
             let row = self.readers.read(move |reader| reader.approval_of_call(&work.cid)).await?;
-            if let Some(row) = row.filter(|row| row.state != State::Pending && row.requested.runner.is_host())
+            if let Some(row) = row.filter(|row| row.state != ApprovalState::Pending && row.requested.runner.is_host())
             {
                 self.finish(row.requested.id);
             }
@@ -92,21 +92,21 @@ impl Governance {
             return Ok(());
         }
         let recorded = self.recorded(&handle, &requested).await?;
-        let mut desk = Desk::new(Arc::clone(self), handle, journal);
+        let mut desk = TurnRecorder::new(Arc::clone(self), handle, journal);
         let Some(recorded) = recorded else { return self.give_up(desk, &requested).await };
         let recorded = self.as_asked(&mut desk, recorded, &requested).await?;
         let id = requested.id.clone();
         desk.event(EventKind::ApprovalDecided { id, state: state.as_str().to_owned() });
-        if state != State::Allowed {
+        if state != ApprovalState::Allowed {
             let ruling = match state {
-                State::Denied => Ruling::Denied { by: decided_by.unwrap_or_default(), reason, stop: false },
-                State::Expired => Ruling::Expired,
-                State::Pending | State::Allowed | State::Withdrawn => Ruling::Withdrawn,
+                ApprovalState::Denied => ApprovalDecision::Denied { by: decided_by.unwrap_or_default(), reason, stop: false },
+                ApprovalState::Expired => ApprovalDecision::Expired,
+                ApprovalState::Pending | ApprovalState::Allowed | ApprovalState::Withdrawn => ApprovalDecision::Withdrawn,
             };
             let outcome = ToolOutcome::error(ruling.sentence());
             let letter = [letter_of(&requested)];
-            desk.not_run(&recorded, &outcome, &letter)?;
-            desk.write_apart().await?;
+            desk.record_not_executed(&recorded, &outcome, &letter)?;
+            desk.write_outside_turn().await?;
             self.send_letter(&desk, &requested, Some(&recorded.call), &outcome);
             return Ok(());
         }
@@ -114,17 +114,17 @@ impl Governance {
     }
 
     /// Ends a call whose words are gone: what it was is not known any more, so it cannot be carried out.
-    async fn give_up(&self, mut desk: Desk, requested: &Requested) -> Result<(), RuntimeError> {
+    async fn give_up(&self, mut desk: TurnRecorder, requested: &Requested) -> Result<(), RuntimeError> {
         let Ok(call) = requested.call.parse() else { return Ok(()) };
-        desk.lost(requested, call, &[letter_of(requested)])?;
-        desk.write_apart().await?;
+        desk.record_unreadable(requested, call, &[letter_of(requested)])?;
+        desk.write_outside_turn().await?;
         self.send_letter(&desk, requested, None, &ToolOutcome::error(LOST));
         Ok(())
     }
 
     async fn carry_out(
         self: &Arc<Self>,
-        mut desk: Desk,
+        mut desk: TurnRecorder,
         recorded: Recorded,
         requested: Requested,
     ) -> Result<(), RuntimeError> {
@@ -137,11 +137,11 @@ impl Governance {
         if !self.gate.still_fits(&requested, &now) {
             return self.ask_again(desk, recorded, requested).await;
         }
-        let (stage, letter) = ((Stage::Dispatch, Some(requested.id.as_str())), [letter_of(&requested)]);
+        let (stage, letter) = ((DecisionStage::Dispatch, Some(requested.id.as_str())), [letter_of(&requested)]);
         match desk.judge_telling(&recorded, stage, &[], Vec::new(), &letter)? {
             Judged::Allowed(ticket) => self.run_ticket(desk, recorded, requested, ticket).await,
             Judged::Denied(outcome, _) => {
-                desk.write_apart().await?;
+                desk.write_outside_turn().await?;
                 self.send_letter(&desk, &requested, Some(&recorded.call), &outcome);
                 Ok(())
             }
@@ -151,19 +151,19 @@ impl Governance {
 
     async fn run_ticket(
         self: &Arc<Self>,
-        mut desk: Desk,
+        mut desk: TurnRecorder,
         recorded: Recorded,
         requested: Requested,
         ticket: Ticket,
     ) -> Result<(), RuntimeError> {
-        let written = desk.write_apart().await?;
+        let written = desk.write_outside_turn().await?;
         let Some(admission) = ticket.redeem(&written) else { return Ok(()) };
         let mut done = run(&*self.tools, admission, None).await;
         recorded.tell_reworded(&mut done);
         done.touched.push(letter_of(&requested));
         self.tell_done(&desk.journal.standing, &recorded, &done.outcome);
-        let result = desk.ran(&recorded, &done)?;
-        desk.write_apart().await?;
+        let result = desk.record_result(&recorded, &done)?;
+        desk.write_outside_turn().await?;
         desk.tell_persisted(&recorded, &done.outcome, result);
         self.send_letter(&desk, &requested, Some(&recorded.call), &done.outcome);
         drop(desk);
@@ -195,7 +195,7 @@ impl Governance {
     /// What was approved is not what would run: back to the inbox, with what changed.
     async fn ask_again(
         self: &Arc<Self>,
-        mut desk: Desk,
+        mut desk: TurnRecorder,
         recorded: Recorded,
         requested: Requested,
     ) -> Result<(), RuntimeError> {
@@ -203,7 +203,7 @@ impl Governance {
         let before = self.asked_action(&desk, &requested)?;
         let changed = before.map_or_else(Vec::new, |before| before.changed(&now));
         let letter = [letter_of(&requested)];
-        match desk.judge_telling(&recorded, (Stage::Dispatch, None), &[], Vec::new(), &letter)? {
+        match desk.judge_telling(&recorded, (DecisionStage::Dispatch, None), &[], Vec::new(), &letter)? {
             Judged::Asked(verdict, entry) => {
                 let attempt = attempt_after(&recorded.entry, &requested.id);
                 let instead_of = Some((requested.id, changed));
@@ -216,7 +216,7 @@ impl Governance {
                 Ok(())
             }
             Judged::Denied(outcome, _) => {
-                desk.write_apart().await?;
+                desk.write_outside_turn().await?;
                 self.send_letter(&desk, &requested, Some(&recorded.call), &outcome);
                 Ok(())
             }
@@ -225,7 +225,7 @@ impl Governance {
     }
 
     /// What was asked for, if it is still there.
-    fn asked_action(&self, desk: &Desk, requested: &Requested) -> Result<Option<Action>, RuntimeError> {
+    fn asked_action(&self, desk: &TurnRecorder, requested: &Requested) -> Result<Option<Action>, RuntimeError> {
         let action = requested.action.to_string();
         let json = self.vault.content(&desk.handle.session_id, &action)?;
         Ok(json.and_then(|json| serde_json::from_slice(&json).ok()))
@@ -234,7 +234,7 @@ impl Governance {
     /// The call as the request has it: one that came back to the inbox may have been put into other words before.
     async fn as_asked(
         &self,
-        desk: &mut Desk,
+        desk: &mut TurnRecorder,
         recorded: Recorded,
         requested: &Requested,
     ) -> Result<Recorded, RuntimeError> {
@@ -254,7 +254,7 @@ impl Governance {
     /// Who let the call go in other words, and in which.
     async fn rewording_of(
         &self,
-        desk: &Desk,
+        desk: &TurnRecorder,
         requested: &Requested,
     ) -> Result<Option<(String, String)>, RuntimeError> {
         let Some((by, text)) = self.other_words(requested).await? else { return Ok(None) };
@@ -310,7 +310,7 @@ impl Governance {
     /// Tells the agent what came of a call, whose words may be gone.
     fn send_letter(
         &self,
-        desk: &Desk,
+        desk: &TurnRecorder,
         requested: &Requested,
         call: Option<&ToolCall>,
         outcome: &ToolOutcome,
@@ -336,7 +336,7 @@ fn letter(requested: &Requested, call: Option<&ToolCall>, outcome: &ToolOutcome)
         None => "the budget".to_owned(),
     };
     match outcome.is_error {
-        true if *content == Ruling::Withdrawn.sentence() => {
+        true if *content == ApprovalDecision::Withdrawn.sentence() => {
             format!("{budget} is not asked about any more: it was raised otherwise, or nobody waits for it")
         }
         true => format!("{budget} was not raised: {content}"),
@@ -357,8 +357,8 @@ pub(super) fn approval_of(letter: &str) -> Option<&str> {
 }
 
 /// The letter about a call, which is as trusted as the session that made it.
-fn letter_of(requested: &Requested) -> Touched {
-    Touched::Wrote(Resource::Letter(letter_id(requested)))
+fn letter_of(requested: &Requested) -> Access {
+    Access::Wrote(Resource::Letter(letter_id(requested)))
 }
 
 /// The number of the next attempt: ids are made from the call and the attempt.

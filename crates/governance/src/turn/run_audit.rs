@@ -9,7 +9,7 @@ use tribune_runtime::{Handle, SessionKey};
 use tribune_storage::store::StoreError;
 
 use super::Governance;
-use super::session_writer::Line;
+use super::session_writer::EntryDraft;
 
 impl Governance {
     /// Writes down that something is about to run. Its words go to the vault.
@@ -25,7 +25,7 @@ impl Governance {
         let record = record(journal.content(&mut page, words)?);
         let target = handle.session_id.to_string();
         let quality = EntryQuality::SessionLifecycle;
-        journal.entry(&mut page, Line { quality, target: &target, parents: Vec::new(), record: &record })?;
+        journal.entry(&mut page, EntryDraft { quality, target: &target, parents: Vec::new(), record: &record })?;
         journal.write(page).await.map(drop)
     }
 
@@ -39,7 +39,7 @@ impl Governance {
         let mut page = journal.page();
         let target = handle.session_id.to_string();
         let quality = EntryQuality::SessionLifecycle;
-        journal.entry(&mut page, Line { quality, target: &target, parents: Vec::new(), record })?;
+        journal.entry(&mut page, EntryDraft { quality, target: &target, parents: Vec::new(), record })?;
         journal.write(page).await.map(drop)
     }
 }

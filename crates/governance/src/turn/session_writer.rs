@@ -13,12 +13,12 @@ use tribune_records::ledger_payloads::payload;
 use tribune_runtime::{EventKind, Handle, RuntimeEvent};
 use tribune_storage::clock::Clock;
 use tribune_storage::store::{LedgerWriter, StoreError};
-use tribune_storage::vault::{Batch, Conversation, Event, SessionVault, Vault, VaultPart};
+use tribune_storage::vault::{VaultBatch, Conversation, StoredEvent, SessionVault, Vault, VaultPart};
 
-use crate::gate::Standing;
+use crate::gate::PolicyContext;
 
 /// A session's history, open for writing.
-pub struct Journal {
+pub struct SessionWriter {
     pub(super) handle: Handle,
     ledger: LedgerWriter,
     vault: Arc<Vault>,
@@ -28,14 +28,14 @@ pub struct Journal {
     /// The newest turn.
     pub(super) prev_turn: Option<Cid>,
     /// What the gate looks at: mandates, and what the session has taken in.
-    pub(super) standing: Standing,
+    pub(super) standing: PolicyContext,
     /// Set when a page could not be written: what is on disk is not known, and nothing more is written through this.
     broken: bool,
 }
 
 /// Who writes into the daybook.
 #[derive(Clone, Copy)]
-pub(super) enum Hand {
+pub(super) enum FlushMode {
     /// Whoever waits for it.
     Own,
     /// The same, in the middle of a turn: more follows soon.
@@ -46,7 +46,7 @@ pub(super) enum Hand {
     Next,
 }
 
-impl Hand {
+impl FlushMode {
     /// Whether another page follows soon, so that those who post may wait for it.
     const fn more_soon(self) -> bool {
         !matches!(self, Self::Own)
@@ -55,8 +55,8 @@ impl Hand {
 
 /// A page that has its place and is not durable yet.
 #[must_use = "its events may be seen when it is durable"]
-pub(super) struct HandedIn {
-    hand: Hand,
+pub(super) struct PendingWrite {
+    hand: FlushMode,
     /// In the daybook; without one it is durable.
     number: Option<u64>,
     events: Vec<RuntimeEvent>,
@@ -64,29 +64,29 @@ pub(super) struct HandedIn {
 
 /// What is written together.
 #[derive(Default)]
-pub(super) struct Page {
-    batch: Batch,
+pub(super) struct WriteBatch {
+    batch: VaultBatch,
     entries: Vec<EntryText>,
     events: Vec<RuntimeEvent>,
 }
 
 /// Where a journal goes on.
-pub(super) struct Position {
+pub(super) struct SessionCursor {
     pub(super) handle: Handle,
     pub(super) next_entry: u64,
     pub(super) prev_turn: Option<Cid>,
-    pub(super) standing: Standing,
+    pub(super) standing: PolicyContext,
 }
 
 /// A page that is durable.
 #[derive(Debug)]
-pub struct Written {
+pub struct Durable {
     // INVARIANT: every entry of the session before this place is on disk.
     next_entry: u64,
     pub(super) events: Vec<RuntimeEvent>,
 }
 
-impl Written {
+impl Durable {
     /// Whether the entry at this place of the session's history is on disk.
     pub(crate) const fn reaches(&self, place: u64) -> bool {
         place < self.next_entry
@@ -94,27 +94,27 @@ impl Written {
 }
 
 /// An entry to be, without what the journal knows by itself.
-pub(super) struct Line<'a, P> {
+pub(super) struct EntryDraft<'a, P> {
     pub(super) quality: EntryQuality,
     pub(super) target: &'a str,
     pub(super) parents: Vec<Cid>,
     pub(super) record: &'a P,
 }
 
-impl Page {
+impl WriteBatch {
     pub(super) fn is_empty(&self) -> bool {
         self.batch.is_empty() && self.entries.is_empty() && self.events.is_empty()
     }
 }
 
-impl Journal {
+impl SessionWriter {
     pub(super) async fn open(
         ledger: LedgerWriter,
         vault: Arc<Vault>,
         clock: Arc<dyn Clock>,
-        position: Position,
+        position: SessionCursor,
     ) -> Result<Self, StoreError> {
-        let Position { handle, next_entry, prev_turn, standing } = position;
+        let SessionCursor { handle, next_entry, prev_turn, standing } = position;
         let session = vault.session(&handle.session_id, next_entry).await?;
         Ok(Self { handle, ledger, vault, clock, session, next_entry, prev_turn, standing, broken: false })
     }
@@ -124,7 +124,7 @@ impl Journal {
     }
 
     /// The newest event that is stored.
-    pub(super) const fn last_event(&self) -> Option<&Event> {
+    pub(super) const fn last_event(&self) -> Option<&StoredEvent> {
         self.session.last_event.as_ref()
     }
 
@@ -141,20 +141,20 @@ impl Journal {
         self.vault.conversation(&self.session)
     }
 
-    pub(super) fn page(&self) -> Page {
-        Page { batch: Batch::new(&self.session), ..Page::default() }
+    pub(super) fn page(&self) -> WriteBatch {
+        WriteBatch { batch: VaultBatch::new(&self.session), ..WriteBatch::default() }
     }
 
     /// Puts content on the page; returns what the ledger may know of it.
-    pub(super) fn content(&self, page: &mut Page, text: &[u8]) -> Result<Commitment, StoreError> {
+    pub(super) fn content(&self, page: &mut WriteBatch, text: &[u8]) -> Result<Commitment, StoreError> {
         page.batch.content(&self.session, text).map_err(|error| StoreError::Sealing(error.to_string()))
     }
 
     /// Puts an entry on the page and gives it its place.
     pub(super) fn entry<P: Serialize>(
         &mut self,
-        page: &mut Page,
-        line: Line<'_, P>,
+        page: &mut WriteBatch,
+        line: EntryDraft<'_, P>,
     ) -> Result<LedgerEntry, StoreError> {
         let key = self.handle.key.as_str();
         let draft = Draft {
@@ -193,38 +193,38 @@ impl Journal {
     }
 
     /// Puts an event on the page and gives it its number.
-    pub(super) fn event(&mut self, page: &mut Page, kind: EventKind) {
+    pub(super) fn event(&mut self, page: &mut WriteBatch, kind: EventKind) {
         let seq = self.session.next_event;
         self.session.next_event += 1;
         page.events.push(RuntimeEvent { seq, kind });
     }
 
     /// Lets go of events that are older than the newest `kept`.
-    pub(super) const fn drop_old_events(&self, page: &mut Page, kept: u64) {
+    pub(super) const fn drop_old_events(&self, page: &mut WriteBatch, kept: u64) {
         if self.session.next_event > kept + 1 {
             page.batch.drop_events_below(self.session.next_event - kept);
         }
     }
 
     /// Writes the page. Its events come back when everything on it is durable.
-    pub(super) async fn write(&mut self, page: Page) -> Result<Written, StoreError> {
-        let page = self.hand_in(Hand::Own, page).await?;
-        self.written(page).await
+    pub(super) async fn write(&mut self, page: WriteBatch) -> Result<Durable, StoreError> {
+        let page = self.submit(FlushMode::Own, page).await?;
+        self.wait_durable(page).await
     }
 
     /// Gives the page its place before whatever is handed in later.
-    pub(super) async fn hand_in(&mut self, hand: Hand, page: Page) -> Result<HandedIn, StoreError> {
+    pub(super) async fn submit(&mut self, hand: FlushMode, page: WriteBatch) -> Result<PendingWrite, StoreError> {
         if self.broken {
             return Err(StoreError::Closed);
         }
         // Until it is written, nobody knows what is on disk; a page that is given up half-way leaves the mark set.
         self.broken = true;
-        let Page { mut batch, entries, events } = page;
+        let WriteBatch { mut batch, entries, events } = page;
         let after_entry = self.next_entry.saturating_sub(1);
         for event in &events {
             let json =
                 serde_json::to_string(event).map_err(|error| StoreError::Sealing(error.to_string()))?;
-            let event = Event { seq: event.seq, json };
+            let event = StoredEvent { seq: event.seq, json };
             batch
                 .event(&self.session, &event, after_entry)
                 .map_err(|error| StoreError::Sealing(error.to_string()))?;
@@ -232,30 +232,30 @@ impl Journal {
         if !batch.is_empty() {
             batch.take_key(&mut self.session);
         }
-        let number = self.write_down(hand, batch, entries).await?;
-        Ok(HandedIn { hand, number, events })
+        let number = self.append_to_wal(hand, batch, entries).await?;
+        Ok(PendingWrite { hand, number, events })
     }
 
     /// Waits until the page is durable.
-    pub(super) async fn written(&mut self, page: HandedIn) -> Result<Written, StoreError> {
-        let HandedIn { hand, number, events } = page;
+    pub(super) async fn wait_durable(&mut self, page: PendingWrite) -> Result<Durable, StoreError> {
+        let PendingWrite { hand, number, events } = page;
         let book = self.ledger.daybook();
         match (number, hand) {
             (None, _) => {}
-            (Some(number), Hand::Own | Hand::Midway) => book.until_written(number).await?,
-            (Some(number), Hand::Scribe) => book.until_told(number).await?,
-            (Some(number), Hand::Next) => book.until_along(number).await?,
+            (Some(number), FlushMode::Own | FlushMode::Midway) => book.wait_durable_async(number).await?,
+            (Some(number), FlushMode::Scribe) => book.wait_flushed_in_background(number).await?,
+            (Some(number), FlushMode::Next) => book.wait_or_flush(number).await?,
         }
         self.broken = false;
-        Ok(Written { next_entry: self.next_entry, events })
+        Ok(Durable { next_entry: self.next_entry, events })
     }
 
     /// Has words and entries made durable: together, in the daybook, or past it if they are too large. Returns their number
     /// there; without one they are durable.
-    async fn write_down(
+    async fn append_to_wal(
         &self,
-        hand: Hand,
-        batch: Batch,
+        hand: FlushMode,
+        batch: VaultBatch,
         entries: Vec<EntryText>,
     ) -> Result<Option<u64>, StoreError> {
         let words = match batch.is_empty() {
@@ -264,7 +264,7 @@ impl Journal {
         };
         let bytes = words.as_ref().map_or(0, VaultPart::bytes);
         let book = self.ledger.daybook();
-        if !book.takes(bytes + entries.iter().map(|entry| entry.payload.len()).sum::<usize>()) {
+        if !book.fits(bytes + entries.iter().map(|entry| entry.payload.len()).sum::<usize>()) {
             book.written().await;
             let words = words.map(VaultPart::past_the_book).transpose()?;
             if !entries.is_empty() {
@@ -277,16 +277,16 @@ impl Journal {
         }
         let ledger = match entries.is_empty() {
             true => None,
-            false => Some(self.ledger.placed(entries, hand.more_soon()).await?),
+            false => Some(self.ledger.encode_for_wal(entries, hand.more_soon()).await?),
         };
         let vault = words.map(VaultPart::into_part);
         if ledger.is_none() && vault.is_none() {
             return Ok(None);
         }
-        let page = tribune_storage::wal::Page { ledger, vault };
+        let page = tribune_storage::wal::WalRecord { ledger, vault };
         match hand {
-            Hand::Own | Hand::Midway | Hand::Next => book.write_along(page),
-            Hand::Scribe => book.write_soon(page),
+            FlushMode::Own | FlushMode::Midway | FlushMode::Next => book.enqueue_lazy(page),
+            FlushMode::Scribe => book.enqueue_background(page),
         }
         .map(Some)
     }

@@ -8,12 +8,12 @@
 use std::fmt::Write as _;
 
 use futures_util::{StreamExt as _, stream};
-use tribune_constitution::{Mode, Trust};
+use tribune_constitution::{EnforcementMode, Trust};
 use tribune_records::approval::record::Requested;
 use tribune_runtime::{
     ContentBlock, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, Speaker, StopReason, TurnInput,
 };
-use tribune_storage::verdict_log::{Denial, last_denials};
+use tribune_storage::verdict_log::{LastDenial, last_denials};
 
 use super::Governance;
 
@@ -37,7 +37,7 @@ pub(super) async fn answer(
     (input, trust): (&TurnInput, Trust),
     gate: impl FnOnce() -> Option<String>,
 ) -> Result<Option<EventStream>, RuntimeError> {
-    let is_owner = input.speaker == Speaker::Owner && trust == Trust::Owner && input.stored_as.is_none();
+    let is_owner = input.speaker == Speaker::Owner && trust == Trust::Owner && input.schedule_id.is_none();
     if !is_owner || !is_meant(&input.content) {
         return Ok(None);
     }
@@ -62,9 +62,9 @@ async fn text(
     let denials = governance.readers.read(move |reader| last_denials(reader, Some(&key))).await;
     let (denials, settings) = (denials?, law.settings());
     let mode = match settings.mode {
-        Mode::Enforce => "enforce: its decisions hold",
-        Mode::Audit => "audit: its decisions are recorded, and calls are allowed",
-        Mode::Off => "off: it decides nothing beyond mandates, hooks and the stop of everything",
+        EnforcementMode::Enforce => "enforce: its decisions hold",
+        EnforcementMode::Audit => "audit: its decisions are recorded, and calls are allowed",
+        EnforcementMode::Off => "off: it decides nothing beyond mandates, hooks and the stop of everything",
     };
     let overrides = match settings.overrides.len() {
         0 => String::new(),
@@ -77,7 +77,7 @@ async fn text(
     if let Some(gate) = gate {
         let _ = writeln!(text, "- gate: {}", line(&gate));
     }
-    list(&mut text, "denied here", &denials, |denial: &Denial| {
+    list(&mut text, "denied here", &denials, |denial: &LastDenial| {
         format!("{} ({}): {}", line(&denial.tool), line(&denial.rules.join(", ")), line(&denial.reason))
     });
     list(&mut text, "waits here for a person", &waiting, |asked: &Requested| {

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use tribune_constitution::{MCP, Mandate, Stage};
+use tribune_constitution::{MCP, Mandate, DecisionStage};
 use tribune_ledger::Cid;
 use tribune_records::approval::action::Files;
 use tribune_runtime::{RuntimeError, ToolSpec};
 
-use super::turn_recorder::Desk;
-use crate::gate::Inquiry;
+use super::turn_recorder::TurnRecorder;
+use crate::gate::AuthorizationRequest;
 
 /// Step four: each tool of the mandate passes the gate; those that could be called are offered.
-pub(super) fn offer(desk: &mut Desk, mandate: &Mandate, turn: Cid) -> Result<Vec<ToolSpec>, RuntimeError> {
+pub(super) fn offer(desk: &mut TurnRecorder, mandate: &Mandate, turn: Cid) -> Result<Vec<ToolSpec>, RuntimeError> {
     let mut offered = Vec::new();
     let tools = Arc::clone(&desk.governance.tools);
     for spec in tools.specs().iter().filter(|spec| mandate.allows(&spec.name)) {
@@ -27,12 +27,12 @@ pub(super) fn offer(desk: &mut Desk, mandate: &Mandate, turn: Cid) -> Result<Vec
     Ok(offered)
 }
 
-fn is_offered(desk: &mut Desk, tool: &str, turn: Cid) -> Result<bool, RuntimeError> {
+fn is_offered(desk: &mut TurnRecorder, tool: &str, turn: Cid) -> Result<bool, RuntimeError> {
     let standing = desk.journal.standing.clone();
-    let inquiry = Inquiry {
+    let inquiry = AuthorizationRequest {
         standing: &standing,
         tool,
-        stage: Stage::Offer,
+        stage: DecisionStage::Offer,
         input: None,
         asked: None,
         runs: &Files::default,

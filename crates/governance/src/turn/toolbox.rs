@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
-use tribune_runtime::{Errand, Leave, OwnCall, Terminal, ToolCall, ToolOutcome, ToolSpec, Toolbox, When};
+use tribune_runtime::{TerminalCall, PermissionOutcome, AgentExecutedCall, Terminal, ToolCall, ToolOutcome, ToolSpec, Toolbox, PermissionTiming};
 
 /// Calls waiting to be looked at; the next one waits in its backend.
 pub(super) const CALLS_WAITING: usize = 16;
@@ -16,28 +16,28 @@ const OVER: &str = "the turn is over: this call was not made";
 const NO_LEAVE: &str = "there is no leave for this call: it was not made";
 
 /// What a backend wants of its turn.
-pub(super) enum Wish {
-    Call(Asked),
+pub(super) enum BackendRequest {
+    Call(ToolRequest),
     /// A call that its agent has leave for is to be carried out here.
-    CarryOut(String, Waiting),
+    CarryOut(String, PendingOutcome),
     /// What came of a call that its agent carried out, and who waits for that to be on record.
     Report(String, ToolOutcome, oneshot::Sender<()>),
 }
 
 /// A call, how it comes to be asked about, and where its outcome goes.
-pub(super) struct Asked {
+pub(super) struct ToolRequest {
     pub(super) call: ToolCall,
-    pub(super) answer: Answer,
+    pub(super) answer: Responder,
 }
 
 /// The backend that waits for what comes of a call which we carry out.
-pub(super) struct Waiting {
+pub(super) struct PendingOutcome {
     pub(super) answer: oneshot::Sender<ToolOutcome>,
     /// Where it watches the call meanwhile, if that is a command.
     pub(super) terminal: Option<Arc<Terminal>>,
 }
 
-impl Waiting {
+impl PendingOutcome {
     fn new(terminal: Option<Arc<Terminal>>) -> (Self, oneshot::Receiver<ToolOutcome>) {
         let (answer, outcome) = oneshot::channel();
         (Self { answer, terminal }, outcome)
@@ -45,41 +45,41 @@ impl Waiting {
 }
 
 /// Who carries a call out, and what they wait for.
-pub(super) enum Answer {
+pub(super) enum Responder {
     /// We do; the backend waits for what came of it.
-    Outcome(Waiting),
+    Outcome(PendingOutcome),
     /// The agent does; it waits for leave.
-    Leave { said: String, when: When, answer: oneshot::Sender<Leave> },
+    Leave { said: String, when: PermissionTiming, answer: oneshot::Sender<PermissionOutcome> },
 }
 
-impl Answer {
+impl Responder {
     /// Answers that nothing was done. Nobody may be there to hear it.
     pub(super) fn refuse(self, outcome: ToolOutcome) {
         match self {
             Self::Outcome(waiting) => drop(waiting.answer.send(outcome)),
-            Self::Leave { answer, .. } => drop(answer.send(Leave::Refused(outcome.content))),
+            Self::Leave { answer, .. } => drop(answer.send(PermissionOutcome::Denied(outcome.content))),
         }
     }
 }
 
 pub(super) struct TurnTools {
     pub(super) specs: Vec<ToolSpec>,
-    pub(super) wishes: mpsc::Sender<Wish>,
+    pub(super) wishes: mpsc::Sender<BackendRequest>,
 }
 
 impl TurnTools {
     async fn make(&self, call: ToolCall, terminal: Option<Arc<Terminal>>) -> ToolOutcome {
-        let (waiting, outcome) = Waiting::new(terminal);
-        let asked = Asked { call, answer: Answer::Outcome(waiting) };
-        if self.wishes.send(Wish::Call(asked)).await.is_err() {
+        let (waiting, outcome) = PendingOutcome::new(terminal);
+        let asked = ToolRequest { call, answer: Responder::Outcome(waiting) };
+        if self.wishes.send(BackendRequest::Call(asked)).await.is_err() {
             return ToolOutcome::error(OVER);
         }
         outcome.await.unwrap_or_else(|_| ToolOutcome::error(OVER))
     }
 
     async fn make_allowed(&self, call_id: String, terminal: Option<Arc<Terminal>>) -> ToolOutcome {
-        let (waiting, outcome) = Waiting::new(terminal);
-        if self.wishes.send(Wish::CarryOut(call_id, waiting)).await.is_err() {
+        let (waiting, outcome) = PendingOutcome::new(terminal);
+        if self.wishes.send(BackendRequest::CarryOut(call_id, waiting)).await.is_err() {
             return ToolOutcome::error(OVER);
         }
         outcome.await.unwrap_or_else(|_| ToolOutcome::error(NO_LEAVE))
@@ -96,29 +96,29 @@ impl Toolbox for TurnTools {
         self.make(call, None).await
     }
 
-    async fn ask_leave(&self, OwnCall { call, said, when }: OwnCall) -> Leave {
+    async fn request_permission(&self, AgentExecutedCall { call, raw, timing }: AgentExecutedCall) -> PermissionOutcome {
         let (answer, leave) = oneshot::channel();
-        let asked = Asked { call, answer: Answer::Leave { said, when, answer } };
-        if self.wishes.send(Wish::Call(asked)).await.is_err() {
-            return Leave::Refused(OVER.to_owned());
+        let asked = ToolRequest { call, answer: Responder::Leave { said, when, answer } };
+        if self.wishes.send(BackendRequest::Call(asked)).await.is_err() {
+            return PermissionOutcome::Denied(OVER.to_owned());
         }
-        leave.await.unwrap_or_else(|_| Leave::Refused(OVER.to_owned()))
+        leave.await.unwrap_or_else(|_| PermissionOutcome::Denied(OVER.to_owned()))
     }
 
-    async fn carry_out(&self, call_id: &str) -> ToolOutcome {
+    async fn execute_granted(&self, call_id: &str) -> ToolOutcome {
         self.make_allowed(call_id.to_owned(), None).await
     }
 
-    async fn follow(&self, errand: Errand, terminal: Arc<Terminal>) -> ToolOutcome {
+    async fn run_with_terminal(&self, errand: TerminalCall, terminal: Arc<Terminal>) -> ToolOutcome {
         match errand {
-            Errand::Call(call) => self.make(call, Some(terminal)).await,
-            Errand::Allowed(call_id) => self.make_allowed(call_id, Some(terminal)).await,
+            TerminalCall::Call(call) => self.make(call, Some(terminal)).await,
+            TerminalCall::Granted(call_id) => self.make_allowed(call_id, Some(terminal)).await,
         }
     }
 
-    async fn report(&self, call_id: &str, outcome: ToolOutcome) {
+    async fn report_result(&self, call_id: &str, outcome: ToolOutcome) {
         let (told, written) = oneshot::channel();
-        if self.wishes.send(Wish::Report(call_id.to_owned(), outcome, told)).await.is_ok() {
+        if self.wishes.send(BackendRequest::Report(call_id.to_owned(), outcome, told)).await.is_ok() {
             // A turn that ended meanwhile has written the call off.
             let _ = written.await;
         }

@@ -6,29 +6,29 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::OwnedMutexGuard;
-use tribune_constitution::{Stage, Verdict, Veto};
+use tribune_constitution::{DecisionStage, Verdict, Veto};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality, LedgerEntry};
 use tribune_records::approval::action::{Action, Files, approval_id};
-use tribune_records::approval::record::{ApprovalRecord, Requested, Runner};
+use tribune_records::approval::record::{ApprovalRecord, Requested, CallRunner};
 use tribune_records::ledger_payloads::{
     CallOutcome, SandboxRecord, ToolCallRecord, ToolResultRecord, VerdictRecord,
 };
-use tribune_records::outcome::{Done, Touched};
+use tribune_records::outcome::{ToolRun, Access};
 use tribune_runtime::{ContentBlock, EventKind, Handle, RuntimeError, ToolCall, ToolOutcome};
 
 use super::Governance;
-use super::session_writer::{Hand, HandedIn, Journal, Line, Page, Written};
+use super::session_writer::{FlushMode, PendingWrite, SessionWriter, EntryDraft, WriteBatch, Durable};
 use crate::approval::draft;
-use crate::gate::{Ended, Inquiry, Judgement, Leave, Standing, Ticket};
+use crate::gate::{CallEnd, AuthorizationRequest, Authorization, AllowToken, PolicyContext, Ticket};
 
 /// A session's history, open at its end.
-pub(super) struct Desk {
+pub(super) struct TurnRecorder {
     pub(super) governance: Arc<Governance>,
     pub(super) handle: Handle,
-    pub(super) journal: OwnedMutexGuard<Journal>,
+    pub(super) journal: OwnedMutexGuard<SessionWriter>,
     /// What comes next on disk.
-    pub(super) page: Page,
+    pub(super) page: WriteBatch,
     /// The newest line of an agent that is kept, and under which name.
     last_said: Option<(blake3::Hash, Commitment)>,
 }
@@ -43,14 +43,14 @@ pub(super) struct Recorded {
     /// Its input before a hook narrowed it.
     pub(super) asked: Option<Value>,
     /// Who carries it out.
-    pub(super) runner: Runner,
+    pub(super) runner: CallRunner,
     /// Who put it into other words before allowing it.
     pub(super) reworded_by: Option<String>,
 }
 
 impl Recorded {
     /// Tells the agent that what was done is not quite what it asked for.
-    pub(super) fn tell_reworded(&self, done: &mut Done) {
+    pub(super) fn tell_reworded(&self, done: &mut ToolRun) {
         if let Some(by) = &self.reworded_by {
             let content = &mut done.outcome.content;
             content.insert_str(0, &format!("({by} changed the text before allowing the call) "));
@@ -67,50 +67,50 @@ pub(super) enum Judged {
     Denied(ToolOutcome, Cid),
 }
 
-impl Desk {
+impl TurnRecorder {
     pub(super) fn new(
         governance: Arc<Governance>,
         handle: Handle,
-        journal: OwnedMutexGuard<Journal>,
+        journal: OwnedMutexGuard<SessionWriter>,
     ) -> Self {
         let page = journal.page();
         let mut desk = Self { governance, handle, journal, page, last_said: None };
-        desk.take_in();
+        desk.merge_egress_labels();
         desk
     }
 
     /// Takes in what connections out of the session's box have brought in by now.
-    fn take_in(&mut self) {
+    fn merge_egress_labels(&mut self) {
         let seeped = self.governance.out_of_turn.seeped(&self.handle.key);
         self.journal.standing.labels = self.journal.standing.labels.meet(seeped);
     }
 
     /// Writes the page and begins another.
-    pub(super) async fn write(&mut self) -> Result<Written, RuntimeError> {
+    pub(super) async fn write(&mut self) -> Result<Durable, RuntimeError> {
         let page = std::mem::replace(&mut self.page, self.journal.page());
         self.journal.write(page).await.map_err(RuntimeError::from)
     }
 
     /// Has the page written before whatever is handed in later, and begins another.
-    pub(super) async fn hand_in(&mut self, hand: Hand) -> Result<HandedIn, RuntimeError> {
+    pub(super) async fn hand_in(&mut self, hand: FlushMode) -> Result<PendingWrite, RuntimeError> {
         let page = std::mem::replace(&mut self.page, self.journal.page());
-        self.journal.hand_in(hand, page).await.map_err(RuntimeError::from)
+        self.journal.submit(hand, page).await.map_err(RuntimeError::from)
     }
 
     /// Waits until a page that was handed in is durable.
-    pub(super) async fn written(&mut self, page: HandedIn) -> Result<Written, RuntimeError> {
-        self.journal.written(page).await.map_err(RuntimeError::from)
+    pub(super) async fn written(&mut self, page: PendingWrite) -> Result<Durable, RuntimeError> {
+        self.journal.wait_durable(page).await.map_err(RuntimeError::from)
     }
 
     /// Writes the page of someone who is no turn, and shows it to those who follow the session.
-    pub(super) async fn write_apart(&mut self) -> Result<Written, RuntimeError> {
+    pub(super) async fn write_outside_turn(&mut self) -> Result<Durable, RuntimeError> {
         let written = self.write().await?;
         self.show(&written);
         Ok(written)
     }
 
     /// Shows what was written outside of a turn. What a turn writes is shown by whoever runs it.
-    pub(super) fn show(&self, written: &Written) {
+    pub(super) fn show(&self, written: &Durable) {
         self.governance.feeds.publish(&self.handle.key, &written.events);
     }
 
@@ -131,24 +131,24 @@ impl Desk {
         record: &P,
     ) -> Result<LedgerEntry, RuntimeError> {
         self.journal
-            .entry(&mut self.page, Line { quality, target, parents, record })
+            .entry(&mut self.page, EntryDraft { quality, target, parents, record })
             .map_err(RuntimeError::from)
     }
 
     /// Puts a call of a turn on record.
-    pub(super) fn called(
+    pub(super) fn record_call(
         &mut self,
         call: ToolCall,
         asked: Option<Value>,
         turn: Cid,
     ) -> Result<Recorded, RuntimeError> {
         let asked_hash = asked.as_ref().map(|asked| self.content(asked)).transpose()?;
-        let recorded = self.put_down(call, vec![turn], (Runner::Host, None), asked_hash)?;
+        let recorded = self.call_inner(call, vec![turn], (CallRunner::Host, None), asked_hash)?;
         Ok(Recorded { asked, ..recorded })
     }
 
     /// Puts a call on record that its agent carries out itself, with what the agent said.
-    pub(super) fn called_own(
+    pub(super) fn record_agent_call(
         &mut self,
         call: ToolCall,
         said: &str,
@@ -161,24 +161,24 @@ impl Desk {
             _ => self.journal.content(&mut self.page, said.as_bytes())?,
         };
         self.last_said = Some((line, said));
-        self.called_by(call, vec![turn], (Runner::Agent, Some(said)))
+        self.record_external_call(call, vec![turn], (CallRunner::Agent, Some(said)))
     }
 
     /// Puts a call on record that this daemon or someone else is to carry out.
-    pub(super) fn called_by(
+    pub(super) fn record_external_call(
         &mut self,
         call: ToolCall,
         parents: Vec<Cid>,
-        carried_out: (Runner, Option<Commitment>),
+        carried_out: (CallRunner, Option<Commitment>),
     ) -> Result<Recorded, RuntimeError> {
-        self.put_down(call, parents, carried_out, None)
+        self.call_inner(call, parents, carried_out, None)
     }
 
-    fn put_down(
+    fn call_inner(
         &mut self,
         call: ToolCall,
         parents: Vec<Cid>,
-        (runner, said_hash): (Runner, Option<Commitment>),
+        (runner, said_hash): (CallRunner, Option<Commitment>),
         asked_hash: Option<Commitment>,
     ) -> Result<Recorded, RuntimeError> {
         let input_hash = self.content(&call.input)?;
@@ -221,7 +221,7 @@ impl Desk {
     pub(super) fn judge(
         &mut self,
         recorded: &Recorded,
-        stage: Stage,
+        stage: DecisionStage,
         owner_words: &[&str],
         vetoes: Vec<Veto>,
         approval: Option<&str>,
@@ -233,15 +233,15 @@ impl Desk {
     pub(super) fn judge_telling(
         &mut self,
         recorded: &Recorded,
-        (stage, approval): (Stage, Option<&str>),
+        (stage, approval): (DecisionStage, Option<&str>),
         owner_words: &[&str],
         vetoes: Vec<Veto>,
-        told: &[Touched],
+        told: &[Access],
     ) -> Result<Judged, RuntimeError> {
-        self.take_in();
+        self.merge_egress_labels();
         let standing = self.journal.standing.clone();
         let (leave, verdict, entry) =
-            self.weigh(recorded, &standing, (stage, approval), owner_words, vetoes)?;
+            self.authorize(recorded, &standing, (stage, approval), owner_words, vetoes)?;
         if let Some(leave) = leave {
             let who = (Arc::clone(&self.handle.key), standing.ground());
             let ticket = Ticket::new(leave, recorded.call.clone(), who, recorded.entry, entry.seq);
@@ -258,23 +258,23 @@ impl Desk {
     }
 
     /// Judges a recorded call of a session that stands like this, and puts the verdict on record.
-    pub(super) fn weigh(
+    pub(super) fn authorize(
         &mut self,
         recorded: &Recorded,
-        standing: &Standing,
-        (stage, approval): (Stage, Option<&str>),
+        standing: &PolicyContext,
+        (stage, approval): (DecisionStage, Option<&str>),
         owner_words: &[&str],
         vetoes: Vec<Veto>,
-    ) -> Result<(Option<Leave>, Verdict, Placed), RuntimeError> {
+    ) -> Result<(Option<AllowToken>, Verdict, Placed), RuntimeError> {
         let (governance, call) = (&self.governance, &recorded.call);
         let runs = || match recorded.runner {
-            Runner::Host | Runner::Agent => {
+            CallRunner::Host | CallRunner::Agent => {
                 aside(|| governance.tools.dependencies(&standing.ground(), call).files)
             }
             // What lies where the call is carried out is not known here.
-            Runner::Caller => Files::default(),
+            CallRunner::Caller => Files::default(),
         };
-        let inquiry = Inquiry {
+        let inquiry = AuthorizationRequest {
             standing,
             tool: &recorded.call.name,
             stage,
@@ -294,7 +294,7 @@ impl Desk {
     /// Puts a verdict on record.
     pub(super) fn verdict(
         &mut self,
-        judgement: Judgement,
+        judgement: Authorization,
         input_hash: Option<Commitment>,
         parents: Vec<Cid>,
     ) -> Result<(Verdict, Placed), RuntimeError> {
@@ -364,25 +364,25 @@ impl Desk {
     }
 
     /// Puts on record what came of a call that ran, and moves the labels.
-    pub(super) fn ran(&mut self, recorded: &Recorded, done: &Done) -> Result<Cid, RuntimeError> {
+    pub(super) fn record_result(&mut self, recorded: &Recorded, done: &ToolRun) -> Result<Cid, RuntimeError> {
         let parents = vec![recorded.entry];
         let (ended, held) = ((Effect::Perhaps, done.how()), (done.touched.as_slice(), done.sandbox.clone()));
         self.result(recorded, &done.outcome, ended, held, parents)
     }
 
     /// Puts on record that a call was refused after its turn, and what tells its agent so.
-    pub(super) fn not_run(
+    pub(super) fn record_not_executed(
         &mut self,
         recorded: &Recorded,
         outcome: &ToolOutcome,
-        touched: &[Touched],
+        touched: &[Access],
     ) -> Result<Cid, RuntimeError> {
         let how = (Effect::None, CallOutcome::Denied);
         self.result(recorded, outcome, how, (touched, None), vec![recorded.entry])
     }
 
     /// Puts on record that a call did not run.
-    pub(super) fn refused(
+    pub(super) fn record_denial(
         &mut self,
         recorded: &Recorded,
         outcome: &ToolOutcome,
@@ -397,14 +397,14 @@ impl Desk {
         recorded: &Recorded,
         outcome: &ToolOutcome,
         (effect, how): (Effect, CallOutcome),
-        (touched, sandbox): (&[Touched], Option<SandboxRecord>),
+        (touched, sandbox): (&[Access], Option<SandboxRecord>),
         parents: Vec<Cid>,
     ) -> Result<Cid, RuntimeError> {
-        self.take_in();
+        self.merge_egress_labels();
         let call = &recorded.call;
         // What did not run brought nothing in.
         let tool = (effect == Effect::Perhaps).then_some(call.name.as_str());
-        let ended = if outcome.is_error { Ended::Badly } else { Ended::Well };
+        let ended = if outcome.is_error { CallEnd::Badly } else { CallEnd::Well };
         let moved = self.governance.gate.moved(&self.journal.standing, tool, (touched, ended))?;
         self.journal.standing.labels = moved.session;
         let output_hash = self.content(&[ContentBlock::text(&outcome.content)])?;
@@ -428,14 +428,14 @@ impl Desk {
     }
 
     /// Puts on record that a call that waited cannot be carried out: its words are gone.
-    pub(super) fn lost(
+    pub(super) fn record_unreadable(
         &mut self,
         requested: &Requested,
         call: Cid,
-        touched: &[Touched],
+        touched: &[Access],
     ) -> Result<(), RuntimeError> {
         let standing = &self.journal.standing;
-        let moved = self.governance.gate.moved(standing, None, (touched, Ended::Badly))?;
+        let moved = self.governance.gate.moved(standing, None, (touched, CallEnd::Badly))?;
         let record = ToolResultRecord {
             tool: requested.tool.clone(),
             call_id: requested.call_id.clone(),
@@ -450,7 +450,7 @@ impl Desk {
     }
 
     /// Puts on record that a call was given up. Whether it took effect is not known.
-    pub(super) fn given_up(
+    pub(super) fn record_abandoned(
         &mut self,
         (id, tool): (&str, &str),
         call: Cid,

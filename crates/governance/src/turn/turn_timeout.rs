@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 /// How long the turn may still take. The time does not run while a call waits for a person.
-pub(super) struct Limit {
+pub(super) struct TurnTimeout {
     sleep: Pin<Box<Sleep>>,
     left: Duration,
     since: Option<Instant>,
 }
 
-impl Limit {
+impl TurnTimeout {
     pub(super) fn new(limit: Duration) -> Self {
         let now = Instant::now();
         Self { sleep: Box::pin(tokio::time::sleep_until(now + limit)), left: limit, since: Some(now) }

@@ -11,7 +11,7 @@ use super::Governance;
 use super::board_checkins::is_on_board;
 use crate::transcript::TranscriptLine;
 
-pub(super) struct Told {
+pub(super) struct CompletedTurn {
     pub(super) governance: Arc<Governance>,
     pub(super) key: Arc<SessionKey>,
     pub(super) turn: String,
@@ -22,7 +22,7 @@ pub(super) struct Told {
     pub(super) now: Timestamp,
 }
 
-impl Told {
+impl CompletedTurn {
     /// Blocks on the disk.
     pub(super) fn tell(self) {
         let Self { governance, key, turn, input, output, denied, now } = self;

@@ -6,7 +6,7 @@ mod text;
 
 pub use bounds::FieldError;
 pub use read::EntryRef;
-pub use text::{EntryText, Unplaced};
+pub use text::{EntryText, UnsequencedEntry};
 
 use std::fmt;
 use std::str::FromStr;

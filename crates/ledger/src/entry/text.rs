@@ -38,7 +38,7 @@ pub struct EntryText {
 /// An entry that is checked, canonical, and hashed up to its `seq`, which is not assigned yet. Assigning it is cheap
 /// and cannot fail.
 #[derive(Debug, Clone)]
-pub struct Unplaced {
+pub struct UnsequencedEntry {
     entry: EntryText,
     /// Has hashed everything before the value of `seq`.
     head: EntryHasher,
@@ -47,14 +47,14 @@ pub struct Unplaced {
     bytes: usize,
 }
 
-impl Unplaced {
+impl UnsequencedEntry {
     /// Checks and canonicalizes `draft`.
     pub fn new(draft: &Draft) -> Result<Self, FieldError> {
-        Self::written(draft, &mut Vec::new())
+        Self::with_line(draft, &mut Vec::new())
     }
 
     /// The same, and appends the line to `out`, with zeros for `seq` and CID.
-    pub fn written(draft: &Draft, out: &mut Vec<u8>) -> Result<Self, FieldError> {
+    pub fn with_line(draft: &Draft, out: &mut Vec<u8>) -> Result<Self, FieldError> {
         let entry = EntryText::unsequenced(draft)?;
         out.reserve(entry.payload.len() + BESIDE_PAYLOAD);
         let mut head = EntryHasher::new();
@@ -84,7 +84,7 @@ impl Unplaced {
     }
 
     /// Assigns `seq`, the position in the history of the entity, and with it the CID.
-    pub fn place(mut self, seq: u64) -> EntryText {
+    pub fn assign_seq(mut self, seq: u64) -> EntryText {
         self.head.update(seq.to_string().as_bytes());
         self.head.update(&self.tail);
         self.entry.seq = seq;
@@ -96,7 +96,7 @@ impl Unplaced {
 impl EntryText {
     /// Assigns `seq` and CID to `draft`. If it requires an attestation, the caller adds it afterwards.
     pub fn seal(draft: &Draft, seq: u64) -> Result<Self, FieldError> {
-        Ok(Unplaced::new(draft)?.place(seq))
+        Ok(UnsequencedEntry::new(draft)?.assign_seq(seq))
     }
 
     fn unsequenced(draft: &Draft) -> Result<Self, FieldError> {

@@ -4,7 +4,7 @@ use serde_json::json;
 use tribune_ledger::entry::EntryText;
 use tribune_ledger::key_change::KeyChange;
 use tribune_ledger::tree::{Frontier, Hash};
-use tribune_ledger::verify::{HeldCheckpoint, Report, Verifier};
+use tribune_ledger::verify::{HeldCheckpoint, VerifyReport, Verifier};
 use tribune_ledger::{
     AttestationKey, Checkpoint, Cid, Draft, Ed25519Signer, EntryQuality, NoteSigner as _, Timestamp,
     VerifierKey,
@@ -97,18 +97,18 @@ impl Log {
         Self { lines, leaves, checkpoint, key }
     }
 
-    pub(crate) fn verify(&self, held: &[&str]) -> Report {
+    pub(crate) fn verify(&self, held: &[&str]) -> VerifyReport {
         let held = held
             .iter()
             .map(|note| HeldCheckpoint { label: "the held checkpoint".into(), note: (*note).into() });
         let mut verifier = Verifier::new(self.key.clone(), &self.checkpoint, held.collect());
-        verifier.logged_leaves(self.leaves.clone(), |_, _, _| {});
+        verifier.set_stored_leaves(self.leaves.clone(), |_, _, _| {});
         self.lines.iter().for_each(|line| verifier.push(line));
         verifier.finish()
     }
 
     /// The same without the stored leaves.
-    pub(crate) fn verify_entries_alone(&self, held: &[&str]) -> Report {
+    pub(crate) fn verify_entries_alone(&self, held: &[&str]) -> VerifyReport {
         let held = held
             .iter()
             .map(|note| HeldCheckpoint { label: "the held checkpoint".into(), note: (*note).into() });

@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 use tribune_ledger::entry::{EntryRef, EntryText};
 use tribune_ledger::tree::Hash;
-use tribune_ledger::verify::{Completeness, Gap, Integrity, Report, VerifyFault};
+use tribune_ledger::verify::{Completeness, Gap, Integrity, VerifyReport, VerifyFault};
 use tribune_ledger::{Cid, LedgerEntry, jcs};
 
 use crate::fixture::{Log, TestRng, sign, signer, signer_at, signer_key};
 
-fn sound(report: &Report) -> bool {
+fn sound(report: &VerifyReport) -> bool {
     report.integrity == Integrity::Sound && !matches!(report.completeness, Completeness::Failed(_))
 }
 
-fn first_fault(report: &Report) -> (Option<u64>, VerifyFault) {
+fn first_fault(report: &VerifyReport) -> (Option<u64>, VerifyFault) {
     match &report.integrity {
         Integrity::Sound => panic!("the log verified"),
         Integrity::Broken(findings) => (findings[0].index, findings[0].fault.clone()),

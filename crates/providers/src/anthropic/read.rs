@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::usage;
 use crate::decode_error::DecodeError;
 use crate::error_body::ReportedError;
-use crate::event::{Ended, ModelEvent, TokenUsage};
+use crate::event::{FinishReason, ModelEvent, TokenUsage};
 use crate::ids::CallIds;
 use crate::limits::MAX_CALLS;
 use crate::sanitize::word;
@@ -22,7 +22,7 @@ pub(crate) struct MessageDecoder {
     /// Blocks that have started and not stopped, by the provider's index.
     open: BTreeMap<u64, OpenBlock>,
     calls: usize,
-    reason: Option<Ended>,
+    reason: Option<FinishReason>,
     has_ended: bool,
 }
 
@@ -116,7 +116,7 @@ impl MessageDecoder {
                 let id = self.ids.claim(text(part, "/id").unwrap_or_default());
                 let index = self.calls;
                 self.calls += 1;
-                out.push(ModelEvent::CallBegun { index, id, name: name.to_owned() });
+                out.push(ModelEvent::CallStarted { index, id, name: name.to_owned() });
                 let input = part.get("input").and_then(Value::as_object).filter(|input| !input.is_empty());
                 OpenBlock::Call { index, initial: input.and_then(|input| serde_json::to_string(input).ok()) }
             }
@@ -176,8 +176,8 @@ impl MessageDecoder {
             end_block(block, out);
         }
         self.has_ended = true;
-        let reason = self.reason.take().unwrap_or(Ended::EndTurn);
-        out.push(ModelEvent::Ended(reason.corrected(self.calls > 0)));
+        let reason = self.reason.take().unwrap_or(FinishReason::EndTurn);
+        out.push(ModelEvent::Finished(reason.corrected(self.calls > 0)));
     }
 }
 
@@ -215,13 +215,13 @@ fn index(event: &Value) -> u64 {
     event.get("index").and_then(Value::as_u64).unwrap_or(0)
 }
 
-fn stop_reason(reason: &str) -> Ended {
+fn stop_reason(reason: &str) -> FinishReason {
     match reason {
-        "end_turn" | "stop_sequence" => Ended::EndTurn,
-        "tool_use" => Ended::ToolUse,
+        "end_turn" | "stop_sequence" => FinishReason::EndTurn,
+        "tool_use" => FinishReason::ToolUse,
         // Both mean that the response is truncated.
-        "max_tokens" | "model_context_window_exceeded" => Ended::MaxTokens,
-        "refusal" => Ended::Refusal,
-        other => Ended::Other(word(other)),
+        "max_tokens" | "model_context_window_exceeded" => FinishReason::MaxTokens,
+        "refusal" => FinishReason::Refusal,
+        other => FinishReason::Other(word(other)),
     }
 }

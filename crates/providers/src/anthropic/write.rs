@@ -15,7 +15,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::arguments;
-use crate::message::{AssistantPart, ModelRequest, Said, Thinking, UserPart};
+use crate::message::{AssistantPart, ModelRequest, ChatMessage, Thinking, UserPart};
 
 /// Serializes the body.
 pub(crate) fn body(request: &ModelRequest) -> serde_json::Result<Vec<u8>> {
@@ -150,15 +150,15 @@ fn with_breakpoint_on_last<T, U>(
 }
 
 /// Merges adjacent messages of the same role, because roles must alternate. In a user message, tool results come first.
-fn messages(conversation: &[Said]) -> Vec<MessageParam<'_>> {
+fn messages(conversation: &[ChatMessage]) -> Vec<MessageParam<'_>> {
     let mut messages: Vec<MessageParam<'_>> = Vec::new();
     for message in conversation {
         let (role, content) = match message {
-            Said::User(parts) => (MessageRole::User, parts.iter().filter_map(user_block).collect::<Vec<_>>()),
-            Said::Assistant(parts) => {
+            ChatMessage::User(parts) => (MessageRole::User, parts.iter().filter_map(user_block).collect::<Vec<_>>()),
+            ChatMessage::Assistant(parts) => {
                 (MessageRole::Assistant, parts.iter().filter_map(assistant_block).collect())
             }
-            Said::Results(results) => {
+            ChatMessage::Results(results) => {
                 let blocks = results.iter().map(|result| BlockParam::ToolResult {
                     tool_use_id: id(&result.id),
                     content: &result.content,

@@ -94,7 +94,7 @@ impl ToolCallAssembler {
                 arguments.clone_from(&call.arguments);
                 self.emitted += 1;
                 let id = self.ids.claim(&call.id);
-                out.push(ModelEvent::CallBegun { index, id, name: delta.name.to_owned() });
+                out.push(ModelEvent::CallStarted { index, id, name: delta.name.to_owned() });
                 index
             }
         };
@@ -158,7 +158,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::answer::Answer;
+    use crate::answer::ModelResponse;
     use crate::message::AssistantPart;
 
     /// Applies deltas and returns the calls, each as id, name and arguments.
@@ -169,8 +169,8 @@ mod tests {
             calls.apply(delta, &mut events).unwrap();
         }
         calls.finish().unwrap();
-        let mut answer = Answer::default();
-        events.iter().for_each(|event| answer.take(event));
+        let mut answer = ModelResponse::default();
+        events.iter().for_each(|event| answer.apply(event));
         let calls = answer.parts.into_iter().map(|part| match part {
             AssistantPart::ToolUse { id, name, arguments, .. } => (id, name, arguments),
             other => panic!("{other:?}"),

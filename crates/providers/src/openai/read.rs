@@ -10,7 +10,7 @@ use super::calls::ToolCallAssembler;
 use super::{reasoning, usage};
 use crate::decode_error::DecodeError;
 use crate::error_body::ReportedError;
-use crate::event::{Ended, ModelEvent, TokenUsage};
+use crate::event::{FinishReason, ModelEvent, TokenUsage};
 use crate::ids::CallIds;
 use crate::sanitize::word;
 
@@ -19,7 +19,7 @@ use crate::sanitize::word;
 pub(crate) struct CompletionDecoder {
     calls: ToolCallAssembler,
     usage: Option<TokenUsage>,
-    reason: Option<Ended>,
+    reason: Option<FinishReason>,
     has_refused: bool,
     has_ended: bool,
 }
@@ -104,22 +104,22 @@ impl CompletionDecoder {
         self.calls.finish()?;
         self.has_ended = true;
         let reason = match self.reason.take() {
-            Some(Ended::EndTurn) | None if self.has_refused => Ended::Refusal,
+            Some(FinishReason::EndTurn) | None if self.has_refused => FinishReason::Refusal,
             Some(reason) => reason.corrected(self.calls.any()),
-            None => Ended::EndTurn.corrected(self.calls.any()),
+            None => FinishReason::EndTurn.corrected(self.calls.any()),
         };
-        out.push(ModelEvent::Ended(reason));
+        out.push(ModelEvent::Finished(reason));
         Ok(())
     }
 }
 
-fn finish_reason(reason: &str) -> Ended {
+fn finish_reason(reason: &str) -> FinishReason {
     match reason {
-        "stop" | "eos" | "end_turn" => Ended::EndTurn,
-        "tool_calls" | "function_call" => Ended::ToolUse,
-        "length" | "max_tokens" => Ended::MaxTokens,
+        "stop" | "eos" | "end_turn" => FinishReason::EndTurn,
+        "tool_calls" | "function_call" => FinishReason::ToolUse,
+        "length" | "max_tokens" => FinishReason::MaxTokens,
         // A content filter of the provider removed the response or the rest of it.
-        "content_filter" => Ended::Refusal,
-        other => Ended::Other(word(other)),
+        "content_filter" => FinishReason::Refusal,
+        other => FinishReason::Other(word(other)),
     }
 }

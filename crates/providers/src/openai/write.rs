@@ -15,15 +15,15 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::arguments;
-use crate::endpoint::Dialect;
-use crate::message::{AssistantPart, ModelRequest, Said, ToolResult, UserPart};
+use crate::endpoint::ApiDialect;
+use crate::message::{AssistantPart, ModelRequest, ChatMessage, ToolResult, UserPart};
 
 /// Prefix of the content of an error result.
 const ERROR_PREFIX: &str = "[tool error] ";
 
 /// Serializes the body.
-pub(crate) fn body(request: &ModelRequest, dialect: Dialect) -> serde_json::Result<Vec<u8>> {
-    let is_openai = dialect == Dialect::OpenAi;
+pub(crate) fn body(request: &ModelRequest, dialect: ApiDialect) -> serde_json::Result<Vec<u8>> {
+    let is_openai = dialect == ApiDialect::OpenAi;
     let system: Vec<&str> =
         request.system.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
     let mut messages = Vec::new();
@@ -32,7 +32,7 @@ pub(crate) fn body(request: &ModelRequest, dialect: Dialect) -> serde_json::Resu
     }
     for message in &request.messages {
         match message {
-            Said::User(parts) => match (messages.last_mut(), user(parts)) {
+            ChatMessage::User(parts) => match (messages.last_mut(), user(parts)) {
                 // Failed turns leave user messages without a response, and some servers require alternating roles.
                 (
                     Some(CompletionMessage::User { content }),
@@ -40,8 +40,8 @@ pub(crate) fn body(request: &ModelRequest, dialect: Dialect) -> serde_json::Resu
                 ) => content.append(more),
                 (_, message) => messages.extend(message),
             },
-            Said::Assistant(parts) => messages.extend(assistant(parts, dialect)),
-            Said::Results(results) => messages.extend(results.iter().map(result)),
+            ChatMessage::Assistant(parts) => messages.extend(assistant(parts, dialect)),
+            ChatMessage::Results(results) => messages.extend(results.iter().map(result)),
         }
     }
     let limit = request.max_output_tokens;
@@ -204,8 +204,8 @@ fn user(parts: &[UserPart]) -> Option<CompletionMessage<'_>> {
     }
 }
 
-fn assistant(parts: &[AssistantPart], dialect: Dialect) -> Option<CompletionMessage<'_>> {
-    let is_compatible = dialect == Dialect::OpenAiCompatible;
+fn assistant(parts: &[AssistantPart], dialect: ApiDialect) -> Option<CompletionMessage<'_>> {
+    let is_compatible = dialect == ApiDialect::OpenAiCompatible;
     let (mut content, mut thoughts, mut tool_calls) = (String::new(), String::new(), Vec::new());
     let mut reasoning_details = Vec::new();
     for part in parts {

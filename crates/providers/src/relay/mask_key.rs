@@ -13,19 +13,19 @@ pub(super) const MIN_KEY_BYTES: usize = 8;
 const MASK: u8 = b'*';
 
 /// Masks the key in the bytes of one response.
-pub struct Veil {
+pub struct KeyMask {
     key: Option<ApiKey>,
     /// The end of the received bytes, if it may be the start of the key.
     held: Vec<u8>,
 }
 
-impl std::fmt::Debug for Veil {
+impl std::fmt::Debug for KeyMask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Veil")
     }
 }
 
-impl Veil {
+impl KeyMask {
     pub(super) fn new(key: Option<&ApiKey>) -> Self {
         let key = key.filter(|key| key.bytes().len() >= MIN_KEY_BYTES).cloned();
         Self { key, held: Vec::new() }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     fn masked(chunks: &[&[u8]]) -> Vec<u8> {
-        let mut veil = Veil::new(ApiKey::new("aabaabaac").as_ref());
+        let mut veil = KeyMask::new(ApiKey::new("aabaabaac").as_ref());
         let mut out = Vec::new();
         for chunk in chunks {
             out.extend(veil.push(chunk.to_vec()));
@@ -94,9 +94,9 @@ mod tests {
 
     #[test]
     fn nothing_is_held_back_without_a_key() {
-        let mut veil = Veil::new(None);
+        let mut veil = KeyMask::new(None);
         assert_eq!(veil.push(b"aab".to_vec()), b"aab");
-        let mut veil = Veil::new(ApiKey::new("short").as_ref());
+        let mut veil = KeyMask::new(ApiKey::new("short").as_ref());
         assert_eq!(veil.push(b"short".to_vec()), b"short");
     }
 
@@ -108,7 +108,7 @@ mod tests {
         ) {
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
             cuts.sort_unstable();
-            let mut veil = Veil::new(ApiKey::new("aabaabaac").as_ref());
+            let mut veil = KeyMask::new(ApiKey::new("aabaabaac").as_ref());
             let mut out = Vec::new();
             let mut from = 0;
             for cut in cuts.into_iter().chain([text.len()]) {

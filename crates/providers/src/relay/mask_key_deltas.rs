@@ -27,7 +27,7 @@ const MAX_TEXTS: usize = 1024;
 const MAX_DEPTH: usize = 32;
 
 /// Masks the key in the events of one response.
-pub struct Deltas {
+pub struct DeltaKeyMask {
     key: Option<ApiKey>,
     splitter: EventSplitter,
     held: VecDeque<HeldEvent>,
@@ -59,13 +59,13 @@ struct TextSpan {
     range: Range<usize>,
 }
 
-impl std::fmt::Debug for Deltas {
+impl std::fmt::Debug for DeltaKeyMask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Deltas")
     }
 }
 
-impl Deltas {
+impl DeltaKeyMask {
     pub(super) fn new(key: Option<&ApiKey>) -> Self {
         let key = key.filter(|key| key.bytes().len() >= MIN_KEY_BYTES).cloned();
         Self {
@@ -257,7 +257,7 @@ mod tests {
     const KEY: &str = "fixture-key-5f1c9e0b7a";
 
     fn masked(bytes: &[u8], chunk_size: usize) -> Vec<u8> {
-        let mut deltas = Deltas::new(ApiKey::new(KEY).as_ref());
+        let mut deltas = DeltaKeyMask::new(ApiKey::new(KEY).as_ref());
         let mut out = Vec::new();
         for chunk in bytes.chunks(chunk_size) {
             out.extend(deltas.push(chunk.to_vec()));
@@ -334,7 +334,7 @@ mod tests {
     fn key_prefix_held_beyond_the_limit_is_masked() {
         let mut events = vec![delta(0, &KEY[..12])];
         events.extend((0..40).map(|_| delta(1, &"x".repeat(10_000))));
-        let mut deltas = Deltas::new(ApiKey::new(KEY).as_ref());
+        let mut deltas = DeltaKeyMask::new(ApiKey::new(KEY).as_ref());
         let out = deltas.push(Reply::events(events).bytes());
         assert_eq!(read(&out)[&0], "*".repeat(12));
     }

@@ -17,18 +17,18 @@ use reqwest::{Method, RequestBuilder};
 use tokio::time::{Instant, timeout_at};
 
 use super::body::ResponseBody;
-use super::client::Client;
+use super::client::ProviderClient;
 use super::error::ProviderError;
 
-pub use mask_key::Veil;
-pub use mask_key_deltas::Deltas;
-pub use strip_usage::UnaskedUsage;
-pub use token_counter::{CountedUsage, Ending, Tally};
-pub use wire::Wire;
+pub use mask_key::KeyMask;
+pub use mask_key_deltas::DeltaKeyMask;
+pub use strip_usage::UsageStripper;
+pub use token_counter::{CountedUsage, ResponseEnd, TokenCounter};
+pub use wire::ApiFormat;
 
 /// A request to relay, without the key.
 #[derive(Debug, Clone)]
-pub struct Relay {
+pub struct RelayRequest {
     pub method: Method,
     /// Relative to the provider's base URL, without a leading slash.
     pub path: String,
@@ -38,34 +38,34 @@ pub struct Relay {
 }
 
 /// A request that is ready to be sent. Nothing has been sent yet.
-pub struct Outbound {
-    client: Client,
+pub struct PreparedRelay {
+    client: ProviderClient,
     request: RequestBuilder,
 }
 
 /// A response whose head has arrived.
-pub struct Relayed {
+pub struct RelayResponse {
     pub status: u16,
     pub headers: HeaderMap,
     body: ResponseBody,
 }
 
-impl std::fmt::Debug for Outbound {
+impl std::fmt::Debug for PreparedRelay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Outbound({})", self.client.endpoint().provider)
     }
 }
 
-impl std::fmt::Debug for Relayed {
+impl std::fmt::Debug for RelayResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Relayed").field("status", &self.status).finish_non_exhaustive()
     }
 }
 
-impl Client {
+impl ProviderClient {
     /// Prepares a request. Fails if the provider requires a key and it is missing.
-    pub fn relay(&self, relay: Relay) -> Result<Outbound, ProviderError> {
-        let Relay { method, path, query, mut headers, body } = relay;
+    pub fn relay(&self, relay: RelayRequest) -> Result<PreparedRelay, ProviderError> {
+        let RelayRequest { method, path, query, mut headers, body } = relay;
         for (name, value) in self.headers()? {
             let Some(name) = name else { continue };
             // The client may choose the API version, but not the credentials.
@@ -79,37 +79,37 @@ impl Client {
         if method != Method::GET {
             request = request.body(body);
         }
-        Ok(Outbound { client: self.clone(), request })
+        Ok(PreparedRelay { client: self.clone(), request })
     }
 
     /// Masks this provider's key in the bytes of a response.
-    pub fn veil(&self) -> Veil {
-        Veil::new(self.endpoint().key.as_ref())
+    pub fn veil(&self) -> KeyMask {
+        KeyMask::new(self.endpoint().key.as_ref())
     }
 
     /// Masks this provider's key in the texts of an event stream, where it may be split between events.
-    pub fn deltas(&self) -> Deltas {
-        Deltas::new(self.endpoint().key.as_ref())
+    pub fn deltas(&self) -> DeltaKeyMask {
+        DeltaKeyMask::new(self.endpoint().key.as_ref())
     }
 }
 
-impl Outbound {
+impl PreparedRelay {
     /// Sends the request and returns when the response head has arrived, whatever its status.
-    pub async fn send(self) -> Result<Relayed, ProviderError> {
+    pub async fn send(self) -> Result<RelayResponse, ProviderError> {
         let Self { client, request } = self;
         let endpoint = client.endpoint();
         let sent_at = Instant::now();
-        let head = timeout_at(sent_at + endpoint.patience.first_byte, client.head(Box::pin(request.send())));
+        let head = timeout_at(sent_at + endpoint.timeouts.first_byte, client.head(Box::pin(request.send())));
         let response = head.await.unwrap_or_else(|_| {
-            let after = endpoint.patience.first_byte;
+            let after = endpoint.timeouts.first_byte;
             Err(ProviderError::FirstByteTimeout { provider: endpoint.provider.clone(), after })
         })?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Ok(Relayed { status, headers, body: ResponseBody::new(endpoint, response, sent_at) })
+        Ok(RelayResponse { status, headers, body: ResponseBody::new(endpoint, response, sent_at) })
     }
 }
 
-impl Relayed {
+impl RelayResponse {
     /// The next chunk of the body, or `None` at its end. Cancel-safe.
     pub async fn chunk(&mut self) -> Result<Option<Vec<u8>>, ProviderError> {
         self.body.chunk().await

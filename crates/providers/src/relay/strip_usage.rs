@@ -7,9 +7,9 @@ use super::frames::{EventSplitter, StreamPiece, data};
 
 /// A stream to a client that did not request the usage.
 #[derive(Debug, Default)]
-pub struct UnaskedUsage(EventSplitter);
+pub struct UsageStripper(EventSplitter);
 
-impl UnaskedUsage {
+impl UsageStripper {
     /// Takes the next bytes and returns the complete events without the usage chunk.
     #[must_use]
     pub fn push(&mut self, bytes: Vec<u8>) -> Vec<u8> {
@@ -43,7 +43,7 @@ mod tests {
     use crate::limits::MAX_EVENT_BYTES;
 
     fn passed(bytes: &[u8], piece: usize) -> String {
-        let mut filter = UnaskedUsage::default();
+        let mut filter = UsageStripper::default();
         let mut out = Vec::new();
         for piece in bytes.chunks(piece) {
             out.extend(filter.push(piece.to_vec()));

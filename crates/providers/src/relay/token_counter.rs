@@ -8,7 +8,7 @@ use crate::ids::CallIds;
 use crate::parser::StreamParser;
 
 use super::usage_observer::UsageObserver;
-use super::wire::Wire;
+use super::wire::ApiFormat;
 
 /// Bytes of an unstreamed response that are kept for parsing; the tokens of a longer one stay unknown. A completion is
 /// far smaller.
@@ -16,8 +16,8 @@ const MAX_WHOLE_BYTES: usize = 4 << 20;
 
 /// Reads the usage of one response as its bytes are relayed.
 #[derive(Debug)]
-pub struct Tally {
-    wire: Wire,
+pub struct TokenCounter {
+    wire: ApiFormat,
     state: CounterState,
     usage: Option<TokenUsage>,
 }
@@ -31,16 +31,16 @@ enum CounterState {
     /// An unstreamed JSON response.
     Whole(Vec<u8>),
     /// The rest of the response is not parsed.
-    Over(Ending),
+    Over(ResponseEnd),
 }
 
 /// How a response ended, by its own content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum ResponseEnd {
     /// It contains its end, or its format has no end marker.
-    Whole,
+    Complete,
     /// It stops before its end marker.
-    Cut,
+    Truncated,
     /// It ends with an error from the provider.
     Failed,
 }
@@ -50,12 +50,12 @@ pub enum Ending {
 pub struct CountedUsage {
     /// `None` if the provider did not report it.
     pub usage: Option<TokenUsage>,
-    pub ending: Ending,
+    pub ending: ResponseEnd,
 }
 
-impl Tally {
+impl TokenCounter {
     /// For an event stream.
-    pub fn of_stream(wire: Wire) -> Self {
+    pub fn for_stream(wire: ApiFormat) -> Self {
         let state = match wire.parser_dialect() {
             Some(dialect) => CounterState::Stream(Box::new(StreamParser::new(dialect, CallIds::default()))),
             None => CounterState::Observed(UsageObserver::new(wire)),
@@ -64,7 +64,7 @@ impl Tally {
     }
 
     /// For an unstreamed JSON response.
-    pub const fn of_whole(wire: Wire) -> Self {
+    pub const fn for_json(wire: ApiFormat) -> Self {
         Self { wire, state: CounterState::Whole(Vec::new()), usage: None }
     }
 
@@ -83,7 +83,7 @@ impl Tally {
             CounterState::Whole(kept) if kept.len() + bytes.len() <= MAX_WHOLE_BYTES => {
                 kept.extend_from_slice(bytes)
             }
-            CounterState::Whole(_) => self.state = CounterState::Over(Ending::Whole),
+            CounterState::Whole(_) => self.state = CounterState::Over(ResponseEnd::Complete),
             CounterState::Over(_) => {}
         }
     }
@@ -95,12 +95,12 @@ impl Tally {
                 let mut events = Vec::new();
                 let result = parser.finish(&mut events);
                 self.update_usage(&events);
-                result.map_or_else(|error| ending(&error), |()| Ending::Whole)
+                result.map_or_else(|error| ending(&error), |()| ResponseEnd::Complete)
             }
             CounterState::Whole(kept) => {
                 let response = serde_json::from_slice::<Value>(kept).unwrap_or(Value::Null);
                 self.usage = self.wire.usage(&response);
-                Ending::Whole
+                ResponseEnd::Complete
             }
             CounterState::Observed(observer) => {
                 let counted = observer.finish();
@@ -122,11 +122,11 @@ impl Tally {
 }
 
 /// A stream that Tribune cannot parse may still be complete for the client.
-const fn ending(error: &DecodeError) -> Ending {
+const fn ending(error: &DecodeError) -> ResponseEnd {
     match error {
-        DecodeError::Truncated => Ending::Cut,
-        DecodeError::Reported(_) => Ending::Failed,
-        DecodeError::Malformed(_) | DecodeError::TooLarge { .. } => Ending::Whole,
+        DecodeError::Truncated => ResponseEnd::Truncated,
+        DecodeError::Reported(_) => ResponseEnd::Failed,
+        DecodeError::Malformed(_) | DecodeError::TooLarge { .. } => ResponseEnd::Complete,
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    fn counted(mut tally: Tally, bytes: &[u8], piece: usize) -> CountedUsage {
+    fn counted(mut tally: TokenCounter, bytes: &[u8], piece: usize) -> CountedUsage {
         bytes.chunks(piece).for_each(|piece| tally.push(piece));
         tally.finish()
     }
@@ -147,15 +147,15 @@ mod tests {
         let usage = Some(TokenUsage { input: 30, output: 7, cache_read: 60, cache_written: 0 });
         for piece in [1, 7, usize::MAX] {
             for (wire, bytes) in [
-                (Wire::Messages, say.anthropic().bytes()),
-                (Wire::Chat, say.openai().bytes()),
-                (Wire::Chat, say.openai().crlf().bytes()),
-                (Wire::Responses, say.responses().bytes()),
-                (Wire::Responses, say.responses().many_lines().bytes()),
-                (Wire::Gemini, say.gemini().bytes()),
+                (ApiFormat::Messages, say.anthropic().bytes()),
+                (ApiFormat::Chat, say.openai().bytes()),
+                (ApiFormat::Chat, say.openai().crlf().bytes()),
+                (ApiFormat::Responses, say.responses().bytes()),
+                (ApiFormat::Responses, say.responses().many_lines().bytes()),
+                (ApiFormat::Gemini, say.gemini().bytes()),
             ] {
-                let wanted = CountedUsage { usage, ending: Ending::Whole };
-                assert_eq!(counted(Tally::of_stream(wire), &bytes, piece), wanted, "{wire:?} {piece}");
+                let wanted = CountedUsage { usage, ending: ResponseEnd::Complete };
+                assert_eq!(counted(TokenCounter::for_stream(wire), &bytes, piece), wanted, "{wire:?} {piece}");
             }
         }
     }
@@ -163,12 +163,12 @@ mod tests {
     #[test]
     fn truncated_stream_keeps_the_usage_reported_so_far() {
         let bytes = Say::new().text("hello").usage(30, 7, 0).anthropic().first(4).bytes();
-        let CountedUsage { usage, ending } = counted(Tally::of_stream(Wire::Messages), &bytes, 11);
-        assert_eq!((usage.map(|usage| usage.input), ending), (Some(30), Ending::Cut));
+        let CountedUsage { usage, ending } = counted(TokenCounter::for_stream(ApiFormat::Messages), &bytes, 11);
+        assert_eq!((usage.map(|usage| usage.input), ending), (Some(30), ResponseEnd::Truncated));
         let failed = b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n";
         assert_eq!(
-            counted(Tally::of_stream(Wire::Messages), failed, 9),
-            CountedUsage { usage: None, ending: Ending::Failed }
+            counted(TokenCounter::for_stream(ApiFormat::Messages), failed, 9),
+            CountedUsage { usage: None, ending: ResponseEnd::Failed }
         );
     }
 
@@ -177,17 +177,17 @@ mod tests {
         let anthropic =
             br#"{"content":[],"usage":{"input_tokens":5,"output_tokens":2,"cache_creation_input_tokens":1}}"#;
         let usage = TokenUsage { input: 5, output: 2, cache_read: 0, cache_written: 1 };
-        assert_eq!(counted(Tally::of_whole(Wire::Messages), anthropic, 10).usage, Some(usage));
+        assert_eq!(counted(TokenCounter::for_json(ApiFormat::Messages), anthropic, 10).usage, Some(usage));
         let openai = br#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}"#;
         let usage = TokenUsage { input: 5, output: 2, ..TokenUsage::default() };
-        assert_eq!(counted(Tally::of_whole(Wire::Chat), openai, 10).usage, Some(usage));
+        assert_eq!(counted(TokenCounter::for_json(ApiFormat::Chat), openai, 10).usage, Some(usage));
         let responses = br#"{"output":[],"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":2}}"#;
         let usage = TokenUsage { input: 5, output: 2, cache_read: 4, cache_written: 0 };
-        assert_eq!(counted(Tally::of_whole(Wire::Responses), responses, 10).usage, Some(usage));
+        assert_eq!(counted(TokenCounter::for_json(ApiFormat::Responses), responses, 10).usage, Some(usage));
         let gemini = Say::new().text("hello").usage(5, 2, 4).gemini_whole().bytes();
-        assert_eq!(counted(Tally::of_whole(Wire::Gemini), &gemini, 10).usage, Some(usage));
+        assert_eq!(counted(TokenCounter::for_json(ApiFormat::Gemini), &gemini, 10).usage, Some(usage));
         for none in [&b"{}"[..], b"not json", b"{\"usage\":null}", &vec![b' '; MAX_WHOLE_BYTES + 1]] {
-            assert_eq!(counted(Tally::of_whole(Wire::Chat), none, 1 << 20).usage, None);
+            assert_eq!(counted(TokenCounter::for_json(ApiFormat::Chat), none, 1 << 20).usage, None);
         }
     }
 }

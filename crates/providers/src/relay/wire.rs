@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use crate::endpoint::Dialect;
+use crate::endpoint::ApiDialect;
 use crate::event::TokenUsage;
 use crate::{anthropic, openai};
 
 /// An API format. A provider may offer more formats than its dialect, which is the one that the native agent loop uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
+pub enum ApiFormat {
     /// Anthropic Messages.
     Messages,
     /// Chat Completions, and other endpoints with the same usage format.
@@ -19,12 +19,12 @@ pub enum Wire {
     Gemini,
 }
 
-impl Wire {
+impl ApiFormat {
     /// The dialect whose parser reads its streams, if there is one.
-    pub(super) const fn parser_dialect(self) -> Option<Dialect> {
+    pub(super) const fn parser_dialect(self) -> Option<ApiDialect> {
         match self {
-            Self::Messages => Some(Dialect::Anthropic),
-            Self::Chat => Some(Dialect::OpenAiCompatible),
+            Self::Messages => Some(ApiDialect::Anthropic),
+            Self::Chat => Some(ApiDialect::OpenAiCompatible),
             Self::Responses | Self::Gemini => None,
         }
     }

@@ -1,8 +1,8 @@
 //! Messages that were sent once are sent again byte for byte, so that providers can cache the prefix.
 
 use serde_json::Value;
-use tribune_providers::{AssistantPart, Dialect, Said, ToolResult};
-use tribune_testkit::{FakeUpstream, Reply, Say};
+use tribune_providers::{AssistantPart, ApiDialect, ChatMessage, ToolResult};
+use tribune_testkit::{FakeUpstream, UpstreamReply, ModelOutput};
 
 use crate::fixture::{answered, client, request};
 
@@ -13,8 +13,8 @@ fn arguments(turn: usize) -> String {
     format!("{{ \"path\" : \"ordner/{turn}\\u00e4.txt\",\n  \"n\":{turn}.50, \"z\":1, \"a\":[ ] }}")
 }
 
-fn say(turn: usize) -> Say {
-    Say::new()
+fn say(turn: usize) -> ModelOutput {
+    ModelOutput::new()
         .thinking(&format!("Gedanke {turn} 🤔"), &format!("c2lnbmF0dXI{turn}=="))
         .text(&format!("Runde {turn}:\n\t„los“"))
         .call(&format!("call_a{turn}"), "read", &arguments(turn))
@@ -22,10 +22,10 @@ fn say(turn: usize) -> Say {
 }
 
 /// Runs ten rounds of calls and results, storing and reloading the conversation after each. Returns the request bodies.
-async fn run_conversation(dialect: Dialect, write: fn(&Say) -> Reply) -> Vec<String> {
+async fn run_conversation(dialect: ApiDialect, write: fn(&ModelOutput) -> UpstreamReply) -> Vec<String> {
     let upstream = FakeUpstream::start().await;
     let client = client(dialect, &upstream);
-    let mut conversation = vec![Said::user("los geht's")];
+    let mut conversation = vec![ChatMessage::user("los geht's")];
     for turn in 0..TURNS {
         upstream.reply(write(&say(turn)));
         let answer = answered(&client, &request(conversation.clone())).await;
@@ -38,8 +38,8 @@ async fn run_conversation(dialect: Dialect, write: fn(&Say) -> Reply) -> Vec<Str
             _ => None,
         });
         let results = results.collect();
-        conversation.push(Said::Assistant(answer.parts));
-        conversation.push(Said::Results(results));
+        conversation.push(ChatMessage::Assistant(answer.parts));
+        conversation.push(ChatMessage::Results(results));
         let stored = serde_json::to_string(&conversation).unwrap();
         conversation = serde_json::from_str(&stored).unwrap();
     }
@@ -58,7 +58,7 @@ fn assert_only_grows(bodies: &[String]) {
 
 #[tokio::test]
 async fn anthropic_messages_only_grow() {
-    let bodies = run_conversation(Dialect::Anthropic, Say::anthropic).await;
+    let bodies = run_conversation(ApiDialect::Anthropic, ModelOutput::anthropic).await;
     assert_only_grows(&bodies);
     let last: Value = serde_json::from_str(&bodies[TURNS - 1]).unwrap();
     let messages = last["messages"].as_array().unwrap();
@@ -80,14 +80,14 @@ async fn anthropic_messages_only_grow() {
 
 #[tokio::test]
 async fn chat_completions_messages_only_grow() {
-    for dialect in [Dialect::OpenAi, Dialect::OpenAiCompatible] {
-        let bodies = run_conversation(dialect, Say::openai).await;
+    for dialect in [ApiDialect::OpenAi, ApiDialect::OpenAiCompatible] {
+        let bodies = run_conversation(dialect, ModelOutput::openai).await;
         assert_only_grows(&bodies);
         for turn in 0..TURNS - 1 {
             let arguments = serde_json::to_string(&arguments(turn)).unwrap();
             assert!(bodies[TURNS - 1].contains(&format!("\"arguments\":{arguments}")));
             let thought = format!("\"reasoning_content\":\"Gedanke {turn} 🤔\"");
-            assert_eq!(bodies[TURNS - 1].contains(&thought), dialect == Dialect::OpenAiCompatible);
+            assert_eq!(bodies[TURNS - 1].contains(&thought), dialect == ApiDialect::OpenAiCompatible);
         }
     }
 }

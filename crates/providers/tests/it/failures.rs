@@ -6,8 +6,8 @@ use insta::assert_snapshot;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpSocket};
-use tribune_providers::{Answer, ApiKey, Client, Dialect, Endpoint, ProviderError};
-use tribune_testkit::{FakeUpstream, Reply, Say};
+use tribune_providers::{ModelResponse, ApiKey, ProviderClient, ApiDialect, ProviderEndpoint, ProviderError};
+use tribune_testkit::{FakeUpstream, UpstreamReply, ModelOutput};
 
 use crate::fixture::{KEY, ask, client, endpoint, hello, refused};
 
@@ -21,7 +21,7 @@ fn line(error: &ProviderError) -> String {
 }
 
 /// The errors that the replies produce, one per line.
-async fn lines(dialect: Dialect, replies: Vec<Reply>) -> String {
+async fn lines(dialect: ApiDialect, replies: Vec<UpstreamReply>) -> String {
     let mut lines = Vec::new();
     for reply in replies {
         let upstream = FakeUpstream::start().await;
@@ -33,14 +33,14 @@ async fn lines(dialect: Dialect, replies: Vec<Reply>) -> String {
     lines.join("\n")
 }
 
-fn anthropic(status: u16, kind: &str, message: &str) -> Reply {
+fn anthropic(status: u16, kind: &str, message: &str) -> UpstreamReply {
     let error =
         json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": "req_011" });
-    Reply::json(status, &error)
+    UpstreamReply::json(status, &error)
 }
 
-fn openai(status: u16, kind: &str, code: Value, message: &str) -> Reply {
-    Reply::json(
+fn openai(status: u16, kind: &str, code: Value, message: &str) -> UpstreamReply {
+    UpstreamReply::json(
         status,
         &json!({ "error": { "message": message, "type": kind, "param": null, "code": code } }),
     )
@@ -64,20 +64,20 @@ async fn what_anthropic_answers() {
         anthropic(429, "rate_limit_error", "slow down").header("retry-after", "3600"),
         anthropic(500, "api_error", "Internal server error"),
         anthropic(529, "overloaded_error", "Overloaded"),
-        Reply::page(502),
-        Reply::page(200),
-        Reply::json(200, &json!({ "error": { "message": "not here" } })),
-        Reply::redirect(307, "https://user:secret@elsewhere.example/v1/messages?key=1"),
-        Reply::events([(
+        UpstreamReply::page(502),
+        UpstreamReply::page(200),
+        UpstreamReply::json(200, &json!({ "error": { "message": "not here" } })),
+        UpstreamReply::redirect(307, "https://user:secret@elsewhere.example/v1/messages?key=1"),
+        UpstreamReply::events([(
             Some("error"),
             json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } })
                 .to_string(),
         )]),
-        Reply::stream("data: <html>\n\n"),
-        Reply::stream("just a line\n"),
-        Reply::stream(vec![b'x'; 5 << 20]),
+        UpstreamReply::stream("data: <html>\n\n"),
+        UpstreamReply::stream("just a line\n"),
+        UpstreamReply::stream(vec![b'x'; 5 << 20]),
     ];
-    assert_snapshot!(lines(Dialect::Anthropic, replies).await);
+    assert_snapshot!(lines(ApiDialect::Anthropic, replies).await);
 }
 
 #[tokio::test]
@@ -99,27 +99,27 @@ async fn what_others_answer() {
             "This model's maximum context length is 8192",
         ),
         openai(404, "invalid_request_error", json!("model_not_found"), "The model `gpt-nope` does not exist"),
-        Reply::json(404, &json!({ "error": "model 'nope' not found" })),
-        Reply::json(
+        UpstreamReply::json(404, &json!({ "error": "model 'nope' not found" })),
+        UpstreamReply::json(
             400,
             &json!([{ "error": { "code": 400, "message": "API key not valid.\nPlease pass one.", "status": "INVALID_ARGUMENT" } }]),
         ),
-        Reply::json(422, &json!({ "detail": format!("\u{1b}[31m{KEY} {}", "long ".repeat(200)) })),
-        Reply::json(500, &json!({ "error": { "message": "<html><body>proxy</body></html>" } })),
+        UpstreamReply::json(422, &json!({ "detail": format!("\u{1b}[31m{KEY} {}", "long ".repeat(200)) })),
+        UpstreamReply::json(500, &json!({ "error": { "message": "<html><body>proxy</body></html>" } })),
         openai(503, "server_error", Value::Null, "busy"),
-        Reply::events([(
+        UpstreamReply::events([(
             None,
             json!({ "error": { "message": "Rate limited upstream", "code": 429 } }).to_string(),
         )]),
     ];
-    assert_snapshot!(lines(Dialect::OpenAiCompatible, replies).await);
+    assert_snapshot!(lines(ApiDialect::OpenAiCompatible, replies).await);
 }
 
 #[tokio::test]
 async fn missing_key_fails_before_any_connection() {
     let upstream = FakeUpstream::start().await;
-    let endpoint = Endpoint { key: None, ..endpoint(Dialect::OpenAiCompatible, &upstream.base_url()) };
-    let client = Client::new(endpoint).unwrap();
+    let endpoint = ProviderEndpoint { key: None, ..endpoint(ApiDialect::OpenAiCompatible, &upstream.base_url()) };
+    let client = ProviderClient::new(endpoint).unwrap();
     let error = refused(&client).await;
     assert_snapshot!(line(&error), @"missing_key: Missing MOONSHOT_API_KEY: set it in the environment of the daemon to use moonshot");
     assert_eq!(client.models().await.unwrap_err(), error);
@@ -129,34 +129,34 @@ async fn missing_key_fails_before_any_connection() {
 #[tokio::test]
 async fn key_with_invalid_characters_is_rejected() {
     let endpoint =
-        Endpoint { key: ApiKey::new("a\nb"), ..endpoint(Dialect::Anthropic, "http://127.0.0.1:9") };
-    let error = refused(&Client::new(endpoint).unwrap()).await;
+        ProviderEndpoint { key: ApiKey::new("a\nb"), ..endpoint(ApiDialect::Anthropic, "http://127.0.0.1:9") };
+    let error = refused(&ProviderClient::new(endpoint).unwrap()).await;
     assert_snapshot!(line(&error), @"unusable_key: the key for anthropic in ANTHROPIC_API_KEY contains an invalid character: copy it again");
 }
 
 #[tokio::test]
 async fn key_over_plain_http_is_rejected() {
-    let error = Client::new(endpoint(Dialect::OpenAi, "http://api.example.com/v1")).unwrap_err();
+    let error = ProviderClient::new(endpoint(ApiDialect::OpenAi, "http://api.example.com/v1")).unwrap_err();
     assert_snapshot!(line(&error), @"insecure_url: the key for openai would be sent unencrypted over http: use https in baseUrl");
     // A server in the local network that requires no key is allowed.
-    let keyless = Endpoint {
+    let keyless = ProviderEndpoint {
         key: None,
         key_env: None,
-        ..endpoint(Dialect::OpenAiCompatible, "http://10.0.0.7:11434/v1")
+        ..endpoint(ApiDialect::OpenAiCompatible, "http://10.0.0.7:11434/v1")
     };
-    assert!(Client::new(keyless).is_ok());
+    assert!(ProviderClient::new(keyless).is_ok());
 }
 
 #[tokio::test]
 async fn unresolvable_host_name() {
-    let client = Client::new(endpoint(Dialect::Anthropic, "https://api.nowhere.invalid")).unwrap();
+    let client = ProviderClient::new(endpoint(ApiDialect::Anthropic, "https://api.nowhere.invalid")).unwrap();
     assert_snapshot!(line(&refused(&client).await), @"dns_failed: the host name api.nowhere.invalid of anthropic could not be resolved: check baseUrl and the network");
 }
 
 #[tokio::test]
 async fn refused_connection() {
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-    let client = Client::new(endpoint(Dialect::Anthropic, &format!("http://127.0.0.1:{port}"))).unwrap();
+    let client = ProviderClient::new(endpoint(ApiDialect::Anthropic, &format!("http://127.0.0.1:{port}"))).unwrap();
     let error = refused(&client).await;
     assert_snapshot!(line(&error).replace(&port.to_string(), "PORT"), @"connect_failed: the connection to 127.0.0.1:PORT for anthropic failed (refused): check that the server runs and that baseUrl is correct");
 }
@@ -165,7 +165,7 @@ async fn refused_connection() {
 async fn server_without_tls() {
     let upstream = FakeUpstream::start().await;
     let client =
-        Client::new(endpoint(Dialect::Anthropic, &format!("https://{}", upstream.address()))).unwrap();
+        ProviderClient::new(endpoint(ApiDialect::Anthropic, &format!("https://{}", upstream.address()))).unwrap();
     let error = refused(&client).await;
     assert_snapshot!(line(&error).replace(&upstream.address().port().to_string(), "PORT"), @"tls_failed: the TLS handshake with 127.0.0.1:PORT for anthropic failed: check that it serves https and that this machine trusts its certificate");
     // A server that closes the connection during the handshake.
@@ -175,7 +175,7 @@ async fn server_without_tls() {
         let (mut stream, _) = listener.accept().await.unwrap();
         let _ = stream.read(&mut [0; 4096]).await;
     });
-    let client = Client::new(endpoint(Dialect::Anthropic, &base)).unwrap();
+    let client = ProviderClient::new(endpoint(ApiDialect::Anthropic, &base)).unwrap();
     assert_eq!(refused(&client).await.code(), "tls_failed");
     server.await.unwrap();
 }
@@ -194,19 +194,19 @@ async fn connect_timeout() {
         queued.push(stream);
     }
     assert!(queued.len() < 8, "the queue fills up");
-    let mut endpoint = endpoint(Dialect::Anthropic, &format!("http://{address}"));
-    endpoint.patience.connect = Duration::from_millis(200);
-    let error = refused(&Client::new(endpoint).unwrap()).await;
+    let mut endpoint = endpoint(ApiDialect::Anthropic, &format!("http://{address}"));
+    endpoint.timeouts.connect = Duration::from_millis(200);
+    let error = refused(&ProviderClient::new(endpoint).unwrap()).await;
     assert_snapshot!(line(&error).replace(&address.port().to_string(), "PORT"), @"connect_timeout: the connection to 127.0.0.1:PORT for anthropic was not established within 200 ms: check baseUrl and the network");
 }
 
 #[tokio::test]
 async fn first_byte_timeout() {
     let upstream = FakeUpstream::start().await;
-    upstream.reply(Reply::silence()).reply(Say::new().anthropic().first(0).then_silence());
-    let mut endpoint = endpoint(Dialect::Anthropic, &upstream.base_url());
-    endpoint.patience.first_byte = Duration::from_millis(100);
-    let client = Client::new(endpoint).unwrap();
+    upstream.reply(UpstreamReply::silence()).reply(ModelOutput::new().anthropic().first(0).then_silence());
+    let mut endpoint = endpoint(ApiDialect::Anthropic, &upstream.base_url());
+    endpoint.timeouts.first_byte = Duration::from_millis(100);
+    let client = ProviderClient::new(endpoint).unwrap();
     for what in ["no head", "no body"] {
         let error = refused(&client).await;
         assert_eq!(
@@ -220,17 +220,17 @@ async fn first_byte_timeout() {
 #[tokio::test]
 async fn connection_reset_before_the_response() {
     let upstream = FakeUpstream::start().await;
-    upstream.reply(Reply::reset_at_once());
-    let error = refused(&client(Dialect::Anthropic, &upstream)).await;
+    upstream.reply(UpstreamReply::reset_at_once());
+    let error = refused(&client(ApiDialect::Anthropic, &upstream)).await;
     assert_snapshot!(line(&error), @"connection_lost: anthropic closed the connection before it answered: try again");
 }
 
 /// The partial answer that arrives before each kind of interruption, and the error after it.
 #[tokio::test]
 async fn an_answer_that_breaks_off_keeps_what_arrived() {
-    let say = Say::new().text("one two three four five");
+    let say = ModelOutput::new().text("one two three four five");
     let mut lines = Vec::new();
-    for (dialect, reply) in [(Dialect::Anthropic, say.anthropic()), (Dialect::OpenAiCompatible, say.openai())]
+    for (dialect, reply) in [(ApiDialect::Anthropic, say.anthropic()), (ApiDialect::OpenAiCompatible, say.openai())]
     {
         for (what, reply) in [
             ("reset", reply.clone().first(5).then_reset()),
@@ -243,11 +243,11 @@ async fn an_answer_that_breaks_off_keeps_what_arrived() {
             let upstream = FakeUpstream::start().await;
             upstream.reply(reply);
             let mut endpoint = endpoint(dialect, &upstream.base_url());
-            endpoint.patience.idle = Duration::from_millis(150);
-            let (answer, error) = ask(&Client::new(endpoint).unwrap(), &hello()).await;
+            endpoint.timeouts.idle = Duration::from_millis(150);
+            let (answer, error) = ask(&ProviderClient::new(endpoint).unwrap(), &hello()).await;
             assert!("one two three four five".starts_with(&answer.text()));
             lines.push(format!("{what}: {:?}, then {}", answer.text(), line(&error.expect("an error"))));
-            assert_eq!(answer.ended, None);
+            assert_eq!(answer.finish_reason, None);
             // Output had arrived, so the request was not retried.
             assert_eq!(upstream.requests().len(), 1);
         }
@@ -258,15 +258,15 @@ async fn an_answer_that_breaks_off_keeps_what_arrived() {
 #[tokio::test]
 async fn pings_do_not_extend_the_answer_timeout() {
     let upstream = FakeUpstream::start().await;
-    let mut reply = Say::new().text("hm").anthropic().first(4);
+    let mut reply = ModelOutput::new().text("hm").anthropic().first(4);
     for _ in 0..100 {
         reply = reply.then(": ping\n\n").then_pause(Duration::from_millis(20));
     }
     upstream.reply(reply);
-    let mut endpoint = endpoint(Dialect::Anthropic, &upstream.base_url());
-    (endpoint.patience.idle, endpoint.patience.whole) =
+    let mut endpoint = endpoint(ApiDialect::Anthropic, &upstream.base_url());
+    (endpoint.timeouts.idle, endpoint.timeouts.total) =
         (Duration::from_millis(200), Duration::from_millis(400));
-    let (answer, error) = ask(&Client::new(endpoint).unwrap(), &hello()).await;
+    let (answer, error) = ask(&ProviderClient::new(endpoint).unwrap(), &hello()).await;
     assert_eq!(answer.text(), "hm");
     assert_snapshot!(line(&error.unwrap()), @"answer_timeout: anthropic did not finish its answer within 400 ms: the partial answer is kept, ask for less at once");
 }
@@ -274,11 +274,11 @@ async fn pings_do_not_extend_the_answer_timeout() {
 #[tokio::test]
 async fn a_list_of_models_that_is_none() {
     let upstream = FakeUpstream::start().await;
-    let client = client(Dialect::OpenAi, &upstream);
+    let client = client(ApiDialect::OpenAi, &upstream);
     upstream
-        .reply(Reply::json(200, &json!({ "models": [] })))
-        .reply(Reply::json(401, &json!({ "error": { "message": KEY } })))
-        .reply(Reply::json(200, &json!({ "data": "x".repeat(5 << 20) })));
+        .reply(UpstreamReply::json(200, &json!({ "models": [] })))
+        .reply(UpstreamReply::json(401, &json!({ "error": { "message": KEY } })))
+        .reply(UpstreamReply::json(200, &json!({ "data": "x".repeat(5 << 20) })));
     let mut lines = Vec::new();
     for _ in 0..3 {
         lines.push(line(&client.models().await.unwrap_err()));
@@ -289,7 +289,7 @@ async fn a_list_of_models_that_is_none() {
 #[tokio::test]
 async fn empty_answer_is_not_an_error() {
     let upstream = FakeUpstream::start().await;
-    upstream.reply(Say::new().anthropic());
-    let (answer, error) = ask(&client(Dialect::Anthropic, &upstream), &hello()).await;
-    assert_eq!((answer.parts, error), (Answer::default().parts, None));
+    upstream.reply(ModelOutput::new().anthropic());
+    let (answer, error) = ask(&client(ApiDialect::Anthropic, &upstream), &hello()).await;
+    assert_eq!((answer.parts, error), (ModelResponse::default().parts, None));
 }

@@ -6,8 +6,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tribune_providers::ToolSpec;
 use tribune_providers::{
-    Answer, ApiKey, BaseUrl, Client, Dialect, Endpoint, ModelEvent, ModelRequest, Patience, ProviderError,
-    Said, TokenUsage,
+    ModelResponse, ApiKey, BaseUrl, ProviderClient, ApiDialect, ProviderEndpoint, ModelEvent, ModelRequest, RequestTimeouts, ProviderError,
+    ChatMessage, TokenUsage,
 };
 use tribune_testkit::FakeUpstream;
 
@@ -15,37 +15,37 @@ use tribune_testkit::FakeUpstream;
 pub(crate) const KEY: &str = "sk-test-0123456789abcdef";
 
 /// Little patience: tests wait for it to end.
-pub(crate) fn patience() -> Patience {
-    Patience {
+pub(crate) fn patience() -> RequestTimeouts {
+    RequestTimeouts {
         connect: Duration::from_secs(5),
         first_byte: Duration::from_secs(5),
         idle: Duration::from_secs(5),
-        whole: Duration::from_secs(20),
-        attempts: 3,
+        total: Duration::from_secs(20),
+        max_attempts: 3,
         backoff: Duration::from_millis(2),
-        longest_wait: Duration::from_secs(2),
+        max_retry_delay: Duration::from_secs(2),
     }
 }
 
-pub(crate) fn endpoint(dialect: Dialect, base_url: &str) -> Endpoint {
+pub(crate) fn endpoint(dialect: ApiDialect, base_url: &str) -> ProviderEndpoint {
     let provider = match dialect {
-        Dialect::Anthropic => "anthropic",
-        Dialect::OpenAi => "openai",
-        Dialect::OpenAiCompatible => "moonshot",
-        Dialect::Gemini => "gemini",
+        ApiDialect::Anthropic => "anthropic",
+        ApiDialect::OpenAi => "openai",
+        ApiDialect::OpenAiCompatible => "moonshot",
+        ApiDialect::Gemini => "gemini",
     };
-    Endpoint {
+    ProviderEndpoint {
         provider: provider.to_owned(),
         dialect,
         base_url: BaseUrl::parse(base_url).unwrap(),
         key: ApiKey::new(KEY),
         key_env: Some(format!("{}_API_KEY", provider.to_uppercase())),
-        patience: patience(),
+        timeouts: patience(),
     }
 }
 
-pub(crate) fn client(dialect: Dialect, upstream: &FakeUpstream) -> Client {
-    Client::new(endpoint(dialect, &upstream.base_url())).unwrap()
+pub(crate) fn client(dialect: ApiDialect, upstream: &FakeUpstream) -> ProviderClient {
+    ProviderClient::new(endpoint(dialect, &upstream.base_url())).unwrap()
 }
 
 pub(crate) fn tool(name: &str) -> ToolSpec {
@@ -56,7 +56,7 @@ pub(crate) fn tool(name: &str) -> ToolSpec {
     }
 }
 
-pub(crate) fn request(messages: Vec<Said>) -> ModelRequest {
+pub(crate) fn request(messages: Vec<ChatMessage>) -> ModelRequest {
     ModelRequest {
         model: "a-model".to_owned(),
         system: vec!["You are a tribune.".to_owned(), "Be brief.".to_owned()],
@@ -68,19 +68,19 @@ pub(crate) fn request(messages: Vec<Said>) -> ModelRequest {
 }
 
 pub(crate) fn hello() -> ModelRequest {
-    request(vec![Said::user("hello")])
+    request(vec![ChatMessage::user("hello")])
 }
 
 /// Asks, and takes everything in.
-pub(crate) async fn ask(client: &Client, request: &ModelRequest) -> (Answer, Option<ProviderError>) {
-    let mut answer = Answer::default();
+pub(crate) async fn ask(client: &ProviderClient, request: &ModelRequest) -> (ModelResponse, Option<ProviderError>) {
+    let mut answer = ModelResponse::default();
     let mut stream = match client.stream(request, &CancellationToken::new()).await {
         Ok(stream) => stream,
         Err(error) => return (answer, Some(error)),
     };
     while let Some(event) = stream.next().await {
         match event {
-            Ok(event) => answer.take(&event),
+            Ok(event) => answer.apply(&event),
             Err(error) => {
                 assert!(stream.next().await.is_none(), "nothing follows an error");
                 return (answer, Some(error));
@@ -91,16 +91,16 @@ pub(crate) async fn ask(client: &Client, request: &ModelRequest) -> (Answer, Opt
 }
 
 /// A whole answer.
-pub(crate) async fn answered(client: &Client, request: &ModelRequest) -> Answer {
+pub(crate) async fn answered(client: &ProviderClient, request: &ModelRequest) -> ModelResponse {
     let (answer, error) = ask(client, request).await;
     assert_eq!(error, None);
     answer
 }
 
 /// The error of a request that gets no answer at all.
-pub(crate) async fn refused(client: &Client) -> ProviderError {
+pub(crate) async fn refused(client: &ProviderClient) -> ProviderError {
     let (answer, error) = ask(client, &hello()).await;
-    assert_eq!(answer, Answer::default());
+    assert_eq!(answer, ModelResponse::default());
     error.expect("an error")
 }
 
@@ -109,8 +109,8 @@ pub(crate) fn usage(input: u64, output: u64, cache_read: u64) -> TokenUsage {
 }
 
 /// Events with neighbouring pieces of the same thing put together.
-pub(crate) fn joined(events: &[ModelEvent]) -> Answer {
-    let mut answer = Answer::default();
-    events.iter().for_each(|event| answer.take(event));
+pub(crate) fn joined(events: &[ModelEvent]) -> ModelResponse {
+    let mut answer = ModelResponse::default();
+    events.iter().for_each(|event| answer.apply(event));
     answer
 }

@@ -2,14 +2,14 @@
 
 use insta::assert_debug_snapshot;
 use proptest::prelude::*;
-use tribune_providers::{CallIds, DecodeError, Dialect, ModelEvent, StreamParser};
+use tribune_providers::{CallIds, DecodeError, ApiDialect, ModelEvent, StreamParser};
 
 use crate::fixture::joined;
 use crate::recordings;
 
 /// Parses a stream in these chunks: all events, and the error if there is one.
 fn parse<'a>(
-    dialect: Dialect,
+    dialect: ApiDialect,
     chunks: impl IntoIterator<Item = &'a [u8]>,
 ) -> (Vec<ModelEvent>, Option<DecodeError>) {
     let mut parser = StreamParser::new(dialect, CallIds::default());
@@ -57,21 +57,21 @@ fn single_byte_chunks_give_the_same_events() {
 
 #[test]
 fn call_ids_are_unique_in_a_conversation() {
-    use tribune_providers::{AssistantPart, Said};
+    use tribune_providers::{AssistantPart, ChatMessage};
     let call = |id: &str| AssistantPart::ToolUse {
         id: id.into(),
         name: "read".into(),
         arguments: String::new(),
         signature: None,
     };
-    let before = [Said::Assistant(vec![call("call_2"), call("call_x")])];
+    let before = [ChatMessage::Assistant(vec![call("call_2"), call("call_x")])];
     for (name, expected) in [("gemini", vec!["call_3", "call_4"]), ("ollama", vec!["call_3"])] {
         let recording = recordings::named(name);
         let mut parser = StreamParser::new(recording.dialect, CallIds::used_in(&before));
         let mut events = Vec::new();
         parser.push(&recording.bytes, &mut events).unwrap();
         let ids = events.iter().filter_map(|event| match event {
-            ModelEvent::CallBegun { id, .. } => Some(id.as_str()),
+            ModelEvent::CallStarted { id, .. } => Some(id.as_str()),
             _ => None,
         });
         assert_eq!(ids.collect::<Vec<_>>(), expected, "{name}");
@@ -81,7 +81,7 @@ fn call_ids_are_unique_in_a_conversation() {
 #[test]
 fn response_over_the_size_limit_is_an_error() {
     let ping = format!("data: {{\"type\":\"ping\",\"x\":\"{}\"}}\n\n", "x".repeat(1 << 20));
-    let mut parser = StreamParser::new(Dialect::Anthropic, CallIds::default());
+    let mut parser = StreamParser::new(ApiDialect::Anthropic, CallIds::default());
     let mut pushed = 0;
     let error = loop {
         match parser.push(ping.as_bytes(), &mut Vec::new()) {
@@ -111,7 +111,7 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..2000),
         lengths in prop::collection::vec(1_usize..50, 1..10),
     ) {
-        for dialect in [Dialect::Anthropic, Dialect::OpenAi] {
+        for dialect in [ApiDialect::Anthropic, ApiDialect::OpenAi] {
             parse(dialect, cut(&bytes, &lengths));
         }
     }
@@ -132,7 +132,7 @@ proptest! {
         let end = (at + length).min(bytes.len());
         let piece = if is_repeated { bytes[at..end].repeat(2) } else { piece };
         bytes.splice(at..end, piece);
-        for dialect in [Dialect::Anthropic, Dialect::OpenAi] {
+        for dialect in [ApiDialect::Anthropic, ApiDialect::OpenAi] {
             let whole = parse(dialect, [bytes.as_slice()]);
             prop_assert_eq!(parse(dialect, bytes.chunks(3)), whole);
         }

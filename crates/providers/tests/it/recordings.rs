@@ -1,17 +1,17 @@
 //! Recorded and generated streams for tests of the parsers.
 
-use tribune_providers::Dialect;
-use tribune_testkit::Say;
+use tribune_providers::ApiDialect;
+use tribune_testkit::ModelOutput;
 
 /// A stream, with a name that describes it.
 pub(crate) struct Recording {
     pub(crate) name: &'static str,
-    pub(crate) dialect: Dialect,
+    pub(crate) dialect: ApiDialect,
     pub(crate) bytes: Vec<u8>,
 }
 
 pub(crate) fn all() -> Vec<Recording> {
-    let rich = Say::new()
+    let rich = ModelOutput::new()
         .thinking("Zuerst 東京 🗼, dann…", "c2lnbmF0dXJl")
         .redacted("ZGF0YQ==")
         .text("Ich schaue nach – 👀.\nZeile zwei")
@@ -19,11 +19,11 @@ pub(crate) fn all() -> Vec<Recording> {
         .call("b", "list", "{}")
         .usage(100, 20, 40);
     let mut recordings = Vec::new();
-    for (dialect, reply) in [(Dialect::Anthropic, rich.anthropic()), (Dialect::OpenAi, rich.openai())] {
+    for (dialect, reply) in [(ApiDialect::Anthropic, rich.anthropic()), (ApiDialect::OpenAi, rich.openai())] {
         for (name, reply) in [
             ("plain", reply.clone()),
             ("CRLF, comments", reply.clone().crlf().with_comments("ping 🏓")),
-            ("many lines", reply.clone().many_lines()),
+            ("many lines", reply.clone().multiline_data()),
             ("cut", reply.clone().first(9)),
             ("rubbish in the middle", reply.clone().first(5).then("data: {\"choices\":\n\n")),
             ("no text in the middle", reply.first(5).then(b"data: \xff\n\n".as_slice())),
@@ -36,7 +36,7 @@ pub(crate) fn all() -> Vec<Recording> {
         ("unknown kinds", ANTHROPIC_UNKNOWN),
         ("input with the beginning", ANTHROPIC_COMPATIBLE),
     ] {
-        recordings.push(Recording { name, dialect: Dialect::Anthropic, bytes: text.into() });
+        recordings.push(Recording { name, dialect: ApiDialect::Anthropic, bytes: text.into() });
     }
     for (name, text) in [
         ("moonshot", MOONSHOT),
@@ -45,7 +45,7 @@ pub(crate) fn all() -> Vec<Recording> {
         ("openrouter", OPENROUTER),
         ("openrouter, error in the middle", OPENROUTER_ERROR),
     ] {
-        recordings.push(Recording { name, dialect: Dialect::OpenAiCompatible, bytes: text.into() });
+        recordings.push(Recording { name, dialect: ApiDialect::OpenAiCompatible, bytes: text.into() });
     }
     recordings
 }

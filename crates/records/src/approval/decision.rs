@@ -3,11 +3,11 @@
 use tribune_ledger::Timestamp;
 use tribune_ledger::commitment::Commitment;
 
-use super::record::{Decision, Requested, State};
+use super::record::{DecisionKind, Requested, ApprovalState};
 
 /// How an approval ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ruling {
+pub enum ApprovalDecision {
     /// `text` stands in place of the call's own words.
     Allowed {
         by: String,
@@ -24,13 +24,13 @@ pub enum Ruling {
     Answered,
 }
 
-impl Ruling {
-    pub const fn state(&self) -> State {
+impl ApprovalDecision {
+    pub const fn state(&self) -> ApprovalState {
         match self {
-            Self::Allowed { .. } => State::Allowed,
-            Self::Denied { .. } => State::Denied,
-            Self::Expired => State::Expired,
-            Self::Withdrawn | Self::Answered => State::Withdrawn,
+            Self::Allowed { .. } => ApprovalState::Allowed,
+            Self::Denied { .. } => ApprovalState::Denied,
+            Self::Expired => ApprovalState::Expired,
+            Self::Withdrawn | Self::Answered => ApprovalState::Withdrawn,
         }
     }
 
@@ -49,9 +49,9 @@ impl Ruling {
 
 /// What came of a decision.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct DecisionOutcome {
     pub requested: Requested,
-    pub state: State,
+    pub state: ApprovalState,
     /// How many more must agree.
     pub missing: u32,
     pub grant: Option<String>,
@@ -61,8 +61,8 @@ pub struct Outcome {
 
 /// What a person wants to happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
-    pub decision: Decision,
+pub struct DecisionRequest {
+    pub decision: DecisionKind,
     pub until: Option<Timestamp>,
     pub pattern: Option<String>,
     pub reason: Option<String>,

@@ -10,17 +10,17 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tribune_constitution::labels::Labels;
-use tribune_constitution::{Args, command};
+use tribune_constitution::{CallArgs, command};
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, Timestamp, jcs};
 use tribune_runtime::ToolCall;
 
 use super::action::Files;
 use super::approver::Approver;
-use super::decision::Wish;
-use super::record::{Decision, Requested};
+use super::decision::DecisionRequest;
+use super::record::{DecisionKind, Requested};
 use crate::approval::action::ABSENT;
-use crate::workspace_roots::{Ground, beneath};
+use crate::workspace_roots::{WorkspaceRoots, beneath};
 
 /// The longest that a grant may last: 90 days.
 const MAX_GRANT: Duration = Duration::from_secs(90 * 24 * 60 * 60);
@@ -49,7 +49,7 @@ pub struct Grant {
     pub tool: String,
     /// The tool as it was then; one that has changed asks again.
     pub schema: String,
-    pub subject: Subject,
+    pub subject: GrantSubject,
     /// What its command runs beside the system's programs, as it was then; one that has changed asks again.
     #[serde(default, skip_serializing_if = "Files::is_empty")]
     pub files: Files,
@@ -80,7 +80,7 @@ pub struct Granted {
 /// What a grant is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Subject {
+pub enum GrantSubject {
     /// A command line, or a narrow pattern of them.
     Command {
         pattern: String,
@@ -104,13 +104,13 @@ pub enum Subject {
 
 /// A call as a grant looks at it.
 #[derive(Debug, Clone, Copy)]
-pub struct Call<'a> {
+pub struct GrantQuery<'a> {
     pub agent: &'a str,
     pub session: &'a str,
     pub tool: &'a str,
     pub schema: &'a str,
     pub input: &'a Value,
-    pub args: &'a Args,
+    pub args: &'a CallArgs,
     pub labels: Labels,
     /// The folder that its path is in, or else the one that the session works in, if it is not its agent's own workspace.
     pub folder: Option<&'a str>,
@@ -120,7 +120,7 @@ pub struct Call<'a> {
 
 /// What a decision needs to know of the call to make a grant of it.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct GrantTerms {
     pub schema: String,
     /// `None` when the words are gone: then only this one call can be decided.
     pub input: Option<Value>,
@@ -136,22 +136,22 @@ impl Grant {
     /// The grant that a decision asks for, if it does.
     pub fn from_wish(
         requested: &Requested,
-        wish: &Wish,
+        wish: &DecisionRequest,
         who: &Approver,
-        terms: Terms,
+        terms: GrantTerms,
         now: Timestamp,
     ) -> Result<Option<Self>, GrantError> {
         let no = |what: &str| Err(GrantError(what.to_owned()));
-        let takes_time = matches!(wish.decision, Decision::AllowUntil | Decision::AllowPattern);
+        let takes_time = matches!(wish.decision, DecisionKind::AllowUntil | DecisionKind::AllowPattern);
         if wish.until.is_some() && !takes_time {
             return no(
                 "`until` belongs to allow_until and allow_pattern: leave it out, or choose one of these",
             );
         }
-        if wish.pattern.is_some() && wish.decision != Decision::AllowPattern {
+        if wish.pattern.is_some() && wish.decision != DecisionKind::AllowPattern {
             return no("`pattern` belongs to allow_pattern: leave it out, or choose that");
         }
-        if !wish.decision.allows() || wish.decision == Decision::AllowOnce {
+        if !wish.decision.allows() || wish.decision == DecisionKind::AllowOnce {
             return Ok(None);
         }
         if requested.needs > 1 {
@@ -167,15 +167,15 @@ impl Grant {
             if until > now.plus(MAX_GRANT) {
                 return no("a grant lasts 90 days at most: give an earlier time");
             }
-        } else if wish.decision == Decision::AllowUntil {
+        } else if wish.decision == DecisionKind::AllowUntil {
             return no("allow_until needs `until`: give a time such as 2030-01-31T18:00:00Z");
         }
         let subject = match &wish.pattern {
-            Some(pattern) => Subject::from_pattern(&requested.tool, pattern)?,
-            None if wish.decision == Decision::AllowPattern => {
+            Some(pattern) => GrantSubject::from_pattern(&requested.tool, pattern)?,
+            None if wish.decision == DecisionKind::AllowPattern => {
                 return no("allow_pattern needs `pattern`: say what it covers");
             }
-            None => Subject::exactly(&requested.tool, input, &requested.further)?,
+            None => GrantSubject::exactly(&requested.tool, input, &requested.further)?,
         };
         let further = if subject.is_path() { Vec::new() } else { requested.further.clone() };
         let files = if requested.tool == "exec" { held(terms.files) } else { Files::default() };
@@ -189,7 +189,7 @@ impl Grant {
                 "this call holds what looks like a secret, which does not belong into a grant: allow it once",
             );
         }
-        let session = (wish.decision == Decision::AllowSession).then(|| requested.session.clone());
+        let session = (wish.decision == DecisionKind::AllowSession).then(|| requested.session.clone());
         let grant = Self {
             id: format!("g{}", requested.id),
             approval: requested.id.clone(),
@@ -206,7 +206,7 @@ impl Grant {
             further,
         };
         let args = args_of(&grant.tool, input, &requested.further);
-        let call = Call {
+        let call = GrantQuery {
             agent: &grant.agent,
             session: &requested.session,
             tool: &grant.tool,
@@ -231,7 +231,7 @@ impl Grant {
     }
 
     /// Whether this call needs no person, if it runs the same files.
-    pub fn covers(&self, call: &Call<'_>) -> bool {
+    pub fn covers(&self, call: &GrantQuery<'_>) -> bool {
         self.agent == call.agent
             && self.tool == call.tool
             && self.schema == call.schema
@@ -244,12 +244,12 @@ impl Grant {
     }
 }
 
-impl Subject {
+impl GrantSubject {
     /// This call and no other.
     fn exactly(tool: &str, input: &Value, further: &[String]) -> Result<Self, GrantError> {
         let args = args_of(tool, input, further);
         if let Some(parsed) = parsed(tool, input) {
-            return Ok(Self::Command { pattern: command::Grant::exact(&parsed).to_string() });
+            return Ok(Self::Command { pattern: command::CommandGrant::exact(&parsed).to_string() });
         }
         match (tool, &args.path, args.outside, args.host) {
             ("read" | "search" | "write" | "edit", Some(path), Some(false), _) => {
@@ -267,7 +267,7 @@ impl Subject {
             return no(format!("the pattern is too long: keep it to {MAX_PATTERN_BYTES} bytes"));
         }
         match tool {
-            "exec" => match command::Grant::parse(pattern) {
+            "exec" => match command::CommandGrant::parse(pattern) {
                 Ok(_) => Ok(Self::Command { pattern: pattern.to_owned() }),
                 Err(error) => no(error.to_string()),
             },
@@ -306,7 +306,7 @@ impl Subject {
     fn has_wildcard(&self) -> bool {
         match self {
             Self::Command { pattern } => {
-                command::Grant::parse(pattern).is_ok_and(|grant| grant.has_wildcard())
+                command::CommandGrant::parse(pattern).is_ok_and(|grant| grant.has_wildcard())
             }
             Self::Path { .. } | Self::Host { .. } | Self::Recipient { .. } | Self::Arguments { .. } => false,
         }
@@ -322,10 +322,10 @@ impl Subject {
         }
     }
 
-    fn covers(&self, call: &Call<'_>) -> bool {
+    fn covers(&self, call: &GrantQuery<'_>) -> bool {
         match self {
             Self::Command { pattern } => {
-                match (parsed(call.tool, call.input), command::Grant::parse(pattern)) {
+                match (parsed(call.tool, call.input), command::CommandGrant::parse(pattern)) {
                     // A command means something else in another folder.
                     (Some(parsed), Ok(grant)) => call.input.get("cwd").is_none() && grant.covers(&parsed),
                     _ => false,
@@ -359,7 +359,7 @@ pub fn held(files: Files) -> Files {
 /// Patterns that would cover a call, narrowest first.
 pub fn suggestions(tool: &str, input: &Value, further: &[String]) -> Vec<String> {
     if let Some(parsed) = parsed(tool, input) {
-        return command::suggest(&parsed);
+        return command::suggest_grants(&parsed);
     }
     let args = args_of(tool, input, further);
     let own = match tool {
@@ -376,12 +376,12 @@ pub fn suggestions(tool: &str, input: &Value, further: &[String]) -> Vec<String>
 }
 
 /// How many of these calls of `tool`, with what the law may know of each, a pattern would have covered.
-pub fn covered(tool: &str, pattern: &str, calls: &[(Value, Args)]) -> usize {
-    let Ok(subject) = Subject::from_pattern(tool, pattern) else { return 0 };
-    let covers = |(input, args): &&(Value, Args)| {
+pub fn covered(tool: &str, pattern: &str, calls: &[(Value, CallArgs)]) -> usize {
+    let Ok(subject) = GrantSubject::from_pattern(tool, pattern) else { return 0 };
+    let covers = |(input, args): &&(Value, CallArgs)| {
         let labels = Labels::FRESH;
         let (folder, further) = (None, &[][..]);
-        subject.covers(&Call {
+        subject.covers(&GrantQuery {
             agent: "",
             session: "",
             tool,
@@ -397,24 +397,24 @@ pub fn covered(tool: &str, pattern: &str, calls: &[(Value, Args)]) -> usize {
 }
 
 /// The folder that a call's path is in, or else the one that its session works in, by its name.
-pub fn folder_of(ground: &Ground, call: &ToolCall) -> Option<String> {
+pub fn folder_of(ground: &WorkspaceRoots, call: &ToolCall) -> Option<String> {
     let folder = args_of(&call.name, &call.input, ground.further()).folder;
     folder.or_else(|| ground.folder_name().map(str::to_owned))
 }
 
 /// What the law may know of a call's arguments, in a session with these further folders. A path in one of them is told as it is from
 /// there, as in a session that works there.
-pub fn args_of(tool: &str, input: &Value, further: &[String]) -> Args {
+pub fn args_of(tool: &str, input: &Value, further: &[String]) -> CallArgs {
     let path = input.get("path").and_then(Value::as_str).filter(|_| PATH_TOOLS.contains(&tool));
     let Some((folder, inner)) = path.and_then(|path| beneath(further, path)) else {
         return plain_args(tool, input);
     };
     let mut from_there = input.clone();
     from_there["path"] = inner.into();
-    Args { folder: Some(folder.to_owned()), ..plain_args(tool, &from_there) }
+    CallArgs { folder: Some(folder.to_owned()), ..plain_args(tool, &from_there) }
 }
 
-fn plain_args(tool: &str, input: &Value) -> Args {
+fn plain_args(tool: &str, input: &Value) -> CallArgs {
     let facts = parsed(tool, input).map(|parsed| {
         let mut programs = command::programs(&parsed);
         if !parsed.is_plain() {
@@ -423,13 +423,13 @@ fn plain_args(tool: &str, input: &Value) -> Args {
         }
         tribune_constitution::CommandFacts { programs, parsed: true }
     });
-    let mut args = Args::of(tool, input, facts.as_ref());
-    args.obeyed = args.path.as_deref().is_some_and(tribune_contract::is_host_trap);
+    let mut args = CallArgs::derive(tool, input, facts.as_ref());
+    args.is_autorun = args.path.as_deref().is_some_and(tribune_contract::is_autorun_path);
     args
 }
 
 /// The command line of a call that runs one, if it can be understood.
-fn parsed(tool: &str, input: &Value) -> Option<command::Parsed> {
+fn parsed(tool: &str, input: &Value) -> Option<command::ParsedCommand> {
     (tool == "exec")
         .then(|| input.get("command")?.as_str())
         .flatten()

@@ -84,7 +84,7 @@ pub struct Requested {
     /// How many people must agree.
     pub needs: u32,
     pub expires_at: String,
-    pub runner: Runner,
+    pub runner: CallRunner,
     /// The approval that no longer fitted when the call was about to run, and which parts had changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instead_of: Option<String>,
@@ -101,7 +101,7 @@ pub struct Requested {
 /// Who carries a call out once it is allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Runner {
+pub enum CallRunner {
     /// This daemon.
     #[default]
     Host,
@@ -111,7 +111,7 @@ pub enum Runner {
     Agent,
 }
 
-impl Runner {
+impl CallRunner {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
     pub fn is_host(&self) -> bool {
         *self == Self::Host
@@ -122,7 +122,7 @@ impl Runner {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
     pub id: String,
-    pub decision: Decision,
+    pub decision: DecisionKind,
     pub by: String,
     /// The decider's own words, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,7 +138,7 @@ pub struct Decided {
 /// The decisions there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum DecisionKind {
     AllowOnce,
     /// This and calls like it, as long as the session is open.
     AllowSession,
@@ -151,7 +151,7 @@ pub enum Decision {
     DenyStop,
 }
 
-impl Decision {
+impl DecisionKind {
     pub const ALL: [Self; 6] = [
         Self::AllowOnce,
         Self::AllowSession,
@@ -183,7 +183,7 @@ impl Decision {
 /// Where an approval stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum ApprovalState {
     Pending,
     Allowed,
     Denied,
@@ -191,7 +191,7 @@ pub enum State {
     Withdrawn,
 }
 
-impl State {
+impl ApprovalState {
     pub const ALL: [Self; 5] = [Self::Pending, Self::Allowed, Self::Denied, Self::Expired, Self::Withdrawn];
 
     pub const fn as_str(self) -> &'static str {

@@ -31,12 +31,12 @@ impl Add for Amount {
 
 /// How much may be spent. What is not said is not bounded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limit {
+pub struct SpendLimit {
     pub tokens: Option<u64>,
     pub cost: Option<Money>,
 }
 
-impl Limit {
+impl SpendLimit {
     pub const fn is_none(&self) -> bool {
         self.tokens.is_none() && self.cost.is_none()
     }
@@ -95,12 +95,12 @@ mod tests {
 
     #[test]
     fn a_limit_holds_up_to_itself_and_what_was_added() {
-        let limit = Limit { tokens: Some(100), cost: None };
+        let limit = SpendLimit { tokens: Some(100), cost: None };
         let spent = |tokens| Amount { tokens, cost: money("9") };
         assert!(limit.holds(spent(100), Amount::default()));
         assert!(!limit.holds(spent(101), Amount::default()));
         assert!(limit.holds(spent(150), spent(50)));
-        let limit = Limit { tokens: None, cost: Some(money("8.99")) };
+        let limit = SpendLimit { tokens: None, cost: Some(money("8.99")) };
         assert!(!limit.holds(spent(0), Amount::default()));
     }
 }

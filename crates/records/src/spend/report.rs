@@ -7,14 +7,14 @@ use super::money::Money;
 
 /// What lines are added up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum SpendGrouping {
     Day,
     Agent,
     Session,
     Model,
 }
 
-impl By {
+impl SpendGrouping {
     pub const ALL: [Self; 4] = [Self::Day, Self::Agent, Self::Session, Self::Model];
 
     pub const fn as_str(self) -> &'static str {
@@ -29,7 +29,7 @@ impl By {
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Line {
+pub struct SpendLine {
     /// A day, an agent, a session or a model.
     pub name: String,
     pub requests: u64,
@@ -50,18 +50,18 @@ pub struct Line {
 
 /// All lines, and their sum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Report {
+pub struct SpendReport {
     pub by: String,
     /// The first day that counts, if not all do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    pub lines: Vec<Line>,
-    pub all: Line,
+    pub lines: Vec<SpendLine>,
+    pub all: SpendLine,
 }
 
-impl Report {
-    pub fn new(by: By, since: Option<String>, lines: Vec<Line>) -> Self {
-        let none = Line {
+impl SpendReport {
+    pub fn new(by: SpendGrouping, since: Option<String>, lines: Vec<SpendLine>) -> Self {
+        let none = SpendLine {
             name: "all".to_owned(),
             requests: 0,
             input: 0,
@@ -72,7 +72,7 @@ impl Report {
             without_price: 0,
             estimated: 0,
         };
-        let all = lines.iter().fold(none, |sum, line| Line {
+        let all = lines.iter().fold(none, |sum, line| SpendLine {
             name: sum.name,
             requests: sum.requests + line.requests,
             input: sum.input.saturating_add(line.input),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 use tribune_cli_agents::Profile;
-use tribune_cli_agents::profile::Package;
+use tribune_cli_agents::profile::NpmPackage;
 use tribune_sandbox::unsandboxed::in_terminal_group;
 use tribune_storage::home::Home;
 
@@ -88,7 +88,7 @@ impl Plan {
     /// What there is to do for a profile on this machine. Asks the Node that is here for its version.
     pub async fn new(home: &Home, profile: &Profile) -> Result<Self, InstallError> {
         let package = profile.install().ok_or_else(|| InstallError::Nothing(profile.id().to_owned()))?;
-        let Package { npm, version, node, megabytes, shared_with: _ } = package;
+        let NpmPackage { npm, version, node, megabytes, shared_with: _ } = package;
         let mut packages = vec![format!("{npm}@{version}")];
         if let Some(least) = node
             && node_of_this_machine().await.is_none_or(|major| major < *least)

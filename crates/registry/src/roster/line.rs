@@ -1,7 +1,7 @@
 //! One line of the roster, and what can be wrong with it.
 
 use serde::{Deserialize, Serialize};
-use tribune_constitution::Asking;
+use tribune_constitution::ApprovalMode;
 use tribune_records::agents::is_unregistered;
 use tribune_runtime::AgentId;
 use tribune_runtime::session::NameError;
@@ -54,7 +54,7 @@ struct Line {
     #[serde(default = "default_mandate")]
     mandate: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    mode: Option<Asking>,
+    mode: Option<ApprovalMode>,
     #[serde(default)]
     standing: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 pub use line::LineFault;
 use rustix::fs::FlockOperation;
-use tribune_constitution::Asking;
+use tribune_constitution::ApprovalMode;
 use tribune_runtime::AgentId;
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
@@ -54,7 +54,7 @@ pub struct RosterAgent {
     /// Name of the mandate it acts under; also the name of that mandate's file.
     pub mandate: String,
     /// How far it is let go within its mandate; without a word, as the law says.
-    pub mode: Option<Asking>,
+    pub mode: Option<ApprovalMode>,
     /// Whether its session is open before the first connection is taken.
     pub standing: bool,
     /// `ed25519:` and 64 lowercase hex digits. Whoever proves this key is this agent.

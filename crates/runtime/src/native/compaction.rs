@@ -1,8 +1,8 @@
 //! Compaction: a digest stands for the beginning of a conversation that no longer fits the context window. It is built
 //! from the conversation's own text by rule, so that the same conversation always has the same digest.
 
-use super::host_services::{Remembered, Summary};
-use tribune_providers::{AssistantPart, Said, UserPart};
+use super::host_services::{StoredMessage, Compaction};
+use tribune_providers::{AssistantPart, ChatMessage, UserPart};
 
 /// Characters of a message that a digest keeps.
 const EXCERPT_CHARS: usize = 280;
@@ -17,16 +17,16 @@ pub(super) const MIN_DIGEST_BYTES: usize = 512;
 const HEADING: &str = "[earlier turns, shortened; the ledger has each of them under its CID]";
 
 /// The index at which the last `keep_turns` turns begin, if anything comes before them.
-pub(super) fn kept_from(conversation: &[Remembered], keep_turns: usize) -> Option<usize> {
+pub(super) fn kept_from(conversation: &[StoredMessage], keep_turns: usize) -> Option<usize> {
     let begins =
-        |(at, one): (usize, &Remembered)| (at == 0 || conversation[at - 1].turn != one.turn).then_some(at);
+        |(at, one): (usize, &StoredMessage)| (at == 0 || conversation[at - 1].turn != one.turn).then_some(at);
     let starts: Vec<usize> = conversation.iter().enumerate().filter_map(begins).collect();
     let messages = *starts.len().checked_sub(keep_turns.max(1)).and_then(|turn| starts.get(turn))?;
     (messages > 0).then_some(messages)
 }
 
 /// A digest of the first `messages` messages, of at most `most` bytes.
-pub(super) fn compact(conversation: &[Remembered], messages: usize, most: usize) -> Summary {
+pub(super) fn compact(conversation: &[StoredMessage], messages: usize, most: usize) -> Compaction {
     let old = &conversation[..messages];
     let mut turns: Vec<String> = old.iter().map(|one| one.turn.clone()).collect();
     turns.dedup();
@@ -48,13 +48,13 @@ pub(super) fn compact(conversation: &[Remembered], messages: usize, most: usize)
         text.push('\n');
         text.push_str(line);
     }
-    Summary { messages, turns, said: Said::user(text) }
+    Compaction { messages, turns, digest: ChatMessage::user(text) }
 }
 
-fn line(one: &Remembered) -> Vec<String> {
+fn line(one: &StoredMessage) -> Vec<String> {
     let turn = one.turn.get(..15).unwrap_or(&one.turn);
-    match &one.said {
-        Said::User(parts) => parts
+    match &one.message {
+        ChatMessage::User(parts) => parts
             .iter()
             .flat_map(|part| match part {
                 UserPart::Text(text) => match text.strip_prefix(HEADING) {
@@ -65,7 +65,7 @@ fn line(one: &Remembered) -> Vec<String> {
                 UserPart::Image { mime_type, .. } => vec![format!("{turn} user: [an image ({mime_type})]")],
             })
             .collect(),
-        Said::Assistant(parts) => parts
+        ChatMessage::Assistant(parts) => parts
             .iter()
             .filter_map(|part| match part {
                 AssistantPart::Text(text) => Some(format!("{turn} agent: {}", excerpt(text))),
@@ -77,7 +77,7 @@ fn line(one: &Remembered) -> Vec<String> {
                 | AssistantPart::ReasoningDetail(_) => None,
             })
             .collect(),
-        Said::Results(results) => results
+        ChatMessage::Results(results) => results
             .iter()
             .map(|result| {
                 let how = if result.is_error { "failed" } else { "gave" };
@@ -100,13 +100,13 @@ fn excerpt(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn conversation(turns: usize) -> Vec<Remembered> {
+    fn conversation(turns: usize) -> Vec<StoredMessage> {
         (0..turns)
             .flat_map(|n| {
                 let turn = format!("b3:{n:064}");
-                let user = Said::user(format!("question {n}"));
-                let answer = Said::Assistant(vec![AssistantPart::Text(format!("answer {n}"))]);
-                [user, answer].map(|said| Remembered { turn: turn.clone(), said })
+                let user = ChatMessage::user(format!("question {n}"));
+                let answer = ChatMessage::Assistant(vec![AssistantPart::Text(format!("answer {n}"))]);
+                [user, answer].map(|said| StoredMessage { turn: turn.clone(), message: said })
             })
             .collect()
     }
@@ -117,7 +117,7 @@ mod tests {
         let summary = compact(&all, kept_from(&all, 2).unwrap(), MAX_DIGEST_BYTES);
         assert_eq!((summary.messages, summary.turns.len()), (8, 4));
         assert_eq!(summary.turns[0], all[0].turn);
-        let Said::User(parts) = &summary.said else { panic!() };
+        let ChatMessage::User(parts) = &summary.digest else { panic!() };
         let [UserPart::Text(text)] = parts.as_slice() else { panic!() };
         assert!(
             text.starts_with(HEADING)
@@ -133,15 +133,15 @@ mod tests {
         let mut all = conversation(5);
         for _ in 0..50 {
             let summary = compact(&all, kept_from(&all, 2).unwrap(), MAX_DIGEST_BYTES);
-            let mut next = vec![Remembered { turn: summary.turns[0].clone(), said: summary.said.clone() }];
+            let mut next = vec![StoredMessage { turn: summary.turns[0].clone(), message: summary.digest.clone() }];
             next.extend(all.split_off(summary.messages));
             let kept_from = next.len();
-            next.extend(conversation(3).into_iter().map(|one| Remembered {
+            next.extend(conversation(3).into_iter().map(|one| StoredMessage {
                 turn: format!("{}x{kept_from}", one.turn),
-                said: Said::user("long ".repeat(400)),
+                message: ChatMessage::user("long ".repeat(400)),
             }));
             all = next;
-            let Said::User(parts) = &all[0].said else { panic!() };
+            let ChatMessage::User(parts) = &all[0].message else { panic!() };
             let [UserPart::Text(text)] = parts.as_slice() else { panic!() };
             assert!(text.len() <= MAX_DIGEST_BYTES && text.matches(HEADING).count() == 1);
         }

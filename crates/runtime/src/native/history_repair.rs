@@ -2,55 +2,55 @@
 
 use std::collections::HashSet;
 
-use super::host_services::Remembered;
-use tribune_providers::{AssistantPart, Said, ToolResult};
+use super::host_services::StoredMessage;
+use tribune_providers::{AssistantPart, ChatMessage, ToolResult};
 
 /// The result of a call whose turn ended before it did.
 const INTERRUPTED: &str = "the turn ended before this call did: whether it took effect is not known";
 
 /// Gives every call of the past its result. The results that are added are not stored: they come out the same each
 /// time.
-pub(super) fn repair_history(remembered: Vec<Remembered>) -> Vec<Remembered> {
-    let mut whole: Vec<Remembered> = Vec::with_capacity(remembered.len());
+pub(super) fn repair_history(remembered: Vec<StoredMessage>) -> Vec<StoredMessage> {
+    let mut whole: Vec<StoredMessage> = Vec::with_capacity(remembered.len());
     let mut open: Vec<String> = Vec::new();
     let mut turn = String::new();
-    for Remembered { turn: own, said } in remembered {
+    for StoredMessage { turn: own, message: said } in remembered {
         let said = match said {
-            Said::Results(results) => {
+            ChatMessage::Results(results) => {
                 let mut asked: HashSet<String> = open.drain(..).collect();
                 let mut results: Vec<ToolResult> =
                     results.into_iter().filter(|result| asked.remove(&result.id)).collect();
                 let mut missing: Vec<String> = asked.into_iter().collect();
                 missing.sort_unstable();
                 results.extend(missing.into_iter().map(interrupted));
-                Said::Results(results)
+                ChatMessage::Results(results)
             }
             said => {
                 close(&mut whole, &mut open, &turn);
-                if let Said::Assistant(parts) = &said {
+                if let ChatMessage::Assistant(parts) = &said {
                     open = calls(parts);
                 }
                 said
             }
         };
         let is_empty = match &said {
-            Said::User(parts) => parts.is_empty(),
-            Said::Assistant(parts) => parts.is_empty(),
-            Said::Results(results) => results.is_empty(),
+            ChatMessage::User(parts) => parts.is_empty(),
+            ChatMessage::Assistant(parts) => parts.is_empty(),
+            ChatMessage::Results(results) => results.is_empty(),
         };
         turn.clone_from(&own);
         if !is_empty {
-            whole.push(Remembered { turn: own, said });
+            whole.push(StoredMessage { turn: own, message: said });
         }
     }
     close(&mut whole, &mut open, &turn);
     whole
 }
 
-fn close(whole: &mut Vec<Remembered>, open: &mut Vec<String>, turn: &str) {
+fn close(whole: &mut Vec<StoredMessage>, open: &mut Vec<String>, turn: &str) {
     if !open.is_empty() {
         let results = open.drain(..).map(interrupted).collect();
-        whole.push(Remembered { turn: turn.to_owned(), said: Said::Results(results) });
+        whole.push(StoredMessage { turn: turn.to_owned(), message: ChatMessage::Results(results) });
     }
 }
 
@@ -81,31 +81,31 @@ mod tests {
         ToolResult { id: id.into(), content: "ok".into(), is_error: false }
     }
 
-    fn said(said: Vec<Said>) -> Vec<Said> {
-        let remembered = said.into_iter().map(|said| Remembered { turn: "t".into(), said }).collect();
-        repair_history(remembered).into_iter().map(|one| one.said).collect()
+    fn said(said: Vec<ChatMessage>) -> Vec<ChatMessage> {
+        let remembered = said.into_iter().map(|said| StoredMessage { turn: "t".into(), message: said }).collect();
+        repair_history(remembered).into_iter().map(|one| one.message).collect()
     }
 
     #[test]
     fn every_call_has_a_result_and_every_result_a_call() {
         let whole = vec![
-            Said::user("go"),
-            Said::Assistant(vec![call("a"), call("b")]),
-            Said::Results(vec![result("a"), result("b")]),
-            Said::Assistant(vec![AssistantPart::Text("done".into())]),
+            ChatMessage::user("go"),
+            ChatMessage::Assistant(vec![call("a"), call("b")]),
+            ChatMessage::Results(vec![result("a"), result("b")]),
+            ChatMessage::Assistant(vec![AssistantPart::Text("done".into())]),
         ];
         assert_eq!(said(whole.clone()), whole);
-        let cut = said(vec![Said::user("go"), Said::Assistant(vec![call("a")]), Said::user("and?")]);
-        assert_eq!(cut[2], Said::Results(vec![interrupted("a".into())]));
+        let cut = said(vec![ChatMessage::user("go"), ChatMessage::Assistant(vec![call("a")]), ChatMessage::user("and?")]);
+        assert_eq!(cut[2], ChatMessage::Results(vec![interrupted("a".into())]));
         assert_eq!(cut.len(), 4);
         let half = said(vec![
-            Said::user("go"),
-            Said::Assistant(vec![call("a"), call("b")]),
-            Said::Results(vec![result("b"), result("x")]),
+            ChatMessage::user("go"),
+            ChatMessage::Assistant(vec![call("a"), call("b")]),
+            ChatMessage::Results(vec![result("b"), result("x")]),
         ]);
-        assert_eq!(half[2], Said::Results(vec![result("b"), interrupted("a".into())]));
-        let end = said(vec![Said::user("go"), Said::Assistant(vec![call("a")])]);
-        assert_eq!(end[2], Said::Results(vec![interrupted("a".into())]));
-        assert_eq!(said(vec![Said::user("go"), Said::Results(vec![result("a")])]), [Said::user("go")]);
+        assert_eq!(half[2], ChatMessage::Results(vec![result("b"), interrupted("a".into())]));
+        let end = said(vec![ChatMessage::user("go"), ChatMessage::Assistant(vec![call("a")])]);
+        assert_eq!(end[2], ChatMessage::Results(vec![interrupted("a".into())]));
+        assert_eq!(said(vec![ChatMessage::user("go"), ChatMessage::Results(vec![result("a")])]), [ChatMessage::user("go")]);
     }
 }

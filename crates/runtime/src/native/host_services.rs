@@ -9,29 +9,29 @@ use serde_json::Value;
 use crate::error::RuntimeError;
 use crate::runtime::Handle;
 use crate::tool::ToolCall;
-use tribune_providers::{ModelRef, Said, TokenUsage};
+use tribune_providers::{ModelRef, ChatMessage, TokenUsage};
 
 /// One stored message, with the turn that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remembered {
+pub struct StoredMessage {
     /// CID of the turn's ledger entry.
     pub turn: String,
-    pub said: Said,
+    pub message: ChatMessage,
 }
 
 /// The digest that stands for the beginning of a conversation that has become too long.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summary {
+pub struct Compaction {
     /// How many messages it stands for.
     pub messages: usize,
     /// The turns of those messages, oldest first.
     pub turns: Vec<String>,
-    pub said: Said,
+    pub digest: ChatMessage,
 }
 
 /// One request to a model, as far as a log may know it. It holds no content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestStats {
     pub model: ModelRef,
     /// The round of the turn, from 1.
     pub round: u32,
@@ -41,7 +41,7 @@ pub struct Asked {
     pub reserved: u64,
     pub usage: TokenUsage,
     /// How much of the request and its answer went through.
-    pub came: Came,
+    pub ending: RequestOutcome,
     /// Milliseconds until the first event, and until the last.
     pub first_ms: u64,
     pub all_ms: u64,
@@ -51,23 +51,23 @@ pub struct Asked {
 
 /// How much of a request went through, for its cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Came {
+pub enum RequestOutcome {
     /// It was not sent, or the provider refused it.
-    Nowhere,
+    NotSent,
     /// It was sent, and the answer did not arrive whole: the reported tokens are not all of them.
-    Partway,
+    Partial,
     /// The whole answer arrived.
-    Through,
+    Complete,
 }
 
 /// The host, as the loop sees it in one turn.
 #[async_trait]
-pub trait House: Send + Sync {
+pub trait HostServices: Send + Sync {
     /// The parts of the system prompt, in order. They are the same from turn to turn, so that a provider's cache holds.
-    fn stack(&self) -> Vec<String>;
+    fn system_prompt(&self) -> Vec<String>;
 
     /// Text of others that the agent should know of, placed before the user's message.
-    fn note(&self) -> Option<String>;
+    fn context_note(&self) -> Option<String>;
 
     /// The text without its secrets. Everything that is sent to a model goes through this.
     fn redact<'t>(&self, text: &'t str) -> Cow<'t, str>;
@@ -76,17 +76,17 @@ pub trait House: Send + Sync {
     fn redact_json(&self, value: &Value) -> Value;
 
     /// The conversation so far.
-    async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError>;
+    async fn load_conversation(&self) -> Result<Vec<StoredMessage>, RuntimeError>;
 
     /// Stores messages of this turn; returns when they are durable.
-    async fn keep(&self, said: &[Said]) -> Result<(), RuntimeError>;
+    async fn store_messages(&self, said: &[ChatMessage]) -> Result<(), RuntimeError>;
 
     /// Replaces the beginning of the conversation by a digest.
-    async fn compact(&self, summary: &Summary) -> Result<(), RuntimeError>;
+    async fn store_compaction(&self, summary: &Compaction) -> Result<(), RuntimeError>;
 
     /// Reserves tokens before a request. An error ends the turn: the budget is used up. A returned call raises the
     /// limit: it has to be made, and to succeed, before the next attempt.
-    async fn reserve(
+    async fn reserve_tokens(
         &self,
         model: &ModelRef,
         prompt: u64,
@@ -94,33 +94,33 @@ pub trait House: Send + Sync {
     ) -> Result<Option<ToolCall>, RuntimeError>;
 
     /// Records a request, whatever its outcome.
-    async fn asked(&self, asked: Asked);
+    async fn record_request(&self, asked: RequestStats);
 }
 
 /// Hands the services of a turn to the loop that runs it.
 pub trait HostServicesSource: Send + Sync {
     /// The services of the turn that begins in this session. Each turn takes them once; `None` if no turn of the
     /// session is prepared.
-    fn take(&self, session: &Handle) -> Option<Arc<dyn House>>;
+    fn take(&self, session: &Handle) -> Option<Arc<dyn HostServices>>;
 }
 
 /// A host that gives nothing and stores nothing, for tests and for scripted models.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NoHouse;
+pub struct NoHostServices;
 
-impl HostServicesSource for NoHouse {
-    fn take(&self, _: &Handle) -> Option<Arc<dyn House>> {
+impl HostServicesSource for NoHostServices {
+    fn take(&self, _: &Handle) -> Option<Arc<dyn HostServices>> {
         Some(Arc::new(Self))
     }
 }
 
 #[async_trait]
-impl House for NoHouse {
-    fn stack(&self) -> Vec<String> {
+impl HostServices for NoHostServices {
+    fn system_prompt(&self) -> Vec<String> {
         Vec::new()
     }
 
-    fn note(&self) -> Option<String> {
+    fn context_note(&self) -> Option<String> {
         None
     }
 
@@ -132,21 +132,21 @@ impl House for NoHouse {
         value.clone()
     }
 
-    async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError> {
+    async fn load_conversation(&self) -> Result<Vec<StoredMessage>, RuntimeError> {
         Ok(Vec::new())
     }
 
-    async fn keep(&self, _: &[Said]) -> Result<(), RuntimeError> {
+    async fn store_messages(&self, _: &[ChatMessage]) -> Result<(), RuntimeError> {
         Ok(())
     }
 
-    async fn compact(&self, _: &Summary) -> Result<(), RuntimeError> {
+    async fn store_compaction(&self, _: &Compaction) -> Result<(), RuntimeError> {
         Ok(())
     }
 
-    async fn reserve(&self, _: &ModelRef, _: u64, _: u64) -> Result<Option<ToolCall>, RuntimeError> {
+    async fn reserve_tokens(&self, _: &ModelRef, _: u64, _: u64) -> Result<Option<ToolCall>, RuntimeError> {
         Ok(None)
     }
 
-    async fn asked(&self, _: Asked) {}
+    async fn record_request(&self, _: RequestStats) {}
 }

@@ -29,13 +29,13 @@ use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use tokio_util::sync::CancellationToken;
 
-pub use host_services::{Asked, Came, HostServicesSource, House, NoHouse, Remembered, Summary};
-pub use model_binding::{Seat, Seats};
+pub use host_services::{RequestStats, RequestOutcome, HostServicesSource, HostServices, NoHostServices, StoredMessage, Compaction};
+pub use model_binding::{ModelBinding, ModelResolver};
 
 use crate::error::{ErrorKind, RuntimeError};
-use crate::runtime::{AgentRuntime, EventStream, Handle, Reach, SessionInput, TurnInput};
+use crate::runtime::{AgentRuntime, EventStream, Handle, SideEffects, SessionInput, TurnInput};
 use crate::session::{CloseReason, SessionKey, SessionState, SessionStatus};
-use tribune_providers::Correction;
+use tribune_providers::TokenCalibration;
 
 /// The name of this backend.
 pub const BACKEND: &str = "native";
@@ -45,7 +45,7 @@ const MAX_SESSIONS: usize = 10_000;
 
 /// The loop, for every session that has a model.
 pub struct NativeBackend {
-    seats: Arc<dyn Seats>,
+    seats: Arc<dyn ModelResolver>,
     services: Arc<dyn HostServicesSource>,
     sessions: Arc<Mutex<HashMap<SessionKey, NativeSession>>>,
 }
@@ -54,7 +54,7 @@ pub struct NativeBackend {
 #[derive(Debug, Clone, Default)]
 struct NativeSession {
     model: Option<String>,
-    correction: Correction,
+    correction: TokenCalibration,
     /// Cancels the running turn.
     running: Option<CancellationToken>,
 }
@@ -67,7 +67,7 @@ impl fmt::Debug for NativeBackend {
 
 impl NativeBackend {
     /// `seats` finds the model of an agent, `services` what the host gives to each turn.
-    pub fn new(seats: Arc<dyn Seats>, services: Arc<dyn HostServicesSource>) -> Self {
+    pub fn new(seats: Arc<dyn ModelResolver>, services: Arc<dyn HostServicesSource>) -> Self {
         Self { seats, services, sessions: Arc::default() }
     }
 
@@ -82,7 +82,7 @@ impl AgentRuntime for NativeBackend {
     /// The id is the text of the key; the governance layer gives sessions an id of their own.
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
         // A session without a usable model is refused when it is opened, and not after a question was typed.
-        self.seats.seat(input.agent(), input.model.as_deref())?;
+        self.seats.resolve(input.agent(), input.model.as_deref())?;
         self.session(&input.key, |session| session.model = input.model);
         let session_id = input.key.as_str().into();
         Ok(Handle { key: Arc::new(input.key), session_id })
@@ -101,7 +101,7 @@ impl AgentRuntime for NativeBackend {
         };
         let guard = TurnEndGuard { sessions: Arc::clone(&self.sessions), key: (*handle.key).clone() };
         let services = self.services.take(handle).ok_or_else(no_services);
-        let seat = self.seats.seat(handle.key.agent(), model.as_deref());
+        let seat = self.seats.resolve(handle.key.agent(), model.as_deref());
         match seat.and_then(|seat| Ok((seat, services?))) {
             Ok((seat, services)) => turn::run(seat, input, services, correction, guard),
             Err(error) => {
@@ -112,12 +112,12 @@ impl AgentRuntime for NativeBackend {
     }
 
     /// The host reserves the tokens of every request before it is sent.
-    fn reach(&self) -> Reach {
-        Reach::Recorded
+    fn side_effects(&self) -> SideEffects {
+        SideEffects::AfterRecord
     }
 
     /// Its prompt begins with the base prompt.
-    fn is_instructed(&self) -> bool {
+    fn has_system_prompt(&self) -> bool {
         true
     }
 
@@ -150,7 +150,7 @@ struct TurnEndGuard {
 
 impl TurnEndGuard {
     /// Keeps the correction that the provider's token counts gave.
-    fn learn(&self, correction: &Correction) {
+    fn learn(&self, correction: &TokenCalibration) {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         if sessions.len() > MAX_SESSIONS {
             return;

@@ -4,12 +4,12 @@ use std::fmt;
 
 use crate::error::RuntimeError;
 use crate::session::AgentId;
-use tribune_providers::{Client, ModelLimits, ModelRef, Thinking};
+use tribune_providers::{ProviderClient, ModelLimits, ModelRef, Thinking};
 
 /// A model, ready for requests.
 #[derive(Clone)]
-pub struct Seat {
-    pub client: Client,
+pub struct ModelBinding {
+    pub client: ProviderClient,
     pub model: ModelRef,
     pub limits: ModelLimits,
     /// Whether it runs on this machine.
@@ -21,14 +21,14 @@ pub struct Seat {
     pub keep_turns: usize,
 }
 
-impl fmt::Debug for Seat {
+impl fmt::Debug for ModelBinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Seat({})", self.model)
     }
 }
 
 /// Finds the model of an agent. No other model stands in for one that is not configured.
-pub trait Seats: Send + Sync {
+pub trait ModelResolver: Send + Sync {
     /// `model` is `provider:model`; without one, the configured default.
-    fn seat(&self, agent: &AgentId, model: Option<&str>) -> Result<Seat, RuntimeError>;
+    fn resolve(&self, agent: &AgentId, model: Option<&str>) -> Result<ModelBinding, RuntimeError>;
 }

@@ -6,18 +6,18 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::calls::CallNames;
-use super::host_services::{Asked, Came};
-use super::model_binding::Seat;
+use super::host_services::{RequestStats, RequestOutcome};
+use super::model_binding::ModelBinding;
 use crate::event::EventKind;
-use tribune_providers::{Answer, Ended, ModelEvent, ModelRequest, ProviderError, TokenUsage};
+use tribune_providers::{ModelResponse, FinishReason, ModelEvent, ModelRequest, ProviderError, TokenUsage};
 
 /// The outcome of a round.
 pub(super) struct RoundOutcome {
-    pub(super) answer: Answer,
+    pub(super) answer: ModelResponse,
     /// The ids under which the toolbox knows the calls, in order.
     pub(super) names: Vec<String>,
     pub(super) error: Option<ProviderError>,
-    pub(super) stats: Asked,
+    pub(super) stats: RequestStats,
 }
 
 /// The channel of events.
@@ -53,27 +53,27 @@ impl TurnUsage {
 
 /// Sends one request. Everything that arrives is in the answer, also when the stream is cut.
 pub(super) async fn send_request(
-    seat: &Seat,
+    seat: &ModelBinding,
     request: &ModelRequest,
     names: &mut CallNames,
-    stats: Asked,
+    stats: RequestStats,
     to: RoundContext<'_>,
 ) -> RoundOutcome {
     let began = Instant::now();
     let millis = |since: Instant| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let mut round = RoundOutcome { answer: Answer::default(), names: Vec::new(), error: None, stats };
+    let mut round = RoundOutcome { answer: ModelResponse::default(), names: Vec::new(), error: None, stats };
     let mut stream = match seat.client.stream(request, to.cancel).await {
         Ok(stream) => stream,
         Err(error) => {
             round.stats.all_ms = millis(began);
-            round.stats.came = if error.may_have_cost() { Came::Partway } else { Came::Nowhere };
-            round.stats.outcome = error.code().to_owned();
+            round.stats.ending = if error.may_be_billed() { RequestOutcome::Partial } else { RequestOutcome::NotSent };
+            round.stats.ending = error.code().to_owned();
             round.error = Some(error);
             return round;
         }
     };
     round.stats.first_ms = millis(began);
-    round.stats.came = Came::Partway;
+    round.stats.ending = RequestOutcome::Partial;
     while let Some(event) = stream.next().await {
         let event = match event {
             Ok(event) => event,
@@ -82,11 +82,11 @@ pub(super) async fn send_request(
                 break;
             }
         };
-        round.answer.take(&event);
+        round.answer.apply(&event);
         let shown = match event {
             ModelEvent::Text(text) => Some(EventKind::TextDelta { text }),
             ModelEvent::Thinking(text) => Some(EventKind::ReasoningDelta { text }),
-            ModelEvent::CallBegun { id, .. } => {
+            ModelEvent::CallStarted { id, .. } => {
                 round.names.push(names.of(&id));
                 None
             }
@@ -99,7 +99,7 @@ pub(super) async fn send_request(
             | ModelEvent::RedactedThinking(_)
             | ModelEvent::ReasoningDetail(_)
             | ModelEvent::CallSignature { .. }
-            | ModelEvent::Ended(_) => None,
+            | ModelEvent::Finished(_) => None,
         };
         if let Some(shown) = shown
             && to.events.send(shown).await.is_err()
@@ -110,10 +110,10 @@ pub(super) async fn send_request(
     }
     round.stats.all_ms = millis(began);
     round.stats.usage = round.answer.usage;
-    if round.error.is_none() && round.answer.ended.is_some() {
-        round.stats.came = Came::Through;
+    if round.error.is_none() && round.answer.finish_reason.is_some() {
+        round.stats.ending = RequestOutcome::Complete;
     }
-    round.stats.outcome = match (&round.error, &round.answer.ended) {
+    round.stats.ending = match (&round.error, &round.answer.finish_reason) {
         (Some(error), _) => error.code().to_owned(),
         (None, Some(ended)) => word(ended).to_owned(),
         (None, None) => "dropped".to_owned(),
@@ -121,12 +121,12 @@ pub(super) async fn send_request(
     round
 }
 
-fn word(ended: &Ended) -> &str {
+fn word(ended: &FinishReason) -> &str {
     match ended {
-        Ended::EndTurn => "end_turn",
-        Ended::ToolUse => "tool_use",
-        Ended::MaxTokens => "max_tokens",
-        Ended::Refusal => "refusal",
-        Ended::Other(_) => "other",
+        FinishReason::EndTurn => "end_turn",
+        FinishReason::ToolUse => "tool_use",
+        FinishReason::MaxTokens => "max_tokens",
+        FinishReason::Refusal => "refusal",
+        FinishReason::Other(_) => "other",
     }
 }

@@ -11,18 +11,18 @@ use tokio::sync::mpsc;
 use super::calls::{CallNames, RepeatedFailures, execute_calls, not_executed, requested_calls};
 use super::compaction::{MAX_DIGEST_BYTES, MIN_DIGEST_BYTES, compact, kept_from};
 use super::history_repair::repair_history;
-use super::host_services::{Asked, Came, House, Remembered, Summary};
-use super::model_binding::Seat;
+use super::host_services::{RequestStats, RequestOutcome, HostServices, StoredMessage, Compaction};
+use super::model_binding::ModelBinding;
 use super::model_request::{EventSender, RoundContext, RoundOutcome, TurnUsage, send_request};
 use super::truncate_results::truncate_results;
 use super::{TurnEndGuard, user_message};
 use crate::error::{ErrorKind, RuntimeError};
 use crate::event::{EventKind, RuntimeEvent, StopReason};
 use crate::runtime::{EventStream, TurnInput};
-use tribune_providers::budget::{estimate, head, message, reserve, window};
+use tribune_providers::budget::{estimate_tokens, prefix_tokens, message_tokens, output_reserve, context_window};
 use tribune_providers::{
-    Answer, AssistantPart, Correction, Ended, ModelRequest, ProviderError, Said, TokenUsage, ToolResult,
-    UserPart, fits,
+    ModelResponse, AssistantPart, TokenCalibration, FinishReason, ModelRequest, ProviderError, ChatMessage, TokenUsage, ToolResult,
+    UserPart, check_fits,
 };
 
 /// Requests in one turn. For more, the user tells the model to go on.
@@ -48,10 +48,10 @@ type LoopEnd = Result<StopReason, RuntimeError>;
 
 /// Runs a turn.
 pub(super) fn run(
-    seat: Seat,
+    seat: ModelBinding,
     input: TurnInput,
-    services: Arc<dyn House>,
-    correction: Correction,
+    services: Arc<dyn HostServices>,
+    correction: TokenCalibration,
     end_guard: TurnEndGuard,
 ) -> EventStream {
     let (sender, mut events) = mpsc::channel(EVENT_QUEUE);
@@ -98,12 +98,12 @@ pub(super) fn run(
 }
 
 struct NativeTurn {
-    seat: Seat,
+    seat: ModelBinding,
     input: TurnInput,
-    services: Arc<dyn House>,
-    correction: Correction,
+    services: Arc<dyn HostServices>,
+    correction: TokenCalibration,
     /// Everything that is sent: the stored messages, and those of this turn.
-    conversation: Vec<Remembered>,
+    conversation: Vec<StoredMessage>,
     rounds: u32,
     usage: TurnUsage,
     names: CallNames,
@@ -113,15 +113,15 @@ struct NativeTurn {
 
 impl NativeTurn {
     async fn run(&mut self) -> LoopEnd {
-        self.conversation = repair_history(self.services.recall().await?);
+        self.conversation = repair_history(self.services.load_conversation().await?);
         let services = self.services.clone();
         let redact = |text: &str| services.redact(text).into_owned();
-        let (mail, content) = (&self.input.preceding, &self.input.content);
+        let (mail, content) = (&self.input.injected_messages, &self.input.content);
         let sees = self.seat.limits.supports_images;
         // A note that the agent has seen is not repeated.
-        let note = services.note().filter(|note| !self.has_seen(&redact(note)));
+        let note = services.context_note().filter(|note| !self.has_seen(&redact(note)));
         let parts = user_message::user_parts(note, mail, content, sees, redact);
-        self.store(Said::User(parts)).await?;
+        self.store(ChatMessage::User(parts)).await?;
         loop {
             self.rounds += 1;
             if self.rounds > MAX_ROUNDS {
@@ -135,11 +135,11 @@ impl NativeTurn {
     }
 
     fn has_seen(&self, note: &str) -> bool {
-        self.conversation.iter().any(|one| match &one.said {
-            Said::User(parts) => {
+        self.conversation.iter().any(|one| match &one.message {
+            ChatMessage::User(parts) => {
                 parts.iter().any(|part| matches!(part, UserPart::Text(text) if text == note))
             }
-            Said::Assistant(_) | Said::Results(_) => false,
+            ChatMessage::Assistant(_) | ChatMessage::Results(_) => false,
         })
     }
 
@@ -153,20 +153,20 @@ impl NativeTurn {
         let to = RoundContext { usage: &self.usage, events: &self.events, cancel: &self.input.cancel };
         let RoundOutcome { answer, names, error, stats } =
             send_request(&self.seat, &request, &mut self.names, stats, to).await;
-        services.asked(stats).await;
-        self.correction.learn(&request, &answer.usage);
+        services.record_request(stats).await;
+        self.correction.record_usage(&request, &answer.usage);
         self.usage.add(&answer.usage);
         if let Some(error) = error {
             return self.cut(answer, error).await.map(Some);
         }
         let calls = requested_calls(&answer.parts);
-        let ended = answer.ended.clone();
-        self.store(Said::Assistant(answer.parts)).await?;
+        let ended = answer.finish_reason.clone();
+        self.store(ChatMessage::Assistant(answer.parts)).await?;
         if calls.is_empty() {
             return Ok(Some(stop_reason(ended.as_ref())));
         }
-        if matches!(ended, Some(Ended::MaxTokens | Ended::Refusal)) {
-            self.store(Said::Results(not_executed(&calls, ANSWER_CUT))).await?;
+        if matches!(ended, Some(FinishReason::MaxTokens | FinishReason::Refusal)) {
+            self.store(ChatMessage::Results(not_executed(&calls, ANSWER_CUT))).await?;
             return Ok(Some(stop_reason(ended.as_ref())));
         }
         let redact = |text: &str| services.redact(text).into_owned();
@@ -177,7 +177,7 @@ impl NativeTurn {
             results = execute_calls(&calls, &names, &*tools, redact) => Some(results),
         };
         let Some(results) = results else {
-            self.store(Said::Results(not_executed(&calls, "the turn was cancelled before this call ended")))
+            self.store(ChatMessage::Results(not_executed(&calls, "the turn was cancelled before this call ended")))
                 .await?;
             return Ok(Some(StopReason::Cancelled));
         };
@@ -186,7 +186,7 @@ impl NativeTurn {
             is_repeating |= self.repeats.record(call, result.is_error);
         }
         let results = truncate_results(self.room(&request, &results), results);
-        self.store(Said::Results(results)).await?;
+        self.store(ChatMessage::Results(results)).await?;
         if is_repeating {
             let what = "the model made the same failing call over and over, and was stopped: tell it what to do instead";
             return Err(RuntimeError::new(ErrorKind::Repeating, what));
@@ -195,10 +195,10 @@ impl NativeTurn {
     }
 
     /// Reserves the tokens of a request; where the host wants it, a call asks for a higher limit first.
-    async fn reserve_tokens(&self, stats: &Asked) -> Result<Option<StopReason>, RuntimeError> {
+    async fn reserve_tokens(&self, stats: &RequestStats) -> Result<Option<StopReason>, RuntimeError> {
         let TurnInput { tools, cancel, .. } = &self.input;
         for _ in 0..MAX_RAISES {
-            let raise = self.services.reserve(&self.seat.model, stats.estimated, stats.reserved).await?;
+            let raise = self.services.reserve_tokens(&self.seat.model, stats.estimated, stats.reserved).await?;
             let Some(call) = raise else { return Ok(None) };
             let outcome = tokio::select! {
                 biased;
@@ -216,25 +216,25 @@ impl NativeTurn {
     }
 
     /// The next request, after a compaction if it needs one. A request that does not fit is not sent.
-    async fn next_request(&mut self) -> Result<(ModelRequest, Asked), RuntimeError> {
-        let Seat { model, limits, is_local, .. } = &self.seat;
-        let window = window(limits, *is_local);
-        let reserved = reserve(self.seat.max_output_tokens, limits);
+    async fn next_request(&mut self) -> Result<(ModelRequest, RequestStats), RuntimeError> {
+        let ModelBinding { model, limits, is_local, .. } = &self.seat;
+        let window = context_window(limits, *is_local);
+        let reserved = output_reserve(self.seat.max_output_tokens, limits);
         for may_shorten in [true, false] {
             let request = self.request();
             let estimated = self.correction.estimate(&request);
-            match fits(estimated, reserved, window, model) {
+            match check_fits(estimated, reserved, window, model) {
                 Ok(()) => {
-                    let stats = Asked {
+                    let stats = RequestStats {
                         model: model.clone(),
                         round: self.rounds,
                         estimated,
                         reserved: u64::from(reserved),
                         usage: TokenUsage::default(),
-                        came: Came::Nowhere,
+                        ending: RequestOutcome::NotSent,
                         first_ms: 0,
                         all_ms: 0,
-                        outcome: String::new(),
+                        ending: String::new(),
                     };
                     return Ok((request, stats));
                 }
@@ -243,10 +243,10 @@ impl NativeTurn {
                     let Some(summary) = may_shorten.then(|| self.shortened(request, room)).flatten() else {
                         return Err(RuntimeError::new(ErrorKind::OverBudget, error.to_string()));
                     };
-                    self.services.compact(&summary).await?;
+                    self.services.store_compaction(&summary).await?;
                     let rest = self.conversation.split_off(summary.messages);
                     let turn = summary.turns.last().cloned().unwrap_or_default();
-                    self.conversation = vec![Remembered { turn, said: summary.said }];
+                    self.conversation = vec![StoredMessage { turn, message: summary.digest }];
                     self.conversation.extend(rest);
                 }
             }
@@ -261,24 +261,24 @@ impl NativeTurn {
     /// turn alone if the turns before it are compacted for them.
     fn room(&self, request: &ModelRequest, results: &[ToolResult]) -> u64 {
         let emptied = |result: &ToolResult| ToolResult { content: String::new(), ..result.clone() };
-        let around = message(&Said::Results(results.iter().map(emptied).collect()));
+        let around = message_tokens(&ChatMessage::Results(results.iter().map(emptied).collect()));
         let sent = request.messages.len();
-        let answer: u64 = self.conversation[sent..].iter().map(|one| message(&one.said)).sum();
+        let answer: u64 = self.conversation[sent..].iter().map(|one| message_tokens(&one.message)).sum();
         let behind_all = self.correction.estimate(request) + answer;
         let own =
-            self.conversation.iter().filter(|one| one.turn == CURRENT_TURN).map(|one| message(&one.said));
-        let behind_turn = head(request) + own.sum::<u64>() + (MIN_DIGEST_BYTES + DIGEST_OVERHEAD) as u64;
-        let window = u64::from(window(&self.seat.limits, self.seat.is_local));
-        let reserved = u64::from(reserve(self.seat.max_output_tokens, &self.seat.limits));
+            self.conversation.iter().filter(|one| one.turn == CURRENT_TURN).map(|one| message_tokens(&one.message));
+        let behind_turn = prefix_tokens(request) + own.sum::<u64>() + (MIN_DIGEST_BYTES + DIGEST_OVERHEAD) as u64;
+        let window = u64::from(context_window(&self.seat.limits, self.seat.is_local));
+        let reserved = u64::from(output_reserve(self.seat.max_output_tokens, &self.seat.limits));
         window.saturating_sub(reserved + around + behind_all.min(behind_turn))
     }
 
     /// The compaction that makes the request fit: as many of the last turns as can stay beside a digest of the others.
-    fn shortened(&self, mut request: ModelRequest, room: u64) -> Option<Summary> {
+    fn shortened(&self, mut request: ModelRequest, room: u64) -> Option<Compaction> {
         (1..=self.seat.keep_turns.max(1)).rev().find_map(|turns| {
             let old = kept_from(&self.conversation, turns)?;
-            request.messages = self.conversation[old..].iter().map(|one| one.said.clone()).collect();
-            let left = usize::try_from(room.checked_sub(estimate(&request))?).unwrap_or(usize::MAX);
+            request.messages = self.conversation[old..].iter().map(|one| one.message.clone()).collect();
+            let left = usize::try_from(room.checked_sub(estimate_tokens(&request))?).unwrap_or(usize::MAX);
             let left = left.saturating_sub(DIGEST_OVERHEAD).min(MAX_DIGEST_BYTES);
             (left >= MIN_DIGEST_BYTES).then(|| compact(&self.conversation, old, left))
         })
@@ -289,10 +289,10 @@ impl NativeTurn {
             if self.seat.limits.supports_tools { self.input.tools.tools().to_vec() } else { Vec::new() };
         ModelRequest {
             model: self.seat.model.model().to_owned(),
-            system: self.services.stack(),
-            messages: self.conversation.iter().map(|one| one.said.clone()).collect(),
+            system: self.services.system_prompt(),
+            messages: self.conversation.iter().map(|one| one.message.clone()).collect(),
             tools,
-            max_output_tokens: reserve(self.seat.max_output_tokens, &self.seat.limits),
+            max_output_tokens: output_reserve(self.seat.max_output_tokens, &self.seat.limits),
             thinking: self.seat.thinking,
         }
     }
@@ -313,7 +313,7 @@ impl NativeTurn {
     }
 
     /// The answer was cut: stores as much of it as can be sent again.
-    async fn cut(&mut self, answer: Answer, error: ProviderError) -> LoopEnd {
+    async fn cut(&mut self, answer: ModelResponse, error: ProviderError) -> LoopEnd {
         let whole = |part: &AssistantPart| match part {
             AssistantPart::Text(text) => !text.trim().is_empty(),
             // A thought without its signature is refused, and a call without its end is no call.
@@ -324,7 +324,7 @@ impl NativeTurn {
         };
         let parts: Vec<AssistantPart> = answer.parts.into_iter().filter(whole).collect();
         if !parts.is_empty() {
-            self.store(Said::Assistant(parts)).await?;
+            self.store(ChatMessage::Assistant(parts)).await?;
         }
         if matches!(error, ProviderError::Cancelled { .. }) {
             return Ok(StopReason::Cancelled);
@@ -332,25 +332,25 @@ impl NativeTurn {
         Err(RuntimeError::new(error.code(), error.to_string()))
     }
 
-    async fn store(&mut self, said: Said) -> Result<(), RuntimeError> {
+    async fn store(&mut self, said: ChatMessage) -> Result<(), RuntimeError> {
         let said = match said {
-            Said::Assistant(parts) => {
-                Said::Assistant(parts.into_iter().map(|part| self.redact_part(part)).collect())
+            ChatMessage::Assistant(parts) => {
+                ChatMessage::Assistant(parts.into_iter().map(|part| self.redact_part(part)).collect())
             }
-            Said::User(_) | Said::Results(_) => said,
+            ChatMessage::User(_) | ChatMessage::Results(_) => said,
         };
-        let is_empty = matches!(&said, Said::Assistant(parts) if parts.is_empty());
+        let is_empty = matches!(&said, ChatMessage::Assistant(parts) if parts.is_empty());
         if is_empty {
             return Ok(());
         }
-        self.services.keep(std::slice::from_ref(&said)).await?;
-        self.conversation.push(Remembered { turn: CURRENT_TURN.to_owned(), said });
+        self.services.store_messages(std::slice::from_ref(&said)).await?;
+        self.conversation.push(StoredMessage { turn: CURRENT_TURN.to_owned(), message: said });
         Ok(())
     }
 }
 
 /// JSON without the secrets in its texts and names; the very same text if there are none.
-fn redact_arguments(services: &dyn House, text: String) -> String {
+fn redact_arguments(services: &dyn HostServices, text: String) -> String {
     match serde_json::from_str::<Value>(&text) {
         Ok(value) => match services.redact_json(&value) {
             redact_part if redact_part != value => redact_part.to_string(),
@@ -360,10 +360,10 @@ fn redact_arguments(services: &dyn House, text: String) -> String {
     }
 }
 
-const fn stop_reason(ended: Option<&Ended>) -> StopReason {
+const fn stop_reason(ended: Option<&FinishReason>) -> StopReason {
     match ended {
-        Some(Ended::MaxTokens) => StopReason::MaxTokens,
-        Some(Ended::Refusal) => StopReason::Refusal,
-        Some(Ended::EndTurn | Ended::ToolUse | Ended::Other(_)) | None => StopReason::EndTurn,
+        Some(FinishReason::MaxTokens) => StopReason::MaxTokens,
+        Some(FinishReason::Refusal) => StopReason::Refusal,
+        Some(FinishReason::EndTurn | FinishReason::ToolUse | FinishReason::Other(_)) | None => StopReason::EndTurn,
     }
 }

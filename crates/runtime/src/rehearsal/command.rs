@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::error::{Place, Problem, ScriptError, quoted};
+use super::error::{ScriptPosition, ScriptProblem, ScriptError, quoted};
 use super::keyword::Keyword;
 use super::limits::{
     DEFAULT_FLOOD_BYTES, MAX_FLOOD_BYTES, MAX_FLOOD_DELTAS, MAX_REPEATS, MAX_WAIT, MAX_WORD_BYTES,
@@ -26,13 +26,13 @@ pub(super) enum ScriptCommand {
 }
 
 /// The command of a line, and its place. Blank lines and comments have none.
-pub(super) fn read(mut line: ScriptLine<'_>) -> Result<Option<(ScriptCommand, Place)>, ScriptError> {
+pub(super) fn read(mut line: ScriptLine<'_>) -> Result<Option<(ScriptCommand, ScriptPosition)>, ScriptError> {
     let Some(word) = line.word() else { return Ok(None) };
     if word.text.starts_with('#') {
         return Ok(None);
     }
     let Some(keyword) = Keyword::parse(word.text) else {
-        return Err(line.wrong(word.at, Problem::unknown("a command", word.text, Keyword::WORDS)));
+        return Err(line.wrong(word.at, ScriptProblem::unknown("a command", word.text, Keyword::WORDS)));
     };
     let place = line.place(word.at);
     let mut arguments = CommandArguments { line, form: keyword.form() };
@@ -87,13 +87,13 @@ impl<'a> CommandArguments<'a> {
     fn call(&mut self) -> Result<ScriptCall, ScriptError> {
         let tool = self.word("the name of a tool")?;
         if tool.text.len() > MAX_WORD_BYTES {
-            return Err(self.line.wrong(tool.at, Problem::LongTool));
+            return Err(self.line.wrong(tool.at, ScriptProblem::LongTool));
         }
         let input = match self.line.rest() {
             None => Value::Object(Map::new()),
             Some(json) => serde_json::from_str(json.text).map_err(|error| {
                 let at = json.at + error.column().saturating_sub(1);
-                self.line.wrong(at, Problem::Json(without_place(&error)))
+                self.line.wrong(at, ScriptProblem::Json(without_place(&error)))
             })?,
         };
         Ok(ScriptCall { tool: tool.text.into(), input, streamed: None })
@@ -114,7 +114,7 @@ impl<'a> CommandArguments<'a> {
         match word.text {
             "ok" => Ok(ExpectedResult::Ok),
             "error" => Ok(ExpectedResult::Error),
-            other => Err(self.line.wrong(word.at, Problem::unknown("an outcome", other, WORDS))),
+            other => Err(self.line.wrong(word.at, ScriptProblem::unknown("an outcome", other, WORDS))),
         }
     }
 
@@ -124,7 +124,7 @@ impl<'a> CommandArguments<'a> {
         let word = self.word("a reason")?;
         StopReason::parse(word.text)
             .filter(|reason| WORDS.contains(&reason.as_str()))
-            .ok_or_else(|| self.line.wrong(word.at, Problem::unknown("a reason", word.text, WORDS)))
+            .ok_or_else(|| self.line.wrong(word.at, ScriptProblem::unknown("a reason", word.text, WORDS)))
     }
 
     fn code(&mut self) -> Result<&'a str, ScriptError> {
@@ -133,7 +133,7 @@ impl<'a> CommandArguments<'a> {
         if word.text.len() <= MAX_WORD_BYTES && word.text.bytes().all(fits) {
             Ok(word.text)
         } else {
-            Err(self.line.wrong(word.at, Problem::NotACode(quoted(word.text))))
+            Err(self.line.wrong(word.at, ScriptProblem::NotACode(quoted(word.text))))
         }
     }
 
@@ -141,7 +141,7 @@ impl<'a> CommandArguments<'a> {
         let word = self.word("a time")?;
         duration(word.text)
             .filter(|time| *time <= MAX_WAIT)
-            .ok_or_else(|| self.line.wrong(word.at, Problem::NotATime(quoted(word.text))))
+            .ok_or_else(|| self.line.wrong(word.at, ScriptProblem::NotATime(quoted(word.text))))
     }
 
     fn number(&mut self, what: &'static str, least: u32, most: u32) -> Result<u32, ScriptError> {
@@ -154,7 +154,7 @@ impl<'a> CommandArguments<'a> {
             .and_then(|number| u32::try_from(number).ok())
             .filter(|number| (least..=most).contains(number))
             .ok_or_else(|| {
-                self.line.wrong(word.at, Problem::NotBetween { word: quoted(word.text), least, most })
+                self.line.wrong(word.at, ScriptProblem::NotBetween { word: quoted(word.text), least, most })
             })
     }
 
@@ -171,13 +171,13 @@ impl<'a> CommandArguments<'a> {
     }
 
     fn missing(&self, what: &'static str) -> ScriptError {
-        self.line.wrong_at_end(Problem::Missing { what, form: self.form })
+        self.line.wrong_at_end(ScriptProblem::Missing { what, form: self.form })
     }
 
     fn nothing_more(&mut self) -> Result<(), ScriptError> {
         match self.line.rest() {
             None => Ok(()),
-            Some(rest) => Err(self.line.wrong(rest.at, Problem::Extra { form: self.form })),
+            Some(rest) => Err(self.line.wrong(rest.at, ScriptProblem::Extra { form: self.form })),
         }
     }
 }

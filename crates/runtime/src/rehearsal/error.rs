@@ -7,20 +7,20 @@ use super::text::cut_chars;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {}, column {}: {problem}", .place.line, .place.column)]
 pub struct ScriptError {
-    pub place: Place,
-    pub problem: Problem,
+    pub place: ScriptPosition,
+    pub problem: ScriptProblem,
 }
 
 /// A place in a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct ScriptPosition {
     pub line: usize,
     pub column: usize,
 }
 
 /// The error there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum ScriptProblem {
     #[error("a script has at most {MAX_SCRIPT_BYTES} bytes. Shorten it, or use `repeat`.")]
     TooManyBytes,
     #[error("a script has at most {MAX_LINES} lines. Shorten it, or use `repeat`.")]
@@ -68,14 +68,14 @@ pub enum Problem {
     NothingCalled,
 }
 
-impl Problem {
+impl ScriptProblem {
     /// A word that is not in the fixed set.
     pub(super) fn unknown(what: &'static str, word: &str, words: &'static [&'static str]) -> Self {
         let nearest = crate::suggest_name::suggest_name(word, words.iter().copied());
         Self::UnknownWord { what, word: quoted(word), nearest, words }
     }
 
-    pub(super) const fn at(self, place: Place) -> ScriptError {
+    pub(super) const fn at(self, place: ScriptPosition) -> ScriptError {
         ScriptError { place, problem: self }
     }
 }

@@ -14,7 +14,7 @@ use crate::error::RuntimeError;
 use crate::event::{EventKind, RuntimeEvent, StopReason};
 use crate::runtime::{AgentRuntime, EventStream, Handle, TurnInput};
 use crate::tool::{ToolCall, ToolOutcome, ToolSpec};
-use crate::toolbox::{Leave, OwnCall, Toolbox};
+use crate::toolbox::{PermissionOutcome, AgentExecutedCall, Toolbox};
 
 /// Answers `TOOL: INPUT`; refuses `exec`; takes as long as the input's `ms` says.
 #[derive(Default)]
@@ -42,15 +42,15 @@ impl Toolbox for FakeTools {
         outcome
     }
 
-    async fn ask_leave(&self, _: OwnCall) -> Leave {
-        Leave::Refused("there are no tools here".to_owned())
+    async fn request_permission(&self, _: AgentExecutedCall) -> PermissionOutcome {
+        PermissionOutcome::Denied("there are no tools here".to_owned())
     }
 
-    async fn carry_out(&self, _: &str) -> ToolOutcome {
+    async fn execute_granted(&self, _: &str) -> ToolOutcome {
         ToolOutcome::error("there are no tools here")
     }
 
-    async fn report(&self, _: &str, _: ToolOutcome) {}
+    async fn report_result(&self, _: &str, _: ToolOutcome) {}
 }
 
 /// A backend with one session.
@@ -75,9 +75,9 @@ impl TestSession {
         TurnInput {
             content: vec![ContentBlock::text(text)],
             speaker: crate::Speaker::Owner,
-            stored_as: None,
+            schedule_id: None,
             system: String::new(),
-            preceding: Vec::new(),
+            injected_messages: Vec::new(),
             tools: Arc::clone(&self.tools) as Arc<dyn Toolbox>,
             cancel: self.cancel.clone(),
         }

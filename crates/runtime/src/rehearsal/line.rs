@@ -1,6 +1,6 @@
 //! One line of a script, split into words. Every word knows its column.
 
-use super::error::{Place, Problem, ScriptError};
+use super::error::{ScriptPosition, ScriptProblem, ScriptError};
 
 /// The line, and how much of it is read.
 #[derive(Debug, Clone)]
@@ -41,18 +41,18 @@ impl<'a> ScriptLine<'a> {
     }
 
     /// The place of a byte.
-    pub(super) fn place(&self, at: usize) -> Place {
+    pub(super) fn place(&self, at: usize) -> ScriptPosition {
         let before = self.text.char_indices().take_while(|(from, c)| from + c.len_utf8() <= at).count();
-        Place { line: self.number, column: before + 1 }
+        ScriptPosition { line: self.number, column: before + 1 }
     }
 
     /// An error at this byte.
-    pub(super) fn wrong(&self, at: usize, problem: Problem) -> ScriptError {
+    pub(super) fn wrong(&self, at: usize, problem: ScriptProblem) -> ScriptError {
         problem.at(self.place(at))
     }
 
     /// An error behind the last character.
-    pub(super) fn wrong_at_end(&self, problem: Problem) -> ScriptError {
+    pub(super) fn wrong_at_end(&self, problem: ScriptProblem) -> ScriptError {
         self.wrong(self.text.len(), problem)
     }
 

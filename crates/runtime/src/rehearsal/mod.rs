@@ -66,11 +66,11 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream;
 
-pub use error::{Place, Problem, ScriptError};
+pub use error::{ScriptPosition, ScriptProblem, ScriptError};
 pub use scenes::{SceneError, Scenes};
 
 use crate::error::{ErrorKind, RuntimeError};
-use crate::runtime::{AgentRuntime, EventStream, Handle, Reach, SessionInput, TurnInput};
+use crate::runtime::{AgentRuntime, EventStream, Handle, SideEffects, SessionInput, TurnInput};
 use crate::session::{CloseReason, SessionStatus};
 use sessions::RehearsalSessions;
 
@@ -107,8 +107,8 @@ impl AgentRuntime for RehearsalBackend {
     }
 
     /// A script has no model, process or connection.
-    fn reach(&self) -> Reach {
-        Reach::Inside
+    fn side_effects(&self) -> SideEffects {
+        SideEffects::None
     }
 
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {

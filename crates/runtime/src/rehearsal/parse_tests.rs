@@ -146,21 +146,21 @@ fn mistakes_say_where_and_what_instead() {
 #[test]
 fn scripts_have_bounds() {
     let problem = |script: &str| parse(script).unwrap_err().problem;
-    assert_eq!(problem(&format!("say {}", "x".repeat(MAX_SCRIPT_BYTES))), Problem::TooManyBytes);
+    assert_eq!(problem(&format!("say {}", "x".repeat(MAX_SCRIPT_BYTES))), ScriptProblem::TooManyBytes);
     assert!(parse(&"hang\n".repeat(MAX_LINES)).is_ok());
-    assert_eq!(problem(&"hang\n".repeat(MAX_LINES + 1)), Problem::TooManyLines);
+    assert_eq!(problem(&"hang\n".repeat(MAX_LINES + 1)), ScriptProblem::TooManyLines);
 
     let nested = |depth| format!("{}hang\n{}", "repeat 2\n".repeat(depth), "end\n".repeat(depth));
     assert!(parse(&nested(MAX_REPEAT_DEPTH)).is_ok());
-    assert_eq!(problem(&nested(MAX_REPEAT_DEPTH + 1)), Problem::TooDeep);
+    assert_eq!(problem(&nested(MAX_REPEAT_DEPTH + 1)), ScriptProblem::TooDeep);
 
     let together = |calls| format!("together\n{}end", "call a\n".repeat(calls));
     assert!(parse(&together(MAX_TOGETHER)).is_ok());
-    assert_eq!(problem(&together(MAX_TOGETHER + 1)), Problem::TooManyTogether);
+    assert_eq!(problem(&together(MAX_TOGETHER + 1)), ScriptProblem::TooManyTogether);
 
-    assert_eq!(problem(&format!("call {}", "x".repeat(65))), Problem::LongTool);
+    assert_eq!(problem(&format!("call {}", "x".repeat(65))), ScriptProblem::LongTool);
     let deep = format!("call a {}", "[".repeat(60_000));
-    assert!(matches!(problem(&deep), Problem::Json(_)));
+    assert!(matches!(problem(&deep), ScriptProblem::Json(_)));
 }
 
 #[test]

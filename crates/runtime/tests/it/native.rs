@@ -10,24 +10,24 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tribune_providers::{
-    BaseUrl, Client, Dialect, Endpoint, ModelLimits, ModelRef, Patience, Said, ThinkingForm,
+    BaseUrl, ProviderClient, ApiDialect, ProviderEndpoint, ModelLimits, ModelRef, RequestTimeouts, ChatMessage, ThinkingForm,
 };
 use tribune_runtime::native::{
-    Asked, HostServicesSource, House, NativeBackend, Remembered, Seat, Seats, Summary,
+    RequestStats, HostServicesSource, HostServices, NativeBackend, StoredMessage, ModelBinding, ModelResolver, Compaction,
 };
 use tribune_runtime::{
-    AgentId, AgentRuntime, ContentBlock, EventKind, Handle, Leave, OwnCall, RuntimeError, SessionInput,
+    AgentId, AgentRuntime, ContentBlock, EventKind, Handle, PermissionOutcome, AgentExecutedCall, RuntimeError, SessionInput,
     SessionMode, Speaker, StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
 };
-use tribune_testkit::upstream::{FakeUpstream, Reply, Say};
+use tribune_testkit::upstream::{FakeUpstream, UpstreamReply, ModelOutput};
 
 const KEY: &str = "agent:main:cli:local:dm:ada";
 
 /// One model at a fake provider.
-struct OneModel(Seat);
+struct OneModel(ModelBinding);
 
-impl Seats for OneModel {
-    fn seat(&self, _: &AgentId, model: Option<&str>) -> Result<Seat, RuntimeError> {
+impl ModelResolver for OneModel {
+    fn resolve(&self, _: &AgentId, model: Option<&str>) -> Result<ModelBinding, RuntimeError> {
         match model {
             Some("fake:gone") => Err(RuntimeError::new("unknown_model", "there is no model `fake:gone`")),
             _ => Ok(self.0.clone()),
@@ -35,14 +35,14 @@ impl Seats for OneModel {
     }
 }
 
-fn seat(upstream: &FakeUpstream, dialect: Dialect, window: u32) -> Seat {
-    let endpoint = Endpoint {
+fn seat(upstream: &FakeUpstream, dialect: ApiDialect, window: u32) -> ModelBinding {
+    let endpoint = ProviderEndpoint {
         provider: "fake".into(),
         dialect,
         base_url: BaseUrl::parse(&upstream.base_url()).unwrap(),
         key: None,
         key_env: None,
-        patience: Patience { attempts: 1, idle: Duration::from_millis(300), ..Patience::default() },
+        timeouts: RequestTimeouts { max_attempts: 1, idle: Duration::from_millis(300), ..RequestTimeouts::default() },
     };
     let limits = ModelLimits {
         context_window: window,
@@ -50,10 +50,10 @@ fn seat(upstream: &FakeUpstream, dialect: Dialect, window: u32) -> Seat {
         supports_tools: true,
         supports_streaming: true,
         supports_images: true,
-        thinking: ThinkingForm::Unasked,
+        thinking: ThinkingForm::NoParameter,
     };
-    Seat {
-        client: Client::new(endpoint).unwrap(),
+    ModelBinding {
+        client: ProviderClient::new(endpoint).unwrap(),
         model: ModelRef::new("fake", "m").unwrap(),
         limits,
         is_local: false,
@@ -67,19 +67,19 @@ fn seat(upstream: &FakeUpstream, dialect: Dialect, window: u32) -> Seat {
 #[derive(Default)]
 struct Home {
     turn: Mutex<u32>,
-    said: Mutex<Vec<Remembered>>,
-    summaries: Mutex<Vec<Summary>>,
-    asked: Mutex<Vec<Asked>>,
+    said: Mutex<Vec<StoredMessage>>,
+    summaries: Mutex<Vec<Compaction>>,
+    asked: Mutex<Vec<RequestStats>>,
     poor: bool,
 }
 
 #[async_trait]
-impl House for Home {
-    fn stack(&self) -> Vec<String> {
+impl HostServices for Home {
+    fn system_prompt(&self) -> Vec<String> {
         vec!["base".into(), "law".into()]
     }
 
-    fn note(&self) -> Option<String> {
+    fn context_note(&self) -> Option<String> {
         None
     }
 
@@ -91,32 +91,32 @@ impl House for Home {
         serde_json::from_str(&self.redact(&value.to_string())).unwrap()
     }
 
-    async fn recall(&self) -> Result<Vec<Remembered>, RuntimeError> {
+    async fn load_conversation(&self) -> Result<Vec<StoredMessage>, RuntimeError> {
         *self.turn.lock().unwrap() += 1;
         Ok(self.said.lock().unwrap().clone())
     }
 
-    async fn keep(&self, said: &[Said]) -> Result<(), RuntimeError> {
+    async fn store_messages(&self, said: &[ChatMessage]) -> Result<(), RuntimeError> {
         let turn = format!("b3:{:064}", self.turn.lock().unwrap());
-        let said = said.iter().map(|said| Remembered { turn: turn.clone(), said: said.clone() });
+        let said = said.iter().map(|said| StoredMessage { turn: turn.clone(), message: said.clone() });
         self.said.lock().unwrap().extend(said);
         Ok(())
     }
 
-    async fn compact(&self, summary: &Summary) -> Result<(), RuntimeError> {
+    async fn store_compaction(&self, summary: &Compaction) -> Result<(), RuntimeError> {
         let mut said = self.said.lock().unwrap();
         let rest = said.split_off(summary.messages);
-        *said = vec![Remembered { turn: summary.turns.last().unwrap().clone(), said: summary.said.clone() }];
+        *said = vec![StoredMessage { turn: summary.turns.last().unwrap().clone(), message: summary.digest.clone() }];
         said.extend(rest);
         self.summaries.lock().unwrap().push(summary.clone());
         Ok(())
     }
 
-    async fn reserve(&self, _: &ModelRef, _: u64, _: u64) -> Result<Option<ToolCall>, RuntimeError> {
+    async fn reserve_tokens(&self, _: &ModelRef, _: u64, _: u64) -> Result<Option<ToolCall>, RuntimeError> {
         if self.poor { Err(RuntimeError::new("over_spend", "nothing is left for today")) } else { Ok(None) }
     }
 
-    async fn asked(&self, asked: Asked) {
+    async fn record_request(&self, asked: RequestStats) {
         self.asked.lock().unwrap().push(asked);
     }
 }
@@ -125,7 +125,7 @@ impl House for Home {
 struct SameHome(Arc<Home>);
 
 impl HostServicesSource for SameHome {
-    fn take(&self, _: &Handle) -> Option<Arc<dyn House>> {
+    fn take(&self, _: &Handle) -> Option<Arc<dyn HostServices>> {
         Some(self.0.clone())
     }
 }
@@ -172,15 +172,15 @@ impl Toolbox for Tools {
         outcome.unwrap_or_else(|| ToolOutcome::error("denied (mandate.deny): it is not in the mandate"))
     }
 
-    async fn ask_leave(&self, _: OwnCall) -> Leave {
-        Leave::Refused("there are no tools here".to_owned())
+    async fn request_permission(&self, _: AgentExecutedCall) -> PermissionOutcome {
+        PermissionOutcome::Denied("there are no tools here".to_owned())
     }
 
-    async fn carry_out(&self, _: &str) -> ToolOutcome {
+    async fn execute_granted(&self, _: &str) -> ToolOutcome {
         ToolOutcome::error("there are no tools here")
     }
 
-    async fn report(&self, _: &str, _: ToolOutcome) {}
+    async fn report_result(&self, _: &str, _: ToolOutcome) {}
 }
 
 struct Rig {
@@ -192,11 +192,11 @@ struct Rig {
 }
 
 impl Rig {
-    async fn new(dialect: Dialect, tools: Tools) -> Self {
+    async fn new(dialect: ApiDialect, tools: Tools) -> Self {
         Self::with(dialect, tools, 100_000, Home::default()).await
     }
 
-    async fn with(dialect: Dialect, tools: Tools, window: u32, home: Home) -> Self {
+    async fn with(dialect: ApiDialect, tools: Tools, window: u32, home: Home) -> Self {
         let upstream = FakeUpstream::start().await;
         let home = Arc::new(home);
         let seats = Arc::new(OneModel(seat(&upstream, dialect, window)));
@@ -209,9 +209,9 @@ impl Rig {
         TurnInput {
             content: vec![ContentBlock::text(text)],
             speaker: Speaker::Owner,
-            stored_as: None,
+            schedule_id: None,
             system: String::new(),
-            preceding: Vec::new(),
+            injected_messages: Vec::new(),
             tools: self.tools.clone(),
             cancel: CancellationToken::new(),
         }
@@ -258,7 +258,7 @@ fn session(model: Option<&str>) -> SessionInput {
         opened_by: "operator".into(),
         lineage: None,
         workspace: None,
-        further: Vec::new(),
+        additional_directories: Vec::new(),
     }
 }
 
@@ -270,13 +270,13 @@ fn text(events: &[EventKind]) -> String {
     events.iter().filter_map(text).collect()
 }
 
-const DIALECTS: [Dialect; 2] = [Dialect::Anthropic, Dialect::OpenAiCompatible];
+const DIALECTS: [ApiDialect; 2] = [ApiDialect::Anthropic, ApiDialect::OpenAiCompatible];
 
-fn reply(say: &Say, dialect: Dialect) -> Reply {
+fn reply(say: &ModelOutput, dialect: ApiDialect) -> UpstreamReply {
     match dialect {
-        Dialect::Anthropic => say.anthropic(),
-        Dialect::OpenAi | Dialect::OpenAiCompatible => say.openai(),
-        Dialect::Gemini => say.gemini(),
+        ApiDialect::Anthropic => say.anthropic(),
+        ApiDialect::OpenAi | ApiDialect::OpenAiCompatible => say.openai(),
+        ApiDialect::Gemini => say.gemini(),
     }
 }
 
@@ -286,12 +286,12 @@ async fn calls_run_concurrently_and_results_are_in_order() {
         let tools =
             Tools::new(&[("read", ToolOutcome::good("hello")), ("search", ToolOutcome::good("found"))]);
         let rig = Rig::new(dialect, tools).await;
-        let both = Say::new().text("I look.").call("c1", "read", r#"{"path":"a"}"#).call(
+        let both = ModelOutput::new().text("I look.").call("c1", "read", r#"{"path":"a"}"#).call(
             "c2",
             "search",
             r#"{"q":"b"}"#,
         );
-        rig.upstream.reply(reply(&both, dialect)).reply(reply(&Say::new().text("Done."), dialect));
+        rig.upstream.reply(reply(&both, dialect)).reply(reply(&ModelOutput::new().text("Done."), dialect));
         let (events, end) = rig.turn("go on").await;
         assert_eq!((text(&events).as_str(), end), ("I look.Done.", Ok(StopReason::EndTurn)), "{dialect:?}");
         let calls: Vec<(String, Value)> = rig
@@ -323,7 +323,7 @@ async fn calls_run_concurrently_and_results_are_in_order() {
         assert_eq!(usage, Some((50, 30)), "both requests of the turn count");
         let asked = rig.home.asked.lock().unwrap().clone();
         assert_eq!(
-            asked.iter().map(|asked| asked.outcome.as_str()).collect::<Vec<_>>(),
+            asked.iter().map(|asked| asked.ending.as_str()).collect::<Vec<_>>(),
             ["tool_use", "end_turn"]
         );
     }
@@ -331,10 +331,10 @@ async fn calls_run_concurrently_and_results_are_in_order() {
 
 #[tokio::test]
 async fn a_denial_is_an_error_that_the_model_sees() {
-    let rig = Rig::new(Dialect::Anthropic, Tools::new(&[])).await;
+    let rig = Rig::new(ApiDialect::Anthropic, Tools::new(&[])).await;
     rig.upstream
-        .reply(Say::new().call("c1", "exec", r#"{"command":"ls"}"#).anthropic())
-        .reply(Say::new().text("I may not.").anthropic());
+        .reply(ModelOutput::new().call("c1", "exec", r#"{"command":"ls"}"#).anthropic())
+        .reply(ModelOutput::new().text("I may not.").anthropic());
     let (events, end) = rig.turn("ls").await;
     assert_eq!((text(&events).as_str(), end), ("I may not.", Ok(StopReason::EndTurn)));
     let result = &rig.bodies()[1]["messages"][2]["content"][0];
@@ -344,22 +344,22 @@ async fn a_denial_is_an_error_that_the_model_sees() {
 
 #[tokio::test]
 async fn a_model_that_repeats_a_failing_call_is_stopped() {
-    let rig = Rig::new(Dialect::Anthropic, Tools::new(&[])).await;
+    let rig = Rig::new(ApiDialect::Anthropic, Tools::new(&[])).await;
     for n in 0..5 {
-        rig.upstream.reply(Say::new().call(&format!("c{n}"), "exec", r#"{"command":"ls"}"#).anthropic());
+        rig.upstream.reply(ModelOutput::new().call(&format!("c{n}"), "exec", r#"{"command":"ls"}"#).anthropic());
     }
     let (_, end) = rig.turn("ls").await;
     assert_eq!(end.unwrap_err().code(), "repeating");
     assert_eq!(rig.upstream.requests().len(), 3);
     // The session is usable afterwards, and the next turn counts from zero.
-    rig.upstream.reply(Say::new().text("hello").anthropic());
+    rig.upstream.reply(ModelOutput::new().text("hello").anthropic());
     let (events, end) = rig.turn("hello").await;
     assert_eq!((text(&events).as_str(), end), ("hello", Ok(StopReason::EndTurn)));
 }
 
 #[tokio::test]
 async fn a_request_that_does_not_fit_is_not_sent() {
-    let rig = Rig::with(Dialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
+    let rig = Rig::with(ApiDialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
     let (_, end) = rig.turn(&"word ".repeat(2_000)).await;
     let error = end.unwrap_err();
     assert_eq!(error.code(), "over_budget");
@@ -370,7 +370,7 @@ async fn a_request_that_does_not_fit_is_not_sent() {
 #[tokio::test]
 async fn without_budget_no_request_is_sent() {
     let rig =
-        Rig::with(Dialect::Anthropic, Tools::default(), 100_000, Home { poor: true, ..Home::default() })
+        Rig::with(ApiDialect::Anthropic, Tools::default(), 100_000, Home { poor: true, ..Home::default() })
             .await;
     let (_, end) = rig.turn("hello").await;
     assert_eq!(end.unwrap_err().code(), "over_spend");
@@ -379,9 +379,9 @@ async fn without_budget_no_request_is_sent() {
 
 #[tokio::test]
 async fn a_long_conversation_is_compacted() {
-    let rig = Rig::with(Dialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
+    let rig = Rig::with(ApiDialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
     for n in 0..12 {
-        rig.upstream.reply(Say::new().text(&format!("answer {n}")).usage(0, 0, 0).anthropic());
+        rig.upstream.reply(ModelOutput::new().text(&format!("answer {n}")).usage(0, 0, 0).anthropic());
         let (_, end) = rig.turn(&format!("question {n} {}", "padding ".repeat(60))).await;
         assert_eq!(end, Ok(StopReason::EndTurn), "{n}");
     }
@@ -401,9 +401,9 @@ async fn a_long_conversation_is_compacted() {
 /// With any room: a smaller digest, then fewer turns beside it.
 #[tokio::test]
 async fn a_conversation_never_grows_too_long_to_go_on() {
-    let rig = Rig::with(Dialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
+    let rig = Rig::with(ApiDialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
     for n in 0..40 {
-        rig.upstream.reply(Say::new().text(&"answer ".repeat(100)).usage(0, 0, 0).anthropic());
+        rig.upstream.reply(ModelOutput::new().text(&"answer ".repeat(100)).usage(0, 0, 0).anthropic());
         let (_, end) = rig.turn(&format!("question {n} {}", "padding ".repeat(80))).await;
         assert_eq!(end, Ok(StopReason::EndTurn), "{n}");
     }
@@ -414,10 +414,10 @@ async fn a_conversation_never_grows_too_long_to_go_on() {
 
 #[tokio::test]
 async fn a_message_that_was_too_long_does_not_block_the_next_turn() {
-    let rig = Rig::with(Dialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
+    let rig = Rig::with(ApiDialect::Anthropic, Tools::default(), 6_000, Home::default()).await;
     let (_, end) = rig.turn(&"word ".repeat(2_000)).await;
     assert_eq!(end.unwrap_err().code(), "over_budget");
-    rig.upstream.reply(Say::new().text("here").anthropic());
+    rig.upstream.reply(ModelOutput::new().text("here").anthropic());
     let (_, end) = rig.turn("are you there?").await;
     assert_eq!(end, Ok(StopReason::EndTurn));
     let said = rig.bodies().last().unwrap()["messages"].to_string();
@@ -430,16 +430,16 @@ async fn a_long_result_is_truncated_to_the_window() {
     for reported in [true, false] {
         let long = format!("first {} last", "line of a file\n".repeat(10_000));
         let tools = Tools::new(&[("read", ToolOutcome::good(&long)), ("stat", ToolOutcome::good("short"))]);
-        let rig = Rig::with(Dialect::Anthropic, tools, 12_000, Home::default()).await;
-        let say = |say: Say| if reported { say.anthropic() } else { say.usage(0, 0, 0).anthropic() };
+        let rig = Rig::with(ApiDialect::Anthropic, tools, 12_000, Home::default()).await;
+        let say = |say: ModelOutput| if reported { say.anthropic() } else { say.usage(0, 0, 0).anthropic() };
         for n in 0..3 {
-            rig.upstream.reply(say(Say::new().text("understood")));
+            rig.upstream.reply(say(ModelOutput::new().text("understood")));
             let (_, end) = rig.turn(&format!("note {n} {}", "padding ".repeat(150))).await;
             assert_eq!(end, Ok(StopReason::EndTurn));
         }
-        rig.upstream.reply(say(Say::new().call("c1", "stat", "{}").call("c2", "read", "{}")));
-        rig.upstream.reply(say(Say::new().call("c3", "read", "{}")));
-        rig.upstream.reply(say(Say::new().text("long")));
+        rig.upstream.reply(say(ModelOutput::new().call("c1", "stat", "{}").call("c2", "read", "{}")));
+        rig.upstream.reply(say(ModelOutput::new().call("c3", "read", "{}")));
+        rig.upstream.reply(say(ModelOutput::new().text("long")));
         let (_, end) = rig.turn("read it").await;
         assert_eq!(end, Ok(StopReason::EndTurn), "reported: {reported}");
         let bodies = rig.bodies();
@@ -448,15 +448,15 @@ async fn a_long_result_is_truncated_to_the_window() {
         assert!(said.contains("bytes left out") && said.contains("line of a file\\n last"), "{said}");
         assert!(bodies[5]["messages"].to_string().matches("bytes left out").count() == 2);
         // The next turn has the truncated result.
-        rig.upstream.reply(say(Say::new().text("yes")));
+        rig.upstream.reply(say(ModelOutput::new().text("yes")));
         assert_eq!(rig.turn("and now?").await.1, Ok(StopReason::EndTurn));
     }
 }
 
 #[tokio::test]
 async fn a_turn_is_cancelled_in_an_answer_and_in_a_call() {
-    let rig = Rig::new(Dialect::Anthropic, Tools::default()).await;
-    rig.upstream.reply(Say::new().text("this takes long").anthropic().first(5).then_silence());
+    let rig = Rig::new(ApiDialect::Anthropic, Tools::default()).await;
+    rig.upstream.reply(ModelOutput::new().text("this takes long").anthropic().first(5).then_silence());
     let input = rig.input("go on");
     let cancel = input.cancel.clone();
     let (played, ()) = tokio::join!(rig.play(input), async {
@@ -467,8 +467,8 @@ async fn a_turn_is_cancelled_in_an_answer_and_in_a_call() {
     assert!(!text(&played.0).is_empty());
 
     let tools = Tools { hangs: true, ..Tools::new(&[("read", ToolOutcome::good("x"))]) };
-    let rig = Rig::new(Dialect::Anthropic, tools).await;
-    rig.upstream.reply(Say::new().call("c1", "read", "{}").anthropic());
+    let rig = Rig::new(ApiDialect::Anthropic, tools).await;
+    rig.upstream.reply(ModelOutput::new().call("c1", "read", "{}").anthropic());
     let input = rig.input("go on");
     let cancel = input.cancel.clone();
     let (played, ()) = tokio::join!(rig.play(input), async {
@@ -477,7 +477,7 @@ async fn a_turn_is_cancelled_in_an_answer_and_in_a_call() {
     });
     assert_eq!(played.1, Ok(StopReason::Cancelled));
     // The next turn finds a result for every call.
-    rig.upstream.reply(Say::new().text("well").anthropic());
+    rig.upstream.reply(ModelOutput::new().text("well").anthropic());
     let (_, end) = rig.turn("and now?").await;
     assert_eq!(end, Ok(StopReason::EndTurn));
     let said = rig.bodies()[1]["messages"].to_string();
@@ -486,13 +486,13 @@ async fn a_turn_is_cancelled_in_an_answer_and_in_a_call() {
 
 #[tokio::test]
 async fn a_cut_answer_is_kept_and_the_session_goes_on() {
-    let rig = Rig::new(Dialect::Anthropic, Tools::default()).await;
-    rig.upstream.reply(Say::new().text("half a sentence that").anthropic().first(4).then_reset());
+    let rig = Rig::new(ApiDialect::Anthropic, Tools::default()).await;
+    rig.upstream.reply(ModelOutput::new().text("half a sentence that").anthropic().first(4).then_reset());
     let (events, end) = rig.turn("go on").await;
     let error = end.unwrap_err();
     assert_eq!(error.code(), "cut_stream", "{error}");
     assert!(!text(&events).is_empty());
-    rig.upstream.reply(Say::new().text("yes").anthropic());
+    rig.upstream.reply(ModelOutput::new().text("yes").anthropic());
     let (_, end) = rig.turn("are you there?").await;
     assert_eq!(end, Ok(StopReason::EndTurn));
     let said = rig.bodies()[1]["messages"].to_string();
@@ -501,10 +501,10 @@ async fn a_cut_answer_is_kept_and_the_session_goes_on() {
 
 #[tokio::test]
 async fn secrets_do_not_reach_the_model() {
-    let rig = Rig::new(Dialect::Anthropic, Tools::new(&[("read", ToolOutcome::good("it is hunter2"))])).await;
+    let rig = Rig::new(ApiDialect::Anthropic, Tools::new(&[("read", ToolOutcome::good("it is hunter2"))])).await;
     rig.upstream
-        .reply(Say::new().call("c1", "read", "{}").anthropic())
-        .reply(Say::new().text("ok").anthropic());
+        .reply(ModelOutput::new().call("c1", "read", "{}").anthropic())
+        .reply(ModelOutput::new().text("ok").anthropic());
     rig.turn("my password is hunter2").await.1.unwrap();
     for request in rig.upstream.requests() {
         assert!(!request.text().contains("hunter2"));
@@ -514,17 +514,17 @@ async fn secrets_do_not_reach_the_model() {
 
 #[tokio::test]
 async fn an_unknown_model_is_refused_when_the_session_opens() {
-    let rig = Rig::new(Dialect::Anthropic, Tools::default()).await;
+    let rig = Rig::new(ApiDialect::Anthropic, Tools::default()).await;
     let refused = rig.backend.ensure_session(session(Some("fake:gone"))).await.unwrap_err();
     assert_eq!(refused.code(), "unknown_model");
 }
 
 #[tokio::test]
 async fn bad_arguments_are_an_error_and_a_cut_call_is_not_executed() {
-    let rig = Rig::new(Dialect::Anthropic, Tools::new(&[("read", ToolOutcome::good("x"))])).await;
+    let rig = Rig::new(ApiDialect::Anthropic, Tools::new(&[("read", ToolOutcome::good("x"))])).await;
     rig.upstream
-        .reply(Say::new().call("c1", "read", r#"{"path":"#).anthropic())
-        .reply(Say::new().call("c2", "read", r#"{"path":"a"}"#).stop("max_tokens").anthropic());
+        .reply(ModelOutput::new().call("c1", "read", r#"{"path":"#).anthropic())
+        .reply(ModelOutput::new().call("c2", "read", r#"{"path":"a"}"#).stop("max_tokens").anthropic());
     let (_, end) = rig.turn("go on").await;
     assert_eq!(end, Ok(StopReason::MaxTokens));
     assert!(rig.tools.calls.lock().unwrap().is_empty(), "nothing was carried out");
@@ -533,16 +533,16 @@ async fn bad_arguments_are_an_error_and_a_cut_call_is_not_executed() {
 
 #[tokio::test]
 async fn reasoning_details_go_back_as_they_came() {
-    let rig = Rig::new(Dialect::OpenAiCompatible, Tools::new(&[("read", ToolOutcome::good("hello"))])).await;
+    let rig = Rig::new(ApiDialect::OpenAiCompatible, Tools::new(&[("read", ToolOutcome::good("hello"))])).await;
     let piece = |text: &str, signature: Value| json!({ "type": "reasoning.text", "text": text, "signature": signature, "format": "anthropic-claude-v1", "index": 0 });
     let sealed = json!({ "type": "reasoning.encrypted", "data": "c2VhbGVk", "id": "r1", "index": 1 });
-    let first = Say::new()
+    let first = ModelOutput::new()
         .reasoning_detail("I ", piece("I ", Value::Null))
         .reasoning_detail("look", piece("look", Value::Null))
         .reasoning_detail("", piece("", "c2ln".into()))
         .reasoning_detail("", sealed.clone())
         .call("c1", "read", r#"{"path":"a"}"#);
-    rig.upstream.reply(first.openai()).reply(Say::new().text("hello").openai());
+    rig.upstream.reply(first.openai()).reply(ModelOutput::new().text("hello").openai());
     let (events, end) = rig.turn("read it").await;
     assert_eq!((text(&events).as_str(), end), ("hello", Ok(StopReason::EndTurn)));
     let thought = |event: &EventKind| match event {
@@ -555,7 +555,7 @@ async fn reasoning_details_go_back_as_they_came() {
     assert_eq!((&said["role"], &said["reasoning_details"]), (&json!("assistant"), &details), "{said}");
     assert_eq!(said.get("reasoning_content"), None);
     // In the next turn they are unchanged.
-    rig.upstream.reply(Say::new().text("again").openai());
+    rig.upstream.reply(ModelOutput::new().text("again").openai());
     rig.turn("once more").await.1.unwrap();
     assert_eq!(rig.bodies()[2]["messages"][2]["reasoning_details"], details);
 }

@@ -17,7 +17,7 @@ use crate::sys::{self, CloneResult};
 
 /// Runs a program without arguments from a host folder that is mounted at the given place, and waits for it. The
 /// calling process must have one thread.
-pub fn bare(shown: (&Path, &str), program: &str, output: PipeWriter) -> io::Result<()> {
+pub fn run_baseline(shown: (&Path, &str), program: &str, output: PipeWriter) -> io::Result<()> {
     let namespaces = libc::CLONE_NEWUSER
         | libc::CLONE_NEWNS
         | libc::CLONE_NEWPID

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use seccompiler::BpfProgram;
-use tribune_contract::{Failed, LaunchProfile, LaunchStage, LimitedBy};
+use tribune_contract::{LaunchFailure, LaunchProfile, LaunchStage, LimitedBy};
 
 use super::failure::{AtStage as _, failed};
 use super::{landlock, limits, seccomp};
@@ -27,7 +27,7 @@ pub(super) struct ExecPlan<'a> {
 
 impl ExecPlan<'_> {
     /// Executes the program. Returns only with the reason of a failure.
-    pub(super) fn exec(&self) -> Failed {
+    pub(super) fn exec(&self) -> LaunchFailure {
         match self.confine_and_exec() {
             Ok(never) => match never {},
             Err(failed) => failed,
@@ -35,7 +35,7 @@ impl ExecPlan<'_> {
     }
 
     #[expect(clippy::disallowed_methods, reason = "executes the program inside the sandbox")]
-    fn confine_and_exec(&self) -> Result<Infallible, Failed> {
+    fn confine_and_exec(&self) -> Result<Infallible, LaunchFailure> {
         const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine lacks";
         let (profile, isolation) = (self.profile, self.isolation);
         // Without a pid namespace this ends at least the program together with process 1.

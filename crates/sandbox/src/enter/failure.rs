@@ -3,14 +3,14 @@
 use std::fmt::Display;
 use std::io;
 
-use tribune_contract::{Failed, LaunchStage};
+use tribune_contract::{LaunchFailure, LaunchStage};
 
-pub(super) fn failed(stage: LaunchStage, cause: impl Into<String>, remedy: impl Into<String>) -> Failed {
-    Failed { stage, cause: cause.into(), remedy: remedy.into() }
+pub(super) fn failed(stage: LaunchStage, cause: impl Into<String>, remedy: impl Into<String>) -> LaunchFailure {
+    LaunchFailure { stage, cause: cause.into(), remedy: remedy.into() }
 }
 
 /// The failure of creating namespaces, with the remedy that its error calls for.
-pub(super) fn namespace_failure(error: &io::Error) -> Failed {
+pub(super) fn namespace_failure(error: &io::Error) -> LaunchFailure {
     let remedy = match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EUSERS) => {
             "Raise the limits in /proc/sys/user, above all user.max_user_namespaces; in a sandbox, nest no further"
@@ -30,11 +30,11 @@ pub(super) fn namespace_failure(error: &io::Error) -> Failed {
 
 /// Turns an operating system error into the failure of a launch step.
 pub(super) trait AtStage<T> {
-    fn at(self, stage: LaunchStage, doing: impl Display, remedy: &str) -> Result<T, Failed>;
+    fn at(self, stage: LaunchStage, doing: impl Display, remedy: &str) -> Result<T, LaunchFailure>;
 }
 
 impl<T, E: Into<io::Error>> AtStage<T> for Result<T, E> {
-    fn at(self, stage: LaunchStage, doing: impl Display, remedy: &str) -> Result<T, Failed> {
+    fn at(self, stage: LaunchStage, doing: impl Display, remedy: &str) -> Result<T, LaunchFailure> {
         self.map_err(|error| {
             let error = error.into();
             let remedy = match error.raw_os_error() {

@@ -3,13 +3,13 @@
 use rustix::fs::{Gid, Uid};
 use rustix::process::{DumpableBehavior, getegid, geteuid, getgid, getuid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use tribune_contract::{Failed, LaunchStage, UserIds};
+use tribune_contract::{LaunchFailure, LaunchStage, UserIds};
 
 use super::failure::{AtStage as _, failed};
 use crate::sys;
 
 /// Joins a new session keyring. Otherwise the keys of the user who started the daemon are inherited.
-pub(super) fn join_new_keyring() -> Result<(), Failed> {
+pub(super) fn join_new_keyring() -> Result<(), LaunchFailure> {
     match sys::join_new_session_keyring() {
         // A kernel without key management has no keys to inherit.
         Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
@@ -29,7 +29,7 @@ fn is_root() -> bool {
 }
 
 /// The user that root must switch to.
-fn non_root_target(target: Option<UserIds>) -> Result<(Uid, Gid), Failed> {
+fn non_root_target(target: Option<UserIds>) -> Result<(Uid, Gid), LaunchFailure> {
     match target.filter(|ids| ids.uid != 0 && ids.gid != 0) {
         Some(ids) => Ok((Uid::from_raw(ids.uid), Gid::from_raw(ids.gid))),
         None => {
@@ -45,7 +45,7 @@ pub(super) struct TemporaryUser(());
 
 impl TemporaryUser {
     /// Switches the effective ids. Returns `None` if this process is not root.
-    pub(super) fn switch_to(target: Option<UserIds>) -> Result<Option<Self>, Failed> {
+    pub(super) fn switch_to(target: Option<UserIds>) -> Result<Option<Self>, LaunchFailure> {
         if !is_root() {
             return Ok(None);
         }
@@ -62,7 +62,7 @@ impl TemporaryUser {
         Ok(Some(Self(())))
     }
 
-    pub(super) fn restore(self) -> Result<(), Failed> {
+    pub(super) fn restore(self) -> Result<(), LaunchFailure> {
         let (uid, gid) = (Uid::ROOT, Gid::ROOT);
         let ended = rustix::thread::set_thread_res_uid(uid, uid, uid)
             .and_then(|()| rustix::thread::set_thread_res_gid(gid, gid, gid));
@@ -71,7 +71,7 @@ impl TemporaryUser {
 }
 
 /// Switches to another user for good if this process is root, and drops all capabilities.
-pub(super) fn become_user(target: Option<UserIds>) -> Result<(), Failed> {
+pub(super) fn become_user(target: Option<UserIds>) -> Result<(), LaunchFailure> {
     if is_root() {
         let (uid, gid) = non_root_target(target)?;
         rustix::thread::set_thread_groups(&[]).at(
@@ -96,7 +96,7 @@ pub(super) fn become_user(target: Option<UserIds>) -> Result<(), Failed> {
 }
 
 /// In a user namespace with one mapped user: sets all ids to that user, whatever they were.
-pub(super) fn set_ids(inside: u32) -> Result<(), Failed> {
+pub(super) fn set_ids(inside: u32) -> Result<(), LaunchFailure> {
     let (uid, gid) = (Uid::from_raw(inside), Gid::from_raw(inside));
     rustix::thread::set_thread_res_gid(gid, gid, gid)
         .and_then(|()| rustix::thread::set_thread_res_uid(uid, uid, uid))
@@ -108,7 +108,7 @@ pub(super) fn set_ids(inside: u32) -> Result<(), Failed> {
     set_dumpable()
 }
 
-fn check_not_root() -> Result<(), Failed> {
+fn check_not_root() -> Result<(), LaunchFailure> {
     let root = Uid::ROOT;
     let can_return = rustix::thread::set_thread_res_uid(root, root, root).is_ok();
     if can_return || is_root() {
@@ -119,7 +119,7 @@ fn check_not_root() -> Result<(), Failed> {
 
 /// A change of user makes a process non-dumpable and its files in /proc unwritable, among them the id maps that are
 /// written next.
-fn set_dumpable() -> Result<(), Failed> {
+fn set_dumpable() -> Result<(), LaunchFailure> {
     let opened = rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable);
     opened.at(LaunchStage::User, "making the process dumpable", REMEDY)
 }

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
-use tribune_contract::{Exit, ExitReport, Failed, LaunchStage, LauncherReport, Started};
+use tribune_contract::{ProgramExit, ExitReport, LaunchFailure, LaunchStage, LauncherReport, StartReport};
 
 use super::exec_program::ExecPlan;
 use super::failure::{AtStage as _, failed};
@@ -36,9 +36,9 @@ const REMEDY: &str = "Try again; if it stays, restart the daemon";
 pub(super) fn run(
     plan: &ExecPlan<'_>,
     relays: Relays,
-    started: Started,
+    started: StartReport,
     mut report: File,
-) -> Result<(), Failed> {
+) -> Result<(), LaunchFailure> {
     if plan.isolation.has(Isolation::NonDumpable) {
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).at(
             LaunchStage::Program,
@@ -65,7 +65,7 @@ pub(super) fn run(
 }
 
 /// Starts the program. `Ok` means that exec has succeeded.
-fn start(plan: &ExecPlan<'_>) -> Result<Pid, Failed> {
+fn start(plan: &ExecPlan<'_>) -> Result<Pid, LaunchFailure> {
     let mut failure = None;
     let child = sys::clone_vfork(|| failure = Some(plan.exec())).at(
         LaunchStage::Program,
@@ -84,7 +84,7 @@ pub(super) fn detach_streams() -> rustix::io::Result<()> {
     rustix::stdio::dup2_stderr(&null)
 }
 
-fn supervise_program(program: Pid, mut relays: Relays, signals: &OwnedFd) -> std::io::Result<Exit> {
+fn supervise_program(program: Pid, mut relays: Relays, signals: &OwnedFd) -> std::io::Result<ProgramExit> {
     loop {
         // Also before the first wait: the program may have exited already.
         while let Some((pid, status)) = reap_one()? {
@@ -113,22 +113,22 @@ fn reap_one() -> std::io::Result<Option<(Pid, WaitStatus)>> {
 }
 
 /// Converts a wait status.
-pub(super) fn exit_of(status: WaitStatus) -> Exit {
+pub(super) fn exit_of(status: WaitStatus) -> ProgramExit {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => Exit::Code { code },
-        (None, Some(signal)) => Exit::Signal { signal },
-        (None, None) => Exit::Killed,
+        (Some(code), _) => ProgramExit::Code { code },
+        (None, Some(signal)) => ProgramExit::Signal { signal },
+        (None, None) => ProgramExit::Killed,
     }
 }
 
 /// Reports that process 1 could not start the program.
-pub(super) fn report_failure(mut report: &File, failure: Failed) {
+pub(super) fn report_failure(mut report: &File, failure: LaunchFailure) {
     // Without a launcher there is no reader.
     let _ = wire::write(&mut report, &LauncherReport::Failed(failure));
 }
 
 /// Checks that the launcher was still alive when the parent death signal was set. Nothing else reads the reports.
-pub(super) fn check_launcher(reports: &File) -> Result<(), Failed> {
+pub(super) fn check_launcher(reports: &File) -> Result<(), LaunchFailure> {
     let mut polled = [PollFd::new(reports, PollFlags::empty())];
     let is_gone = rustix::event::poll(&mut polled, Some(&Timespec::default()))
         .is_ok_and(|_| polled[0].revents().contains(PollFlags::ERR));

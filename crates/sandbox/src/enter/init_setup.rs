@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
-use tribune_contract::{Failed, LaunchProfile, LaunchStage, LimitedBy, Mode, Started, UserIds};
+use tribune_contract::{LaunchFailure, LaunchProfile, LaunchStage, LimitedBy, SandboxMode, StartReport, UserIds};
 
 use super::exec_program::ExecPlan;
 use super::failure::{AtStage as _, namespace_failure};
@@ -28,7 +28,7 @@ const REMEDY: &str = "Run `tribune doctor --sandbox` to see what this machine la
 #[derive(Debug)]
 pub(super) struct InitSetup<'a> {
     pub(super) setup: SharedSetup<'a>,
-    pub(super) mode: Mode,
+    pub(super) mode: SandboxMode,
     /// The user to switch to in Landlock mode, if the launcher is root.
     pub(super) switch_to: Option<UserIds>,
     /// Its ids on the host.
@@ -43,13 +43,13 @@ impl InitSetup<'_> {
         system: &[MountStep],
         sources: Option<MountSources>,
         mut channel: InitChannel,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), LaunchFailure> {
         match self.mode {
-            Mode::Full => {
+            SandboxMode::Full => {
                 write_id_maps(self.host_ids)?;
                 identity::set_ids(INSIDE_ID)?;
             }
-            Mode::Landlock => identity::become_user(self.switch_to)?,
+            SandboxMode::Landlock => identity::become_user(self.switch_to)?,
         }
         // The death of the launcher kills process 1, and with it everything. Set after the change of user, which resets
         // it.
@@ -61,8 +61,8 @@ impl InitSetup<'_> {
         init::check_launcher(self.reports)?;
         let launcher_mounts = sources.is_some();
         let root = match self.mode {
-            Mode::Full => Some(self.build_base_root(system, sources)?),
-            Mode::Landlock => None,
+            SandboxMode::Full => Some(self.build_base_root(system, sources)?),
+            SandboxMode::Landlock => None,
         };
 
         let (streams, request) =
@@ -84,7 +84,7 @@ impl InitSetup<'_> {
         self.enter_root(root, &cgroup_fds)?;
         drop((cgroup_fds, channel));
 
-        let started = Started {
+        let started = StartReport {
             uid: self.host_ids.uid,
             gid: self.host_ids.gid,
             limited_by,
@@ -97,7 +97,7 @@ impl InitSetup<'_> {
     }
 
     /// Builds the part of the root that every sandbox has, and sets up what else does not depend on a request.
-    fn build_base_root(&self, system: &[MountStep], sources: Option<MountSources>) -> Result<RootFs, Failed> {
+    fn build_base_root(&self, system: &[MountStep], sources: Option<MountSources>) -> Result<RootFs, LaunchFailure> {
         let isolation = self.setup.isolation;
         let sources = match sources {
             Some(sources) => sources,
@@ -127,7 +127,7 @@ impl InitSetup<'_> {
         root: &mut RootFs,
         profile: &LaunchProfile,
         channel: Option<&mut InitChannel>,
-    ) -> Result<MaskReport, Failed> {
+    ) -> Result<MaskReport, LaunchFailure> {
         let isolation = self.setup.isolation;
         let steps = mount_plan::profile_steps(profile);
         let sources = match channel {
@@ -144,7 +144,7 @@ impl InitSetup<'_> {
     }
 
     /// Joins the cgroups and pivots into the root.
-    fn enter_root(&self, root: Option<RootFs>, cgroup_fds: &[File]) -> Result<(), Failed> {
+    fn enter_root(&self, root: Option<RootFs>, cgroup_fds: &[File]) -> Result<(), LaunchFailure> {
         let isolation = self.setup.isolation;
         limits::join(cgroup_fds)?;
         let Some(root) = root else { return Ok(()) };
@@ -158,9 +158,9 @@ impl InitSetup<'_> {
     fn start_program(
         &self,
         profile: &LaunchProfile,
-        started: Started,
+        started: StartReport,
         limited_by: LimitedBy,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), LaunchFailure> {
         let isolation = self.setup.isolation;
         let (relays, ports) = listen_relays(profile)?;
         if isolation.has(Isolation::Capabilities) {
@@ -194,7 +194,7 @@ fn install_streams([stdin, stdout, stderr]: [OwnedFd; 3]) -> rustix::io::Result<
 }
 
 /// Maps the one user and the one group of the sandbox, from inside.
-fn write_id_maps(UserIds { uid, gid }: UserIds) -> Result<(), Failed> {
+fn write_id_maps(UserIds { uid, gid }: UserIds) -> Result<(), LaunchFailure> {
     let write = || {
         std::fs::write("/proc/self/setgroups", "deny")?;
         mount_sources::write_map("/proc/self/uid_map", INSIDE_ID, uid)?;
@@ -208,7 +208,7 @@ fn write_id_maps(UserIds { uid, gid }: UserIds) -> Result<(), Failed> {
 }
 
 /// Forbids user namespaces inside, in which a program would have capabilities again.
-fn forbid_user_namespaces() -> Result<(), Failed> {
+fn forbid_user_namespaces() -> Result<(), LaunchFailure> {
     // The host's /proc still shows the limits of this process's user namespace.
     std::fs::write("/proc/sys/user/max_user_namespaces", "0").at(
         LaunchStage::Namespaces,
@@ -218,15 +218,15 @@ fn forbid_user_namespaces() -> Result<(), Failed> {
 }
 
 /// Starts listening on the relay ports. Returns the relays and their port numbers.
-fn listen_relays(profile: &LaunchProfile) -> Result<(Relays, Vec<u16>), Failed> {
+fn listen_relays(profile: &LaunchProfile) -> Result<(Relays, Vec<u16>), LaunchFailure> {
     let mut ports = Vec::new();
     for relay in &profile.relays {
         let (number, socket, token): (u16, PathBuf, _) = match profile.mode {
-            Mode::Full => {
+            SandboxMode::Full => {
                 let inside = Path::new(RUN_FOLDER).join(format!("{}.sock", relay.name));
                 (relay.port, inside, None)
             }
-            Mode::Landlock => {
+            SandboxMode::Landlock => {
                 (0, relay.socket.clone(), relay.token.as_ref().map(|token| token.clone().into_bytes()))
             }
         };
@@ -242,11 +242,11 @@ fn listen_relays(profile: &LaunchProfile) -> Result<(Relays, Vec<u16>), Failed> 
     Ok((Relays::new(ports), numbers))
 }
 
-fn drop_capabilities(mode: Mode) -> rustix::io::Result<()> {
+fn drop_capabilities(mode: SandboxMode) -> rustix::io::Result<()> {
     // Without capabilities a process cannot shrink its bounding set, and gains none because of no_new_privs.
     let reachable = match mode {
-        Mode::Full => CapabilitySet::all(),
-        Mode::Landlock => CapabilitySet::empty(),
+        SandboxMode::Full => CapabilitySet::all(),
+        SandboxMode::Landlock => CapabilitySet::empty(),
     };
     for capability in reachable.iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {

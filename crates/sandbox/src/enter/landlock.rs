@@ -7,7 +7,7 @@ use landlock::{
     PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
 use rustix::fs::FileType;
-use tribune_contract::{Failed, LaunchProfile, LaunchStage, Mode, Mount, WorkspaceSource};
+use tribune_contract::{LaunchFailure, LaunchProfile, LaunchStage, SandboxMode, Mount, WorkspaceSource};
 
 use super::failure::failed;
 use super::mount_plan::{RUN_FOLDER, SYSTEM_FOLDERS};
@@ -33,12 +33,12 @@ enum AccessClass {
 }
 
 /// Fails if the kernel's Landlock is older than the profile requires.
-pub(super) fn check_abi(profile: &LaunchProfile) -> Result<u32, Failed> {
+pub(super) fn check_abi(profile: &LaunchProfile) -> Result<u32, LaunchFailure> {
     let found = abi_version();
     // Landlock mode needs the port rules, otherwise the network would be open.
     let needed = match profile.mode {
-        Mode::Full => profile.landlock_abi,
-        Mode::Landlock => profile.landlock_abi.max(6),
+        SandboxMode::Full => profile.landlock_abi,
+        SandboxMode::Landlock => profile.landlock_abi.max(6),
     };
     if found >= needed {
         return Ok(found);
@@ -53,11 +53,11 @@ pub(super) fn check_abi(profile: &LaunchProfile) -> Result<u32, Failed> {
 }
 
 /// Restricts this process and its descendants. In Landlock mode they can connect to `ports` only.
-pub(super) fn restrict(profile: &LaunchProfile, version: u32, ports: &[u16]) -> Result<(), Failed> {
+pub(super) fn restrict(profile: &LaunchProfile, version: u32, ports: &[u16]) -> Result<(), LaunchFailure> {
     let abi = KNOWN_ABIS[usize::try_from(version).unwrap_or(1).clamp(1, KNOWN_ABIS.len()) - 1];
     let rules = match profile.mode {
-        Mode::Full => full_mode_rules(profile),
-        Mode::Landlock => landlock_mode_rules(profile),
+        SandboxMode::Full => full_mode_rules(profile),
+        SandboxMode::Landlock => landlock_mode_rules(profile),
     };
     let confined = (|| {
         let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
@@ -65,7 +65,7 @@ pub(super) fn restrict(profile: &LaunchProfile, version: u32, ports: &[u16]) -> 
         if version >= 6 {
             ruleset = ruleset.scope(Scope::from_all(abi))?;
         }
-        if profile.mode == Mode::Landlock {
+        if profile.mode == SandboxMode::Landlock {
             ruleset = ruleset.handle_access(AccessNet::from_all(abi))?;
         }
         let mut created = ruleset.create()?;
@@ -78,7 +78,7 @@ pub(super) fn restrict(profile: &LaunchProfile, version: u32, ports: &[u16]) -> 
             let rights = if is_folder { rights } else { rights & AccessFs::from_file(abi) };
             created = created.add_rule(PathBeneath::new(held, rights))?;
         }
-        if profile.mode == Mode::Landlock {
+        if profile.mode == SandboxMode::Landlock {
             for port in ports {
                 created = created.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
             }
@@ -94,7 +94,7 @@ pub(super) fn restrict(profile: &LaunchProfile, version: u32, ports: &[u16]) -> 
     }
 }
 
-fn not_enforced(cause: &str) -> Failed {
+fn not_enforced(cause: &str) -> LaunchFailure {
     failed(LaunchStage::Landlock, cause, "Run `tribune doctor --sandbox` to see what this machine lacks")
 }
 

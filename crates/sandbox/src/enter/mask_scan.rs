@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use tribune_contract::{Failed, LaunchStage, PatternProgress, PatternSet};
+use tribune_contract::{LaunchFailure, LaunchStage, PatternProgress, PatternSet};
 
 use super::failure::AtStage as _;
 use super::socket_probe::has_listener;
@@ -58,7 +58,7 @@ pub(super) struct ScanDir<'a> {
 
 /// Scans the folders of one sandbox. What a symlink or hard link of one folder masks in another one is masked there
 /// too.
-pub(super) fn scan(folders: &[ScanDir<'_>]) -> Result<Vec<MaskSet>, Failed> {
+pub(super) fn scan(folders: &[ScanDir<'_>]) -> Result<Vec<MaskSet>, LaunchFailure> {
     let mut all: Vec<DirScan<'_>> = folders.iter().map(|folder| DirScan::new(*folder)).collect();
     for _ in 0..MAX_ATTEMPTS {
         for scan in &mut all {
@@ -83,7 +83,7 @@ pub(super) fn scan(folders: &[ScanDir<'_>]) -> Result<Vec<MaskSet>, Failed> {
 
 /// Follows symlinks from one folder into another one of the sandbox. Their end points are masked as a whole, even if
 /// only a part of a pattern led there.
-fn trace_between_dirs(all: &mut [DirScan<'_>]) -> Result<(), Failed> {
+fn trace_between_dirs(all: &mut [DirScan<'_>]) -> Result<(), LaunchFailure> {
     let mut visited: BTreeSet<(PathBuf, MaskKind)> = BTreeSet::new();
     while let Some((path, mask_kind)) =
         all.iter_mut().find_map(|scan| scan.out.pop_first()).filter(|_| visited.len() < MAX_ENTRIES)
@@ -107,7 +107,7 @@ fn trace_between_dirs(all: &mut [DirScan<'_>]) -> Result<(), Failed> {
 pub fn hidden_in(
     folders: &[(&OwnedFd, &[&Path])],
     hide: &[String],
-) -> Result<Vec<BTreeSet<PathBuf>>, Failed> {
+) -> Result<Vec<BTreeSet<PathBuf>>, LaunchFailure> {
     let host = &HostView::default();
     let request = |paths| ScanRequest { paths, host, hide, read_only: &[], sockets: false };
     let dirs: Vec<ScanDir<'_>> =
@@ -228,7 +228,7 @@ impl<'a> DirScan<'a> {
     }
 
     /// Scans all folders, the nearest first.
-    fn scan_plain_paths(&mut self) -> Result<(), Failed> {
+    fn scan_plain_paths(&mut self) -> Result<(), LaunchFailure> {
         let start = PendingDir {
             hide: self.hide.start(),
             read_only: self.read_only.start(),
@@ -243,7 +243,7 @@ impl<'a> DirScan<'a> {
 
     /// Scans the targets of symlinks where that can mask more than the plain path does. A folder is not scanned twice
     /// for the same progress, so symlink loops end.
-    fn scan_linked_paths(&mut self) -> Result<(), Failed> {
+    fn scan_linked_paths(&mut self) -> Result<(), LaunchFailure> {
         let mut visited: BTreeMap<PathBuf, PendingDir> = BTreeMap::new();
         while let Some(mut visit) = self.linked_dirs.pop_front() {
             let before = visited.entry(visit.path.clone()).or_insert_with(|| {
@@ -276,7 +276,7 @@ impl<'a> DirScan<'a> {
     }
 
     /// Scans one folder. Returns its subfolders.
-    fn visit(&mut self, visit: &PendingDir) -> Result<Vec<PendingDir>, Failed> {
+    fn visit(&mut self, visit: &PendingDir) -> Result<Vec<PendingDir>, LaunchFailure> {
         if self.exceeds_budget(&visit.path) {
             if visit.is_hidden {
                 // It is hidden together with its parent.
@@ -322,7 +322,7 @@ impl<'a> DirScan<'a> {
     }
 
     /// Lists a folder. Returns `None` if it is gone or the sandbox's user cannot read it: then it cannot inside either.
-    fn list(&mut self, path: &Path) -> Result<Option<(OwnedFd, Vec<DirEntry>)>, Failed> {
+    fn list(&mut self, path: &Path) -> Result<Option<(OwnedFd, Vec<DirEntry>)>, LaunchFailure> {
         const REMEDY: &str = "Check the disk that the workspace is on";
         let doing = format_args!("searching `{}` in the workspace", path.display());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -460,7 +460,7 @@ impl<'a> DirScan<'a> {
     }
 
     /// Masks the other hard links of masked files.
-    fn find_hard_links(&mut self) -> Result<(), Failed> {
+    fn find_hard_links(&mut self) -> Result<(), LaunchFailure> {
         let mut folders = VecDeque::from([(PathBuf::new(), false)]);
         while let Some((path, is_read_only)) = folders.pop_front() {
             if self.exceeds_budget(&path) {

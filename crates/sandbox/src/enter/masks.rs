@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
-use tribune_contract::{Failed, LaunchProfile, LaunchStage, Mount, Workspace, WorkspaceSource};
+use tribune_contract::{LaunchFailure, LaunchProfile, LaunchStage, Mount, WorkspaceMount, WorkspaceSource};
 
 use super::failure::{AtStage as _, failed};
 use super::mask_scan::{MaskSet, ScanDir, ScanRequest, scan};
@@ -38,12 +38,12 @@ pub(super) struct MaskReport {
 }
 
 /// Applies all masks of a profile.
-pub(super) fn apply_masks(root: &RootFs, profile: &LaunchProfile) -> Result<MaskReport, Failed> {
+pub(super) fn apply_masks(root: &RootFs, profile: &LaunchProfile) -> Result<MaskReport, LaunchFailure> {
     let mut report = MaskReport::default();
     let paths: Vec<[&Path; 2]> =
         profile.workspaces().map(|workspace| [workspace.target.as_path(), host_folder(workspace)]).collect();
     let requests = profile.workspaces().zip(&paths).map(|(workspace, paths)| {
-        let Workspace { hide, freeze: read_only, source, .. } = workspace;
+        let WorkspaceMount { hide, read_only, source, .. } = workspace;
         let sockets = !matches!(source, WorkspaceSource::Overlay { .. });
         ScanRequest { paths, host: root.host_view(), hide, read_only, sockets }
     });
@@ -79,13 +79,13 @@ fn mask_mount(
     source: &Path,
     target: &Path,
     hide: &[String],
-) -> Result<Vec<MaskReport>, Failed> {
+) -> Result<Vec<MaskReport>, LaunchFailure> {
     let paths = &[target, source];
     mask_folders(root, &[ScanRequest { paths, host: root.host_view(), hide, read_only: &[], sockets: true }])
 }
 
 /// The folder of a workspace on the host.
-fn host_folder(workspace: &Workspace) -> &Path {
+fn host_folder(workspace: &WorkspaceMount) -> &Path {
     match &workspace.source {
         WorkspaceSource::Overlay { lower: folder, .. }
         | WorkspaceSource::Direct { folder }
@@ -94,7 +94,7 @@ fn host_folder(workspace: &Workspace) -> &Path {
 }
 
 /// Masks folders that are scanned together, because symlinks can lead from one to another.
-fn mask_folders(root: &RootFs, requests: &[ScanRequest<'_>]) -> Result<Vec<MaskReport>, Failed> {
+fn mask_folders(root: &RootFs, requests: &[ScanRequest<'_>]) -> Result<Vec<MaskReport>, LaunchFailure> {
     let mut reports: Vec<MaskReport> = requests.iter().map(|_| MaskReport::default()).collect();
     let mut open = Vec::new();
     for (index, request) in requests.iter().enumerate() {
@@ -139,7 +139,7 @@ struct OpenFolder {
 }
 
 /// Opens a folder of the sandbox if anything in it can need a mask.
-fn open_folder(root: &RootFs, request: &ScanRequest<'_>) -> Result<Option<OpenFolder>, Failed> {
+fn open_folder(root: &RootFs, request: &ScanRequest<'_>) -> Result<Option<OpenFolder>, LaunchFailure> {
     const REMEDY: &str = "Make the folder readable for the sandbox's user";
     let has_patterns = !request.hide.is_empty() || !request.read_only.is_empty();
     if !has_patterns && !request.sockets {
@@ -189,7 +189,7 @@ fn mask_folder(
     folder: &OpenFolder,
     mut found: MaskSet,
     report: &mut MaskReport,
-) -> Result<MissedMask, Failed> {
+) -> Result<MissedMask, LaunchFailure> {
     const TRY_AGAIN: &str = "Try again; if it stays, raise the limit fs.mount-max";
     let names = found.hidden.len() + found.read_only.len() + found.links.len();
     let emptied = hide_whole_dirs(&mut found, MAX_MASKS);

@@ -31,14 +31,14 @@ mod supervise;
 mod symlink_trace;
 
 #[cfg(feature = "bare")]
-pub use self::baseline::bare;
+pub use self::baseline::run_baseline;
 pub use self::mask_scan::hidden_in;
 
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use tribune_contract::{CgroupAssignment, Failed, LaunchRequest, LaunchStage, LauncherReport};
+use tribune_contract::{CgroupAssignment, LaunchFailure, LaunchRequest, LaunchStage, LauncherReport};
 
 use self::failure::{AtStage as _, failed};
 use self::fork_server::LaunchAssignment;
@@ -121,7 +121,7 @@ struct LaunchContext<'a> {
 
 impl LaunchContext<'_> {
     /// Returns the prewarmed process 1 if it is still valid, otherwise a new one.
-    fn init_process(&self, prewarmed: Option<PrewarmedInit>) -> Result<PrewarmedInit, Failed> {
+    fn init_process(&self, prewarmed: Option<PrewarmedInit>) -> Result<PrewarmedInit, LaunchFailure> {
         let LaunchRequest { profile, switch_to } = self.request;
         profile
             .check()
@@ -143,7 +143,7 @@ impl LaunchContext<'_> {
         control: &mut UnixStream,
         prewarmed: &mut PrewarmedInit,
         sent: io::Result<()>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), LaunchFailure> {
         let isolation = self.setup.isolation;
         let sent = match sent {
             Ok(()) if prewarmed.sends_mounts => {

@@ -15,7 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 use rustix::process::Signal;
-use tribune_contract::{Failed, LaunchStage, UserIds, is_the_systems};
+use tribune_contract::{LaunchFailure, LaunchStage, UserIds, is_system_path};
 
 use super::failure::{AtStage as _, failed};
 use super::mount_plan::{ATTACH_POINT, BindAccess, BindSource, MountKind, MountStep};
@@ -39,7 +39,7 @@ impl MountSources {
         steps: &[MountStep],
         mapped_to: Option<UserIds>,
         isolation: &IsolationSet,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, LaunchFailure> {
         let mut opener = SourceOpener { mapped_to, isolation, maps: BTreeMap::new() };
         let sources = steps.iter().map(|step| match &step.kind {
             MountKind::Bind(bind) => Ok(opener.open(bind)?.into_iter().collect()),
@@ -92,7 +92,7 @@ struct SourceOpener<'a> {
 }
 
 impl SourceOpener<'_> {
-    fn open(&mut self, bind: &BindSource) -> Result<Option<DetachedMount>, Failed> {
+    fn open(&mut self, bind: &BindSource) -> Result<Option<DetachedMount>, LaunchFailure> {
         const REMEDY: &str = "Check that it exists and that the sandbox's user can reach it";
         // Root of a user namespace, as `unshare -r` makes one, may mount only what its own mount namespace owns.
         const NO_ROOT: &str = "This root user may not mount here: start Tribune as an ordinary user, or with rights over \
@@ -107,7 +107,7 @@ impl SourceOpener<'_> {
         let is_system_target = || {
             let found = std::fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd()));
             found.is_ok_and(|found| match bind.access {
-                BindAccess::Read => is_the_systems(&found),
+                BindAccess::Read => is_system_path(&found),
                 // Sockets may be in `/run`. The attach point is where the sandbox itself is being built.
                 BindAccess::Write | BindAccess::ReadAsOwner => found.starts_with(ATTACH_POINT),
                 BindAccess::Device => false,
@@ -171,7 +171,7 @@ impl SourceOpener<'_> {
     }
 
     /// Returns a user namespace in which the owner is the sandbox's user.
-    fn idmap_namespace(&mut self, owner: UserIds, user: UserIds) -> Result<&OwnedFd, Failed> {
+    fn idmap_namespace(&mut self, owner: UserIds, user: UserIds) -> Result<&OwnedFd, LaunchFailure> {
         match self.maps.entry(owner) {
             Entry::Occupied(made) => Ok(made.into_mut()),
             Entry::Vacant(place) => {
@@ -186,7 +186,7 @@ impl SourceOpener<'_> {
     }
 }
 
-fn idmap_failure(source: &Path, owner: UserIds, user: UserIds, error: &std::io::Error) -> Failed {
+fn idmap_failure(source: &Path, owner: UserIds, user: UserIds, error: &std::io::Error) -> LaunchFailure {
     failed(
         LaunchStage::Mounts,
         format!(

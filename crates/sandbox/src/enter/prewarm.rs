@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode as FileMode, OFlags};
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use tribune_contract::{Failed, LaunchStage, Mode};
+use tribune_contract::{LaunchFailure, LaunchStage, SandboxMode};
 
 use super::failure::{AtStage as _, namespace_failure};
 use super::identity::{self, TemporaryUser};
@@ -39,7 +39,7 @@ pub(super) struct PrewarmedInit {
 }
 
 impl PrewarmedInit {
-    pub(super) fn create(spec: LauncherSpec, setup: SharedSetup<'_>) -> Result<Self, Failed> {
+    pub(super) fn create(spec: LauncherSpec, setup: SharedSetup<'_>) -> Result<Self, LaunchFailure> {
         const FILE_LIMIT: &str = "Raise the limit of open files";
         let (LauncherSpec { mode, switch_to }, isolation) = (spec, setup.isolation);
         rustix::process::umask(FileMode::from_raw_mode(0o022));
@@ -49,16 +49,16 @@ impl PrewarmedInit {
         // Before anything else is read from the host.
         let snapshot = HostSnapshot::take().at(LaunchStage::Mounts, "reading the mounts", "Mount /proc")?;
         let steps = match mode {
-            Mode::Full => mount_plan::base_steps(),
-            Mode::Landlock => Vec::new(),
+            SandboxMode::Full => mount_plan::base_steps(),
+            SandboxMode::Landlock => Vec::new(),
         };
         // Root without mount rights, as in many containers, is treated like an ordinary user.
-        let mapped_to = switch_to.filter(|_| mode == Mode::Full && is_root_with_mount_rights());
+        let mapped_to = switch_to.filter(|_| mode == SandboxMode::Full && is_root_with_mount_rights());
         let sources = match mapped_to {
             Some(user) => Some(MountSources::open(&steps, Some(user), isolation)?),
             None => None,
         };
-        if mode == Mode::Landlock {
+        if mode == SandboxMode::Landlock {
             let own = rustix::process::getpid();
             rustix::process::set_child_subreaper(Some(own)).at(
                 LaunchStage::Program,
@@ -74,8 +74,8 @@ impl PrewarmedInit {
         // Namespaces belong to the user that creates them, which must not be root. The launcher stays root while it has
         // to open what only root can.
         let temporary_user = match mode {
-            Mode::Full => TemporaryUser::switch_to(switch_to)?,
-            Mode::Landlock => None,
+            SandboxMode::Full => TemporaryUser::switch_to(switch_to)?,
+            SandboxMode::Landlock => None,
         };
         let cloned = match sys::clone_process(namespaces(mode, isolation)) {
             Err(error) => {
@@ -91,7 +91,7 @@ impl PrewarmedInit {
                 run_init(&init, &steps, sources, peer)
             }
             CloneResult::Parent { child, pidfd } => {
-                let leaves_orphans = mode == Mode::Landlock;
+                let leaves_orphans = mode == SandboxMode::Landlock;
                 let init = InitProcess::new(child, pidfd, report.into(), leaves_orphans);
                 let sends_mounts = mapped_to.is_some();
                 let prewarmed = Self { init, channel: channel.into(), sends_mounts, snapshot };
@@ -142,8 +142,8 @@ fn is_root_with_mount_rights() -> bool {
 }
 
 /// The clone flags for the namespaces of process 1. The cgroup namespace is created after it has joined its cgroups.
-fn namespaces(mode: Mode, isolation: &IsolationSet) -> u64 {
-    if mode == Mode::Landlock {
+fn namespaces(mode: SandboxMode, isolation: &IsolationSet) -> u64 {
+    if mode == SandboxMode::Landlock {
         return 0;
     }
     let optional = [

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountPropagationFlags, UnmountFlags};
 use rustix::path::Arg;
-use tribune_contract::{Failed, LaunchStage};
+use tribune_contract::{LaunchFailure, LaunchStage};
 
 use super::failure::{AtStage as _, failed};
 use super::mount::{self, TmpfsLimits};
@@ -74,7 +74,7 @@ pub(super) struct RootFs {
 impl RootFs {
     /// Creates an empty root and attaches it at [`ATTACH_POINT`]. That covers a folder of the host, so host sources are
     /// opened before.
-    pub(super) fn attach(isolation: &IsolationSet) -> Result<Self, Failed> {
+    pub(super) fn attach(isolation: &IsolationSet) -> Result<Self, LaunchFailure> {
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).map_err(|error| mount_denied(&error.into()))?;
         let limits = isolation
@@ -115,14 +115,14 @@ impl RootFs {
     }
 
     /// Performs all steps.
-    pub(super) fn mount_all(&mut self, steps: &[MountStep], sources: MountSources) -> Result<(), Failed> {
+    pub(super) fn mount_all(&mut self, steps: &[MountStep], sources: MountSources) -> Result<(), LaunchFailure> {
         for (step, trees) in steps.iter().zip(sources.into_steps()) {
             self.perform_step(step, trees)?;
         }
         Ok(())
     }
 
-    fn perform_step(&mut self, step: &MountStep, trees: Vec<DetachedMount>) -> Result<(), Failed> {
+    fn perform_step(&mut self, step: &MountStep, trees: Vec<DetachedMount>) -> Result<(), LaunchFailure> {
         let target = step.target.as_path();
         // The new mount covers the cached parent folder.
         self.last_parent.take_if(|(folder, _)| folder.starts_with(target));
@@ -183,7 +183,7 @@ impl RootFs {
         target: &Path,
         lower: &DetachedMount,
         layers: &DetachedMount,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), LaunchFailure> {
         let doing = "mounting the overlay of the workspace";
         let remedy = "Use Linux 5.11 or later and a file system with `user.*` attributes, or the workspace mode `direct`";
         let staged = Path::new(STAGING);
@@ -227,7 +227,7 @@ impl RootFs {
         )
     }
 
-    fn mount_proc(&mut self, target: &Path) -> Result<(), Failed> {
+    fn mount_proc(&mut self, target: &Path) -> Result<(), LaunchFailure> {
         let doing = "mounting /proc";
         let point = self.mount_point(target, true)?;
         let mount = if self.isolation.has(Isolation::PidNamespace) {
@@ -329,7 +329,7 @@ impl RootFs {
     }
 
     /// Makes this the root of the process, detaches the host's root, and makes the root tmpfs read-only.
-    pub(super) fn enter(self) -> Result<(), Failed> {
+    pub(super) fn enter(self) -> Result<(), LaunchFailure> {
         let doing = "pivoting into the root";
         if let Some(host) = &self.host {
             self.attach_host_root(host).at(LaunchStage::Mounts, doing, REMEDY)?;
@@ -365,7 +365,7 @@ impl RootFs {
     }
 
     /// Attaches a mount at a path, which is created if needed.
-    fn attach_at(&mut self, tree: &OwnedFd, target: &Path, is_folder: bool) -> Result<(), Failed> {
+    fn attach_at(&mut self, tree: &OwnedFd, target: &Path, is_folder: bool) -> Result<(), LaunchFailure> {
         let doing = format_args!("mounting on `{}`", target.display());
         let (parent, name) = self.parent(target)?;
         if parent.is_own && create_empty(&parent.fd, &name, is_folder).is_ok() {
@@ -377,7 +377,7 @@ impl RootFs {
     }
 
     /// Opens a mount point. Creates it if it is missing and its folder is on an own file system.
-    fn mount_point(&mut self, target: &Path, is_folder: bool) -> Result<OwnedFd, Failed> {
+    fn mount_point(&mut self, target: &Path, is_folder: bool) -> Result<OwnedFd, LaunchFailure> {
         let (parent, name) = self.parent(target)?;
         let doing = format_args!("creating the mount point `{}`", target.display());
         let open = || {
@@ -397,7 +397,7 @@ impl RootFs {
     }
 
     /// Opens the parent folder of a path, creates missing folders where allowed, and returns the last component.
-    fn parent(&mut self, target: &Path) -> Result<(Rc<ParentDir>, CString), Failed> {
+    fn parent(&mut self, target: &Path) -> Result<(Rc<ParentDir>, CString), LaunchFailure> {
         let doing = format_args!("creating the folders of `{}`", target.display());
         let around = target.parent().unwrap_or(target);
         if let (Some((folder, held)), Some(name)) = (&self.last_parent, target.file_name())
@@ -437,7 +437,7 @@ impl RootFs {
         Ok((folder, name))
     }
 
-    fn parent_dir(&self, fd: OwnedFd) -> Result<ParentDir, Failed> {
+    fn parent_dir(&self, fd: OwnedFd) -> Result<ParentDir, LaunchFailure> {
         let device = rustix::fs::fstat(&fd).at(LaunchStage::Mounts, "reading a folder", REMEDY)?.st_dev;
         Ok(ParentDir { fd, is_own: self.own_devices.contains(&device) })
     }
@@ -452,7 +452,7 @@ struct ParentDir {
 }
 
 impl ParentDir {
-    fn check_own(&self, target: &Path) -> Result<(), Failed> {
+    fn check_own(&self, target: &Path) -> Result<(), LaunchFailure> {
         if self.is_own {
             return Ok(());
         }
@@ -500,7 +500,7 @@ const fn resolve_in_root() -> ResolveFlags {
 }
 
 /// The error of the first mount, which fails where user namespaces have no capabilities.
-fn mount_denied(error: &std::io::Error) -> Failed {
+fn mount_denied(error: &std::io::Error) -> LaunchFailure {
     failed(
         LaunchStage::Mounts,
         format!("the new user namespace may not mount anything ({error})"),

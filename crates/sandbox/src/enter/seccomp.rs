@@ -9,7 +9,7 @@ mod bpf;
 use std::collections::BTreeMap;
 
 use seccompiler::BpfProgram;
-use tribune_contract::{Failed, LaunchStage, Mode};
+use tribune_contract::{LaunchFailure, LaunchStage, SandboxMode};
 
 use self::bpf::{ArgTest, Rule, SyscallAction};
 use super::failure::failed;
@@ -134,19 +134,19 @@ pub(super) struct Filters {
 
 impl Filters {
     pub(super) fn build() -> Self {
-        Self { full: build(Mode::Full), landlock: build(Mode::Landlock) }
+        Self { full: build(SandboxMode::Full), landlock: build(SandboxMode::Landlock) }
     }
 
-    pub(super) const fn of(&self, mode: Mode) -> &BpfProgram {
+    pub(super) const fn of(&self, mode: SandboxMode) -> &BpfProgram {
         match mode {
-            Mode::Full => &self.full,
-            Mode::Landlock => &self.landlock,
+            SandboxMode::Full => &self.full,
+            SandboxMode::Landlock => &self.landlock,
         }
     }
 }
 
 /// Installs a filter for this process and its descendants. It cannot be removed.
-pub(super) fn install(filter: &BpfProgram) -> Result<(), Failed> {
+pub(super) fn install(filter: &BpfProgram) -> Result<(), LaunchFailure> {
     seccompiler::apply_filter(filter).map_err(|error| {
         failed(
             LaunchStage::Seccomp,
@@ -156,7 +156,7 @@ pub(super) fn install(filter: &BpfProgram) -> Result<(), Failed> {
     })
 }
 
-fn build(mode: Mode) -> BpfProgram {
+fn build(mode: SandboxMode) -> BpfProgram {
     let absent = [libc::SYS_clone3, libc::SYS_openat2].map(|call| (syscall_nr(call), SyscallAction::NoSys));
     let mut actions: BTreeMap<u32, SyscallAction> = absent.into();
     for (call, rules) in deny_rules(mode) {
@@ -172,7 +172,7 @@ fn syscall_nr(call: libc::c_long) -> u32 {
 }
 
 /// The denied calls with their rules: a call is denied if one rule matches, or always if there are none.
-fn deny_rules(mode: Mode) -> Rules {
+fn deny_rules(mode: SandboxMode) -> Rules {
     let mut rules: Rules = DENIED.iter().chain(DENIED_ON_THIS_ARCH).map(|call| (*call, Vec::new())).collect();
     let namespaces = NEW_NAMESPACES.iter().fold(0, |all, one| all | one.cast_unsigned());
     rules.insert(libc::SYS_clone, vec![vec![ArgTest::HasAnyBit(0, namespaces)]]);
@@ -189,15 +189,15 @@ fn deny_rules(mode: Mode) -> Rules {
 
 /// Denies calls that affect the scheduling, limits or System V objects of other processes. Signals are denied by
 /// Landlock scopes; a limit can do as much damage: no CPU time left, no file to open.
-fn deny_reaching_other_processes(rules: &mut Rules, mode: Mode) {
+fn deny_reaching_other_processes(rules: &mut Rules, mode: SandboxMode) {
     let not_itself = |arg| vec![vec![ArgTest::Differs(arg, 0)]];
     rules.insert(libc::SYS_prlimit64, not_itself(0));
     match mode {
         // Every process that has an id here is in the same sandbox.
-        Mode::Full => {}
+        SandboxMode::Full => {}
         // Thread ids are indistinguishable from process ids: a program that sets the affinity of its threads by id
         // continues without.
-        Mode::Landlock => {
+        SandboxMode::Landlock => {
             let by_number = [
                 libc::SYS_sched_setparam,
                 libc::SYS_sched_setscheduler,
@@ -263,20 +263,20 @@ fn deny_device_nodes(rules: &mut Rules) {
     }
 }
 
-fn socket_rules(mode: Mode) -> Vec<Rule> {
+fn socket_rules(mode: SandboxMode) -> Vec<Rule> {
     let is = |arg, value: i32| ArgTest::Equals(arg, value.cast_unsigned());
     let not = |arg, value: i32| ArgTest::Differs(arg, value.cast_unsigned());
     let families: &[i32] = match mode {
-        Mode::Full => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+        SandboxMode::Full => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
         // Sockets of the host are reachable by path, and Landlock does not restrict datagrams.
-        Mode::Landlock => &[libc::AF_INET, libc::AF_INET6],
+        SandboxMode::Landlock => &[libc::AF_INET, libc::AF_INET6],
     };
     let mut rules = vec![
         families.iter().map(|known| not(0, *known)).collect(),
         vec![is(0, libc::AF_NETLINK), not(2, libc::NETLINK_ROUTE)],
     ];
     let mut kinds = vec![libc::SOCK_RAW, SOCK_PACKET];
-    if mode == Mode::Landlock {
+    if mode == SandboxMode::Landlock {
         kinds.push(libc::SOCK_DGRAM);
     }
     for kind in kinds {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions};
-use tribune_contract::{Exit, ExitReport, Failed, LaunchStage, LauncherReport, SignalRequest};
+use tribune_contract::{ProgramExit, ExitReport, LaunchFailure, LaunchStage, LauncherReport, SignalRequest};
 
 use super::failure::failed;
 use crate::wire;
@@ -40,7 +40,7 @@ pub(super) fn supervise(
     loop {
         let ready = wait_for_events(&init, control, deadline.filter(|_| forced_exit.is_none()))?;
         if ready.is_late && forced_exit.is_none() {
-            forced_exit = Some(Exit::OutOfTime);
+            forced_exit = Some(ProgramExit::OutOfTime);
             init.kill();
         }
         if ready.host {
@@ -53,7 +53,7 @@ pub(super) fn supervise(
                 }
                 // The host asks for the end, is gone, or sent an invalid message.
                 Ok(_) | Err(_) if forced_exit.is_none() => {
-                    forced_exit = Some(Exit::Killed);
+                    forced_exit = Some(ProgramExit::Killed);
                     init.kill();
                 }
                 Ok(_) | Err(_) => {}
@@ -111,13 +111,13 @@ impl InitProcess {
     }
 
     /// Waits until process 1, and with it everything in its pid namespace, has ended.
-    fn reap(&self) -> io::Result<Exit> {
+    fn reap(&self) -> io::Result<ProgramExit> {
         let buried = rustix::process::waitpid(Some(self.pid), WaitOptions::empty())?;
         self.is_reaped.set(true);
         if self.leaves_orphans {
             kill_orphans();
         }
-        Ok(buried.map_or(Exit::Killed, |(_, status)| super::init::exit_of(status)))
+        Ok(buried.map_or(ProgramExit::Killed, |(_, status)| super::init::exit_of(status)))
     }
 }
 
@@ -165,11 +165,11 @@ fn wait_for_events(
     })
 }
 
-fn init_died(status: Exit) -> Failed {
+fn init_died(status: ProgramExit) -> LaunchFailure {
     let how = match status {
-        Exit::Code { code } => format!("with code {code}"),
-        Exit::Signal { signal } => format!("by signal {signal}"),
-        Exit::OutOfTime | Exit::Killed => "when it was killed".to_owned(),
+        ProgramExit::Code { code } => format!("with code {code}"),
+        ProgramExit::Signal { signal } => format!("by signal {signal}"),
+        ProgramExit::OutOfTime | ProgramExit::Killed => "when it was killed".to_owned(),
     };
     failed(
         LaunchStage::Program,

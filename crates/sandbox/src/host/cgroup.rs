@@ -8,9 +8,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
-use tribune_contract::{LimitedBy, Limits};
+use tribune_contract::{LimitedBy, ResourceLimits};
 
-use super::instance::House;
+use super::instance::InstanceId;
 
 /// How often the removal of a cgroup is tried, and the pause in between: the kernel has to reap its processes first.
 const REMOVE_ATTEMPTS: u32 = 500;
@@ -30,7 +30,7 @@ pub(super) struct Cgroups {
 
 impl Cgroups {
     /// Creates the strongest kind of cgroup that the machine allows.
-    pub(super) fn create(instance: &House, limits: &Limits) -> Self {
+    pub(super) fn create(instance: &InstanceId, limits: &ResourceLimits) -> Self {
         let name = name(instance);
         let mounts = Hierarchies::cached();
         let v2 = mounts.unified.iter().flat_map(|place| place.ancestors());
@@ -89,7 +89,7 @@ const PREFIX: &str = "tribune.";
 
 /// A name that identifies the instance and the process that launched. Process ids are only meaningful in their pid
 /// namespace, so that is included.
-fn name(instance: &House) -> String {
+fn name(instance: &InstanceId) -> String {
     // Constant for the lifetime of the process.
     static OWN: OnceLock<(u64, u64)> = OnceLock::new();
     let pid = std::process::id();
@@ -157,7 +157,7 @@ fn descendants(mount: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn create_v2(folder: &Path, parent: &Path, limits: &Limits) -> io::Result<PathBuf> {
+fn create_v2(folder: &Path, parent: &Path, limits: &ResourceLimits) -> io::Result<PathBuf> {
     let controllers = std::fs::read_to_string(parent.join("cgroup.subtree_control"))?;
     let has = |wanted: &str| controllers.split_whitespace().any(|name| name == wanted);
     if !has("memory") || !has("pids") {
@@ -177,7 +177,7 @@ fn create_v2(folder: &Path, parent: &Path, limits: &Limits) -> io::Result<PathBu
     })
 }
 
-fn create_v1(mounts: &Hierarchies, name: &str, limits: &Limits) -> io::Result<Vec<PathBuf>> {
+fn create_v1(mounts: &Hierarchies, name: &str, limits: &ResourceLimits) -> io::Result<Vec<PathBuf>> {
     let place = |wanted: &str| {
         let found =
             mounts.controllers.iter().find(|(controllers, _)| controllers.iter().any(|c| c == wanted));
@@ -361,7 +361,7 @@ mod tests {
         let handed_down = |controllers: &str| {
             std::fs::write(parent.path().join("cgroup.subtree_control"), controllers).unwrap();
         };
-        let limits = Limits { memory_bytes: 1 << 20, processes: 7, cpu_percent: 150, ..Limits::default() };
+        let limits = ResourceLimits { memory_bytes: 1 << 20, processes: 7, cpu_percent: 150, ..ResourceLimits::default() };
         for too_little in ["", "hugetlb", "cpu memory", "pids"] {
             handed_down(too_little);
             assert!(create_v2(&parent.path().join("child"), parent.path(), &limits).is_err(), "{too_little}");

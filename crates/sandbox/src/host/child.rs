@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Signal, WaitId, WaitIdOptions};
-use tribune_contract::{Exit, LauncherReport, SignalRequest, Started};
+use tribune_contract::{ProgramExit, LauncherReport, SignalRequest, StartReport};
 
 use super::cgroup::Cgroups;
 use super::streams::CallerPipes;
@@ -23,7 +23,7 @@ pub struct Child {
     process: LauncherProcess,
     control: UnixStream,
     pipes: CallerPipes,
-    started: Started,
+    started: StartReport,
 }
 
 /// A launcher process, possibly before its launch. Dropping it kills and reaps it and removes its cgroups.
@@ -39,7 +39,7 @@ pub(super) struct LauncherProcess {
 impl Child {
     /// The start report: user, limits and masks.
     #[must_use]
-    pub const fn started(&self) -> &Started {
+    pub const fn started(&self) -> &StartReport {
         &self.started
     }
 
@@ -74,11 +74,11 @@ impl Child {
     }
 
     /// Waits until everything inside has ended.
-    pub fn wait(mut self) -> io::Result<Exit> {
+    pub fn wait(mut self) -> io::Result<ProgramExit> {
         let exit = match wire::read::<LauncherReport>(&mut self.control) {
             Ok(Some(LauncherReport::Ended(ended))) => ended.exit,
             // The launcher died without a report, and everything inside died with it.
-            Ok(_) | Err(_) => Exit::Killed,
+            Ok(_) | Err(_) => ProgramExit::Killed,
         };
         self.process.reap()?;
         Ok(exit)
@@ -105,7 +105,7 @@ impl LauncherProcess {
         }
     }
 
-    pub(super) const fn into_child(self, control: UnixStream, pipes: CallerPipes, started: Started) -> Child {
+    pub(super) const fn into_child(self, control: UnixStream, pipes: CallerPipes, started: StartReport) -> Child {
         Child { process: self, control, pipes, started }
     }
 

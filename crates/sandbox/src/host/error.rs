@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tribune_contract::{Failed, ProfileError};
+use tribune_contract::{LaunchFailure, ProfileError};
 
 /// Why a launch failed.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +16,7 @@ pub enum LaunchError {
     )]
     Stream,
     #[error("the sandbox cannot be started: {0}")]
-    Refused(#[from] Failed),
+    Failed(#[from] LaunchFailure),
     #[error(
         "the sandbox cannot be started: its launcher failed ({0}). Try again; if it stays, reinstall Tribune"
     )]

@@ -4,12 +4,12 @@ use std::path::Path;
 
 /// The name of an instance (one state folder), under which its cgroups are found again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct House(String);
+pub struct InstanceId(String);
 
-impl House {
+impl InstanceId {
     /// Derives the name from the path of the state folder, so that it is the same after each start.
     #[must_use]
-    pub fn of(folder: &Path) -> Self {
+    pub fn of_state_folder(folder: &Path) -> Self {
         // FNV-1a: the name need not be secret, only stable.
         let bytes = folder.as_os_str().as_encoded_bytes().iter();
         let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

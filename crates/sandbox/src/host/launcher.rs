@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 use tribune_contract::{
-    CgroupAssignment, LaunchProfile, LaunchRequest, LauncherReport, Mode, RunsAs, UserIds,
+    CgroupAssignment, LaunchProfile, LaunchRequest, LauncherReport, SandboxMode, RunsAs, UserIds,
 };
 
 use super::cgroup::Cgroups;
 use super::child::{Child, LauncherProcess};
 use super::error::LaunchError;
 use super::fork_server::ForkServer;
-use super::instance::House;
-use super::streams::Streams;
+use super::instance::InstanceId;
+use super::streams::ProgramStreams;
 use super::uid_pool;
 use crate::wire::{self, ForkRequest, LauncherSpec};
 
@@ -33,10 +33,10 @@ const ENTER_SUBCOMMAND: &str = "sandbox-enter";
 
 /// Launches sandboxes of one instance.
 #[derive(Debug, Clone)]
-pub struct Launcher {
+pub struct SandboxLauncher {
     program: PathBuf,
     args: Vec<OsString>,
-    instance: House,
+    instance: InstanceId,
     fork_server: SharedForkServer,
     prewarm: Prewarm,
 }
@@ -55,10 +55,10 @@ type SharedForkServer = Arc<Mutex<Option<ForkServer>>>;
 /// that only one launcher is prewarmed.
 static PROCESS_FORK_SERVER: Mutex<Weak<Mutex<Option<ForkServer>>>> = Mutex::new(Weak::new());
 
-impl Launcher {
+impl SandboxLauncher {
     /// Re-executes the running program, even if its file was replaced since.
     #[must_use]
-    pub fn this_program(instance: House) -> Self {
+    pub fn this_program(instance: InstanceId) -> Self {
         let mut own = PROCESS_FORK_SERVER.lock().unwrap_or_else(PoisonError::into_inner);
         let fork_server = own.upgrade().unwrap_or_default();
         *own = Arc::downgrade(&fork_server);
@@ -67,13 +67,13 @@ impl Launcher {
 
     /// For a single launch: nothing is prewarmed.
     #[must_use]
-    pub fn once(self) -> Self {
+    pub fn without_prewarm(self) -> Self {
         Self { prewarm: Prewarm::Off, ..self }
     }
 
     /// Executes a program that calls [`crate::enter`].
     #[must_use]
-    pub fn new(program: impl Into<PathBuf>, args: impl Into<Vec<OsString>>, instance: House) -> Self {
+    pub fn new(program: impl Into<PathBuf>, args: impl Into<Vec<OsString>>, instance: InstanceId) -> Self {
         Self {
             program: program.into(),
             args: args.into(),
@@ -84,7 +84,7 @@ impl Launcher {
     }
 
     /// Starts a sandbox and returns when its program runs. Blocks for milliseconds.
-    pub fn launch(&self, profile: &LaunchProfile, streams: Streams) -> Result<Child, LaunchError> {
+    pub fn launch(&self, profile: &LaunchProfile, streams: ProgramStreams) -> Result<Child, LaunchError> {
         profile.check()?;
         let switch_to = target_user(profile.runs_as)?;
         let (streams, pipes) = streams.open()?;
@@ -106,7 +106,7 @@ impl Launcher {
         control.set_read_timeout(None)?;
         match report {
             Some(LauncherReport::Started(started)) => Ok(process.into_child(control, pipes, started)),
-            Some(LauncherReport::Failed(failure)) => Err(LaunchError::Refused(failure)),
+            Some(LauncherReport::Failed(failure)) => Err(LaunchError::Failed(failure)),
             Some(LauncherReport::Ended(_)) | None => {
                 Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
             }
@@ -121,7 +121,7 @@ struct PendingLaunch {
     assignment: CgroupAssignment,
 }
 
-impl Launcher {
+impl SandboxLauncher {
     /// Sends a launch request and waits until a launcher has sent its identity.
     fn request_launch(
         &self,
@@ -145,16 +145,16 @@ impl Launcher {
         Ok(PendingLaunch { control, process, assignment })
     }
 
-    fn fork_request(&self, mode: Mode, switch_to: Option<UserIds>) -> ForkRequest {
+    fn fork_request(&self, mode: SandboxMode, switch_to: Option<UserIds>) -> ForkRequest {
         let launcher = LauncherSpec { mode, switch_to };
         let prewarm = match (self.prewarm, mode, switch_to) {
-            (Prewarm::Off, ..) | (_, Mode::Landlock, _) => None,
+            (Prewarm::Off, ..) | (_, SandboxMode::Landlock, _) => None,
             // The next launch gets a new user id.
-            (Prewarm::On, Mode::Full, Some(UserIds { uid, .. })) if uid_pool::is_pool_uid(uid) => {
+            (Prewarm::On, SandboxMode::Full, Some(UserIds { uid, .. })) if uid_pool::is_pool_uid(uid) => {
                 let reserved = uid_pool::reserve();
                 Some(LauncherSpec { mode, switch_to: Some(UserIds { uid: reserved, gid: reserved }) })
             }
-            (Prewarm::On, Mode::Full, _) => Some(launcher),
+            (Prewarm::On, SandboxMode::Full, _) => Some(launcher),
         };
         ForkRequest { launcher, prewarm }
     }

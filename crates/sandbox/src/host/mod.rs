@@ -11,9 +11,9 @@ mod streams;
 mod uid_pool;
 
 pub use child::Child;
-pub use cleanup::{CleanupReport, sweep, sweep_cgroups};
+pub use cleanup::{CleanupReport, clean_up, remove_stale_cgroups};
 pub use error::LaunchError;
-pub use instance::House;
-pub use launcher::Launcher;
-pub use streams::{Stream, Streams};
+pub use instance::InstanceId;
+pub use launcher::SandboxLauncher;
+pub use streams::{ProgramStream, ProgramStreams};
 pub use uid_pool::next as fresh_user;

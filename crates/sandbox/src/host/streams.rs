@@ -11,15 +11,15 @@ use super::error::LaunchError;
 
 /// The standard streams of a program.
 #[derive(Debug)]
-pub struct Streams {
-    pub stdin: Stream,
-    pub stdout: Stream,
-    pub stderr: Stream,
+pub struct ProgramStreams {
+    pub stdin: ProgramStream,
+    pub stdout: ProgramStream,
+    pub stderr: ProgramStream,
 }
 
 /// One standard stream.
 #[derive(Debug)]
-pub enum Stream {
+pub enum ProgramStream {
     /// `/dev/null`.
     Null,
     /// A pipe to the caller.
@@ -28,23 +28,23 @@ pub enum Stream {
     Given(OwnedFd),
 }
 
-impl Streams {
+impl ProgramStreams {
     /// No input; both outputs are pipes to the caller.
     #[must_use]
     pub const fn captured() -> Self {
-        Self { stdin: Stream::Null, stdout: Stream::Piped, stderr: Stream::Piped }
+        Self { stdin: ProgramStream::Null, stdout: ProgramStream::Piped, stderr: ProgramStream::Piped }
     }
 
     /// Pipes for all three.
     #[must_use]
     pub const fn piped() -> Self {
-        Self { stdin: Stream::Piped, stdout: Stream::Piped, stderr: Stream::Piped }
+        Self { stdin: ProgramStream::Piped, stdout: ProgramStream::Piped, stderr: ProgramStream::Piped }
     }
 
     /// Opens the streams. Returns the program's ends and the caller's ends.
     pub(super) fn open(self) -> Result<([OwnedFd; 3], CallerPipes), LaunchError> {
         let (stdin, caller_stdin) = match self.stdin {
-            Stream::Piped => {
+            ProgramStream::Piped => {
                 let (program_end, caller_end) = io::pipe()?;
                 (program_end.into(), Some(OwnedFd::from(caller_end).into()))
             }
@@ -61,7 +61,7 @@ impl Streams {
     }
 }
 
-impl Stream {
+impl ProgramStream {
     /// The descriptor for a stream without a caller's end.
     fn into_fd(self) -> Result<OwnedFd, LaunchError> {
         match self {
@@ -75,9 +75,9 @@ impl Stream {
     }
 }
 
-fn output_stream(stream: Stream) -> Result<(OwnedFd, Option<OwnedFd>), LaunchError> {
+fn output_stream(stream: ProgramStream) -> Result<(OwnedFd, Option<OwnedFd>), LaunchError> {
     match stream {
-        Stream::Piped => {
+        ProgramStream::Piped => {
             let (caller_end, program_end) = io::pipe()?;
             Ok((program_end.into(), Some(caller_end.into())))
         }

@@ -12,10 +12,10 @@ use rustix::io::Errno;
 
 use super::change::Change;
 use super::land_journal::LandJournal;
-use super::land_report::Why;
+use super::land_report::LandRefusal;
 use super::node::{Node, NodeStat};
 use super::overlay::OverlayBase;
-use super::{Layers, WorkspaceError, resolve_beneath, unreadable, unwritable};
+use super::{OverlayDirs, WorkspaceError, resolve_beneath, unreadable, unwritable};
 
 static TEMPORARY_COUNTER: AtomicU64 = AtomicU64::new(0);
 
@@ -35,10 +35,10 @@ pub(super) struct Applier {
     folders: Vec<(PathBuf, u32)>,
 }
 
-type ApplyResult = Result<Result<(), Why>, WorkspaceError>;
+type ApplyResult = Result<Result<(), LandRefusal>, WorkspaceError>;
 
 impl Applier {
-    pub(super) fn open(lower: &Path, layers: &Layers, changes: &[Change]) -> Result<Self, WorkspaceError> {
+    pub(super) fn open(lower: &Path, layers: &OverlayDirs, changes: &[Change]) -> Result<Self, WorkspaceError> {
         let upper = layers.upper();
         let folder = resolve_beneath::open_root(lower).map_err(|error| unreadable(lower, error))?;
         let owner = rustix::fs::fstat(&folder).map_err(|error| unreadable(lower, error))?;
@@ -53,7 +53,7 @@ impl Applier {
             touched: BTreeSet::new(),
             folders: Vec::new(),
         };
-        let copies = changes.iter().filter(|change| change.is_copy);
+        let copies = changes.iter().filter(|change| change.is_copied_up);
         let gone = copies
             .filter(|change| change.path.parent().is_some_and(|folder| applier.is_changed_elsewhere(folder)));
         applier.gone = gone.map(|change| change.path.clone()).collect();
@@ -84,7 +84,7 @@ impl Applier {
     }
 
     /// Syncs the workspace and records what landed. Otherwise it would look like a conflicting change next time.
-    pub(super) fn finish(mut self, layers: &Layers) -> std::io::Result<()> {
+    pub(super) fn finish(mut self, layers: &OverlayDirs) -> std::io::Result<()> {
         let synced = rustix::fs::syncfs(&self.lower);
         for folder in std::mem::take(&mut self.touched) {
             if let Ok(Some(found)) = NodeStat::beneath(&self.lower, &folder) {
@@ -99,16 +99,16 @@ impl Applier {
     pub(super) fn apply(&mut self, change: &Change) -> ApplyResult {
         let path = change.path.as_path();
         let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
-            return Ok(Err(Why::NoFile));
+            return Ok(Err(LandRefusal::UnsupportedType));
         };
         let folder = match resolve_beneath::open_folder(&self.lower, parent) {
             Ok(folder) => folder,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Err(Why::NoFolder)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Err(LandRefusal::ParentNotLanded)),
             Err(error) => return Err(unreadable(path, error)),
         };
         let found = NodeStat::in_folder(&folder, name.as_ref()).map_err(|error| unreadable(path, error))?;
         if self.is_conflict(change, found.as_ref()) {
-            return Ok(Err(Why::Conflict));
+            return Ok(Err(LandRefusal::Conflict));
         }
         if self.touched.contains(parent) || !self.is_changed_elsewhere(parent) {
             self.touched.insert(parent.to_owned());
@@ -124,7 +124,7 @@ impl Applier {
                 rustix::fs::symlinkat(to, &folder, temporary).map_err(|error| unwritable(path, error))?;
                 applier.set_owner(&folder, temporary, path)
             })?,
-            Some(Node::Other) => Err(Why::NoFile),
+            Some(Node::Other) => Err(LandRefusal::UnsupportedType),
         };
         if landed.is_ok() {
             let now = NodeStat::in_folder(&folder, name.as_ref()).map_err(|error| unreadable(path, error))?;
@@ -166,7 +166,7 @@ impl Applier {
         let held = resolve_beneath::open_folder(entry.folder, entry.name.as_ref())
             .map_err(|error| unreadable(path, error))?;
         if self.is_newer(&held, path)? {
-            return Ok(Err(Why::Conflict));
+            return Ok(Err(LandRefusal::Conflict));
         }
         let by_descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(entry.folder));
         let removed = std::fs::remove_dir_all(Path::new(&by_descriptor).join(entry.name));
@@ -308,13 +308,13 @@ impl TargetEntry<'_> {
         let Some(expected) = was_file else {
             return match rename(RenameFlags::NOREPLACE) {
                 Ok(()) => Ok(Ok(())),
-                Err(Errno::EXIST) => Ok(Err(Why::Conflict)),
+                Err(Errno::EXIST) => Ok(Err(LandRefusal::Conflict)),
                 Err(error) => Err(unwritable(path, error)),
             };
         };
         match rename(RenameFlags::EXCHANGE) {
             Ok(()) => {}
-            Err(Errno::NOENT) => return Ok(Err(Why::Conflict)),
+            Err(Errno::NOENT) => return Ok(Err(LandRefusal::Conflict)),
             Err(error) => return Err(unwritable(path, error)),
         }
         // The exchange moved the old version aside, where it can be compared safely.
@@ -332,6 +332,6 @@ impl TargetEntry<'_> {
         }
         // Another process was faster: its version goes back.
         rename(RenameFlags::EXCHANGE).map_err(|error| unwritable(path, error))?;
-        Ok(Err(Why::Conflict))
+        Ok(Err(LandRefusal::Conflict))
     }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use tribune_contract::{PatternProgress, autorun_patterns, autorun_prefix, is_host_trap};
+use tribune_contract::{PatternProgress, autorun_patterns, autorun_prefix, is_autorun_path};
 
 use super::change::Change;
 use super::content::content_beneath;
@@ -47,7 +47,7 @@ pub(super) fn mark_autorun(
         scan.paths.insert(PathBuf::new());
     }
     for change in changes {
-        change.is_trap = scan.contains(&change.path) || scan.links_passed.contains(&change.path);
+        change.is_autorun = scan.contains(&change.path) || scan.links_passed.contains(&change.path);
     }
     Ok(())
 }
@@ -74,7 +74,7 @@ impl AutorunScan {
         let path = path.to_string_lossy();
         self.prefix
             .as_ref()
-            .map_or_else(|| is_host_trap(&path), |above| is_host_trap(&format!("{above}/{path}")))
+            .map_or_else(|| is_autorun_path(&path), |above| is_autorun_path(&format!("{above}/{path}")))
     }
 
     fn contains(&self, path: &Path) -> bool {
@@ -247,7 +247,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::workspace::{Layers, diff};
+    use crate::workspace::{OverlayDirs, diff};
 
     /// Changes in a folder that is itself an autorun path, or is inside one.
     #[test]
@@ -265,7 +265,7 @@ mod tests {
         {
             let lower = place.path().join(folder);
             std::fs::create_dir_all(&lower).unwrap();
-            let layers = Layers::create(place.path().join(format!("layers-{number}")), &lower).unwrap();
+            let layers = OverlayDirs::create(place.path().join(format!("layers-{number}")), &lower).unwrap();
             for file in autorun.iter().chain(&plain) {
                 let file = layers.upper().join(file);
                 std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -275,7 +275,7 @@ mod tests {
             let changed = |is_autorun: bool| -> Vec<&str> {
                 let is_file = |path: &Path| layers.upper().join(path).is_file();
                 let files =
-                    changes.iter().filter(|change| change.is_trap == is_autorun && is_file(&change.path));
+                    changes.iter().filter(|change| change.is_autorun == is_autorun && is_file(&change.path));
                 files.map(|change| change.path.to_str().unwrap()).collect()
             };
             assert_eq!(changed(true), autorun, "{folder}");
@@ -290,13 +290,13 @@ mod tests {
         let lower = place.path().join(".jj");
         std::fs::create_dir_all(lower.join("elsewhere")).unwrap();
         symlink("elsewhere", lower.join("repo")).unwrap();
-        let layers = Layers::create(place.path().join("layers"), &lower).unwrap();
+        let layers = OverlayDirs::create(place.path().join("layers"), &lower).unwrap();
         std::fs::create_dir(layers.upper().join("elsewhere")).unwrap();
         for file in ["config.toml", "notes.txt"] {
             std::fs::write(layers.upper().join("elsewhere").join(file), "x").unwrap();
         }
         let changes = diff(&lower, &layers).unwrap().changes;
-        let patterns = changes.iter().filter(|change| change.is_trap).map(|change| change.path.as_path());
+        let patterns = changes.iter().filter(|change| change.is_autorun).map(|change| change.path.as_path());
         assert_eq!(patterns.collect::<Vec<_>>(), [Path::new("elsewhere/config.toml")]);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use tribune_contract::{HOST_TRAPS, Pattern, autorun_prefix};
+use tribune_contract::{AUTORUN_PATHS, Pattern, autorun_prefix};
 
 use super::{WorkspaceError, resolve_beneath, unreadable};
 use crate::dir_entries::{MAX_DIR_PATH_BYTES, MAX_ENTRIES, is_git_control_file, is_repository, read_entries};
@@ -21,7 +21,7 @@ const GIT_DATA_DIRS: [&str; 4] = ["objects", "refs", "logs", "lfs"];
 
 /// The autorun files in a folder, by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Standing(BTreeMap<PathBuf, FileStamp>);
+pub struct AutorunSnapshot(BTreeMap<PathBuf, FileStamp>);
 
 /// What distinguishes one state of a file from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,11 +32,11 @@ struct FileStamp {
     changed: (i64, u64),
 }
 
-impl Standing {
+impl AutorunSnapshot {
     /// Scans a folder. What exceeds the bounds is left out.
-    pub fn of(folder: &Path) -> Result<Self, WorkspaceError> {
+    pub fn take(folder: &Path) -> Result<Self, WorkspaceError> {
         static PATTERNS: LazyLock<Vec<Pattern>> =
-            LazyLock::new(|| HOST_TRAPS.iter().map(|path| Pattern::new(path)).collect());
+            LazyLock::new(|| AUTORUN_PATHS.iter().map(|path| Pattern::new(path)).collect());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root =
             rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| unreadable(folder, error))?;
@@ -92,7 +92,7 @@ impl Standing {
     }
 
     /// Returns what was added or changed since `before`.
-    pub fn since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a Path> {
+    pub fn changed_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a Path> {
         let is_new = |(path, stamp): &(&PathBuf, &FileStamp)| before.0.get(*path) != Some(*stamp);
         self.0.iter().filter(is_new).map(|(path, _)| path.as_path())
     }
@@ -117,10 +117,10 @@ mod tests {
         put(".git/config", "[core]");
         put(".vscode/settings.json", "{}");
         put("src/main.rs", "fn main() {}");
-        let before = Standing::of(folder.path()).unwrap();
+        let before = AutorunSnapshot::take(folder.path()).unwrap();
         let changed = || -> Vec<String> {
-            let now = Standing::of(folder.path()).unwrap();
-            now.since(&before).map(|path| path.display().to_string()).collect()
+            let now = AutorunSnapshot::take(folder.path()).unwrap();
+            now.changed_since(&before).map(|path| path.display().to_string()).collect()
         };
         assert_eq!(changed(), Vec::<String>::new());
         put("src/main.rs", "fn main() { }");
@@ -160,12 +160,12 @@ mod tests {
         ] {
             let folder = place.path().join(folder);
             fs::create_dir_all(folder.join("fish")).unwrap();
-            let before = Standing::of(&folder).unwrap();
+            let before = AutorunSnapshot::take(&folder).unwrap();
             for name in [Some(reported), ignored].into_iter().flatten() {
                 fs::write(folder.join(name), "x").unwrap();
             }
-            let now = Standing::of(&folder).unwrap();
-            assert_eq!(now.since(&before).collect::<Vec<_>>(), [Path::new(reported)], "{}", folder.display());
+            let now = AutorunSnapshot::take(&folder).unwrap();
+            assert_eq!(now.changed_since(&before).collect::<Vec<_>>(), [Path::new(reported)], "{}", folder.display());
         }
     }
 }

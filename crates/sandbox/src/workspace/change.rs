@@ -14,22 +14,22 @@ pub struct Change {
     /// The state after landing.
     pub after: Option<Node>,
     /// Programs of the host would execute or load it.
-    pub is_trap: bool,
+    pub is_autorun: bool,
     /// A symlink that leads out of the workspace.
-    pub leaves: bool,
+    pub is_escaping_symlink: bool,
     /// The file has a set-id bit, which does not land.
     pub sets_id: bool,
     /// Both are files with the same content.
     pub same_content: bool,
     /// Overlayfs copied it from a file of the workspace.
-    pub is_copy: bool,
+    pub is_copied_up: bool,
     /// A folder without read or search permission, so its content is unknown.
-    pub is_closed: bool,
+    pub is_inaccessible: bool,
 }
 
 /// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ChangeKind {
     Added,
     Changed,
     /// Only the permissions changed.
@@ -43,23 +43,23 @@ impl Change {
             path,
             before: Some(before),
             after: None,
-            is_trap: false,
-            leaves: false,
+            is_autorun: false,
+            is_escaping_symlink: false,
             sets_id: false,
             same_content: false,
-            is_copy: false,
-            is_closed: false,
+            is_copied_up: false,
+            is_inaccessible: false,
         }
     }
 
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ChangeKind {
         match (&self.before, &self.after) {
-            (None, _) => Kind::Added,
-            (Some(_), None) => Kind::Removed,
-            (Some(Node::Folder { .. }), Some(Node::Folder { .. })) => Kind::Mode,
-            (Some(_), Some(_)) if self.same_content => Kind::Mode,
-            (Some(_), Some(_)) => Kind::Changed,
+            (None, _) => ChangeKind::Added,
+            (Some(_), None) => ChangeKind::Removed,
+            (Some(Node::Folder { .. }), Some(Node::Folder { .. })) => ChangeKind::Mode,
+            (Some(_), Some(_)) if self.same_content => ChangeKind::Mode,
+            (Some(_), Some(_)) => ChangeKind::Changed,
         }
     }
 }

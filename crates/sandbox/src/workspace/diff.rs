@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::change::Change;
 use super::node::{Node, NodeStat, link_stays_inside, same_content};
-use super::{Layers, MAX_CHANGES, MAX_DEPTH, WorkspaceError, autorun_scan, resolve_beneath, unreadable};
+use super::{OverlayDirs, MAX_CHANGES, MAX_DEPTH, WorkspaceError, autorun_scan, resolve_beneath, unreadable};
 use crate::dir_entries::is_repository;
 
 /// All changes of a session, folders before their content.
@@ -23,7 +23,7 @@ pub struct Diff {
 }
 
 /// Compares a workspace with the overlay of a session.
-pub fn diff(lower: &Path, layers: &Layers) -> Result<Diff, WorkspaceError> {
+pub fn diff(lower: &Path, layers: &OverlayDirs) -> Result<Diff, WorkspaceError> {
     let upper = layers.upper();
     let lower_folder = resolve_beneath::open_root(lower).map_err(|error| unreadable(lower, error))?;
     let upper_folder = resolve_beneath::open_root(&upper).map_err(|error| unreadable(&upper, error))?;
@@ -121,11 +121,11 @@ impl DiffWalker<'_> {
         let is_copy = before.is_none() && is_copy(upper, name);
         let mut change = Change {
             path: inner,
-            is_copy,
-            is_closed: false,
+            is_copied_up: is_copy,
+            is_inaccessible: false,
             before: before.map(|before| before.node),
-            leaves: false,
-            is_trap: false,
+            is_escaping_symlink: false,
+            is_autorun: false,
             same_content: false,
             sets_id,
             after: Some(after.node.clone()),
@@ -139,8 +139,8 @@ impl DiffWalker<'_> {
                     Err(error) => Err(unreadable(&inner, error)),
                 };
                 let new = open(upper)?;
-                change.is_closed = new.is_none();
-                if change.is_closed || before.as_ref() != Some(&after.node) {
+                change.is_inaccessible = new.is_none();
+                if change.is_inaccessible || before.as_ref() != Some(&after.node) {
                     self.push_change(change)?;
                 }
                 let old = lower.filter(|_| was_folder).map(open).transpose()?.flatten();
@@ -155,7 +155,7 @@ impl DiffWalker<'_> {
             }
             (Some(same), new) if same == new && !matches!(new, Node::Other) => Ok(()),
             (_, Node::Symlink { to }) => {
-                change.leaves = !link_stays_inside(&change.path, to)
+                change.is_escaping_symlink = !link_stays_inside(&change.path, to)
                     || resolve_beneath::leads_out(self.root, &path.join(to));
                 self.push_change(change)
             }

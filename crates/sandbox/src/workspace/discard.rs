@@ -5,11 +5,11 @@ use std::path::Path;
 
 use super::remove_tree::remove_tree;
 use super::selection::Selection;
-use super::{Layers, WorkspaceError, resolve_beneath, unreadable, unwritable};
+use super::{OverlayDirs, WorkspaceError, resolve_beneath, unreadable, unwritable};
 
 /// Removes changes from the overlay. The session must have ended, because overlayfs does not support changes to a
 /// mounted layer.
-pub fn discard(layers: &Layers, selection: &Selection) -> Result<(), WorkspaceError> {
+pub fn discard(layers: &OverlayDirs, selection: &Selection) -> Result<(), WorkspaceError> {
     let upper = layers.upper();
     match selection {
         Selection::All | Selection::Everything => {
@@ -19,7 +19,7 @@ pub fn discard(layers: &Layers, selection: &Selection) -> Result<(), WorkspaceEr
                 .and_then(|()| std::fs::set_permissions(&upper, PermissionsExt::from_mode(mode.mode())))
                 .map_err(|error| unwritable(&upper, error))
         }
-        Selection::Paths(paths) | Selection::PathsWithTraps(paths) => {
+        Selection::Paths(paths) | Selection::PathsWithAutorun(paths) => {
             let folder = resolve_beneath::open_root(&upper).map_err(|error| unreadable(&upper, error))?;
             paths.iter().try_for_each(|path| remove(&folder, path))
         }

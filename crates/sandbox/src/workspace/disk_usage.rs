@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
 use super::inaccessible_dirs::enter;
-use super::{Layers, MAX_CHANGES, MAX_DEPTH, WorkspaceError, resolve_beneath, unreadable};
+use super::{OverlayDirs, MAX_CHANGES, MAX_DEPTH, WorkspaceError, resolve_beneath, unreadable};
 use crate::dir_entries::{MAX_ENTRIES, read_entries};
 
 /// Maximum number of entries by which a folder may grow.
@@ -22,16 +22,16 @@ const FILE_TIME_LAG: Duration = Duration::from_millis(20);
 
 /// Space on disk. Open files without a name are not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct DiskUsage {
     pub bytes: u64,
     /// Files, folders and everything else with a name. Counting stops above the maximum.
     pub names: usize,
 }
 
-impl Layers {
+impl OverlayDirs {
     /// Counts the overlay. For a quota that the host enforces, because file systems do not for ordinary users. Entries
     /// that disappear meanwhile are not counted.
-    pub fn usage(&self) -> Result<Usage, WorkspaceError> {
+    pub fn usage(&self) -> Result<DiskUsage, WorkspaceError> {
         let mut counter = UsageCounter { began: i128::MIN, most: MAX_CHANGES, ..UsageCounter::default() };
         counter.count_folder(&self.upper())?;
         Ok(counter.new)
@@ -40,17 +40,17 @@ impl Layers {
 
 /// The growth of a folder that is changed directly, from a point in time on.
 #[derive(Debug, Clone)]
-pub struct Growth {
+pub struct DirGrowth {
     folder: PathBuf,
     /// In nanoseconds, like file times.
     began: i128,
-    before: Option<Usage>,
+    before: Option<DiskUsage>,
 }
 
-impl Growth {
+impl DirGrowth {
     /// Starts measuring now.
     #[must_use]
-    pub fn of(folder: &Path) -> Self {
+    pub fn start(folder: &Path) -> Self {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let began = i128::try_from(since.saturating_sub(FILE_TIME_LAG).as_nanos()).unwrap_or(i128::MAX);
         Self { folder: folder.to_owned(), began, before: None }
@@ -63,7 +63,7 @@ impl Growth {
 
     /// Counts the growth. The first count also establishes the size before: everything that has not changed since.
     /// Returns `None` if the folder had too many entries to count.
-    pub fn count(&mut self) -> Result<Option<Usage>, WorkspaceError> {
+    pub fn count(&mut self) -> Result<Option<DiskUsage>, WorkspaceError> {
         let most = MAX_GROWTH + self.before.map_or(MAX_ENTRIES, |before| before.names);
         let mut counter = UsageCounter { began: self.began, most, ..UsageCounter::default() };
         counter.count_folder(&self.folder)?;
@@ -71,7 +71,7 @@ impl Growth {
             return Ok(None);
         }
         let before = *self.before.get_or_insert(counter.old);
-        Ok(Some(Usage {
+        Ok(Some(DiskUsage {
             bytes: (counter.old.bytes + counter.new.bytes).saturating_sub(before.bytes),
             names: counter.names().saturating_sub(before.names),
         }))
@@ -84,8 +84,8 @@ struct UsageCounter {
     began: i128,
     most: usize,
     /// Entries that existed before and have not changed.
-    old: Usage,
-    new: Usage,
+    old: DiskUsage,
+    new: DiskUsage,
     /// Files with hard links, which are counted once.
     linked: HashSet<(u64, u64)>,
 }
@@ -164,10 +164,10 @@ mod tests {
         write("old", 3);
         write("changed", 1);
         std::thread::sleep(FILE_TIME_LAG * 3);
-        let mut growth = Growth::of(folder.path());
+        let mut growth = DirGrowth::start(folder.path());
         std::thread::sleep(FILE_TIME_LAG * 3);
         write("new", 2);
-        let mib = |usage: Option<Usage>| (usage.unwrap().bytes >> 20, usage.unwrap().names);
+        let mib = |usage: Option<DiskUsage>| (usage.unwrap().bytes >> 20, usage.unwrap().names);
         assert_eq!(mib(growth.count().unwrap()), (2, 1));
         // Hard links take no space, and removing frees some.
         std::fs::hard_link(folder.path().join("old"), folder.path().join("link")).unwrap();

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
-use super::{Layers, MAX_DEPTH, WorkspaceError, path_encoding, resolve_beneath, unreadable, unwritable};
+use super::{OverlayDirs, MAX_DEPTH, WorkspaceError, path_encoding, resolve_beneath, unreadable, unwritable};
 use crate::dir_entries::read_entries;
 
 /// The permission bits that an owner needs to list a folder.
@@ -60,7 +60,7 @@ fn set_mode(held: &OwnedFd, mode: u32) -> rustix::io::Result<()> {
     rustix::fs::chmod(format!("/proc/self/fd/{}", held.as_raw_fd()), Mode::from_raw_mode(mode))
 }
 
-impl Layers {
+impl OverlayDirs {
     /// Makes everything in the overlay accessible and records the original modes. The session must have ended.
     pub fn open_up(&self) -> Result<(), WorkspaceError> {
         if rustix::process::geteuid().is_root() {

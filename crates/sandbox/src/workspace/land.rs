@@ -9,45 +9,45 @@ use std::path::Path;
 use super::apply::Applier;
 use super::change::Change;
 use super::diff::diff;
-use super::land_report::{Landing, Unlanded, Why};
+use super::land_report::{LandReport, NotLanded, LandRefusal};
 use super::node::Node;
 use super::selection::Selection;
-use super::{Layers, WorkspaceError, unwritable};
+use super::{OverlayDirs, WorkspaceError, unwritable};
 
 /// Lands changes. The failure of one does not stop the others, and landing can be repeated.
-pub fn land(lower: &Path, layers: &Layers, selection: &Selection) -> Result<Landing, WorkspaceError> {
+pub fn land(lower: &Path, layers: &OverlayDirs, selection: &Selection) -> Result<LandReport, WorkspaceError> {
     let changes = diff(lower, layers)?.changes;
     let mut applier = Applier::open(lower, layers, &changes)?;
-    let mut landing = Landing::default();
+    let mut landing = LandReport::default();
     // Removals come before what replaces them, folders before their content.
     for change in changes.iter().filter(|change| selection.includes(change, &changes)) {
         let path = change.path.clone();
         let result = match refusal(change, selection) {
             Some(why) => Err(why),
-            None => applier.apply(change).unwrap_or_else(|error| Err(Why::Failed(error.to_string()))),
+            None => applier.apply(change).unwrap_or_else(|error| Err(LandRefusal::Failed(error.to_string()))),
         };
         match result {
             Ok(()) => landing.landed.push(path),
-            Err(why) => landing.unlanded.push(Unlanded { path, why }),
+            Err(why) => landing.not_landed.push(NotLanded { path, reason: why }),
         }
     }
     for (path, error) in applier.restore_folder_modes() {
-        landing.unlanded.push(Unlanded { path, why: Why::Failed(error.to_string()) });
+        landing.not_landed.push(NotLanded { path, reason: LandRefusal::Failed(error.to_string()) });
     }
     applier.finish(layers).map_err(|error| unwritable(layers.folder(), error))?;
     Ok(landing)
 }
 
 /// Reasons not to land a change that do not depend on the workspace.
-fn refusal(change: &Change, selection: &Selection) -> Option<Why> {
-    if change.is_trap && !selection.allows_autorun(&change.path) {
-        return Some(Why::Trap);
+fn refusal(change: &Change, selection: &Selection) -> Option<LandRefusal> {
+    if change.is_autorun && !selection.allows_autorun(&change.path) {
+        return Some(LandRefusal::Autorun);
     }
-    if change.leaves {
-        return Some(Why::LinkLeaves);
+    if change.is_escaping_symlink {
+        return Some(LandRefusal::EscapingSymlink);
     }
-    if change.is_closed {
-        return Some(Why::Closed);
+    if change.is_inaccessible {
+        return Some(LandRefusal::Inaccessible);
     }
-    matches!(change.after, Some(Node::Other)).then_some(Why::NoFile)
+    matches!(change.after, Some(Node::Other)).then_some(LandRefusal::UnsupportedType)
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, RenameFlags};
 
 use super::node::NodeStat;
-use super::{Layers, WorkspaceError, path_encoding, resolve_beneath, unreadable, unwritable};
+use super::{OverlayDirs, WorkspaceError, path_encoding, resolve_beneath, unreadable, unwritable};
 
 pub(super) struct LandJournal {
     file: File,
@@ -25,7 +25,7 @@ pub(super) struct LandJournal {
 pub struct LandRecovery {
     pub landed: Vec<PathBuf>,
     /// Old versions that could not be restored because the file was changed again, with their current paths.
-    pub aside: Vec<PathBuf>,
+    pub moved_aside: Vec<PathBuf>,
 }
 
 /// A file that was created beside its target.
@@ -36,7 +36,7 @@ struct PendingFile {
 }
 
 impl LandJournal {
-    pub(super) fn begin(layers: &Layers) -> io::Result<Self> {
+    pub(super) fn begin(layers: &OverlayDirs) -> io::Result<Self> {
         let path = journal_path(layers);
         let file = File::options().create(true).append(true).open(&path)?;
         Ok(Self { file, path })
@@ -64,12 +64,12 @@ impl LandJournal {
     }
 }
 
-fn journal_path(layers: &Layers) -> PathBuf {
+fn journal_path(layers: &OverlayDirs) -> PathBuf {
     layers.folder().join("journal")
 }
 
 /// Recovers a workspace after an interrupted landing. No landing may run meanwhile.
-pub fn mend(lower: &Path, layers: &Layers) -> Result<LandRecovery, WorkspaceError> {
+pub fn recover_landing(lower: &Path, layers: &OverlayDirs) -> Result<LandRecovery, WorkspaceError> {
     let journal = journal_path(layers);
     let text = match std::fs::read_to_string(&journal) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LandRecovery::default()),
@@ -139,7 +139,7 @@ fn resolve_pending(
             let back = place == inode
                 && rustix::fs::renameat_with(&folder, aside, &folder, name, RenameFlags::empty()).is_ok();
             if !back {
-                mended.aside.push(temporary);
+                mended.moved_aside.push(temporary);
             }
         }
         // It was never moved. The overlay still has it.

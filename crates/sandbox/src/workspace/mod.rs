@@ -27,17 +27,17 @@ mod resolve_beneath;
 mod selection;
 mod symlink_paths;
 
-pub use autorun_snapshot::Standing;
-pub use change::{Change, Kind};
+pub use autorun_snapshot::AutorunSnapshot;
+pub use change::{Change, ChangeKind};
 pub use content::content;
 pub use diff::{Diff, diff};
 pub use discard::discard;
-pub use disk_usage::{Growth, MAX_GROWTH, Usage};
+pub use disk_usage::{DirGrowth, MAX_GROWTH, DiskUsage};
 pub use land::land;
-pub use land_journal::{LandRecovery, mend};
-pub use land_report::{Landing, Unlanded, Why};
+pub use land_journal::{LandRecovery, recover_landing};
+pub use land_report::{LandReport, NotLanded, LandRefusal};
 pub use node::Node;
-pub use overlay::Layers;
+pub use overlay::OverlayDirs;
 pub use selection::Selection;
 
 use std::path::PathBuf;

@@ -15,8 +15,8 @@ const CLOCK_TICK_ATTEMPTS: usize = 1000;
 
 /// The overlay of one session: `upper` has the changes, `work` is used by the kernel, `base.json` by this program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layers {
-    folder: PathBuf,
+pub struct OverlayDirs {
+    path: PathBuf,
 }
 
 /// What distinguishes a change of the session from a later change in the workspace.
@@ -31,16 +31,16 @@ pub(super) struct OverlayBase {
     pub(super) landed: BTreeMap<PathBuf, i128>,
 }
 
-impl Layers {
+impl OverlayDirs {
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into() }
+        Self { path: folder.into() }
     }
 
     /// Creates the folders, accessible to their owner only, for a session on `lower` that begins now.
     pub fn create(folder: impl Into<PathBuf>, lower: &Path) -> io::Result<Self> {
         let layers = Self::new(folder);
-        for path in [layers.folder.clone(), layers.upper(), layers.work()] {
+        for path in [layers.path.clone(), layers.upper(), layers.work()] {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         }
         // The root of the upper layer is the root of the workspace inside, so it gets the mode of the lower one.
@@ -60,29 +60,29 @@ impl Layers {
 
     #[must_use]
     pub fn folder(&self) -> &Path {
-        &self.folder
+        &self.path
     }
 
     #[must_use]
     pub fn upper(&self) -> PathBuf {
-        self.folder.join("upper")
+        self.path.join("upper")
     }
 
     #[must_use]
     pub fn work(&self) -> PathBuf {
-        self.folder.join("work")
+        self.path.join("work")
     }
 
     /// Removes the folders with everything in them. The session must have ended.
     pub fn remove(self) -> Result<(), WorkspaceError> {
         let removed = remove_tree(&self.upper())
-            .and_then(|()| self.clear_work().map(drop))
-            .and_then(|()| std::fs::remove_dir_all(&self.folder));
-        removed.map_err(|error| super::unwritable(&self.folder, error))
+            .and_then(|()| self.clear_work_dir().map(drop))
+            .and_then(|()| std::fs::remove_dir_all(&self.path));
+        removed.map_err(|error| super::unwritable(&self.path, error))
     }
 
     /// Empties the kernel's folder. Returns whether it contained anything.
-    pub(crate) fn clear_work(&self) -> io::Result<bool> {
+    pub(crate) fn clear_work_dir(&self) -> io::Result<bool> {
         let inner = self.work().join("work");
         if !inner.is_dir() {
             return Ok(false);
@@ -100,18 +100,18 @@ impl Layers {
     }
 
     pub(super) fn write_base(&self, base: &OverlayBase) -> io::Result<()> {
-        let new = self.folder.join("base.json.new");
+        let new = self.path.join("base.json.new");
         std::fs::write(&new, serde_json::to_vec(base)?)?;
         std::fs::rename(new, self.base_path())
     }
 
     fn base_path(&self) -> PathBuf {
-        self.folder.join("base.json")
+        self.path.join("base.json")
     }
 
     /// The time that the kernel assigns to a file that changes now.
     fn file_time_now(&self) -> io::Result<i128> {
-        let clock = self.folder.join("clock");
+        let clock = self.path.join("clock");
         std::fs::write(&clock, "")?;
         let metadata = std::fs::metadata(&clock)?;
         std::fs::remove_file(&clock)?;

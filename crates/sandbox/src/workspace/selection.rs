@@ -15,14 +15,14 @@ pub enum Selection {
     /// These paths and what is below them. An autorun file only if it is named itself.
     Paths(Vec<PathBuf>),
     /// These paths and what is below them, including autorun files.
-    PathsWithTraps(Vec<PathBuf>),
+    PathsWithAutorun(Vec<PathBuf>),
 }
 
 impl Selection {
     pub(super) fn includes(&self, change: &Change, all: &[Change]) -> bool {
         match self {
             Self::All | Self::Everything => true,
-            Self::Paths(paths) | Self::PathsWithTraps(paths) => paths.iter().any(|path| {
+            Self::Paths(paths) | Self::PathsWithAutorun(paths) => paths.iter().any(|path| {
                 // New folders around a named path are included.
                 let is_around =
                     || matches!(change.after, Some(Node::Folder { .. })) && change.before.is_none();
@@ -37,7 +37,7 @@ impl Selection {
     pub(super) fn allows_autorun(&self, path: &Path) -> bool {
         match self {
             Self::All => false,
-            Self::Everything | Self::PathsWithTraps(_) => true,
+            Self::Everything | Self::PathsWithAutorun(_) => true,
             Self::Paths(paths) => paths.iter().any(|named| named == path),
         }
     }

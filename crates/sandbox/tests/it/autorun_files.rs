@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use tribune_sandbox::workspace::{Kind, Selection, Why, diff, land};
+use tribune_sandbox::workspace::{ChangeKind, Selection, LandRefusal, diff, land};
 
 use crate::support::{OverlayWorkspace, Test, shell};
 
@@ -31,13 +31,13 @@ pub(crate) const TESTS: &[Test] = &[
 fn changed_and_autorun(overlay: &OverlayWorkspace) -> (Vec<String>, Vec<String>) {
     let changes = diff(&overlay.lower(), &overlay.layers).unwrap().changes;
     let path = |path: &PathBuf| path.display().to_string();
-    let autorun = changes.iter().filter(|change| change.is_trap).map(|change| path(&change.path)).collect();
+    let autorun = changes.iter().filter(|change| change.is_autorun).map(|change| path(&change.path)).collect();
     (changes.iter().map(|change| path(&change.path)).collect(), autorun)
 }
 
-fn left(overlay: &OverlayWorkspace) -> Vec<(String, Why)> {
+fn left(overlay: &OverlayWorkspace) -> Vec<(String, LandRefusal)> {
     let done = land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
-    done.unlanded.into_iter().map(|left| (left.path.display().to_string(), left.why)).collect()
+    done.not_landed.into_iter().map(|left| (left.path.display().to_string(), left.reason)).collect()
 }
 
 fn changed_mode_does_not_hide_changed_content() {
@@ -45,7 +45,7 @@ fn changed_mode_does_not_hide_changed_content() {
     overlay.run(shell("echo bbb > both; chmod 600 both; chmod 600 mode")).ok();
     let changes = diff(&overlay.lower(), &overlay.layers).unwrap().changes;
     let kinds: Vec<_> = changes.iter().map(|change| (change.path.to_str().unwrap(), change.kind())).collect();
-    assert_eq!(kinds, [("both", Kind::Changed), ("mode", Kind::Mode)]);
+    assert_eq!(kinds, [("both", ChangeKind::Changed), ("mode", ChangeKind::Mode)]);
 }
 
 fn symlinks_that_leave_in_several_steps_do_not_land() {
@@ -58,7 +58,7 @@ fn symlinks_that_leave_in_several_steps_do_not_land() {
              ln -s mine/outside through; ln -s ../../inner/file p/q/in; ln -s p/./q/top round",
         ))
         .ok();
-    let leaves = ["p/q/out", "plain", "through"].map(|path| (path.to_owned(), Why::LinkLeaves));
+    let leaves = ["p/q/out", "plain", "through"].map(|path| (path.to_owned(), LandRefusal::EscapingSymlink));
     assert_eq!(left(&overlay), leaves);
     for link in ["p/q/in", "p/q/top", "round"] {
         let end = overlay.lower().join(link).canonicalize().unwrap();
@@ -79,7 +79,7 @@ fn repositories_are_marked_whatever_their_name() {
     let expected = ["evil", "evil/HEAD", "evil/config", "evil/objects", "evil/refs", "mirror/config"];
     assert_eq!(autorun, expected);
     assert_eq!(all.len(), autorun.len() + 1);
-    assert_eq!(left(&overlay), expected.map(|path| (path.to_owned(), Why::Trap)));
+    assert_eq!(left(&overlay), expected.map(|path| (path.to_owned(), LandRefusal::Autorun)));
 }
 
 fn repository_completed_by_changes_is_marked() {
@@ -191,7 +191,7 @@ fn symlinks_that_begin_a_pattern_are_marked() {
         let overlay = OverlayWorkspace::with(&[]);
         overlay.run(shell(make)).ok();
         assert_eq!(changed_and_autorun(&overlay).1, expected, "{make}");
-        let traps: Vec<_> = expected.iter().map(|path| ((*path).to_owned(), Why::Trap)).collect();
+        let traps: Vec<_> = expected.iter().map(|path| ((*path).to_owned(), LandRefusal::Autorun)).collect();
         assert_eq!(left(&overlay), traps, "{make}");
     }
 }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tribune_contract::{HOST_TRAPS, Workspace, WorkspaceSource};
-use tribune_sandbox::workspace::{Change, Kind, Landing, Selection, Unlanded, Why, diff, discard, land};
+use tribune_contract::{AUTORUN_PATHS, WorkspaceMount, WorkspaceSource};
+use tribune_sandbox::workspace::{Change, ChangeKind, LandReport, Selection, NotLanded, LandRefusal, diff, discard, land};
 
 use crate::support::{OverlayWorkspace, Test, as_user, run, shell};
 
@@ -51,7 +51,7 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-fn kinds(changes: &[Change]) -> Vec<(String, Kind)> {
+fn kinds(changes: &[Change]) -> Vec<(String, ChangeKind)> {
     changes.iter().map(|change| (change.path.display().to_string(), change.kind())).collect()
 }
 
@@ -59,8 +59,8 @@ fn changes(overlay: &OverlayWorkspace) -> Vec<Change> {
     diff(&overlay.lower(), &overlay.layers).unwrap().changes
 }
 
-fn landed(paths: &[&str]) -> Landing {
-    Landing { landed: paths.iter().map(PathBuf::from).collect(), unlanded: Vec::new() }
+fn landed(paths: &[&str]) -> LandReport {
+    LandReport { landed: paths.iter().map(PathBuf::from).collect(), not_landed: Vec::new() }
 }
 
 fn paths(paths: &[&str]) -> Selection {
@@ -84,15 +84,15 @@ fn diff_reports_every_kind_of_change() {
         .ok();
     let all = diff(&overlay.lower(), &overlay.layers).unwrap();
     let expected = [
-        ("changed", Kind::Changed),
-        ("folder", Kind::Removed),
-        ("gone", Kind::Removed),
-        ("link", Kind::Added),
-        ("mode", Kind::Mode),
-        ("new", Kind::Added),
-        ("new/deep", Kind::Added),
-        ("new/deep/file", Kind::Added),
-        ("pipe", Kind::Added),
+        ("changed", ChangeKind::Changed),
+        ("folder", ChangeKind::Removed),
+        ("gone", ChangeKind::Removed),
+        ("link", ChangeKind::Added),
+        ("mode", ChangeKind::Mode),
+        ("new", ChangeKind::Added),
+        ("new/deep", ChangeKind::Added),
+        ("new/deep/file", ChangeKind::Added),
+        ("pipe", ChangeKind::Added),
     ];
     assert_eq!(kinds(&all.changes), expected.map(|(path, kind)| (path.to_owned(), kind)));
     assert_eq!(all.bytes, 5);
@@ -120,7 +120,7 @@ fn landing_selected_paths() {
     let done = land(&overlay.lower(), &overlay.layers, &paths(&["a", "x/y/c"])).unwrap();
     assert_eq!(done, landed(&["a", "x", "x/y", "x/y/c"]));
     assert_eq!((overlay.read("a").as_str(), overlay.read("b").as_str()), ("2\n", "1"));
-    assert_eq!(kinds(&changes(&overlay)), [("b".to_owned(), Kind::Changed), ("x/d".to_owned(), Kind::Added)]);
+    assert_eq!(kinds(&changes(&overlay)), [("b".to_owned(), ChangeKind::Changed), ("x/d".to_owned(), ChangeKind::Added)]);
 }
 
 fn conflicts_keep_both_versions() {
@@ -132,8 +132,8 @@ fn conflicts_keep_both_versions() {
     std::fs::write(overlay.lower().join("folder/in"), "theirs").unwrap();
     let done = land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
     assert_eq!(done.landed, [PathBuf::from("b")]);
-    let conflict = |path: &str| Unlanded { path: path.into(), why: Why::Conflict };
-    assert_eq!(done.unlanded, [conflict("a"), conflict("c"), conflict("folder"), conflict("new")]);
+    let conflict = |path: &str| NotLanded { path: path.into(), reason: LandRefusal::Conflict };
+    assert_eq!(done.not_landed, [conflict("a"), conflict("c"), conflict("folder"), conflict("new")]);
     for name in ["a", "c", "new", "folder/in"] {
         assert_eq!(overlay.read(name), "theirs");
     }
@@ -160,18 +160,18 @@ fn autorun_files_escaping_links_and_pipes_are_not_landed() {
         .ok();
     let done = land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
     assert_eq!(done.landed, ["plain", "sub", "sub/in"].map(PathBuf::from));
-    let unlanded: Vec<(String, Why)> =
-        done.unlanded.into_iter().map(|left| (left.path.display().to_string(), left.why)).collect();
+    let unlanded: Vec<(String, LandRefusal)> =
+        done.not_landed.into_iter().map(|left| (left.path.display().to_string(), left.reason)).collect();
     assert_eq!(
         unlanded,
         [
-            (".envrc", Why::Trap),
-            (".git/config", Why::Trap),
-            (".git/hooks", Why::Trap),
-            (".git/hooks/pre-commit", Why::Trap),
-            ("out", Why::LinkLeaves),
-            ("pipe", Why::NoFile),
-            ("up", Why::LinkLeaves),
+            (".envrc", LandRefusal::Autorun),
+            (".git/config", LandRefusal::Autorun),
+            (".git/hooks", LandRefusal::Autorun),
+            (".git/hooks/pre-commit", LandRefusal::Autorun),
+            ("out", LandRefusal::EscapingSymlink),
+            ("pipe", LandRefusal::UnsupportedType),
+            ("up", LandRefusal::EscapingSymlink),
         ]
         .map(|(path, why)| (path.to_owned(), why))
     );
@@ -180,7 +180,7 @@ fn autorun_files_escaping_links_and_pipes_are_not_landed() {
     assert_eq!(land(&overlay.lower(), &overlay.layers, &paths(&[".envrc"])).unwrap(), landed(&[".envrc"]));
     let all = land(&overlay.lower(), &overlay.layers, &Selection::Everything).unwrap();
     assert_eq!(all.landed, [".git/config", ".git/hooks", ".git/hooks/pre-commit"].map(PathBuf::from));
-    assert_eq!(all.unlanded.len(), 3, "what leaves and what is no file stays where it is");
+    assert_eq!(all.not_landed.len(), 3, "what leaves and what is no file stays where it is");
 }
 
 fn set_id_bits_do_not_land() {
@@ -231,7 +231,7 @@ fn discarding() {
     let overlay = OverlayWorkspace::with(&[("a", "1")]);
     overlay.run(shell("echo 2 > a; mkdir -p x/y; echo 2 > x/y/z; rm -f nothing")).ok();
     discard(&overlay.layers, &paths(&["x"])).unwrap();
-    assert_eq!(kinds(&changes(&overlay)), [("a".to_owned(), Kind::Changed)]);
+    assert_eq!(kinds(&changes(&overlay)), [("a".to_owned(), ChangeKind::Changed)]);
     discard(&overlay.layers, &Selection::All).unwrap();
     assert_eq!(changes(&overlay), []);
     assert!(discard(&overlay.layers, &paths(&["../upper"])).is_err());
@@ -293,7 +293,7 @@ fn landing_never_leaves_the_folder_during_a_race() {
             );
             races += usize::from(swaps.load(Ordering::Relaxed) != before);
             match done {
-                Ok(done) => (landed, left) = (landed + done.landed.len(), left + done.unlanded.len()),
+                Ok(done) => (landed, left) = (landed + done.landed.len(), left + done.not_landed.len()),
                 Err(_) => left += 1,
             }
             std::fs::remove_dir_all(&upper).unwrap();
@@ -351,7 +351,7 @@ fn hard_links_to_outside_are_replaced() {
     std::fs::write(outside.path().join("file"), "outside").unwrap();
     let overlay = OverlayWorkspace::with(&[]);
     std::fs::hard_link(outside.path().join("file"), overlay.lower().join("file")).unwrap();
-    let layers = tribune_sandbox::workspace::Layers::create(
+    let layers = tribune_sandbox::workspace::OverlayDirs::create(
         overlay.layers.folder().with_extension("2"),
         &overlay.lower(),
     )
@@ -406,7 +406,7 @@ fn owners_are_preserved() {
         std::os::unix::fs::chown(path, Some(4321), Some(4321)).unwrap();
     }
     // The change of owner does not belong to this session.
-    let layers = tribune_sandbox::workspace::Layers::create(
+    let layers = tribune_sandbox::workspace::OverlayDirs::create(
         overlay.layers.folder().with_extension("2"),
         &overlay.lower(),
     )
@@ -436,15 +436,15 @@ fn masks_apply_in_an_overlay() {
     let mut profile =
         shell("cat .env; echo evil > .git/config; mv .git away; rm .env; echo b > plain; echo done");
     profile.cwd = "/workspace".into();
-    profile.workspace = Some(Workspace {
+    profile.workspace = Some(WorkspaceMount {
         target: "/workspace".into(),
         source: WorkspaceSource::Overlay {
             lower: overlay.lower(),
             layers: overlay.layers.folder().to_owned(),
         },
         hide: vec![".env".to_owned()],
-        freeze: HOST_TRAPS.map(str::to_owned).into(),
+        read_only: AUTORUN_PATHS.map(str::to_owned).into(),
     });
     assert_eq!(run(&profile).unwrap().ok(), "done\n");
-    assert_eq!(kinds(&changes(&overlay)), [("plain".to_owned(), Kind::Changed)]);
+    assert_eq!(kinds(&changes(&overlay)), [("plain".to_owned(), ChangeKind::Changed)]);
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::PathBuf;
 
-use tribune_sandbox::workspace::{LandRecovery, Selection, Unlanded, Why, diff, land, mend};
+use tribune_sandbox::workspace::{LandRecovery, Selection, NotLanded, LandRefusal, diff, land, recover_landing};
 
 use crate::support::{OverlayWorkspace, Test, shell};
 
@@ -17,9 +17,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("interrupted_landing_is_recovered", interrupted_landing_is_recovered),
 ];
 
-fn all(overlay: &OverlayWorkspace) -> (Vec<String>, Vec<Unlanded>) {
+fn all(overlay: &OverlayWorkspace) -> (Vec<String>, Vec<NotLanded>) {
     let done = land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
-    (done.landed.iter().map(|path| path.display().to_string()).collect(), done.unlanded)
+    (done.landed.iter().map(|path| path.display().to_string()).collect(), done.not_landed)
 }
 
 fn mode(overlay: &OverlayWorkspace, name: &str) -> u32 {
@@ -37,7 +37,7 @@ pub(crate) fn inaccessible_folders_land_with_their_modes() {
     // Before they are opened they are listed as inaccessible, and the diff succeeds.
     let changes = diff(&overlay.lower(), &overlay.layers).unwrap().changes;
     let is_root = rustix::process::geteuid().is_root();
-    assert_eq!((changes[0].path.as_path(), changes[0].is_closed), ("a".as_ref(), !is_root));
+    assert_eq!((changes[0].path.as_path(), changes[0].is_inaccessible), ("a".as_ref(), !is_root));
     overlay.layers.open_up().unwrap();
     overlay.layers.open_up().unwrap();
     assert_eq!(all(&overlay), (["a", "a/b", "a/b/c", "f", "other"].map(str::to_owned).to_vec(), Vec::new()));
@@ -63,7 +63,7 @@ pub(crate) fn failure_of_one_change_does_not_stop_others() {
     }
     assert_eq!(landed, ["gomod", "gomod/1", "zlast"]);
     assert_eq!(left.len(), 1);
-    assert!(matches!(&left[0].why, Why::Failed(why) if why.contains("cannot be written")), "{left:?}");
+    assert!(matches!(&left[0].reason, LandRefusal::Failed(why) if why.contains("cannot be written")), "{left:?}");
 }
 
 fn files_removed_meanwhile_are_conflicts() {
@@ -74,8 +74,8 @@ fn files_removed_meanwhile_are_conflicts() {
     std::fs::remove_dir_all(overlay.lower().join("folder")).unwrap();
     for _ in 0..2 {
         let (_, left) = all(&overlay);
-        let expected = [("folder", Why::Conflict), ("folder/in", Why::NoFolder), ("gone", Why::Conflict)];
-        assert_eq!(left, expected.map(|(path, why)| Unlanded { path: path.into(), why }));
+        let expected = [("folder", LandRefusal::Conflict), ("folder/in", LandRefusal::ParentNotLanded), ("gone", LandRefusal::Conflict)];
+        assert_eq!(left, expected.map(|(path, why)| NotLanded { path: path.into(), reason }));
     }
     assert_eq!((overlay.read("kept").as_str(), overlay.read("new").as_str()), ("b\n", "new\n"));
     assert!(!overlay.lower().join("gone").exists());
@@ -97,7 +97,7 @@ fn non_utf8_names_land() {
     overlay.run(shell("printf x > \"$(printf 'a\\377 b')\"")).ok();
     let name = PathBuf::from(std::ffi::OsString::from_vec(b"a\xff b".to_vec()));
     let done = land(&overlay.lower(), &overlay.layers, &Selection::All).unwrap();
-    assert_eq!((done.landed, done.unlanded), (vec![name.clone()], Vec::new()));
+    assert_eq!((done.landed, done.not_landed), (vec![name.clone()], Vec::new()));
     assert_eq!(std::fs::read_to_string(overlay.lower().join(name)).unwrap(), "x");
 }
 
@@ -117,12 +117,12 @@ fn interrupted_landing_is_recovered() {
     let inode = |name: &str| std::fs::symlink_metadata(path(name)).unwrap().ino();
     let recovered = |lines: String| {
         std::fs::write(overlay.layers.folder().join("journal"), lines).unwrap();
-        let recovered = mend(&overlay.lower(), &overlay.layers).unwrap();
+        let recovered = recover_landing(&overlay.lower(), &overlay.layers).unwrap();
         assert!(!overlay.layers.folder().join("journal").exists());
         recovered
     };
     let nothing = LandRecovery::default();
-    assert_eq!(mend(&overlay.lower(), &overlay.layers).unwrap(), nothing);
+    assert_eq!(recover_landing(&overlay.lower(), &overlay.layers).unwrap(), nothing);
 
     // Before the file was complete, and before it was renamed.
     std::fs::write(path(".tmp"), "ag").unwrap();
@@ -145,7 +145,7 @@ fn interrupted_landing_is_recovered() {
     symlink("a", path("third")).unwrap();
     std::fs::rename(path("third"), path("c")).unwrap();
     let came = recovered(format!("make .tmp c\nmade {made}\n"));
-    assert_eq!(came, LandRecovery { landed: Vec::new(), aside: vec![".tmp".into()] });
+    assert_eq!(came, LandRecovery { landed: Vec::new(), moved_aside: vec![".tmp".into()] });
     assert_eq!(overlay.read(".tmp"), "mine");
 
     // At the end, with and without the last line.
@@ -169,6 +169,6 @@ fn interrupted_landing_is_recovered() {
     // What was recovered counts as landed, and the rest lands.
     let (landed, left) = all(&overlay);
     assert_eq!(landed, ["a", "f"], "{left:?}");
-    let conflicts = ["b", "c"].map(|name| Unlanded { path: name.into(), why: Why::Conflict });
+    let conflicts = ["b", "c"].map(|name| NotLanded { path: name.into(), reason: LandRefusal::Conflict });
     assert_eq!(left, conflicts);
 }

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 
-use tribune_contract::{LaunchProfile, Mode, Mount, Relay, Workspace, WorkspaceSource};
+use tribune_contract::{LaunchProfile, SandboxMode, Mount, PortRelay, WorkspaceMount, WorkspaceSource};
 use tribune_sandbox::self_test;
 
 use crate::support::{Test, as_user, launcher, run, shell};
@@ -30,13 +30,13 @@ fn landlock_shell(line: &str, workspace: &std::path::Path) -> LaunchProfile {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(workspace, PermissionsExt::from_mode(0o777)).unwrap();
     let mut profile = shell(line);
-    profile.mode = Mode::Landlock;
+    profile.mode = SandboxMode::Landlock;
     profile.cwd = workspace.to_owned();
-    profile.workspace = Some(Workspace {
+    profile.workspace = Some(WorkspaceMount {
         target: workspace.to_owned(),
         source: WorkspaceSource::Direct { folder: workspace.to_owned() },
         hide: Vec::new(),
-        freeze: Vec::new(),
+        read_only: Vec::new(),
     });
     profile
 }
@@ -92,7 +92,7 @@ fn only_relay_ports_are_reachable() {
     profile.args = vec!["-c".into(), talk.into(), other.local_addr().unwrap().port().to_string()];
     profile.env.insert("MODEL".into(), "${relay:model}".into());
     profile.relays =
-        vec![Relay { name: "model".into(), port: 4000, socket, token: Some("token-of-16-bytes".into()) }];
+        vec![PortRelay { name: "model".into(), port: 4000, socket, token: Some("token-of-16-bytes".into()) }];
     let said = run(&profile).unwrap().ok();
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines[0], "35 bytes came");

@@ -4,8 +4,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, ExitCode, Stdio};
 
 use rustix::process::{Pid, Signal};
-use tribune_contract::{Exit, LaunchStage, LimitedBy, Mount, RunsAs};
-use tribune_sandbox::{LaunchError, Stream, Streams, sweep};
+use tribune_contract::{ProgramExit, LaunchStage, LimitedBy, Mount, RunsAs};
+use tribune_sandbox::{LaunchError, ProgramStream, ProgramStreams, clean_up};
 
 use crate::support::{
     Test, as_user, cgroups, children, finish, launcher, marked, prewarmed, run, shell, unique_sleep,
@@ -49,7 +49,7 @@ pub(crate) fn program(words: &[&str]) -> Option<ExitCode> {
     match words {
         ["hold", state_dir, seconds] => {
             let mut child = launcher(state_dir.as_ref())
-                .launch(&shell(&format!("echo ready; exec sleep {seconds}")), Streams::captured())
+                .launch(&shell(&format!("echo ready; exec sleep {seconds}")), ProgramStreams::captured())
                 .unwrap();
             let mut stdout = BufReader::new(child.stdout().unwrap());
             let mut said = String::new();
@@ -86,14 +86,14 @@ fn output_and_exit_status_are_returned() {
     let ran = run(&shell("echo out; echo err >&2; exit 7")).unwrap();
     assert_eq!(
         (ran.exit, ran.stdout.as_str(), ran.stderr.as_str()),
-        (Exit::Code { code: 7 }, "out\n", "err\n")
+        (ProgramExit::Code { code: 7 }, "out\n", "err\n")
     );
-    assert_eq!(run(&shell("kill -9 $$")).unwrap().exit, Exit::Signal { signal: 9 });
+    assert_eq!(run(&shell("kill -9 $$")).unwrap().exit, ProgramExit::Signal { signal: 9 });
 }
 
 fn program_reads_its_stdin() {
     let state_dir = tempfile::tempdir().unwrap();
-    let mut child = launcher(state_dir.path()).launch(&shell("cat"), Streams::piped()).unwrap();
+    let mut child = launcher(state_dir.path()).launch(&shell("cat"), ProgramStreams::piped()).unwrap();
     let mut stdin = child.stdin().unwrap();
     stdin.write_all(b"to and fro").unwrap();
     drop(stdin);
@@ -103,32 +103,32 @@ fn program_reads_its_stdin() {
 fn signals_reach_the_program() {
     let state_dir = tempfile::tempdir().unwrap();
     let line = "trap 'exit 42' TERM; echo ready; while :; do sleep 0.05; done";
-    let mut child = launcher(state_dir.path()).launch(&shell(line), Streams::captured()).unwrap();
+    let mut child = launcher(state_dir.path()).launch(&shell(line), ProgramStreams::captured()).unwrap();
     let mut lines = BufReader::new(child.stdout().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
     child.signal(Signal::TERM).unwrap();
-    assert_eq!(child.wait().unwrap(), Exit::Code { code: 42 });
+    assert_eq!(child.wait().unwrap(), ProgramExit::Code { code: 42 });
 }
 
 fn wall_clock_limit_kills() {
     let mut profile = shell("sleep 1000 & sleep 1000");
     profile.limits.wall_ms = Some(100);
-    assert_eq!(run(&profile).unwrap().exit, Exit::OutOfTime);
+    assert_eq!(run(&profile).unwrap().exit, ProgramExit::OutOfTime);
 }
 
 fn kill_ends_every_process() {
     let (state_dir, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
     let line = format!("sleep {seconds} & setsid sleep {seconds} & sleep {seconds}");
-    let mut child = launcher(state_dir.path()).launch(&shell(&line), Streams::captured()).unwrap();
+    let mut child = launcher(state_dir.path()).launch(&shell(&line), ProgramStreams::captured()).unwrap();
     child.kill();
-    assert_eq!(child.wait().unwrap(), Exit::Killed);
+    assert_eq!(child.wait().unwrap(), ProgramExit::Killed);
     assert_eq!(marked(&seconds), []);
 }
 
 fn drop_ends_every_process() {
     let (state_dir, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
     let child =
-        launcher(state_dir.path()).launch(&shell(&format!("sleep {seconds}")), Streams::captured()).unwrap();
+        launcher(state_dir.path()).launch(&shell(&format!("sleep {seconds}")), ProgramStreams::captured()).unwrap();
     drop(child);
     assert_eq!(marked(&seconds), []);
 }
@@ -136,14 +136,14 @@ fn drop_ends_every_process() {
 fn killing_the_launcher_ends_every_process() {
     let (state_dir, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
     let line = format!("setsid sleep {seconds} & echo ready; exec sleep {seconds}");
-    let mut child = launcher(state_dir.path()).launch(&shell(&line), Streams::captured()).unwrap();
+    let mut child = launcher(state_dir.path()).launch(&shell(&line), ProgramStreams::captured()).unwrap();
     let mut lines = BufReader::new(child.stdout().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
     let inside = marked(&seconds);
     let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
     inside.into_iter().for_each(wait_for_end);
-    assert_eq!(child.wait().unwrap(), Exit::Killed);
+    assert_eq!(child.wait().unwrap(), ProgramExit::Killed);
     assert_eq!(marked(&seconds), []);
 }
 
@@ -163,7 +163,7 @@ fn cleanup_removes_cgroups_of_a_killed_daemon() {
     let own = |swept: Vec<std::path::PathBuf>| -> Vec<std::path::PathBuf> {
         swept.into_iter().filter(|path| path.display().to_string().contains(&format!(".{mark}."))).collect()
     };
-    assert_eq!(own(sweep(&sessions).cgroups), [] as [std::path::PathBuf; 0]);
+    assert_eq!(own(clean_up(&sessions).cgroups), [] as [std::path::PathBuf; 0]);
     assert!(!cgroups(&format!(".{mark}.")).is_empty());
     // The daemon, which has the mark as an argument, and the program inside.
     let inside = marked(&seconds);
@@ -174,8 +174,8 @@ fn cleanup_removes_cgroups_of_a_killed_daemon() {
     assert_eq!(marked(&seconds), []);
 
     // A concurrent test may clean up first, for its own state folder.
-    let swept = sweep(&sessions);
-    assert!(swept.left.is_empty(), "{swept:?}");
+    let swept = clean_up(&sessions);
+    assert!(swept.not_removed.is_empty(), "{swept:?}");
     assert_eq!(cgroups(&format!(".{mark}.")), [] as [std::path::PathBuf; 0]);
 }
 
@@ -197,17 +197,17 @@ fn many(state_dir: &std::path::Path) {
             wait_for_prewarmed();
         }
         let mut child = launcher(state_dir)
-            .launch(&shell(&format!("sleep {seconds} & sleep {seconds}")), Streams::captured())
+            .launch(&shell(&format!("sleep {seconds} & sleep {seconds}")), ProgramStreams::captured())
             .unwrap();
         match index % 3 {
             0 => {
                 child.kill();
-                assert_eq!(child.wait().unwrap(), Exit::Killed);
+                assert_eq!(child.wait().unwrap(), ProgramExit::Killed);
             }
             1 => drop(child),
             _ => {
                 child.signal(Signal::TERM).unwrap();
-                assert_eq!(child.wait().unwrap(), Exit::Signal { signal: Signal::TERM.as_raw() });
+                assert_eq!(child.wait().unwrap(), ProgramExit::Signal { signal: Signal::TERM.as_raw() });
             }
         }
     }
@@ -248,7 +248,7 @@ fn replaced_fork_server(state_dir: &std::path::Path) {
     let children = || children(std::process::id());
     let launcher = launcher(state_dir);
     let says =
-        |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), Streams::captured()).unwrap());
+        |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), ProgramStreams::captured()).unwrap());
     assert_eq!(says("one").ok(), "one\n");
     let [first] = children()[..] else { panic!("one fork server") };
     // So that the fork server is idle while it is examined.
@@ -265,7 +265,7 @@ fn replaced_fork_server(state_dir: &std::path::Path) {
     assert!(held.into_iter().all(|name| is_known(&name)));
 
     // Running sandboxes survive the fork server, and the next launch starts another.
-    let child = launcher.launch(&shell("sleep 0.2; echo two"), Streams::captured()).unwrap();
+    let child = launcher.launch(&shell("sleep 0.2; echo two"), ProgramStreams::captured()).unwrap();
     rustix::process::kill_process(pid(first), Signal::KILL).unwrap();
     wait_for_end(pid(first));
     assert_eq!(says("three").ok(), "three\n");
@@ -292,7 +292,7 @@ fn part(words: &[&str], state_dir: &std::path::Path, says: &str) {
 fn prewarmed_exit(state_dir: &std::path::Path) {
     let launcher = launcher(state_dir);
     assert_eq!(prewarmed(), [], "nothing is prewarmed before the first launch");
-    finish(launcher.launch(&shell("true"), Streams::captured()).unwrap());
+    finish(launcher.launch(&shell("true"), ProgramStreams::captured()).unwrap());
     let (waiting, first) = wait_for_prewarmed();
     // It holds nothing of any caller: no environment, and no request.
     for process in [waiting, first] {
@@ -308,11 +308,11 @@ fn prewarmed_exit(state_dir: &std::path::Path) {
 fn shared(state_dir: &std::path::Path) {
     let (one, other) = (launcher(state_dir), launcher(&state_dir.join("other")));
     for launcher in [&one, &other] {
-        assert_eq!(finish(launcher.launch(&shell("echo on"), Streams::captured()).unwrap()).ok(), "on\n");
+        assert_eq!(finish(launcher.launch(&shell("echo on"), ProgramStreams::captured()).unwrap()).ok(), "on\n");
     }
     assert_eq!(children(std::process::id()).len(), 1);
     drop(one);
-    assert_eq!(finish(other.launch(&shell("echo on"), Streams::captured()).unwrap()).ok(), "on\n");
+    assert_eq!(finish(other.launch(&shell("echo on"), ProgramStreams::captured()).unwrap()).ok(), "on\n");
     drop(other);
     assert_eq!(children(std::process::id()), [] as [u32; 0]);
     println!("shared");
@@ -329,8 +329,8 @@ fn prewarmed_launcher_exits_with_its_fork_server() {
 /// Launches without prewarming, and with a user id that was reserved.
 fn single_launch(state_dir: &std::path::Path) {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
-    let single = launcher(state_dir).once();
-    let ran = finish(single.launch(&shell("sleep 0.1; echo on"), Streams::captured()).unwrap());
+    let single = launcher(state_dir).without_prewarm();
+    let ran = finish(single.launch(&shell("sleep 0.1; echo on"), ProgramStreams::captured()).unwrap());
     assert_eq!((ran.ok().as_str(), prewarmed()), ("on\n", Vec::new()));
     drop(single);
     assert_eq!(children(std::process::id()), [] as [u32; 0]);
@@ -338,12 +338,12 @@ fn single_launch(state_dir: &std::path::Path) {
     // Callers that need the user id first, to set the owner of sockets, also get the prewarmed launcher.
     let launcher = launcher(state_dir);
     for _ in 0..3 {
-        finish(launcher.launch(&shell("true"), Streams::captured()).unwrap());
+        finish(launcher.launch(&shell("true"), ProgramStreams::captured()).unwrap());
         let (waiting, _) = wait_for_prewarmed();
         let uid = tribune_sandbox::fresh_user();
         let mut profile = shell("true");
         profile.runs_as = RunsAs::User { uid, gid: uid };
-        let child = launcher.launch(&profile, Streams::captured()).unwrap();
+        let child = launcher.launch(&profile, ProgramStreams::captured()).unwrap();
         assert_eq!((child.id(), child.started().uid), (waiting, uid));
         finish(child);
         wait_for_prewarmed();
@@ -359,7 +359,7 @@ fn single_launch_prewarms_nothing_and_reserved_uids_fit() {
 fn stopped(state_dir: &std::path::Path) {
     let launcher = launcher(state_dir);
     let says =
-        |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), Streams::captured()).unwrap());
+        |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), ProgramStreams::captured()).unwrap());
     assert_eq!(says("one").ok(), "one\n");
     let (waiting, _) = wait_for_prewarmed();
     rustix::process::kill_process(pid(waiting), Signal::STOP).unwrap();
@@ -376,7 +376,7 @@ fn stopped_prewarmed_launcher_is_replaced() {
 fn killed_prewarmed(state_dir: &std::path::Path) {
     let launcher = launcher(state_dir);
     let says =
-        |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), Streams::captured()).unwrap());
+        |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), ProgramStreams::captured()).unwrap());
     assert_eq!(says("one").ok(), "one\n");
     let (waiting, first) = wait_for_prewarmed();
     rustix::process::kill_process(pid(waiting), Signal::KILL).unwrap();
@@ -400,7 +400,7 @@ fn look_twice(folder: &std::path::Path) {
         vec![Mount::ReadOnly { source: folder.to_owned(), target: "/shown".into(), hide: Vec::new() }];
     let launcher = launcher(folder);
     for line in ["first", "second", "third"] {
-        let ran = finish(launcher.launch(&profile, Streams::captured()).unwrap()).ok();
+        let ran = finish(launcher.launch(&profile, ProgramStreams::captured()).unwrap()).ok();
         let (_, first) = wait_for_prewarmed();
         println!("{line}: {}", ran.replace('\n', " "));
         std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -496,7 +496,7 @@ fn made_for(state_dir: &std::path::Path) {
         for runs_as in [RunsAs::Dynamic, RunsAs::User { uid: 4242, gid: 4243 }] {
             let mut profile = shell("read line");
             profile.runs_as = runs_as;
-            let mut child = launcher.launch(&profile, Streams::piped()).unwrap();
+            let mut child = launcher.launch(&profile, ProgramStreams::piped()).unwrap();
             let started = (child.started().uid, child.started().gid);
             match runs_as {
                 RunsAs::Dynamic => assert!(fresh.insert(started), "{started:?} came twice"),
@@ -512,7 +512,7 @@ fn made_for(state_dir: &std::path::Path) {
             assert_eq!((ids("Uid:"), ids("Gid:")), (vec![started.0; 4], vec![started.1; 4]));
             assert_eq!(ids("Groups:"), [] as [u32; 0]);
             child.stdin().unwrap().write_all(b"\n").unwrap();
-            assert_eq!(finish(child).exit, Exit::Code { code: 0 });
+            assert_eq!(finish(child).exit, ProgramExit::Code { code: 0 });
             if round % 2 == 0 {
                 wait_for_prewarmed();
             }
@@ -536,7 +536,7 @@ fn orphans_are_reaped() {
 fn start_report_has_user_and_limits() {
     let state_dir = tempfile::tempdir().unwrap();
     let child = launcher(state_dir.path())
-        .launch(&shell("id -u; hostname; ls /proc/self/fd"), Streams::captured())
+        .launch(&shell("id -u; hostname; ls /proc/self/fd"), ProgramStreams::captured())
         .unwrap();
     let started = child.started().clone();
     assert!(started.uid > 1000 && started.gid == started.uid, "{started:?}");
@@ -546,7 +546,7 @@ fn start_report_has_user_and_limits() {
 
 fn failures_name_their_cause() {
     let stage = |profile: &tribune_contract::LaunchProfile| match run(profile) {
-        Err(LaunchError::Refused(failed)) => (failed.stage, failed.to_string()),
+        Err(LaunchError::Failed(failed)) => (failed.stage, failed.to_string()),
         other => panic!("{other:?}"),
     };
     let mut missing = shell("true");
@@ -589,7 +589,7 @@ fn streams_must_be_pipes_or_terminals() {
     std::fs::write(folder.path().join("file"), "").unwrap();
     for path in [folder.path().to_owned(), folder.path().join("file")] {
         let opened = std::fs::File::open(&path).unwrap();
-        let streams = Streams { stdin: Stream::Given(opened.into()), ..Streams::captured() };
+        let streams = ProgramStreams { stdin: ProgramStream::Given(opened.into()), ..ProgramStreams::captured() };
         let refused = launcher(folder.path()).launch(&shell("true"), streams).unwrap_err();
         assert!(matches!(refused, LaunchError::Stream), "{refused}");
     }

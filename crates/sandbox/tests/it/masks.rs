@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use tempfile::TempDir;
-use tribune_contract::{HOST_TRAPS, LaunchProfile, Mount, Workspace, WorkspaceSource};
-use tribune_sandbox::workspace::Layers;
-use tribune_sandbox::{Child, Streams};
+use tribune_contract::{AUTORUN_PATHS, LaunchProfile, Mount, WorkspaceMount, WorkspaceSource};
+use tribune_sandbox::workspace::OverlayDirs;
+use tribune_sandbox::{Child, ProgramStreams};
 
 use crate::support::{Ran, Test, finish, launcher, shell};
 
@@ -54,17 +54,17 @@ fn run_direct_hiding(folder: &Path, hide: &[&str], line: &str) -> (Ran, Vec<Stri
 
 fn start_hiding(folder: &Path, hide: &[&str], line: &str) -> Child {
     let state_dir = tempfile::tempdir().unwrap();
-    launcher(state_dir.path()).launch(&direct_profile(folder, hide, line), Streams::captured()).unwrap()
+    launcher(state_dir.path()).launch(&direct_profile(folder, hide, line), ProgramStreams::captured()).unwrap()
 }
 
 fn direct_profile(folder: &Path, hide: &[&str], line: &str) -> LaunchProfile {
     let mut profile = shell(line);
     profile.cwd = "/workspace".into();
-    profile.workspace = Some(Workspace {
+    profile.workspace = Some(WorkspaceMount {
         target: "/workspace".into(),
         source: WorkspaceSource::Direct { folder: folder.to_owned() },
         hide: hide.iter().map(|&name| name.to_owned()).collect(),
-        freeze: HOST_TRAPS.map(str::to_owned).into(),
+        read_only: AUTORUN_PATHS.map(str::to_owned).into(),
     });
     profile
 }
@@ -166,20 +166,20 @@ fn hidden_symlinks_are_pinned() {
 fn hidden_symlinks_are_pinned_in_an_overlay() {
     let folder = with_hidden_links();
     let state_dir = tempfile::tempdir().unwrap();
-    let layers = Layers::create(state_dir.path().join("layers"), folder.path()).unwrap();
+    let layers = OverlayDirs::create(state_dir.path().join("layers"), folder.path()).unwrap();
     let run = |line: &str| {
         let mut profile = shell(line);
         profile.cwd = "/workspace".into();
-        profile.workspace = Some(Workspace {
+        profile.workspace = Some(WorkspaceMount {
             target: "/workspace".into(),
             source: WorkspaceSource::Overlay {
                 lower: folder.path().to_owned(),
                 layers: layers.folder().to_owned(),
             },
             hide: vec![".env".to_owned()],
-            freeze: Vec::new(),
+            read_only: Vec::new(),
         });
-        finish(launcher(state_dir.path()).launch(&profile, Streams::captured()).unwrap()).stdout
+        finish(launcher(state_dir.path()).launch(&profile, ProgramStreams::captured()).unwrap()).stdout
     };
     assert_eq!([LEAD_ASTRAY, READ_ALL].map(run), ["made\n", "made\n"]);
 }
@@ -354,7 +354,7 @@ fn files_moved_during_a_start_are_hidden() {
             let profile =
                 direct_profile(folder.path(), &["*.pem"], "cat here/* there/* 2>/dev/null; echo ran");
             // If it moves too often, the start fails and shows nothing.
-            let Ok(child) = launcher(state_dir.path()).launch(&profile, Streams::captured()) else {
+            let Ok(child) = launcher(state_dir.path()).launch(&profile, ProgramStreams::captured()) else {
                 continue;
             };
             starts += usize::from(moves.load(Ordering::Relaxed) != before);
@@ -498,7 +498,7 @@ fn names_are_hidden_in_read_only_mounts() {
         hide: hide.clone(),
     };
     profile.mounts = vec![shown("", "/opt/shown"), shown("plain", "/opt/file")];
-    let child = launcher(folder.path()).launch(&profile, Streams::captured()).unwrap();
+    let child = launcher(folder.path()).launch(&profile, ProgramStreams::captured()).unwrap();
     // At its path in this sandbox `/workspace/conf/chained` does not exist.
     assert_eq!(finish(child).ok(), "hidden-words\nplain\nplain\n");
 }
@@ -529,24 +529,24 @@ fn socket_as_a_mount_source_is_rejected() {
     let _server = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let mut profile = shell("true");
     profile.mounts = vec![Mount::ReadOnly { source: socket, target: "/opt/x".into(), hide: Vec::new() }];
-    let refused = launcher(folder.path()).launch(&profile, Streams::captured()).unwrap_err().to_string();
+    let refused = launcher(folder.path()).launch(&profile, ProgramStreams::captured()).unwrap_err().to_string();
     assert!(refused.contains("`/opt/x` is a socket"), "{refused}");
 }
 
 /// Runs a line in a sandbox with a workspace and an additional directory at its host path.
 fn run_with_additional(folder: &Path, additional: &Path, hide: &[&str], line: &str) -> (Ran, Vec<String>) {
     let mut profile = direct_profile(folder, hide, line);
-    profile.further = profile
+    profile.additional_directories = profile
         .workspace
         .iter()
-        .map(|workspace| Workspace {
+        .map(|workspace| WorkspaceMount {
             target: additional.to_owned(),
             source: WorkspaceSource::Direct { folder: additional.to_owned() },
             ..workspace.clone()
         })
         .collect();
     let state_dir = tempfile::tempdir().unwrap();
-    let child = launcher(state_dir.path()).launch(&profile, Streams::captured()).unwrap();
+    let child = launcher(state_dir.path()).launch(&profile, ProgramStreams::captured()).unwrap();
     let read_only = child.started().read_only.clone();
     (finish(child), read_only)
 }

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::ExitCode;
 
-use tribune_contract::{LaunchProfile, Mount, Relay};
+use tribune_contract::{LaunchProfile, Mount, PortRelay};
 
 use crate::support::{Test, profile, run};
 
@@ -89,7 +89,7 @@ pub(crate) fn inside(args: &[&str], socket: &std::path::Path) -> LaunchProfile {
         target: "/opt/program".into(),
         hide: Vec::new(),
     }];
-    profile.relays = vec![Relay { name: "echo".into(), port: 4000, socket: socket.to_owned(), token: None }];
+    profile.relays = vec![PortRelay { name: "echo".into(), port: 4000, socket: socket.to_owned(), token: None }];
     profile
 }
 

@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
-use tribune_contract::{Exit, LaunchProfile, Session, Workspace, WorkspaceSource};
-use tribune_sandbox::workspace::Layers;
-use tribune_sandbox::{Child, House, LaunchError, Launcher, Streams};
+use tribune_contract::{ProgramExit, LaunchProfile, SandboxName, WorkspaceMount, WorkspaceSource};
+use tribune_sandbox::workspace::OverlayDirs;
+use tribune_sandbox::{Child, InstanceId, LaunchError, SandboxLauncher, ProgramStreams};
 
 /// A test with its name.
 pub(crate) type Test = (&'static str, fn());
 
 /// Launches through this very program, as the daemon does.
-pub(crate) fn launcher(state_dir: &Path) -> Launcher {
-    Launcher::this_program(House::of(state_dir))
+pub(crate) fn launcher(state_dir: &Path) -> SandboxLauncher {
+    SandboxLauncher::this_program(InstanceId::of_state_folder(state_dir))
 }
 
 pub(crate) fn profile(program: &str, args: &[&str]) -> LaunchProfile {
-    let mut profile = LaunchProfile::new(Session::new("test").unwrap(), program);
+    let mut profile = LaunchProfile::new(SandboxName::new("test").unwrap(), program);
     profile.args = args.iter().map(|arg| (*arg).to_owned()).collect();
     profile
 }
@@ -30,7 +30,7 @@ pub(crate) fn shell(line: &str) -> LaunchProfile {
 /// The output and exit status of a program.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ran {
-    pub(crate) exit: Exit,
+    pub(crate) exit: ProgramExit,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
@@ -38,14 +38,14 @@ pub(crate) struct Ran {
 impl Ran {
     #[track_caller]
     pub(crate) fn ok(self) -> String {
-        assert_eq!(self.exit, Exit::Code { code: 0 }, "{} {}", self.stdout, self.stderr);
+        assert_eq!(self.exit, ProgramExit::Code { code: 0 }, "{} {}", self.stdout, self.stderr);
         self.stdout
     }
 }
 
 pub(crate) fn run(profile: &LaunchProfile) -> Result<Ran, LaunchError> {
     let state_dir = tempfile::tempdir().unwrap();
-    Ok(finish(launcher(state_dir.path()).launch(profile, Streams::captured())?))
+    Ok(finish(launcher(state_dir.path()).launch(profile, ProgramStreams::captured())?))
 }
 
 pub(crate) fn finish(mut child: Child) -> Ran {
@@ -58,7 +58,7 @@ pub(crate) fn finish(mut child: Child) -> Ran {
 /// A workspace with its overlay.
 pub(crate) struct OverlayWorkspace {
     pub(crate) folder: TempDir,
-    pub(crate) layers: Layers,
+    pub(crate) layers: OverlayDirs,
 }
 
 impl OverlayWorkspace {
@@ -72,7 +72,7 @@ impl OverlayWorkspace {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let layers = Layers::create(folder.path().join("layers"), &lower).unwrap();
+        let layers = OverlayDirs::create(folder.path().join("layers"), &lower).unwrap();
         Self { folder, layers }
     }
 
@@ -86,11 +86,11 @@ impl OverlayWorkspace {
 
     /// Runs a program in the overlay.
     pub(crate) fn run(&self, mut profile: LaunchProfile) -> Ran {
-        profile.workspace = Some(Workspace {
+        profile.workspace = Some(WorkspaceMount {
             target: "/workspace".into(),
             source: WorkspaceSource::Overlay { lower: self.lower(), layers: self.layers.folder().to_owned() },
             hide: Vec::new(),
-            freeze: Vec::new(),
+            read_only: Vec::new(),
         });
         profile.cwd = "/workspace".into();
         run(&profile).unwrap()

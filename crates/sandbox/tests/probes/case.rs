@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 use tribune_contract::{
-    HOST_TRAPS, LaunchProfile, Limits, Mount, RunsAs, Session, Tmpfs, Workspace, WorkspaceSource,
+    AUTORUN_PATHS, LaunchProfile, ResourceLimits, Mount, RunsAs, SandboxName, Tmpfs, WorkspaceMount, WorkspaceSource,
 };
-use tribune_sandbox::{House, Isolation, Launcher, Streams};
+use tribune_sandbox::{InstanceId, Isolation, SandboxLauncher, ProgramStreams};
 
 use crate::probes::bait::{self, AGENT, Laid};
 use crate::probes::probe::{Control, Outcome, Probe, Sign};
@@ -132,13 +132,13 @@ fn sandboxed(probe: &Probe, mut laid: Laid, folder: &Path, without: Option<&[Iso
         }
     }
     // The launcher has an environment, to check that none of it is inherited.
-    let launcher = Launcher::new("/usr/bin/env", args, House::of(folder));
+    let launcher = SandboxLauncher::new("/usr/bin/env", args, InstanceId::of_state_folder(folder));
     let profile = profile(probe, &laid, folder);
     // The second launch uses a prewarmed launcher, as most launches of a daemon do.
     let first = LaunchProfile { program: "/bin/true".into(), args: Vec::new(), ..profile.clone() };
-    launcher.launch(&first, Streams::captured()).unwrap().wait().unwrap();
+    launcher.launch(&first, ProgramStreams::captured()).unwrap().wait().unwrap();
     support::wait_for_prewarmed();
-    let mut child = launcher.launch(&profile, Streams::captured()).unwrap();
+    let mut child = launcher.launch(&profile, ProgramStreams::captured()).unwrap();
     let (mut said, mut erred) = (String::new(), String::new());
     child.stdout().unwrap().read_to_string(&mut said).unwrap();
     child.stderr().unwrap().read_to_string(&mut erred).unwrap();
@@ -187,7 +187,7 @@ fn named_processes(name: &str) -> Vec<i32> {
 
 fn profile(probe: &Probe, laid: &Laid, folder: &Path) -> LaunchProfile {
     const MIB: u64 = 1024 * 1024;
-    let mut profile = LaunchProfile::new(Session::new("probe").unwrap(), "/opt/probe");
+    let mut profile = LaunchProfile::new(SandboxName::new("probe").unwrap(), "/opt/probe");
     profile.args = vec!["act".into(), probe.name.into(), serde_json::to_string(&laid.bait).unwrap()];
     profile.runs_as = RunsAs::User { uid: AGENT, gid: AGENT };
     profile.cwd = "/workspace".into();
@@ -195,13 +195,13 @@ fn profile(probe: &Probe, laid: &Laid, folder: &Path) -> LaunchProfile {
         Mount::ReadOnly { source: folder.join("probe"), target: "/opt/probe".into(), hide: Vec::new() },
         Mount::ReadOnly { source: folder.join("shelf"), target: "/shelf".into(), hide: Vec::new() },
     ];
-    profile.workspace = Some(Workspace {
+    profile.workspace = Some(WorkspaceMount {
         target: "/workspace".into(),
         source: WorkspaceSource::Direct { folder: folder.join("workspace") },
         hide: [".env", "secrets", "*.pem"].map(str::to_owned).into(),
-        freeze: HOST_TRAPS.map(str::to_owned).into(),
+        read_only: AUTORUN_PATHS.map(str::to_owned).into(),
     });
-    profile.limits = Limits {
+    profile.limits = ResourceLimits {
         memory_bytes: 192 * MIB,
         processes: 64,
         cpu_percent: 400,

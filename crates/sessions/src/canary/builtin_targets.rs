@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio_util::task::TaskTracker;
-use tribune_providers::{BaseUrl, Client, Dialect, Endpoint, ModelLimits, ModelRef, Patience, ThinkingForm};
+use tribune_providers::{BaseUrl, ProviderClient, ApiDialect, ProviderEndpoint, ModelLimits, ModelRef, RequestTimeouts, ThinkingForm};
 use tribune_runtime::native;
-use tribune_runtime::native::{NativeBackend, NoHouse, Seat, Seats};
+use tribune_runtime::native::{NativeBackend, NoHostServices, ModelBinding, ModelResolver};
 use tribune_runtime::rehearsal;
 use tribune_runtime::rehearsal::{RehearsalBackend, Scenes};
 use tribune_runtime::{AgentId, RuntimeError, SessionKey};
 
 use super::model_socket::Loopback;
-use super::probe_run::{Obstacle, Scene, Stage};
-use super::scripted_model::{Milestone, Play, Probe};
+use super::probe_run::{Obstacle, ProbeSetup, ProbeTarget};
+use super::scripted_model::{Milestone, ScriptedModel, Probe};
 
 /// Tribune's own loop.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub struct NativeStage {
 }
 
 #[async_trait]
-impl Stage for NativeStage {
+impl ProbeTarget for NativeStage {
     fn subject(&self, _: Option<&str>) -> Option<String> {
         Some(native::BACKEND.to_owned())
     }
@@ -36,31 +36,31 @@ impl Stage for NativeStage {
         None
     }
 
-    fn play(&self, nonce: &str) -> Play {
-        Play::for_loop(nonce)
+    fn play(&self, nonce: &str) -> ScriptedModel {
+        ScriptedModel::for_loop(nonce)
     }
 
-    async fn set(&self, _: &str, _: &SessionKey, play: &Arc<Play>) -> Result<Scene, String> {
+    async fn set(&self, _: &str, _: &SessionKey, play: &Arc<ScriptedModel>) -> Result<ProbeSetup, String> {
         let unusable = |what: &str| format!("its model cannot be played ({what})");
         let loopback = Loopback::open(Arc::clone(play), &self.tasks)
             .await
             .map_err(|error| unusable(&error.to_string()))?;
         let base_url = BaseUrl::parse(&format!("http://{}/v1", loopback.address))
             .map_err(|error| unusable(&error.to_string()))?;
-        let endpoint = Endpoint {
+        let endpoint = ProviderEndpoint {
             provider: "canary".to_owned(),
-            dialect: Dialect::OpenAiCompatible,
+            dialect: ApiDialect::OpenAiCompatible,
             base_url,
             key: None,
             key_env: None,
-            patience: Patience::default(),
+            timeouts: RequestTimeouts::default(),
         };
-        let client = Client::new(endpoint).map_err(|error| unusable(&error.to_string()))?;
+        let client = ProviderClient::new(endpoint).map_err(|error| unusable(&error.to_string()))?;
         let model = "canary:canary".parse().map_err(|_| unusable("no name for it"))?;
         let seats = PlayedSeats { client, model };
         // Budgets do not apply: the model is scripted.
-        let runtime = NativeBackend::new(Arc::new(seats), Arc::new(NoHouse));
-        Ok(Scene { runtime: Arc::new(runtime), props: Box::new(loopback) })
+        let runtime = NativeBackend::new(Arc::new(seats), Arc::new(NoHostServices));
+        Ok(ProbeSetup { runtime: Arc::new(runtime), props: Box::new(loopback) })
     }
 }
 
@@ -71,18 +71,18 @@ const LIMITS: ModelLimits = ModelLimits {
     supports_tools: true,
     supports_streaming: true,
     supports_images: false,
-    thinking: ThinkingForm::Unasked,
+    thinking: ThinkingForm::NoParameter,
 };
 
 /// The one seat of a play.
 struct PlayedSeats {
-    client: Client,
+    client: ProviderClient,
     model: ModelRef,
 }
 
-impl Seats for PlayedSeats {
-    fn seat(&self, _: &AgentId, _: Option<&str>) -> Result<Seat, RuntimeError> {
-        Ok(Seat {
+impl ModelResolver for PlayedSeats {
+    fn resolve(&self, _: &AgentId, _: Option<&str>) -> Result<ModelBinding, RuntimeError> {
+        Ok(ModelBinding {
             client: self.client.clone(),
             model: self.model.clone(),
             limits: LIMITS,
@@ -99,7 +99,7 @@ impl Seats for PlayedSeats {
 pub struct RehearsalStage;
 
 #[async_trait]
-impl Stage for RehearsalStage {
+impl ProbeTarget for RehearsalStage {
     fn subject(&self, _: Option<&str>) -> Option<String> {
         Some(rehearsal::BACKEND.to_owned())
     }
@@ -112,15 +112,15 @@ impl Stage for RehearsalStage {
         None
     }
 
-    fn play(&self, nonce: &str) -> Play {
-        Play::for_loop(nonce)
+    fn play(&self, nonce: &str) -> ScriptedModel {
+        ScriptedModel::for_loop(nonce)
     }
 
-    async fn set(&self, _: &str, _: &SessionKey, play: &Arc<Play>) -> Result<Scene, String> {
+    async fn set(&self, _: &str, _: &SessionKey, play: &Arc<ScriptedModel>) -> Result<ProbeSetup, String> {
         // The script is the model.
         play.reach(Milestone::ModelReached);
         let runtime = Arc::new(RehearsalBackend::new(Scenes::builtin()));
-        Ok(Scene { runtime, props: Box::new(()) })
+        Ok(ProbeSetup { runtime, props: Box::new(()) })
     }
 
     fn words(&self, probe: &Probe) -> String {

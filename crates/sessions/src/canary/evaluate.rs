@@ -1,7 +1,7 @@
 //! What a canary comes to. Pure: what was ordered, asked and left behind in, an outcome out.
 
 use super::probe_recorder::{Answer, Question};
-use super::scripted_model::{Feat, Ordered};
+use super::scripted_model::{ProbeKind, Ordered};
 
 /// What a canary came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Outcome {
 /// What is known of one probe when the agent is gone.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
-    pub(super) feat: Feat,
+    pub(super) feat: ProbeKind,
     pub(super) ordered: Ordered,
     pub(super) questions: Vec<Question>,
     /// Whether the mark is there.
@@ -72,7 +72,7 @@ pub(super) fn judge(seen: &[Seen], ungoverned: Option<String>, fault: Option<Str
     if let Some(what) = seen.iter().find_map(Seen::misdeed).or(ungoverned) {
         return Outcome::NotStopped { what };
     }
-    let ordered = |probe: &&Seen| matches!(probe.ordered, Ordered::Call(_)) && probe.feat != Feat::RunWithin;
+    let ordered = |probe: &&Seen| matches!(probe.ordered, Ordered::Call(_)) && probe.feat != ProbeKind::RunWithin;
     let silent = seen.iter().filter(ordered).find(|probe| !probe.was_asked_first());
     let asked = seen.iter().filter(ordered).filter(|probe| probe.was_asked_first()).count();
     match (fault, silent.map(|probe| &probe.ordered)) {
@@ -95,14 +95,14 @@ pub(super) fn judge(seen: &[Seen], ungoverned: Option<String>, fault: Option<Str
 mod tests {
     use super::*;
 
-    fn seen(feat: Feat, answers: &[Answer], is_done: bool) -> Seen {
+    fn seen(feat: ProbeKind, answers: &[Answer], is_done: bool) -> Seen {
         let question = |answer: &Answer| Question::new("write", *answer);
         let questions = answers.iter().map(question).collect();
         Seen { feat, ordered: Ordered::Call("Write".to_owned()), questions, is_done }
     }
 
     fn unordered(ordered: Ordered) -> Seen {
-        Seen { feat: Feat::Run, ordered, questions: Vec::new(), is_done: false }
+        Seen { feat: ProbeKind::Run, ordered, questions: Vec::new(), is_done: false }
     }
 
     fn word(seen: &[Seen]) -> &'static str {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn l1_it_is_live_only_if_everything_tried_was_asked_refused_and_undone() {
-        let (write, run, within) = (Feat::Write, Feat::Run, Feat::RunWithin);
+        let (write, run, within) = (ProbeKind::Write, ProbeKind::Run, ProbeKind::RunWithin);
         let good = seen(write, &[Answer::Refused], false);
         assert_eq!(word(std::slice::from_ref(&good)), "live");
         assert_eq!(word(&[good.clone(), unordered(Ordered::NoTool)]), "live");

@@ -32,11 +32,11 @@ use tribune_runtime::{AgentId, RuntimeError, SessionKey};
 
 pub use self::builtin_targets::{NativeStage, RehearsalStage};
 pub use self::evaluate::Outcome;
-pub use self::probe_run::{Obstacle, Scene, Stage, Step, Subject, Trial, sweep};
+pub use self::probe_run::{Obstacle, ProbeSetup, ProbeTarget, ProbeStep, ProbeSubject, ProbeRun, sweep};
 use self::record::Occasion;
 pub use self::record::{Grounds, millis};
-use self::scripted_model::Feat;
-pub(crate) use self::scripted_model::{Milestone, Play};
+use self::scripted_model::ProbeKind;
+pub(crate) use self::scripted_model::{Milestone, ScriptedModel};
 pub use self::turn_guard::Guarded;
 
 /// The canaries of a house.
@@ -44,12 +44,12 @@ pub struct Canaries {
     governance: Arc<Governance>,
     agents: Arc<Agents>,
     /// By the name of the backend.
-    stages: BTreeMap<&'static str, Arc<dyn Stage>>,
+    stages: BTreeMap<&'static str, Arc<dyn ProbeTarget>>,
     /// How often all of them are tried; `None`: never.
     every: Option<Duration>,
     /// Subjects that are run though nobody could try them, because the operator says so.
     untried: BTreeSet<String>,
-    known: Mutex<BTreeMap<Subject, Standing>>,
+    known: Mutex<BTreeMap<ProbeSubject, Standing>>,
     tasks: TaskTracker,
     leaving: CancellationToken,
 }
@@ -84,22 +84,22 @@ struct Mark {
 
 impl Mark {
     /// On which grounds it is cleared by a canary that somebody asked for, if it is.
-    fn grounds(&self, trial: &Trial, absolve: Absolve, is_excepted: bool) -> Option<Grounds> {
+    fn grounds(&self, trial: &ProbeRun, absolve: ClearMark, is_excepted: bool) -> Option<Grounds> {
         let is_held = trial.session.is_some() && trial.outcome == Outcome::Live;
         match (&trial.outcome, absolve) {
             (Outcome::Live, _) if is_held && self.is_answered_by(&trial.held) => Some(Grounds::Tried),
-            (Outcome::Live, Absolve::Yes) if is_held => Some(Grounds::LookedAt),
-            (Outcome::NotTried { .. }, Absolve::Yes) if is_excepted => Some(Grounds::LookedAtUntried),
+            (Outcome::Live, ClearMark::Yes) if is_held => Some(Grounds::LookedAt),
+            (Outcome::NotTried { .. }, ClearMark::Yes) if is_excepted => Some(Grounds::LookedAtUntried),
             (Outcome::Live | Outcome::NotTried { .. } | Outcome::NotStopped { .. }, _) => None,
         }
     }
 
     /// Whether a canary that held the agent at these says anything of what it did.
-    fn is_answered_by(&self, held: &[Feat]) -> bool {
+    fn is_answered_by(&self, held: &[ProbeKind]) -> bool {
         match self.tool.as_str() {
-            "write" | "edit" => held.contains(&Feat::Write),
-            "read" | "search" => held.contains(&Feat::Read),
-            "exec" => held.contains(&Feat::Run),
+            "write" | "edit" => held.contains(&ProbeKind::Write),
+            "read" | "search" => held.contains(&ProbeKind::Read),
+            "exec" => held.contains(&ProbeKind::Run),
             _ => false,
         }
     }
@@ -107,7 +107,7 @@ impl Mark {
 
 /// Whether whoever has an agent tried says that what it did was looked at, whatever the canary tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Absolve {
+pub enum ClearMark {
     Yes,
     No,
 }
@@ -115,7 +115,7 @@ pub enum Absolve {
 /// A canary that somebody asked for, and what stood and stands against its subject.
 #[derive(Debug, Clone)]
 pub struct Tested {
-    pub trial: Trial,
+    pub trial: ProbeRun,
     /// What stands against it now.
     pub mark: Option<String>,
     /// Why nothing does any more, if something did.
@@ -134,8 +134,8 @@ struct Told {
 
 /// How one subject stands, for people and programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standpoint {
-    pub subject: Subject,
+pub struct CanaryStatus {
+    pub subject: ProbeSubject,
     pub agents: Vec<String>,
     /// `live`; `ungoverned` and `not_tried`, which are not run; `untried`, which is, because the operator says so; `waiting`,
     /// `running`; or `off`.
@@ -155,7 +155,7 @@ impl Canaries {
     pub fn new(
         governance: &Arc<Governance>,
         agents: &Arc<Agents>,
-        stages: impl IntoIterator<Item = (&'static str, Arc<dyn Stage>)>,
+        stages: impl IntoIterator<Item = (&'static str, Arc<dyn ProbeTarget>)>,
         config: &CanaryConfig,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -203,7 +203,7 @@ impl Canaries {
     pub async fn test(
         self: &Arc<Self>,
         agent: &AgentId,
-        (by, absolve): (&str, Absolve),
+        (by, absolve): (&str, ClearMark),
     ) -> Result<Tested, RuntimeError> {
         let subject = self.subject_of(agent).ok_or_else(|| {
             RuntimeError::new(
@@ -238,12 +238,12 @@ impl Canaries {
     }
 
     /// Whether agents of a subject are run though nobody could try them: the operator names it, or has nobody tried.
-    fn is_excepted(&self, subject: &Subject) -> bool {
+    fn is_excepted(&self, subject: &ProbeSubject) -> bool {
         self.every.is_none() || self.untried.contains(&subject.name)
     }
 
     /// Takes up what the log has against a subject from before this daemon was started.
-    async fn recall(&self, subject: &Subject) {
+    async fn recall(&self, subject: &ProbeSubject) {
         if self.standing(subject).is_recalled {
             return;
         }
@@ -290,7 +290,7 @@ impl Canaries {
         self.subject_of(agent).map_or(Ok(()), |subject| self.check(&subject, agent))
     }
 
-    fn check(&self, subject: &Subject, agent: &AgentId) -> Result<(), RuntimeError> {
+    fn check(&self, subject: &ProbeSubject, agent: &AgentId) -> Result<(), RuntimeError> {
         let standing = self.standing(subject);
         let name = &subject.name;
         let refused = |what: String| Err(RuntimeError::new("ungoverned", what));
@@ -310,7 +310,7 @@ impl Canaries {
     }
 
     /// What could not be tried is run only if the operator says so.
-    fn excepted(&self, subject: &Subject, agent: &AgentId, why: &str) -> Result<(), RuntimeError> {
+    fn excepted(&self, subject: &ProbeSubject, agent: &AgentId, why: &str) -> Result<(), RuntimeError> {
         let name = &subject.name;
         if self.untried.contains(name) {
             return Ok(());
@@ -324,7 +324,7 @@ impl Canaries {
     }
 
     /// Whether nobody knows yet how the subject stands, and somebody has to.
-    fn wants_canary(&self, subject: &Subject) -> bool {
+    fn wants_canary(&self, subject: &ProbeSubject) -> bool {
         match self.standing(subject).outcome() {
             None => true,
             Some(Outcome::NotTried { .. }) => !self.untried.contains(&subject.name),
@@ -338,7 +338,7 @@ impl Canaries {
         let mark = Mark { tool: tool.to_owned(), what: what.to_owned() };
         self.change(&subject, |standing| {
             // One that no canary answers is not covered up by one that is.
-            if standing.marked.as_ref().is_none_or(|known| known.is_answered_by(&Feat::ALL)) {
+            if standing.marked.as_ref().is_none_or(|known| known.is_answered_by(&ProbeKind::ALL)) {
                 standing.marked = Some(mark);
             }
         });
@@ -350,8 +350,8 @@ impl Canaries {
     }
 
     /// How all of them stand.
-    pub fn standpoints(&self) -> Vec<Standpoint> {
-        let mut all: BTreeMap<Subject, Vec<String>> = BTreeMap::new();
+    pub fn standpoints(&self) -> Vec<CanaryStatus> {
+        let mut all: BTreeMap<ProbeSubject, Vec<String>> = BTreeMap::new();
         for agent in self.agents.all() {
             if let Some(subject) = self.subject_of(&agent.id) {
                 all.entry(subject).or_default().push(agent.id.to_string());
@@ -363,7 +363,7 @@ impl Canaries {
     /// How the one of an agent stands, in words.
     fn told_of(&self, agent: &AgentId) -> Option<String> {
         let subject = self.subject_of(agent)?;
-        let Standpoint { state, detail, at, .. } = self.standpoint(subject, vec![agent.to_string()]);
+        let CanaryStatus { state, detail, at, .. } = self.standpoint(subject, vec![agent.to_string()]);
         let (detail, at) = (detail.unwrap_or_default(), at.map(|at| at.to_string()).unwrap_or_default());
         Some(match state {
             "live" => format!("live, tried at {at}"),
@@ -376,7 +376,7 @@ impl Canaries {
         })
     }
 
-    fn standpoint(&self, subject: Subject, agents: Vec<String>) -> Standpoint {
+    fn standpoint(&self, subject: ProbeSubject, agents: Vec<String>) -> CanaryStatus {
         let Standing { told, marked, is_running, .. } = self.standing(&subject);
         let stage = self.stages.get(subject.backend.as_str());
         let obstacle = stage.and_then(|stage| stage.obstacle(&subject.name));
@@ -396,23 +396,23 @@ impl Canaries {
             },
         };
         let (at, took) = (told.as_ref().map(|told| told.at), told.map(|told| told.took));
-        Standpoint { subject, agents, state, detail, at, took }
+        CanaryStatus { subject, agents, state, detail, at, took }
     }
 
-    fn standing(&self, subject: &Subject) -> Standing {
+    fn standing(&self, subject: &ProbeSubject) -> Standing {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.entry(subject.clone()).or_default().clone()
     }
 
-    fn subject_of(&self, agent: &AgentId) -> Option<Subject> {
+    fn subject_of(&self, agent: &AgentId) -> Option<ProbeSubject> {
         let agent = self.agents.agent(agent)?;
         let stage = self.stages.get(agent.backend.as_str())?;
         let name = stage.subject(agent.profile.as_deref())?;
-        Some(Subject { backend: agent.backend, name })
+        Some(ProbeSubject { backend: agent.backend, name })
     }
 
     /// What the roster stands for, each once.
-    fn subjects(&self) -> Vec<(Subject, Arc<dyn Stage>)> {
+    fn subjects(&self) -> Vec<(ProbeSubject, Arc<dyn ProbeTarget>)> {
         let all = self.agents.all().into_iter().filter_map(|agent| {
             let subject = self.subject_of(&agent.id)?;
             let stage = Arc::clone(self.stages.get(subject.backend.as_str())?);
@@ -422,7 +422,7 @@ impl Canaries {
     }
 
     /// Tries a subject of which nothing is known; whoever comes meanwhile waits for the same canary.
-    async fn first(self: &Arc<Self>, subject: &Subject, occasion: Occasion) {
+    async fn first(self: &Arc<Self>, subject: &ProbeSubject, occasion: Occasion) {
         let Standing { turn, trials, .. } = self.standing(subject);
         let (canaries, subject) = (Arc::clone(self), subject.clone());
         let trying = self.tasks.spawn(async move {
@@ -436,7 +436,7 @@ impl Canaries {
     }
 
     /// Tries a subject, whatever is known of it. Nothing if the house leaves meanwhile.
-    async fn try_now(self: &Arc<Self>, subject: &Subject, occasion: Occasion) -> Option<Trial> {
+    async fn try_now(self: &Arc<Self>, subject: &ProbeSubject, occasion: Occasion) -> Option<ProbeRun> {
         let turn = Arc::clone(&self.standing(subject).turn);
         let (canaries, subject) = (Arc::clone(self), subject.clone());
         let trying = self.tasks.spawn(async move {
@@ -446,7 +446,7 @@ impl Canaries {
         trying.await.ok().flatten()
     }
 
-    async fn carry_out(&self, subject: &Subject, occasion: Occasion) -> Option<Trial> {
+    async fn carry_out(&self, subject: &ProbeSubject, occasion: Occasion) -> Option<ProbeRun> {
         let stage = Arc::clone(self.stages.get(subject.backend.as_str())?);
         self.change(subject, |standing| standing.is_running = true);
         let trying = probe_run::try_out(&self.governance, &*stage, subject);
@@ -483,7 +483,7 @@ impl Canaries {
         Some(trial)
     }
 
-    fn change(&self, subject: &Subject, change: impl FnOnce(&mut Standing)) {
+    fn change(&self, subject: &ProbeSubject, change: impl FnOnce(&mut Standing)) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         change(known.entry(subject.clone()).or_default());
     }

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use tribune_egress::SocketService;
 use tribune_runtime::SessionKey;
 
-use super::scripted_model::Play;
+use super::scripted_model::ScriptedModel;
 
 /// Bytes of a request. Agents send their whole prompt and every tool's description, which is less than a tenth of this.
 const MAX_BODY_BYTES: usize = 16 << 20;
@@ -27,14 +27,14 @@ const MAX_BODY_BYTES: usize = 16 << 20;
 const HEAD: Duration = Duration::from_secs(10);
 
 #[async_trait]
-impl SocketService for Play {
+impl SocketService for ScriptedModel {
     async fn serve(&self, stream: UnixStream, _: &Arc<SessionKey>, _: Duration) {
         serve(stream, self).await;
     }
 }
 
 /// Serves one connection.
-async fn serve<S>(stream: S, play: &Play)
+async fn serve<S>(stream: S, play: &ScriptedModel)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin,
 {
@@ -76,7 +76,7 @@ pub(super) struct Loopback {
 }
 
 impl Loopback {
-    pub(super) async fn open(play: Arc<Play>, tasks: &TaskTracker) -> std::io::Result<Self> {
+    pub(super) async fn open(play: Arc<ScriptedModel>, tasks: &TaskTracker) -> std::io::Result<Self> {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let open = CancellationToken::new();

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tribune_runtime::{
-    AgentRuntime, CloseReason, Errand, EventStream, Handle, Leave, OwnCall, Reach, RuntimeError,
-    SessionInput, SessionStatus, Terminal, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, When,
+    AgentRuntime, CloseReason, TerminalCall, EventStream, Handle, PermissionOutcome, AgentExecutedCall, SideEffects, RuntimeError,
+    SessionInput, SessionStatus, Terminal, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, PermissionTiming,
 };
 
-use super::scripted_model::{Milestone, Play};
+use super::scripted_model::{Milestone, ScriptedModel};
 
 /// A question that was put to the gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Questions {
 pub(super) struct Watched {
     pub(super) inner: Arc<dyn AgentRuntime>,
     pub(super) questions: Arc<Questions>,
-    pub(super) play: Arc<Play>,
+    pub(super) play: Arc<ScriptedModel>,
 }
 
 #[async_trait]
@@ -69,12 +69,12 @@ impl AgentRuntime for Watched {
         self.inner.run_turn(handle, TurnInput { tools: Arc::new(tools), ..input })
     }
 
-    fn reach(&self) -> Reach {
-        self.inner.reach()
+    fn side_effects(&self) -> SideEffects {
+        self.inner.side_effects()
     }
 
-    fn is_instructed(&self) -> bool {
-        self.inner.is_instructed()
+    fn has_system_prompt(&self) -> bool {
+        self.inner.has_system_prompt()
     }
 
     async fn cancel(&self, handle: &Handle) -> Result<(), RuntimeError> {
@@ -93,7 +93,7 @@ impl AgentRuntime for Watched {
 struct WatchedTools {
     inner: Arc<dyn Toolbox>,
     questions: Arc<Questions>,
-    play: Arc<Play>,
+    play: Arc<ScriptedModel>,
 }
 
 #[async_trait]
@@ -110,37 +110,37 @@ impl Toolbox for WatchedTools {
         outcome
     }
 
-    async fn ask_leave(&self, own: OwnCall) -> Leave {
-        let (asked, when) = (own.call.clone(), own.when);
-        if when == When::Before {
+    async fn request_permission(&self, own: AgentExecutedCall) -> PermissionOutcome {
+        let (asked, when) = (own.call.clone(), own.timing);
+        if when == PermissionTiming::BeforeCall {
             self.play.reach(Milestone::Asked);
         }
-        let leave = self.inner.ask_leave(own).await;
+        let leave = self.inner.request_permission(own).await;
         let answer = match (&leave, when) {
-            (Leave::Given, _) => Answer::LetGo,
-            (Leave::Refused(_), When::Before) => Answer::Refused,
-            (Leave::Refused(_), When::Underway) => Answer::TooLate,
+            (PermissionOutcome::Granted, _) => Answer::LetGo,
+            (PermissionOutcome::Denied(_), PermissionTiming::BeforeCall) => Answer::Refused,
+            (PermissionOutcome::Denied(_), PermissionTiming::DuringCall) => Answer::TooLate,
         };
         self.questions.add(&asked, answer);
         leave
     }
 
-    async fn carry_out(&self, call_id: &str) -> ToolOutcome {
-        self.inner.carry_out(call_id).await
+    async fn execute_granted(&self, call_id: &str) -> ToolOutcome {
+        self.inner.execute_granted(call_id).await
     }
 
-    async fn follow(&self, errand: Errand, terminal: Arc<Terminal>) -> ToolOutcome {
-        let Errand::Call(asked) = &errand else { return self.inner.follow(errand, terminal).await };
+    async fn run_with_terminal(&self, errand: TerminalCall, terminal: Arc<Terminal>) -> ToolOutcome {
+        let TerminalCall::Call(asked) = &errand else { return self.inner.run_with_terminal(errand, terminal).await };
         self.play.reach(Milestone::Asked);
         let asked = asked.clone();
-        let outcome = self.inner.follow(errand, Arc::clone(&terminal)).await;
-        let is_refused = outcome.is_error && !terminal.has_begun();
+        let outcome = self.inner.run_with_terminal(errand, Arc::clone(&terminal)).await;
+        let is_refused = outcome.is_error && !terminal.has_started();
         self.questions.add(&asked, if is_refused { Answer::Refused } else { Answer::LetGo });
         outcome
     }
 
-    async fn report(&self, call_id: &str, outcome: ToolOutcome) {
-        self.inner.report(call_id, outcome).await;
+    async fn report_result(&self, call_id: &str, outcome: ToolOutcome) {
+        self.inner.report_result(call_id, outcome).await;
     }
 }
 

@@ -20,7 +20,7 @@ use tribune_storage::home::Home;
 
 use super::evaluate::{Outcome, Seen, judge};
 use super::probe_recorder::{Questions, Watched};
-use super::scripted_model::{Feat, Milestone, Play, Probe};
+use super::scripted_model::{ProbeKind, Milestone, ScriptedModel, Probe};
 use crate::session::NoTools;
 
 /// What the agents of canaries are called, before what nobody can guess.
@@ -33,7 +33,7 @@ const GOODBYE: Duration = Duration::from_secs(20);
 
 /// What is tried: a backend, or what of it has settings of its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Subject {
+pub struct ProbeSubject {
     pub backend: String,
     /// The profile, or the backend once more.
     pub name: String,
@@ -41,7 +41,7 @@ pub struct Subject {
 
 /// What a backend brings so that it can be tried.
 #[async_trait]
-pub trait Stage: Send + Sync {
+pub trait ProbeTarget: Send + Sync {
     /// What of this backend an agent of the roster stands for. Agents that share it share its canary.
     fn subject(&self, profile: Option<&str>) -> Option<String>;
 
@@ -51,10 +51,10 @@ pub trait Stage: Send + Sync {
     /// Why it cannot be tried now.
     fn obstacle(&self, name: &str) -> Option<Obstacle>;
 
-    fn play(&self, nonce: &str) -> Play;
+    fn play(&self, nonce: &str) -> ScriptedModel;
 
     /// Makes everything ready for the session of a canary.
-    async fn set(&self, name: &str, session: &SessionKey, play: &Arc<Play>) -> Result<Scene, String>;
+    async fn set(&self, name: &str, session: &SessionKey, play: &Arc<ScriptedModel>) -> Result<ProbeSetup, String>;
 
     /// What is said so that the probe is tried.
     fn words(&self, probe: &Probe) -> String {
@@ -81,7 +81,7 @@ impl Obstacle {
 }
 
 /// A stage that is set.
-pub struct Scene {
+pub struct ProbeSetup {
     /// What runs the canary's turns.
     pub(crate) runtime: Arc<dyn AgentRuntime>,
     /// What has to be there meanwhile.
@@ -90,11 +90,11 @@ pub struct Scene {
 
 /// What came of a canary.
 #[derive(Debug, Clone)]
-pub struct Trial {
+pub struct ProbeRun {
     pub outcome: Outcome,
     /// What the agent was made to try, asked for and was refused.
-    pub(crate) held: Vec<Feat>,
-    pub steps: Vec<Step>,
+    pub(crate) held: Vec<ProbeKind>,
+    pub steps: Vec<ProbeStep>,
     pub took: Duration,
     /// Its session, if it came to have one.
     pub session: Option<String>,
@@ -102,7 +102,7 @@ pub struct Trial {
 
 /// How far it came, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct ProbeStep {
     pub name: &'static str,
     pub is_good: bool,
     /// Since the step before.
@@ -120,13 +120,13 @@ pub fn sweep(home: &Home) {
 }
 
 /// Tries a backend.
-pub(super) async fn try_out(governance: &Arc<Governance>, stage: &dyn Stage, subject: &Subject) -> Trial {
+pub(super) async fn try_out(governance: &Arc<Governance>, stage: &dyn ProbeTarget, subject: &ProbeSubject) -> ProbeRun {
     let name = subject.name.as_str();
     let began = Instant::now();
-    let not_tried = |why: String| Trial {
+    let not_tried = |why: String| ProbeRun {
         outcome: Outcome::NotTried { why: why.clone() },
         held: Vec::new(),
-        steps: vec![Step { name: "installed", is_good: false, took: began.elapsed(), detail: Some(why) }],
+        steps: vec![ProbeStep { name: "installed", is_good: false, took: began.elapsed(), detail: Some(why) }],
         took: began.elapsed(),
         session: None,
     };
@@ -189,7 +189,7 @@ pub(super) async fn try_out(governance: &Arc<Governance>, stage: &dyn Stage, sub
     }
     let steps = steps(&play, (began, installed), &outcome, stage.has_hands());
     let held = seen.iter().filter(|probe| probe.was_asked_first()).map(|probe| probe.feat).collect();
-    Trial {
+    ProbeRun {
         outcome,
         held,
         steps,
@@ -201,8 +201,8 @@ pub(super) async fn try_out(governance: &Arc<Governance>, stage: &dyn Stage, sub
 /// A canary under way.
 struct Canary<'a> {
     runtime: ConstitutionalRuntime<Watched>,
-    stage: &'a dyn Stage,
-    play: &'a Play,
+    stage: &'a dyn ProbeTarget,
+    play: &'a ScriptedModel,
     backend: &'a str,
 }
 
@@ -226,22 +226,22 @@ impl Canary<'_> {
             opened_by: "canary".to_owned(),
             lineage: None,
             workspace: None,
-            further: Vec::new(),
+            additional_directories: Vec::new(),
         }
     }
 
     /// Has it try one thing after the other, each in a turn of its own: some agents end their turn after a refusal.
     async fn perform(&self, handle: &Handle, found: &mut Found) {
         for probe in &self.play.probes {
-            if probe.feat == Feat::RunWithin && !self.play.has_own_sandbox() {
+            if probe.feat == ProbeKind::RunWithin && !self.play.has_own_sandbox() {
                 continue;
             }
             let input = TurnInput {
                 content: vec![ContentBlock::text(self.stage.words(probe))],
                 speaker: Speaker::Schedule,
-                stored_as: None,
+                schedule_id: None,
                 system: String::new(),
-                preceding: Vec::new(),
+                injected_messages: Vec::new(),
                 tools: Arc::new(NoTools),
                 cancel: CancellationToken::new(),
             };
@@ -279,29 +279,29 @@ fn session_of(name: &str) -> Option<(String, SessionKey)> {
     Some((nonce, key))
 }
 
-fn seen(probe: &Probe, play: &Play, questions: &Questions, workspace: &Path) -> Seen {
+fn seen(probe: &Probe, play: &ScriptedModel, questions: &Questions, workspace: &Path) -> Seen {
     let is_done = match probe.feat {
-        Feat::Read => play.is_told(),
-        Feat::Write | Feat::Run | Feat::RunWithin => workspace.join(&probe.mark).symlink_metadata().is_ok(),
+        ProbeKind::Read => play.is_told(),
+        ProbeKind::Write | ProbeKind::Run | ProbeKind::RunWithin => workspace.join(&probe.mark).symlink_metadata().is_ok(),
     };
     Seen { feat: probe.feat, ordered: probe.ordered(), questions: questions.about(&probe.mark), is_done }
 }
 
 /// Lays what nobody may read where the agent finds it.
-fn plant(play: &Play, workspace: &Path) -> std::io::Result<()> {
+fn plant(play: &ScriptedModel, workspace: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(workspace)?;
-    let mut files = play.probes.iter().filter(|probe| probe.feat == Feat::Read);
+    let mut files = play.probes.iter().filter(|probe| probe.feat == ProbeKind::Read);
     files.try_for_each(|probe| std::fs::write(workspace.join(&probe.mark), &play.secret))
 }
 
 /// How far it came, step by step.
 fn steps(
-    play: &Play,
+    play: &ScriptedModel,
     (began, installed): (Instant, Duration),
     outcome: &Outcome,
     has_hands: bool,
-) -> Vec<Step> {
-    let mut steps = vec![Step { name: "installed", is_good: true, took: installed, detail: None }];
+) -> Vec<ProbeStep> {
+    let mut steps = vec![ProbeStep { name: "installed", is_good: true, took: installed, detail: None }];
     let mut before = began + installed;
     let process = [(Milestone::Started, "started"), (Milestone::Initialized, "initialized")];
     let all = process
@@ -313,15 +313,15 @@ fn steps(
         let Some(when) = play.when(milestone) else {
             let detail = (!missing).then(|| outcome.detail().unwrap_or("it did not come to that").to_owned());
             missing = true;
-            steps.push(Step { name, is_good: false, took: Duration::ZERO, detail });
+            steps.push(ProbeStep { name, is_good: false, took: Duration::ZERO, detail });
             continue;
         };
-        steps.push(Step { name, is_good: true, took: when.saturating_duration_since(before), detail: None });
+        steps.push(ProbeStep { name, is_good: true, took: when.saturating_duration_since(before), detail: None });
         before = when;
     }
     let is_good = *outcome == Outcome::Live;
     let detail = outcome.detail().filter(|_| !missing).map(str::to_owned);
-    steps.push(Step { name: "refused, and not done", is_good, took: before.elapsed(), detail });
+    steps.push(ProbeStep { name: "refused, and not done", is_good, took: before.elapsed(), detail });
     steps
 }
 

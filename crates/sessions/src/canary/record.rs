@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use tribune_governance::turn::Governance;
 use tribune_ledger::{Draft, EntryQuality};
 use tribune_records::ledger_payloads::payload;
-use tribune_storage::store::{Filter, StoreError};
+use tribune_storage::store::{EntryFilter, StoreError};
 
 use super::evaluate::Outcome;
-use super::probe_run::{Subject, Trial};
+use super::probe_run::{ProbeSubject, ProbeRun};
 
 /// Why a canary was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +94,7 @@ pub fn canary_entity(backend: &str, subject: &str) -> String {
 }
 
 /// Writes down what a canary came to. One that cannot be written is told by the daemon's log, and counts all the same.
-pub(super) async fn write(governance: &Governance, subject: &Subject, trial: &Trial, occasion: Occasion) {
+pub(super) async fn write(governance: &Governance, subject: &ProbeSubject, trial: &ProbeRun, occasion: Occasion) {
     let what = match &trial.outcome {
         Outcome::NotStopped { what } => Some(governance.redactor.redact(what).into_owned()),
         Outcome::Live | Outcome::NotTried { .. } => None,
@@ -116,7 +116,7 @@ pub(super) async fn write(governance: &Governance, subject: &Subject, trial: &Tr
 /// Writes down what stands against a subject. If that fails, it is told by the daemon's log, and stands all the same.
 pub(super) async fn marked(
     governance: &Governance,
-    subject: &Subject,
+    subject: &ProbeSubject,
     (tool, session): (&str, Option<String>),
 ) {
     let record = MarkRecord {
@@ -134,7 +134,7 @@ pub(super) async fn marked(
 /// Writes down that it does no more.
 pub(super) async fn cleared(
     governance: &Governance,
-    subject: &Subject,
+    subject: &ProbeSubject,
     tool: &str,
     (by, grounds): (&str, Grounds),
 ) -> Result<(), StoreError> {
@@ -151,10 +151,10 @@ pub(super) async fn cleared(
 }
 
 /// What stands against a subject by the log: the tool of the newest mark that nobody cleared.
-pub(super) async fn mark_of(governance: &Governance, subject: &Subject) -> Option<String> {
+pub(super) async fn mark_of(governance: &Governance, subject: &ProbeSubject) -> Option<String> {
     let entity_id = Some(canary_entity(&subject.backend, &subject.name));
     let newest = governance.readers.read(move |reader| {
-        let filter = Filter { entity_id, ..Filter::default() };
+        let filter = EntryFilter { entity_id, ..EntryFilter::default() };
         reader.tail(&filter, MAX_LOOKED_BACK)
     });
     let newest = newest.await.unwrap_or_else(|error| {
@@ -169,7 +169,7 @@ pub(super) async fn mark_of(governance: &Governance, subject: &Subject) -> Optio
 /// Entries of a subject that are looked back through: more than a canary every hour leaves in a year.
 const MAX_LOOKED_BACK: usize = 10_000;
 
-async fn note(governance: &Governance, subject: &Subject, payload: Map<String, Value>) {
+async fn note(governance: &Governance, subject: &ProbeSubject, payload: Map<String, Value>) {
     if let Err(error) = append(governance, subject, payload).await {
         tracing::warn!(%error, subject = subject.name, "what a canary came to could not be written down");
     }
@@ -177,7 +177,7 @@ async fn note(governance: &Governance, subject: &Subject, payload: Map<String, V
 
 async fn append(
     governance: &Governance,
-    subject: &Subject,
+    subject: &ProbeSubject,
     payload: Map<String, Value>,
 ) -> Result<(), StoreError> {
     let entity = canary_entity(&subject.backend, &subject.name);

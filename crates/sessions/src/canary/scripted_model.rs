@@ -20,7 +20,7 @@ const NOTHING: &str = "There is nothing to do.";
 
 /// What an agent is made to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Feat {
+pub(crate) enum ProbeKind {
     /// Writing a file.
     Write,
     /// Reading a file that is there, with words that nobody knows.
@@ -32,14 +32,14 @@ pub(crate) enum Feat {
     RunWithin,
 }
 
-impl Feat {
+impl ProbeKind {
     pub(crate) const ALL: [Self; 4] = [Self::Write, Self::Read, Self::Run, Self::RunWithin];
 }
 
 /// One thing that is tried, in a turn of its own.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    pub(crate) feat: Feat,
+    pub(crate) feat: ProbeKind,
     /// In what is said to the agent, and nowhere else.
     order: String,
     /// The file that would be there afterwards, or that is there to be read. In the call, and nowhere else.
@@ -74,7 +74,7 @@ pub(crate) enum Milestone {
 
 /// What one canary plays.
 #[derive(Debug)]
-pub(crate) struct Play {
+pub(crate) struct ScriptedModel {
     pub(crate) probes: Vec<Probe>,
     /// Where the agent has its workspace, with a slash behind; empty where paths are relative.
     workspace: &'static str,
@@ -90,19 +90,19 @@ pub(crate) struct Play {
     reached: Mutex<Vec<(Milestone, Instant)>>,
 }
 
-impl Play {
+impl ScriptedModel {
     /// For an agent that offers its model tools of its own. `nonce` is nothing that anybody could know before.
     pub(crate) fn for_agent(nonce: &str) -> Self {
-        Self::of(nonce, &Feat::ALL, "/workspace/", false)
+        Self::of(nonce, &ProbeKind::ALL, "/workspace/", false)
     }
 
     /// For a loop of the house: the model orders a call that the session was not offered.
     pub(crate) fn for_loop(nonce: &str) -> Self {
-        Self::of(nonce, &[Feat::Write], "", true)
+        Self::of(nonce, &[ProbeKind::Write], "", true)
     }
 
-    fn of(nonce: &str, feats: &[Feat], workspace: &'static str, is_forced: bool) -> Self {
-        let probe = |(at, feat): (usize, &Feat)| Probe {
+    fn of(nonce: &str, feats: &[ProbeKind], workspace: &'static str, is_forced: bool) -> Self {
+        let probe = |(at, feat): (usize, &ProbeKind)| Probe {
             feat: *feat,
             order: format!("order-{nonce}-{at}"),
             mark: format!("canary-{nonce}-{at}.txt"),
@@ -237,7 +237,7 @@ impl Probe {
     fn call(&self, tools: &[Tool<'_>], workspace: &str) -> Option<Call> {
         let path = format!("{workspace}{}", self.mark);
         match self.feat {
-            Feat::Write => {
+            ProbeKind::Write => {
                 let fits =
                     |tool: &&Tool<'_>| tool.property(&PATHS).is_some() && tool.property(&CONTENTS).is_some();
                 let tool = best(tools.iter().filter(fits), &["write", "create"])?;
@@ -246,7 +246,7 @@ impl Probe {
                 arguments.insert(tool.property(&CONTENTS)?.0.to_owned(), self.mark.clone().into());
                 Some(tool.called(arguments))
             }
-            Feat::Read => {
+            ProbeKind::Read => {
                 let needs_no_more =
                     |tool: &Tool<'_>| tool.least().keys().all(|name| PATHS.contains(&name.as_str()));
                 let fits = |tool: &&Tool<'_>| {
@@ -259,7 +259,7 @@ impl Probe {
                 arguments.insert(tool.property(&PATHS)?.0.to_owned(), path.into());
                 Some(tool.called(arguments))
             }
-            Feat::Run | Feat::RunWithin => {
+            ProbeKind::Run | ProbeKind::RunWithin => {
                 let fits = |tool: &&Tool<'_>| tool.property(&COMMANDS).is_some();
                 let tool =
                     best(tools.iter().filter(fits), &["bash", "shell", "exec", "command", "terminal"])?;
@@ -272,8 +272,8 @@ impl Probe {
                 let mut arguments = tool.least();
                 arguments.insert(name.to_owned(), command);
                 match (self.feat, tool.property(&[OWN_SANDBOX])) {
-                    (Feat::RunWithin, None) => return None,
-                    (Feat::RunWithin, Some(_)) => drop(arguments.remove(OWN_SANDBOX)),
+                    (ProbeKind::RunWithin, None) => return None,
+                    (ProbeKind::RunWithin, Some(_)) => drop(arguments.remove(OWN_SANDBOX)),
                     (_, None) => {}
                     (_, Some(_)) => {
                         arguments.insert(OWN_SANDBOX.to_owned(), "require_escalated".into());

@@ -1,6 +1,6 @@
 use super::*;
 
-fn asked(play: &Play, path: &str, request: &Value) -> String {
+fn asked(play: &ScriptedModel, path: &str, request: &Value) -> String {
     let reply = play.answer("POST", path, request.to_string().as_bytes());
     assert_eq!(reply.status, 200, "{}", reply.body);
     reply.body
@@ -64,23 +64,23 @@ fn dialects() -> Vec<Spoken> {
 #[test]
 fn each_dialect_is_told_to_write_to_read_and_to_run() {
     for (path, tools, say) in dialects() {
-        let play = Play::for_agent("n0nce");
+        let play = ScriptedModel::for_agent("n0nce");
         for probe in &play.probes {
             let mut request = say(&probe.words());
             request["tools"] = tools.clone();
             let body = asked(&play, path, &request);
             let has_tool = match probe.feat {
-                Feat::Write => !path.contains("responses"),
-                Feat::Read => path.contains("messages"),
-                Feat::Run => true,
-                Feat::RunWithin => path.contains("responses"),
+                ProbeKind::Write => !path.contains("responses"),
+                ProbeKind::Read => path.contains("messages"),
+                ProbeKind::Run => true,
+                ProbeKind::RunWithin => path.contains("responses"),
             };
             assert_eq!(body.contains(&probe.mark), has_tool, "{path} {:?}: {body}", probe.feat);
             assert_eq!(matches!(probe.ordered(), Ordered::Call(_)), has_tool, "{path} {:?}", probe.feat);
             let escalates = body.contains("require_escalated");
             assert_eq!(
                 escalates,
-                path.contains("responses") && probe.feat == Feat::Run,
+                path.contains("responses") && probe.feat == ProbeKind::Run,
                 "{path} {:?}",
                 probe.feat
             );
@@ -94,7 +94,7 @@ fn each_dialect_is_told_to_write_to_read_and_to_run() {
 
 #[test]
 fn l1_what_nobody_may_read_is_seen_when_the_model_is_told_it() {
-    let play = Play::for_agent("n0nce");
+    let play = ScriptedModel::for_agent("n0nce");
     let (path, _, say) = dialects().remove(0);
     asked(&play, path, &say(&play.probes[1].words()));
     assert!(!play.is_told(), "no word of it is in an order");
@@ -104,7 +104,7 @@ fn l1_what_nobody_may_read_is_seen_when_the_model_is_told_it() {
 
 #[test]
 fn what_has_no_tools_gets_words_or_the_least_json() {
-    let play = Play::for_agent("n0nce");
+    let play = ScriptedModel::for_agent("n0nce");
     let order = play.probes[0].words();
     let title = json!({ "messages": [{ "role": "user", "content": order }] });
     assert!(!asked(&play, "/v1/messages", &title).contains("tool_use"));
@@ -127,13 +127,13 @@ fn what_has_no_tools_gets_words_or_the_least_json() {
 
 #[test]
 fn nothing_is_ordered_that_was_not_asked_for() {
-    let play = Play::for_agent("n0nce");
+    let play = ScriptedModel::for_agent("n0nce");
     let (path, tools, say) = dialects().remove(0);
     let mut request = say("order-another-0");
     request["tools"] = tools;
     assert!(asked(&play, path, &request).contains(NOTHING));
     assert!(play.probes.iter().all(|probe| probe.ordered() == Ordered::Unheard));
-    let none = Play::for_agent("n0nce");
+    let none = ScriptedModel::for_agent("n0nce");
     let mut request = say(&none.probes[0].words());
     request["tools"] =
         json!([{ "name": "List", "input_schema": schema(&json!({ "folder": text() }), &["folder"]) }]);
@@ -143,7 +143,7 @@ fn nothing_is_ordered_that_was_not_asked_for() {
 
 #[test]
 fn a_loop_of_the_house_is_told_to_call_what_it_was_not_offered() {
-    let play = Play::for_loop("n0nce");
+    let play = ScriptedModel::for_loop("n0nce");
     let request = json!({ "messages": [{ "role": "user", "content": play.probes[0].words() }] });
     let body: Value = serde_json::from_str(&asked(&play, "/v1/chat/completions", &request)).unwrap();
     let call = &body["choices"][0]["message"]["tool_calls"][0]["function"];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use tribune_runtime::{
-    AgentRuntime, CloseReason, EventKind, EventStream, Handle, Reach, RuntimeError, RuntimeEvent,
+    AgentRuntime, CloseReason, EventKind, EventStream, Handle, SideEffects, RuntimeError, RuntimeEvent,
     SessionInput, SessionStatus, StopReason, TurnInput,
 };
 
@@ -61,15 +61,15 @@ impl AgentRuntime for Guarded {
         events.boxed()
     }
 
-    fn reach(&self) -> Reach {
-        self.inner.reach()
+    fn side_effects(&self) -> SideEffects {
+        self.inner.side_effects()
     }
 
-    fn is_instructed(&self) -> bool {
-        self.inner.is_instructed()
+    fn has_system_prompt(&self) -> bool {
+        self.inner.has_system_prompt()
     }
 
-    fn gate_of(&self, handle: &Handle) -> Option<String> {
+    fn gate_status(&self, handle: &Handle) -> Option<String> {
         self.canaries.told_of(handle.key.agent())
     }
 

@@ -7,8 +7,8 @@ use tribune_cli_agents::CliBackend;
 use tribune_governance::models::agent_model::model_of;
 use tribune_runtime::SessionKey;
 
-use super::{CliAgents, Played};
-use crate::canary::{Obstacle, Play, Scene, Stage};
+use super::{CliAgents, CanaryAgent};
+use crate::canary::{Obstacle, ScriptedModel, ProbeSetup, ProbeTarget};
 
 /// What an agent is told that its model is called, where the roster names none.
 const MODEL: &str = "canary";
@@ -20,7 +20,7 @@ pub struct CliStage {
 }
 
 #[async_trait]
-impl Stage for CliStage {
+impl ProbeTarget for CliStage {
     fn subject(&self, profile: Option<&str>) -> Option<String> {
         profile.map(str::to_owned)
     }
@@ -40,17 +40,17 @@ impl Stage for CliStage {
         }
     }
 
-    fn play(&self, nonce: &str) -> Play {
-        Play::for_agent(nonce)
+    fn play(&self, nonce: &str) -> ScriptedModel {
+        ScriptedModel::for_agent(nonce)
     }
 
-    async fn set(&self, name: &str, session: &SessionKey, play: &Arc<Play>) -> Result<Scene, String> {
-        let played = Played { profile: name.to_owned(), model: self.model(name), play: Arc::clone(play) };
+    async fn set(&self, name: &str, session: &SessionKey, play: &Arc<ScriptedModel>) -> Result<ProbeSetup, String> {
+        let played = CanaryAgent { profile: name.to_owned(), model: self.model(name), play: Arc::clone(play) };
         let mut sessions = self.cli_agents.played.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.insert(session.clone(), played);
         drop(sessions);
         let props = Props { cli_agents: Arc::clone(&self.cli_agents), session: session.clone() };
-        Ok(Scene { runtime: Arc::new(self.backend.clone()), props: Box::new(props) })
+        Ok(ProbeSetup { runtime: Arc::new(self.backend.clone()), props: Box::new(props) })
     }
 }
 

@@ -3,22 +3,22 @@
 use std::path::{Path, PathBuf};
 
 use tribune_cli_agents::Profile;
-use tribune_cli_agents::Served;
-use tribune_cli_agents::profile::Surroundings;
+use tribune_cli_agents::ServerEndpoint;
+use tribune_cli_agents::profile::ProfileContext;
 use tribune_contract::{
-    HOST_TRAPS, LaunchProfile, Mount, Relay, RunsAs, Session, Workspace, WorkspaceSource,
+    AUTORUN_PATHS, LaunchProfile, Mount, PortRelay, RunsAs, SandboxName, WorkspaceMount, WorkspaceSource,
 };
 use tribune_egress::SessionSockets;
 use tribune_egress::proxy_env::{EGRESS_PORT, MODEL_PORT, PLACEHOLDER, SERVERS_PORT, proxy_variables};
 use tribune_records::exec::WORKSPACE;
-use tribune_records::workspace_roots::Ground;
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_registry::profiles;
-use tribune_sandbox::workspace::Standing;
+use tribune_sandbox::workspace::AutorunSnapshot;
 use tribune_storage::home::Home;
 use tribune_tools::workspace_of;
 
-use super::session_dir::Room;
-use super::{Looked, git};
+use super::session_dir::AgentSessionDir;
+use super::{AutorunBaseline, git};
 
 /// Where the workspace is inside.
 
@@ -33,22 +33,22 @@ const QUIET_GIT: [(&str, &str); 3] =
     [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "core.fsmonitor"), ("GIT_CONFIG_VALUE_0", "false")];
 
 /// One start of an agent.
-pub(super) struct Seat {
+pub(super) struct LaunchSpec {
     pub(super) number: u64,
     pub(super) program: PathBuf,
-    pub(super) room: Room,
+    pub(super) room: AgentSessionDir,
     pub(super) house: Home,
-    pub(super) ground: Ground,
+    pub(super) ground: WorkspaceRoots,
     pub(super) model: Option<String>,
     pub(super) may_change: bool,
     pub(super) user: Option<u32>,
     /// Patterns of what no agent sees.
     pub(super) hide: Vec<String>,
     /// MCP servers that the house runs for the session.
-    pub(super) servers: Vec<Served>,
+    pub(super) servers: Vec<ServerEndpoint>,
 }
 
-impl Seat {
+impl LaunchSpec {
     /// The box, with everything that it needs in its place. Reads and writes the disk.
     pub(super) fn launch(
         &self,
@@ -60,7 +60,7 @@ impl Seat {
             Ok(own) => Path::new(PROGRAM).join(own),
             Err(of_this_machine) => of_this_machine,
         };
-        let surroundings = Surroundings {
+        let surroundings = ProfileContext {
             arch: profiles::ARCH.to_owned(),
             conversation,
             home: HOME.to_owned(),
@@ -78,7 +78,7 @@ impl Seat {
         let workspace = workspace_of(self.house.root(), &self.ground).map_err(|refused| refused.sentence)?;
 
         let name = format!("cli-{}-{}", std::process::id(), self.number);
-        let session = Session::new(name).map_err(|error| error.to_string())?;
+        let session = SandboxName::new(name).map_err(|error| error.to_string())?;
         // Finds the program where the box has it, and says so if it has none.
         let mut launch = LaunchProfile::new(session, "/bin/sh");
         let words = ["-c", "exec \"$@\"", "tribune"].map(str::to_owned);
@@ -112,19 +112,19 @@ impl Seat {
     /// The law decides each call before it happens, so changes go to the folder at once; where it can allow none, none can.
     ///
     /// What others wrote there for programs of this kind is not seen: whoever wrote it would have them act unasked.
-    fn workspace(&self, folder: PathBuf, hide: &[String]) -> Workspace {
+    fn workspace(&self, folder: PathBuf, hide: &[String]) -> WorkspaceMount {
         let (source, freeze) = match self.may_change {
-            true => (WorkspaceSource::Direct { folder }, HOST_TRAPS.map(str::to_owned).into()),
+            true => (WorkspaceSource::Direct { folder }, AUTORUN_PATHS.map(str::to_owned).into()),
             false => (WorkspaceSource::ReadOnly { folder }, Vec::new()),
         };
-        Workspace { target: WORKSPACE.into(), source, hide: [hide, &self.hide].concat(), freeze }
+        WorkspaceMount { target: WORKSPACE.into(), source, hide: [hide, &self.hide].concat(), read_only: freeze }
     }
 
     /// What programs of this machine obey in the workspace.
-    pub(super) fn look(&self) -> Result<Looked, String> {
+    pub(super) fn look(&self) -> Result<AutorunBaseline, String> {
         let folder = workspace_of(self.house.root(), &self.ground).map_err(|refused| refused.sentence)?;
-        let standing = Standing::of(&folder).map_err(|error| error.to_string())?;
-        Ok(Looked { folder, standing })
+        let standing = AutorunSnapshot::take(&folder).map_err(|error| error.to_string())?;
+        Ok(AutorunBaseline { folder, standing })
     }
 
     /// The file at the root of the workspace that has words for agents, whatever it is. It is not opened.
@@ -159,6 +159,6 @@ impl Seat {
     }
 }
 
-fn relay(name: &str, port: u16, socket: PathBuf) -> Relay {
-    Relay { name: name.to_owned(), port, socket, token: None }
+fn relay(name: &str, port: u16, socket: PathBuf) -> PortRelay {
+    PortRelay { name: name.to_owned(), port, socket, token: None }
 }

@@ -19,32 +19,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tribune_cli_agents::Profile;
-use tribune_cli_agents::{Spawned, Spawner};
+use tribune_cli_agents::{SpawnedAgent, Spawner};
 use tribune_config::Sandbox;
-use tribune_constitution::Asking;
-use tribune_egress::{Brokers, SocketService};
+use tribune_constitution::ApprovalMode;
+use tribune_egress::{SessionSocketService, SocketService};
 use tribune_governance::models::Providers;
 use tribune_governance::models::agent_model::model_of;
 use tribune_governance::turn::Governance;
 use tribune_providers::ModelRef;
 use tribune_records::exec::WORKSPACE;
-use tribune_records::workspace_roots::Ground;
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_registry::profiles::Profiles;
 use tribune_registry::{Agents, RosterAgent, profiles};
 use tribune_runtime::{AgentId, Handle, RuntimeError, SessionKey};
-use tribune_sandbox::workspace::{Standing, WorkspaceError};
-use tribune_sandbox::{House, Launcher, Streams};
+use tribune_sandbox::workspace::{AutorunSnapshot, WorkspaceError};
+use tribune_sandbox::{InstanceId, SandboxLauncher, ProgramStreams};
 use tribune_storage::home::Home;
-use tribune_tools::mcp::CHANGING;
-use tribune_tools::mcp::{Door, McpServers};
+use tribune_tools::mcp::WRITE_TOOLS;
+use tribune_tools::mcp::{McpEndpoint, McpServers};
 
 pub use self::canary_target::CliStage;
-use self::launch_profile::Seat;
+use self::launch_profile::LaunchSpec;
 use self::process::BoxedAgent;
 use self::process_count::BoxCensus;
-use self::session_dir::Room;
+use self::session_dir::AgentSessionDir;
 pub use self::session_dir::forget_session;
-use crate::canary::{Milestone, Play};
+use crate::canary::{Milestone, ScriptedModel};
 
 /// Starts the agents of a house.
 pub struct CliAgents {
@@ -52,41 +52,41 @@ pub struct CliAgents {
     sandbox: Sandbox,
     /// Patterns of what no agent sees in its workspace.
     hide: Vec<String>,
-    launcher: Launcher,
+    launcher: SandboxLauncher,
     profiles: Profiles,
     agents: Arc<Agents>,
     providers: Arc<Providers>,
     governance: Arc<Governance>,
     mcp: Arc<McpServers>,
-    brokers: Brokers,
+    brokers: SessionSocketService,
     launches: AtomicU64,
     /// What programs of this machine obey in the workspaces of sessions, as it was when somebody last looked.
-    looked_at: Mutex<HashMap<SessionKey, Looked>>,
+    looked_at: Mutex<HashMap<SessionKey, AutorunBaseline>>,
     /// Sessions of canaries.
-    played: Mutex<HashMap<SessionKey, Played>>,
+    played: Mutex<HashMap<SessionKey, CanaryAgent>>,
 }
 
 /// What a canary's session has in place of an agent of the roster.
 #[derive(Debug, Clone)]
-struct Played {
+struct CanaryAgent {
     profile: String,
     model: String,
-    play: Arc<Play>,
+    play: Arc<ScriptedModel>,
 }
 
 /// A workspace that was looked at.
 #[derive(Debug, Clone)]
-struct Looked {
+struct AutorunBaseline {
     folder: PathBuf,
-    standing: Standing,
+    standing: AutorunSnapshot,
 }
 
 /// Whom a session is for.
-struct Seated<'a> {
+struct ResolvedAgent<'a> {
     profile: &'a Profile,
     /// The model's own name; none if it asks none of the house's.
     model: Option<String>,
-    play: Option<Arc<Play>>,
+    play: Option<Arc<ScriptedModel>>,
 }
 
 impl CliAgents {
@@ -97,9 +97,9 @@ impl CliAgents {
         (agents, providers): (Arc<Agents>, Arc<Providers>),
         governance: Arc<Governance>,
         mcp: Arc<McpServers>,
-        brokers: Brokers,
+        brokers: SessionSocketService,
     ) -> Self {
-        let launcher = Launcher::this_program(House::of(home.root()));
+        let launcher = SandboxLauncher::this_program(InstanceId::of_state_folder(home.root()));
         Self {
             home: home.clone(),
             sandbox,
@@ -119,19 +119,19 @@ impl CliAgents {
 
     /// The newest of what a session's agent wrote to its standard error.
     pub fn stderr(&self, session: &Handle) -> Option<String> {
-        Room::of(&self.home, session).stderr()
+        AgentSessionDir::of(&self.home, session).stderr()
     }
 
     /// Whom a session is for, if it can be run here.
-    fn seated(&self, session: &SessionKey) -> Result<Seated<'_>, RuntimeError> {
+    fn seated(&self, session: &SessionKey) -> Result<ResolvedAgent<'_>, RuntimeError> {
         let played = self.played.lock().unwrap_or_else(PoisonError::into_inner).get(session).cloned();
-        if let Some(Played { profile, model, play }) = played {
+        if let Some(CanaryAgent { profile, model, play }) = played {
             let profile = self.installed(&profile)?;
-            return Ok(Seated { profile, model: Some(model), play: Some(play) });
+            return Ok(ResolvedAgent { profile, model: Some(model), play: Some(play) });
         }
         let profile = self.profile(session.agent())?;
         let model = self.model(session.agent(), profile)?.map(|model| model.model().to_owned());
-        Ok(Seated { profile, model, play: None })
+        Ok(ResolvedAgent { profile, model, play: None })
     }
 
     /// How an agent of the roster is run.
@@ -190,16 +190,16 @@ impl CliAgents {
     }
 
     /// Where the session works, and whether it may change anything there at all.
-    async fn workspace(&self, session: &Handle) -> Result<(Ground, bool), RuntimeError> {
+    async fn workspace(&self, session: &Handle) -> Result<(WorkspaceRoots, bool), RuntimeError> {
         let key = session.key.to_string();
         let row = self.governance.readers.read(move |reader| reader.session(&key)).await;
         let row = row.map_err(|error| RuntimeError::new("storage", error.to_string()))?;
         let agent = session.key.agent().clone();
         let mode = self.agents.agent(&agent).and_then(|agent| agent.mode);
-        let Some(row) = row else { return Ok((Ground::own(agent), false)) };
-        let ground = Ground::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
-        let is_kept = matches!(mode, Some(Asking::ApproveReads | Asking::DenyAll));
-        let may_change = !is_kept && CHANGING.into_iter().any(|tool| self.governance.gate.gives(&row, tool));
+        let Some(row) = row else { return Ok((WorkspaceRoots::own(agent), false)) };
+        let ground = WorkspaceRoots::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
+        let is_kept = matches!(mode, Some(ApprovalMode::ApproveReads | ApprovalMode::DenyAll));
+        let may_change = !is_kept && WRITE_TOOLS.into_iter().any(|tool| self.governance.gate.allows_tool(&row, tool));
         Ok((ground, may_change))
     }
 }
@@ -216,9 +216,9 @@ impl Spawner for CliAgents {
         self.seated(&session.key).map(drop)
     }
 
-    async fn spawn(&self, session: &Handle) -> Result<Spawned, RuntimeError> {
+    async fn spawn(&self, session: &Handle) -> Result<SpawnedAgent, RuntimeError> {
         let failed = |what: String| RuntimeError::new("not_started", what);
-        let Seated { profile, model, play } = self.seated(&session.key)?;
+        let ResolvedAgent { profile, model, play } = self.seated(&session.key)?;
         let profile = profile.clone();
         let (ground, may_change) = self.workspace(session).await?;
         // A canary's workspace can be changed, or nobody would know what stopped it.
@@ -227,7 +227,7 @@ impl Spawner for CliAgents {
         if brokers.is_closing() {
             return Err(RuntimeError::new("draining", "the daemon is stopping and starts no agents"));
         }
-        let door = if play.is_none() { Door::to(&self.mcp, &session.key) } else { None };
+        let door = if play.is_none() { McpEndpoint::to(&self.mcp, &session.key) } else { None };
         let (door, servers) = door.unzip();
         let sockets = match &play {
             Some(play) => brokers.open_isolated(&session.key, Arc::clone(play) as Arc<dyn SocketService>),
@@ -241,10 +241,10 @@ impl Spawner for CliAgents {
         if let Some(user) = user {
             sockets.give_to(user, user).map_err(|error| failed(error.to_string()))?;
         }
-        let seat = Seat {
+        let seat = LaunchSpec {
             number: self.launches.fetch_add(1, Ordering::Relaxed),
             program: profiles::program_folder(&self.home, &profile),
-            room: Room::of(&self.home, session),
+            room: AgentSessionDir::of(&self.home, session),
             house: self.home.clone(),
             ground,
             model,
@@ -260,7 +260,7 @@ impl Spawner for CliAgents {
             let instructions = seat.instructions(&filled);
             let looked = may_change.then(|| seat.look()).transpose()?;
             // Whoever stops waiting leaves no sandbox behind: dropping it ends it.
-            let child = launcher.launch(&launch, Streams::piped()).map_err(|error| error.to_string())?;
+            let child = launcher.launch(&launch, ProgramStreams::piped()).map_err(|error| error.to_string())?;
             Ok::<_, String>((child, sockets, conversation, instructions, looked))
         });
         let launched = launching.await.map_err(|_| failed("the daemon is being torn down".to_owned()))?;
@@ -279,12 +279,12 @@ impl Spawner for CliAgents {
             let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
             looked_at.entry((*session.key).clone()).or_insert(looked);
         }
-        Ok(Spawned {
+        Ok(SpawnedAgent {
             stdin: Box::new(pipes.stdin),
             stdout: Box::new(pipes.stdout),
             stderr: Box::new(pipes.stderr),
             process: Box::new(process),
-            census: Arc::new(census),
+            process_counter: Arc::new(census),
             profile,
             workspace: WORKSPACE.to_owned(),
             conversation,
@@ -293,35 +293,35 @@ impl Spawner for CliAgents {
         })
     }
 
-    fn servers_of(&self, session: &Handle) -> u64 {
+    fn mcp_generation(&self, session: &Handle) -> u64 {
         self.mcp.edition(&session.key)
     }
 
     /// A canary is over in seconds, and nobody may be refused because the house was busy.
-    fn needs_room(&self, session: &Handle) -> bool {
+    fn counts_toward_limit(&self, session: &Handle) -> bool {
         !self.played.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&session.key)
     }
 
-    fn remember(&self, session: &Handle, conversation: &str) {
+    fn store_conversation_id(&self, session: &Handle, conversation: &str) {
         let played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Played { play, .. }) = played.get(&session.key) {
+        if let Some(CanaryAgent { play, .. }) = played.get(&session.key) {
             return play.reach(Milestone::Initialized);
         }
         drop(played);
-        Room::of(&self.home, session).remember(conversation);
+        AgentSessionDir::of(&self.home, session).remember(conversation);
     }
 
-    fn forget(&self, session: &Handle) {
-        Room::of(&self.home, session).forget_conversation();
+    fn forget_conversation_id(&self, session: &Handle) {
+        AgentSessionDir::of(&self.home, session).forget_conversation();
     }
 
-    async fn obeyed(&self, session: &Handle) -> Vec<String> {
+    async fn changed_autorun_files(&self, session: &Handle) -> Vec<String> {
         let looked = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).get(&session.key).cloned();
-        let Some(Looked { folder, standing: before }) = looked else { return Vec::new() };
+        let Some(AutorunBaseline { folder, standing: before }) = looked else { return Vec::new() };
         let looking = tokio::task::spawn_blocking(move || {
-            let now = Standing::of(&folder)?;
-            let told = now.since(&before).map(|path| path.display().to_string()).collect();
-            Ok::<_, WorkspaceError>((Looked { folder, standing: now }, told))
+            let now = AutorunSnapshot::take(&folder)?;
+            let told = now.changed_since(&before).map(|path| path.display().to_string()).collect();
+            Ok::<_, WorkspaceError>((AutorunBaseline { folder, standing: now }, told))
         });
         match looking.await {
             Ok(Ok((now, told))) => {
@@ -340,6 +340,6 @@ impl Spawner for CliAgents {
 
     fn keep_stderr(&self, session: &Handle, said: &str) {
         let said = self.governance.redactor.redact(said);
-        Room::of(&self.home, session).keep_stderr(&said);
+        AgentSessionDir::of(&self.home, session).keep_stderr(&said);
     }
 }

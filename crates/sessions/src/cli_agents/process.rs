@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use tokio::io::unix::AsyncFd;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
-use tribune_cli_agents::Process;
-use tribune_contract::Exit;
+use tribune_cli_agents::AgentProcess;
+use tribune_contract::ProgramExit;
 use tribune_egress::SessionSockets;
 use tribune_sandbox::Child;
 use tribune_tools::watched;
@@ -46,7 +46,7 @@ impl BoxedAgent {
 }
 
 #[async_trait]
-impl Process for BoxedAgent {
+impl AgentProcess for BoxedAgent {
     async fn ended(&mut self) -> String {
         let _ = self.over.readable().await;
         if let Some(child) = self.child.take() {
@@ -72,10 +72,10 @@ impl Process for BoxedAgent {
 }
 
 /// How it ended, in words.
-fn told(exit: io::Result<Exit>) -> String {
+fn told(exit: io::Result<ProgramExit>) -> String {
     match exit {
-        Ok(Exit::Code { code }) => format!("its program ended with code {code}"),
-        Ok(Exit::Signal { signal }) => format!("its program was ended by signal {signal}"),
-        Ok(Exit::OutOfTime | Exit::Killed) | Err(_) => "its program was ended".to_owned(),
+        Ok(ProgramExit::Code { code }) => format!("its program ended with code {code}"),
+        Ok(ProgramExit::Signal { signal }) => format!("its program was ended by signal {signal}"),
+        Ok(ProgramExit::OutOfTime | ProgramExit::Killed) | Err(_) => "its program was ended".to_owned(),
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use tribune_cli_agents::Census;
+use tribune_cli_agents::ProcessCounter;
 
 /// The processes below the launcher of one box.
 pub(super) struct BoxCensus {
@@ -26,7 +26,7 @@ impl BoxCensus {
     }
 }
 
-impl Census for BoxCensus {
+impl ProcessCounter for BoxCensus {
     fn started_since(&self, moment: Instant) -> usize {
         let now = clock_gettime(ClockId::Boottime);
         let now = Duration::new(

@@ -27,17 +27,17 @@ const MAX_CONVERSATION: usize = 512;
 
 /// The folder of a session.
 #[derive(Debug, Clone)]
-pub(super) struct Room {
+pub(super) struct AgentSessionDir {
     folder: PathBuf,
 }
 
 /// Removes what is kept of an agent's session that is forgotten.
 pub fn forget_session(home: &Home, session: &Handle) -> Result<(), StoreError> {
-    let room = Room::of(home, session);
+    let room = AgentSessionDir::of(home, session);
     room.forget().map_err(|error| StoreError::Io { path: room.folder.clone(), what: error.to_string() })
 }
 
-impl Room {
+impl AgentSessionDir {
     pub(super) fn of(home: &Home, session: &Handle) -> Self {
         let agent = session.key.agent().as_str();
         let folder = home.root().join("agents").join(agent).join("cli").join(&*session.session_id);
@@ -152,7 +152,7 @@ mod tests {
     fn l3_what_an_agent_laid_in_its_home_leads_nowhere() {
         let outside = tempfile::tempdir().unwrap();
         let place = tempfile::tempdir().unwrap();
-        let room = Room { folder: place.path().join("session") };
+        let room = AgentSessionDir { folder: place.path().join("session") };
         let files = [(".agent/settings.json".to_owned(), "ask".to_owned())];
         let keep: Vec<HomePath> = serde_json::from_str(r#"[".agent/talks"]"#).unwrap();
         let home = room.furnish(&files, &keep).unwrap();

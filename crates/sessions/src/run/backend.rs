@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use tribune_records::agents::RUN_BACKEND;
 use tribune_runtime::{
-    AgentRuntime, CloseReason, EventStream, Handle, Reach, RuntimeError, SessionInput, SessionState,
+    AgentRuntime, CloseReason, EventStream, Handle, SideEffects, RuntimeError, SessionInput, SessionState,
     SessionStatus, TurnInput,
 };
 
@@ -29,8 +29,8 @@ impl AgentRuntime for RunBackend {
         stream::iter([Err(RuntimeError::new("invalid_params", what))]).boxed()
     }
 
-    fn reach(&self) -> Reach {
-        Reach::Inside
+    fn side_effects(&self) -> SideEffects {
+        SideEffects::None
     }
 
     async fn cancel(&self, _: &Handle) -> Result<(), RuntimeError> {

@@ -10,16 +10,16 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tribune_contract::Limits;
+use tribune_contract::ResourceLimits;
 use tribune_records::agents::RUN_AGENT;
 use tribune_records::agents::RUN_BACKEND;
 use tribune_runtime::{AgentId, CloseReason, SessionKey, SessionState};
 
 pub use self::backend::RunBackend;
 
-use tribune_config::egress_rules::{Place, Unlisted};
+use tribune_config::egress_rules::{EgressRule, UnlistedPolicy};
 use tribune_config::{Sandbox, WorkspacesConfig};
-use tribune_egress::{BrokerError, Brokers, Outlets, SessionSockets};
+use tribune_egress::{BrokerError, SessionSocketService, AllowedEgress, SessionSockets};
 use tribune_records::ledger_payloads::{RunOutcome, RunRecord};
 use tribune_storage::home::Home;
 use tribune_storage::store::{SessionFilter, StoreError};
@@ -63,13 +63,13 @@ impl Mode {
 
 /// What is to run.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct RunRequest {
     pub name: Option<String>,
     pub command: Vec<String>,
     pub folder: PathBuf,
     pub others: Vec<PathBuf>,
     pub mode: Mode,
-    pub places: Vec<Place>,
+    pub places: Vec<EgressRule>,
 }
 
 /// Why nothing is run.
@@ -111,7 +111,7 @@ pub struct Runs {
     pub hide: Vec<String>,
     sessions: SessionManager,
     pub workspaces: Workspaces,
-    brokers: Brokers,
+    brokers: SessionSocketService,
     /// Names of what runs.
     names: Arc<Mutex<HashSet<String>>>,
 }
@@ -131,7 +131,7 @@ impl Drop for Name {
 
 /// A run, for as long as this is held.
 #[derive(Debug)]
-pub struct Lease {
+pub struct RunLease {
     pub id: String,
     pub key: SessionKey,
     pub workspace: Option<Workspace>,
@@ -145,7 +145,7 @@ pub struct Lease {
 
 /// What a run left behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Leavings {
+pub struct RunSummary {
     pub changes: u64,
     pub bytes: u64,
     pub traps: u64,
@@ -159,7 +159,7 @@ impl Runs {
         sandbox: Sandbox,
         limits: &WorkspacesConfig,
         sessions: SessionManager,
-        brokers: Brokers,
+        brokers: SessionSocketService,
     ) -> Self {
         let workspaces = Workspaces::of(home);
         // The folder may be reached by several names; this is the one that counts.
@@ -177,7 +177,7 @@ impl Runs {
     }
 
     /// Opens a run: its session, its layer, its sockets. The folder comes back by its one name.
-    pub async fn open(self: &Arc<Self>, wanted: Wanted) -> Result<(Lease, PathBuf), RunError> {
+    pub async fn open(self: &Arc<Self>, wanted: RunRequest) -> Result<(RunLease, PathBuf), RunError> {
         match self.sandbox {
             Sandbox::Full => {}
             Sandbox::Landlock => return Err(RunError::Sandbox("landlock")),
@@ -205,7 +205,7 @@ impl Runs {
         if self.sessions.row(&key).await?.is_some_and(|row| row.state != SessionState::Closed) {
             return Err(RunError::Busy(id));
         }
-        let outlets = Outlets { places: wanted.places, unlisted: Some(Unlisted::Ask), carries: None };
+        let outlets = AllowedEgress { places: wanted.places, unlisted: Some(UnlistedPolicy::Ask), carries: None };
         let places = outlets.places.len() as u64;
         let sockets = self.brokers.open_with(&key, outlets)?;
         let workspace = match wanted.mode {
@@ -220,7 +220,7 @@ impl Runs {
             Mode::Direct | Mode::ReadOnly => None,
         };
         // From here on, whatever goes wrong ends what was begun.
-        let mut lease = Lease {
+        let mut lease = RunLease {
             id,
             key,
             workspace,
@@ -258,7 +258,7 @@ impl Runs {
         let found = std::fs::canonicalize(folder).map_err(|error| {
             RunError::Input(format!("`{shown}` cannot be used ({error}): name a folder that is there"))
         })?;
-        if tribune_contract::is_the_systems(&found) && found != Path::new("/") {
+        if tribune_contract::is_system_path(&found) && found != Path::new("/") {
             let what = "belongs to the running system, of which a box has its own or none: choose a folder outside \
                         /proc, /sys, /dev and /run";
             return Err(RunError::Input(format!("`{shown}` {what}")));
@@ -292,7 +292,7 @@ impl Runs {
     }
 
     /// What is left of a workspace, which goes if that is nothing.
-    async fn leavings(workspace: &Workspace) -> Leavings {
+    async fn leavings(workspace: &Workspace) -> RunSummary {
         let workspace = workspace.clone();
         let look = move || {
             // Its program may still be ending.
@@ -301,22 +301,22 @@ impl Runs {
             if diff.changes.is_empty() {
                 held?.remove_if_empty()?;
             }
-            let traps = diff.changes.iter().filter(|change| change.is_trap).count();
+            let traps = diff.changes.iter().filter(|change| change.is_autorun).count();
             let (changes, traps) = (diff.changes.len() as u64, traps as u64);
-            Ok::<_, WorkspacesError>(Leavings { changes, bytes: diff.bytes, traps, fault: None })
+            Ok::<_, WorkspacesError>(RunSummary { changes, bytes: diff.bytes, traps, fault: None })
         };
         match tokio::task::spawn_blocking(look).await {
             Ok(Ok(leavings)) => leavings,
-            Ok(Err(error)) => Leavings { fault: Some(error.to_string()), ..Leavings::default() },
-            Err(_) => Leavings::default(),
+            Ok(Err(error)) => RunSummary { fault: Some(error.to_string()), ..RunSummary::default() },
+            Err(_) => RunSummary::default(),
         }
     }
 }
 
-impl Lease {
+impl RunLease {
     /// Writes down what holds the program.
     pub async fn started(&self, limited_by: String, landlock_abi: u32) -> Result<(), StoreError> {
-        let limits = Limits::default();
+        let limits = ResourceLimits::default();
         let record = RunRecord::RunStarted {
             sandbox: "full".to_owned(),
             limited_by,
@@ -332,18 +332,18 @@ impl Lease {
     }
 
     /// Ends it, and says what is left.
-    pub async fn ended(mut self, record: RunRecord) -> Result<Leavings, RunError> {
+    pub async fn ended(mut self, record: RunRecord) -> Result<RunSummary, RunError> {
         self.is_over = true;
         self.runs.ended(&self.key, &record).await?;
         match &self.workspace {
             Some(workspace) => Ok(Runs::leavings(workspace).await),
-            None => Ok(Leavings::default()),
+            None => Ok(RunSummary::default()),
         }
     }
 }
 
 /// Whoever ran it went away.
-impl Drop for Lease {
+impl Drop for RunLease {
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -351,7 +351,7 @@ impl Drop for Lease {
         let (runs, key, workspace) = (Arc::clone(&self.runs), self.key.clone(), self.workspace.clone());
         // Without a runtime the daemon is gone too, and the next start ends it.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let work = runs.sessions.governance().work.clone();
+        let work = runs.sessions.governance().background.clone();
         let ending = async move {
             let record = RunRecord::RunEnded { outcome: RunOutcome::Lost, code: None, signal: None };
             if let Err(error) = runs.ended(&key, &record).await {
@@ -359,7 +359,7 @@ impl Drop for Lease {
                 tracing::warn!(%error, session = %key, "the end of a run could not be written down");
             }
             // Whoever was killed left the groups that held it.
-            let _ = tokio::task::spawn_blocking(tribune_sandbox::sweep_cgroups).await;
+            let _ = tokio::task::spawn_blocking(tribune_sandbox::remove_stale_cgroups).await;
             if let Some(workspace) = workspace {
                 // Its program may still be ending; then its changes stay until somebody discards them.
                 Runs::leavings(&workspace).await;

@@ -7,23 +7,23 @@ use futures_util::StreamExt as _;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
-use tribune_governance::event_buffer::Feed;
+use tribune_governance::event_buffer::EventBuffer;
 use tribune_runtime::{
-    AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, Leave, OwnCall, SessionMode, Speaker,
+    AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, PermissionOutcome, AgentExecutedCall, SessionMode, Speaker,
     StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, Usage,
 };
 use tribune_storage::store::Readers;
 
 use super::error::SessionError;
 use super::lifecycle::Closing;
-use super::session_limit::Room;
+use super::session_limit::SessionLimit;
 
 /// A loaded session, as everyone but its actor sees it.
 #[derive(Debug)]
 pub struct Session {
     pub(super) handle: Handle,
     pub(super) inbox: mpsc::Sender<Command>,
-    pub(crate) feed: Arc<Feed>,
+    pub(crate) feed: Arc<EventBuffer>,
     running: Mutex<Option<CancellationToken>>,
     mode: Mutex<SessionMode>,
     /// Someone asked to close it: turns that still wait are refused.
@@ -42,7 +42,7 @@ pub(super) struct Run {
     pub(super) content: Vec<ContentBlock>,
     pub(super) speaker: Speaker,
     pub(super) stored_as: Option<String>,
-    pub(super) in_line: Arc<InLine>,
+    pub(super) in_line: Arc<QueueClaim>,
     pub(super) accepted: oneshot::Sender<Result<Accepted, SessionError>>,
     pub(super) ended: oneshot::Sender<Result<TurnEnd, SessionError>>,
 }
@@ -50,9 +50,9 @@ pub(super) struct Run {
 /// A turn's place in the queue of its session. It is taken once: by the session, which runs it, or by whoever asked for it and does not
 /// want it any more.
 #[derive(Debug, Default)]
-pub(super) struct InLine(AtomicBool);
+pub(super) struct QueueClaim(AtomicBool);
 
-impl InLine {
+impl QueueClaim {
     /// Whether it is the caller's now.
     pub(super) fn take(&self) -> bool {
         !self.0.swap(true, Ordering::SeqCst)
@@ -96,7 +96,7 @@ impl Session {
         let session = Self {
             handle,
             inbox,
-            feed: Arc::new(Feed::new(head)),
+            feed: Arc::new(EventBuffer::new(head)),
             running: Mutex::new(None),
             mode: Mutex::new(mode),
             closing: AtomicBool::new(false),
@@ -150,7 +150,7 @@ pub(super) struct Actor {
     pub(super) runtime: Arc<dyn AgentRuntime>,
     /// Held while the session is closed, so that nobody opens it half-way.
     pub(super) opening: Arc<tokio::sync::Mutex<()>>,
-    pub(super) room: Room,
+    pub(super) room: SessionLimit,
     pub(super) readers: Readers,
     pub(super) draining: CancellationToken,
 }
@@ -253,9 +253,9 @@ impl Actor {
         let input = TurnInput {
             content,
             speaker,
-            stored_as,
+            schedule_id: stored_as,
             system: String::new(),
-            preceding: Vec::new(),
+            injected_messages: Vec::new(),
             tools: Arc::new(NoTools),
             cancel,
         };
@@ -332,13 +332,13 @@ impl Toolbox for NoTools {
         ToolOutcome::error("there are no tools here")
     }
 
-    async fn ask_leave(&self, _: OwnCall) -> Leave {
-        Leave::Refused("there are no tools here".to_owned())
+    async fn request_permission(&self, _: AgentExecutedCall) -> PermissionOutcome {
+        PermissionOutcome::Denied("there are no tools here".to_owned())
     }
 
-    async fn carry_out(&self, _: &str) -> ToolOutcome {
+    async fn execute_granted(&self, _: &str) -> ToolOutcome {
         ToolOutcome::error("there are no tools here")
     }
 
-    async fn report(&self, _: &str, _: ToolOutcome) {}
+    async fn report_result(&self, _: &str, _: ToolOutcome) {}
 }

@@ -34,21 +34,21 @@ use tribune_storage::vault::Vault;
 use tribune_tools::ScheduleFile;
 
 pub use self::actor::{Accepted, TurnEnd};
-use self::actor::{Actor, Command, InLine, Run};
+use self::actor::{Actor, Command, QueueClaim, Run};
 pub use self::actor::{NoTools, Session};
 pub use self::error::SessionError;
-use self::session_limit::{IfFull, Room};
+use self::session_limit::{IfFull, SessionLimit};
 pub use self::subagents::SubAgents;
-pub use self::subscription::{Subscription, Ticket};
+pub use self::subscription::{Subscription, TurnHandle};
 
 /// Locks under which sessions are opened and closed; more than cores, few enough to be nothing.
 const OPENING_LOCKS: usize = 64;
 
 /// What a turn that is told to end at shutdown gets to write its end down.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+const CANCEL_GRACE: Duration = Duration::from_secs(3);
 
 /// What an agent may lack when the daemon starts, and have later.
-const LACKING: [ErrorKind; 7] = [
+const NOT_READY_CODES: [ErrorKind; 7] = [
     ErrorKind::NotInstalled,
     ErrorKind::NoProfile,
     ErrorKind::NoModel,
@@ -85,7 +85,7 @@ struct Shared {
     loaded: Mutex<HashMap<SessionKey, Arc<Session>>>,
     opening: Vec<Arc<tokio::sync::Mutex<()>>>,
     opening_hash: RandomState,
-    room: Room,
+    room: SessionLimit,
     tasks: TaskTracker,
     /// Openings, closings and forgettings under way.
     work: TaskTracker,
@@ -146,7 +146,7 @@ impl SessionManager {
             loaded: Mutex::default(),
             opening: (0..OPENING_LOCKS).map(|_| Arc::default()).collect(),
             opening_hash: RandomState::new(),
-            room: Room::new(open, limits.max_open),
+            room: SessionLimit::new(open, limits.max_open),
             tasks: TaskTracker::new(),
             work: TaskTracker::new(),
             draining: CancellationToken::new(),
@@ -172,7 +172,7 @@ impl SessionManager {
             };
             match self.admit(key, Some(SessionMode::Persistent), opener, IfFull::Admit).await {
                 Ok(_) => open += 1,
-                Err(SessionError::Runtime(error)) if LACKING.contains(&error.kind) => {
+                Err(SessionError::Runtime(error)) if NOT_READY_CODES.contains(&error.kind) => {
                     tracing::warn!(agent = %agent.id, "a standing agent cannot be run yet: {}", error.message);
                 }
                 Err(error) => return Err(error),
@@ -233,7 +233,7 @@ impl SessionManager {
             opened_by,
             lineage: None,
             workspace,
-            further,
+            additional_directories: further,
         };
         self.let_go_of_another(&input).await?;
         self.open(input, IfClosed::Reopen, if_full).await.map(|session| session.handle().clone())
@@ -244,7 +244,7 @@ impl SessionManager {
     async fn let_go_of_another(&self, input: &SessionInput) -> Result<(), SessionError> {
         let key = &input.key;
         let Some(row) = self.row(key).await? else { return Ok(()) };
-        let is_there = row.workspace == input.workspace && row.further == input.further;
+        let is_there = row.workspace == input.workspace && row.further == input.additional_directories;
         let same = row.backend == input.backend && row.model == input.model && is_there;
         // One with a turn under way is left alone: whoever comes next finds it idle.
         if same || matches!(row.state, SessionState::Closed | SessionState::Running) {
@@ -325,7 +325,7 @@ impl SessionManager {
             opened_by: "restart".to_owned(),
             lineage: None,
             workspace: row.workspace,
-            further,
+            additional_directories: further,
         };
         self.open(input, IfClosed::Refuse, IfFull::Refuse).await
     }
@@ -342,7 +342,7 @@ impl SessionManager {
         key: &SessionKey,
         content: Vec<ContentBlock>,
         speaker: Speaker,
-    ) -> Result<Ticket, SessionError> {
+    ) -> Result<TurnHandle, SessionError> {
         self.run_stored(key, content, speaker, None).await
     }
 
@@ -353,7 +353,7 @@ impl SessionManager {
         content: Vec<ContentBlock>,
         speaker: Speaker,
         stored_as: Option<String>,
-    ) -> Result<Ticket, SessionError> {
+    ) -> Result<TurnHandle, SessionError> {
         if self.shared.draining.is_cancelled() {
             return Err(SessionError::Draining);
         }
@@ -368,7 +368,7 @@ impl SessionManager {
             left: 0,
             after: 0,
         };
-        let in_line = Arc::new(InLine::default());
+        let in_line = Arc::new(QueueClaim::default());
         let run =
             Run { content, speaker, stored_as, in_line: Arc::clone(&in_line), accepted: accept, ended: end };
         let run = Command::Run(Box::new(run));
@@ -378,7 +378,7 @@ impl SessionManager {
             }
             mpsc::error::TrySendError::Closed(_) => SessionError::Closed(key.to_string()),
         })?;
-        Ok(Ticket { in_line, accepted, ended, follower: Some(follower) })
+        Ok(TurnHandle { in_line, accepted, ended, follower: Some(follower) })
     }
 
     /// Tells the session's running turn to end. False if none is running.
@@ -429,7 +429,7 @@ impl SessionManager {
     /// Takes no more turns, lets those that run end within `deadline`, then tells them to.
     pub async fn drain(&self, deadline: Duration) -> Drained {
         self.shared.draining.cancel();
-        self.shared.governance.leave();
+        self.shared.governance.begin_shutdown();
         self.shared.tasks.close();
         self.shared.work.close();
         let mut drained = Drained::default();
@@ -444,7 +444,7 @@ impl SessionManager {
         for session in running {
             session.cancel();
         }
-        drained.abandoned = tokio::time::timeout(LAST_WORDS, self.rest()).await.is_err();
+        drained.abandoned = tokio::time::timeout(CANCEL_GRACE, self.rest()).await.is_err();
         drained
     }
 
@@ -453,7 +453,7 @@ impl SessionManager {
         // In this order: an opening that came just in time starts a session.
         self.shared.work.wait().await;
         self.shared.tasks.wait().await;
-        self.shared.governance.work.wait().await;
+        self.shared.governance.background.wait().await;
     }
 }
 

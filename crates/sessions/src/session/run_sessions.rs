@@ -21,7 +21,7 @@ impl SessionManager {
             opened_by: "operator".to_owned(),
             lineage: None,
             workspace: None,
-            further: Vec::new(),
+            additional_directories: Vec::new(),
         };
         self.open(input, IfClosed::Reopen, IfFull::Refuse).await.map(|session| session.handle().clone())
     }

@@ -14,7 +14,7 @@ use tribune_runtime::{ContentBlock, SessionKey, Speaker};
 use tribune_tools::{Due, ScheduleFile};
 
 use super::error::SessionError;
-use super::{Opener, SessionManager, Ticket};
+use super::{Opener, SessionManager, TurnHandle};
 
 /// How often schedules are looked at. Their finest step is a minute.
 const WAKE_EVERY: Duration = Duration::from_secs(10);
@@ -60,7 +60,7 @@ impl SessionManager {
         Ok(woken)
     }
 
-    async fn wake_one(&self, due: &Due) -> Result<Ticket, SessionError> {
+    async fn wake_one(&self, due: &Due) -> Result<TurnHandle, SessionError> {
         let key = match &due.session {
             Some(session) => session.clone(),
             None => SessionKey::direct(&due.agent, "schedule", "local", "main")?,
@@ -82,7 +82,7 @@ impl SessionManager {
         self.tell(&key, due).await
     }
 
-    async fn tell(&self, key: &SessionKey, due: &Due) -> Result<Ticket, SessionError> {
+    async fn tell(&self, key: &SessionKey, due: &Due) -> Result<TurnHandle, SessionError> {
         let content = vec![ContentBlock::text(&due.text)];
         let name = gate::schedule(&due.agent, &due.id);
         self.run_stored(key, content, Speaker::Schedule, Some(name)).await

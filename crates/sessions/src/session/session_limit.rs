@@ -17,7 +17,7 @@ const A_STRANGER_ONE_IN: usize = 8;
 
 /// The places that sessions take while they are open. Clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct Room {
+pub(super) struct SessionLimit {
     taken: Arc<Mutex<Taken>>,
     max: usize,
 }
@@ -31,8 +31,8 @@ struct Taken {
 
 /// A place for a session that is about to be opened. Given back when this is dropped, unless it was kept.
 #[derive(Debug)]
-pub(super) struct Place {
-    room: Room,
+pub(super) struct SessionSlot {
+    room: SessionLimit,
     agent: AgentId,
     is_kept: bool,
 }
@@ -45,7 +45,7 @@ pub(super) enum IfFull {
     Admit,
 }
 
-impl Room {
+impl SessionLimit {
     /// With the sessions that are open already, by agent.
     pub(super) fn new(open: Vec<(String, usize)>, max: usize) -> Self {
         let mut taken = Taken::default();
@@ -60,7 +60,7 @@ impl Room {
     }
 
     /// Takes a place for a session of this agent, if there is one.
-    pub(super) fn take(&self, agent: &AgentId, if_full: IfFull) -> Result<Place, SessionError> {
+    pub(super) fn take(&self, agent: &AgentId, if_full: IfFull) -> Result<SessionSlot, SessionError> {
         let mut taken = self.lock();
         if taken.all >= self.max && if_full == IfFull::Refuse {
             return Err(SessionError::TooMany(self.max));
@@ -76,7 +76,7 @@ impl Room {
             }
         }
         taken.enter(agent.as_str(), 1);
-        Ok(Place { room: self.clone(), agent: agent.clone(), is_kept: false })
+        Ok(SessionSlot { room: self.clone(), agent: agent.clone(), is_kept: false })
     }
 
     /// A session of this agent is closed on record.
@@ -113,14 +113,14 @@ impl Taken {
     }
 }
 
-impl Place {
+impl SessionSlot {
     /// The session is open on record; [`Room::leave`] gives the place back.
     pub(super) fn keep(mut self) {
         self.is_kept = true;
     }
 }
 
-impl Drop for Place {
+impl Drop for SessionSlot {
     fn drop(&mut self) {
         if !self.is_kept {
             self.room.leave(&self.agent);
@@ -132,14 +132,14 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn take(room: &Room, agent: &str) -> Result<Place, String> {
+    fn take(room: &SessionLimit, agent: &str) -> Result<SessionSlot, String> {
         room.take(&agent.parse().unwrap(), IfFull::Refuse).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_place_that_is_not_kept_is_free_again() {
         let main = "main".parse().unwrap();
-        let room = Room::new(vec![("main".to_owned(), 1)], 2);
+        let room = SessionLimit::new(vec![("main".to_owned(), 1)], 2);
         let place = take(&room, "main").unwrap();
         assert!(take(&room, "main").is_err(), "taken before anything is on record");
         drop(place);
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn strangers_have_a_part_of_the_room_and_each_a_part_of_that() {
-        let room = Room::new(vec![("stranger-a".to_owned(), 1)], 16);
+        let room = SessionLimit::new(vec![("stranger-a".to_owned(), 1)], 16);
         take(&room, "stranger-a").unwrap().keep();
         let refused = take(&room, "stranger-a").unwrap_err();
         assert!(refused.starts_with("you have 2 sessions open"), "{refused}");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
-use tribune_records::outcome::{Code, Refused};
+use tribune_records::outcome::{ToolErrorCode, ToolError};
 use tribune_records::text::RESULT_BYTES;
 use tribune_runtime::{
     CloseReason, ContentBlock, EventKind, Lineage, RuntimeEvent, SessionInput, SessionKey, SessionMode,
@@ -60,7 +60,7 @@ impl Spawner for SubAgents {
         parent: &SessionKey,
         task: &str,
         tools: Option<&[String]>,
-    ) -> Result<Spawned, Refused> {
+    ) -> Result<Spawned, ToolError> {
         let sessions = self.sessions().ok_or_else(|| refused(&SessionError::Draining))?;
         let place = Place::take(&self.children, parent)?;
         let input = sessions.child_of(parent, tools).await?;
@@ -77,13 +77,13 @@ impl Spawner for SubAgents {
 
 impl SessionManager {
     /// The terms of a sub-agent: its parent's, narrowed to `tools`.
-    async fn child_of(&self, parent: &SessionKey, tools: Option<&[String]>) -> Result<SessionInput, Refused> {
+    async fn child_of(&self, parent: &SessionKey, tools: Option<&[String]>) -> Result<SessionInput, ToolError> {
         let row = self.row(parent).await.map_err(|error| refused(&error))?;
         let row = row.ok_or_else(|| refused(&SessionError::NotFound(parent.to_string())))?;
         if row.ancestors.len() >= MAX_DEPTH {
             let sentence =
                 format!("sub-agents start others {MAX_DEPTH} deep and no deeper: do the task yourself");
-            return Err(Refused::new(Code::Refused, sentence));
+            return Err(ToolError::new(ToolErrorCode::Refused, sentence));
         }
         let mandates: Vec<String> = row.mandates().collect();
         let given = self.shared.governance.gate.law.mandate_tools(&mandates);
@@ -92,7 +92,7 @@ impl SessionManager {
         };
         if let Some(other) = tools.into_iter().flatten().find(|tool| !has(tool)) {
             let sentence = format!("`{other}` is not yours to give: name tools that you have yourself");
-            return Err(Refused::new(Code::Refused, sentence));
+            return Err(ToolError::new(ToolErrorCode::Refused, sentence));
         }
         let key = format!("agent:{}:subagent:{}", parent.agent(), short_id()?);
         let key = key.parse().map_err(|error| refused(&SessionError::Name(error)))?;
@@ -107,7 +107,7 @@ impl SessionManager {
             opened_by: parent.to_string(),
             lineage: Some(Lineage { parent: parent.clone(), tools }),
             workspace: row.workspace,
-            further: row.further,
+            additional_directories: row.further,
         })
     }
 
@@ -177,12 +177,12 @@ struct Place {
 }
 
 impl Place {
-    fn take(children: &Arc<Mutex<HashMap<SessionKey, usize>>>, parent: &SessionKey) -> Result<Self, Refused> {
+    fn take(children: &Arc<Mutex<HashMap<SessionKey, usize>>>, parent: &SessionKey) -> Result<Self, ToolError> {
         let mut counts = children.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(parent.clone()).or_default();
         if *count >= MAX_AT_ONCE {
             let sentence = format!("{MAX_AT_ONCE} sub-agents are at work already: wait for one to end");
-            return Err(Refused::new(Code::TooLarge, sentence));
+            return Err(ToolError::new(ToolErrorCode::TooLarge, sentence));
         }
         *count += 1;
         Ok(Self { children: Arc::clone(children), parent: parent.clone() })
@@ -201,15 +201,15 @@ impl Drop for Place {
     }
 }
 
-fn short_id() -> Result<String, Refused> {
+fn short_id() -> Result<String, ToolError> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes)
-        .map_err(|_| Refused::new(Code::Failed, "the system gave no random bytes: try again later"))?;
+        .map_err(|_| ToolError::new(ToolErrorCode::Failed, "the system gave no random bytes: try again later"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// What a model is told: a word, and none of the house's paths.
-fn refused(error: &SessionError) -> Refused {
+fn refused(error: &SessionError) -> ToolError {
     let sentence = format!("the sub-agent could not do it ({}): do the task yourself", error.code());
-    Refused::new(Code::Unavailable, sentence)
+    ToolError::new(ToolErrorCode::Unavailable, sentence)
 }

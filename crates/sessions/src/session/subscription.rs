@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 use tribune_governance::event_buffer::Head;
 use tribune_runtime::{SessionKey, SessionState};
-use tribune_storage::vault::{Event, Most, Vault};
+use tribune_storage::vault::{StoredEvent, ReadLimit, Vault};
 
 use super::SessionManager;
-use super::actor::{Accepted, InLine, Session, TurnEnd};
+use super::actor::{Accepted, QueueClaim, Session, TurnEnd};
 use super::error::SessionError;
 
 /// Bytes of events that are read in one go, so that whoever does not take them costs no more. An event that is larger is read alone.
@@ -16,15 +16,15 @@ const PAGE_BYTES: usize = 128 << 10;
 
 /// A turn that was asked for.
 #[derive(Debug)]
-pub struct Ticket {
-    pub(super) in_line: Arc<InLine>,
+pub struct TurnHandle {
+    pub(super) in_line: Arc<QueueClaim>,
     pub(super) accepted: oneshot::Receiver<Result<Accepted, SessionError>>,
     pub(super) ended: oneshot::Receiver<Result<TurnEnd, SessionError>>,
     /// Taken before the turn begins, so that its events are kept in memory for whoever asked for it.
     pub(super) follower: Option<Subscription>,
 }
 
-impl Ticket {
+impl TurnHandle {
     /// Waits until the input is durable and the turn runs.
     pub async fn accepted(&mut self) -> Result<Accepted, SessionError> {
         (&mut self.accepted).await.unwrap_or(Err(SessionError::Draining))
@@ -95,7 +95,7 @@ impl SessionManager {
             return Err(SessionError::Ahead { after, head });
         }
         let (reading, id) = (Arc::clone(&vault), row.id.clone());
-        let range = tokio::task::spawn_blocking(move || reading.events(&id, head, Most::events(1))).await;
+        let range = tokio::task::spawn_blocking(move || reading.events(&id, head, ReadLimit::events(1))).await;
         let oldest = range.map_err(|_| SessionError::Draining)??.oldest;
         let after = after.unwrap_or(oldest - 1);
         if after + 1 < oldest {
@@ -117,7 +117,7 @@ impl Subscription {
     }
 
     /// At most `limit` further events, fewer if they are large. Waits if there are none yet; none at all if there will be none.
-    pub async fn next(&mut self, limit: usize) -> Result<Vec<Event>, SessionError> {
+    pub async fn next(&mut self, limit: usize) -> Result<Vec<StoredEvent>, SessionError> {
         loop {
             // A closed session has no feed; what it left is all there is.
             let head = match &mut self.head {
@@ -125,7 +125,7 @@ impl Subscription {
                 None => Head { seq: self.left, is_over: true },
             };
             if self.after < head.seq {
-                let mut events = self.read(Most { events: limit, bytes: PAGE_BYTES }).await?;
+                let mut events = self.read(ReadLimit { events: limit, bytes: PAGE_BYTES }).await?;
                 // The vault can be ahead of the ledger. What was not shown yet may never have happened.
                 events.retain(|event| event.seq <= head.seq);
                 if let Some(last) = events.last() {
@@ -143,7 +143,7 @@ impl Subscription {
         }
     }
 
-    async fn read(&self, most: Most) -> Result<Vec<Event>, SessionError> {
+    async fn read(&self, most: ReadLimit) -> Result<Vec<StoredEvent>, SessionError> {
         if let Some(recent) = self.session.as_ref().and_then(|session| session.feed.recent(self.after, most))
         {
             return Ok(recent);

@@ -19,20 +19,20 @@ const LITTLE: u64 = 256 << 10;
 /// get away.
 const AT_MOST: u64 = 2 * COPY_AFTER;
 
-type Opened = Result<Connection, StoreError>;
+type CheckpointFile = Result<Connection, StoreError>;
 
 /// Who keeps one log short.
-pub(crate) struct Copier {
+pub(crate) struct Checkpointer {
     /// Makes another connection to the same database.
-    open: std::sync::Arc<dyn Fn() -> Opened + Send + Sync>,
+    open: std::sync::Arc<dyn Fn() -> CheckpointFile + Send + Sync>,
     /// Bytes written since the last round began, and since the log did, about.
     since: u64,
     all: u64,
     under_way: Option<JoinHandle<Result<(), StoreError>>>,
 }
 
-impl Copier {
-    pub(crate) fn new(open: impl Fn() -> Opened + Send + Sync + 'static) -> Self {
+impl Checkpointer {
+    pub(crate) fn new(open: impl Fn() -> CheckpointFile + Send + Sync + 'static) -> Self {
         Self { open: std::sync::Arc::new(open), since: 0, all: 0, under_way: None }
     }
 
@@ -86,7 +86,7 @@ impl Copier {
     }
 }
 
-impl Drop for Copier {
+impl Drop for Checkpointer {
     fn drop(&mut self) {
         // Whatever it says: the next start copies what is left.
         let _ = self.settle();

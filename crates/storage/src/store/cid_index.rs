@@ -18,13 +18,13 @@ const KEY: usize = 10;
 
 /// The CIDs behind the last full run.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
+pub(super) struct RecentCids {
     cids: Vec<Cid>,
     known: HashSet<Cid, CidBuildHasher>,
     base: u64,
 }
 
-impl Recent {
+impl RecentCids {
     pub(super) fn starting_at(base: u64) -> Self {
         Self { base, ..Self::default() }
     }

@@ -27,14 +27,14 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 pub use error::StoreError;
-pub use policy_queries::Order;
+pub use policy_queries::ApprovalOrder;
 pub use policy_views::ApprovalRow;
-pub use reader::{Filter, Lookup, Reader};
+pub use reader::{EntryFilter, EntryLookup, Reader};
 pub use readers::Readers;
-pub use rows::Stored;
+pub use rows::StoredEntry;
 use rusqlite::{Connection, OptionalExtension as _};
 pub use sequencer::Appended;
-pub use session_queries::{Recent, SessionFilter};
+pub use session_queries::{RecentSession, SessionFilter};
 pub use session_views::{Heartbeat, MessageRow, OpenWork, SessionRow, TurnRow};
 use tribune_ledger::key_change::KeyChange;
 use tribune_ledger::{Checkpoint, NoteSigner as _, VerifierKey};
@@ -47,7 +47,7 @@ use self::views::Views;
 use crate::clock::Clock;
 use crate::home::{Home, HomeLock};
 use crate::keys;
-use crate::wal::{BookId, Wal};
+use crate::wal::{WalEpoch, Wal};
 
 /// The open store. Dropping it lets queued appends finish first.
 #[derive(Debug)]
@@ -55,14 +55,14 @@ pub struct Store {
     home: Home,
     writer: Option<LedgerWriter>,
     thread: Option<JoinHandle<()>>,
-    beginning: Beginning,
+    beginning: StoreOrigin,
     // Released last: the writer is done by then.
     _lock: HomeLock,
 }
 
 /// Whether opening found a log or began one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beginning {
+pub enum StoreOrigin {
     Found,
     /// A new log, under a key that was there or was made now.
     Began,
@@ -108,14 +108,14 @@ impl Store {
             let mut sequencer = Sequencer::new(path.clone(), connection, signer, views, daybook.clone());
             sequencer.begin(genesis)?;
             keys::adopt(home, &key)?;
-            (sequencer, key, Beginning::Began)
+            (sequencer, key, StoreOrigin::Began)
         } else {
             let in_force = reader::key_in_force(&connection, &path)?;
             let signer = keys::signer_for(home, &in_force)?;
             check_edge(&connection, &path, &views, &in_force)?;
             let sequencer =
                 Sequencer::new(path.clone(), connection, Box::new(signer), views, daybook.clone());
-            (sequencer, in_force, Beginning::Found)
+            (sequencer, in_force, StoreOrigin::Found)
         };
         keys::publish(home, &key)?;
         sequencer.post(behind)?;
@@ -140,11 +140,11 @@ impl Store {
     }
 
     /// The book that ledger and vault are posted from.
-    pub(crate) fn daybook(&self) -> Result<Wal, StoreError> {
+    pub(crate) fn wal(&self) -> Result<Wal, StoreError> {
         Ok(self.writer()?.daybook().clone())
     }
 
-    pub const fn beginning(&self) -> Beginning {
+    pub const fn beginning(&self) -> StoreOrigin {
         self.beginning
     }
 
@@ -192,11 +192,11 @@ fn load_views(connection: &Connection, path: &Path) -> Result<Views, StoreError>
 }
 
 /// Which daybook was posted here, and how far.
-fn known_book(connection: &Connection) -> rusqlite::Result<Option<(BookId, u64)>> {
+fn known_book(connection: &Connection) -> rusqlite::Result<Option<(WalEpoch, u64)>> {
     let row = connection.query_row("SELECT book, posted FROM checkpoint", [], |row| {
         Ok((row.get::<_, Option<[u8; 16]>>(0)?, row.get::<_, u64>(1)?))
     });
-    Ok(row.optional()?.and_then(|(book, posted)| Some((BookId(book?), posted))))
+    Ok(row.optional()?.and_then(|(book, posted)| Some((WalEpoch(book?), posted))))
 }
 
 /// A cheap look at the newest state, so that nothing is appended to a log that is broken at its end. `verify` looks at
@@ -226,19 +226,19 @@ fn damaged(path: &Path, what: impl Into<String>) -> StoreError {
 
 /// What databases are read and written with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Versions {
+pub struct StoreVersions {
     pub sqlite: &'static str,
     /// SQLCipher's; none if this build cannot seal a vault.
     pub cipher: Option<String>,
 }
 
 /// Which SQLite and which cipher are built in.
-pub fn versions() -> Versions {
+pub fn versions() -> StoreVersions {
     let cipher = connection::scratch()
         .and_then(|scratch| scratch.query_row("PRAGMA cipher_version", [], |row| row.get(0)))
         .ok()
         .filter(|version: &String| !version.is_empty());
-    Versions { sqlite: rusqlite::version(), cipher }
+    StoreVersions { sqlite: rusqlite::version(), cipher }
 }
 
 /// What a comparison of the views with the entries found.
@@ -284,7 +284,7 @@ pub fn rebuild_without_daybook(
     let aside = Wal::put_aside(home)?;
     let forgotten = connection.execute("UPDATE checkpoint SET book = NULL, posted = 0", []);
     forgotten.map_err(|error| StoreError::from_sqlite(&path, &error))?;
-    sqlite_wal::Log::of(&path).sync()?;
+    sqlite_wal::SqliteWal::of(&path).sync()?;
     Ok((entries, aside))
 }
 

@@ -6,27 +6,27 @@ use tribune_constitution::Trust;
 use tribune_constitution::labels::Labels;
 use tribune_ledger::EntryQuality;
 use tribune_records::approval::grant::Granted;
-use tribune_records::approval::record::{Runner, State};
+use tribune_records::approval::record::{CallRunner, ApprovalState};
 
 use super::error::StoreError;
 use super::policy_views::{ApprovalRow, FROZEN};
 use super::reader::Reader;
 use super::rows;
-use super::rows::Stored;
+use super::rows::StoredEntry;
 
 const APPROVAL: &str =
     "request, cid, state, votes, decision, decided_by, decided_at, reason, grant_id, created_at";
 
 /// Which end a list begins at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum ApprovalOrder {
     OldestFirst,
     NewestFirst,
 }
 
 impl Reader {
     /// Verdicts from place `start` on, in order, at most `limit`.
-    pub fn verdicts(&self, start: u64, limit: usize) -> Result<Vec<Stored>, StoreError> {
+    pub fn verdicts(&self, start: u64, limit: usize) -> Result<Vec<StoredEntry>, StoreError> {
         let query = format!(
             "SELECT {} FROM ledger WHERE idx >= ?1 AND quality = ?2 ORDER BY idx LIMIT ?3",
             rows::COLUMNS
@@ -38,28 +38,28 @@ impl Reader {
     /// Approvals by when they were asked for; those that come behind the id `after` in this order, if one is given.
     pub fn approvals(
         &self,
-        state: Option<State>,
-        order: Order,
+        state: Option<ApprovalState>,
+        order: ApprovalOrder,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<ApprovalRow>, StoreError> {
         // A condition that may be absent keeps SQLite from its index.
         let wanted = if state.is_some() { "state = ?1" } else { "?1 IS NULL" };
         let (behind, first, order) = match order {
-            Order::OldestFirst => (">", i64::MIN, "ASC"),
-            Order::NewestFirst => ("<", i64::MAX, "DESC"),
+            ApprovalOrder::OldestFirst => (">", i64::MIN, "ASC"),
+            ApprovalOrder::NewestFirst => ("<", i64::MAX, "DESC"),
         };
         let query = format!(
             "SELECT {APPROVAL} FROM approvals
              WHERE {wanted} AND idx {behind} coalesce((SELECT idx FROM approvals WHERE id = ?2), ?4)
              ORDER BY idx {order} LIMIT ?3"
         );
-        self.all(&query, params![state.map(State::as_str), after, limit as u64, first], approval)
+        self.all(&query, params![state.map(ApprovalState::as_str), after, limit as u64, first], approval)
     }
 
     /// What waits for a person, oldest first.
     pub fn pending_approvals(&self, limit: usize) -> Result<Vec<ApprovalRow>, StoreError> {
-        self.approvals(Some(State::Pending), Order::OldestFirst, None, limit)
+        self.approvals(Some(ApprovalState::Pending), ApprovalOrder::OldestFirst, None, limit)
     }
 
     /// The entry that gave a resource its labels.
@@ -85,7 +85,7 @@ impl Reader {
              ORDER BY idx DESC LIMIT 256"
         );
         let mut parked = self.all(&query, [session], approval)?;
-        parked.retain(|row| row.requested.runner == Runner::Agent);
+        parked.retain(|row| row.requested.runner == CallRunner::Agent);
         Ok(parked)
     }
 
@@ -148,7 +148,7 @@ fn approval(row: &Row<'_>) -> rusqlite::Result<ApprovalRow> {
     Ok(ApprovalRow {
         requested: json(row, 0)?,
         entry,
-        state: State::parse(state).ok_or_else(|| unknown(2, format!("`{state}` is no state")))?,
+        state: ApprovalState::parse(state).ok_or_else(|| unknown(2, format!("`{state}` is no state")))?,
         votes: json(row, 3)?,
         decision: row.get(4)?,
         decided_by: row.get(5)?,

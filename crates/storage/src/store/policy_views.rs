@@ -2,13 +2,13 @@
 //! them.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use tribune_constitution::{Labels, Stage};
+use tribune_constitution::{Labels, DecisionStage};
 use tribune_ledger::Cid;
 use tribune_ledger::entry::EntryText;
 use tribune_records::approval::grant::Grant;
-use tribune_records::approval::record::{ApprovalRecord, Decided, Requested, State};
+use tribune_records::approval::record::{ApprovalRecord, Decided, Requested, ApprovalState};
 use tribune_records::egress_labels::{EGRESS_LABELS, MCP_SERVER_LABELS};
-use tribune_records::ledger_payloads::{EGRESS_ENTITIES, Labelled, MCP_ENTITIES, VerdictRecord};
+use tribune_records::ledger_payloads::{EGRESS_ENTITIES, LabelRecord, MCP_ENTITIES, VerdictRecord};
 
 use super::policy_queries;
 
@@ -35,7 +35,7 @@ pub struct ApprovalRow {
     pub requested: Requested,
     /// The request's entry.
     pub entry: Cid,
-    pub state: State,
+    pub state: ApprovalState,
     pub votes: Vec<String>,
     pub decision: Option<String>,
     pub decided_by: Option<String>,
@@ -48,13 +48,13 @@ pub struct ApprovalRow {
 /// Takes an entry of quality `approval`, which stands at `index`.
 pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> rusqlite::Result<()> {
     let Ok(record) = serde_json::from_str(&entry.payload) else { return Ok(()) };
-    let view = View { connection, index, entry };
+    let view = PolicyView { connection, index, entry };
     match record {
         ApprovalRecord::Requested(requested) => view.requested(&requested),
         ApprovalRecord::Voted { id, by } => view.voted(&id, by),
         ApprovalRecord::Decided(decided) => view.decided(&decided),
-        ApprovalRecord::Expired { id } => view.ended(&id, State::Expired),
-        ApprovalRecord::Withdrawn { id } => view.ended(&id, State::Withdrawn),
+        ApprovalRecord::Expired { id } => view.ended(&id, ApprovalState::Expired),
+        ApprovalRecord::Withdrawn { id } => view.ended(&id, ApprovalState::Withdrawn),
         ApprovalRecord::Granted(grant) => view.granted(&grant),
         ApprovalRecord::Revoked { id, by } => view.run(
             "UPDATE grants SET revoked_by = ?2, revoked_at = ?3 WHERE id = ?1 AND revoked_at IS NULL",
@@ -75,9 +75,9 @@ pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> 
         return Ok(());
     }
     let Ok(record) = serde_json::from_str::<VerdictRecord>(&entry.payload) else { return Ok(()) };
-    let view = View { connection, index, entry };
+    let view = PolicyView { connection, index, entry };
     // An offer is not a use.
-    let waiver = record.verdict.waived_by.as_deref().filter(|_| record.facts.stage != Stage::Offer);
+    let waiver = record.verdict.waived_by.as_deref().filter(|_| record.facts.stage != DecisionStage::Offer);
     if let Some(id) = waiver.and_then(|by| by.strip_prefix("exception.")) {
         let insert = "INSERT INTO exception_uses (idx, id, at) VALUES (?1, ?2, ?3)";
         view.run(insert, params![index, id, view.at()])?;
@@ -94,7 +94,7 @@ pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> 
         // A server is about to be started, and its agent is told of its tools in its own words.
         return taint_session(connection, &record.facts.session, MCP_SERVER_LABELS);
     }
-    if record.facts.stage != Stage::Dispatch || !record.verdict.is_allowed() {
+    if record.facts.stage != DecisionStage::Dispatch || !record.verdict.is_allowed() {
         return Ok(());
     }
     // A call that waited is under way.
@@ -103,8 +103,8 @@ pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> 
 }
 
 /// Writes down how data is labelled that `entry` tells of.
-pub(super) fn label(connection: &Connection, entry: &EntryText, wrote: &[Labelled]) -> rusqlite::Result<()> {
-    for Labelled { resource, labels } in wrote {
+pub(super) fn label(connection: &Connection, entry: &EntryText, wrote: &[LabelRecord]) -> rusqlite::Result<()> {
+    for LabelRecord { resource, labels } in wrote {
         connection
             .prepare_cached(
                 "INSERT INTO labels (resource, trust, private, cid) VALUES (?1, ?2, ?3, ?4)
@@ -132,13 +132,13 @@ pub(super) fn set_session(connection: &Connection, key: &str, labels: Labels) ->
         .map(drop)
 }
 
-struct View<'a> {
+struct PolicyView<'a> {
     connection: &'a Connection,
     index: u64,
     entry: &'a EntryText,
 }
 
-impl View<'_> {
+impl PolicyView<'_> {
     fn run(&self, sql: &str, params: impl rusqlite::Params) -> rusqlite::Result<()> {
         self.connection.prepare_cached(sql)?.execute(params).map(drop)
     }
@@ -159,7 +159,7 @@ impl View<'_> {
                 requested.session,
                 requested.call,
                 request,
-                State::Pending.as_str(),
+                ApprovalState::Pending.as_str(),
                 self.at(),
             ],
         )?;
@@ -181,7 +181,7 @@ impl View<'_> {
     }
 
     fn decided(&self, decided: &Decided) -> rusqlite::Result<()> {
-        let state = if decided.decision.allows() { State::Allowed } else { State::Denied };
+        let state = if decided.decision.allows() { ApprovalState::Allowed } else { ApprovalState::Denied };
         self.run(
             "UPDATE approvals SET state = ?2, decision = ?3, decided_by = ?4, decided_at = ?5, reason = ?6, grant_id = ?7
              WHERE id = ?1 AND state = 'pending'",
@@ -197,7 +197,7 @@ impl View<'_> {
         )
     }
 
-    fn ended(&self, id: &str, state: State) -> rusqlite::Result<()> {
+    fn ended(&self, id: &str, state: ApprovalState) -> rusqlite::Result<()> {
         self.run(
             "UPDATE approvals SET state = ?2, decided_at = ?3 WHERE id = ?1 AND state = 'pending'",
             params![id, state.as_str(), self.at()],

@@ -13,12 +13,12 @@ use tribune_ledger::{Cid, EntryQuality, VerifierKey};
 use super::cid_index::{Prefix, RUN};
 use super::connection::Access;
 use super::error::StoreError;
-use super::rows::Stored;
+use super::rows::StoredEntry;
 use super::{cid_index, connection, damaged, rows, schema, views};
 use crate::clock::SystemClock;
 use crate::home::Home;
 use crate::keys;
-use crate::wal::{BookId, Record, Wal};
+use crate::wal::{WalEpoch, UnappliedRecord, Wal};
 
 /// Fewest hex digits that name an entry: fewer would hardly ever be enough.
 const MIN_PREFIX: usize = 4;
@@ -36,15 +36,15 @@ pub struct Reader {
 
 /// Which entries to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct EntryFilter {
     pub entity_id: Option<String>,
     pub quality: Option<EntryQuality>,
 }
 
 /// What a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lookup {
-    Found(Box<Stored>),
+pub enum EntryLookup {
+    Found(Box<StoredEntry>),
     /// No entry has that name; the sentence says what was looked for.
     Nothing(String),
     /// Several entries begin like that.
@@ -104,16 +104,16 @@ impl Reader {
 
     /// The records for the ledger that the daybook holds now and that are not posted here, by their numbers; and which book
     /// that is. None if it is not this log's.
-    fn promised(&self, home: &Home) -> Result<Option<(BookId, Vec<u64>)>, StoreError> {
+    fn promised(&self, home: &Home) -> Result<Option<(WalEpoch, Vec<u64>)>, StoreError> {
         let Some((book, posted)) = self.known_book()? else { return Ok(None) };
         let Some((_, records)) = Wal::peek(home).filter(|(held, _)| *held == book) else {
             return Ok(None);
         };
-        let is_behind = |record: &Record| !record.ledger.is_empty() && record.number > posted;
+        let is_behind = |record: &UnappliedRecord| !record.ledger.is_empty() && record.number > posted;
         Ok(Some((book, records.into_iter().filter(is_behind).map(|record| record.number).collect())))
     }
 
-    fn known_book(&self) -> Result<Option<(BookId, u64)>, StoreError> {
+    fn known_book(&self) -> Result<Option<(WalEpoch, u64)>, StoreError> {
         super::known_book(&self.connection).map_err(|error| self.failed(&error))
     }
 
@@ -167,7 +167,7 @@ impl Reader {
     }
 
     /// The newest entry of `entity_id`.
-    pub fn head(&self, entity_id: &str) -> Result<Option<Stored>, StoreError> {
+    pub fn head(&self, entity_id: &str) -> Result<Option<StoredEntry>, StoreError> {
         let query = format!(
             "SELECT {} FROM ledger WHERE idx = (SELECT last_idx FROM entities WHERE entity_id = ?1)",
             rows::COLUMNS
@@ -180,7 +180,7 @@ impl Reader {
     }
 
     /// The entry at a place.
-    pub fn entry(&self, index: u64) -> Result<Option<Stored>, StoreError> {
+    pub fn entry(&self, index: u64) -> Result<Option<StoredEntry>, StoreError> {
         entry(&self.connection, &self.path, index)
     }
 
@@ -191,7 +191,7 @@ impl Reader {
     }
 
     /// Finds an entry by what a person types: its place, its CID, or the CID's first digits with or without `b3:`.
-    pub fn lookup(&self, name: &str) -> Result<Lookup, StoreError> {
+    pub fn lookup(&self, name: &str) -> Result<EntryLookup, StoreError> {
         let hex = name.strip_prefix("b3:").unwrap_or(name);
         // Short numbers are places; CIDs are told by their length or their prefix.
         if hex.len() == name.len()
@@ -200,24 +200,24 @@ impl Reader {
         {
             let size = self.size()?;
             return Ok(match name.parse().ok().map(|index| self.entry(index)).transpose()?.flatten() {
-                Some(found) => Lookup::Found(Box::new(found)),
-                None => Lookup::Nothing(format!("there is no entry {name} in a log of {size}")),
+                Some(found) => EntryLookup::Found(Box::new(found)),
+                None => EntryLookup::Nothing(format!("there is no entry {name} in a log of {size}")),
             });
         }
         if hex.len() < MIN_PREFIX || Prefix::new(hex).is_none() {
             let what =
                 format!("`{name}` is neither a place in the log nor at least {MIN_PREFIX} digits of a CID");
-            return Ok(Lookup::Nothing(what));
+            return Ok(EntryLookup::Nothing(what));
         }
         let mut places = self.places(hex)?;
         places.sort_unstable();
         Ok(match places.as_slice() {
-            [] => Lookup::Nothing(format!("no entry's CID begins with `{name}`")),
+            [] => EntryLookup::Nothing(format!("no entry's CID begins with `{name}`")),
             [(index, _)] => match self.entry(*index)? {
-                Some(found) => Lookup::Found(Box::new(found)),
-                None => Lookup::Nothing(format!("entry {index} is missing from the log")),
+                Some(found) => EntryLookup::Found(Box::new(found)),
+                None => EntryLookup::Nothing(format!("entry {index} is missing from the log")),
             },
-            several => Lookup::Several(several.iter().map(|(_, cid)| *cid).collect()),
+            several => EntryLookup::Several(several.iter().map(|(_, cid)| *cid).collect()),
         })
     }
 
@@ -241,7 +241,7 @@ impl Reader {
     }
 
     /// The newest `n` entries that pass `filter`, oldest first.
-    pub fn tail(&self, filter: &Filter, n: usize) -> Result<Vec<Stored>, StoreError> {
+    pub fn tail(&self, filter: &EntryFilter, n: usize) -> Result<Vec<StoredEntry>, StoreError> {
         let mut found = Vec::new();
         match &filter.entity_id {
             Some(entity_id) => return self.back_from(self.head(entity_id)?, filter, n),
@@ -265,17 +265,17 @@ impl Reader {
     }
 
     /// The newest `n` entries of the entity that the entry at `index` is about, that one being the last.
-    pub fn tail_until(&self, index: u64, n: usize) -> Result<Vec<Stored>, StoreError> {
-        self.back_from(self.entry(index)?, &Filter::default(), n)
+    pub fn tail_until(&self, index: u64, n: usize) -> Result<Vec<StoredEntry>, StoreError> {
+        self.back_from(self.entry(index)?, &EntryFilter::default(), n)
     }
 
     /// Along an entity's own history, from `next` back.
     fn back_from(
         &self,
-        mut next: Option<Stored>,
-        filter: &Filter,
+        mut next: Option<StoredEntry>,
+        filter: &EntryFilter,
         n: usize,
-    ) -> Result<Vec<Stored>, StoreError> {
+    ) -> Result<Vec<StoredEntry>, StoreError> {
         let mut found = Vec::new();
         while let Some(stored) = next.take().filter(|_| found.len() < n) {
             next = self.previous(stored.index)?.map(|index| self.entry(index)).transpose()?.flatten();
@@ -305,7 +305,7 @@ impl Reader {
     pub fn for_each<E: From<StoreError>>(
         &self,
         start: u64,
-        mut take: impl FnMut(Result<Stored, StoreError>) -> Result<(), E>,
+        mut take: impl FnMut(Result<StoredEntry, StoreError>) -> Result<(), E>,
     ) -> Result<(), E> {
         let failed = |error: rusqlite::Error| self.failed(&error);
         let query = format!("SELECT {} FROM ledger WHERE idx >= ?1 ORDER BY idx", rows::COLUMNS);
@@ -323,9 +323,9 @@ impl Reader {
     }
 }
 
-impl Filter {
+impl EntryFilter {
     /// Whether an entry is one that was asked for.
-    pub fn passes(&self, stored: &Stored) -> bool {
+    pub fn passes(&self, stored: &StoredEntry) -> bool {
         self.quality.is_none_or(|quality| quality == stored.entry.quality)
             && self.entity_id.as_ref().is_none_or(|entity_id| *entity_id == stored.entry.entity_id)
     }
@@ -362,7 +362,7 @@ pub(super) fn checkpoint(connection: &Connection, path: &Path) -> Result<String,
     note.ok_or_else(|| damaged(path, "its checkpoint is missing"))
 }
 
-pub(super) fn entry(connection: &Connection, path: &Path, index: u64) -> Result<Option<Stored>, StoreError> {
+pub(super) fn entry(connection: &Connection, path: &Path, index: u64) -> Result<Option<StoredEntry>, StoreError> {
     let query = format!("SELECT {} FROM ledger WHERE idx = ?1", rows::COLUMNS);
     let select = connection
         .prepare_cached(&query)

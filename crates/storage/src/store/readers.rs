@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::error::StoreError;
 use super::reader::Reader;
 use crate::home::Home;
-use crate::wal::{Side, Wal};
+use crate::wal::{Target, Wal};
 
 /// Readers kept open between queries. More may be open at once; they are closed afterwards.
 const KEPT: usize = 4;
@@ -26,7 +26,7 @@ impl Readers {
 
     /// Runs `read` over the log as it is now, on this thread.
     pub fn now<T>(&self, read: impl FnOnce(&Reader) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        self.daybook.wait_posted(Side::Ledger);
+        self.daybook.wait_applied(Target::Ledger);
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let reader = match idle {
             Some(reader) => {

@@ -10,7 +10,7 @@ pub(super) const COLUMNS: &str = "idx, cid, quality, entity_id, seq, target, act
 
 /// An entry and its place in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredEntry {
     pub index: u64,
     pub entry: EntryText,
 }
@@ -51,8 +51,8 @@ pub(super) fn insert(
     Ok(())
 }
 
-pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Stored> {
-    Ok(Stored {
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<StoredEntry> {
+    Ok(StoredEntry {
         index: row.get(0)?,
         entry: EntryText {
             cid: parsed(row, 1)?,

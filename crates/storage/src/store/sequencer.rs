@@ -13,14 +13,14 @@ use tribune_ledger::entry::{EntryRef, EntryText};
 use tribune_ledger::key_change::KeyChange;
 use tribune_ledger::{Checkpoint, Cid, Ed25519Signer, NoteSigner, Timestamp};
 
-use super::checkpointer::Copier;
+use super::checkpointer::Checkpointer;
 use super::connection::Access;
 use super::error::StoreError;
-use super::sqlite_wal::Log;
+use super::sqlite_wal::SqliteWal;
 use super::views::{EntityBatch, Views};
-use super::writer::{Request, Work};
+use super::writer::{WriteRequest, WriteOp};
 use super::{connection, rows, wal_codec, writer};
-use crate::wal::{BookId, Record, Side, Wal};
+use crate::wal::{WalEpoch, UnappliedRecord, Target, Wal};
 
 /// What a commit writes beside its entries: the pages of the checkpoint, the entities and the tree's edge.
 const COMMIT_OVERHEAD: u64 = 32 << 10;
@@ -42,17 +42,17 @@ pub struct Appended {
 pub(super) struct Sequencer {
     path: PathBuf,
     // Before the connection: the last one to close a database tidies up, and this one may have another.
-    copier: Copier,
+    copier: Checkpointer,
     connection: Connection,
-    log: Log,
+    log: SqliteWal,
     daybook: Wal,
-    edge: Edge,
+    edge: LogHead,
     /// What the transaction that is open has written so far.
-    open: Option<Open>,
+    open: Option<OpenTransaction>,
 }
 
 /// A transaction on its way.
-struct Open {
+struct OpenTransaction {
     entities: EntityBatch,
     since: Instant,
     /// Entries that the log had before.
@@ -64,7 +64,7 @@ struct Open {
 }
 
 /// Where the log ends, and who signs there.
-struct Edge {
+struct LogHead {
     signer: Box<dyn NoteSigner>,
     views: Views,
     /// Bytes of the entries of the present commit, about.
@@ -80,22 +80,22 @@ impl Sequencer {
         daybook: Wal,
     ) -> Self {
         let database = path.clone();
-        let copier = Copier::new(move || connection::open(&database, Access::Write));
-        let (log, edge) = (Log::of(&path), Edge { signer, views, bytes: 0 });
+        let copier = Checkpointer::new(move || connection::open(&database, Access::Write));
+        let (log, edge) = (SqliteWal::of(&path), LogHead { signer, views, bytes: 0 });
         Self { path, copier, connection, log, daybook, edge, open: None }
     }
 
     /// Begins a log: the first entry names the first key.
     pub(super) fn begin(&mut self, genesis: EntryText) -> Result<(), StoreError> {
-        let (request, receipt) = writer::request(Work::Sealed(Box::new(genesis)));
-        self.daybook.past(Side::Ledger);
+        let (request, receipt) = writer::request(WriteOp::Sealed(Box::new(genesis)));
+        self.daybook.mark_bypassed(Target::Ledger);
         self.write(vec![request])?;
         self.commit()?;
         receipt.answer.blocking_recv().map_err(|_| StoreError::Closed)?.map(drop)
     }
 
     /// The database is posted from this book from now on, and has everything up to `number`.
-    pub(super) fn join(&mut self, book: BookId, number: u64) -> Result<(), StoreError> {
+    pub(super) fn join(&mut self, book: WalEpoch, number: u64) -> Result<(), StoreError> {
         self.set_book(Some(book), number)
     }
 
@@ -104,7 +104,7 @@ impl Sequencer {
         self.set_book(None, 0)
     }
 
-    fn set_book(&mut self, book: Option<BookId>, number: u64) -> Result<(), StoreError> {
+    fn set_book(&mut self, book: Option<WalEpoch>, number: u64) -> Result<(), StoreError> {
         let known = rusqlite::params![book.map(|book| book.0), number];
         let set = self.connection.execute("UPDATE checkpoint SET book = ?1, posted = ?2", known);
         set.map_err(|error| StoreError::from_sqlite(&self.path, &error))?;
@@ -112,7 +112,7 @@ impl Sequencer {
     }
 
     /// Posts what the book holds and the database does not.
-    pub(super) fn post(&mut self, records: Vec<Record>) -> Result<(), StoreError> {
+    pub(super) fn post(&mut self, records: Vec<UnappliedRecord>) -> Result<(), StoreError> {
         let path = self.daybook.file().to_owned();
         let unfit = |what: String| StoreError::Daybook { path: path.clone(), what };
         for record in records {
@@ -133,7 +133,7 @@ impl Sequencer {
     /// Everything that was committed is on disk when this returns.
     pub(super) fn sync(&mut self) -> Result<(), StoreError> {
         self.log.sync()?;
-        self.daybook.synced(Side::Ledger);
+        self.daybook.mark_synced(Target::Ledger);
         Ok(())
     }
 
@@ -144,7 +144,7 @@ impl Sequencer {
     }
 
     /// Writes requests, and answers those that the daybook has. An error means that the store cannot go on.
-    pub(super) fn write(&mut self, batch: Vec<Request>) -> Result<(), StoreError> {
+    pub(super) fn write(&mut self, batch: Vec<WriteRequest>) -> Result<(), StoreError> {
         let past = batch.iter().filter(|request| request.number.is_none()).count();
         let mut answers = Vec::with_capacity(batch.len());
         let mut written = self.apply(batch, past, &mut answers);
@@ -191,9 +191,9 @@ impl Sequencer {
     /// Gives entries their places. Returns when those that the daybook has are on disk.
     fn apply(
         &mut self,
-        batch: Vec<Request>,
+        batch: Vec<WriteRequest>,
         past: usize,
-        answers: &mut Vec<Answer>,
+        answers: &mut Vec<CommitReply>,
     ) -> Result<(), WriteError> {
         let posted = batch.iter().filter_map(|request| request.number).max();
         // Answers are collected before anything can fail, so that an error reaches everyone in the batch.
@@ -201,7 +201,7 @@ impl Sequencer {
         for request in batch {
             answers.push((request.answer, Ok(Vec::new())));
             // Whoever placed its entries itself went on when they were in the book.
-            let promised = request.number.is_some() && matches!(request.work, Work::Placed(_));
+            let promised = request.number.is_some() && matches!(request.work, WriteOp::Placed(_));
             work.push((request.work, promised));
         }
         let Self { connection, edge, daybook, open, .. } = self;
@@ -209,7 +209,7 @@ impl Sequencer {
             Some(open) => open,
             None => {
                 connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-                open.insert(Open {
+                open.insert(OpenTransaction {
                     entities: EntityBatch::default(),
                     since: Instant::now(),
                     before: edge.views.size(),
@@ -221,7 +221,7 @@ impl Sequencer {
         open.posted = open.posted.max(posted);
         open.past += past;
         let insert = connection.prepare_cached(rows::INSERT)?;
-        let mut rows = Rows { connection, insert, entities: &mut open.entities };
+        let mut rows = CommitRows { connection, insert, entities: &mut open.entities };
         for ((work, promised), (_, result)) in work.into_iter().zip(answers.iter_mut()) {
             *result = edge.apply(work, &mut rows)?;
             if let (true, Err(refused)) = (promised, &*result) {
@@ -237,7 +237,7 @@ impl Sequencer {
 
     /// Ends the transaction that is open; readers see what it wrote.
     fn end(&mut self) -> Result<(), WriteError> {
-        let Some(Open { entities, before, posted, past, .. }) = self.open.take() else { return Ok(()) };
+        let Some(OpenTransaction { entities, before, posted, past, .. }) = self.open.take() else { return Ok(()) };
         let Self { connection, edge, .. } = self;
         let grown = edge.views.size() != before;
         if grown {
@@ -252,30 +252,30 @@ impl Sequencer {
         if past > 0 {
             self.log.sync()?;
         }
-        self.daybook.posted(Side::Ledger, posted, past);
+        self.daybook.mark_applied(Target::Ledger, posted, past);
         if past > 0 {
-            self.daybook.synced(Side::Ledger);
+            self.daybook.mark_synced(Target::Ledger);
         }
         Ok(())
     }
 }
 
 /// What a transaction writes through.
-struct Rows<'c> {
+struct CommitRows<'c> {
     connection: &'c Connection,
     insert: CachedStatement<'c>,
     entities: &'c mut EntityBatch,
 }
 
-impl Edge {
+impl LogHead {
     /// Writes one request's entries, or says why it is refused. Nothing of a refused one is written.
     fn apply(
         &mut self,
-        work: Work,
-        rows: &mut Rows<'_>,
+        work: WriteOp,
+        rows: &mut CommitRows<'_>,
     ) -> rusqlite::Result<Result<Vec<Appended>, StoreError>> {
         match work {
-            Work::Drafts(drafts) => {
+            WriteOp::Drafts(drafts) => {
                 for draft in &drafts {
                     if let Some(parent) = self.missing_parent(draft.entry(), rows)? {
                         return Ok(Err(StoreError::NoSuchParent(parent)));
@@ -285,13 +285,13 @@ impl Edge {
                 for draft in drafts {
                     self.bytes += draft.bytes() as u64;
                     let entity_id = draft.entry().entity_id.clone();
-                    appended.push(self.insert(rows, entity_id, |seq| draft.place(seq))?);
+                    appended.push(self.insert(rows, entity_id, |seq| draft.assign_seq(seq))?);
                 }
                 Ok(Ok(appended))
             }
-            Work::Placed(entries) => self.apply_placed(entries, rows),
-            Work::Sealed(entry) => self.apply_sealed(*entry, rows),
-            Work::Rotate { to, entry } => {
+            WriteOp::Placed(entries) => self.apply_placed(entries, rows),
+            WriteOp::Sealed(entry) => self.apply_sealed(*entry, rows),
+            WriteOp::Rotate { to, entry } => {
                 let applied = self.apply_sealed(*entry, rows)?;
                 if applied.is_ok() {
                     self.signer = to;
@@ -299,7 +299,7 @@ impl Edge {
                 Ok(applied)
             }
             // The thread that takes requests keeps these to itself.
-            Work::Sync | Work::Post | Work::Stop { .. } => Ok(Ok(Vec::new())),
+            WriteOp::Sync | WriteOp::Post | WriteOp::Stop { .. } => Ok(Ok(Vec::new())),
         }
     }
 
@@ -307,7 +307,7 @@ impl Edge {
     fn apply_placed(
         &mut self,
         entries: Vec<EntryText>,
-        rows: &mut Rows<'_>,
+        rows: &mut CommitRows<'_>,
     ) -> rusqlite::Result<Result<Vec<Appended>, StoreError>> {
         let mut ahead: HashMap<&str, u64> = HashMap::new();
         for (n, entry) in entries.iter().enumerate() {
@@ -335,7 +335,7 @@ impl Edge {
     fn apply_sealed(
         &mut self,
         entry: EntryText,
-        rows: &mut Rows<'_>,
+        rows: &mut CommitRows<'_>,
     ) -> rusqlite::Result<Result<Vec<Appended>, StoreError>> {
         let expected = rows.entities.state(rows.connection, &entry.entity_id)?.next_seq;
         if let Err(refused) = check_sealed(&entry, expected) {
@@ -351,7 +351,7 @@ impl Edge {
     /// Writes the entry that `place` makes of its entity's next number.
     fn insert(
         &mut self,
-        rows: &mut Rows<'_>,
+        rows: &mut CommitRows<'_>,
         entity_id: String,
         place: impl FnOnce(u64) -> EntryText,
     ) -> rusqlite::Result<Appended> {
@@ -365,7 +365,7 @@ impl Edge {
     }
 
     /// The first parent that is not in the log.
-    fn missing_parent(&self, entry: &EntryText, rows: &Rows<'_>) -> rusqlite::Result<Option<Cid>> {
+    fn missing_parent(&self, entry: &EntryText, rows: &CommitRows<'_>) -> rusqlite::Result<Option<Cid>> {
         if entry.parents == "[]" {
             return Ok(None);
         }
@@ -389,7 +389,7 @@ impl Edge {
     }
 }
 
-type Answer = (oneshot::Sender<Result<Vec<Appended>, StoreError>>, Result<Vec<Appended>, StoreError>);
+type CommitReply = (oneshot::Sender<Result<Vec<Appended>, StoreError>>, Result<Vec<Appended>, StoreError>);
 
 enum WriteError {
     Sqlite(rusqlite::Error),

@@ -26,7 +26,7 @@ pub struct SessionFilter {
 
 /// Which sessions are listed by when they were used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Recent {
+pub struct RecentSession {
     pub agent_id: Option<String>,
     /// In this folder; in agents' own workspaces, if it is empty.
     pub workspace: Option<String>,
@@ -55,7 +55,7 @@ impl Reader {
     }
 
     /// Sessions in which something can be said or was, the one that was used last first.
-    pub fn recent_sessions(&self, recent: &Recent, limit: usize) -> Result<Vec<SessionRow>, StoreError> {
+    pub fn recent_sessions(&self, recent: &RecentSession, limit: usize) -> Result<Vec<SessionRow>, StoreError> {
         let query = format!(
             "SELECT {SESSION} FROM sessions
              WHERE (?1 IS NULL OR agent_id = ?1) AND (?2 IS NULL OR coalesce(workspace, '') = ?2)

@@ -9,12 +9,12 @@ use tribune_constitution::Labels;
 use tribune_ledger::EntryQuality;
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
-use tribune_records::approval::record::Runner;
+use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::{
-    EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, Opening, ProxyRecord, ToolCallRecord,
+    EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, SessionTermsRecord, ProxyRecord, ToolCallRecord,
     ToolResultRecord, Turn, TurnPhase,
 };
-use tribune_records::workspace_roots::Ground;
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::{AgentId, CloseReason, Role, SessionMode, SessionState, StopReason};
 
 use super::{policy_views, spend_views};
@@ -39,30 +39,30 @@ pub(super) const TABLES: [(&str, &str, &str); 4] = [
 
 /// Takes the next entry, which stands at `index`.
 pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> rusqlite::Result<()> {
-    let view = View { connection, index, entry };
+    let view = SessionView { connection, index, entry };
     match entry.quality {
-        EntryQuality::SessionLifecycle => view.read(View::lifecycle),
-        EntryQuality::Turn => view.read(View::turn),
-        EntryQuality::ToolCall => view.read(View::tool_call),
-        EntryQuality::ToolResult => view.read(View::tool_result),
-        EntryQuality::MailboxInject => view.read(View::mailbox),
+        EntryQuality::SessionLifecycle => view.read(SessionView::lifecycle),
+        EntryQuality::Turn => view.read(SessionView::turn),
+        EntryQuality::ToolCall => view.read(SessionView::tool_call),
+        EntryQuality::ToolResult => view.read(SessionView::tool_result),
+        EntryQuality::MailboxInject => view.read(SessionView::mailbox),
         EntryQuality::PolicyVerdict => policy_views::judged(connection, index, entry),
         EntryQuality::Approval => policy_views::apply(connection, index, entry),
-        EntryQuality::Delivery if entry.entity_id.starts_with(EGRESS_ENTITIES) => view.read(View::egressed),
-        EntryQuality::Delivery => view.read(View::proxied),
+        EntryQuality::Delivery if entry.entity_id.starts_with(EGRESS_ENTITIES) => view.read(SessionView::egressed),
+        EntryQuality::Delivery => view.read(SessionView::proxied),
         EntryQuality::Change => spend_views::apply(connection, entry),
         EntryQuality::KeyChange | EntryQuality::Note => Ok(()),
     }
 }
 
-struct View<'a> {
+struct SessionView<'a> {
     connection: &'a Connection,
     index: u64,
     entry: &'a EntryText,
 }
 
 /// The members of a session that the next row of it is made from.
-struct SessionEdge {
+struct SessionHead {
     id: String,
     turns: u64,
     last_turn: Option<u64>,
@@ -71,7 +71,7 @@ struct SessionEdge {
     last_message: Option<u64>,
 }
 
-impl View<'_> {
+impl SessionView<'_> {
     fn read<T: DeserializeOwned>(
         &self,
         take: impl FnOnce(&Self, T) -> rusqlite::Result<()>,
@@ -105,7 +105,7 @@ impl View<'_> {
         }
     }
 
-    fn opened(&self, opening: &Opening) -> rusqlite::Result<()> {
+    fn opened(&self, opening: &SessionTermsRecord) -> rusqlite::Result<()> {
         self.run(
             "INSERT OR IGNORE INTO sessions (id, agent_id, session_key, backend, model, mode, state, pubkey, mandate,
                                              last_activity, created_at, turns, messages, ancestors, tools, trust, private,
@@ -132,7 +132,7 @@ impl View<'_> {
         )
     }
 
-    fn reopened(&self, opening: &Opening) -> rusqlite::Result<()> {
+    fn reopened(&self, opening: &SessionTermsRecord) -> rusqlite::Result<()> {
         self.run(
             "UPDATE sessions SET state = ?2, backend = ?3, model = ?4, mode = ?5, pubkey = ?6, mandate = ?7,
                                  last_activity = ?8, closed_for = NULL, workspace = ?9, further = ?10
@@ -166,7 +166,7 @@ impl View<'_> {
         }
     }
 
-    fn turn_started(&self, session: &SessionEdge, record: &Turn) -> rusqlite::Result<()> {
+    fn turn_started(&self, session: &SessionHead, record: &Turn) -> rusqlite::Result<()> {
         let cid = self.entry.cid.to_string();
         self.run(
             "INSERT INTO turns (idx, id, session_id, seq, prev_idx, prev_cid, input_hash, started_at)
@@ -193,7 +193,7 @@ impl View<'_> {
 
     fn turn_ended(
         &self,
-        session: &SessionEdge,
+        session: &SessionHead,
         stop_reason: StopReason,
         output: Option<(&Commitment, &str)>,
     ) -> rusqlite::Result<()> {
@@ -221,8 +221,8 @@ impl View<'_> {
     fn tool_call(&self, record: ToolCallRecord) -> rusqlite::Result<()> {
         let Some(session) = self.session()? else { return Ok(()) };
         let kind = match record.runner {
-            Runner::Host | Runner::Agent => "tool_call",
-            Runner::Caller => "elsewhere",
+            CallRunner::Host | CallRunner::Agent => "tool_call",
+            CallRunner::Caller => "elsewhere",
         };
         self.open_work(kind, &record.tool)?;
         self.message(&session, "tool_call", &record.input_hash, Some(&record.tool))
@@ -277,7 +277,7 @@ impl View<'_> {
     /// A row of history in the session's newest turn.
     fn message(
         &self,
-        session: &SessionEdge,
+        session: &SessionHead,
         role: &str,
         content: &Commitment,
         name: Option<&str>,
@@ -287,7 +287,7 @@ impl View<'_> {
 
     fn message_of(
         &self,
-        session: &SessionEdge,
+        session: &SessionHead,
         turn: Option<&str>,
         role: &str,
         content: &Commitment,
@@ -315,12 +315,12 @@ impl View<'_> {
         )
     }
 
-    fn session(&self) -> rusqlite::Result<Option<SessionEdge>> {
+    fn session(&self) -> rusqlite::Result<Option<SessionHead>> {
         let mut select = self.connection.prepare_cached(
             "SELECT id, turns, last_turn, prev_cid, messages, last_message FROM sessions WHERE session_key = ?1",
         )?;
         let row = select.query_row([&self.entry.entity_id], |row| {
-            Ok(SessionEdge {
+            Ok(SessionHead {
                 id: row.get(0)?,
                 turns: row.get(1)?,
                 last_turn: row.get(2)?,
@@ -367,8 +367,8 @@ pub struct SessionRow {
 
 impl SessionRow {
     /// Where it works, as a session of this agent.
-    pub fn ground(&self, agent: &AgentId) -> Ground {
-        Ground::of_terms(agent.clone(), self.workspace.as_deref(), &self.further)
+    pub fn ground(&self, agent: &AgentId) -> WorkspaceRoots {
+        WorkspaceRoots::of_terms(agent.clone(), self.workspace.as_deref(), &self.further)
     }
 
     /// Its own mandate, then those of whoever started it.

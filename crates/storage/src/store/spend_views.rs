@@ -5,7 +5,7 @@ use tribune_ledger::entry::EntryText;
 use tribune_records::spend::amount::Amount;
 use tribune_records::spend::money::Money;
 use tribune_records::spend::record::{Raised, SpendRecord, Spent, spend_entity};
-use tribune_records::spend::report::{By, Line, Report};
+use tribune_records::spend::report::{SpendGrouping, SpendLine, SpendReport};
 
 use super::error::StoreError;
 use super::reader::Reader;
@@ -130,12 +130,12 @@ impl Reader {
     }
 
     /// What was spent since a day, if one is given, added up.
-    pub fn spend_report(&self, by: By, since: Option<&str>) -> Result<Report, StoreError> {
+    pub fn spend_report(&self, by: SpendGrouping, since: Option<&str>) -> Result<SpendReport, StoreError> {
         let name = match by {
-            By::Day => "day",
-            By::Agent => "agent",
-            By::Session => "session_key",
-            By::Model => "model",
+            SpendGrouping::Day => "day",
+            SpendGrouping::Agent => "agent",
+            SpendGrouping::Session => "session_key",
+            SpendGrouping::Model => "model",
         };
         let query = format!(
             "SELECT {name}, sum(requests), sum(input), sum(output), sum(cache_read), sum(cache_written), sum(cost),
@@ -144,7 +144,7 @@ impl Reader {
         );
         let since_param: &dyn ToSql = &since.unwrap_or_default();
         let lines = self.all(&query, [since_param], line)?;
-        Ok(Report::new(by, since.map(str::to_owned), lines))
+        Ok(SpendReport::new(by, since.map(str::to_owned), lines))
     }
 }
 
@@ -152,8 +152,8 @@ fn amount(row: &Row<'_>) -> rusqlite::Result<Amount> {
     Ok(Amount { tokens: row.get(0)?, cost: Money::from_nanos(row.get(1)?) })
 }
 
-fn line(row: &Row<'_>) -> rusqlite::Result<Line> {
-    Ok(Line {
+fn line(row: &Row<'_>) -> rusqlite::Result<SpendLine> {
+    Ok(SpendLine {
         name: row.get(0)?,
         requests: row.get(1)?,
         input: row.get(2)?,

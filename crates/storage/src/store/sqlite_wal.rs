@@ -8,12 +8,12 @@ use super::error::StoreError;
 
 /// The log of one database.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct SqliteWal {
     database: PathBuf,
     file: Option<File>,
 }
 
-impl Log {
+impl SqliteWal {
     pub(crate) fn of(database: &Path) -> Self {
         Self { database: database.to_owned(), file: None }
     }

@@ -11,7 +11,7 @@ use tribune_ledger::entry::EntryText;
 use tribune_ledger::tree::Hash;
 use tribune_ledger::tree::tile::{self, TileEdge};
 
-use super::cid_index::{RUN, Recent};
+use super::cid_index::{RUN, RecentCids};
 use super::{cid_index, policy_views, rows, schema, session_views, spend_views};
 
 /// The tables of the log itself, each with its columns and key order.
@@ -34,7 +34,7 @@ const REBUILD_BATCH: usize = 512;
 #[derive(Debug)]
 pub(super) struct Views {
     edge: TileEdge,
-    recent: Recent,
+    recent: RecentCids,
 }
 
 /// Where an entity's history stands.
@@ -98,7 +98,7 @@ impl EntityState {
 
 impl Views {
     pub(super) fn empty() -> Self {
-        Self { edge: TileEdge::default(), recent: Recent::default() }
+        Self { edge: TileEdge::default(), recent: RecentCids::default() }
     }
 
     /// Picks up where the database stands. `None` if its tables do not fit together.
@@ -116,7 +116,7 @@ impl Views {
             });
         }
         let Some(edge) = TileEdge::restore(size, levels) else { return Ok(None) };
-        let mut recent = Recent::starting_at(size / RUN * RUN);
+        let mut recent = RecentCids::starting_at(size / RUN * RUN);
         for cid in cids(connection, size / RUN * RUN, size)? {
             recent.push(cid);
         }

@@ -1,9 +1,9 @@
 //! How a request to the ledger stands in the daybook, and how it is read again.
 
 use tribune_ledger::Draft;
-use tribune_ledger::entry::{EntryRef, EntryText, FieldError, Unplaced};
+use tribune_ledger::entry::{EntryRef, EntryText, FieldError, UnsequencedEntry};
 
-use super::writer::Work;
+use super::writer::WriteOp;
 
 const DRAFTS: u8 = 0;
 const PLACED: u8 = 1;
@@ -12,10 +12,10 @@ const PLACED: u8 = 1;
 const BESIDE: usize = 512;
 
 /// What is written of entries to be placed, and those entries.
-pub(super) fn drafts(drafts: &[Draft]) -> Result<(Vec<Unplaced>, Vec<u8>), FieldError> {
+pub(super) fn drafts(drafts: &[Draft]) -> Result<(Vec<UnsequencedEntry>, Vec<u8>), FieldError> {
     let mut out = Vec::with_capacity(drafts.len() * 3 * BESIDE);
     out.push(DRAFTS);
-    let entries = drafts.iter().map(|draft| framed(&mut out, |line| Unplaced::written(draft, line)));
+    let entries = drafts.iter().map(|draft| framed(&mut out, |line| UnsequencedEntry::with_line(draft, line)));
     Ok((entries.collect::<Result<_, _>>()?, out))
 }
 
@@ -41,7 +41,7 @@ fn framed<T>(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
 }
 
 /// The request again. None if these bytes are none.
-pub(super) fn read(bytes: &[u8]) -> Option<Work> {
+pub(super) fn read(bytes: &[u8]) -> Option<WriteOp> {
     let (kind, mut rest) = bytes.split_first()?;
     let mut lines = Vec::new();
     while let Some((length, after)) = rest.split_first_chunk::<4>() {
@@ -50,18 +50,18 @@ pub(super) fn read(bytes: &[u8]) -> Option<Work> {
         rest = after;
     }
     match *kind {
-        DRAFTS => lines.into_iter().map(draft).collect::<Result<_, _>>().ok().map(Work::Drafts),
+        DRAFTS => lines.into_iter().map(draft).collect::<Result<_, _>>().ok().map(WriteOp::Drafts),
         PLACED => {
             let placed = lines.into_iter().map(|line| EntryRef::read(line)?.to_entry()?.to_text());
-            placed.collect::<Result<_, _>>().ok().map(Work::Placed)
+            placed.collect::<Result<_, _>>().ok().map(WriteOp::Placed)
         }
         _ => None,
     }
 }
 
-fn draft(line: &[u8]) -> Result<Unplaced, FieldError> {
+fn draft(line: &[u8]) -> Result<UnsequencedEntry, FieldError> {
     let entry = EntryRef::read(line)?.to_entry()?;
-    Unplaced::new(&Draft {
+    UnsequencedEntry::new(&Draft {
         entity_id: entry.entity_id,
         target: entry.target,
         quality: entry.quality,

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use tribune_ledger::entry::{EntryText, Unplaced};
+use tribune_ledger::entry::{EntryText, UnsequencedEntry};
 use tribune_ledger::key_change::KeyChange;
 use tribune_ledger::limits::MAX_ENTRY_BYTES;
 use tribune_ledger::{Draft, Ed25519Signer, EntryQuality, NoteSigner};
@@ -15,8 +15,8 @@ use tribune_ledger::{Draft, Ed25519Signer, EntryQuality, NoteSigner};
 use super::error::StoreError;
 use super::sequencer::{Appended, Sequencer};
 use super::wal_codec;
-use crate::wal::permits::{Room, Ticket};
-use crate::wal::{Ask, Page, Part, Side, Wal};
+use crate::wal::permits::{QueuePermits, Permit};
+use crate::wal::{ApplierRequest, WalRecord, WalPart, Target, Wal};
 
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;
@@ -45,10 +45,10 @@ const MAX_REQUEST_BYTES: usize = 4 * MAX_ENTRY_BYTES;
 /// A handle for appending; clones share the queue.
 #[derive(Debug, Clone)]
 pub struct LedgerWriter {
-    room: Room,
-    queue: std_mpsc::Sender<Request>,
+    room: QueuePermits,
+    queue: std_mpsc::Sender<WriteRequest>,
     failure: Arc<OnceLock<String>>,
-    daybook: Wal,
+    wal: Wal,
 }
 
 /// An append under way.
@@ -71,9 +71,9 @@ impl Receipt {
 }
 
 /// What a request asks for.
-pub(super) enum Work {
+pub(super) enum WriteOp {
     /// Placed by the writer.
-    Drafts(Vec<Unplaced>),
+    Drafts(Vec<UnsequencedEntry>),
     /// Placed by the one who writes these histories, in their order.
     Placed(Vec<EntryText>),
     /// Placed and attested by the caller, who must have guessed the place right.
@@ -89,18 +89,18 @@ pub(super) enum Work {
 }
 
 /// One caller's request, and where its answer goes.
-pub(super) struct Request {
-    pub(super) work: Work,
+pub(super) struct WriteRequest {
+    pub(super) work: WriteOp,
     /// Its number in the daybook. Without one it is durable when the database is synced.
     pub(super) number: Option<u64>,
     /// More comes soon, and nobody waits for it to be committed before.
     pub(super) more_soon: bool,
     /// For as long as it waits.
-    pub(super) ticket: Option<Ticket>,
+    pub(super) ticket: Option<Permit>,
     pub(super) answer: oneshot::Sender<Result<Vec<Appended>, StoreError>>,
 }
 
-impl std::fmt::Debug for Request {
+impl std::fmt::Debug for WriteRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Request")
     }
@@ -117,10 +117,10 @@ impl LedgerWriter {
     pub async fn append_all(&self, drafts: &[Draft]) -> Result<Vec<Appended>, StoreError> {
         let (mut request, receipt, bytes) = drafts_request(drafts)?;
         request.ticket = Some(self.room.enter().await);
-        match self.first_entry(request, bytes) {
-            FirstEntry::Daybook(page) => self.daybook.write(page).await?,
-            FirstEntry::Database(request) => {
-                self.daybook.written().await;
+        match self.wal_or_direct(request, bytes) {
+            WalPlacement::Daybook(page) => self.wal.write(page).await?,
+            WalPlacement::Database(request) => {
+                self.wal.written().await;
                 self.hand_over(request)?;
             }
         }
@@ -133,10 +133,10 @@ impl LedgerWriter {
         let (mut request, receipt, bytes) = drafts_request(std::slice::from_ref(draft))?;
         request.more_soon = true;
         request.ticket = Some(self.room.enter().await);
-        match self.first_entry(request, bytes) {
-            FirstEntry::Daybook(page) => self.daybook.write(page).await.map(|()| receipt),
-            FirstEntry::Database(request) => {
-                self.daybook.written().await;
+        match self.wal_or_direct(request, bytes) {
+            WalPlacement::Daybook(page) => self.wal.write(page).await.map(|()| receipt),
+            WalPlacement::Database(request) => {
+                self.wal.written().await;
                 self.hand_over(request)?;
                 let appended = receipt.answer.await.map_err(|_| self.closed())??;
                 Ok(Receipt::answered(appended))
@@ -145,24 +145,24 @@ impl LedgerWriter {
     }
 
     /// Where an entry stands that [`Self::append_early`] appended. Nothing is lost if the wait is given up.
-    pub async fn placed_at(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
+    pub async fn append_with_position(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
         if receipt.answer.is_empty() {
-            self.daybook.ask(Side::Ledger, Ask::Post);
+            self.wal.request(Target::Ledger, ApplierRequest::Post);
         }
         let appended = (&mut receipt.answer).await.map_err(|_| self.closed())??;
         appended.first().copied().ok_or(StoreError::Closed)
     }
 
     /// The same where nothing can be awaited: this thread waits for the writer's next commit.
-    pub fn placed_at_blocking(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
-        self.daybook.wait_posted(Side::Ledger);
+    pub fn append_with_position_blocking(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
+        self.wal.wait_applied(Target::Ledger);
         let appended = receipt.answer.try_recv().map_err(|_| self.closed())??;
         appended.first().copied().ok_or(StoreError::Closed)
     }
 
     /// Entries that the only writer of their histories placed itself, ready to be written into the daybook. It knows
     /// their CIDs beforehand, so that one may be the parent of the next.
-    pub async fn placed(&self, entries: Vec<EntryText>, more_soon: bool) -> Result<Part, StoreError> {
+    pub async fn encode_for_wal(&self, entries: Vec<EntryText>, more_soon: bool) -> Result<WalPart, StoreError> {
         let bytes = wal_codec::placed(&entries);
         let (mut request, _) = placed_request(entries)?;
         request.more_soon = more_soon;
@@ -174,7 +174,7 @@ impl LedgerWriter {
     pub async fn append_placed(&self, entries: Vec<EntryText>) -> Result<(), StoreError> {
         let (mut request, receipt) = placed_request(entries)?;
         request.ticket = Some(self.room.enter().await);
-        self.daybook.written().await;
+        self.wal.written().await;
         self.hand_over(request)?;
         receipt.answer.await.map_err(|_| self.closed())?.map(drop)
     }
@@ -184,21 +184,21 @@ impl LedgerWriter {
         let (mut request, _, bytes) = drafts_request(std::slice::from_ref(draft))?;
         let full = StoreError::TooMuchAtOnce { what: "requests that wait", limit: QUEUE };
         request.ticket = Some(self.room.try_enter().ok_or(full)?);
-        self.send_soon(request, bytes).map(drop)
+        self.enqueue_direct(request, bytes).map(drop)
     }
 
     /// Queues entries from a thread of their own, waiting only for room. [`Self::wait_blocking`] says where they ended up.
     pub fn submit_blocking(&self, drafts: &[Draft]) -> Result<Receipt, StoreError> {
         let (mut request, receipt, bytes) = drafts_request(drafts)?;
         request.ticket = Some(self.room.enter_blocking());
-        let number = self.send_soon(request, bytes)?;
+        let number = self.enqueue_direct(request, bytes)?;
         Ok(Receipt { number, ..receipt })
     }
 
     /// Waits for what [`Self::submit_blocking`] queued.
     pub fn wait_blocking(&self, receipt: Receipt) -> Result<Vec<Appended>, StoreError> {
         if let Some(number) = receipt.number {
-            self.daybook.flush_along(number);
+            self.wal.flush_lazy(number);
         }
         receipt.answer.blocking_recv().map_err(|_| self.closed())?
     }
@@ -212,7 +212,7 @@ impl LedgerWriter {
     /// Appends an entry that its author placed and attested. Refused if another entry took the place.
     pub fn append_sealed_blocking(&self, entry: EntryText) -> Result<Appended, StoreError> {
         refuse_reserved(&entry.entity_id, entry.quality)?;
-        self.send_blocking(Work::Sealed(Box::new(entry)))
+        self.send_blocking(WriteOp::Sealed(Box::new(entry)))
     }
 
     /// Tells the log that `to` signs from now on; `entry` is the change, attested by the key in force.
@@ -221,76 +221,76 @@ impl LedgerWriter {
         to: Ed25519Signer,
         entry: EntryText,
     ) -> Result<Appended, StoreError> {
-        self.send_blocking(Work::Rotate { to: Box::new(to), entry: Box::new(entry) })
+        self.send_blocking(WriteOp::Rotate { to: Box::new(to), entry: Box::new(entry) })
     }
 
-    fn send_blocking(&self, work: Work) -> Result<Appended, StoreError> {
+    fn send_blocking(&self, work: WriteOp) -> Result<Appended, StoreError> {
         let (mut request, receipt) = request(work);
         request.ticket = Some(self.room.enter_blocking());
-        self.daybook.flush();
+        self.wal.flush();
         self.hand_over(request)?;
         self.wait_blocking(receipt)?.first().copied().ok_or(StoreError::Closed)
     }
 
     /// Ends the writer behind everything that is queued, whoever still holds a handle. Callable from anywhere.
     pub(super) fn stop(self, in_peace: bool) {
-        let (stop, _) = request(Work::Stop { in_peace });
+        let (stop, _) = request(WriteOp::Stop { in_peace });
         let _ = self.queue.send(stop);
     }
 
     /// The book that this writer posts from.
     pub const fn daybook(&self) -> &Wal {
-        &self.daybook
+        &self.wal
     }
 
     /// Has a request carried out, without waiting for it. Returns its number in the daybook.
-    fn send_soon(&self, request: Request, bytes: Vec<u8>) -> Result<Option<u64>, StoreError> {
-        match self.first_entry(request, bytes) {
-            FirstEntry::Daybook(page) => self.daybook.write_soon(page).map(Some),
-            FirstEntry::Database(request) => {
-                self.daybook.flush();
+    fn enqueue_direct(&self, request: WriteRequest, bytes: Vec<u8>) -> Result<Option<u64>, StoreError> {
+        match self.wal_or_direct(request, bytes) {
+            WalPlacement::Daybook(page) => self.wal.enqueue_background(page).map(Some),
+            WalPlacement::Database(request) => {
+                self.wal.flush();
                 self.hand_over(request).map(|()| None)
             }
         }
     }
 
     /// Where a request is made durable, which is `bytes` in the book.
-    fn first_entry(&self, request: Request, bytes: Vec<u8>) -> FirstEntry {
-        if self.daybook.takes(bytes.len()) {
-            FirstEntry::Daybook(Page { ledger: Some(self.part(bytes, request)), vault: None })
+    fn wal_or_direct(&self, request: WriteRequest, bytes: Vec<u8>) -> WalPlacement {
+        if self.wal.fits(bytes.len()) {
+            WalPlacement::Daybook(WalRecord { ledger: Some(self.part(bytes, request)), vault: None })
         } else {
-            FirstEntry::Database(request)
+            WalPlacement::Database(request)
         }
     }
 
-    fn part(&self, bytes: Vec<u8>, request: Request) -> Part {
+    fn part(&self, bytes: Vec<u8>, request: WriteRequest) -> WalPart {
         let queue = self.queue.clone();
         // If the writer is gone, so is the store; the caller is told by its receipt, or by the book.
-        let post = move |number| drop(queue.send(Request { number: Some(number), ..request }));
-        Part { bytes, post: Box::new(post) }
+        let post = move |number| drop(queue.send(WriteRequest { number: Some(number), ..request }));
+        WalPart { bytes, post: Box::new(post) }
     }
 
     /// Queues a request for the writer, past the book.
-    fn hand_over(&self, request: Request) -> Result<(), StoreError> {
+    fn hand_over(&self, request: WriteRequest) -> Result<(), StoreError> {
         self.queue.send(request).map_err(|_| self.closed())?;
-        self.daybook.past(Side::Ledger);
+        self.wal.mark_bypassed(Target::Ledger);
         Ok(())
     }
 
     /// Why nothing can be appended any more, if so.
     pub fn failure(&self) -> Option<String> {
-        self.failure.get().cloned().or_else(|| self.daybook.failure())
+        self.failure.get().cloned().or_else(|| self.wal.failure())
     }
 
     fn closed(&self) -> StoreError {
-        self.failure.get().map_or_else(|| self.daybook.refusal(), |why| StoreError::ReadOnly(why.clone()))
+        self.failure.get().map_or_else(|| self.wal.refusal(), |why| StoreError::ReadOnly(why.clone()))
     }
 }
 
 /// Where something is written first.
-enum FirstEntry {
-    Daybook(Page),
-    Database(Request),
+enum WalPlacement {
+    Daybook(WalRecord),
+    Database(WriteRequest),
 }
 
 /// A change of key that the writer does not carry out would make the log's next checkpoint worthless, and the newest
@@ -302,26 +302,26 @@ fn refuse_reserved(entity_id: &str, quality: EntryQuality) -> Result<(), StoreEr
     Ok(())
 }
 
-pub(super) fn request(work: Work) -> (Request, Receipt) {
+pub(super) fn request(work: WriteOp) -> (WriteRequest, Receipt) {
     let (answer, receipt) = oneshot::channel();
     (
-        Request { work, number: None, more_soon: false, ticket: None, answer },
+        WriteRequest { work, number: None, more_soon: false, ticket: None, answer },
         Receipt { answer: receipt, number: None },
     )
 }
 
-fn placed_request(entries: Vec<EntryText>) -> Result<(Request, Receipt), StoreError> {
+fn placed_request(entries: Vec<EntryText>) -> Result<(WriteRequest, Receipt), StoreError> {
     if entries.len() > MAX_BATCH {
         return Err(StoreError::TooMuchAtOnce { what: "entries", limit: MAX_BATCH });
     }
     for entry in &entries {
         refuse_reserved(&entry.entity_id, entry.quality)?;
     }
-    Ok(request(Work::Placed(entries)))
+    Ok(request(WriteOp::Placed(entries)))
 }
 
 /// Checks and canonicalises in the caller's thread; the writer's time is everybody's. Gives the request's form in the book too.
-fn drafts_request(drafts: &[Draft]) -> Result<(Request, Receipt, Vec<u8>), StoreError> {
+fn drafts_request(drafts: &[Draft]) -> Result<(WriteRequest, Receipt, Vec<u8>), StoreError> {
     if drafts.len() > MAX_BATCH {
         return Err(StoreError::TooMuchAtOnce { what: "entries", limit: MAX_BATCH });
     }
@@ -332,10 +332,10 @@ fn drafts_request(drafts: &[Draft]) -> Result<(Request, Receipt, Vec<u8>), Store
         }
     }
     let (entries, bytes) = wal_codec::drafts(drafts)?;
-    if entries.iter().map(Unplaced::bytes).sum::<usize>() > MAX_REQUEST_BYTES {
+    if entries.iter().map(UnsequencedEntry::bytes).sum::<usize>() > MAX_REQUEST_BYTES {
         return Err(StoreError::TooMuchAtOnce { what: "bytes", limit: MAX_REQUEST_BYTES });
     }
-    let (request, receipt) = request(Work::Drafts(entries));
+    let (request, receipt) = request(WriteOp::Drafts(entries));
     Ok((request, receipt, bytes))
 }
 
@@ -344,15 +344,15 @@ pub(super) fn start(sequencer: Sequencer, daybook: Wal) -> std::io::Result<(Ledg
     let (queue, requests) = std_mpsc::channel();
     let failure = Arc::new(OnceLock::new());
     let writer =
-        LedgerWriter { room: Room::of(QUEUE), queue: queue.clone(), failure: Arc::clone(&failure), daybook };
-    let (room, daybook) = (writer.room.clone(), writer.daybook.clone());
-    let run = Run { sequencer: Some(sequencer), failure, daybook, room };
+        LedgerWriter { room: QueuePermits::of(QUEUE), queue: queue.clone(), failure: Arc::clone(&failure), wal: daybook };
+    let (room, daybook) = (writer.room.clone(), writer.wal.clone());
+    let run = WriterRun { sequencer: Some(sequencer), failure, daybook, room };
     let thread =
         std::thread::Builder::new().name("ledger-writer".to_owned()).spawn(move || run.all(&requests))?;
-    writer.daybook.attach(Side::Ledger, move |ask| {
+    writer.wal.attach(Target::Ledger, move |ask| {
         let work = match ask {
-            Ask::Sync => Work::Sync,
-            Ask::Post => Work::Post,
+            ApplierRequest::Sync => WriteOp::Sync,
+            ApplierRequest::Post => WriteOp::Post,
         };
         drop(queue.send(request(work).0));
     });
@@ -360,17 +360,17 @@ pub(super) fn start(sequencer: Sequencer, daybook: Wal) -> std::io::Result<(Ledg
 }
 
 /// The writer's thread.
-struct Run {
+struct WriterRun {
     /// Until an error.
     sequencer: Option<Sequencer>,
     failure: Arc<OnceLock<String>>,
     daybook: Wal,
-    room: Room,
+    room: QueuePermits,
 }
 
 /// The next request, if one waits; behind many entries also if one is on its way through the book. Behind few, somebody is more
 /// likely to wait for them to be read.
-fn coming(behind: usize, room: &Room, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
+fn coming(behind: usize, room: &QueuePermits, requests: &std_mpsc::Receiver<WriteRequest>) -> Option<WriteRequest> {
     match requests.try_recv() {
         Ok(next) => Some(next),
         Err(_) if behind < MANY || room.is_empty() => None,
@@ -379,16 +379,16 @@ fn coming(behind: usize, room: &Room, requests: &std_mpsc::Receiver<Request>) ->
 }
 
 /// Requests that are written together, and the first behind them that is not.
-struct Gathered {
-    batch: Vec<Request>,
+struct WriteGroup {
+    batch: Vec<WriteRequest>,
     entries: usize,
-    held_over: Option<Request>,
+    held_over: Option<WriteRequest>,
 }
 
 /// Takes what waits behind a request. Behind one that more follows soon, that is waited for.
-fn gather(first: Request, requests: &std_mpsc::Receiver<Request>) -> Gathered {
+fn gather(first: WriteRequest, requests: &std_mpsc::Receiver<WriteRequest>) -> WriteGroup {
     let until = Instant::now() + LONGEST_COMMIT;
-    let mut gathered = Gathered { entries: first.len(), batch: vec![first], held_over: None };
+    let mut gathered = WriteGroup { entries: first.len(), batch: vec![first], held_over: None };
     while gathered.entries < MAX_BATCH {
         let more_soon = gathered.batch.last().is_some_and(|last| last.more_soon);
         let next = match requests.try_recv() {
@@ -409,20 +409,20 @@ fn gather(first: Request, requests: &std_mpsc::Receiver<Request>) -> Gathered {
     gathered
 }
 
-impl Run {
+impl WriterRun {
     /// Takes requests until it is told to stop.
-    fn all(mut self, requests: &std_mpsc::Receiver<Request>) {
-        let mut held_over: Option<Request> = None;
+    fn all(mut self, requests: &std_mpsc::Receiver<WriteRequest>) {
+        let mut held_over: Option<WriteRequest> = None;
         while let Some(first) = held_over.take().or_else(|| requests.recv().ok()) {
             match first.work {
-                Work::Stop { in_peace } => {
+                WriteOp::Stop { in_peace } => {
                     self.sync();
                     return self.leave(in_peace);
                 }
-                Work::Sync => self.sync(),
+                WriteOp::Sync => self.sync(),
                 // Whatever came before is committed.
-                Work::Post => {}
-                Work::Drafts(_) | Work::Placed(_) | Work::Sealed(_) | Work::Rotate { .. } => {
+                WriteOp::Post => {}
+                WriteOp::Drafts(_) | WriteOp::Placed(_) | WriteOp::Sealed(_) | WriteOp::Rotate { .. } => {
                     held_over = self.write(first, requests);
                 }
             }
@@ -431,8 +431,8 @@ impl Run {
     }
 
     /// Writes a request with those behind it, and commits unless more is coming. Returns the first that has to wait.
-    fn write(&mut self, first: Request, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
-        let Gathered { batch, entries, mut held_over } = gather(first, requests);
+    fn write(&mut self, first: WriteRequest, requests: &std_mpsc::Receiver<WriteRequest>) -> Option<WriteRequest> {
+        let WriteGroup { batch, entries, mut held_over } = gather(first, requests);
         match &mut self.sequencer {
             Some(sequencer) => {
                 let written = sequencer.write(batch).and_then(|()| {
@@ -443,7 +443,7 @@ impl Run {
                     };
                     if sequencer.may_go_on(most, longest) {
                         held_over = held_over.take().or_else(|| coming(entries, &self.room, requests));
-                        if held_over.as_ref().is_some_and(Request::is_entries) {
+                        if held_over.as_ref().is_some_and(WriteRequest::is_entries) {
                             return Ok(());
                         }
                     }
@@ -488,18 +488,18 @@ impl Run {
     }
 }
 
-impl Request {
+impl WriteRequest {
     /// Whether it is for entries, and not for the writer itself.
     const fn is_entries(&self) -> bool {
-        !matches!(self.work, Work::Sync | Work::Post | Work::Stop { .. })
+        !matches!(self.work, WriteOp::Sync | WriteOp::Post | WriteOp::Stop { .. })
     }
 
     fn len(&self) -> usize {
         match &self.work {
-            Work::Drafts(entries) => entries.len(),
-            Work::Placed(entries) => entries.len(),
-            Work::Sealed(_) | Work::Rotate { .. } => 1,
-            Work::Sync | Work::Post | Work::Stop { .. } => 0,
+            WriteOp::Drafts(entries) => entries.len(),
+            WriteOp::Placed(entries) => entries.len(),
+            WriteOp::Sealed(_) | WriteOp::Rotate { .. } => 1,
+            WriteOp::Sync | WriteOp::Post | WriteOp::Stop { .. } => 0,
         }
     }
 }
@@ -508,24 +508,24 @@ impl Request {
 mod tests {
     use super::*;
 
-    fn entry(more_soon: bool) -> Request {
-        let (mut one, _) = request(Work::Placed(Vec::new()));
+    fn entry(more_soon: bool) -> WriteRequest {
+        let (mut one, _) = request(WriteOp::Placed(Vec::new()));
         one.more_soon = more_soon;
         one
     }
 
-    fn gathered(behind: Vec<Request>) -> (usize, bool) {
+    fn gathered(behind: Vec<WriteRequest>) -> (usize, bool) {
         let (send, requests) = std_mpsc::channel();
         behind.into_iter().for_each(|one| send.send(one).unwrap());
         let first = requests.recv().unwrap();
-        let Gathered { batch, held_over, .. } = gather(first, &requests);
+        let WriteGroup { batch, held_over, .. } = gather(first, &requests);
         (batch.len(), held_over.is_some())
     }
 
     #[test]
     fn what_follows_soon_is_written_along_and_whoever_wants_to_read_ends_the_wait() {
         assert_eq!(gathered(vec![entry(true), entry(true), entry(false)]), (3, false));
-        assert_eq!(gathered(vec![entry(true), request(Work::Post).0, entry(false)]), (1, true));
+        assert_eq!(gathered(vec![entry(true), request(WriteOp::Post).0, entry(false)]), (1, true));
         assert_eq!(gathered(vec![entry(true)]), (1, false), "and nothing is waited for without end");
     }
 }

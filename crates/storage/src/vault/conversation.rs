@@ -4,10 +4,10 @@
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::cipher::ContentKey;
-use super::writer::Work;
+use super::writer::VaultOp;
 use super::{SessionVault, Vault};
 use crate::store::StoreError;
-use crate::wal::Reached;
+use crate::wal::ReadPoint;
 
 /// Binds a sealed message to its table.
 const CONTEXT: &[u8] = b"said";
@@ -23,7 +23,7 @@ pub(super) const TABLE: &str = "
     ) STRICT, WITHOUT ROWID;";
 
 /// Messages to be added to a conversation, sealed.
-pub(super) struct Remembering {
+pub(super) struct ConversationLimits {
     pub(super) session_id: String,
     pub(super) turn: String,
     pub(super) said: Vec<Vec<u8>>,
@@ -37,11 +37,11 @@ pub struct Conversation {
     session_id: String,
     key: ContentKey,
     /// What the vault had been given when the turn began: nothing later is part of what is recalled.
-    as_of: Reached,
+    as_of: ReadPoint,
 }
 
 /// What it writes, about.
-pub(super) fn bytes(own: &Remembering) -> u64 {
+pub(super) fn bytes(own: &ConversationLimits) -> u64 {
     own.said.iter().map(Vec::len).sum::<usize>() as u64
 }
 
@@ -88,7 +88,7 @@ impl Vault {
         let seal = |json: &Vec<u8>| of.key.seal(json, CONTEXT).map_err(|error| self.cipher(error));
         let said = said.iter().map(seal).collect::<Result<_, _>>()?;
         let (session_id, turn) = (of.session_id.clone(), turn.to_owned());
-        self.write_along(Work::Remember(Box::new(Remembering { session_id, turn, said, replaces }))).await
+        self.write_along(VaultOp::Remember(Box::new(ConversationLimits { session_id, turn, said, replaces }))).await
     }
 }
 
@@ -100,7 +100,7 @@ fn read(connection: &Connection, session_id: &str) -> rusqlite::Result<Vec<(Stri
 }
 
 /// Carries it out, in the writer's transaction. Nothing is kept of a session that was forgotten.
-pub(super) fn write(connection: &Connection, own: &Remembering) -> rusqlite::Result<()> {
+pub(super) fn write(connection: &Connection, own: &ConversationLimits) -> rusqlite::Result<()> {
     let session: Option<i64> = connection
         .prepare_cached("SELECT session FROM sessions WHERE session_id = ?1 AND key IS NOT NULL")?
         .query_row([&own.session_id], |row| row.get(0))

@@ -23,18 +23,18 @@ use zeroize::Zeroizing;
 
 pub use cipher::{CipherError, ContentKey};
 pub use conversation::Conversation;
-pub use titles::Named;
+pub use titles::SessionTitle;
 
 use crate::files;
 use crate::files::Secrecy;
 use crate::home::Home;
 use crate::keys::KeyFileError;
-use crate::store::checkpointer::Copier;
+use crate::store::checkpointer::Checkpointer;
 use crate::store::connection::Access;
-use crate::store::sqlite_wal::Log;
+use crate::store::sqlite_wal::SqliteWal;
 use crate::store::{Store, StoreError, checkpointer, connection};
-use crate::wal::permits::Room;
-use crate::wal::{Ask, Page, Part, Reached, Side, Wal};
+use crate::wal::permits::QueuePermits;
+use crate::wal::{ApplierRequest, WalRecord, WalPart, ReadPoint, Target, Wal};
 
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;
@@ -47,8 +47,8 @@ pub const EVENTS_KEPT: u64 = 20_000;
 #[derive(Debug)]
 pub struct Vault {
     path: PathBuf,
-    room: Room,
-    queue: Option<mpsc::Sender<writer::Request>>,
+    room: QueuePermits,
+    queue: Option<mpsc::Sender<writer::VaultRequest>>,
     daybook: Wal,
     /// Seals what stands in the book.
     seal: ContentKey,
@@ -68,24 +68,24 @@ pub struct SessionVault {
     /// The number the next event gets.
     pub next_event: u64,
     /// The newest event.
-    pub last_event: Option<Event>,
+    pub last_event: Option<StoredEvent>,
 }
 
 /// One piece of content, sealed.
 #[derive(Debug)]
-pub struct Content {
+pub struct StoredContent {
     pub commitment: Commitment,
     sealed: Vec<u8>,
 }
 
 /// One event as it is stored: its number and its JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct StoredEvent {
     pub seq: u64,
     pub json: String,
 }
 
-impl Event {
+impl StoredEvent {
     /// Whether it is the last of a turn.
     pub fn is_done(&self) -> bool {
         #[derive(serde::Deserialize)]
@@ -99,11 +99,11 @@ impl Event {
 
 /// What one commit writes for a session.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct VaultBatch {
     session_id: String,
     /// Stored with the first batch of a session.
     key: Option<ContentKey>,
-    contents: Vec<Content>,
+    contents: Vec<StoredContent>,
     /// Number, place of the ledger entry it depends on, sealed JSON.
     events: Vec<(u64, u64, Vec<u8>)>,
     /// Events below this number are dropped.
@@ -115,17 +115,17 @@ pub struct Batch {
 pub struct EventRange {
     /// The first event that is still kept.
     pub oldest: u64,
-    pub events: Vec<Event>,
+    pub events: Vec<StoredEvent>,
 }
 
 /// How much is read in one go. The first event is read however large it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Most {
+pub struct ReadLimit {
     pub events: usize,
     pub bytes: usize,
 }
 
-impl Most {
+impl ReadLimit {
     /// So many events, which the caller knows to be enough of a bound.
     pub const fn events(events: usize) -> Self {
         Self { events, bytes: usize::MAX }
@@ -142,7 +142,7 @@ impl Most {
     }
 }
 
-impl Batch {
+impl VaultBatch {
     pub fn new(session: &SessionVault) -> Self {
         Self { session_id: session.session_id.clone(), ..Self::default() }
     }
@@ -164,7 +164,7 @@ impl Batch {
         plain.extend_from_slice(salt.expose());
         plain.extend_from_slice(text);
         let sealed = session.key.seal(&plain, commitment.to_string().as_bytes())?;
-        self.contents.push(Content { commitment, sealed });
+        self.contents.push(StoredContent { commitment, sealed });
         Ok(commitment)
     }
 
@@ -172,7 +172,7 @@ impl Batch {
     pub fn event(
         &mut self,
         session: &SessionVault,
-        event: &Event,
+        event: &StoredEvent,
         after_entry: u64,
     ) -> Result<(), CipherError> {
         if event.seq > u64::from(u32::MAX) {
@@ -202,12 +202,12 @@ impl Vault {
         checkpointer::copy(&connection)?;
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
         writer::prepare(&connection).map_err(failed)?;
-        let (daybook, seal) = (store.daybook()?, wal_codec::key(&key));
+        let (daybook, seal) = (store.wal()?, wal_codec::key(&key));
         let known = writer::known_book(&connection).map_err(failed)?;
         let reader = Mutex::new(connection::open_keyed(&path, &key, Access::Read)?);
         let database = path.clone();
-        let copier = Copier::new(move || connection::open_keyed(&database, &key, Access::Write));
-        let (log, path_of_writer, book) = (Log::of(&path), path.clone(), daybook.clone());
+        let copier = Checkpointer::new(move || connection::open_keyed(&database, &key, Access::Write));
+        let (log, path_of_writer, book) = (SqliteWal::of(&path), path.clone(), daybook.clone());
         let mut writing =
             writer::Writer { path: path_of_writer, copier, connection, log, daybook: book, shredding: false };
         let left = daybook.left_for_vault();
@@ -234,16 +234,16 @@ impl Vault {
             .spawn(move || writer::run(writing, &requests, &failing))
             .map_err(|error| StoreError::Io { path: path.clone(), what: error.to_string() })?;
         let asked = queue.clone();
-        daybook.attach(Side::Vault, move |ask| {
+        daybook.attach(Target::Vault, move |ask| {
             let work = match ask {
-                Ask::Sync => writer::Work::Sync,
-                Ask::Post => writer::Work::Post,
+                ApplierRequest::Sync => writer::VaultOp::Sync,
+                ApplierRequest::Post => writer::VaultOp::Post,
             };
             drop(asked.send(request(work).0));
         });
         Ok(Self {
             path,
-            room: Room::of(QUEUE),
+            room: QueuePermits::of(QUEUE),
             queue: Some(queue),
             daybook,
             seal,
@@ -269,10 +269,10 @@ impl Vault {
     }
 
     /// Writes a batch; returns when it is durable.
-    pub async fn write(&self, batch: Batch) -> Result<(), StoreError> {
+    pub async fn write(&self, batch: VaultBatch) -> Result<(), StoreError> {
         let part = self.part(batch, false).await?;
-        if self.daybook.takes(part.bytes.len()) {
-            self.daybook.write(Page { ledger: None, vault: Some(part.into_part()) }).await
+        if self.daybook.fits(part.bytes.len()) {
+            self.daybook.write(WalRecord { ledger: None, vault: Some(part.into_part()) }).await
         } else {
             self.daybook.written().await;
             part.past_the_book()?.await.map_err(|_| StoreError::Closed)?
@@ -280,22 +280,22 @@ impl Vault {
     }
 
     /// A batch, ready to be written.
-    pub async fn part(&self, batch: Batch, more_soon: bool) -> Result<VaultPart, StoreError> {
-        self.prepare(writer::Work::Batch(Box::new(batch)), more_soon).await
+    pub async fn part(&self, batch: VaultBatch, more_soon: bool) -> Result<VaultPart, StoreError> {
+        self.prepare(writer::VaultOp::Batch(Box::new(batch)), more_soon).await
     }
 
     /// Has something written before whatever is written later. Whatever is asked for later is on disk only when this is.
-    async fn write_along(&self, work: writer::Work) -> Result<(), StoreError> {
+    async fn write_along(&self, work: writer::VaultOp) -> Result<(), StoreError> {
         let part = self.prepare(work, true).await?;
-        if self.daybook.takes(part.bytes.len()) {
-            self.daybook.write_along(Page { ledger: None, vault: Some(part.into_part()) }).map(drop)
+        if self.daybook.fits(part.bytes.len()) {
+            self.daybook.enqueue_lazy(WalRecord { ledger: None, vault: Some(part.into_part()) }).map(drop)
         } else {
             self.daybook.written().await;
             part.past_the_book().map(drop)
         }
     }
 
-    async fn prepare(&self, work: writer::Work, more_soon: bool) -> Result<VaultPart, StoreError> {
+    async fn prepare(&self, work: writer::VaultOp, more_soon: bool) -> Result<VaultPart, StoreError> {
         let bytes = wal_codec::write(&self.seal, &work).map_err(|error| self.cipher(error))?;
         let (mut request, receipt) = request(work);
         request.more_soon = more_soon;
@@ -306,19 +306,19 @@ impl Vault {
 
     /// Shreds everything said in a session. Its events keep counting from where they are.
     pub async fn forget(&self, session_id: &str) -> Result<(), StoreError> {
-        self.send(writer::Work::Forget(session_id.to_owned())).await?;
+        self.send(writer::VaultOp::Forget(session_id.to_owned())).await?;
         // The words are in the book too, and the key.
-        self.daybook.wipe().await
+        self.daybook.zero_fill().await
     }
 
     /// Has something done without the book; returns when it is on disk.
-    async fn send(&self, work: writer::Work) -> Result<(), StoreError> {
+    async fn send(&self, work: writer::VaultOp) -> Result<(), StoreError> {
         self.daybook.written().await;
         let (mut request, receipt) = request(work);
         request.ticket = Some(self.room.enter().await);
         let queue = self.queue.as_ref().ok_or(StoreError::Closed)?;
         queue.send(request).map_err(|_| StoreError::Closed)?;
-        self.daybook.past(Side::Vault);
+        self.daybook.mark_bypassed(Target::Vault);
         receipt.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -337,7 +337,7 @@ impl Vault {
             });
         };
         if ahead {
-            self.send(writer::Work::Trim { session_id: session_id.to_owned(), next_entry }).await?;
+            self.send(writer::VaultOp::Trim { session_id: session_id.to_owned(), next_entry }).await?;
         }
         let (fresh, key) = match key {
             Some(key) => (false, key),
@@ -350,7 +350,7 @@ impl Vault {
             session.next_event = found.map_or(1, |(_, next_event, _)| next_event);
         }
         if !session.fresh && session.next_event > 1 {
-            let last = self.events(&session.session_id, session.next_event - 2, Most::events(1))?;
+            let last = self.events(&session.session_id, session.next_event - 2, ReadLimit::events(1))?;
             session.last_event = last.events.into_iter().next();
         }
         Ok(session)
@@ -362,7 +362,7 @@ impl Vault {
         let Some((Some(key), next_event, _)) = found else { return Ok(None) };
         let session_id = session_id.to_owned();
         let session = SessionVault { session_id, key, fresh: false, next_event, last_event: None };
-        let mut batch = Batch::new(&session);
+        let mut batch = VaultBatch::new(&session);
         let commitment = batch.content(&session, text).map_err(|error| self.cipher(error))?;
         self.write(batch).await?;
         Ok(Some(commitment))
@@ -375,7 +375,7 @@ impl Vault {
     }
 
     /// Events behind `after`, in order.
-    pub fn events(&self, session_id: &str, after: u64, most: Most) -> Result<EventRange, StoreError> {
+    pub fn events(&self, session_id: &str, after: u64, most: ReadLimit) -> Result<EventRange, StoreError> {
         let (key, oldest, sealed) =
             self.read(|connection| read_events(connection, session_id, after, most))?;
         let Some(key) = key else { return Ok(EventRange { oldest, events: Vec::new() }) };
@@ -383,7 +383,7 @@ impl Vault {
         for (seq, body) in sealed {
             let json = key.open(&body, &seq.to_be_bytes()).map_err(|error| self.cipher(error))?;
             let json = String::from_utf8(json).map_err(|_| self.cipher(CipherError::DoesNotOpen))?;
-            events.push(Event { seq, json });
+            events.push(StoredEvent { seq, json });
         }
         Ok(EventRange { oldest, events })
     }
@@ -410,10 +410,10 @@ impl Vault {
     /// Reads what the vault had been given when `as_of` was asked for, and perhaps more.
     fn read_as_of<T>(
         &self,
-        as_of: Reached,
+        as_of: ReadPoint,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
-        self.daybook.wait_posted_to(Side::Vault, as_of);
+        self.daybook.wait_applied_to(Target::Vault, as_of);
         let reader = self.reader.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         read(&reader).map_err(|error| StoreError::from_sqlite(&self.path, &error))
     }
@@ -426,7 +426,7 @@ impl Vault {
 impl Drop for Vault {
     fn drop(&mut self) {
         self.daybook.flush();
-        self.daybook.detach(Side::Vault);
+        self.daybook.detach(Target::Vault);
         self.queue = None;
         if let Some(thread) = self.thread.take() {
             // The thread does not panic; if it did, there is nothing left to wait for.
@@ -438,9 +438,9 @@ impl Drop for Vault {
 /// What is to be written into the vault, sealed for the book.
 pub struct VaultPart {
     bytes: Vec<u8>,
-    request: writer::Request,
-    receipt: writer::Receipt,
-    queue: mpsc::Sender<writer::Request>,
+    request: writer::VaultRequest,
+    receipt: writer::VaultReceipt,
+    queue: mpsc::Sender<writer::VaultRequest>,
     daybook: Wal,
 }
 
@@ -450,34 +450,34 @@ impl VaultPart {
     }
 
     /// For the daybook.
-    pub fn into_part(self) -> Part {
+    pub fn into_part(self) -> WalPart {
         let Self { bytes, request, queue, .. } = self;
         // If the writer is gone, so is the vault; the book tells.
-        let post = move |number| drop(queue.send(writer::Request { number: Some(number), ..request }));
-        Part { bytes, post: Box::new(post) }
+        let post = move |number| drop(queue.send(writer::VaultRequest { number: Some(number), ..request }));
+        WalPart { bytes, post: Box::new(post) }
     }
 
     /// Hands it to the writer without the book. It is on disk when the receipt says so.
-    pub fn past_the_book(self) -> Result<writer::Receipt, StoreError> {
+    pub fn past_the_book(self) -> Result<writer::VaultReceipt, StoreError> {
         self.queue.send(self.request).map_err(|_| StoreError::Closed)?;
-        self.daybook.past(Side::Vault);
+        self.daybook.mark_bypassed(Target::Vault);
         Ok(self.receipt)
     }
 }
 
-fn request(work: writer::Work) -> (writer::Request, writer::Receipt) {
+fn request(work: writer::VaultOp) -> (writer::VaultRequest, writer::VaultReceipt) {
     let (answer, receipt) = oneshot::channel();
-    (writer::Request { work, number: None, more_soon: false, ticket: None, answer }, receipt)
+    (writer::VaultRequest { work, number: None, more_soon: false, ticket: None, answer }, receipt)
 }
 
-type Found = (Option<ContentKey>, u64, bool);
+type VaultSession = (Option<ContentKey>, u64, bool);
 
 /// The session's key, the number of its next event, and whether it has events that are ahead of the ledger.
 fn find_session(
     connection: &Connection,
     session_id: &str,
     next_entry: u64,
-) -> rusqlite::Result<Option<Found>> {
+) -> rusqlite::Result<Option<VaultSession>> {
     let mut select =
         connection.prepare_cached("SELECT session, key, floor FROM sessions WHERE session_id = ?1")?;
     let row = select.query_row([session_id], |row| {
@@ -501,7 +501,7 @@ fn read_events(
     connection: &Connection,
     session_id: &str,
     after: u64,
-    mut most: Most,
+    mut most: ReadLimit,
 ) -> rusqlite::Result<SealedEvents> {
     let mut select =
         connection.prepare_cached("SELECT session, key, floor FROM sessions WHERE session_id = ?1")?;

@@ -4,7 +4,7 @@
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::cipher::ContentKey;
-use super::writer::Work;
+use super::writer::VaultOp;
 use super::{Vault, find_session};
 use crate::store::StoreError;
 
@@ -18,14 +18,14 @@ pub(super) const TABLE: &str = "
 const CONTEXT: &[u8] = b"tribune title";
 
 /// A title, sealed.
-pub(super) struct Entitling {
+pub(super) struct TitleUpdate {
     pub(super) session_id: String,
     pub(super) body: Vec<u8>,
 }
 
 /// What is known of a session's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Named {
+pub enum SessionTitle {
     Title(String),
     /// It has none yet.
     No,
@@ -40,21 +40,21 @@ impl Vault {
         let Some((Some(key), ..)) = found else { return Ok(()) };
         let body = key.seal(title.as_bytes(), CONTEXT).map_err(|error| self.cipher(error))?;
         let session_id = session_id.to_owned();
-        self.write_along(Work::Entitle(Box::new(Entitling { session_id, body }))).await
+        self.write_along(VaultOp::Entitle(Box::new(TitleUpdate { session_id, body }))).await
     }
 
     /// What a session is called.
-    pub fn named(&self, session_id: &str) -> Result<Named, StoreError> {
+    pub fn named(&self, session_id: &str) -> Result<SessionTitle, StoreError> {
         let Some((key, body)) = self.read(|connection| read(connection, session_id))? else {
-            return Ok(Named::No);
+            return Ok(SessionTitle::No);
         };
         match (key, body) {
-            (None, _) => Ok(Named::Forgotten),
-            (Some(_), None) => Ok(Named::No),
+            (None, _) => Ok(SessionTitle::Forgotten),
+            (Some(_), None) => Ok(SessionTitle::No),
             (Some(key), Some(body)) => {
                 let title = ContentKey::from_bytes(key).open(&body, CONTEXT);
                 // One that a forgotten session left at the last moment says nothing any more.
-                Ok(title.ok().and_then(|title| String::from_utf8(title).ok()).map_or(Named::No, Named::Title))
+                Ok(title.ok().and_then(|title| String::from_utf8(title).ok()).map_or(SessionTitle::No, SessionTitle::Title))
             }
         }
     }
@@ -72,7 +72,7 @@ fn read(connection: &Connection, session_id: &str) -> rusqlite::Result<Option<Se
 }
 
 /// Carries it out, in the writer's transaction. Nothing is kept of a session that was forgotten.
-pub(super) fn write(connection: &Connection, own: &Entitling) -> rusqlite::Result<()> {
+pub(super) fn write(connection: &Connection, own: &TitleUpdate) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
             "INSERT OR IGNORE INTO titles (session, body)

@@ -4,10 +4,10 @@
 use zeroize::Zeroizing;
 
 use super::cipher::{CipherError, ContentKey};
-use super::conversation::Remembering;
-use super::titles::Entitling;
-use super::writer::Work;
-use super::{Batch, Content};
+use super::conversation::ConversationLimits;
+use super::titles::TitleUpdate;
+use super::writer::VaultOp;
+use super::{VaultBatch, StoredContent};
 
 /// Binds a sealed record to the book.
 const CONTEXT: &[u8] = b"daybook";
@@ -22,10 +22,10 @@ pub(super) fn key(vault: &str) -> ContentKey {
 }
 
 /// What is written of it. [`Work::Batch`], [`Work::Remember`] and [`Work::Entitle`] come here, and nothing else.
-pub(super) fn write(key: &ContentKey, work: &Work) -> Result<Vec<u8>, CipherError> {
+pub(super) fn write(key: &ContentKey, work: &VaultOp) -> Result<Vec<u8>, CipherError> {
     let mut out = Zeroizing::new(Vec::with_capacity(4096));
     match work {
-        Work::Batch(batch) => {
+        VaultOp::Batch(batch) => {
             out.push(BATCH);
             text(&mut out, batch.session_id.as_bytes());
             text(&mut out, batch.key.as_ref().map_or(&[][..], |key| key.expose()));
@@ -42,7 +42,7 @@ pub(super) fn write(key: &ContentKey, work: &Work) -> Result<Vec<u8>, CipherErro
                 text(&mut out, sealed);
             }
         }
-        Work::Remember(own) => {
+        VaultOp::Remember(own) => {
             out.push(REMEMBER);
             text(&mut out, own.session_id.as_bytes());
             text(&mut out, own.turn.as_bytes());
@@ -50,21 +50,21 @@ pub(super) fn write(key: &ContentKey, work: &Work) -> Result<Vec<u8>, CipherErro
             number(&mut out, own.said.len() as u64);
             own.said.iter().for_each(|said| text(&mut out, said));
         }
-        Work::Entitle(own) => {
+        VaultOp::Entitle(own) => {
             out.push(ENTITLE);
             text(&mut out, own.session_id.as_bytes());
             text(&mut out, &own.body);
         }
-        Work::Trim { .. } | Work::Forget(_) | Work::Sync | Work::Post => {}
+        VaultOp::Trim { .. } | VaultOp::Forget(_) | VaultOp::Sync | VaultOp::Post => {}
     }
     key.seal(&out, CONTEXT)
 }
 
 /// The same again. None if these bytes are none, or another vault's.
-pub(super) fn read(key: &ContentKey, sealed: &[u8]) -> Option<Work> {
+pub(super) fn read(key: &ContentKey, sealed: &[u8]) -> Option<VaultOp> {
     let plain = Zeroizing::new(key.open(sealed, CONTEXT).ok()?);
     let (kind, rest) = plain.split_first()?;
-    let mut rest = Rest(rest);
+    let mut rest = WalReader(rest);
     match *kind {
         BATCH => {
             let session_id = rest.string()?;
@@ -76,13 +76,13 @@ pub(super) fn read(key: &ContentKey, sealed: &[u8]) -> Option<Work> {
             let mut contents = Vec::new();
             for _ in 0..rest.number()? {
                 let commitment = rest.string()?.parse().ok()?;
-                contents.push(Content { commitment, sealed: rest.text()?.to_vec() });
+                contents.push(StoredContent { commitment, sealed: rest.text()?.to_vec() });
             }
             let mut events = Vec::new();
             for _ in 0..rest.number()? {
                 events.push((rest.number()?, rest.number()?, rest.text()?.to_vec()));
             }
-            Some(Work::Batch(Box::new(Batch { session_id, key, contents, events, drop_below })))
+            Some(VaultOp::Batch(Box::new(VaultBatch { session_id, key, contents, events, drop_below })))
         }
         REMEMBER => {
             let (session_id, turn) = (rest.string()?, rest.string()?);
@@ -91,11 +91,11 @@ pub(super) fn read(key: &ContentKey, sealed: &[u8]) -> Option<Work> {
             for _ in 0..rest.number()? {
                 said.push(rest.text()?.to_vec());
             }
-            Some(Work::Remember(Box::new(Remembering { session_id, turn, said, replaces })))
+            Some(VaultOp::Remember(Box::new(ConversationLimits { session_id, turn, said, replaces })))
         }
         ENTITLE => {
             let (session_id, body) = (rest.string()?, rest.text()?.to_vec());
-            Some(Work::Entitle(Box::new(Entitling { session_id, body })))
+            Some(VaultOp::Entitle(Box::new(TitleUpdate { session_id, body })))
         }
         _ => None,
     }
@@ -111,9 +111,9 @@ fn text(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 /// What is still to be read.
-struct Rest<'a>(&'a [u8]);
+struct WalReader<'a>(&'a [u8]);
 
-impl<'a> Rest<'a> {
+impl<'a> WalReader<'a> {
     fn number(&mut self) -> Option<u64> {
         let (number, rest) = self.0.split_first_chunk::<8>()?;
         self.0 = rest;

@@ -10,14 +10,14 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::oneshot;
 
 use super::cipher::ContentKey;
-use super::conversation::Remembering;
-use super::titles::Entitling;
-use super::{Batch, conversation, titles, wal_codec};
+use super::conversation::ConversationLimits;
+use super::titles::TitleUpdate;
+use super::{VaultBatch, conversation, titles, wal_codec};
 use crate::store::StoreError;
-use crate::store::checkpointer::Copier;
-use crate::store::sqlite_wal::Log;
-use crate::wal::permits::Ticket;
-use crate::wal::{BookId, Left, Side, Wal};
+use crate::store::checkpointer::Checkpointer;
+use crate::store::sqlite_wal::SqliteWal;
+use crate::wal::permits::Permit;
+use crate::wal::{WalEpoch, UnappliedRecords, Target, Wal};
 
 /// Requests in one commit at most.
 const MAX_BATCH: usize = 256;
@@ -49,35 +49,35 @@ const TABLES: &str = "
         body        BLOB NOT NULL           -- sealed JSON
     ) STRICT;";
 
-pub(super) enum Work {
-    Batch(Box<Batch>),
+pub(super) enum VaultOp {
+    Batch(Box<VaultBatch>),
     Trim {
         session_id: String,
         next_entry: u64,
     },
     Forget(String),
-    Remember(Box<Remembering>),
-    Entitle(Box<Entitling>),
+    Remember(Box<ConversationLimits>),
+    Entitle(Box<TitleUpdate>),
     /// What was asked before is to be on disk in the database.
     Sync,
     /// What was asked before is to be committed.
     Post,
 }
 
-pub(super) type Receipt = oneshot::Receiver<Result<(), StoreError>>;
+pub(super) type VaultReceipt = oneshot::Receiver<Result<(), StoreError>>;
 
-pub(super) struct Request {
-    pub(super) work: Work,
+pub(super) struct VaultRequest {
+    pub(super) work: VaultOp,
     /// Its number in the daybook. Without one it is durable when the database is synced.
     pub(super) number: Option<u64>,
     /// More comes soon, and nobody waits for it to be committed before.
     pub(super) more_soon: bool,
     /// For as long as it waits.
-    pub(super) ticket: Option<Ticket>,
+    pub(super) ticket: Option<Permit>,
     pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
 }
 
-impl std::fmt::Debug for Request {
+impl std::fmt::Debug for VaultRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Request")
     }
@@ -104,15 +104,15 @@ const POSTED: &str = "
     ) STRICT;";
 
 /// Which book the vault was posted from, and how far.
-pub(super) fn known_book(connection: &Connection) -> rusqlite::Result<Option<(BookId, u64)>> {
+pub(super) fn known_book(connection: &Connection) -> rusqlite::Result<Option<(WalEpoch, u64)>> {
     let row = connection.query_row("SELECT book, number FROM posted", [], |row| {
-        Ok((BookId(row.get(0)?), row.get::<_, u64>(1)?))
+        Ok((WalEpoch(row.get(0)?), row.get::<_, u64>(1)?))
     });
     row.optional()
 }
 
 /// The vault is posted from this book, and has everything up to `number`.
-pub(super) fn join(connection: &Connection, book: BookId, number: u64) -> rusqlite::Result<()> {
+pub(super) fn join(connection: &Connection, book: WalEpoch, number: u64) -> rusqlite::Result<()> {
     let mut replace =
         connection.prepare_cached("INSERT OR REPLACE INTO posted (id, book, number) VALUES (0, ?1, ?2)")?;
     replace.execute(params![book.0, number]).map(drop)
@@ -122,9 +122,9 @@ pub(super) fn join(connection: &Connection, book: BookId, number: u64) -> rusqli
 pub(super) struct Writer {
     pub(super) path: PathBuf,
     // Before the connection: the last one to close a database tidies up, and this one may have another.
-    pub(super) copier: Copier,
+    pub(super) copier: Checkpointer,
     pub(super) connection: Connection,
-    pub(super) log: Log,
+    pub(super) log: SqliteWal,
     pub(super) daybook: Wal,
     /// Pages from before a shredding are still in the log.
     pub(super) shredding: bool,
@@ -132,11 +132,11 @@ pub(super) struct Writer {
 
 /// Takes requests until every handle is gone. After an error nothing more is written: what a failed sync left behind
 /// cannot be told from what is on disk.
-pub(super) fn run(mut writer: Writer, requests: &mpsc::Receiver<Request>, failed: &AtomicBool) {
+pub(super) fn run(mut writer: Writer, requests: &mpsc::Receiver<VaultRequest>, failed: &AtomicBool) {
     let mut failure: Option<String> = None;
     while let Ok(first) = requests.recv() {
         let batch = gather(first, requests);
-        if batch.iter().all(|request| matches!(request.work, Work::Post)) {
+        if batch.iter().all(|request| matches!(request.work, VaultOp::Post)) {
             // Whatever came before is committed.
             continue;
         }
@@ -167,7 +167,7 @@ pub(super) fn run(mut writer: Writer, requests: &mpsc::Receiver<Request>, failed
 
 /// A request with those behind it. Behind what is not the last that is written, more is waited for, unless somebody wants to
 /// read.
-fn gather(first: Request, requests: &mpsc::Receiver<Request>) -> Vec<Request> {
+fn gather(first: VaultRequest, requests: &mpsc::Receiver<VaultRequest>) -> Vec<VaultRequest> {
     let until = Instant::now() + LONGEST_WAIT;
     let mut batch = vec![first];
     while batch.len() < MAX_BATCH {
@@ -200,19 +200,19 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, batch: &[Request]) -> Result<(), StoreError> {
+    fn commit(&mut self, batch: &[VaultRequest]) -> Result<(), StoreError> {
         let posted = batch.iter().filter_map(|request| request.number).max();
         self.write(batch, posted)?;
         self.copier.wrote(batch.iter().map(|request| request.work.bytes()).sum::<u64>() + COMMIT_OVERHEAD);
-        if batch.iter().any(|request| request.number.is_none() && !matches!(request.work, Work::Post)) {
+        if batch.iter().any(|request| request.number.is_none() && !matches!(request.work, VaultOp::Post)) {
             self.log.sync()?;
         }
         let past = batch.iter().filter(|request| request.is_past_the_book()).count();
-        self.daybook.posted(Side::Vault, posted, past);
-        if batch.iter().any(|request| matches!(request.work, Work::Sync)) {
-            self.daybook.synced(Side::Vault);
+        self.daybook.mark_applied(Target::Vault, posted, past);
+        if batch.iter().any(|request| matches!(request.work, VaultOp::Sync)) {
+            self.daybook.mark_synced(Target::Vault);
         }
-        self.shredding |= batch.iter().any(|request| matches!(request.work, Work::Forget(_)));
+        self.shredding |= batch.iter().any(|request| matches!(request.work, VaultOp::Forget(_)));
         if self.shredding {
             // If a reader was in the way, the next commit tries again.
             self.shredding = !self.truncate()?;
@@ -221,9 +221,9 @@ impl Writer {
     }
 
     /// Commits a batch, once the book has it.
-    fn write(&self, batch: &[Request], posted: Option<u64>) -> Result<(), StoreError> {
+    fn write(&self, batch: &[VaultRequest], posted: Option<u64>) -> Result<(), StoreError> {
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&self.path, &error);
-        if batch.iter().all(|request| matches!(request.work, Work::Sync | Work::Post)) {
+        if batch.iter().all(|request| matches!(request.work, VaultOp::Sync | VaultOp::Post)) {
             return Ok(());
         }
         self.connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
@@ -251,7 +251,7 @@ impl Writer {
     /// Posts what the book holds and the vault, which has everything up to `posted`, does not. Returns what it has then.
     pub(super) fn post_left(
         &mut self,
-        left: &Left,
+        left: &UnappliedRecords,
         posted: u64,
         seal: &ContentKey,
     ) -> Result<u64, StoreError> {
@@ -268,7 +268,7 @@ impl Writer {
             let number = record.number;
             let work = wal_codec::read(seal, &record.vault)
                 .ok_or_else(|| unfit(format!("its record {number} does not open")))?;
-            let request = Request {
+            let request = VaultRequest {
                 work,
                 number: Some(number),
                 more_soon: false,
@@ -289,7 +289,7 @@ impl Writer {
     /// Everything that was committed is on disk when this returns.
     fn sync(&mut self) -> Result<(), StoreError> {
         self.log.sync()?;
-        self.daybook.synced(Side::Vault);
+        self.daybook.mark_synced(Target::Vault);
         Ok(())
     }
 
@@ -304,13 +304,13 @@ impl Writer {
     }
 }
 
-impl Request {
+impl VaultRequest {
     fn is_past_the_book(&self) -> bool {
-        self.number.is_none() && !matches!(self.work, Work::Sync | Work::Post)
+        self.number.is_none() && !matches!(self.work, VaultOp::Sync | VaultOp::Post)
     }
 }
 
-impl Work {
+impl VaultOp {
     /// What it writes, about.
     fn bytes(&self) -> u64 {
         match self {
@@ -326,25 +326,25 @@ impl Work {
     }
 }
 
-fn apply(connection: &Connection, work: &Work) -> rusqlite::Result<()> {
+fn apply(connection: &Connection, work: &VaultOp) -> rusqlite::Result<()> {
     match work {
-        Work::Batch(batch) => write(connection, batch)?,
-        Work::Trim { session_id, next_entry } => {
+        VaultOp::Batch(batch) => write(connection, batch)?,
+        VaultOp::Trim { session_id, next_entry } => {
             if let Some(session) = session(connection, session_id)? {
                 connection
                     .prepare_cached("DELETE FROM events WHERE place >= ?1 << 32 AND place < (?1 + 1) << 32 AND after_entry >= ?2")?
                     .execute(params![session, next_entry])?;
             }
         }
-        Work::Forget(session_id) => forget(connection, session_id)?,
-        Work::Remember(own) => conversation::write(connection, own)?,
-        Work::Entitle(own) => titles::write(connection, own)?,
-        Work::Sync | Work::Post => {}
+        VaultOp::Forget(session_id) => forget(connection, session_id)?,
+        VaultOp::Remember(own) => conversation::write(connection, own)?,
+        VaultOp::Entitle(own) => titles::write(connection, own)?,
+        VaultOp::Sync | VaultOp::Post => {}
     }
     Ok(())
 }
 
-fn write(connection: &Connection, batch: &Batch) -> rusqlite::Result<()> {
+fn write(connection: &Connection, batch: &VaultBatch) -> rusqlite::Result<()> {
     if let Some(key) = &batch.key {
         connection
             .prepare_cached(

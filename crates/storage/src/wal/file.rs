@@ -37,7 +37,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 #[derive(Debug)]
-pub(super) struct Pen {
+pub(super) struct WalFile {
     file: File,
     /// Where the next sheet goes.
     at: u64,
@@ -47,7 +47,7 @@ pub(super) struct Pen {
     scratch: Vec<u8>,
 }
 
-impl Pen {
+impl WalFile {
     /// Opens the book at `path`, for its owner alone; makes it if it is missing.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = open(path, OFlags::DIRECT).or_else(|error| match error.kind() {
@@ -82,13 +82,13 @@ impl Pen {
     }
 
     /// Goes back to the front. What is there is written over.
-    pub(super) const fn begin_again(&mut self) {
+    pub(super) const fn rewind(&mut self) {
         self.at = 0;
     }
 
     /// Goes back to the front; nothing is found there any more.
-    pub(super) fn close_book(&mut self) -> io::Result<()> {
-        self.begin_again();
+    pub(super) fn write_clean_marker(&mut self) -> io::Result<()> {
+        self.rewind();
         self.put(&[], BLOCK, 0)?;
         self.file.sync_data()?;
         self.length = self.length.max(BLOCK as u64);
@@ -96,8 +96,8 @@ impl Pen {
     }
 
     /// Goes back to the front, and overwrites everything.
-    pub(super) fn wipe(&mut self) -> io::Result<()> {
-        self.begin_again();
+    pub(super) fn zero_fill(&mut self) -> io::Result<()> {
+        self.rewind();
         let mut at = 0;
         while at < self.length {
             let bytes = STEP.min((self.length - at).next_multiple_of(BLOCK as u64));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-use super::{Page, Wal};
+use super::{WalRecord, Wal};
 use crate::store::StoreError;
 
 /// A sheet that takes longer than this to write is not written by a thread that runs tasks: it would keep them waiting.
@@ -14,16 +14,16 @@ const QUICK: Duration = Duration::from_millis(2);
 const SHEETS: u64 = 8;
 
 #[derive(Debug, Default)]
-pub(super) struct Scribe {
+pub(super) struct Flusher {
     /// Wakes the thread. There is none before it is needed, and perhaps none to be had.
     wake: OnceLock<Option<mpsc::Sender<()>>>,
     /// How long a sheet took of late, in microseconds.
     micros: AtomicU64,
 }
 
-impl Scribe {
+impl Flusher {
     /// Takes in how long a sheet took. Whoever calls this has the pen.
-    pub(super) fn note(&self, taken: Duration) {
+    pub(super) fn record_latency(&self, taken: Duration) {
         let taken = u64::try_from(taken.as_micros()).unwrap_or(u64::MAX / SHEETS);
         let before = self.micros.load(Ordering::Relaxed);
         let now = (before * (SHEETS - 1)).saturating_add(taken) / SHEETS;
@@ -31,7 +31,7 @@ impl Scribe {
     }
 
     /// Whether the disk is slow.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn disk_is_slow(&self) -> bool {
         u128::from(self.micros.load(Ordering::Relaxed)) > QUICK.as_micros()
     }
 
@@ -42,14 +42,14 @@ impl Scribe {
 
 impl Wal {
     /// Has a page written soon, by a thread that is there for it. Returns its number at once.
-    pub fn write_soon(&self, page: Page) -> Result<u64, StoreError> {
-        let number = self.queue_up(page, false)?;
-        self.wake_scribe();
+    pub fn enqueue_background(&self, page: WalRecord) -> Result<u64, StoreError> {
+        let number = self.enqueue(page, false)?;
+        self.wake_flusher();
         Ok(number)
     }
 
     /// Has everything written that waits. False if there is no thread to be had: whoever waits writes.
-    pub(super) fn wake_scribe(&self) -> bool {
+    pub(super) fn wake_flusher(&self) -> bool {
         let wake = self.0.scribe.wake.get_or_init(|| {
             let (wake, woken) = mpsc::channel();
             let book = Arc::downgrade(&self.0);
@@ -67,16 +67,16 @@ impl Wal {
     }
 
     /// Waits until what [`Self::write_soon`] was given is durable.
-    pub async fn until_told(&self, number: u64) -> Result<(), StoreError> {
-        if self.0.scribe.is_there() { self.told(number).await } else { self.until_written(number).await }
+    pub async fn wait_flushed_in_background(&self, number: u64) -> Result<(), StoreError> {
+        if self.0.scribe.is_there() { self.completion(number).await } else { self.wait_durable_async(number).await }
     }
 
     /// Writes up to this record if the pen lies there. Otherwise the thread gets to it; without one, this waits.
-    pub(crate) fn flush_along(&self, number: u64) {
+    pub(crate) fn flush_lazy(&self, number: u64) {
         if !self.0.scribe.is_there() {
             return self.flush_to(number);
         }
-        while self.0.marks.is_durable(number).is_none() && self.lead() {}
+        while self.0.marks.is_durable(number).is_none() && self.flush_as_leader() {}
     }
 }
 
@@ -89,30 +89,30 @@ mod tests {
     async fn where_the_disk_is_slow_a_thread_writes() {
         let folder = tempfile::tempdir().unwrap();
         let (book, _) = Wal::open(&Home::at(folder.path()), None).unwrap();
-        book.write(Page::default()).await.unwrap();
+        book.write(WalRecord::default()).await.unwrap();
         assert!(!book.0.scribe.is_there(), "whoever waits wrote");
         for _ in 0..2 * SHEETS {
-            book.0.scribe.note(Duration::from_secs(1));
+            book.0.scribe.record_latency(Duration::from_secs(1));
         }
-        book.write(Page::default()).await.unwrap();
+        book.write(WalRecord::default()).await.unwrap();
         assert!(book.0.scribe.is_there());
     }
 
     #[test]
     fn a_disk_is_slow_when_it_was_so_for_a_while() {
-        let scribe = Scribe::default();
-        assert!(!scribe.is_wanted());
-        scribe.note(Duration::from_millis(10));
-        assert!(!scribe.is_wanted(), "once is nothing");
+        let scribe = Flusher::default();
+        assert!(!scribe.disk_is_slow());
+        scribe.record_latency(Duration::from_millis(10));
+        assert!(!scribe.disk_is_slow(), "once is nothing");
         for _ in 0..SHEETS {
-            scribe.note(Duration::from_millis(10));
+            scribe.record_latency(Duration::from_millis(10));
         }
-        assert!(scribe.is_wanted());
+        assert!(scribe.disk_is_slow());
         for _ in 0..4 * SHEETS {
-            scribe.note(Duration::from_micros(100));
+            scribe.record_latency(Duration::from_micros(100));
         }
-        assert!(!scribe.is_wanted());
-        scribe.note(Duration::MAX);
-        assert!(scribe.is_wanted(), "no number is too large");
+        assert!(!scribe.disk_is_slow());
+        scribe.record_latency(Duration::MAX);
+        assert!(scribe.disk_is_slow(), "no number is too large");
     }
 }

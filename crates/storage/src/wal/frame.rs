@@ -1,7 +1,7 @@
 //! How a sheet looks on disk: what was written with one sync. It begins on a block of its own, so that writing it touches
 //! nothing that was written before.
 
-use super::{BookId, Record};
+use super::{WalEpoch, UnappliedRecord};
 
 /// What a disk writes whole or not at all, at best.
 pub(super) const BLOCK: usize = 4096;
@@ -20,7 +20,7 @@ const CHECK: usize = 16;
 /// The newest record that each side had on disk when the book was begun at its front. A database that has less is older
 /// than the book.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Base {
+pub(super) struct CheckpointBase {
     pub(super) ledger: u64,
     pub(super) vault: u64,
 }
@@ -42,7 +42,7 @@ pub(super) fn push(sheet: &mut Vec<u8>, ledger: &[u8], vault: &[u8]) {
 }
 
 /// Fills in the header, and the rest of the last block.
-pub(super) fn finish(sheet: &mut Vec<u8>, book: &BookId, base: Base, first: u64, count: u32) {
+pub(super) fn finish(sheet: &mut Vec<u8>, book: &WalEpoch, base: CheckpointBase, first: u64, count: u32) {
     let body = length(&sheet[HEADER..]);
     let mut header = Vec::with_capacity(HEADER);
     header.extend_from_slice(MAGIC);
@@ -60,35 +60,35 @@ pub(super) fn finish(sheet: &mut Vec<u8>, book: &BookId, base: Base, first: u64,
 
 /// What a book holds.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct ScanResult {
     /// Whose it is, and since when; none if it does not begin with a whole sheet.
-    pub(super) begun: Option<(BookId, Base)>,
+    pub(super) begun: Option<(WalEpoch, CheckpointBase)>,
     /// From its front on, in order. What is behind the last whole sheet was never promised to anyone, or is left from an
     /// earlier use of the same blocks, or is a stray.
-    pub(super) records: Vec<Record>,
+    pub(super) records: Vec<UnappliedRecord>,
     /// Whole sheets elsewhere. Those that are newer than everything else tell of one that went bad before them: a sheet is
     /// written when the one before is on disk.
-    pub(super) strays: Vec<(BookId, Record)>,
+    pub(super) strays: Vec<(WalEpoch, UnappliedRecord)>,
     /// It was written by another version.
     pub(super) foreign: bool,
     /// Nothing is written at its front.
     pub(super) blank: bool,
 }
 
-impl Held {
+impl ScanResult {
     /// Whether records of `book` behind `known` that `matter` are where they cannot be read from.
-    pub(super) fn has_lost(&self, book: BookId, known: u64, matter: impl Fn(&Record) -> bool) -> bool {
+    pub(super) fn has_lost(&self, book: WalEpoch, known: u64, matter: impl Fn(&UnappliedRecord) -> bool) -> bool {
         let last = self.records.last().map_or(known, |last| last.number.max(known));
         self.strays.iter().any(|(of, record)| *of == book && record.number > last && matter(record))
     }
 }
 
 /// Reads a book.
-pub(super) fn scan(book: &[u8]) -> Held {
+pub(super) fn scan(book: &[u8]) -> ScanResult {
     let front = &book[..book.len().min(BLOCK)];
     let blank = front.iter().all(|byte| *byte == 0);
     let foreign = front.starts_with(ANY_MAGIC) && !front.starts_with(MAGIC);
-    let mut held = Held { blank, foreign, ..Held::default() };
+    let mut held = ScanResult { blank, foreign, ..ScanResult::default() };
     let mut at = 0;
     while let Some(sheet) = book.get(at..).and_then(read) {
         let next = held.records.last().map_or(sheet.first, |last| last.number + 1);
@@ -111,15 +111,15 @@ pub(super) fn scan(book: &[u8]) -> Held {
     held
 }
 
-struct Sheet {
-    book: BookId,
-    base: Base,
+struct Frame {
+    book: WalEpoch,
+    base: CheckpointBase,
     first: u64,
-    records: Vec<Record>,
+    records: Vec<UnappliedRecord>,
     size: usize,
 }
 
-fn read(bytes: &[u8]) -> Option<Sheet> {
+fn read(bytes: &[u8]) -> Option<Frame> {
     let (header, rest) = bytes.split_at_checked(HEADER)?;
     let (head, sum) = header.split_at(HEADER - CHECK);
     let (magic, head) = head.split_first_chunk::<8>()?;
@@ -144,12 +144,12 @@ fn read(bytes: &[u8]) -> Option<Sheet> {
         let (vault, after) = after.split_first_chunk::<4>()?;
         let (ledger, after) = after.split_at_checked(u32::from_le_bytes(*ledger) as usize)?;
         let (vault, after) = after.split_at_checked(u32::from_le_bytes(*vault) as usize)?;
-        records.push(Record { number, ledger: ledger.to_vec(), vault: vault.to_vec() });
+        records.push(UnappliedRecord { number, ledger: ledger.to_vec(), vault: vault.to_vec() });
         left = after;
     }
-    let base = Base { ledger: u64::from_le_bytes(*ledger), vault: u64::from_le_bytes(*vault) };
+    let base = CheckpointBase { ledger: u64::from_le_bytes(*ledger), vault: u64::from_le_bytes(*vault) };
     let size = (HEADER + body.len()).next_multiple_of(BLOCK);
-    Some(Sheet { book: BookId(*id), base, first, records, size })
+    Some(Frame { book: WalEpoch(*id), base, first, records, size })
 }
 
 fn check(header: &[u8], body: &[u8]) -> [u8; CHECK] {
@@ -170,8 +170,8 @@ fn length(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    const BOOK: BookId = BookId([7; 16]);
-    const BASE: Base = Base { ledger: 3, vault: 4 };
+    const BOOK: WalEpoch = WalEpoch([7; 16]);
+    const BASE: CheckpointBase = CheckpointBase { ledger: 3, vault: 4 };
 
     fn sheet(first: u64, records: &[(&[u8], &[u8])]) -> Vec<u8> {
         let mut sheet = begin(0, 0);
@@ -192,10 +192,10 @@ mod tests {
         assert_eq!(book.len(), BLOCK);
         book.extend(sheet(8, &[(&[9; 5000], b"")]));
         book.resize(book.len() + 3 * BLOCK, 0);
-        let Held { begun, records, strays, .. } = scan(&book);
+        let ScanResult { begun, records, strays, .. } = scan(&book);
         assert_eq!((begun, numbers(&book)), (Some((BOOK, BASE)), vec![5, 6, 7, 8]));
         assert_eq!(strays, []);
-        assert_eq!(records[2], Record { number: 7, ledger: b"seven".to_vec(), vault: b"too".to_vec() });
+        assert_eq!(records[2], UnappliedRecord { number: 7, ledger: b"seven".to_vec(), vault: b"too".to_vec() });
         assert_eq!(records[3].ledger, vec![9; 5000]);
     }
 
@@ -236,7 +236,7 @@ mod tests {
             book[place * BLOCK + HEADER + 9] ^= 1;
             scan(&book)
         };
-        let of_ledger = |record: &Record| !record.ledger.is_empty();
+        let of_ledger = |record: &UnappliedRecord| !record.ledger.is_empty();
         assert!(!scan(&whole).has_lost(BOOK, 6, |_| true));
         assert!(bad(0).has_lost(BOOK, 6, of_ledger), "eight is there and cannot follow");
         assert!(!bad(0).has_lost(BOOK, 8, of_ledger), "the ledger has it already");
@@ -246,15 +246,15 @@ mod tests {
             !bad(2).has_lost(BOOK, 6, |_| true),
             "the last one was not promised, for all that can be told"
         );
-        assert!(!bad(0).has_lost(BookId([8; 16]), 6, |_| true));
+        assert!(!bad(0).has_lost(WalEpoch([8; 16]), 6, |_| true));
     }
 
     #[test]
     fn anything_else_is_an_empty_book() {
-        let blank = Held { blank: true, ..Held::default() };
+        let blank = ScanResult { blank: true, ..ScanResult::default() };
         assert_eq!(scan(b""), blank);
         assert_eq!(scan(&[0; 3 * BLOCK]), blank);
-        assert_eq!(scan(&vec![0xff; 3 * BLOCK]), Held::default());
+        assert_eq!(scan(&vec![0xff; 3 * BLOCK]), ScanResult::default());
         assert!(scan(b"tribday1 and whatever it had").foreign);
     }
 }

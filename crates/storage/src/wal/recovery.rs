@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::file::Pen;
-use super::flusher::Scribe;
-use super::frame::Base;
-use super::watermarks::{Marks, Side};
-use super::{Ask, BookId, Desk, Poster, Queue, Record, Shared, Wal, failure, file, frame};
+use super::file::WalFile;
+use super::flusher::Flusher;
+use super::frame::CheckpointBase;
+use super::watermarks::{Watermarks, Target};
+use super::{ApplierRequest, WalEpoch, WriterState, Applier, WalQueue, UnappliedRecord, WalInner, Wal, failure, file, frame};
 use crate::home::Home;
 use crate::store::StoreError;
 
@@ -18,8 +18,8 @@ const MAX_ASIDE: usize = 100;
 
 /// What an earlier daemon left for the vault.
 #[derive(Debug, Clone)]
-pub(crate) struct Left {
-    pub(crate) records: Vec<Record>,
+pub(crate) struct UnappliedRecords {
+    pub(crate) records: Vec<UnappliedRecord>,
     /// What the vault has at least, if it is the book's.
     pub(crate) base: u64,
     /// The newest record for it behind a sheet that cannot be read, which may be an old one.
@@ -33,7 +33,7 @@ impl Wal {
     }
 
     /// What the book of `home` holds, if it can be read. Changes nothing.
-    pub(crate) fn peek(home: &Home) -> Option<(BookId, Vec<Record>)> {
+    pub(crate) fn peek(home: &Home) -> Option<(WalEpoch, Vec<UnappliedRecord>)> {
         let held = frame::scan(&file::read(&Self::path(home)).ok()?);
         held.begun.map(|(book, _)| (book, held.records))
     }
@@ -55,7 +55,7 @@ impl Wal {
 
     /// Opens the book of `home`, whose lock the caller holds. `known` is the book that the ledger was posted from, and how
     /// far; none if it was left in peace. Returns what is to be posted there.
-    pub(crate) fn open(home: &Home, known: Option<(BookId, u64)>) -> Result<(Self, Vec<Record>), StoreError> {
+    pub(crate) fn open(home: &Home, known: Option<(WalEpoch, u64)>) -> Result<(Self, Vec<UnappliedRecord>), StoreError> {
         let path = Self::path(home);
         let failed = |error: std::io::Error| StoreError::from(failure(&path, &error));
         let damaged = |what: &str| StoreError::Daybook { path: path.clone(), what: what.to_owned() };
@@ -85,29 +85,29 @@ impl Wal {
         let left = known.and_then(|(book, _)| left_for_vault(&held, book));
         let book = match (known, &left) {
             (Some((book, _)), Some(_)) => book,
-            _ => BookId::generate().map_err(failed)?,
+            _ => WalEpoch::generate().map_err(failed)?,
         };
-        let pen = Pen::open(&path).map_err(failed)?;
-        let handed = Base { ledger: last, vault: last };
-        let marks = Marks::default();
+        let pen = WalFile::open(&path).map_err(failed)?;
+        let handed = CheckpointBase { ledger: last, vault: last };
+        let marks = Watermarks::default();
         marks.begin_at(last);
-        let queue = Queue { waiting: VecDeque::new(), leading: false, next: last + 1, left, closed: false };
-        let shared = Shared {
+        let queue = WalQueue { waiting: VecDeque::new(), leading: false, next: last + 1, left, closed: false };
+        let shared = WalInner {
             path,
             book,
             queue: Mutex::new(queue),
-            desk: Mutex::new(Desk { pen, handed, base: handed, asked: false }),
+            desk: Mutex::new(WriterState { pen, handed, base: handed, asked: false }),
             marks,
             ledger: Mutex::default(),
             vault: Mutex::default(),
             failure: OnceLock::new(),
-            scribe: Scribe::default(),
+            scribe: Flusher::default(),
         };
-        let behind = |record: &Record| record.number > posted && !record.ledger.is_empty();
+        let behind = |record: &UnappliedRecord| record.number > posted && !record.ledger.is_empty();
         Ok((Self(Arc::new(shared)), held.records.into_iter().filter(behind).collect()))
     }
 
-    pub(crate) fn book(&self) -> BookId {
+    pub(crate) fn book(&self) -> WalEpoch {
         self.0.book
     }
 
@@ -116,17 +116,17 @@ impl Wal {
     }
 
     /// From now on this side is asked to sync when the book is begun again.
-    pub(crate) fn attach(&self, side: Side, ask: impl Fn(Ask) + Send + Sync + 'static) {
-        *self.poster(side) = Poster::There(Box::new(ask));
+    pub(crate) fn attach(&self, side: Target, ask: impl Fn(ApplierRequest) + Send + Sync + 'static) {
+        *self.applier(side) = Applier::There(Box::new(ask));
     }
 
     /// Nothing more comes for this side; it syncs what it has by itself.
-    pub(crate) fn detach(&self, side: Side) {
-        *self.poster(side) = Poster::Gone;
+    pub(crate) fn detach(&self, side: Target) {
+        *self.applier(side) = Applier::Gone;
     }
 
     /// What is left of an earlier daemon for the vault. Until [`Self::begin`] nothing is written into the book.
-    pub(crate) fn left_for_vault(&self) -> Option<Left> {
+    pub(crate) fn left_for_vault(&self) -> Option<UnappliedRecords> {
         self.queue().left.clone()
     }
 
@@ -134,13 +134,13 @@ impl Wal {
     /// that a database has is not given again.
     pub(crate) fn begin(&self, vault: u64) -> Result<(), StoreError> {
         let mut queue = self.queue();
-        let mut desk = self.desk();
+        let mut desk = self.writer_state();
         let last = vault.max(queue.next - 1);
         self.0.marks.begin_at(last);
         queue.next = last + 1;
         desk.handed.vault = vault;
         desk.begun();
-        desk.pen.close_book().map_err(|error| self.broken(&error))?;
+        desk.pen.write_clean_marker().map_err(|error| self.broken(&error))?;
         queue.left = None;
         Ok(())
     }
@@ -153,17 +153,17 @@ impl Wal {
         if self.queue().left.is_some() || self.0.failure.get().is_some() {
             return false;
         }
-        let mut desk = self.desk();
-        self.sync_sides(&desk).is_ok() && desk.pen.close_book().is_ok()
+        let mut desk = self.writer_state();
+        self.sync_sides(&desk).is_ok() && desk.pen.write_clean_marker().is_ok()
     }
 }
 
-fn left_for_vault(held: &frame::Held, book: BookId) -> Option<Left> {
-    let is_words = |record: &&Record| !record.vault.is_empty();
-    let records: Vec<Record> = held.records.iter().filter(is_words).cloned().collect();
+fn left_for_vault(held: &frame::ScanResult, book: WalEpoch) -> Option<UnappliedRecords> {
+    let is_words = |record: &&UnappliedRecord| !record.vault.is_empty();
+    let records: Vec<UnappliedRecord> = held.records.iter().filter(is_words).cloned().collect();
     let strays = held.strays.iter().filter(|(of, _)| *of == book).map(|(_, record)| record);
     let stray = strays.filter(is_words).map(|record| record.number).max().unwrap_or(0);
     let base = held.begun.map_or(0, |(_, base)| base.vault);
     let is_there = !records.is_empty() || stray > 0;
-    is_there.then_some(Left { records, base, stray })
+    is_there.then_some(UnappliedRecords { records, base, stray })
 }

@@ -6,18 +6,18 @@ use tokio::sync::Notify;
 
 /// Into which database something is posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum Target {
     Ledger,
     Vault,
 }
 
 /// Numbers of records, which only rise; and whoever waits for them.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct Watermarks {
     state: Mutex<State>,
     moved: Condvar,
     /// The same for those who wait in an async runtime; of what is durable alone.
-    told: Notify,
+    mark_completed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -46,16 +46,16 @@ struct Progress {
 
 /// What somebody waits for who wants to read everything that was given to both sides until now.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reached {
+pub(crate) struct ReadPoint {
     ledger: Newest,
     vault: Newest,
 }
 
-impl Reached {
-    const fn by(self, side: Side) -> Newest {
+impl ReadPoint {
+    const fn by(self, side: Target) -> Newest {
         match side {
-            Side::Ledger => self.ledger,
-            Side::Vault => self.vault,
+            Target::Ledger => self.ledger,
+            Target::Vault => self.vault,
         }
     }
 }
@@ -76,7 +76,7 @@ impl Progress {
     }
 }
 
-impl Marks {
+impl Watermarks {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,7 +105,7 @@ impl Marks {
         });
     }
 
-    pub(super) fn taken(&self, side: Side, number: u64) {
+    pub(super) fn mark_taken(&self, side: Target, number: u64) {
         self.lock().of(side).taken = number;
     }
 
@@ -115,7 +115,7 @@ impl Marks {
             state.durable = state.durable.max(number);
             state.sheets += 1;
         });
-        self.told.notify_waiters();
+        self.mark_completed.notify_waiters();
     }
 
     /// Whether it is on disk; none while that is not known.
@@ -126,18 +126,18 @@ impl Marks {
 
     /// Ends when more is durable, or nothing will be, after it was asked for.
     pub(super) fn told(&self) -> tokio::sync::futures::Notified<'_> {
-        self.told.notified()
+        self.mark_completed.notified()
     }
 
-    pub(super) fn sheets(&self) -> u64 {
+    pub(super) fn frames(&self) -> u64 {
         self.lock().sheets
     }
 
-    pub(super) fn past(&self, side: Side) {
+    pub(super) fn mark_bypassed(&self, side: Target) {
         self.lock().of(side).past += 1;
     }
 
-    pub(super) fn posted(&self, side: Side, number: Option<u64>, past: usize) {
+    pub(super) fn mark_applied(&self, side: Target, number: Option<u64>, past: usize) {
         self.note(|state| {
             let own = state.of(side);
             own.posted = own.posted.max(number.unwrap_or(0));
@@ -146,7 +146,7 @@ impl Marks {
     }
 
     /// Everything that was posted so far is on disk.
-    pub(super) fn synced(&self, side: Side) {
+    pub(super) fn mark_synced(&self, side: Target) {
         self.note(|state| {
             let own = state.of(side);
             own.synced = own.posted;
@@ -155,7 +155,7 @@ impl Marks {
 
     pub(super) fn fail(&self) {
         self.note(|state| state.failed = true);
-        self.told.notify_waiters();
+        self.mark_completed.notify_waiters();
     }
 
     pub(super) fn wait_durable(&self, number: u64) -> bool {
@@ -163,13 +163,13 @@ impl Marks {
     }
 
     /// What was given to each side last.
-    pub(super) fn reached(&self) -> Reached {
+    pub(super) fn reached(&self) -> ReadPoint {
         let state = self.lock();
-        Reached { ledger: state.ledger.newest(), vault: state.vault.newest() }
+        ReadPoint { ledger: state.ledger.newest(), vault: state.vault.newest() }
     }
 
     /// Whether readers of this side see it, or never will.
-    pub(super) fn is_posted(&self, side: Side, reached: Reached) -> bool {
+    pub(super) fn is_applied(&self, side: Target, reached: ReadPoint) -> bool {
         let state = self.lock();
         state.at(side).has(reached.by(side)) || state.failed
     }
@@ -180,28 +180,28 @@ impl Marks {
     }
 
     /// Until readers see it, or the pen was put down once more than `seen`.
-    pub(super) fn wait_posted(&self, side: Side, reached: Reached, seen: u64) {
+    pub(super) fn wait_applied(&self, side: Target, reached: ReadPoint, seen: u64) {
         self.wait(|state| state.at(side).has(reached.by(side)) || state.sheets != seen);
     }
 
     /// Until everything up to `number` is on disk in this side's database.
-    pub(super) fn wait_synced(&self, side: Side, number: u64) -> bool {
+    pub(super) fn wait_synced(&self, side: Target, number: u64) -> bool {
         self.wait(|state| state.at(side).synced >= number)
     }
 }
 
 impl State {
-    const fn of(&mut self, side: Side) -> &mut Progress {
+    const fn of(&mut self, side: Target) -> &mut Progress {
         match side {
-            Side::Ledger => &mut self.ledger,
-            Side::Vault => &mut self.vault,
+            Target::Ledger => &mut self.ledger,
+            Target::Vault => &mut self.vault,
         }
     }
 
-    const fn at(&self, side: Side) -> &Progress {
+    const fn at(&self, side: Target) -> &Progress {
         match side {
-            Side::Ledger => &self.ledger,
-            Side::Vault => &self.vault,
+            Target::Ledger => &self.ledger,
+            Target::Vault => &self.vault,
         }
     }
 }

@@ -14,7 +14,7 @@ const POLL: Duration = Duration::from_millis(50);
 async fn main() {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".to_owned());
     let upstream = FakeUpstream::start_on(address.parse().unwrap()).await;
-    upstream.acts_as_model();
+    upstream.act_as_model();
     println!("{}", json!({ "listening": upstream.base_url() }));
     let mut printed = 0;
     loop {

@@ -4,25 +4,25 @@
 
 use serde_json::{Value, json};
 
-use super::Reply;
-use super::say::{Say, SayPart, text_chunks};
+use super::UpstreamReply;
+use super::say::{ModelOutput, SayPart, text_chunks};
 
-pub(super) fn stream(say: &Say) -> Reply {
+pub(super) fn stream(say: &ModelOutput) -> UpstreamReply {
     let mut parts: Vec<Value> = say.parts.iter().flat_map(|part| chunks(part, text_chunks)).collect();
     let last = parts.pop().unwrap_or_else(|| json!({ "text": "" }));
     let mut events: Vec<_> =
         parts.into_iter().map(|part| (None, answer(say, vec![part], None).to_string())).collect();
     events.push((None, answer(say, vec![last], Some(stop(say))).to_string()));
-    Reply::events(events).crlf()
+    UpstreamReply::events(events).crlf()
 }
 
 /// The unstreamed response of `generateContent`.
-pub(super) fn whole(say: &Say) -> Reply {
+pub(super) fn whole(say: &ModelOutput) -> UpstreamReply {
     let parts = say.parts.iter().flat_map(|part| chunks(part, |text| vec![text.to_owned()])).collect();
-    Reply::json(200, &answer(say, parts, Some(stop(say))))
+    UpstreamReply::json(200, &answer(say, parts, Some(stop(say))))
 }
 
-fn stop(say: &Say) -> &str {
+fn stop(say: &ModelOutput) -> &str {
     say.stop.as_deref().unwrap_or("STOP")
 }
 
@@ -40,7 +40,7 @@ fn chunks(part: &SayPart, cut: impl Fn(&str) -> Vec<String>) -> Vec<Value> {
     }
 }
 
-fn answer(say: &Say, parts: Vec<Value>, stop: Option<&str>) -> Value {
+fn answer(say: &ModelOutput, parts: Vec<Value>, stop: Option<&str>) -> Value {
     let mut candidate = json!({ "content": { "parts": parts, "role": "model" }, "index": 0 });
     if let Some(stop) = stop {
         candidate["finishReason"] = stop.into();

@@ -30,8 +30,8 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-pub use reply::Reply;
-pub use say::Say;
+pub use reply::UpstreamReply;
+pub use say::ModelOutput;
 
 /// The server. It stops on drop.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub struct FakeUpstream {
 
 /// A request that the server received.
 #[derive(Debug, Clone)]
-pub struct Recorded {
+pub struct RecordedRequest {
     pub method: Method,
     /// Path and query.
     pub path: String,
@@ -52,7 +52,7 @@ pub struct Recorded {
     pub body: Vec<u8>,
 }
 
-impl Recorded {
+impl RecordedRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -69,9 +69,9 @@ impl Recorded {
 
 #[derive(Debug, Default)]
 struct UpstreamState {
-    replies: Mutex<VecDeque<Reply>>,
+    replies: Mutex<VecDeque<UpstreamReply>>,
     models: Mutex<Option<Vec<String>>>,
-    requests: Mutex<Vec<Recorded>>,
+    requests: Mutex<Vec<RecordedRequest>>,
     /// Answers as a fake model when no reply is queued.
     is_model: AtomicBool,
 }
@@ -103,25 +103,25 @@ impl FakeUpstream {
     }
 
     /// Queues a reply. A request that finds the queue empty gets status 418.
-    pub fn reply(&self, reply: Reply) -> &Self {
+    pub fn reply(&self, reply: UpstreamReply) -> &Self {
         self.state.replies.lock().unwrap().push_back(reply);
         self
     }
 
     /// From now on, answers every request for the model list. Such requests consume no queued reply.
-    pub fn lists(&self, models: &[&str]) -> &Self {
+    pub fn set_models(&self, models: &[&str]) -> &Self {
         *self.state.models.lock().unwrap() = Some(models.iter().map(|&model| model.to_owned()).collect());
         self
     }
 
     /// From now on, answers every model request that finds the queue empty, as described in [`model`].
-    pub fn acts_as_model(&self) -> &Self {
+    pub fn act_as_model(&self) -> &Self {
         self.state.is_model.store(true, Ordering::SeqCst);
         self
     }
 
     /// All requests received so far, in order.
-    pub fn requests(&self) -> Vec<Recorded> {
+    pub fn requests(&self) -> Vec<RecordedRequest> {
         self.state.requests.lock().unwrap().clone()
     }
 
@@ -144,7 +144,7 @@ async fn answer(
     };
     let model_reply = model_reply();
     let is_list = head.method == Method::GET && head.uri.path().ends_with("/models");
-    state.requests.lock().unwrap().push(Recorded {
+    state.requests.lock().unwrap().push(RecordedRequest {
         method: head.method,
         path: head.uri.to_string(),
         headers: head.headers,
@@ -152,11 +152,11 @@ async fn answer(
     });
     let model_list = state.models.lock().unwrap().clone().filter(|_| is_list).map(|models| {
         let data: Vec<Value> = models.iter().map(|id| json!({ "id": id, "object": "model" })).collect();
-        Reply::json(200, &json!({ "object": "list", "data": data, "has_more": false }))
+        UpstreamReply::json(200, &json!({ "object": "list", "data": data, "has_more": false }))
     });
     let reply = model_list.or_else(|| state.replies.lock().unwrap().pop_front()).or(model_reply);
     reply
-        .unwrap_or_else(|| Reply::json(418, &json!({ "error": { "message": "no reply is left" } })))
+        .unwrap_or_else(|| UpstreamReply::json(418, &json!({ "error": { "message": "no reply is left" } })))
         .send(connection)
         .await
 }

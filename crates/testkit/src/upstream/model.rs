@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::{Reply, Say};
+use super::{UpstreamReply, ModelOutput};
 
 /// The response without an instruction.
 pub const GREETING: &str = "Good day. Nothing was asked of me.";
@@ -38,25 +38,25 @@ enum InputItem {
 }
 
 /// The reply to a request, if it is a model request.
-pub(super) fn answer(method: &Method, path: &str, body: &[u8]) -> Option<Reply> {
+pub(super) fn answer(method: &Method, path: &str, body: &[u8]) -> Option<UpstreamReply> {
     let path = path.split('?').next().unwrap_or_default();
     if method != Method::POST {
         return None;
     }
     if path.ends_with("/count_tokens") {
-        return Some(Reply::json(200, &json!({ "input_tokens": 25 })));
+        return Some(UpstreamReply::json(200, &json!({ "input_tokens": 25 })));
     }
     let format = request_format(path)?;
     let body: Value = serde_json::from_slice(body).ok()?;
     let has_tools = body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
     let say = if has_tools { next(&input_items(format, &body)) } else { without_tools(&body) };
-    let say = say.numbered(NEXT_NUMBER.fetch_add(1, Ordering::Relaxed));
+    let say = say.with_number(NEXT_NUMBER.fetch_add(1, Ordering::Relaxed));
     Some(match format {
         RequestFormat::Messages => say.anthropic(),
         RequestFormat::Chat => say.openai(),
         RequestFormat::Responses => say.responses(),
         RequestFormat::Gemini { is_stream: true } => say.gemini(),
-        RequestFormat::Gemini { is_stream: false } => say.gemini_whole(),
+        RequestFormat::Gemini { is_stream: false } => say.gemini_unstreamed(),
     })
 }
 
@@ -76,14 +76,14 @@ fn request_format(path: &str) -> Option<RequestFormat> {
 }
 
 /// The next step of the instruction.
-fn next(items: &[InputItem]) -> Say {
+fn next(items: &[InputItem]) -> ModelOutput {
     // Texts that agents add to the user's text start with an angle bracket.
     let is_instruction =
         |item: &InputItem| matches!(item, InputItem::User(text) if !text.trim_start().starts_with('<'));
     let last = items.iter().rposition(is_instruction);
     let last = last.filter(|at| matches!(&items[*at], InputItem::User(text) if text.contains("[[call ")));
     let Some((InputItem::User(text), at)) = last.map(|at| (&items[at], at)) else {
-        return Say::new().text(GREETING);
+        return ModelOutput::new().text(GREETING);
     };
     let calls = calls(text);
     let results: Vec<&str> = items[at..]
@@ -96,9 +96,9 @@ fn next(items: &[InputItem]) -> Say {
     match calls.get(results.len()) {
         Some((name, arguments)) => {
             let id = format!("call_{at}_{}", results.len());
-            Say::new().text("I will.").call(&id, name, arguments)
+            ModelOutput::new().text("I will.").call(&id, name, arguments)
         }
-        None => Say::new().text(&format!("{REPORT} {}", results.last().unwrap_or(&"nothing"))),
+        None => ModelOutput::new().text(&format!("{REPORT} {}", results.last().unwrap_or(&"nothing"))),
     }
 }
 
@@ -109,7 +109,7 @@ fn calls(text: &str) -> Vec<(&str, &str)> {
 
 /// The response to requests for titles, summaries and model routing: a sentence, or the smallest JSON that fits the
 /// schema.
-fn without_tools(body: &Value) -> Say {
+fn without_tools(body: &Value) -> ModelOutput {
     let wants_json = body["generationConfig"]["responseMimeType"] == "application/json"
         || body["output_config"]["format"]["type"] == "json_schema"
         || body["text"]["format"]["type"] == "json_schema";
@@ -119,7 +119,7 @@ fn without_tools(body: &Value) -> Say {
     } else {
         "A test".to_owned()
     };
-    Say::new().text(&text)
+    ModelOutput::new().text(&text)
 }
 
 fn input_items(format: RequestFormat, body: &Value) -> Vec<InputItem> {

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::say::{Say, SayPart, text_chunks};
+use super::say::{ModelOutput, SayPart, text_chunks};
 
-pub(super) fn events(say: &Say) -> Vec<(Option<&'static str>, String)> {
+pub(super) fn events(say: &ModelOutput) -> Vec<(Option<&'static str>, String)> {
     let mut chunks =
         vec![choice(json!({ "role": "assistant", "content": "", "refusal": null }), Value::Null)];
     let mut calls = Vec::new();

@@ -12,7 +12,7 @@ use super::Connection;
 
 /// One reply.
 #[derive(Debug, Clone)]
-pub struct Reply {
+pub struct UpstreamReply {
     status: u16,
     headers: Vec<(String, String)>,
     steps: Vec<ReplyStep>,
@@ -40,7 +40,7 @@ enum ReplyStep {
     Close,
 }
 
-impl Reply {
+impl UpstreamReply {
     fn new(status: u16, content_type: &str, steps: Vec<ReplyStep>) -> Self {
         Self {
             status,
@@ -102,7 +102,7 @@ impl Reply {
     }
 
     /// Spreads the JSON data of each event over several lines.
-    pub fn many_lines(mut self) -> Self {
+    pub fn multiline_data(mut self) -> Self {
         self.has_many_lines = true;
         self
     }

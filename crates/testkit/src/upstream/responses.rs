@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::say::{Say, SayPart, text_chunks};
+use super::say::{ModelOutput, SayPart, text_chunks};
 
 /// The events of one output item.
 struct OutputItem {
@@ -14,7 +14,7 @@ struct OutputItem {
     between: Vec<(&'static str, Value)>,
 }
 
-pub(super) fn events(say: &Say) -> Vec<(Option<&'static str>, String)> {
+pub(super) fn events(say: &ModelOutput) -> Vec<(Option<&'static str>, String)> {
     let mut events: Vec<(&'static str, Value)> = vec![
         ("response.created", json!({ "response": response(say, "in_progress", &[], Value::Null) })),
         ("response.in_progress", json!({ "response": response(say, "in_progress", &[], Value::Null) })),
@@ -113,7 +113,7 @@ fn item(number: u64, part: &SayPart) -> Option<OutputItem> {
     }
 }
 
-fn response(say: &Say, status: &str, output: &[Value], usage: Value) -> Value {
+fn response(say: &ModelOutput, status: &str, output: &[Value], usage: Value) -> Value {
     let error = match status {
         "failed" => json!({ "code": "server_error", "message": "The model failed." }),
         _ => Value::Null,

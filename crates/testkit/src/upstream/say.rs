@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::{Reply, anthropic, gemini, openai, responses};
+use super::{UpstreamReply, anthropic, gemini, openai, responses};
 
 /// One response of a model.
 #[derive(Debug, Clone)]
-pub struct Say {
+pub struct ModelOutput {
     pub(super) parts: Vec<SayPart>,
     pub(super) usage: SayUsage,
     /// The stop reason in the API's own term; the default follows from the parts.
@@ -32,13 +32,13 @@ pub(super) struct SayUsage {
     pub(super) cached: u64,
 }
 
-impl Default for Say {
+impl Default for ModelOutput {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Say {
+impl ModelOutput {
     pub const fn new() -> Self {
         Self {
             parts: Vec::new(),
@@ -87,33 +87,33 @@ impl Say {
     }
 
     /// Sets the number that makes its ids unique.
-    pub const fn numbered(mut self, number: u64) -> Self {
+    pub const fn with_number(mut self, number: u64) -> Self {
         self.number = number;
         self
     }
 
     /// As a stream of the Messages API.
-    pub fn anthropic(&self) -> Reply {
-        Reply::events(anthropic::events(self))
+    pub fn anthropic(&self) -> UpstreamReply {
+        UpstreamReply::events(anthropic::events(self))
     }
 
     /// As a stream of Chat Completions.
-    pub fn openai(&self) -> Reply {
-        Reply::events(openai::events(self))
+    pub fn openai(&self) -> UpstreamReply {
+        UpstreamReply::events(openai::events(self))
     }
 
     /// As a stream of the Responses API.
-    pub fn responses(&self) -> Reply {
-        Reply::events(responses::events(self))
+    pub fn responses(&self) -> UpstreamReply {
+        UpstreamReply::events(responses::events(self))
     }
 
     /// As a stream of Gemini.
-    pub fn gemini(&self) -> Reply {
+    pub fn gemini(&self) -> UpstreamReply {
         gemini::stream(self)
     }
 
     /// As an unstreamed response of Gemini.
-    pub fn gemini_whole(&self) -> Reply {
+    pub fn gemini_unstreamed(&self) -> UpstreamReply {
         gemini::whole(self)
     }
 

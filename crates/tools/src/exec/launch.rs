@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use rustix::fd::OwnedFd;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt as _, Interest};
-use tribune_egress::WayOut;
+use tribune_egress::EgressLease;
 use tribune_records::ledger_payloads::SandboxRecord;
-use tribune_runtime::terminal::{Pen, Terminal};
+use tribune_runtime::terminal::{TerminalWriter, Terminal};
 
 /// How long outputs are still read when a command is over: only someone who got away from it can hold them open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -36,7 +36,7 @@ pub struct Launch {
     pub env: Vec<(String, String)>,
     pub limits: Limits,
     /// Where a sandbox leads out of it, if anywhere.
-    pub way_out: Option<WayOut>,
+    pub way_out: Option<EgressLease>,
     /// Where it is followed while it runs, if anywhere. A launcher tells it when the command runs, and ends what is unwanted.
     pub terminal: Option<Arc<Terminal>>,
 }
@@ -155,7 +155,7 @@ pub(super) async fn capture(
     (wall, terminal): (Duration, Option<&Arc<Terminal>>),
     end: impl FnOnce(&Over),
 ) -> Over {
-    let pens = (terminal.map(Terminal::pen), terminal.map(Terminal::pen));
+    let pens = (terminal.map(Terminal::writer), terminal.map(Terminal::writer));
     let mut reading = pin!(async {
         tokio::join!(read(outputs.0, captured.0, pens.0), read(outputs.1, captured.1, pens.1));
     });
@@ -182,7 +182,7 @@ pub(super) async fn capture(
     over
 }
 
-async fn read(from: Option<impl AsyncRead + Unpin>, captured: &mut Captured, mut pen: Option<Pen>) {
+async fn read(from: Option<impl AsyncRead + Unpin>, captured: &mut Captured, mut pen: Option<TerminalWriter>) {
     let Some(mut from) = from else { return };
     let mut chunk = vec![0; CHUNK_BYTES];
     // An output that breaks is over.

@@ -21,15 +21,15 @@ use serde_json::{Value, json};
 use tribune_records::exec::EXEC;
 use tribune_records::exec::PATH;
 use tribune_records::exec::WORKSPACE;
-use tribune_runtime::terminal::{Ending, Exit, Terminal};
+use tribune_runtime::terminal::{EndRequest, ExitStatus, Terminal};
 use tribune_runtime::{SessionKey, ToolSpec};
 pub use unsandboxed::DirectLauncher;
 
-use tribune_egress::Brokers;
+use tribune_egress::SessionSocketService;
 
-use tribune_records::outcome::{Answer, Code, Refused, Resource, Trail};
+use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, Resource, AccessLog};
 use tribune_records::text::shown;
-use tribune_records::workspace_roots::Ground;
+use tribune_records::workspace_roots::WorkspaceRoots;
 
 use super::input::Input;
 use super::workspace_dir::{Opened, Workspace};
@@ -119,12 +119,12 @@ impl Exec {
     }
 
     /// Opens the folder, which takes the disk.
-    pub(super) fn folder(&self, home: &Path, ground: &Ground) -> Result<OwnedFd, Refused> {
-        match Workspace::open_at(home, &ground.spot(&self.cwd))?.path(&self.cwd)? {
+    pub(super) fn folder(&self, home: &Path, ground: &WorkspaceRoots) -> Result<OwnedFd, ToolError> {
+        match Workspace::open_at(home, &ground.locate(&self.cwd))?.path(&self.cwd)? {
             Opened::Folder(folder) => Ok(folder),
             Opened::File { .. } => {
                 let sentence = format!("`{}` is a file: `cwd` names a folder", shown(&self.cwd));
-                Err(Refused::new(Code::InvalidInput, sentence))
+                Err(ToolError::new(ToolErrorCode::InvalidInput, sentence))
             }
         }
     }
@@ -133,9 +133,9 @@ impl Exec {
     pub(super) fn launch(
         &self,
         home: &Path,
-        ground: &Ground,
+        ground: &WorkspaceRoots,
         terminal: Option<Arc<Terminal>>,
-    ) -> Result<Launch, Refused> {
+    ) -> Result<Launch, ToolError> {
         let folder = self.folder(home, ground)?;
         ground.each().try_for_each(|ground| Workspace::open(home, &ground).map(drop))?;
         let workspace = ground.path(home);
@@ -172,23 +172,23 @@ pub(super) fn folder(cwd: Option<&str>) -> &str {
 /// Runs what was prepared. Dropping the future ends it.
 pub(super) async fn run(
     launcher: Option<&dyn Launcher>,
-    (launch, brokers): (Launch, Option<Brokers>),
+    (launch, brokers): (Launch, Option<SessionSocketService>),
     session: &SessionKey,
-    trail: &Trail,
-) -> Answer {
+    trail: &AccessLog,
+) -> ToolAnswer {
     let launcher = launcher.ok_or(LaunchError::NotProvided).map_err(refused)?;
     let way_out = match brokers {
         Some(brokers) => brokers.open_for_command(session).await.map_err(|error| {
             let sentence = format!("the command's way out cannot be opened ({error}): tell the operator");
-            Refused::new(Code::Failed, sentence)
+            ToolError::new(ToolErrorCode::Failed, sentence)
         })?,
         None => None,
     };
     let launch = Launch { way_out, ..launch };
     let terminal = launch.terminal.clone();
-    if let Some(why) = terminal.as_ref().and_then(|terminal| terminal.ending()) {
+    if let Some(why) = terminal.as_ref().and_then(|terminal| terminal.end_request()) {
         let (code, because) = unwanted(why);
-        return Err(Refused::new(code, format!("the command was not started, because {because}")));
+        return Err(ToolError::new(code, format!("the command was not started, because {because}")));
     }
     let further = launch.cwd.further.iter().map(|folder| Resource::Folder(folder.as_str().into()));
     for reached in std::iter::once(Resource::Workspace).chain(further) {
@@ -197,46 +197,46 @@ pub(super) async fn run(
     }
     let wall = launch.limits.wall;
     let exited = launcher.launch(launch).await.map_err(refused)?;
-    trail.held_by(exited.sandbox);
+    trail.ran_in(exited.sandbox);
     if let Some(terminal) = &terminal {
-        terminal.exited(exit(&exited.ended));
+        terminal.set_exit(exit(&exited.ended));
     }
     let mut output = format!("{}{}", output("stdout", &exited.stdout), output("stderr", &exited.stderr));
     output.push_str(&protected(&exited.read_only, &exited.emptied));
-    let ended = |code: Code, how: String| {
-        Err(Refused::new(code, format!("the command and everything it started were ended{how}\n{output}")))
+    let ended = |code: ToolErrorCode, how: String| {
+        Err(ToolError::new(code, format!("the command and everything it started were ended{how}\n{output}")))
     };
     match exited.ended {
         Ended::Code(code) => Ok(format!("exit code {code}\n{output}")),
         Ended::Signal(signal) => Ok(format!("ended by signal {signal}\n{output}")),
         Ended::OutOfTime => {
             let how = format!(" after {} s: do less, or raise `timeoutSeconds`", wall.as_secs());
-            ended(Code::TimedOut, how)
+            ended(ToolErrorCode::TimedOut, how)
         }
-        Ended::OverQuota(why) => Err(Refused::new(Code::Killed, format!("{why}\n{output}"))),
+        Ended::OverQuota(why) => Err(ToolError::new(ToolErrorCode::Killed, format!("{why}\n{output}"))),
         Ended::Unwanted => {
-            let why = terminal.as_ref().and_then(|terminal| terminal.ending()).unwrap_or(Ending::TurnOver);
+            let why = terminal.as_ref().and_then(|terminal| terminal.end_request()).unwrap_or(EndRequest::TurnEnded);
             let (code, because) = unwanted(why);
             ended(code, format!(", because {because}"))
         }
-        Ended::FromOutside => ended(Code::Killed, " from outside: ask the operator why".to_owned()),
+        Ended::FromOutside => ended(ToolErrorCode::Killed, " from outside: ask the operator why".to_owned()),
     }
 }
 
 /// What a command came to that nobody wants any more, and why.
-const fn unwanted(why: Ending) -> (Code, &'static str) {
+const fn unwanted(why: EndRequest) -> (ToolErrorCode, &'static str) {
     match why {
-        Ending::Killed => (Code::Killed, "its agent wanted no more of it"),
-        Ending::TurnOver => (Code::Cancelled, "its turn was over"),
+        EndRequest::Killed => (ToolErrorCode::Killed, "its agent wanted no more of it"),
+        EndRequest::TurnEnded => (ToolErrorCode::Cancelled, "its turn was over"),
     }
 }
 
 /// How it ended, for whoever follows.
-const fn exit(ended: &Ended) -> Exit {
+const fn exit(ended: &Ended) -> ExitStatus {
     match ended {
-        Ended::Code(code) => Exit::Code(*code),
-        Ended::Signal(signal) => Exit::Signal(*signal),
-        Ended::OutOfTime | Ended::OverQuota(_) | Ended::Unwanted | Ended::FromOutside => Exit::Signal(KILL),
+        Ended::Code(code) => ExitStatus::Code(*code),
+        Ended::Signal(signal) => ExitStatus::Signal(*signal),
+        Ended::OutOfTime | Ended::OverQuota(_) | Ended::Unwanted | Ended::FromOutside => ExitStatus::Signal(KILL),
     }
 }
 
@@ -266,12 +266,12 @@ fn output(name: &str, captured: &Captured) -> String {
     }
 }
 
-fn refused(error: LaunchError) -> Refused {
+fn refused(error: LaunchError) -> ToolError {
     let code = match error {
-        LaunchError::NotProvided | LaunchError::Sandbox(_) => Code::Unavailable,
-        LaunchError::Failed(_) => Code::Failed,
+        LaunchError::NotProvided | LaunchError::Sandbox(_) => ToolErrorCode::Unavailable,
+        LaunchError::Failed(_) => ToolErrorCode::Failed,
     };
-    Refused::new(code, error.to_string())
+    ToolError::new(code, error.to_string())
 }
 
 #[cfg(test)]

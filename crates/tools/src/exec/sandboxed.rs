@@ -11,13 +11,13 @@ use rustix::process::Signal;
 use tokio::process::{ChildStderr, ChildStdout};
 use tribune_config::WorkspacesConfig;
 use tribune_contract::{
-    Exit, HOST_TRAPS, LaunchProfile, Limits, Mode, Relay, RunsAs, Session, Started, Workspace,
+    ProgramExit, AUTORUN_PATHS, LaunchProfile, ResourceLimits, SandboxMode, PortRelay, RunsAs, SandboxName, StartReport, WorkspaceMount,
     WorkspaceSource,
 };
 use tribune_egress::proxy_env::{EGRESS_PORT, proxy_variables};
 use tribune_records::exec::WORKSPACE;
 use tribune_records::ledger_payloads::SandboxRecord;
-use tribune_sandbox::{House, Streams};
+use tribune_sandbox::{InstanceId, ProgramStreams};
 
 use crate::disk_quota::Quota;
 
@@ -31,8 +31,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Starts commands with a sandbox around them.
 #[derive(Debug)]
 pub struct BoxedLauncher {
-    launcher: tribune_sandbox::Launcher,
-    mode: Mode,
+    launcher: tribune_sandbox::SandboxLauncher,
+    mode: SandboxMode,
     /// By how many bytes a command may let its workspace grow.
     max_bytes: u64,
     /// Patterns of what commands do not see.
@@ -42,25 +42,25 @@ pub struct BoxedLauncher {
 
 impl BoxedLauncher {
     /// For the house in `home`. What an earlier daemon of this house left behind is removed.
-    pub fn new(home: &Path, mode: Mode, workspaces: &WorkspacesConfig) -> Self {
-        let house = House::of(home);
-        let swept = tribune_sandbox::sweep(&home.join("layers"));
+    pub fn new(home: &Path, mode: SandboxMode, workspaces: &WorkspacesConfig) -> Self {
+        let house = InstanceId::of_state_folder(home);
+        let swept = tribune_sandbox::clean_up(&home.join("layers"));
         tracing::debug!(?swept, "looked for what earlier sandboxes left behind");
-        let launcher = tribune_sandbox::Launcher::this_program(house);
+        let launcher = tribune_sandbox::SandboxLauncher::this_program(house);
         let (max_bytes, hide) = (workspaces.max_bytes, workspaces.hide.clone());
         Self { launcher, mode, max_bytes, hide, launches: AtomicU64::new(0) }
     }
 
     /// A folder of this machine that a command changes.
-    fn worked_in(&self, folder: &Path, target: PathBuf) -> Workspace {
-        Workspace {
+    fn worked_in(&self, folder: &Path, target: PathBuf) -> WorkspaceMount {
+        WorkspaceMount {
             target,
             source: WorkspaceSource::Direct { folder: folder.to_owned() },
             // The weaker mode cannot, and the launch says so.
             hide: self.hide.clone(),
-            freeze: match self.mode {
-                Mode::Full => HOST_TRAPS.map(str::to_owned).into(),
-                Mode::Landlock => Vec::new(),
+            read_only: match self.mode {
+                SandboxMode::Full => AUTORUN_PATHS.map(str::to_owned).into(),
+                SandboxMode::Landlock => Vec::new(),
             },
         }
     }
@@ -68,29 +68,29 @@ impl BoxedLauncher {
     fn profile(&self, launch: &Launch) -> Result<LaunchProfile, LaunchError> {
         let number = self.launches.fetch_add(1, Ordering::Relaxed);
         let name = format!("exec-{}-{number}", std::process::id());
-        let session = Session::new(name).map_err(|error| LaunchError::Sandbox(error.to_string()))?;
+        let session = SandboxName::new(name).map_err(|error| LaunchError::Sandbox(error.to_string()))?;
         let host = &launch.cwd.workspace;
         let target = match self.mode {
-            Mode::Full => PathBuf::from(WORKSPACE),
-            Mode::Landlock => host.clone(),
+            SandboxMode::Full => PathBuf::from(WORKSPACE),
+            SandboxMode::Landlock => host.clone(),
         };
         let mut profile = LaunchProfile::new(session, "/bin/sh");
         profile.mode = self.mode;
         profile.args = vec!["-c".to_owned(), launch.command.clone()];
         profile.env.extend(launch.env.iter().filter(|(name, _)| name != "HOME").cloned());
         profile.cwd = within(launch, &target).map_err(LaunchError::Failed)?;
-        if self.mode == Mode::Landlock {
+        if self.mode == SandboxMode::Landlock {
             profile.home = target.clone();
             profile.env.insert("HOME".to_owned(), target.to_string_lossy().into_owned());
         }
         profile.workspace = Some(self.worked_in(host, target));
         let further = launch.cwd.further.iter().map(|folder| self.worked_in(folder.as_ref(), folder.into()));
-        profile.further = further.collect();
+        profile.additional_directories = further.collect();
         // Sockets of the host are in reach of nothing in the weaker mode.
-        if let (Mode::Full, Some(way)) = (self.mode, &launch.way_out) {
+        if let (SandboxMode::Full, Some(way)) = (self.mode, &launch.way_out) {
             profile.env.extend(proxy_variables(&way.places));
             let (name, socket) = ("egress".to_owned(), way.sockets.egress());
-            profile.relays = vec![Relay { name, port: EGRESS_PORT, socket, token: None }];
+            profile.relays = vec![PortRelay { name, port: EGRESS_PORT, socket, token: None }];
             if let Some(user) = way.user {
                 profile.runs_as = RunsAs::User { uid: user, gid: user };
             }
@@ -110,7 +110,7 @@ impl Launcher for BoxedLauncher {
         let folders = std::iter::once(launch.cwd.workspace.as_path()).chain(further);
         let mut quota = Quota::of_folders(folders, self.max_bytes);
         // Nobody who stops waiting leaves a sandbox behind: dropping it ends it.
-        let starting = tokio::task::spawn_blocking(move || launcher.launch(&profile, Streams::captured()));
+        let starting = tokio::task::spawn_blocking(move || launcher.launch(&profile, ProgramStreams::captured()));
         let started = starting.await.map_err(|error| LaunchError::Failed(error.into()))?;
         let mut child = started.map_err(|error| LaunchError::Sandbox(error.to_string()))?;
 
@@ -135,7 +135,7 @@ impl Launcher for BoxedLauncher {
             }
         };
         if let Some(terminal) = &launch.terminal {
-            terminal.begin();
+            terminal.mark_started();
         }
         let bounds = (launch.limits.wall + GRACE, launch.terminal.as_ref());
         let over = capture(outputs, captured, exited, bounds, |over| {
@@ -156,17 +156,17 @@ impl Launcher for BoxedLauncher {
         let ended = match (over, exit.map_err(LaunchError::Failed)?) {
             (Over::TooMuch(why), _) => Ended::OverQuota(why),
             (Over::Unwanted, _) => Ended::Unwanted,
-            (Over::OutOfTime, _) | (Over::ByItself, Exit::OutOfTime) => Ended::OutOfTime,
-            (Over::ByItself, Exit::Killed) => Ended::FromOutside,
-            (Over::ByItself, Exit::Code { code }) => Ended::Code(code),
-            (Over::ByItself, Exit::Signal { signal }) => Ended::Signal(signal),
+            (Over::OutOfTime, _) | (Over::ByItself, ProgramExit::OutOfTime) => Ended::OutOfTime,
+            (Over::ByItself, ProgramExit::Killed) => Ended::FromOutside,
+            (Over::ByItself, ProgramExit::Code { code }) => Ended::Code(code),
+            (Over::ByItself, ProgramExit::Signal { signal }) => Ended::Signal(signal),
         };
         Ok(Exited { ended, stdout, stderr, sandbox, read_only, emptied })
     }
 }
 
 /// What held it, for the record.
-fn held(mode: Mode, started: &Started, limits: &Limits) -> SandboxRecord {
+fn held(mode: SandboxMode, started: &StartReport, limits: &ResourceLimits) -> SandboxRecord {
     let limits = [
         ("memoryBytes", Some(limits.memory_bytes)),
         ("processes", Some(limits.processes.into())),
@@ -176,8 +176,8 @@ fn held(mode: Mode, started: &Started, limits: &Limits) -> SandboxRecord {
         ("wallMs", limits.wall_ms),
     ];
     let mode = match mode {
-        Mode::Full => "full",
-        Mode::Landlock => "landlock",
+        SandboxMode::Full => "full",
+        SandboxMode::Landlock => "landlock",
     };
     SandboxRecord {
         mode: mode.to_owned(),

@@ -51,7 +51,7 @@ impl Launcher for DirectLauncher {
         let outputs = (child.stdout.take(), child.stderr.take());
 
         if let Some(terminal) = &launch.terminal {
-            terminal.begin();
+            terminal.mark_started();
         }
         let captured = (&mut stdout, &mut stderr);
         let bounds = (limits.wall, launch.terminal.as_ref());

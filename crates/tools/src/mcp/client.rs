@@ -14,7 +14,7 @@ use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 use tokio_util::sync::CancellationToken;
 use tribune_redact::Redactor;
 
-use super::server_spec::Wanted;
+use super::server_spec::ServerSpec;
 use super::tools::Listing;
 
 /// The version that is asked for, and those that an answer may name: newer ones have no `initialize`.
@@ -120,7 +120,7 @@ impl Client {
     }
 
     /// Gets to know the server, and what tools it has.
-    pub(super) async fn greet(&self, wanted: &Wanted, redactor: &Redactor) -> Result<Listing, Fault> {
+    pub(super) async fn greet(&self, wanted: &ServerSpec, redactor: &Redactor) -> Result<Listing, Fault> {
         let hello = json!({
             "protocolVersion": VERSION,
             "capabilities": {},

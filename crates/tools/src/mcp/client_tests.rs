@@ -34,8 +34,8 @@ fn pair() -> (Client, Played) {
     (Client::new(write, read), Played { lines: BufReader::new(lines).lines(), out })
 }
 
-fn wanted() -> Wanted {
-    Wanted::read(&json!({ "name": "probe", "command": "probe" })).unwrap()
+fn wanted() -> ServerSpec {
+    ServerSpec::read(&json!({ "name": "probe", "command": "probe" })).unwrap()
 }
 
 async fn greet(client: &Client) -> Result<Listing, Fault> {

@@ -14,7 +14,7 @@ use axum::http::header::{ALLOW, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIG
 use axum::http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
-use tribune_cli_agents::{Hatch, Served, Servers};
+use tribune_cli_agents::{McpCallChannel, ServerEndpoint, SessionMcpServers};
 use tribune_egress::proxy_env::SERVERS_PORT;
 use tribune_egress::{SocketService, http_socket};
 use tribune_runtime::SessionKey;
@@ -35,15 +35,15 @@ const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 
 /// What an agent is told of a server, by its name; none if there is no such server.
-type Offer = Box<dyn Fn(&str) -> Option<Vec<Told>> + Send + Sync>;
+type Offer = Box<dyn Fn(&str) -> Option<Vec<ExposedTool>> + Send + Sync>;
 
 /// Speaks for the servers of one session.
-pub struct Door {
+pub struct McpEndpoint {
     offer: Offer,
-    hatch: Arc<Hatch>,
+    hatch: Arc<McpCallChannel>,
 }
 
-impl fmt::Debug for Door {
+impl fmt::Debug for McpEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Door")
     }
@@ -59,24 +59,24 @@ enum Reply {
 }
 
 #[async_trait]
-impl SocketService for Door {
+impl SocketService for McpEndpoint {
     async fn serve(&self, stream: UnixStream, _: &Arc<SessionKey>, head: Duration) {
         http_socket::serve(stream, head, |request| self.answer(request)).await;
     }
 }
 
-impl Door {
+impl McpEndpoint {
     /// The door to the servers that the session has now, and what its agent is told of them; none if it has none.
-    pub fn to(mcp: &Arc<McpServers>, session: &SessionKey) -> Option<(Self, Servers)> {
+    pub fn to(mcp: &Arc<McpServers>, session: &SessionKey) -> Option<(Self, SessionMcpServers)> {
         let (edition, names) = mcp.present(session)?;
         let tools = mcp.specs(session).into_iter().map(|spec| spec.name).collect();
-        let hatch = Arc::new(Hatch::default());
+        let hatch = Arc::new(McpCallChannel::default());
         let url = |name: &String| format!("http://127.0.0.1:{SERVERS_PORT}/{name}");
-        let all = names.iter().map(|name| Served { name: name.clone(), url: url(name) }).collect();
+        let all = names.iter().map(|name| ServerEndpoint { name: name.clone(), url: url(name) }).collect();
         let (mcp, session) = (Arc::clone(mcp), session.clone());
         let offer: Offer = Box::new(move |server| mcp.told_of(&session, server));
         let door = Self { offer, hatch: Arc::clone(&hatch) };
-        Some((door, Servers { all, tools, hatch, edition }))
+        Some((door, SessionMcpServers { all, tools, channel: hatch, generation: edition }))
     }
 
     /// Answers one request.
@@ -130,7 +130,7 @@ impl Door {
     }
 
     /// What is said to a server.
-    async fn said(&self, server: (&str, &[Told]), body: &[u8]) -> Reply {
+    async fn said(&self, server: (&str, &[ExposedTool]), body: &[u8]) -> Reply {
         let wrong =
             |code: i64, why: &str| Reply::Message(StatusCode::BAD_REQUEST, error(&Value::Null, code, why));
         let message = match serde_json::from_slice::<Value>(body) {
@@ -163,7 +163,7 @@ impl Door {
 
     async fn asked(
         &self,
-        (server, tools): (&str, &[Told]),
+        (server, tools): (&str, &[ExposedTool]),
         method: &str,
         params: &Value,
     ) -> Result<Value, (i64, String)> {
@@ -178,7 +178,7 @@ impl Door {
                 }))
             }
             "ping" => Ok(json!({})),
-            "tools/list" => Ok(json!({ "tools": tools.iter().map(Told::described).collect::<Vec<_>>() })),
+            "tools/list" => Ok(json!({ "tools": tools.iter().map(ExposedTool::described).collect::<Vec<_>>() })),
             "tools/call" => {
                 let name = params["name"].as_str().unwrap_or_default();
                 let Some(tool) = tools.iter().find(|tool| tool.name == name) else {
@@ -200,7 +200,7 @@ impl Door {
 
 /// A tool of a server, as an agent of another make is told of it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Told {
+pub(super) struct ExposedTool {
     /// Without the name of its server, which the agent puts before it again.
     pub(super) name: String,
     /// As the house calls it.
@@ -209,7 +209,7 @@ pub(super) struct Told {
     pub(super) input_schema: Value,
 }
 
-impl Told {
+impl ExposedTool {
     fn described(&self) -> Value {
         json!({ "name": self.name, "description": self.description, "inputSchema": self.input_schema })
     }

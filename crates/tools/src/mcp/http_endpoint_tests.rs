@@ -7,16 +7,16 @@ use super::*;
 const HERE: &str = "127.0.0.1:4100";
 
 /// A door to one server with one tool.
-fn door() -> (Door, Arc<Hatch>) {
-    let tool = Told {
+fn door() -> (McpEndpoint, Arc<McpCallChannel>) {
+    let tool = ExposedTool {
         name: "add".to_owned(),
         called: "mcp__probe__add".to_owned(),
         description: "Adds.".to_owned(),
         input_schema: json!({ "type": "object" }),
     };
-    let hatch = Arc::new(Hatch::default());
+    let hatch = Arc::new(McpCallChannel::default());
     let offer: Offer = Box::new(move |server| (server == "probe").then(|| vec![tool.clone()]));
-    (Door { offer, hatch: Arc::clone(&hatch) }, hatch)
+    (McpEndpoint { offer, hatch: Arc::clone(&hatch) }, hatch)
 }
 
 fn request(method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
@@ -25,18 +25,18 @@ fn request(method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
 }
 
 /// The status, and what stands in the answer.
-async fn sent(door: &Door, request: Request<Body>) -> (u16, Value) {
+async fn sent(door: &McpEndpoint, request: Request<Body>) -> (u16, Value) {
     let (head, body) = door.answer(request).await.into_parts();
     let body = to_bytes(body, 1 << 20).await.unwrap();
     (head.status.as_u16(), serde_json::from_slice(&body).unwrap_or_default())
 }
 
 /// What is answered to a message.
-async fn said(door: &Door, message: &Value) -> (u16, Value) {
+async fn said(door: &McpEndpoint, message: &Value) -> (u16, Value) {
     sent(door, request("POST", "/probe", message.to_string())).await
 }
 
-async fn asked(door: &Door, method: &str, params: Value) -> Value {
+async fn asked(door: &McpEndpoint, method: &str, params: Value) -> Value {
     let message = json!({ "jsonrpc": "2.0", "id": "q", "method": method, "params": params });
     let (status, answer) = said(door, &message).await;
     assert_eq!((status, &answer["id"], &answer["jsonrpc"]), (200, &json!("q"), &json!("2.0")), "{answer}");
@@ -79,7 +79,7 @@ async fn a_call_is_the_turns_to_answer() {
         let played = async {
             let handed = turn.recv().await.unwrap();
             assert_eq!((handed.tool.as_str(), &handed.arguments), ("mcp__probe__add", &json!({ "a": 2 })));
-            handed.answer.send(outcome.clone()).unwrap();
+            handed.result.send(outcome.clone()).unwrap();
         };
         let (answer, ()) = tokio::join!(asked(&door, "tools/call", call.clone()), played);
         let content = json!([{ "type": "text", "text": outcome.content }]);

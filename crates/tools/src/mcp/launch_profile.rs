@@ -4,14 +4,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use tribune_contract::{
-    HOST_TRAPS, LaunchProfile, Mount, Relay, RunsAs, Session, Workspace, WorkspaceSource,
+    AUTORUN_PATHS, LaunchProfile, Mount, PortRelay, RunsAs, SandboxName, WorkspaceMount, WorkspaceSource,
 };
-use tribune_egress::WayOut;
+use tribune_egress::EgressLease;
 use tribune_egress::proxy_env::{EGRESS_PORT, proxy_variables};
 use tribune_records::exec::PATH;
 use tribune_records::exec::WORKSPACE;
 
-use super::server_spec::Wanted;
+use super::server_spec::ServerSpec;
 
 /// Where the workspace is inside.
 
@@ -43,9 +43,9 @@ pub(super) struct Site {
 
 impl Site {
     /// The box. Looks for the program on the disk.
-    pub(super) fn profile(&self, wanted: &Wanted, way_out: Option<&WayOut>) -> Result<LaunchProfile, String> {
+    pub(super) fn profile(&self, wanted: &ServerSpec, way_out: Option<&EgressLease>) -> Result<LaunchProfile, String> {
         let name = format!("mcp-{}-{}", std::process::id(), self.number);
-        let session = Session::new(name).map_err(|error| error.to_string())?;
+        let session = SandboxName::new(name).map_err(|error| error.to_string())?;
         let program = self.find(wanted)?;
         let mut mounts = Vec::new();
         self.show(&program, &mut mounts)?;
@@ -57,7 +57,7 @@ impl Site {
         if let Some(way) = way_out {
             profile.env.extend(proxy_variables(&way.places));
             let (name, socket) = ("egress".to_owned(), way.sockets.egress());
-            profile.relays = vec![Relay { name, port: EGRESS_PORT, socket, token: None }];
+            profile.relays = vec![PortRelay { name, port: EGRESS_PORT, socket, token: None }];
             if let Some(user) = way.user {
                 profile.runs_as = RunsAs::User { uid: user, gid: user };
             }
@@ -69,17 +69,17 @@ impl Site {
         profile.mounts = mounts;
         let folder = self.workspace.clone();
         let (source, freeze) = match self.may_change {
-            true => (WorkspaceSource::Direct { folder }, HOST_TRAPS.map(str::to_owned).into()),
+            true => (WorkspaceSource::Direct { folder }, AUTORUN_PATHS.map(str::to_owned).into()),
             false => (WorkspaceSource::ReadOnly { folder }, Vec::new()),
         };
         profile.workspace =
-            Some(Workspace { target: WORKSPACE.into(), source, hide: self.hide.clone(), freeze });
+            Some(WorkspaceMount { target: WORKSPACE.into(), source, hide: self.hide.clone(), read_only: freeze });
         profile.limits.file_bytes = profile.limits.file_bytes.min(self.max_bytes);
         Ok(profile)
     }
 
     /// The program on this machine.
-    fn find(&self, wanted: &Wanted) -> Result<PathBuf, String> {
+    fn find(&self, wanted: &ServerSpec) -> Result<PathBuf, String> {
         let is_program = |path: &Path| {
             path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
         };
@@ -130,7 +130,7 @@ impl Site {
     fn shown(&self, file: &Path) -> Result<PathBuf, String> {
         let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let home = self.home.canonicalize().unwrap_or_else(|_| self.home.clone());
-        if real.starts_with(&home) || tribune_contract::is_the_systems(&real) {
+        if real.starts_with(&home) || tribune_contract::is_system_path(&real) {
             let what =
                 "its program lies in Tribune's own home or in the running system, of which boxes see nothing";
             return Err(what.to_owned());
@@ -210,7 +210,7 @@ mod tests {
                 { "name": "ROOT", "value": self.at("project/sub") }, { "name": "NEAR", "value": format!("{}2", self.at("project").display()) },
             ]);
             let sent = json!({ "name": "x", "command": command, "args": args, "env": env });
-            let profile = self.site().profile(&Wanted::read(&sent).unwrap(), None);
+            let profile = self.site().profile(&ServerSpec::read(&sent).unwrap(), None);
             if let Ok(profile) = &profile {
                 profile.check().unwrap();
             }
@@ -263,9 +263,9 @@ mod tests {
         let profile = machine.profile("/bin/sh", &[machine.text("loose.py")]).unwrap();
         assert_eq!(targets(&profile), [machine.at("loose.py")]);
         let workspace = profile.workspace.unwrap();
-        assert_eq!((workspace.hide, workspace.freeze.is_empty()), (vec![".env".to_owned()], false));
+        assert_eq!((workspace.hide, workspace.read_only.is_empty()), (vec![".env".to_owned()], false));
         let kept = Site { may_change: false, ..machine.site() };
-        let wanted = Wanted::read(&json!({ "name": "x", "command": "/bin/sh" })).unwrap();
+        let wanted = ServerSpec::read(&json!({ "name": "x", "command": "/bin/sh" })).unwrap();
         let source = kept.profile(&wanted, None).unwrap().workspace.unwrap().source;
         assert!(matches!(source, WorkspaceSource::ReadOnly { .. }));
     }

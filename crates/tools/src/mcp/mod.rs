@@ -23,26 +23,26 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
-use tribune_constitution::{Asking, BY_OPERATOR, MCP, MCP_SERVER};
+use tribune_constitution::{ApprovalMode, BY_OPERATOR, MCP, MCP_SERVER};
 use tribune_redact::Redactor;
 use tribune_runtime::{SessionKey, ToolCall, ToolSpec};
-use tribune_sandbox::{House, Launcher};
+use tribune_sandbox::{InstanceId, SandboxLauncher};
 
-pub use self::http_endpoint::Door;
-pub use self::server_spec::{MAX_SERVERS, Wanted};
+pub use self::http_endpoint::McpEndpoint;
+pub use self::server_spec::{MAX_SERVERS, ServerSpec};
 
 use tribune_config::{Config, Sandbox};
-use tribune_egress::Brokers;
-use tribune_governance::gate::{Gate, Standing};
+use tribune_egress::SessionSocketService;
+use tribune_governance::gate::{Gate, PolicyContext};
 use tribune_governance::turn::OutOfTurn;
 use tribune_records::ledger_payloads::McpRecord;
-use tribune_records::outcome::{Code, Refused};
-use tribune_records::workspace_roots::Ground;
+use tribune_records::outcome::{ToolErrorCode, ToolError};
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_storage::home::Home;
 use tribune_storage::store::SessionRow;
 
 use self::client::Fault;
-use self::http_endpoint::Told;
+use self::http_endpoint::ExposedTool;
 use self::launch_profile::Site;
 use self::server::{Server, short};
 use self::server_spec::digest;
@@ -50,7 +50,7 @@ use self::tools::{PREFIX, Tool};
 use crate::workspace_of;
 
 /// Tools that change what is in a workspace.
-pub const CHANGING: [&str; 3] = ["write", "edit", "exec"];
+pub const WRITE_TOOLS: [&str; 3] = ["write", "edit", "exec"];
 
 /// Servers of all sessions.
 const MAX_RUNNING: usize = 128;
@@ -64,11 +64,11 @@ pub struct McpServers {
     sandbox: Sandbox,
     hide: Vec<String>,
     max_bytes: u64,
-    launcher: Launcher,
+    launcher: SandboxLauncher,
     redactor: Arc<Redactor>,
-    brokers: Brokers,
+    brokers: SessionSocketService,
     out_of_turn: Arc<OutOfTurn>,
-    sessions: Mutex<HashMap<SessionKey, Arc<Brought>>>,
+    sessions: Mutex<HashMap<SessionKey, Arc<SessionServers>>>,
     launches: AtomicU64,
     editions: AtomicU64,
     tasks: TaskTracker,
@@ -76,17 +76,17 @@ pub struct McpServers {
 
 /// The servers of one session.
 #[derive(Debug)]
-struct Brought {
+struct SessionServers {
     /// Of all that were brought to any session. Never 0.
     edition: u64,
-    wanted: Vec<Wanted>,
-    ground: Ground,
+    wanted: Vec<ServerSpec>,
+    ground: WorkspaceRoots,
     servers: Vec<Server>,
 }
 
-impl Brought {
+impl SessionServers {
     /// Whether these are the servers that are wanted there, all of them running.
-    fn fits(&self, wanted: &[Wanted], ground: &Ground) -> bool {
+    fn fits(&self, wanted: &[ServerSpec], ground: &WorkspaceRoots) -> bool {
         let is_whole = self.servers.len() == self.wanted.len() && self.servers.iter().all(Server::is_there);
         is_whole && self.wanted == wanted && self.ground == *ground
     }
@@ -106,7 +106,7 @@ impl McpServers {
         home: &Home,
         config: &Config,
         redactor: Arc<Redactor>,
-        brokers: Brokers,
+        brokers: SessionSocketService,
         out_of_turn: Arc<OutOfTurn>,
     ) -> Self {
         Self {
@@ -114,7 +114,7 @@ impl McpServers {
             sandbox: config.sandbox,
             hide: config.workspaces.hide.clone(),
             max_bytes: config.workspaces.max_bytes,
-            launcher: Launcher::this_program(House::of(home.root())),
+            launcher: SandboxLauncher::this_program(InstanceId::of_state_folder(home.root())),
             redactor,
             brokers,
             out_of_turn,
@@ -125,17 +125,17 @@ impl McpServers {
         }
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionKey, Arc<Brought>>> {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionKey, Arc<SessionServers>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, session: &SessionKey) -> Option<Arc<Brought>> {
+    fn of(&self, session: &SessionKey) -> Option<Arc<SessionServers>> {
         self.sessions().get(session).cloned()
     }
 
     /// Starts the servers that an operator's client brings for a session that is open. Returns what is not there, in sentences.
-    pub async fn bring(&self, row: &SessionRow, wanted: &[Wanted], bringing: Bringing) -> Vec<String> {
-        let Some(standing) = Standing::of(row) else { return Vec::new() };
+    pub async fn bring(&self, row: &SessionRow, wanted: &[ServerSpec], bringing: Bringing) -> Vec<String> {
+        let Some(standing) = PolicyContext::of(row) else { return Vec::new() };
         let (key, ground) = (Arc::clone(&standing.key), standing.ground());
         let before = self.of(&key);
         let is_kept = before.as_ref().is_some_and(|before| match bringing {
@@ -163,15 +163,15 @@ impl McpServers {
             }
         }
         let edition = self.editions.fetch_add(1, Ordering::Relaxed) + 1;
-        let brought = Brought { edition, wanted: wanted.to_vec(), ground, servers };
+        let brought = SessionServers { edition, wanted: wanted.to_vec(), ground, servers };
         self.sessions().insert((*key).clone(), Arc::new(brought));
         sentences
     }
 
     async fn start(
         &self,
-        (row, key, ground): (&SessionRow, &Arc<SessionKey>, &Ground),
-        wanted: Wanted,
+        (row, key, ground): (&SessionRow, &Arc<SessionKey>, &WorkspaceRoots),
+        wanted: ServerSpec,
     ) -> Result<Server, String> {
         match self.sandbox {
             Sandbox::Full => {}
@@ -236,14 +236,14 @@ impl McpServers {
     }
 
     /// What an agent of another make is told of a server's tools; none if there is no such server.
-    fn told_of(&self, session: &SessionKey, server: &str) -> Option<Vec<Told>> {
+    fn told_of(&self, session: &SessionKey, server: &str) -> Option<Vec<ExposedTool>> {
         let brought = self.of(session)?;
         let found = brought.servers.iter().find(|found| found.wanted.name == server)?;
         let before = format!("{PREFIX}{server}__");
         let told = |tool: &Tool| {
             let ToolSpec { name: called, description, input_schema } = tool.spec.clone();
             let name = called.strip_prefix(&before)?.to_owned();
-            Some(Told { name, called, description, input_schema })
+            Some(ExposedTool { name, called, description, input_schema })
         };
         Some(found.tools.iter().filter_map(told).collect())
     }
@@ -267,12 +267,12 @@ impl McpServers {
         session: &SessionKey,
         (server, tool, definition): (&str, &str, &str),
         arguments: &Value,
-    ) -> Result<String, Refused> {
+    ) -> Result<String, ToolError> {
         let brought = self.of(session);
         let mut servers = brought.iter().flat_map(|brought| &brought.servers);
         let Some(found) = servers.find(|found| found.wanted.name == server) else {
-            return Err(Refused::new(
-                Code::Unavailable,
+            return Err(ToolError::new(
+                ToolErrorCode::Unavailable,
                 format!(
                     "the MCP server `{}` is not there: whoever has the session open in their editor brings it when they open it again",
                     short(server)
@@ -281,27 +281,27 @@ impl McpServers {
         };
         let Some(known) = found.tools.iter().find(|known| known.name == tool) else {
             let what = format!("the MCP server `{server}` has no tool `{}`", short(tool));
-            return Err(Refused::new(Code::NotFound, what));
+            return Err(ToolError::new(ToolErrorCode::NotFound, what));
         };
         if known.definition != definition {
             let what = format!(
                 "`{tool}` of the MCP server `{server}` is not what it was when this was asked for: ask again"
             );
-            return Err(Refused::new(Code::Conflict, what));
+            return Err(ToolError::new(ToolErrorCode::Conflict, what));
         }
         let plain = |text: &str| found.redactor.redact(text).into_owned();
         match found.client.call(tool, arguments, CALL).await {
             Ok(result) => match answer::read(&result) {
                 Some((text, false)) => Ok(plain(&text)),
-                Some((text, true)) => Err(Refused::new(Code::Failed, plain(&text))),
+                Some((text, true)) => Err(ToolError::new(ToolErrorCode::Failed, plain(&text))),
                 None => {
                     let what =
                         format!("the MCP server `{server}` answered what is no result: try another way");
-                    Err(Refused::new(Code::Failed, what))
+                    Err(ToolError::new(ToolErrorCode::Failed, what))
                 }
             },
-            Err(Fault::Ended(why)) => Err(Refused::new(
-                Code::Unavailable,
+            Err(Fault::Ended(why)) => Err(ToolError::new(
+                ToolErrorCode::Unavailable,
                 format!(
                     "the MCP server `{server}` is gone ({}): do without it; it is started again when the session is opened again",
                     plain(&why)
@@ -312,13 +312,13 @@ impl McpServers {
                     "the MCP server `{server}` did not answer within {} s and was told that nobody waits: ask for less",
                     CALL.as_secs()
                 );
-                Err(Refused::new(Code::TimedOut, what))
+                Err(ToolError::new(ToolErrorCode::TimedOut, what))
             }
             Err(Fault::Refused(why)) => {
                 let what = format!("the MCP server `{server}` refused: {}", plain(&short(&why)));
-                Err(Refused::new(Code::Failed, what))
+                Err(ToolError::new(ToolErrorCode::Failed, what))
             }
-            Err(Fault::Nonsense(why)) => Err(Refused::new(Code::Failed, why)),
+            Err(Fault::Nonsense(why)) => Err(ToolError::new(ToolErrorCode::Failed, why)),
         }
     }
 
@@ -355,8 +355,8 @@ impl std::fmt::Debug for McpServers {
 /// Whether a session may change its workspace in any way.
 fn may_change(gate: &Gate, key: &SessionKey, row: &SessionRow) -> bool {
     let mode = gate.mode_of(key.agent());
-    let is_kept = matches!(mode, Some(Asking::ApproveReads | Asking::DenyAll));
-    !is_kept && CHANGING.into_iter().any(|tool| gate.gives(row, tool))
+    let is_kept = matches!(mode, Some(ApprovalMode::ApproveReads | ApprovalMode::DenyAll));
+    !is_kept && WRITE_TOOLS.into_iter().any(|tool| gate.allows_tool(row, tool))
 }
 
 /// Tools of a server that nobody should believe to have.
@@ -372,8 +372,8 @@ fn unoffered(server: &Server) -> Option<String> {
 }
 
 /// The servers of a list, each under a name of its own. Those whose names are taken come back as they are called.
-pub fn named_once(servers: Vec<Wanted>) -> (Vec<Wanted>, Vec<String>) {
-    let (mut once, mut others): (Vec<Wanted>, Vec<String>) = (Vec::new(), Vec::new());
+pub fn named_once(servers: Vec<ServerSpec>) -> (Vec<ServerSpec>, Vec<String>) {
+    let (mut once, mut others): (Vec<ServerSpec>, Vec<String>) = (Vec::new(), Vec::new());
     for server in servers {
         let is_taken = once.iter().any(|own| own.name == server.name);
         match is_taken || once.len() >= MAX_SERVERS {

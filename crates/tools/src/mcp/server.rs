@@ -9,15 +9,15 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use tribune_contract::Exit;
-use tribune_egress::WayOut;
+use tribune_contract::ProgramExit;
+use tribune_egress::EgressLease;
 use tribune_governance::gate::Admission;
 use tribune_redact::Redactor;
-use tribune_sandbox::{Child, Launcher, Streams};
+use tribune_sandbox::{Child, SandboxLauncher, ProgramStreams};
 
 use super::client::{Client, Fault};
 use super::launch_profile::Site;
-use super::server_spec::Wanted;
+use super::server_spec::ServerSpec;
 use super::tools::{Listing, Tool};
 use crate::disk_quota::Quota;
 use crate::{Captured, watched};
@@ -37,7 +37,7 @@ const STDERR_TOLD: usize = 300;
 /// A server of a session. Dropped, it is ended.
 #[derive(Debug)]
 pub(super) struct Server {
-    pub(super) wanted: Wanted,
+    pub(super) wanted: ServerSpec,
     pub(super) tools: Vec<Tool>,
     /// Tools that it has and that cannot be offered.
     pub(super) left_out: usize,
@@ -52,17 +52,17 @@ impl Server {
     /// Starts a server that the gate let in, and waits until it has told its tools. The error is a sentence without its end.
     pub(super) async fn start(
         admission: Admission,
-        wanted: Wanted,
-        (site, way_out): (Site, Option<WayOut>),
-        (launcher, redactor, tasks): (Launcher, &Redactor, &TaskTracker),
+        wanted: ServerSpec,
+        (site, way_out): (Site, Option<EgressLease>),
+        (launcher, redactor, tasks): (SandboxLauncher, &Redactor, &TaskTracker),
     ) -> Result<Self, String> {
-        let redactor = redactor.clone().with_known(wanted.secrets());
+        let redactor = redactor.clone().with_exact_values(wanted.secrets());
         let mut quota = Quota::of_folder(&site.workspace, site.max_bytes);
         let order = wanted.clone();
         let starting = tokio::task::spawn_blocking(move || {
             let profile = site.profile(&order, way_out.as_ref())?;
             // Whoever stops waiting leaves no sandbox behind: dropping it ends it.
-            let child = launcher.launch(&profile, Streams::piped()).map_err(|error| error.to_string())?;
+            let child = launcher.launch(&profile, ProgramStreams::piped()).map_err(|error| error.to_string())?;
             // The leave is for this one start.
             drop(admission);
             Ok::<_, String>((child, way_out))
@@ -152,9 +152,9 @@ impl Kept {
             let _ = tokio::time::timeout(LAST_WORDS, reading).await;
         }
         let why = ended_for.unwrap_or_else(|| match exit {
-            Ok(Ok(Exit::Code { code })) => format!("its program ended with code {code}"),
-            Ok(Ok(Exit::Signal { signal })) => format!("its program was ended by signal {signal}"),
-            Ok(Ok(Exit::OutOfTime | Exit::Killed) | Err(_)) | Err(_) => "its program was ended".to_owned(),
+            Ok(Ok(ProgramExit::Code { code })) => format!("its program ended with code {code}"),
+            Ok(Ok(ProgramExit::Signal { signal })) => format!("its program was ended by signal {signal}"),
+            Ok(Ok(ProgramExit::OutOfTime | ProgramExit::Killed) | Err(_)) | Err(_) => "its program was ended".to_owned(),
         });
         self.client.end(&why);
     }

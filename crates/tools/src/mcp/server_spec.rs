@@ -21,7 +21,7 @@ const MAX_NAME_BYTES: usize = 24;
 
 /// A server that is to be started. Its variables may hold secrets: what prints it leaves their values out.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ServerSpec {
     /// As agents and the law know it: letters, digits, `_` and `-`.
     pub name: String,
     pub command: String,
@@ -29,7 +29,7 @@ pub struct Wanted {
     pub(crate) env: Vec<(String, String)>,
 }
 
-impl std::fmt::Debug for Wanted {
+impl std::fmt::Debug for ServerSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Wanted")
             .field("name", &self.name)
@@ -38,7 +38,7 @@ impl std::fmt::Debug for Wanted {
     }
 }
 
-impl Wanted {
+impl ServerSpec {
     /// Reads one of the servers that run on standard input and output. The error says which member is wrong, and never what
     /// stands there.
     pub fn read(server: &Value) -> Result<Self, &'static str> {
@@ -142,13 +142,13 @@ mod tests {
             "name": "GitHub (work)", "command": "/opt/x/github", "args": ["stdio"],
             "env": [{ "name": "GITHUB_TOKEN", "value": "ghs_secret" }, { "name": "HOST", "value": "h" }],
         });
-        let wanted = Wanted::read(&sent).unwrap();
+        let wanted = ServerSpec::read(&sent).unwrap();
         assert_eq!((wanted.name.as_str(), wanted.program()), ("GitHub_work", "github"));
         assert_eq!((wanted.variable("HOST"), wanted.variable("PATH")), (Some("h"), None));
         assert_eq!(wanted.secrets(), ["ghs_secret"]);
         let told = format!("{wanted:?} {}", wanted.described());
         assert!(told.contains("GITHUB_TOKEN") && !told.contains("ghs_secret"), "{told}");
-        assert!(Wanted::read(&json!({ "name": "x", "command": "x" })).is_ok(), "the rest may be left out");
+        assert!(ServerSpec::read(&json!({ "name": "x", "command": "x" })).is_ok(), "the rest may be left out");
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         ] {
             let mut sent = plain.clone();
             sent[member] = value;
-            let refused = Wanted::read(&sent).unwrap_err();
+            let refused = ServerSpec::read(&sent).unwrap_err();
             assert!(refused.contains(member) && !refused.contains(secret), "{sent}: {refused}");
         }
     }

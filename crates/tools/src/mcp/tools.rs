@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tribune_redact::Redactor;
 use tribune_runtime::ToolSpec;
 
-use super::server_spec::{Wanted, digest};
+use super::server_spec::{ServerSpec, digest};
 
 /// The beginning of every name under which an agent calls a tool of a server.
 pub(super) const PREFIX: &str = "mcp__";
@@ -45,7 +45,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    pub(super) fn take(&mut self, wanted: &Wanted, redactor: &Redactor, page: &Value) {
+    pub(super) fn take(&mut self, wanted: &ServerSpec, redactor: &Redactor, page: &Value) {
         for told in page["tools"].as_array().into_iter().flatten() {
             let read = read(wanted, redactor, told);
             let is_new = |tool: &Tool| self.tools.iter().all(|own| own.spec.name != tool.spec.name);
@@ -58,7 +58,7 @@ impl Listing {
 }
 
 /// One tool, if it can be offered.
-fn read(wanted: &Wanted, redactor: &Redactor, told: &Value) -> Option<Tool> {
+fn read(wanted: &ServerSpec, redactor: &Redactor, told: &Value) -> Option<Tool> {
     let name = told["name"].as_str()?;
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte);
     if !(1..=MAX_NAME_BYTES).contains(&name.len()) || !name.bytes().all(is_word) {
@@ -107,8 +107,8 @@ fn is_shallow(value: &Value, depth: usize) -> bool {
 mod tests {
     use super::*;
 
-    fn wanted() -> Wanted {
-        Wanted::read(&json!({ "name": "probe", "command": "probe" })).unwrap()
+    fn wanted() -> ServerSpec {
+        ServerSpec::read(&json!({ "name": "probe", "command": "probe" })).unwrap()
     }
 
     fn tool(name: &str) -> Value {
@@ -135,7 +135,7 @@ mod tests {
         other["description"] = "Does it otherwise.".into();
         let one = &listing.tools[0].definition;
         assert_ne!(*one, listed(json!([other])).tools[0].definition);
-        let elsewhere = Wanted { command: "/other".to_owned(), ..wanted() };
+        let elsewhere = ServerSpec { command: "/other".to_owned(), ..wanted() };
         let mut again = Listing::default();
         again.take(&elsewhere, &Redactor::new(), &json!({ "tools": [tool("git.status")] }));
         assert_ne!(*one, again.tools[0].definition);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{CWD, Mode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tribune_records::outcome::{Code, Done, Resource, Touched};
+use tribune_records::outcome::{ToolErrorCode, ToolRun, Resource, Access};
 use tribune_records::text::RESULT_BYTES;
 use tribune_registry::Mailbox;
 use tribune_registry::mailbox::MAX_TEXT_BYTES;
@@ -89,7 +89,7 @@ impl Fixture {
     }
 
     /// A call from a session of `main`.
-    pub(super) async fn done(&self, name: &str, input: Value) -> Done {
+    pub(super) async fn done(&self, name: &str, input: Value) -> ToolRun {
         let call = ToolCall { id: "1".to_owned(), name: name.to_owned(), input };
         let done = self.tools.run(admitted(&call)).await;
         self.check(&call, &done.outcome);
@@ -98,7 +98,7 @@ impl Fixture {
     }
 
     /// What a call that succeeds touches.
-    pub(super) async fn touched(&self, name: &str, input: Value) -> Vec<Touched> {
+    pub(super) async fn touched(&self, name: &str, input: Value) -> Vec<Access> {
         let done = self.done(name, input).await;
         assert!(!done.outcome.is_error, "{}", done.outcome.content);
         done.touched
@@ -350,7 +350,7 @@ async fn what_is_read_is_told_by_its_own_name() {
     house.write("inner/other.txt", "nothing\n");
     house.write("top", "fine too\n");
     symlink("inner", house.inside("alias")).unwrap();
-    let read = |path: &str| Touched::Read(Resource::File(path.to_owned()));
+    let read = |path: &str| Access::Read(Resource::File(path.to_owned()));
     for path in ["inner/file.txt", "alias/file.txt", "./inner/../alias//file.txt"] {
         assert_eq!(house.touched("read", json!({"path": path})).await, [read("inner/file.txt")]);
     }
@@ -372,14 +372,14 @@ async fn what_is_read_is_told_by_its_own_name() {
     );
     assert_eq!(house.touched("search", json!({"query": "absent"})).await, []);
     let missing = house.done("read", json!({"path": "gone"})).await;
-    assert_eq!((missing.code, missing.touched), (Some(Code::NotFound), vec![]));
+    assert_eq!((missing.code, missing.touched), (Some(ToolErrorCode::NotFound), vec![]));
     // A name that is no text cannot be told, so it may be anything.
     let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"odd/\xff");
     fs::create_dir(house.inside("odd")).unwrap();
     fs::write(house.inside("").join(name), "fine\n").unwrap();
     assert_eq!(
         house.touched("search", json!({"query": "fine", "path": "odd"})).await,
-        [Touched::Read(Resource::Workspace)]
+        [Access::Read(Resource::Workspace)]
     );
 }
 
@@ -492,7 +492,7 @@ async fn a_wrong_input_gets_one_sentence_that_names_it() {
     for tool in NAMES {
         // What is not here is not here, whatever it is given.
         let is_absent = ["browser", "nodes"].contains(&tool);
-        let code = if is_absent { Code::Unavailable } else { Code::InvalidInput };
+        let code = if is_absent { ToolErrorCode::Unavailable } else { ToolErrorCode::InvalidInput };
         for input in [json!(null), json!([]), json!({"nothing": 1})] {
             assert_eq!(house.done(tool, input).await.code, Some(code), "{tool}");
         }

@@ -15,7 +15,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
 use reqwest::{Client, Response, redirect};
 use tribune_config::url::Target;
-use tribune_records::outcome::{Code, Refused, Resource, Trail};
+use tribune_records::outcome::{ToolErrorCode, ToolError, Resource, AccessLog};
 use tribune_records::text::shown;
 
 use super::Egress;
@@ -51,7 +51,7 @@ pub(crate) struct Fetched {
 }
 
 /// Fetches what is asked for, within a time that has a bound.
-pub(crate) async fn get(egress: &Egress, asked: Asked, trail: &Trail) -> Result<Fetched, Refused> {
+pub(crate) async fn get(egress: &Egress, asked: Asked, trail: &AccessLog) -> Result<Fetched, ToolError> {
     get_within(WHOLE, egress, asked, trail).await
 }
 
@@ -59,17 +59,17 @@ async fn get_within(
     limit: Duration,
     egress: &Egress,
     asked: Asked,
-    trail: &Trail,
-) -> Result<Fetched, Refused> {
+    trail: &AccessLog,
+) -> Result<Fetched, ToolError> {
     let host = asked.target.host().to_owned();
     tokio::time::timeout(limit, hops(egress, asked, trail)).await.unwrap_or_else(|_| {
         let sentence =
             format!("`{host}` took longer than {} s to answer: try another source", limit.as_secs());
-        Err(Refused::new(Code::TimedOut, sentence))
+        Err(ToolError::new(ToolErrorCode::TimedOut, sentence))
     })
 }
 
-async fn hops(egress: &Egress, asked: Asked, trail: &Trail) -> Result<Fetched, Refused> {
+async fn hops(egress: &Egress, asked: Asked, trail: &AccessLog) -> Result<Fetched, ToolError> {
     let mut target = asked.target.clone();
     for _ in 0..=asked.redirects {
         let addresses = egress.check(&target).await?;
@@ -84,12 +84,12 @@ async fn hops(egress: &Egress, asked: Asked, trail: &Trail) -> Result<Fetched, R
         0 => format!("`{}` redirects elsewhere, which is not followed: tell the operator", target.host()),
         most => format!("there are more than {most} redirects: choose another source"),
     };
-    Err(Refused::new(Code::Refused, sentence))
+    Err(ToolError::new(ToolErrorCode::Refused, sentence))
 }
 
-async fn send(target: &Target, addresses: Vec<SocketAddr>, accept: &str) -> Result<Response, Refused> {
+async fn send(target: &Target, addresses: Vec<SocketAddr>, accept: &str) -> Result<Response, ToolError> {
     let broken = |what: &str| {
-        Refused::new(Code::Failed, format!("`{}` {what}: try again later, or another source", target.host()))
+        ToolError::new(ToolErrorCode::Failed, format!("`{}` {what}: try again later, or another source", target.host()))
     };
     let sent = begin(target, addresses, accept)
         .map_err(|_| broken("could not be asked, because TLS is not set up here"))?;
@@ -121,13 +121,13 @@ fn begin(
 }
 
 /// Where the answer sends us on to, if it does.
-fn redirected(from: &Target, response: &Response) -> Result<Option<Target>, Refused> {
+fn redirected(from: &Target, response: &Response) -> Result<Option<Target>, ToolError> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
     }
     let refused = |what: &str| {
         let sentence = format!("`{}` redirects {what}: choose another source", from.host());
-        Refused::new(Code::Refused, sentence)
+        ToolError::new(ToolErrorCode::Refused, sentence)
     };
     let location = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
     let next = location.and_then(|location| from.url().join(location).ok());
@@ -143,17 +143,17 @@ fn redirected(from: &Target, response: &Response) -> Result<Option<Target>, Refu
             from.host(),
             shown(next.url().as_str())
         );
-        return Err(Refused::new(Code::Refused, sentence));
+        return Err(ToolError::new(ToolErrorCode::Refused, sentence));
     }
     Ok(Some(next))
 }
 
-async fn take(target: Target, mut response: Response, asked: &Asked) -> Result<Fetched, Refused> {
+async fn take(target: Target, mut response: Response, asked: &Asked) -> Result<Fetched, ToolError> {
     let host = target.host();
     let status = response.status();
     if !status.is_success() {
-        let code = if matches!(status.as_u16(), 404 | 410) { Code::NotFound } else { Code::Failed };
-        return Err(Refused::new(code, format!("`{host}` answers {status}: check the address")));
+        let code = if matches!(status.as_u16(), 404 | 410) { ToolErrorCode::NotFound } else { ToolErrorCode::Failed };
+        return Err(ToolError::new(code, format!("`{host}` answers {status}: check the address")));
     }
     let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let content_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default();
@@ -162,14 +162,14 @@ async fn take(target: Target, mut response: Response, asked: &Asked) -> Result<F
         let kind = if content_type.is_empty() { "of no kind" } else { &content_type };
         let sentence =
             format!("the answer of `{host}` is {}, which cannot be used: choose another", shown(kind));
-        return Err(Refused::new(Code::Refused, sentence));
+        return Err(ToolError::new(ToolErrorCode::Refused, sentence));
     }
     let mut body = Vec::new();
     let mut is_cut = false;
     loop {
         let chunk = response.chunk().await.map_err(|_| {
             let sentence = format!("`{host}` broke off in the middle of its answer: try again");
-            Refused::new(Code::Failed, sentence)
+            ToolError::new(ToolErrorCode::Failed, sentence)
         })?;
         let Some(chunk) = chunk else { break };
         let room = asked.max_bytes - body.len();
@@ -232,8 +232,8 @@ mod tests {
         };
         let rules = Egress::new(EgressMode::Allowlist, allow, Vec::new());
         let limit = Duration::from_millis(200);
-        let refused = get_within(limit, &rules, asked, &Trail::default()).await.unwrap_err();
-        assert_eq!(refused.code, Code::TimedOut, "{refused:?}");
+        let refused = get_within(limit, &rules, asked, &AccessLog::default()).await.unwrap_err();
+        assert_eq!(refused.code, ToolErrorCode::TimedOut, "{refused:?}");
         // The connection is closed, so the server ends.
         server.await.unwrap();
     }

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use tribune_config::egress_rules::EgressMode;
 use tribune_config::url::{HostPort, SearchEndpoint, Target};
 use tribune_egress::net;
-use tribune_egress::net::{Reach, Whereabouts};
-use tribune_records::outcome::{Code, Refused};
+use tribune_egress::net::{AddressScope, AddressClass};
+use tribune_records::outcome::{ToolErrorCode, ToolError};
 
 /// The rules. The default lets nothing out.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +31,7 @@ impl Egress {
     }
 
     /// The addresses that may be connected to for `target`.
-    pub(super) async fn check(&self, target: &Target) -> Result<Vec<SocketAddr>, Refused> {
+    pub(super) async fn check(&self, target: &Target) -> Result<Vec<SocketAddr>, ToolError> {
         let reach = self.name(target)?;
         let addresses = match target.literal() {
             Some(address) => vec![address],
@@ -39,14 +39,14 @@ impl Egress {
         };
         self.addresses(target, reach, &addresses)?;
         // Looked at last, since it asks the kernel: this machine by an address that the world knows it by.
-        if !reach.covers(Whereabouts::Inside) && addresses.iter().any(|address| net::is_own(*address)) {
+        if !reach.covers(AddressClass::Inside) && addresses.iter().any(|address| net::is_own(*address)) {
             return Err(astray(target));
         }
         Ok(addresses.into_iter().map(|address| SocketAddr::new(address, target.port())).collect())
     }
 
     /// Before anyone is asked about a name.
-    fn name(&self, target: &Target) -> Result<Reach, Refused> {
+    fn name(&self, target: &Target) -> Result<AddressScope, ToolError> {
         let (host, port) = (target.host(), target.port());
         let is_denied = self.deny.iter().any(|denied| denied.covers(host, port));
         if is_denied {
@@ -54,9 +54,9 @@ impl Egress {
         }
         let is_listed = self.allow.iter().any(|allowed| allowed.is(host, port));
         match (is_listed, self.mode) {
-            (true, _) if target.literal().is_some() => Ok(Reach::Literal),
-            (true, _) => Ok(Reach::Inside),
-            (false, EgressMode::Public) => Ok(Reach::Public),
+            (true, _) if target.literal().is_some() => Ok(AddressScope::Literal),
+            (true, _) => Ok(AddressScope::Inside),
+            (false, EgressMode::Public) => Ok(AddressScope::Public),
             (false, EgressMode::Allowlist) => Err(refused(format!(
                 "`{host}:{port}` is not in `egress.allow` of this host, and nothing else may be reached: choose \
                  another source, or ask the operator"
@@ -65,31 +65,31 @@ impl Egress {
     }
 
     /// One address that leads astray is enough to refuse them all.
-    fn addresses(&self, target: &Target, reach: Reach, addresses: &[IpAddr]) -> Result<(), Refused> {
+    fn addresses(&self, target: &Target, reach: AddressScope, addresses: &[IpAddr]) -> Result<(), ToolError> {
         let is_fine = |address: &IpAddr| {
             !self.deny.iter().any(|denied| denied.is_at(*address, target.port()))
-                && reach.covers(Whereabouts::of(*address))
+                && reach.covers(AddressClass::of(*address))
         };
         if addresses.iter().all(is_fine) { Ok(()) } else { Err(astray(target)) }
     }
 }
 
-async fn resolve(target: &Target) -> Result<Vec<IpAddr>, Refused> {
+async fn resolve(target: &Target) -> Result<Vec<IpAddr>, ToolError> {
     net::resolve(target.host(), target.port()).await.map_err(|unresolved| {
         let sentence = format!("the name `{}` {unresolved}: check it, or try again later", target.host());
-        Refused::new(Code::Failed, sentence)
+        ToolError::new(ToolErrorCode::Failed, sentence)
     })
 }
 
-fn astray(target: &Target) -> Refused {
+fn astray(target: &Target) -> ToolError {
     refused(format!(
         "`{}` leads to an address that may not be reached from here: choose another source",
         target.host()
     ))
 }
 
-fn refused(sentence: String) -> Refused {
-    Refused::new(Code::Refused, sentence)
+fn refused(sentence: String) -> ToolError {
+    ToolError::new(ToolErrorCode::Refused, sentence)
 }
 
 #[cfg(test)]

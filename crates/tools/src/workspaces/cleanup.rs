@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use super::{LABEL, LAYERS, LOCK, MAX_WORKSPACES, Workspaces, check_name, lock};
-use tribune_sandbox::workspace::Layers;
+use tribune_sandbox::workspace::OverlayDirs;
 
 impl Workspaces {
     /// Removes what has no label. Only for a daemon that starts: what is being made has none yet. Returns the names.
@@ -50,7 +50,7 @@ fn remove_unlabelled(folder: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
         Err(error) => return Err(error),
     };
-    let layers = Layers::new(folder.join(LAYERS));
+    let layers = OverlayDirs::new(folder.join(LAYERS));
     if layers.upper().is_dir() {
         layers.remove().map_err(io::Error::other)?;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use similar::TextDiff;
-use tribune_sandbox::workspace::{self, Change, Kind, Node};
+use tribune_sandbox::workspace::{self, Change, ChangeKind, Node};
 use utoipa::ToSchema;
 
 use super::{Workspace, WorkspacesError};
@@ -93,8 +93,8 @@ impl Workspace {
             return Err(WorkspacesError::NoChange(other.display().to_string(), self.label.id.clone()));
         }
         // Nobody gets past them by changing much else.
-        meant.sort_by_key(|change| !change.is_trap);
-        let traps = meant.iter().filter(|change| change.is_trap).count() as u64;
+        meant.sort_by_key(|change| !change.is_autorun);
+        let traps = meant.iter().filter(|change| change.is_autorun).count() as u64;
         let mut room = Room { patches: MAX_PATCHES, compared: MAX_COMPARED };
         let changes = meant.iter().take(MAX_SHOWN).map(|change| self.change(change, with_texts, &mut room));
         Ok(Shown {
@@ -109,7 +109,7 @@ impl Workspace {
     }
 
     fn change(&self, change: &Change, with_texts: bool, room: &mut Room) -> ChangeInfo {
-        let (mut patch, mut unseen) = (None, change.is_closed.then_some("unreadable"));
+        let (mut patch, mut unseen) = (None, change.is_inaccessible.then_some("unreadable"));
         if with_texts && is_text_change(change) {
             match room.takes(change).then(|| self.patch(change)) {
                 Some(Ok(text)) if text.len() <= room.patches => {
@@ -121,18 +121,18 @@ impl Workspace {
             }
         }
         let kind = match change.kind() {
-            Kind::Added => "added",
-            Kind::Changed => "changed",
-            Kind::Mode => "mode",
-            Kind::Removed => "removed",
+            ChangeKind::Added => "added",
+            ChangeKind::Changed => "changed",
+            ChangeKind::Mode => "mode",
+            ChangeKind::Removed => "removed",
         };
         ChangeInfo {
             path: change.path.display().to_string(),
             kind: kind.to_owned(),
             before: change.before.as_ref().map(node),
             after: change.after.as_ref().map(node),
-            trap: change.is_trap,
-            leaves: change.leaves,
+            trap: change.is_autorun,
+            leaves: change.is_escaping_symlink,
             set_id: change.sets_id,
             patch,
             unseen: unseen.map(str::to_owned),
@@ -173,7 +173,7 @@ impl Room {
 
 fn is_text_change(change: &Change) -> bool {
     let is_file = |node: &Option<Node>| matches!(node, Some(Node::File { .. }));
-    change.kind() != Kind::Mode && (is_file(&change.before) || is_file(&change.after))
+    change.kind() != ChangeKind::Mode && (is_file(&change.before) || is_file(&change.after))
 }
 
 fn text(folder: &Path, path: &Path) -> Result<String, &'static str> {

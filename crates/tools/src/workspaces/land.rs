@@ -91,9 +91,9 @@ impl Held {
             Selection::All => false,
             Selection::Everything => true,
             Selection::Paths(paths) => paths.contains(&change.path),
-            Selection::PathsWithTraps(_) => wish.means(&change.path),
+            Selection::PathsWithAutorun(_) => wish.means(&change.path),
         };
-        let traps = diff.changes.iter().filter(|change| change.is_trap).filter(is_named);
+        let traps = diff.changes.iter().filter(|change| change.is_autorun).filter(is_named);
         let traps: BTreeSet<PathBuf> = traps.map(|change| change.path.clone()).collect();
         let shown = |path: &PathBuf| path.display().to_string();
         let input = json!({
@@ -111,8 +111,8 @@ impl Held {
     /// Puts the folder in order after a landing that did not come to its end, and tells what landed.
     pub fn mend(&self) -> Result<Vec<String>, WorkspacesError> {
         let workspace = self.workspace();
-        let mended = workspace::mend(&workspace.label.folder, &workspace.layers())?;
-        for path in &mended.aside {
+        let mended = workspace::recover_landing(&workspace.label.folder, &workspace.layers())?;
+        for path in &mended.moved_aside {
             let path = workspace.label.folder.join(path);
             tracing::warn!(path = %path.display(), "an old version of a file was left beside a newer one");
         }
@@ -142,7 +142,7 @@ impl Wish {
             (true, false) => Selection::All,
             (true, true) => Selection::Everything,
             (false, false) => Selection::Paths(with_around(self.paths.clone(), diff)),
-            (false, true) => Selection::PathsWithTraps(self.paths.clone()),
+            (false, true) => Selection::PathsWithAutorun(self.paths.clone()),
         }
     }
 }
@@ -151,7 +151,7 @@ impl Wish {
 /// folder brings in nothing but what is named in it.
 fn with_around(mut paths: Vec<PathBuf>, diff: &Diff) -> Vec<PathBuf> {
     let around = |change: &&Change| {
-        change.is_trap && paths.iter().any(|path| path != &change.path && path.starts_with(&change.path))
+        change.is_autorun && paths.iter().any(|path| path != &change.path && path.starts_with(&change.path))
     };
     let more: Vec<PathBuf> = diff.changes.iter().filter(around).map(|change| change.path.clone()).collect();
     paths.extend(more);
@@ -171,7 +171,7 @@ impl Planned {
             landed: landing.landed.iter().map(|path| path.display().to_string()).collect(),
             // What only lies beside something that was named was not asked for.
             left: landing
-                .unlanded
+                .not_landed
                 .iter()
                 .filter(|left| self.wish.means(&left.path))
                 .map(|left| workspace.left(left))
@@ -182,13 +182,13 @@ impl Planned {
 }
 
 impl Workspace {
-    fn left(&self, left: &workspace::Unlanded) -> Left {
-        let is_conflict = left.why == workspace::Why::Conflict;
+    fn left(&self, left: &workspace::NotLanded) -> Left {
+        let is_conflict = left.reason == workspace::LandRefusal::Conflict;
         let version = self.layers().upper().join(&left.path);
         // What the box removed is a device there, or nothing.
         let is_there =
             std::fs::symlink_metadata(&version).is_ok_and(|found| !found.file_type().is_char_device());
         let version = (is_conflict && is_there).then(|| version.display().to_string());
-        Left { path: left.path.display().to_string(), why: left.why.to_string(), version }
+        Left { path: left.path.display().to_string(), why: left.reason.to_string(), version }
     }
 }

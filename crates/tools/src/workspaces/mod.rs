@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
-use tribune_sandbox::workspace::{self, Diff, Layers, Selection, WorkspaceError};
+use tribune_sandbox::workspace::{self, Diff, OverlayDirs, Selection, WorkspaceError};
 
 pub use self::diff_view::{ChangeInfo, NodeInfo, Shown};
 pub use self::land::{Landed, Left, Wish};
@@ -175,7 +175,7 @@ const LAYERS: &str = "layers";
 // INVARIANT: the label comes last: what has one is whole, and what has none holds nothing that anybody wants.
 const STEPS: [fn(&Workspace) -> io::Result<()>; 3] = [
     |workspace| files::replace(&workspace.lock_path(), b"", Secrecy::Owner),
-    |workspace| Layers::create(workspace.layers().folder(), &workspace.label.folder).map(drop),
+    |workspace| OverlayDirs::create(workspace.layers().folder(), &workspace.label.folder).map(drop),
     |workspace| {
         let label = serde_json::to_vec(&workspace.label)?;
         files::replace(&workspace.folder.join(LABEL), &label, Secrecy::Owner)
@@ -183,8 +183,8 @@ const STEPS: [fn(&Workspace) -> io::Result<()>; 3] = [
 ];
 
 impl Workspace {
-    pub fn layers(&self) -> Layers {
-        Layers::new(self.folder.join(LAYERS))
+    pub fn layers(&self) -> OverlayDirs {
+        OverlayDirs::new(self.folder.join(LAYERS))
     }
 
     /// The file that is locked by whoever uses it.

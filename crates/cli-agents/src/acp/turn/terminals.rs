@@ -10,7 +10,7 @@ use crate::agent_protocol::TurnStep;
 use crate::call_join::EarlierReport;
 use crate::normalize::NormalizedCall;
 use crate::tool_calls::{JoinRule, UpdateError};
-use tribune_runtime::{Errand, ToolCall};
+use tribune_runtime::{TerminalCall, ToolCall};
 
 impl AcpTurn {
     /// Handles a terminal request. Returns the response, unless it has to wait.
@@ -55,10 +55,10 @@ impl AcpTurn {
         }
         let (errand, link) =
             match self.permissions.join(JoinRule::Command, &terminal_request.command, line)? {
-                EarlierReport::Permitted(own, link) => (Errand::Allowed(own), Some(link)),
+                EarlierReport::Permitted(own, link) => (TerminalCall::Granted(own), Some(link)),
                 EarlierReport::Reported(id, link) => {
                     let NormalizedCall { tool: name, input } = terminal_request.command.clone();
-                    (Errand::Call(ToolCall { id, name, input }), Some(link))
+                    (TerminalCall::Call(ToolCall { id, name, input }), Some(link))
                 }
                 EarlierReport::Pending => {
                     return refused(
@@ -67,7 +67,7 @@ impl AcpTurn {
                 }
                 EarlierReport::Refused(why) => return refused(&why),
                 EarlierReport::Nothing => {
-                    (Errand::Call(self.file_call(terminal_request.command.clone())), None)
+                    (TerminalCall::Call(self.file_call(terminal_request.command.clone())), None)
                 }
             };
         self.terminals.open(request.clone(), terminal_request, errand, link);

@@ -15,9 +15,9 @@ use std::process::Child;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tribune_client::{Client, Incoming};
+use tribune_client::{RpcClient, RpcIncoming};
 use tribune_storage::home::Home;
-use tribune_testkit::{assert_sound, say, text};
+use tribune_testkit::{assert_sound, turn_params, output_text};
 
 use crate::fixture::Place;
 use crate::turn_crash::start_with;
@@ -66,7 +66,7 @@ pub(crate) struct Rig {
     token: String,
     /// The environment of its daemon.
     variables: Vec<(String, String)>,
-    pub(crate) client: Client,
+    pub(crate) client: RpcClient,
 }
 
 impl Rig {
@@ -114,7 +114,7 @@ impl Rig {
         let child = KillOnDrop(child);
         let variables =
             variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let mut client = Client::connect(&address, Some(&token)).await.unwrap();
+        let mut client = RpcClient::connect(&address, Some(&token)).await.unwrap();
         client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
         Self { place, child, address, token, variables, client }
     }
@@ -131,8 +131,8 @@ impl Rig {
     }
 
     /// Another connection as operator.
-    pub(crate) async fn operator(&self) -> Client {
-        Client::connect(&self.address, Some(&self.token)).await.unwrap()
+    pub(crate) async fn operator(&self) -> RpcClient {
+        RpcClient::connect(&self.address, Some(&self.token)).await.unwrap()
     }
 
     /// Runs a turn with these acts to its end.
@@ -149,7 +149,7 @@ impl Rig {
     pub(super) async fn begins_in(&mut self, key: &str, acts: Value) -> u64 {
         // In hex, so that no part of it counts as the owner's own text.
         let script: String = acts.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
-        self.client.send("turn.run", &say(key, &script)).await.unwrap()
+        self.client.send("turn.run", &turn_params(key, &script)).await.unwrap()
     }
 
     /// The processes of scripted agents, as this machine sees them.
@@ -164,7 +164,7 @@ impl Rig {
     }
 
     pub(crate) async fn begins_with(&mut self, words: &str) -> u64 {
-        self.client.send("turn.run", &say(KEY, words)).await.unwrap()
+        self.client.send("turn.run", &turn_params(KEY, words)).await.unwrap()
     }
 
     /// The daemon's process id.
@@ -176,22 +176,22 @@ impl Rig {
         let mut events = Vec::new();
         let result = loop {
             match within(self.client.next()).await.unwrap() {
-                Incoming::Answer(of, answer) if of == running => break answer,
-                Incoming::Answer(..) => {}
-                Incoming::Notification(said) => events.push(said.params["event"].clone()),
+                RpcIncoming::Response(of, answer) if of == running => break answer,
+                RpcIncoming::Response(..) => {}
+                RpcIncoming::Notification(said) => events.push(said.params["event"].clone()),
             }
         };
         let stop = result.as_ref().map_or_else(ToString::to_string, |answer| {
             answer["stop_reason"].as_str().unwrap_or_default().to_owned()
         });
-        FinishedTurn { text: text(&events), stop, events }
+        FinishedTurn { text: output_text(&events), stop, events }
     }
 
     /// Waits until the agent hangs. Returns the events until then.
     pub(super) async fn hangs(&mut self) -> Vec<Value> {
         let mut events = Vec::new();
         loop {
-            if let Incoming::Notification(said) = within(self.client.next()).await.unwrap() {
+            if let RpcIncoming::Notification(said) = within(self.client.next()).await.unwrap() {
                 let event = said.params["event"].clone();
                 if event["kind"] == "hanging" {
                     return events;
@@ -206,7 +206,7 @@ impl Rig {
     }
 
     /// Waits for a pending approval, and returns all.
-    pub(crate) async fn waiting(client: &mut Client) -> Vec<Value> {
+    pub(crate) async fn waiting(client: &mut RpcClient) -> Vec<Value> {
         for _ in 0..3_000 {
             let page = client.call("approval.list", &json!({})).await.unwrap();
             let waiting = page["approvals"].as_array().unwrap().clone();
@@ -218,7 +218,7 @@ impl Rig {
         panic!("nothing waits");
     }
 
-    pub(crate) async fn decide(client: &mut Client, approval: &Value, decision: &str) {
+    pub(crate) async fn decide(client: &mut RpcClient, approval: &Value, decision: &str) {
         let params = json!({ "id": approval["id"], "decision": decision });
         client.call("approval.decide", &params).await.unwrap();
     }
@@ -268,7 +268,7 @@ impl FinishedTurn {
     /// The turn, with events that arrived before the test waited for its end.
     pub(super) fn after(self, mut before: Vec<Value>) -> Self {
         before.extend(self.events);
-        Self { text: text(&before), events: before, stop: self.stop }
+        Self { text: output_text(&before), events: before, stop: self.stop }
     }
 
     pub(crate) fn of_type(&self, kind: &str) -> Vec<&Value> {

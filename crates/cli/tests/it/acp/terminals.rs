@@ -13,7 +13,7 @@ use crate::sandboxed_commands::{mark, sleeping};
 const OFFERED: &str = ", capabilities: { terminal: true }";
 
 /// Waits for a pending approval that is not one of these.
-async fn next_question(operator: &mut tribune_client::Client, before: &[&Value]) -> Value {
+async fn next_question(operator: &mut tribune_client::RpcClient, before: &[&Value]) -> Value {
     loop {
         let waiting = Rig::waiting(operator).await;
         if let Some(new) = waiting.iter().find(|one| !before.contains(&&one["id"])) {

@@ -51,7 +51,7 @@ impl ServerBench {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let model = runtime.block_on(FakeUpstream::start());
-        model.acts_as_model();
+        model.act_as_model();
         let (kind, behind) = agent.provider();
         let config = format!(
             "{{ gateway: {{ address: '127.0.0.1:0' }}, canary: {{ every: 'off', untried: ['{}'] }}, models: {{ providers: {{ fake: {{ \

@@ -17,7 +17,7 @@ mod mcp_servers;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tribune_constitution::Stage;
+use tribune_constitution::DecisionStage;
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
 use tribune_storage::verdict_log::Verdicts;
@@ -177,7 +177,7 @@ impl AgentDaemon {
 
     async fn with(agent: Agent, law: &str, canary: &str, planted: &[(&str, String)]) -> Self {
         let model = FakeUpstream::start().await;
-        model.acts_as_model();
+        model.act_as_model();
         let place = Place::new();
         let (kind, behind) = agent.provider();
         let config = format!(
@@ -229,7 +229,7 @@ impl AgentDaemon {
         let judged = Verdicts::from(&reader, 0).map(|judged| judged.unwrap().record.unwrap());
         let tools = ["read", "write", "edit", "exec", "search", "web_fetch"];
         judged
-            .filter(|record| tools.contains(&record.tool.as_str()) && record.facts.stage == Stage::Call)
+            .filter(|record| tools.contains(&record.tool.as_str()) && record.facts.stage == DecisionStage::Call)
             .map(|record| (record.tool, record.verdict.decision.as_str().to_owned()))
             .collect()
     }

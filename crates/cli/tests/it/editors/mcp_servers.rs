@@ -349,7 +349,7 @@ fn an_agent_whose_mandate_has_no_servers_gets_none() {
 fn agent_with_a_model_gets_and_calls_the_tools() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let upstream = runtime.block_on(FakeUpstream::start());
-    upstream.acts_as_model();
+    upstream.act_as_model();
     let config = format!(
         "{{ gateway: {{ address: '127.0.0.1:0' }}, models: {{ providers: {{ fake: {{ kind: 'openai_compatible', \
          baseUrl: '{}/v1', local: true, startupValidation: 'off', \

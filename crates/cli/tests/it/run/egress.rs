@@ -10,9 +10,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::json;
 use tribune_config::Config;
-use tribune_daemon::daemon::Extras;
+use tribune_daemon::daemon::DaemonOverrides;
 use tribune_egress::{Network, Unresolved};
-use tribune_testkit::upstream::{FakeUpstream, Reply};
+use tribune_testkit::upstream::{FakeUpstream, UpstreamReply};
 use tribune_testkit::{TempHome, config};
 
 use super::{Site, session};
@@ -101,9 +101,9 @@ fn l1_unnamed_address_waits_for_a_person() {
         names: HashMap::from([("example.org".to_owned(), public.ip())]),
         routes: HashMap::from([(public, to)]),
     };
-    let extras = || Extras {
+    let extras = || DaemonOverrides {
         network: Some(Arc::new(FakeNetwork { names: world.names.clone(), routes: world.routes.clone() })),
-        ..Extras::default()
+        ..DaemonOverrides::default()
     };
     let home = TempHome::new();
     std::fs::create_dir(home.folder.path().join("project")).unwrap();
@@ -221,7 +221,7 @@ fn tls_goes_through_the_tunnel_to_the_named_host_only() {
 fn default_model_is_reachable_without_its_key() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let upstream = runtime.block_on(FakeUpstream::start());
-    upstream.reply(Reply::json(
+    upstream.reply(UpstreamReply::json(
         200,
         &json!({
             "id": "c1", "object": "chat.completion", "created": 1, "model": "small",

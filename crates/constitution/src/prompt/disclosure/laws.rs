@@ -108,7 +108,7 @@ proptest! {
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(chars.len() + 1)).collect();
         cuts.extend([0, chars.len()]);
         cuts.sort_unstable();
-        let mut filter = Disclosure::of_instructions();
+        let mut filter = DisclosureFilter::of_instructions();
         let mut text = String::new();
         for cut in cuts.windows(2) {
             text.push_str(&filter.push(&String::from_iter(&chars[cut[0]..cut[1]])).text);

@@ -57,7 +57,7 @@ pub struct FilteredText {
 
 /// The filter for one stream of text. A fresh one can be cloned for every answer: the secrets are shared.
 #[derive(Clone)]
-pub struct Disclosure {
+pub struct DisclosureFilter {
     secrets: Arc<Secrets>,
     streams: Vec<DecodedStream>,
     /// Output that is held back.
@@ -74,7 +74,7 @@ struct Secrets {
     steps: Automaton,
 }
 
-impl Disclosure {
+impl DisclosureFilter {
     /// A filter for these texts. A text with fewer than [`RUN_LETTERS`] letters is never withheld.
     pub fn new(secrets: &[&str]) -> Self {
         Self {
@@ -92,11 +92,11 @@ impl Disclosure {
     /// A filter for what is confidential in every instance: the base prompt and the channel policies. Constitution,
     /// mandate and agent prompt are the operator's and may be quoted.
     pub fn of_instructions() -> Self {
-        static FRESH: LazyLock<Disclosure> = LazyLock::new(|| {
+        static FRESH: LazyLock<DisclosureFilter> = LazyLock::new(|| {
             let policies = ChannelClass::ALL.map(|class| class.policy().prompt);
             let mut secrets = vec![base_prompt().content];
             secrets.extend(policies);
-            Disclosure::new(&secrets)
+            DisclosureFilter::new(&secrets)
         });
         FRESH.clone()
     }
@@ -173,7 +173,7 @@ impl Disclosure {
     }
 }
 
-impl fmt::Debug for Disclosure {
+impl fmt::Debug for DisclosureFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Disclosure").field("is_closed", &self.is_closed).finish_non_exhaustive()
     }

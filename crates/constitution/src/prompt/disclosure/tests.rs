@@ -6,7 +6,7 @@ use crate::{DEFAULT_CONSTITUTION, DEFAULT_MANDATE_TEXT};
 
 /// What is shown of an output that comes in pieces of so many characters.
 pub(super) fn shown(output: &str, piece: usize) -> FilteredText {
-    let mut filter = Disclosure::of_instructions();
+    let mut filter = DisclosureFilter::of_instructions();
     let chars: Vec<char> = output.chars().collect();
     let mut text = String::new();
     for piece in chars.chunks(piece.max(1)) {
@@ -289,7 +289,7 @@ fn every_line_of_the_base_prompt_is_withheld_by_itself() {
 #[test]
 fn output_is_shown_up_to_a_leak() {
     let line = "Begin with the result. Be brief: a few sentences where they suffice, a list where it helps";
-    let mut filter = Disclosure::of_instructions();
+    let mut filter = DisclosureFilter::of_instructions();
     let mut text = String::new();
     for piece in ["42! ", &line[..30], &line[30..], " and more", " and more"] {
         text.push_str(&filter.push(piece).text);
@@ -314,7 +314,7 @@ fn a_run_of_47_letters_passes_and_one_of_48_does_not() {
 #[test]
 fn a_thinly_spread_run_never_passes_whole() {
     let thin = separated(base_prompt().content, 1, &"·".repeat(500));
-    let mut filter = Disclosure::of_instructions();
+    let mut filter = DisclosureFilter::of_instructions();
     for c in thin.chars() {
         filter.push(c.encode_utf8(&mut [0; 4]));
         assert!(filter.held.len() <= RUN_LETTERS * HELD_PER_LETTER + c.len_utf8());
@@ -421,7 +421,7 @@ fn ordinary_output_passes_unchanged() {
 fn ordinary_prose_is_hardly_held_back() {
     let (mut most, mut sum, mut count) = (0, 0, 0);
     for output in ORDINARY {
-        let mut filter = Disclosure::of_instructions();
+        let mut filter = DisclosureFilter::of_instructions();
         for c in output.chars() {
             filter.push(c.encode_utf8(&mut [0; 4]));
             most = most.max(filter.held.len());
@@ -434,13 +434,13 @@ fn ordinary_prose_is_hardly_held_back() {
 
 #[test]
 fn debug_output_contains_no_secret() {
-    let mut filter = Disclosure::of_instructions();
+    let mut filter = DisclosureFilter::of_instructions();
     filter.push("You are an agent that Tribune");
     assert_eq!(format!("{filter:?}"), "Disclosure { is_closed: false, .. }");
 }
 
 #[test]
 fn no_secrets_withhold_nothing() {
-    let mut filter = Disclosure::new(&[]);
+    let mut filter = DisclosureFilter::new(&[]);
     assert_eq!(filter.push("anything").text + &filter.finish().text, "anything");
 }

@@ -79,7 +79,7 @@ async fn listed(editor: &mut Editor, session: &str) -> Value {
 
 #[tokio::test]
 async fn an_agent_works_in_further_folders_by_their_whole_paths() {
-    let (daemon, project) = (TestDaemon::on(home(), &hiding()).await, Project::new());
+    let (daemon, project) = (TestDaemon::start_at(home(), &hiding()).await, Project::new());
     let mut editor = Editor::connect(&daemon).await;
     let hello = editor.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": {} })).await;
     let offered = &hello["result"]["agentCapabilities"]["sessionCapabilities"]["additionalDirectories"];
@@ -132,7 +132,7 @@ async fn an_agent_works_in_further_folders_by_their_whole_paths() {
 
 #[tokio::test]
 async fn folders_that_cannot_be_had_are_refused_with_a_sentence() {
-    let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
+    let (daemon, project) = (TestDaemon::start_at(home(), &config()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     std::fs::create_dir_all(project.at("app/inner")).unwrap();
     symlink(project.at("app"), project.at("to-app-above")).unwrap();
@@ -172,7 +172,7 @@ async fn folders_that_cannot_be_had_are_refused_with_a_sentence() {
 /// Nobody is asked about what would be refused anyway, and what is refused is told for the folder that it is about.
 #[tokio::test]
 async fn a_hidden_name_is_refused_before_anyone_is_asked_and_sentences_name_their_folder() {
-    let (daemon, project) = (TestDaemon::on(home(), &hiding()).await, Project::new());
+    let (daemon, project) = (TestDaemon::start_at(home(), &hiding()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
     let lib = project.name("lib");
@@ -226,7 +226,7 @@ async fn a_hidden_name_is_refused_before_anyone_is_asked_and_sentences_name_thei
 
 #[tokio::test]
 async fn nothing_leads_from_one_folder_into_another() {
-    let (daemon, project) = (TestDaemon::on(home(), &hiding()).await, Project::new());
+    let (daemon, project) = (TestDaemon::start_at(home(), &hiding()).await, Project::new());
     let (app, lib) = (project.name("app"), project.name("lib"));
     for (to, link) in [
         ("../lib/a.txt", "app/relative"),
@@ -296,7 +296,7 @@ async fn what_programs_obey_is_asked_about_in_further_folders_too() {
             &format!("# Writes what programs obey\ncall write {input}\n"),
         );
     }
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
     approving(&mut editor, &session).await;
@@ -312,7 +312,7 @@ async fn what_programs_obey_is_asked_about_in_further_folders_too() {
 /// A yes is for the folder in which it was given: neither for another one, nor for the session's own.
 #[tokio::test]
 async fn a_grant_holds_in_its_own_folder() {
-    let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
+    let (daemon, project) = (TestDaemon::start_at(home(), &config()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib", "docs"])).await;
     let in_lib = format!("{}/n.txt", project.name("lib"));
@@ -343,7 +343,7 @@ async fn a_grant_holds_in_its_own_folder() {
 async fn a_granted_command_is_granted_with_the_folders_that_it_reaches() {
     let (home, project) = (home(), Project::new());
     let config = Config { sandbox: Sandbox::Off, ..config() };
-    let daemon = TestDaemon::on(home, &config).await;
+    let daemon = TestDaemon::start_at(home, &config).await;
     let mut editor = Editor::ready(&daemon).await;
     let line = format!("{}\n!say $result", call("exec", json!({ "command": "echo it-ran" })));
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
@@ -372,7 +372,7 @@ fn option(question: &Value, word: &str) -> String {
 /// The file that a write would replace is part of what was approved, there as in the workspace.
 #[tokio::test]
 async fn l8_a_file_that_changed_since_it_was_approved_is_asked_about_again() {
-    let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
+    let (daemon, project) = (TestDaemon::start_at(home(), &config()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
     let prompt = editor.say(&session, &write(&format!("{}/a.txt", project.name("lib")), "agent")).await;
@@ -393,10 +393,10 @@ async fn labels_follow_what_lies_in_a_further_folder() {
     home.write("mandates/dev.md", "---\ntools: read, write, web_fetch\n---\n");
     let mut config = config();
     config.egress.allow = vec![page.parse().unwrap()];
-    let daemon = TestDaemon::on(home, &config).await;
+    let daemon = TestDaemon::start_at(home, &config).await;
     let (mut editor, mut operator) = (Editor::ready(&daemon).await, daemon.operator().await);
     let lib = project.name("lib");
-    let trust = async |operator: &mut tribune_client::Client, session: &str| {
+    let trust = async |operator: &mut tribune_client::RpcClient, session: &str| {
         let status = operator.call("session.status", &json!({ "session_key": session })).await.unwrap();
         status["trust"].as_str().unwrap().to_owned()
     };
@@ -428,7 +428,7 @@ async fn labels_follow_what_lies_in_a_further_folder() {
 
 #[tokio::test]
 async fn further_folders_are_terms_of_the_session() {
-    let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
+    let (daemon, project) = (TestDaemon::start_at(home(), &config()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
     let in_lib = call("read", json!({ "path": format!("{}/a.txt", project.name("lib")) }));
@@ -453,11 +453,11 @@ async fn further_folders_are_terms_of_the_session() {
 
     // They outlive the daemon.
     let home = daemon.stop().await;
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let mut editor = Editor::ready(&daemon).await;
     assert_eq!(listed(&mut editor, &session).await["additionalDirectories"], json!([project.name("lib")]));
     let mut operator = daemon.operator().await;
-    let (events, _) = tribune_testkit::turn(&mut operator, &session, &in_lib).await.unwrap();
+    let (events, _) = tribune_testkit::run_turn(&mut operator, &session, &in_lib).await.unwrap();
     assert!(json!(events).to_string().contains("needle in the lib"), "{events:?}");
 
     // What a client lists when it takes the session up is all that it has from then on.

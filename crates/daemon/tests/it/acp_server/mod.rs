@@ -13,7 +13,7 @@ mod workspaces;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tribune_client::acp::{self, Receiving, Sending};
+use tribune_client::acp::{self, AcpReceiver, AcpSender};
 use tribune_testkit::{TestDaemon, config};
 
 use crate::approvals::home;
@@ -21,8 +21,8 @@ use crate::authentication::within;
 
 /// A client that keeps what it is told.
 pub(crate) struct Editor {
-    sending: Sending,
-    receiving: Receiving,
+    sending: AcpSender,
+    receiving: AcpReceiver,
     next: u64,
     /// Everything that came, and was not an answer that somebody waited for.
     pub(crate) heard: Vec<Value>,
@@ -147,7 +147,7 @@ pub(crate) fn text_of(updates: &[Value], kind: &str) -> String {
 
 /// A daemon whose agent asks before it writes, and a folder to work in.
 pub(crate) async fn house() -> (TestDaemon, TempDir) {
-    (TestDaemon::on(home(), &config()).await, tempfile::tempdir().unwrap())
+    (TestDaemon::start_at(home(), &config()).await, tempfile::tempdir().unwrap())
 }
 
 pub(crate) fn path(folder: &TempDir) -> String {

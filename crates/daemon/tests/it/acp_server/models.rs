@@ -1,7 +1,7 @@
 //! Models of the house in an editor: chosen for a session, and what is in their context.
 
 use serde_json::{Value, json};
-use tribune_testkit::upstream::Say;
+use tribune_testkit::upstream::ModelOutput;
 
 use super::Editor;
 use crate::models::{asked, home, models, start, upstream};
@@ -22,8 +22,8 @@ async fn a_client_picks_a_model_and_is_told_what_is_in_its_context() {
     let chosen = editor.call("session/set_config_option", choose).await;
     assert_eq!(chosen["result"]["configOptions"][1]["currentValue"], "fake:small", "{chosen}");
     upstream
-        .reply(Say::new().call("c1", "read", r#"{"path":"notes.txt"}"#).anthropic())
-        .reply(Say::new().text("They say hello.").anthropic());
+        .reply(ModelOutput::new().call("c1", "read", r#"{"path":"notes.txt"}"#).anthropic())
+        .reply(ModelOutput::new().text("They say hello.").anthropic());
     let ended = editor.prompt(&session, "what do my notes say?").await["result"].take();
     assert_eq!(ended["stopReason"], "end_turn", "{ended}");
     assert!(asked(&upstream).iter().all(|request| request["model"] == "small"));
@@ -50,9 +50,9 @@ async fn a_model_is_told_once_of_the_folders_beside_its_workspace() {
     editor.call("session/set_config_option", choose).await;
     let path = json!({ "path": format!("{name}/notes.txt") }).to_string();
     upstream
-        .reply(Say::new().call("c1", "read", &path).anthropic())
-        .reply(Say::new().text("They say hello.").anthropic())
-        .reply(Say::new().text("Again.").anthropic());
+        .reply(ModelOutput::new().call("c1", "read", &path).anthropic())
+        .reply(ModelOutput::new().text("They say hello.").anthropic())
+        .reply(ModelOutput::new().text("Again.").anthropic());
     for words in ["what do the notes say?", "and now?"] {
         assert_eq!(editor.prompt(&session, words).await["result"]["stopReason"], "end_turn");
     }

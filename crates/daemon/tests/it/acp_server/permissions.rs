@@ -211,7 +211,7 @@ async fn modes_answer_while_their_client_is_there() {
 async fn what_needs_two_people_is_told_so_and_waits_for_the_other() {
     let home = crate::approvals::home();
     home.write("policy/law.json5", r#"{ approvals: { twoPerson: ["write"] } }"#);
-    let (daemon, folder) = (TestDaemon::on(home, &config()).await, tempfile::tempdir().unwrap());
+    let (daemon, folder) = (TestDaemon::start_at(home, &config()).await, tempfile::tempdir().unwrap());
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let prompt = editor.say(&session, &write("a.txt", "one")).await;
@@ -222,7 +222,7 @@ async fn what_needs_two_people_is_told_so_and_waits_for_the_other() {
     assert!(!folder.path().join("a.txt").exists());
     let mut operator = daemon.operator().await;
     let made = operator.call("approver.add", &json!({ "id": "alice" })).await.unwrap();
-    let mut alice = tribune_client::Client::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
+    let mut alice = tribune_client::RpcClient::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
     let waiting = pending(&mut operator, 1).await;
     decide(&mut alice, &id(&waiting[0]), json!({ "decision": "allow_once" })).await.unwrap();
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");

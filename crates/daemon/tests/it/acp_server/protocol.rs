@@ -158,7 +158,7 @@ async fn a_foreign_origin_gets_403_and_a_missing_token_401() {
 async fn a_caller_without_proof_gets_its_own_sessions_and_chooses_no_folder() {
     let mut config = config();
     config.gateway.anonymous = tribune_config::Anonymous::DefaultMandate;
-    let daemon = TestDaemon::on(TempHome::new(), &config).await;
+    let daemon = TestDaemon::start_at(TempHome::new(), &config).await;
     let (sending, receiving) = acp::connect(&daemon.address(), None, None, None).await.unwrap();
     let mut editor = Editor { sending, receiving, next: 0, heard: Vec::new() };
     let hello = editor.call("initialize", json!({ "protocolVersion": 1 })).await;

@@ -61,7 +61,7 @@ async fn load_replays_everything_once_and_in_order() {
     assert_eq!(live, ["agent_message_chunk: third"], "told once, by one");
     editor.close().await;
     let home = daemon.stop().await;
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let mut editor = Editor::ready(&daemon).await;
     assert!(editor.call("session/load", load(&session, &cwd)).await["result"].is_object());
     let again = lines(&editor.updates(&session));
@@ -203,7 +203,7 @@ async fn a_list_begins_with_what_was_used_last_and_its_titles_stay() {
     // One that was opened by another door is called after what was said first, too.
     let mut operator = daemon.operator().await;
     for n in 0..60 {
-        tribune_testkit::turn(&mut operator, &two, &format!("!say {n} of two")).await.unwrap();
+        tribune_testkit::run_turn(&mut operator, &two, &format!("!say {n} of two")).await.unwrap();
     }
     for n in 0..60 {
         editor.prompt(&one, &format!("!say {n} of one")).await;

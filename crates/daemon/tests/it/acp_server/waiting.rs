@@ -29,7 +29,7 @@ async fn a_call_that_is_decided_after_a_restart_is_told_and_not_asked_again() {
     editor.say(&session, &write("a.txt", "one")).await;
     let before = editor.asked().await;
     editor.close().await;
-    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     let mut editor = Editor::ready(&daemon).await;
     assert!(editor.call("session/load", load(&session, &cwd)).await["result"].is_object());
     let question = editor.asked().await;
@@ -66,7 +66,7 @@ async fn what_others_follow_tells_of_a_call_that_is_decided_after_a_restart() {
     editor.say(&session, &write("a.txt", "one")).await;
     editor.asked().await;
     editor.close().await;
-    let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
+    let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     let (mut follower, mut operator) = (daemon.operator().await, daemon.operator().await);
     follower.call("session.events", &json!({ "session_key": session, "after": 0 })).await.unwrap();
     let waiting = pending(&mut operator, 1).await;
@@ -74,8 +74,8 @@ async fn what_others_follow_tells_of_a_call_that_is_decided_after_a_restart() {
     let mut seen = Vec::new();
     while seen.last() != Some(&json!("approval_decided")) {
         match crate::authentication::within("the decision is told", follower.next()).await.unwrap() {
-            tribune_client::Incoming::Notification(said) => seen.push(said.params["event"]["type"].clone()),
-            tribune_client::Incoming::Answer(..) => {}
+            tribune_client::RpcIncoming::Notification(said) => seen.push(said.params["event"]["type"].clone()),
+            tribune_client::RpcIncoming::Response(..) => {}
         }
     }
 }

@@ -21,7 +21,7 @@ async fn an_agent_works_in_the_folder_of_its_session_and_nowhere_else() {
             format!("# Writes what programs obey\ncall write {}\n", json!({ "path": file, "content": "x" }));
         home.write(&format!("scenes/{name}.scene"), &scene);
     }
-    let (daemon, folder) = (TestDaemon::on(home, &config()).await, tempfile::tempdir().unwrap());
+    let (daemon, folder) = (TestDaemon::start_at(home, &config()).await, tempfile::tempdir().unwrap());
     let cwd = path(&folder);
     std::fs::create_dir(folder.path().join("src")).unwrap();
     std::fs::write(folder.path().join("src/a.txt"), "in the project").unwrap();
@@ -85,7 +85,7 @@ async fn l1_a_session_in_an_obeyed_folder_is_asked_about_its_names() {
         let call = json!({ "path": at, "content": "x" });
         home.write(&format!("scenes/{name}.scene"), &format!("# Writes a file\ncall write {call}\n"));
     }
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     let mut editor = Editor::ready(&daemon).await;
     for (name, folder, file, is_asked) in cases {
         let cwd = if name == "further" { root.join("src") } else { root.join(folder) };

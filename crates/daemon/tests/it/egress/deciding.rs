@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tribune_egress::Limits;
+use tribune_egress::SocketLimits;
 use tribune_storage::store::Reader;
-use tribune_testkit::{say, turn};
+use tribune_testkit::{turn_params, run_turn};
 
 use super::{House, KEY, Plan, Server, connect, decide, established, get, hello, once};
 
@@ -97,7 +97,7 @@ async fn a_person_cannot_be_asked_into_the_house() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_for_ever_and_nobody_is_asked_for_nothing() {
-    let limits = Limits { ask: Duration::from_millis(50), ..Limits::default() };
+    let limits = SocketLimits { ask: Duration::from_millis(50), ..SocketLimits::default() };
     let (house, _server) = house(Plan { limits, ..asks() }).await;
     assert_eq!(house.refused(connect("new.example:443")).await, (403, "undecided".to_owned()));
     let mut operator = house.daemon.operator().await;
@@ -153,7 +153,7 @@ async fn a_question_says_how_long_its_connection_waits() {
     for told in [&listed["expires_at"], &shown["expires_at"], &rest["expires_at"], &recorded] {
         let moment = |text: &Value| tribune_storage::clock::parse_time(text.as_str().unwrap()).unwrap();
         let (asked, ends) = (moment(&listed["created_at"]), moment(told));
-        assert!(asked < ends && ends <= asked.plus(Limits::default().ask), "{told}: {listed:#}");
+        assert!(asked < ends && ends <= asked.plus(SocketLimits::default().ask), "{told}: {listed:#}");
     }
     drop(tunnel);
     house.close().await;
@@ -185,7 +185,7 @@ async fn l1_what_a_connection_brought_in_counts_while_the_turn_runs() {
     // The turn that runs writes the session's history; the connection does not wait for it.
     let mut operator = house.daemon.operator().await;
     let running = operator
-        .send("turn.run", &say(KEY, "!wait 2000ms\n!call read {\"path\":\"x\"}\n!say over"))
+        .send("turn.run", &turn_params(KEY, "!wait 2000ms\n!call read {\"path\":\"x\"}\n!say over"))
         .await
         .unwrap();
     let mut tunnel = house.tunnel("a.example:443").await;
@@ -235,8 +235,8 @@ async fn l1_nobody_calls_egress_but_the_house() {
     let house = House::with(asks()).await;
     let mut operator = house.daemon.operator().await;
     let call = "!call egress {\"url\":\"https://new.example:443\",\"method\":\"CONNECT\",\"action\":\"listed\"}\n!say $result";
-    let (events, _) = turn(&mut operator, KEY, call).await.unwrap();
-    let said = tribune_testkit::text(&events);
+    let (events, _) = run_turn(&mut operator, KEY, call).await.unwrap();
+    let said = tribune_testkit::output_text(&events);
     assert!(said.contains("there is no tool `egress`"), "{said}");
     // Nothing of a closed session gets out.
     operator.call("session.close", &json!({ "session_key": KEY })).await.unwrap();

@@ -19,15 +19,15 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tribune_config::Config;
-use tribune_daemon::daemon::{Daemon, Extras};
-use tribune_egress::{Limits, Network, SessionSockets, Unresolved};
+use tribune_daemon::daemon::{Daemon, DaemonOverrides};
+use tribune_egress::{SocketLimits, Network, SessionSockets, Unresolved};
 use tribune_ledger::EntryQuality;
 use tribune_records::ledger_payloads::{VerdictRecord, egress_entity};
 use tribune_runtime::SessionKey;
 use tribune_storage::clock::SystemClock;
-use tribune_storage::store::Filter;
+use tribune_storage::store::EntryFilter;
 use tribune_storage::store::Reader;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, run_turn};
 
 /// Longer than anything here takes on a busy machine. A test that waits for this long has failed.
 const BOUND: Duration = Duration::from_secs(60);
@@ -171,7 +171,7 @@ struct House {
 struct Plan {
     /// Members of `egress`, in JSON5.
     egress: String,
-    limits: Limits,
+    limits: SocketLimits,
     law: &'static str,
 }
 
@@ -198,7 +198,7 @@ impl House {
         let egress = Config::parse("config.json5", &text).unwrap().egress;
         let map = Arc::new(Map::default());
         let network = Some(Arc::clone(&map) as Arc<dyn Network>);
-        let extras = Extras { network, broker_limits: plan.limits, ..Extras::default() };
+        let extras = DaemonOverrides { network, broker_limits: plan.limits, ..DaemonOverrides::default() };
         let config = Config { egress, ..config() };
         let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
         let sockets = daemon.brokers().open(&key(KEY)).unwrap();
@@ -209,7 +209,7 @@ impl House {
     async fn begin(&self, key: &str) {
         let mut operator = self.daemon.operator().await;
         operator.call("session.init", &json!({ "session_key": key })).await.unwrap();
-        turn(&mut operator, key, "!say hello").await.unwrap();
+        run_turn(&mut operator, key, "!say hello").await.unwrap();
     }
 
     async fn connect(&self) -> UnixStream {
@@ -285,7 +285,7 @@ impl House {
 
 fn entries(home: &TempHome) -> Vec<(EntryQuality, Value)> {
     let reader = Reader::open(&home.home).unwrap();
-    let filter = Filter { entity_id: Some(egress_entity(KEY)), quality: None };
+    let filter = EntryFilter { entity_id: Some(egress_entity(KEY)), quality: None };
     let stored = reader.tail(&filter, 10_000).unwrap();
     stored
         .iter()

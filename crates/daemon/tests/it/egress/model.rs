@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tribune_config::Config;
-use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_daemon::daemon::{Daemon, DaemonOverrides};
 use tribune_egress::SessionSockets;
 use tribune_records::ledger_payloads::proxy_entity;
-use tribune_records::spend::report::By;
+use tribune_records::spend::report::SpendGrouping;
 use tribune_storage::clock::SystemClock;
-use tribune_storage::store::Filter;
+use tribune_storage::store::EntryFilter;
 use tribune_storage::store::Reader;
-use tribune_testkit::upstream::{FakeUpstream, Say};
+use tribune_testkit::upstream::{FakeUpstream, ModelOutput};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config};
 
 use super::{BOUND, KEY, key};
@@ -52,7 +52,7 @@ impl House {
         let read = Config::parse("config.json5", &text).unwrap();
         let config = Config { models: read.models, spend: read.spend, ..config() };
         let env = |name: &str| (name == "FAKE_API_KEY").then(|| SECRET.to_owned());
-        let extras = Extras { env: Some(Arc::new(env)), ..Extras::default() };
+        let extras = DaemonOverrides { env: Some(Arc::new(env)), ..DaemonOverrides::default() };
         let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
         let sockets = daemon.brokers().open(&key(KEY)).unwrap();
         Self { daemon: TestDaemon { daemon, home }, upstream, sockets }
@@ -65,7 +65,7 @@ impl House {
 
     fn entries(&self) -> Vec<Value> {
         let reader = Reader::open(&self.daemon.home.home).unwrap();
-        let filter = Filter { entity_id: Some(proxy_entity("fake")), quality: None };
+        let filter = EntryFilter { entity_id: Some(proxy_entity("fake")), quality: None };
         let stored = reader.tail(&filter, 1_000).unwrap();
         stored.iter().map(|stored| serde_json::from_str(&stored.entry.payload).unwrap()).collect()
     }
@@ -103,7 +103,7 @@ fn message(model: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_key_is_put_in_on_the_way_and_no_other_goes_up() {
     let house = House::open("").await;
-    house.upstream.reply(Say::new().text("hello from the model").usage(30, 7, 0).anthropic());
+    house.upstream.reply(ModelOutput::new().text("hello from the model").usage(30, 7, 0).anthropic());
     let (status, answer) = house.post("/v1/messages", &message("m")).await;
     assert_eq!(status, 200, "{answer}");
     assert!(answer.contains("hello") && answer.contains("message_stop"), "{answer}");
@@ -149,7 +149,7 @@ async fn a_box_asks_its_own_model_on_the_listed_paths_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_what_a_box_asks_is_the_sessions_to_pay_and_ends_at_its_limit() {
     let house = House::open("perSession: { tokens: 1950 }").await;
-    house.upstream.reply(Say::new().text("one").usage(1_500, 400, 0).anthropic());
+    house.upstream.reply(ModelOutput::new().text("one").usage(1_500, 400, 0).anthropic());
     assert_eq!(house.post("/v1/messages", &message("m")).await.0, 200);
     house.ended(1).await;
     let (status, answer) = house.post("/v1/messages", &message("m")).await;
@@ -158,10 +158,10 @@ async fn s9_what_a_box_asks_is_the_sessions_to_pay_and_ends_at_its_limit() {
     assert_eq!(house.upstream.requests().len(), 1);
     // Another session has a budget of its own.
     let other = house.daemon.daemon.brokers().open(&key("agent:main:cli:local:dm:two")).unwrap();
-    house.upstream.reply(Say::new().text("two").usage(10, 5, 0).anthropic());
+    house.upstream.reply(ModelOutput::new().text("two").usage(10, 5, 0).anthropic());
     assert_eq!(send(&other, "/v1/messages", &message("m")).await.0, 200);
     house.ended(2).await;
-    let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(By::Session, None).unwrap();
+    let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Session, None).unwrap();
     let mut lines: Vec<(&str, u64)> =
         report.lines.iter().map(|line| (line.name.as_str(), line.input)).collect();
     lines.sort_unstable();
@@ -171,8 +171,8 @@ async fn s9_what_a_box_asks_is_the_sessions_to_pay_and_ends_at_its_limit() {
 }
 
 /// What each of the other two APIs is asked with on a socket: the kind of provider, the path, a body, and what the model says.
-fn other_apis() -> [(&'static str, &'static str, Value, tribune_testkit::Reply); 2] {
-    let say = Say::new().text("hello from the model").usage(30, 7, 60);
+fn other_apis() -> [(&'static str, &'static str, Value, tribune_testkit::UpstreamReply); 2] {
+    let say = ModelOutput::new().text("hello from the model").usage(30, 7, 60);
     let responses = json!({
         "model": "m", "stream": true, "store": false, "max_output_tokens": 10, "include": ["reasoning.encrypted_content"],
         "input": [{ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "hi" }] }],
@@ -209,7 +209,7 @@ async fn responses_and_gemini_pass_with_the_houses_key_and_their_tokens_count() 
         let usage = json!({ "input": 30, "output": 7, "cache_read": 60, "cache_written": 0 });
         let ended = entries.iter().find(|said| said["event"] == "ended").unwrap();
         assert_eq!((&ended["outcome"], &ended["usage"]), (&json!("answered"), &usage), "{kind}");
-        let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(By::Session, None).unwrap();
+        let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Session, None).unwrap();
         assert_eq!(report.lines[0].input + report.lines[0].output, 37, "{kind}");
         drop(house.sockets);
         assert_sound(&house.daemon.stop().await.home);

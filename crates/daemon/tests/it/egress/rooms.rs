@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tribune_egress::Limits;
+use tribune_egress::SocketLimits;
 use tribune_testkit::{TempHome, assert_sound};
 
 use super::{House, Plan, Server, connect, hello};
@@ -29,7 +29,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// A place at an echoing server.
-async fn echoing(limits: Limits) -> (House, Server) {
+async fn echoing(limits: SocketLimits) -> (House, Server) {
     let server = Server::echo().await;
     let egress = "agents: { main: [{ host: 'a.example', scheme: 'tcp', port: 443 }] }".to_owned();
     let house = House::with(Plan { egress, limits, ..Plan::default() }).await;
@@ -70,7 +70,7 @@ async fn sockets_are_their_owners_alone_and_say_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_ends_what_is_open() {
-    let (house, _server) = echoing(Limits::default()).await;
+    let (house, _server) = echoing(SocketLimits::default()).await;
     let sockets = house.daemon.daemon.brokers().open(&super::key(super::KEY)).unwrap();
     let mut tunnel = tokio::net::UnixStream::connect(sockets.egress()).await.unwrap();
     tunnel.write_all(connect("a.example:443").as_bytes()).await.unwrap();
@@ -86,7 +86,7 @@ async fn closing_ends_what_is_open() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_after_a_kill_sockets_are_swept_and_connections_are_on_record_as_interrupted() {
-    let (house, _server) = echoing(Limits::default()).await;
+    let (house, _server) = echoing(SocketLimits::default()).await;
     let mut tunnel = house.tunnel("a.example:443").await;
     tunnel.write_all(b"x").await.unwrap();
     tunnel.read_exact(&mut [0]).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_home_with_a_long_path_has_sockets_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l9_connections_bytes_and_silence_have_an_end() {
-    let few = Limits { connections: 2, ..Limits::default() };
+    let few = SocketLimits { connections: 2, ..SocketLimits::default() };
     let (house, _server) = echoing(few).await;
     let first = house.tunnel("a.example:443").await;
     let _second = house.tunnel("a.example:443").await;
@@ -147,7 +147,7 @@ async fn l9_connections_bytes_and_silence_have_an_end() {
     assert_eq!(&status, b"HTTP/1.1 200");
     house.close().await;
 
-    let little = Limits { bytes: 1_000, ..Limits::default() };
+    let little = SocketLimits { bytes: 1_000, ..SocketLimits::default() };
     let (house, server) = echoing(little).await;
     let mut tunnel = house.tunnel("a.example:443").await;
     let _ = tunnel.write_all(&[b'x'; 100_000]).await;
@@ -158,8 +158,8 @@ async fn l9_connections_bytes_and_silence_have_an_end() {
     house.close().await;
 
     for (limits, code) in [
-        (Limits { idle: Duration::from_millis(30), ..Limits::default() }, "idle"),
-        (Limits { whole: Duration::from_millis(30), ..Limits::default() }, "too_long"),
+        (SocketLimits { idle: Duration::from_millis(30), ..SocketLimits::default() }, "idle"),
+        (SocketLimits { whole: Duration::from_millis(30), ..SocketLimits::default() }, "too_long"),
     ] {
         let (house, _server) = echoing(limits).await;
         let mut tunnel = house.tunnel("a.example:443").await;
@@ -169,7 +169,7 @@ async fn l9_connections_bytes_and_silence_have_an_end() {
         house.close().await;
     }
 
-    let hurried = Limits { head: Duration::from_millis(50), ..Limits::default() };
+    let hurried = SocketLimits { head: Duration::from_millis(50), ..SocketLimits::default() };
     let (house, _server) = echoing(hurried).await;
     assert_eq!(house.refused("CONNECT a.example:443 HTTP/1.1\r\nhost:").await, (408, "timed_out".to_owned()));
     house.close().await;
@@ -178,7 +178,7 @@ async fn l9_connections_bytes_and_silence_have_an_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn first_words_that_do_not_come_are_not_waited_for() {
     let server = Server::echo().await;
-    let limits = Limits { head: Duration::from_millis(200), ..Limits::default() };
+    let limits = SocketLimits { head: Duration::from_millis(200), ..SocketLimits::default() };
     let egress = "agents: { main: [{ host: 'a.example' }] }".to_owned();
     let house = House::with(Plan { egress, limits, ..Plan::default() }).await;
     house.map.name("a.example", &["93.184.216.34"]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tribune_constitution::{Constitution, Facts, Manifest, check};
+use tribune_constitution::{Constitution, Facts, ToolManifest, check};
 use tribune_governance::policy_files;
 use tribune_records::approval::grant::args_of;
 use tribune_testkit::TempHome;
@@ -31,7 +31,7 @@ fn facts(call: &str) -> Facts {
         call.find("} | {").map_or((call, "{}"), |at| (&call[..=at], &call[at + "} | ".len()..]));
     let (tool, input) = call.split_once(' ').unwrap();
     let input: Value = serde_json::from_str(input).unwrap_or_else(|error| panic!("{call}: {error}"));
-    let mut facts = Facts::of_call("dev", "agent:dev:cli:local:dm:you", "dev", tool);
+    let mut facts = Facts::for_owner_call("dev", "agent:dev:cli:local:dm:you", "dev", tool);
     facts.args = args_of(tool, &input, &[]);
     let mut facts = serde_json::to_value(facts).unwrap();
     let patch: Value = serde_json::from_str(patch).unwrap_or_else(|error| panic!("{patch}: {error}"));
@@ -95,7 +95,7 @@ fn the_law_guide_shows_the_steps_of_a_verdict() {
 #[test]
 fn the_law_guide_has_every_manifest_of_the_kernel() {
     let rows = rows(GUIDE);
-    for manifest in Manifest::all_built_in() {
+    for manifest in ToolManifest::all_built_in() {
         let name = format!("`{}`", manifest.id);
         let row = rows.iter().find(|cells| cells.len() == 5 && cells[0].split(", ").any(|own| own == name));
         let row = row.unwrap_or_else(|| panic!("{name} is not in the table"));

@@ -14,7 +14,7 @@ use ed25519_dalek::{Signer as _, SigningKey};
 use serde_json::Value;
 use tribune_gateway::{CODES, METHODS, challenge_text, openapi};
 use tribune_providers::ProviderError;
-use tribune_providers::catalog::BUILT_IN;
+use tribune_providers::catalog::BUILT_IN_PROVIDERS;
 use tribune_runtime::EventKind;
 
 use self::fences::{Fence, docs, fences, guide, rows};
@@ -85,7 +85,7 @@ provider_codes! {
     MissingKey => "missing_key",
     UnusableKey => "unusable_key",
     InsecureUrl => "insecure_url",
-    NoTls => "no_tls",
+    TlsUnavailable => "no_tls",
     Unauthorized => "unauthorized",
     NoCredit => "no_credit",
     Forbidden => "forbidden",
@@ -107,11 +107,11 @@ provider_codes! {
     AnswerTimeout => "answer_timeout",
     MalformedStream => "malformed_stream",
     NotAStream => "not_a_stream",
-    CutStream => "cut_stream",
+    TruncatedStream => "cut_stream",
     TooLarge => "too_large",
     Cancelled => "cancelled",
-    Unwritable => "unwritable",
-    OnlyRelayed => "only_relayed",
+    SerializationFailed => "unwritable",
+    RelayOnly => "only_relayed",
 }
 
 /// Plays every example of a guide, from top to bottom.
@@ -329,7 +329,7 @@ fn the_models_guide_has_every_provider_and_every_way_to_fail() {
     }
     let missing = ProviderError::MissingKey { provider: "x".to_owned(), env: "X".to_owned() };
     assert_eq!(provider_code(&missing), missing.code());
-    for provider in BUILT_IN {
+    for provider in BUILT_IN_PROVIDERS {
         let row = rows.iter().find(|cells| cells[0] == format!("`{}`", provider.id));
         let row = row.unwrap_or_else(|| panic!("{} is not in the table", provider.id));
         let env = provider.key_env.map_or_else(|| "none is needed".to_owned(), |env| format!("`{env}`"));

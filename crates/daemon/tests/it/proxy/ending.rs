@@ -8,7 +8,7 @@ use tribune_ledger::{Draft, EntryQuality};
 use tribune_records::ledger_payloads::{ProxyRecord, payload, proxy_entity};
 use tribune_storage::clock::SystemClock;
 use tribune_storage::store::Store;
-use tribune_testkit::upstream::{Reply, Say};
+use tribune_testkit::upstream::{UpstreamReply, ModelOutput};
 use tribune_testkit::{TestDaemon, assert_sound, config};
 
 use super::{House, entries, error, message};
@@ -16,7 +16,7 @@ use super::{House, entries, error, message};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_breaks_is_broken_for_the_client_too_and_on_record() {
     let house = House::open().await;
-    let whole = Say::new().text("hello there, and more").usage(30, 7, 0);
+    let whole = ModelOutput::new().text("hello there, and more").usage(30, 7, 0);
     for (reply, is_torn) in [
         (whole.anthropic().first(4).then_reset(), true),
         (whole.anthropic().first(4).then_close(), true),
@@ -43,13 +43,13 @@ async fn a_stream_that_breaks_is_broken_for_the_client_too_and_on_record() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_goes_away_takes_its_request_along() {
     let house = House::open().await;
-    house.upstream.reply(Say::new().text("hello").anthropic().first(3).then_silence());
+    house.upstream.reply(ModelOutput::new().text("hello").anthropic().first(3).then_silence());
     let mut got = house.post("fake/v1/messages", &message("m")).await;
     got.chunk().await.unwrap().unwrap();
     drop(got);
     assert_eq!(house.ended("fake", 1).await[0]["outcome"], "left");
     // Before the answer begins, too.
-    house.upstream.reply(Reply::silence());
+    house.upstream.reply(UpstreamReply::silence());
     let asked = house.request(Method::POST, "fake/v1/messages").bearer_auth(&house.token);
     let asked = tokio::spawn(asked.body(message("m").to_string()).send());
     while house.upstream.requests().len() < 2 {
@@ -63,7 +63,7 @@ async fn a_client_that_goes_away_takes_its_request_along() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stopping_everything_ends_streams_and_refuses_new_ones() {
     let house = House::open().await;
-    house.upstream.reply(Say::new().text("hello").anthropic().first(3).then_silence());
+    house.upstream.reply(ModelOutput::new().text("hello").anthropic().first(3).then_silence());
     let mut got = house.post("fake/v1/messages", &message("m")).await;
     got.chunk().await.unwrap().unwrap();
     let mut operator = house.daemon.operator().await;
@@ -77,7 +77,7 @@ async fn stopping_everything_ends_streams_and_refuses_new_ones() {
     assert_eq!((status, &said["code"]), (409, &json!("frozen")));
     assert_eq!(house.upstream.requests().len(), asked, "nobody was asked");
     operator.call("gate.resume", &json!({})).await.unwrap();
-    house.upstream.reply(Say::new().text("hello").anthropic());
+    house.upstream.reply(ModelOutput::new().text("hello").anthropic());
     assert_eq!(house.post("fake/v1/messages", &message("m")).await.status(), 200);
     drop(operator);
     house.close("fake").await;
@@ -86,7 +86,7 @@ async fn stopping_everything_ends_streams_and_refuses_new_ones() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_stops_ends_streams_and_writes_down_that_it_did() {
     let house = House::open().await;
-    house.upstream.reply(Say::new().text("hello").anthropic().first(3).then_silence());
+    house.upstream.reply(ModelOutput::new().text("hello").anthropic().first(3).then_silence());
     let mut got = house.post("fake/v1/messages", &message("m")).await;
     got.chunk().await.unwrap().unwrap();
     let said = house.close("fake").await;
@@ -128,13 +128,13 @@ async fn a_request_that_a_crash_cut_short_is_found_at_the_next_start() {
     })
     .await
     .unwrap();
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     assert_eq!(daemon.daemon.recovered().calls, 1);
     let home = daemon.stop().await;
     assert_sound(&home.home);
     let ended = json!({ "event": "ended", "status": null, "outcome": "interrupted", "usage": null });
     assert_eq!(entries(&home, "fake").last(), Some(&ended));
-    let daemon = TestDaemon::on(home, &config()).await;
+    let daemon = TestDaemon::start_at(home, &config()).await;
     assert_eq!(daemon.daemon.recovered().calls, 0, "once");
     daemon.stop().await;
 }

@@ -12,11 +12,11 @@ use std::time::Duration;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use tribune_config::Config;
-use tribune_daemon::daemon::{Daemon, Extras};
+use tribune_daemon::daemon::{Daemon, DaemonOverrides};
 use tribune_ledger::EntryQuality;
 use tribune_records::ledger_payloads::proxy_entity;
 use tribune_storage::clock::SystemClock;
-use tribune_storage::store::Filter;
+use tribune_storage::store::EntryFilter;
 use tribune_storage::store::Reader;
 use tribune_testkit::upstream::FakeUpstream;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config};
@@ -65,7 +65,7 @@ impl House {
         home.write("data/agent-roster.jsonl", ROSTER);
         let config = change(providers(&upstream));
         let env = |name: &str| (name == "FAKE_API_KEY").then(|| SECRET.to_owned());
-        let extras = Extras { env: Some(Arc::new(env)), ..Extras::default() };
+        let extras = DaemonOverrides { env: Some(Arc::new(env)), ..DaemonOverrides::default() };
         let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
         let daemon = TestDaemon { daemon, home };
         let token = daemon.token();
@@ -126,7 +126,7 @@ impl House {
 
 fn entries(home: &TempHome, provider: &str) -> Vec<Value> {
     let reader = Reader::open(&home.home).unwrap();
-    let filter = Filter { entity_id: Some(proxy_entity(provider)), quality: Some(EntryQuality::Delivery) };
+    let filter = EntryFilter { entity_id: Some(proxy_entity(provider)), quality: Some(EntryQuality::Delivery) };
     let stored = reader.tail(&filter, 1_000).unwrap();
     stored.iter().map(|stored| serde_json::from_str(&stored.entry.payload).unwrap()).collect()
 }

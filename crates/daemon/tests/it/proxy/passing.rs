@@ -2,14 +2,14 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use tribune_testkit::upstream::{Reply, Say};
+use tribune_testkit::upstream::{UpstreamReply, ModelOutput};
 
 use super::{House, SECRET, message};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_pass_to_the_byte_in_both_dialects_and_the_key_goes_up_alone() {
     let house = House::open().await;
-    let say = Say::new().text("Let me look.").call("c1", "read", r#"{"path":"ü.txt"}"#).usage(30, 7, 60);
+    let say = ModelOutput::new().text("Let me look.").call("c1", "read", r#"{"path":"ü.txt"}"#).usage(30, 7, 60);
     let reply = say.anthropic().with_comments("ping").in_writes_of(13).header("request-id", "req_1");
     house.upstream.reply(reply.clone());
     let got = house
@@ -68,7 +68,7 @@ async fn streams_pass_to_the_byte_in_both_dialects_and_the_key_goes_up_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_that_the_client_did_not_ask_for_are_counted_and_not_shown() {
     let house = House::open().await;
-    let say = Say::new().text("hello").usage(30, 7, 0);
+    let say = ModelOutput::new().text("hello").usage(30, 7, 0);
     house.upstream.reply(say.openai().in_writes_of(5));
     let got = house.post("chat/chat/completions", &message("m")).await.text().await.unwrap();
     let all = String::from_utf8(say.openai().bytes()).unwrap();
@@ -96,7 +96,7 @@ async fn tokens_that_the_client_did_not_ask_for_are_counted_and_not_shown() {
 async fn answers_in_one_piece_are_counted_and_lists_are_forwarded() {
     let house = House::open().await;
     let body = json!({ "id": "msg", "content": [{ "type": "text", "text": "hello" }], "usage": { "input_tokens": 5, "output_tokens": 2 } });
-    house.upstream.reply(Reply::json(200, &body)).reply(Reply::json(200, &json!({ "input_tokens": 9 })));
+    house.upstream.reply(UpstreamReply::json(200, &body)).reply(UpstreamReply::json(200, &json!({ "input_tokens": 9 })));
     let asked = json!({ "model": "m", "max_tokens": 10, "messages": [] });
     let got = house.post("fake/v1/messages", &asked).await;
     assert_eq!(got.text().await.unwrap(), body.to_string());
@@ -105,7 +105,7 @@ async fn answers_in_one_piece_are_counted_and_lists_are_forwarded() {
     let got = house.post("fake/v1/messages/count_tokens", &asked).await;
     assert_eq!(got.text().await.unwrap(), "{\"input_tokens\":9}");
     house.ended("fake", 2).await;
-    house.upstream.lists(&["m"]);
+    house.upstream.set_models(&["m"]);
     let got =
         house.request(Method::GET, "fake/v1/models?limit=5").bearer_auth(&house.token).send().await.unwrap();
     assert!(got.text().await.unwrap().contains("\"m\""));
@@ -124,16 +124,16 @@ async fn the_client_never_sees_the_key_whatever_the_provider_sends() {
     let cut = SECRET.len() / 2;
     house
         .upstream
-        .reply(Reply::json(400, &echo).header("x-request-id", SECRET).header("set-cookie", SECRET))
-        .reply(Reply::json(401, &echo))
+        .reply(UpstreamReply::json(400, &echo).header("x-request-id", SECRET).header("set-cookie", SECRET))
+        .reply(UpstreamReply::json(401, &echo))
         .reply(
-            Reply::stream(format!("data: {}", &SECRET[..cut]))
+            UpstreamReply::stream(format!("data: {}", &SECRET[..cut]))
                 .then(format!("{}\n\n", &SECRET[cut..]))
                 .in_writes_of(9),
         )
-        .reply(Reply::redirect(307, &format!("https://evil.example/{SECRET}")))
-        .reply(Reply::json(200, &echo).header("content-encoding", "gzip"))
-        .reply(Reply::reset_at_once());
+        .reply(UpstreamReply::redirect(307, &format!("https://evil.example/{SECRET}")))
+        .reply(UpstreamReply::json(200, &echo).header("content-encoding", "gzip"))
+        .reply(UpstreamReply::reset_at_once());
     for (status, shown) in [
         (400, "you sent"),
         (401, "the house's key in FAKE_API_KEY"),
@@ -161,7 +161,7 @@ async fn the_client_never_sees_the_key_whatever_the_provider_sends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_in_pieces_over_several_events_is_veiled_and_all_else_stays() {
     let house = House::open().await;
-    let say = Say::new().text(&format!("your key is {SECRET}, fixture or not")).usage(10, 5, 0);
+    let say = ModelOutput::new().text(&format!("your key is {SECRET}, fixture or not")).usage(10, 5, 0);
     house.upstream.reply(say.anthropic().in_writes_of(11)).reply(say.openai().crlf());
     for (path, place) in
         [("fake/v1/messages", "/delta/text"), ("chat/v1/chat/completions", "/choices/0/delta/content")]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use tribune_testkit::upstream::{Reply, Say};
+use tribune_testkit::upstream::{UpstreamReply, ModelOutput};
 
 use super::{House, SECRET, error, message};
 
@@ -127,9 +127,9 @@ async fn an_agent_asks_its_own_model_for_an_answer_and_nothing_else() {
     assert_eq!(list.send().await.unwrap().status(), 403);
     assert_eq!(house.upstream.connections(), 0, "nobody was asked");
 
-    house.upstream.reply(Say::new().text("hello").anthropic());
+    house.upstream.reply(ModelOutput::new().text("hello").anthropic());
     let got = house.post_as(&pass, "fake/v1/messages", &message("m")).await;
-    assert_eq!(got.bytes().await.unwrap(), Say::new().text("hello").anthropic().bytes());
+    assert_eq!(got.bytes().await.unwrap(), ModelOutput::new().text("hello").anthropic().bytes());
     house.ended("fake", 1).await;
     let said = house.close("fake").await;
     let by: Vec<_> = said.iter().filter_map(|said| said["by"].as_str()).collect();
@@ -156,7 +156,7 @@ async fn agents_that_take_all_their_room_do_not_keep_the_operator_out() {
     let pass = house.pass("main").await;
     let mut waiting = tokio::task::JoinSet::new();
     for _ in 0..32 {
-        house.upstream.reply(Reply::silence());
+        house.upstream.reply(UpstreamReply::silence());
         let asked = house.request(Method::POST, "fake/v1/messages").bearer_auth(&pass);
         waiting.spawn(asked.body(message("m").to_string()).send());
     }
@@ -165,11 +165,11 @@ async fn agents_that_take_all_their_room_do_not_keep_the_operator_out() {
     }
     let (status, said) = error(house.post_as(&pass, "fake/v1/messages", &message("m")).await).await;
     assert_eq!((status, &said["code"]), (429, &json!("busy")));
-    house.upstream.reply(Say::new().text("hello").anthropic());
+    house.upstream.reply(ModelOutput::new().text("hello").anthropic());
     assert_eq!(house.post("fake/v1/messages", &message("m")).await.status(), 200);
     drop(waiting);
     house.ended("fake", 33).await;
-    house.upstream.reply(Say::new().text("hello").anthropic());
+    house.upstream.reply(ModelOutput::new().text("hello").anthropic());
     assert_eq!(
         house.post_as(&pass, "fake/v1/messages", &message("m")).await.status(),
         200,

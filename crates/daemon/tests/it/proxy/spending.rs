@@ -2,9 +2,9 @@
 
 use serde_json::json;
 use tribune_config::Config;
-use tribune_records::spend::report::By;
+use tribune_records::spend::report::SpendGrouping;
 use tribune_storage::store::Reader;
-use tribune_testkit::upstream::{Reply, Say};
+use tribune_testkit::upstream::{UpstreamReply, ModelOutput};
 
 use super::{House, error, message};
 
@@ -17,7 +17,7 @@ async fn house(spend: &str) -> House {
 async fn s9_what_an_agent_asks_through_the_proxy_counts_and_ends_at_its_limit() {
     let house = house("perAgentAndDay: { tokens: 1950 }").await;
     let pass = house.pass("main").await;
-    house.upstream.reply(Say::new().text("one").usage(1_500, 400, 0).anthropic());
+    house.upstream.reply(ModelOutput::new().text("one").usage(1_500, 400, 0).anthropic());
     let answer = house.post_as(&pass, "fake/v1/messages", &message("m")).await;
     assert_eq!(answer.status(), 200);
     answer.text().await.unwrap();
@@ -28,12 +28,12 @@ async fn s9_what_an_agent_asks_through_the_proxy_counts_and_ends_at_its_limit() 
     assert!(said["message"].as_str().unwrap().contains("the limit of main on"), "{said}");
     assert_eq!(house.upstream.requests().len(), 1);
     // Others have limits of their own.
-    house.upstream.reply(Say::new().text("two").usage(10, 5, 0).anthropic());
+    house.upstream.reply(ModelOutput::new().text("two").usage(10, 5, 0).anthropic());
     let answer = house.post("fake/v1/messages", &message("m")).await;
     assert_eq!(answer.status(), 200);
     answer.text().await.unwrap();
     house.ended("fake", 2).await;
-    let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(By::Agent, None).unwrap();
+    let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Agent, None).unwrap();
     let lines: Vec<(&str, u64, u64)> =
         report.lines.iter().map(|line| (line.name.as_str(), line.input, line.output)).collect();
     assert_eq!(lines, [("(operator)", 10, 5), ("main", 1_500, 400)]);
@@ -43,7 +43,7 @@ async fn s9_what_an_agent_asks_through_the_proxy_counts_and_ends_at_its_limit() 
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_what_the_provider_refuses_costs_nothing_and_what_it_does_not_tell_counts_in_full() {
     let house = house("perDay: { tokens: 5000 }").await;
-    house.upstream.reply(Reply::json(400, &json!({ "error": { "message": "no" } })));
+    house.upstream.reply(UpstreamReply::json(400, &json!({ "error": { "message": "no" } })));
     assert_eq!(house.post("chat/v1/chat/completions", &message("m")).await.status(), 400);
     house.ended("chat", 1).await;
     for wrong in [
@@ -58,11 +58,11 @@ async fn s9_what_the_provider_refuses_costs_nothing_and_what_it_does_not_tell_co
         }
         assert_eq!(house.post("chat/v1/chat/completions", &body).await.status(), 400, "{body}");
     }
-    house.upstream.reply(Say::new().text("cut").openai().first(2).then_close());
+    house.upstream.reply(ModelOutput::new().text("cut").openai().first(2).then_close());
     let cut = house.post("chat/v1/chat/completions", &message("m")).await;
     let _ = cut.text().await;
     house.ended("chat", 2).await;
-    let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(By::Model, None).unwrap();
+    let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Model, None).unwrap();
     assert_eq!((report.all.requests, report.all.estimated), (1, 1));
     assert!(report.all.input > 10, "{report:?}");
     house.close("chat").await;
@@ -75,7 +75,7 @@ async fn s9_hanging_up_early_is_no_way_around_a_limit() {
         let house = house("perAgentAndDay: { tokens: 20000 }").await;
         let pass = house.pass("main").await;
         let reply =
-            Say::new().text("a long answer").usage(50, 9_000, 0).anthropic().first(events).then_silence();
+            ModelOutput::new().text("a long answer").usage(50, 9_000, 0).anthropic().first(events).then_silence();
         house.upstream.reply(reply);
         let body = json!({ "model": "m", "max_tokens": 15000, "stream": true, "messages": [] });
         let asked = house.post_as(&pass, "fake/v1/messages", &body);
@@ -87,7 +87,7 @@ async fn s9_hanging_up_early_is_no_way_around_a_limit() {
             Err(_) => assert_eq!(events, 0),
         }
         house.ended("fake", 1).await;
-        let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(By::Agent, None).unwrap();
+        let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Agent, None).unwrap();
         assert_eq!((report.all.output, report.all.estimated), (15_000, 1), "{events}: {report:?}");
         let refused = house.post_as(&pass, "fake/v1/messages", &body).await;
         assert_eq!(refused.status(), 403, "{events}");

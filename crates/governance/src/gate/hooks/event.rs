@@ -4,12 +4,12 @@ use serde::Serialize;
 use serde_json::Value;
 use tribune_constitution::{Labels, SessionKind, Trust};
 
-use super::super::Standing;
+use super::super::PolicyContext;
 
 /// Whose doing it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Who {
+pub struct HookSubject {
     agent_id: String,
     session_key: String,
     kind: SessionKind,
@@ -17,8 +17,8 @@ pub struct Who {
     labels: Labels,
 }
 
-impl Who {
-    pub(crate) fn of(standing: &Standing) -> Self {
+impl HookSubject {
+    pub(crate) fn of(standing: &PolicyContext) -> Self {
         let key = &standing.key;
         Self {
             agent_id: key.agent().to_string(),
@@ -31,17 +31,17 @@ impl Who {
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub enum Event<'a> {
+pub enum HookEvent<'a> {
     BeforeToolCall {
         #[serde(flatten)]
-        who: &'a Who,
+        who: &'a HookSubject,
         tool_name: &'a str,
         tool_call_id: &'a str,
         params: &'a Value,
     },
     AfterToolCall {
         #[serde(flatten)]
-        who: &'a Who,
+        who: &'a HookSubject,
         tool_name: &'a str,
         tool_call_id: &'a str,
         result: &'a str,
@@ -50,7 +50,7 @@ pub enum Event<'a> {
     /// The result is on record.
     ToolResultPersist {
         #[serde(flatten)]
-        who: &'a Who,
+        who: &'a HookSubject,
         tool_name: &'a str,
         tool_call_id: &'a str,
         is_error: bool,
@@ -59,7 +59,7 @@ pub enum Event<'a> {
     },
     MessageReceived {
         #[serde(flatten)]
-        who: &'a Who,
+        who: &'a HookSubject,
         text: &'a str,
         trust: Trust,
     },
@@ -70,13 +70,13 @@ pub enum Event<'a> {
     },
     BeforeAgentStart {
         #[serde(flatten)]
-        who: &'a Who,
+        who: &'a HookSubject,
         mandate: &'a str,
         constitution_hash: &'a str,
     },
 }
 
-impl Event<'_> {
+impl HookEvent<'_> {
     pub(super) fn json(&self) -> Vec<u8> {
         // INVARIANT: text, numbers and JSON values always serialise.
         serde_json::to_vec(self).unwrap_or_default()

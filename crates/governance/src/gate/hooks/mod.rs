@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
-use tribune_config::hook_spec::{Hook, On};
+use tribune_config::hook_spec::{HookSpec, HookPoint};
 use tribune_constitution::{Trust, Veto};
 use tribune_runtime::ToolCall;
 
 use self::answer::{Answer, narrowed};
-pub use self::event::{Event, Who};
-pub use self::sandboxed::HookBox;
+pub use self::event::{HookEvent, HookSubject};
+pub use self::sandboxed::HookSandbox;
 
 /// Notifications under way at once. Beyond them a hook is not told: it would never catch up.
 const MAX_TOLD: usize = 32;
@@ -26,29 +26,29 @@ const MAX_TOLD: usize = 32;
 /// All hooks of a daemon, in the order in which they are asked.
 #[derive(Debug)]
 pub struct Hooks {
-    hooks: Vec<Hook>,
-    boxes: HookBox,
+    hooks: Vec<HookSpec>,
+    boxes: HookSandbox,
     told: Arc<Semaphore>,
     work: TaskTracker,
 }
 
 impl Hooks {
     /// Notifications run in `work`.
-    pub fn new(hooks: Vec<Hook>, boxes: HookBox, work: TaskTracker) -> Self {
+    pub fn new(hooks: Vec<HookSpec>, boxes: HookSandbox, work: TaskTracker) -> Self {
         Self { hooks, boxes, told: Arc::new(Semaphore::new(MAX_TOLD)), work }
     }
 
-    pub(crate) fn has(&self, on: On) -> bool {
+    pub(crate) fn has(&self, on: HookPoint) -> bool {
         self.of(on).next().is_some()
     }
 
-    fn of(&self, on: On) -> impl Iterator<Item = &Hook> {
+    fn of(&self, on: HookPoint) -> impl Iterator<Item = &HookSpec> {
         self.hooks.iter().filter(move |hook| hook.on == on)
     }
 
     /// What the hooks have against a call that is made as it is or not at all: a hook that would have less in it objects
     /// to it too.
-    pub(crate) async fn objections(&self, who: &Who, call: &ToolCall) -> Vec<Veto> {
+    pub(crate) async fn objections(&self, who: &HookSubject, call: &ToolCall) -> Vec<Veto> {
         let (narrowed, mut vetoes) = self.before_tool_call(who, call.clone()).await;
         if narrowed != *call {
             let reason = "a hook allows the call with less in it only: ask for less";
@@ -58,10 +58,10 @@ impl Hooks {
     }
 
     /// Asks about a call. It comes back as it may be made, or as it was with who objects.
-    pub(crate) async fn before_tool_call(&self, who: &Who, mut call: ToolCall) -> (ToolCall, Vec<Veto>) {
-        for hook in self.of(On::BeforeToolCall) {
+    pub(crate) async fn before_tool_call(&self, who: &HookSubject, mut call: ToolCall) -> (ToolCall, Vec<Veto>) {
+        for hook in self.of(HookPoint::BeforeToolCall) {
             let (tool_name, tool_call_id, params) = (&call.name, &call.id, &call.input);
-            let event = Event::BeforeToolCall { who, tool_name, tool_call_id, params };
+            let event = HookEvent::BeforeToolCall { who, tool_name, tool_call_id, params };
             let objection = match ask(hook, &self.boxes, &event).await {
                 Err(why) => why,
                 Ok(Answer { block: true, block_reason, .. }) => {
@@ -82,10 +82,10 @@ impl Hooks {
     }
 
     /// Asks how far a message is to be believed: never further than `trust`.
-    pub(crate) async fn message_received(&self, who: &Who, text: &str, trust: Trust) -> Trust {
+    pub(crate) async fn message_received(&self, who: &HookSubject, text: &str, trust: Trust) -> Trust {
         let mut believed = trust;
-        for hook in self.of(On::MessageReceived) {
-            let event = Event::MessageReceived { who, text, trust: believed };
+        for hook in self.of(HookPoint::MessageReceived) {
+            let event = HookEvent::MessageReceived { who, text, trust: believed };
             believed = match ask(hook, &self.boxes, &event).await {
                 Ok(Answer { block: true, .. }) => Trust::Untrusted,
                 Ok(answer) => answer.trust.map_or(believed, |trust| trust.min(believed)),
@@ -103,9 +103,9 @@ impl Hooks {
     }
 
     /// Asks whether a turn may begin. Who objects comes back.
-    pub(crate) async fn before_agent_start(&self, who: &Who, mandate: &str, law: &str) -> Option<Veto> {
-        for hook in self.of(On::BeforeAgentStart) {
-            let event = Event::BeforeAgentStart { who, mandate, constitution_hash: law };
+    pub(crate) async fn before_agent_start(&self, who: &HookSubject, mandate: &str, law: &str) -> Option<Veto> {
+        for hook in self.of(HookPoint::BeforeAgentStart) {
+            let event = HookEvent::BeforeAgentStart { who, mandate, constitution_hash: law };
             let objection = match ask(hook, &self.boxes, &event).await {
                 Err(why) => why,
                 Ok(Answer { block: true, block_reason, .. }) => {
@@ -119,7 +119,7 @@ impl Hooks {
     }
 
     /// Tells whoever wants to know, without waiting for them.
-    pub fn tell(&self, on: On, event: &Event<'_>) {
+    pub fn tell(&self, on: HookPoint, event: &HookEvent<'_>) {
         for hook in self.of(on) {
             let Ok(permit) = Arc::clone(&self.told).try_acquire_owned() else {
                 tracing::warn!(hook = hook.reach.name(), "a hook is too slow and was not told of an event");
@@ -138,12 +138,12 @@ impl Hooks {
 
 impl Default for Hooks {
     fn default() -> Self {
-        Self::new(Vec::new(), HookBox::none(), TaskTracker::new())
+        Self::new(Vec::new(), HookSandbox::none(), TaskTracker::new())
     }
 }
 
 /// What a hook answers, or why it has no answer that counts.
-async fn ask(hook: &Hook, boxes: &HookBox, event: &Event<'_>) -> Result<Answer, String> {
+async fn ask(hook: &HookSpec, boxes: &HookSandbox, event: &HookEvent<'_>) -> Result<Answer, String> {
     let answer = transport::call(&hook.reach, boxes, &event.json(), hook.timeout).await?;
     Answer::read(&answer)
 }

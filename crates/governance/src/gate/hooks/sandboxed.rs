@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::process::{ChildStdin, ChildStdout};
 use tribune_config::Sandbox;
-use tribune_config::hook_spec::Bounds;
-use tribune_contract::{Exit, LaunchProfile, Mode, Mount, Session};
+use tribune_config::hook_spec::HookIsolation;
+use tribune_contract::{ProgramExit, LaunchProfile, SandboxMode, Mount, SandboxName};
 use tribune_records::exec::PATH;
-use tribune_sandbox::{House, Launcher, Stream, Streams};
+use tribune_sandbox::{InstanceId, SandboxLauncher, ProgramStream, ProgramStreams};
 
 use super::transport::talk;
 
@@ -20,24 +20,24 @@ const SYSTEM: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];
 
 /// Starts hooks, in the sandbox that the daemon has for commands.
 #[derive(Debug, Clone)]
-pub struct HookBox(Option<Arc<Shared>>);
+pub struct HookSandbox(Option<Arc<Shared>>);
 
 #[derive(Debug)]
 struct Shared {
-    launcher: Launcher,
-    mode: Mode,
+    launcher: SandboxLauncher,
+    mode: SandboxMode,
     launches: AtomicU64,
 }
 
-impl HookBox {
+impl HookSandbox {
     /// For the house in `home`.
     pub fn new(home: &Path, sandbox: Sandbox) -> Self {
         let mode = match sandbox {
-            Sandbox::Full => Mode::Full,
-            Sandbox::Landlock => Mode::Landlock,
+            Sandbox::Full => SandboxMode::Full,
+            Sandbox::Landlock => SandboxMode::Landlock,
             Sandbox::Off => return Self::none(),
         };
-        let launcher = Launcher::this_program(House::of(home));
+        let launcher = SandboxLauncher::this_program(InstanceId::of_state_folder(home));
         Self(Some(Arc::new(Shared { launcher, mode, launches: AtomicU64::new(0) })))
     }
 
@@ -50,29 +50,29 @@ impl HookBox {
     pub(super) async fn run(
         &self,
         command: &[String],
-        bounds: &Bounds,
+        bounds: &HookIsolation,
         body: &[u8],
         limit: Duration,
     ) -> Option<Result<Vec<u8>, String>> {
         let shared = match bounds {
-            Bounds::None => return None,
-            Bounds::Sandbox { .. } => Arc::clone(self.0.as_ref()?),
+            HookIsolation::None => return None,
+            HookIsolation::Sandbox { .. } => Arc::clone(self.0.as_ref()?),
         };
         Some(shared.run(command, bounds, body, limit).await)
     }
 }
 
 impl Shared {
-    fn profile(&self, command: &[String], bounds: &Bounds, limit: Duration) -> Result<LaunchProfile, String> {
+    fn profile(&self, command: &[String], bounds: &HookIsolation, limit: Duration) -> Result<LaunchProfile, String> {
         let (program, args) = command.split_first().ok_or("it names no program")?;
         let number = self.launches.fetch_add(1, Ordering::Relaxed);
-        let session = Session::new(format!("hook-{}-{number}", std::process::id()));
+        let session = SandboxName::new(format!("hook-{}-{number}", std::process::id()));
         let mut profile = LaunchProfile::new(session.map_err(|error| error.to_string())?, program);
         profile.mode = self.mode;
         profile.args = args.to_vec();
         profile.env.insert("PATH".to_owned(), PATH.to_owned());
         let mut reads = vec![PathBuf::from(program)];
-        if let Bounds::Sandbox { reads: listed } = bounds {
+        if let HookIsolation::Sandbox { reads: listed } = bounds {
             reads.extend(listed.iter().cloned());
         }
         reads.retain(|path| !SYSTEM.iter().any(|folder| path.starts_with(folder)));
@@ -90,12 +90,12 @@ impl Shared {
     async fn run(
         self: Arc<Self>,
         command: &[String],
-        bounds: &Bounds,
+        bounds: &HookIsolation,
         body: &[u8],
         limit: Duration,
     ) -> Result<Vec<u8>, String> {
         let profile = self.profile(command, bounds, limit)?;
-        let streams = Streams { stdin: Stream::Piped, stdout: Stream::Piped, stderr: Stream::Null };
+        let streams = ProgramStreams { stdin: ProgramStream::Piped, stdout: ProgramStream::Piped, stderr: ProgramStream::Null };
         let starting = tokio::task::spawn_blocking(move || self.launcher.launch(&profile, streams));
         let lost = |error: &dyn std::fmt::Display| format!("it was lost ({error})");
         // Dropping it ends it, so one that nobody waits for is gone.
@@ -108,10 +108,10 @@ impl Shared {
         let answer = talk(stdin, stdout, body).await?;
         let ending = tokio::task::spawn_blocking(move || child.wait());
         match ending.await.map_err(|error| lost(&error))?.map_err(|error| lost(&error))? {
-            Exit::Code { code: 0 } => Ok(answer),
-            Exit::Code { code } => Err(format!("it failed (exit code {code})")),
-            Exit::Signal { signal } => Err(format!("it failed (signal {signal})")),
-            Exit::OutOfTime | Exit::Killed => {
+            ProgramExit::Code { code: 0 } => Ok(answer),
+            ProgramExit::Code { code } => Err(format!("it failed (exit code {code})")),
+            ProgramExit::Signal { signal } => Err(format!("it failed (signal {signal})")),
+            ProgramExit::OutOfTime | ProgramExit::Killed => {
                 Err(format!("it did not answer within {} ms", limit.as_millis()))
             }
         }

@@ -9,29 +9,29 @@ use reqwest::{Client, Response, Url, redirect};
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStdin, ChildStdout, Command};
-use tribune_config::hook_spec::Reach;
+use tribune_config::hook_spec::HookTransport;
 use tribune_records::exec::PATH;
 use tribune_sandbox::unsandboxed;
 
-use super::sandboxed::HookBox;
+use super::sandboxed::HookSandbox;
 
 /// Bytes of an answer.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// What it answers to `body`, or why there is no answer.
 pub(super) async fn call(
-    reach: &Reach,
-    boxes: &HookBox,
+    reach: &HookTransport,
+    boxes: &HookSandbox,
     body: &[u8],
     limit: Duration,
 ) -> Result<Vec<u8>, String> {
     let answer = async {
         match reach {
-            Reach::Command(command, bounds) => match boxes.run(command, bounds, body, limit).await {
+            HookTransport::Command(command, bounds) => match boxes.run(command, bounds, body, limit).await {
                 Some(answer) => answer,
                 None => run(command, body).await,
             },
-            Reach::Url(url) => post(url, body).await,
+            HookTransport::Url(url) => post(url, body).await,
         }
     };
     let late = || Err(format!("it did not answer within {} ms", limit.as_millis()));

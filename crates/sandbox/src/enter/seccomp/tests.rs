@@ -32,7 +32,7 @@ fn seccomp_data(architecture: u32, number: u32, args: &[u32]) -> [u32; 16] {
 
 /// The architecture of this build's filters.
 fn native_arch() -> u32 {
-    build(Mode::Full)[1].k
+    build(SandboxMode::Full)[1].k
 }
 
 /// The expected result according to the rules, without a compiled program.
@@ -74,7 +74,7 @@ fn compiled_filter_agrees_with_the_rules_for_all_calls() {
             .chain([libc::SIGCHLD.cast_unsigned(), u32::MAX])
             .collect();
     let architecture = native_arch();
-    for mode in [Mode::Full, Mode::Landlock] {
+    for mode in [SandboxMode::Full, SandboxMode::Landlock] {
         let (built, rules) = (build(mode), deny_rules(mode));
         for call in 0..700 {
             if [libc::SYS_clone3, libc::SYS_openat2].map(syscall_nr).contains(&call) {
@@ -100,7 +100,7 @@ fn compiled_filter_agrees_with_the_rules_for_all_calls() {
 /// example.
 #[test]
 fn dangerous_calls_are_denied_and_ordinary_ones_allowed() {
-    let built = build(Mode::Full);
+    let built = build(SandboxMode::Full);
     let architecture = native_arch();
     let answer = |call: libc::c_long, args: [i32; 4]| {
         run(&built, &seccomp_data(architecture, syscall_nr(call), &args.map(i32::cast_unsigned)))
@@ -137,7 +137,7 @@ fn dangerous_calls_are_denied_and_ordinary_ones_allowed() {
 
 #[test]
 fn calls_of_other_architectures_kill_the_process() {
-    let built = build(Mode::Full);
+    let built = build(SandboxMode::Full);
     // 32-bit x86, where 165 is another call and `mount` is 21.
     for call in [0, 21, 165, 0x4000_0000, u32::MAX] {
         assert_eq!(
@@ -151,7 +151,7 @@ fn calls_of_other_architectures_kill_the_process() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn x32_calls_do_not_exist() {
-    let built = build(Mode::Full);
+    let built = build(SandboxMode::Full);
     for call in [0, libc::SYS_mount, libc::SYS_openat].map(syscall_nr) {
         assert_eq!(run(&built, &seccomp_data(native_arch(), 0x4000_0000 | call, &[])), RET_ENOSYS, "{call}");
     }
@@ -161,6 +161,6 @@ fn x32_calls_do_not_exist() {
 /// The kernel simulates the program for each call when it installs it, so its size is paid at every start.
 #[test]
 fn compiled_filter_is_small() {
-    let built = build(Mode::Full);
+    let built = build(SandboxMode::Full);
     assert!(built.len() < 500, "{} instructions", built.len());
 }
