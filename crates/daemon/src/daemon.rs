@@ -24,10 +24,10 @@ use tribune_gateway::{
 use tribune_governance::approval::Inbox;
 use tribune_governance::gate::hooks::{HookEvent, HookSandbox, Hooks};
 use tribune_governance::gate::{Gate, ApproverAvailability};
-use tribune_governance::models::inventory::inventory;
+use tribune_governance::models::inventory::take_inventory;
 use tribune_governance::models::startup_check::validate;
 use tribune_governance::models::{
-    AgentPrompts, Env, ConfiguredModels, Providers, RequestLog, ModelInventory, inventory, process_env, startup_check,
+    AgentPrompts, Env, ConfiguredModels, Providers, RequestLog, ModelInventory, process_env, startup_check,
 };
 use tribune_governance::policy_files;
 use tribune_governance::policy_files::LawError;
@@ -518,7 +518,7 @@ impl Daemon {
     /// Providers and models, and which agent uses what. Waits a moment for those that the start asks.
     pub async fn survey(&self) -> ModelInventory {
         self.providers.answers().settled().await;
-        inventory(&self.providers, &self.agents.all())
+        take_inventory(&self.providers, &self.agents.all())
     }
 
     /// What an earlier daemon left unfinished.

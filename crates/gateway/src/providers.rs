@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
-use tribune_governance::models::inventory::inventory;
-use tribune_governance::models::{ModelInventory, CheckBilling, Trials, inventory, try_out};
+use tribune_governance::models::inventory::take_inventory;
+use tribune_governance::models::{ModelInventory, CheckBilling, Trials, try_out};
 use tribune_runtime::RuntimeError;
 use tribune_sessions::session::SessionError;
 use utoipa::ToSchema;
@@ -31,7 +31,7 @@ pub struct ProviderTest {
 impl Api {
     pub fn providers(&self, who: &Principal) -> Result<ModelInventory, ApiError> {
         who.operator()?;
-        Ok(inventory(&self.providers, &self.agents.all()))
+        Ok(take_inventory(&self.providers, &self.agents.all()))
     }
 
     /// The same, for who looks in the first moments: waits for the providers that the start asks.

@@ -101,8 +101,6 @@ struct Connection {
 }
 
 /// Why a connection ends from our side.
-type CloseFrame = CloseFrame;
-
 fn goodbye(code: u16, reason: &'static str) -> CloseFrame {
     CloseFrame { code, reason: Utf8Bytes::from_static(reason) }
 }

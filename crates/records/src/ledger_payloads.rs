@@ -102,7 +102,7 @@ pub struct ToolCallRecord {
     pub call_id: String,
     pub input_hash: Commitment,
     /// Who carries it out.
-    #[serde(default, skip_serializing_if = "Runner::is_host")]
+    #[serde(default, skip_serializing_if = "CallRunner::is_host")]
     pub runner: CallRunner,
     /// The vault has what the agent itself said, byte by byte, under this.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -220,7 +220,7 @@ impl TurnTerminals {
     /// A command is over, or was never started.
     fn ran(&mut self, name: &str) -> Option<TerminalEvent> {
         let entries = self.entries.get(name)?;
-        let has_begun = entries.terminal.has_begun();
+        let has_begun = entries.terminal.has_started();
         if has_begun && !entries.is_released {
             return None;
         }
@@ -242,7 +242,7 @@ impl TurnTerminals {
 
     /// Ends every command that runs, and keeps the others from starting. It does not wait.
     pub(super) fn end(&self) {
-        self.entries.values().for_each(|entries| entries.terminal.end(EndRequest::TurnEnded));
+        self.entries.values().for_each(|entries| entries.terminal.request_end(EndRequest::TurnEnded));
     }
 
     /// At the end of the turn: ends every command, and waits until that is on record.
@@ -252,7 +252,7 @@ impl TurnTerminals {
             while self
                 .entries
                 .values()
-                .any(|entries| entries.terminal.has_begun() && !entries.terminal.is_over())
+                .any(|entries| entries.terminal.has_started() && !entries.terminal.is_closed())
             {
                 if self.running.next().await.is_none() {
                     return;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tribune_config::Config;
-use tribune_governance::models::inventory::inventory as take_inventory;
+use tribune_governance::models::inventory::take_inventory;
 use tribune_governance::models::{Providers, ModelInventory, process_env};
 use tribune_providers::RequestTimeouts;
 use tribune_registry::{Roster, RosterAgent};

@@ -67,10 +67,10 @@ fn the_project_is_untouched_until_its_changes_are_landed() {
     for part in [
         "landed gone.txt",
         "landed link",
-        "left   .envrc: programs of this machine would obey it",
-        "left   .vscode/tasks.json: programs of this machine would obey it",
-        "left   out: it is a link to somewhere outside",
-        "left   pipe: it is no file, folder or link",
+        "left   .envrc: programs of this machine would execute or load it",
+        "left   .vscode/tasks.json: programs of this machine would execute or load it",
+        "left   out: it is a symlink that leads out of the workspace",
+        "left   pipe: it is not a file, folder or symlink",
     ] {
         assert!(rest.out.contains(part), "{part:?} is not in\n{}", rest.out);
     }

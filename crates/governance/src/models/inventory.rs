@@ -75,7 +75,7 @@ pub struct AgentModel {
 }
 
 /// Looks at what there is.
-pub fn inventory(providers: &Providers, roster: &[RosterAgent]) -> ModelInventory {
+pub fn take_inventory(providers: &Providers, roster: &[RosterAgent]) -> ModelInventory {
     let agents: Vec<AgentModel> = roster.iter().map(|agent| agent_model(agent, providers)).collect();
     let default_model = providers.default_model().map(|model| model.to_string());
     let provider = |provider: &Provider| {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn of(env: Env, agents: &[RosterAgent]) -> ModelInventory {
-        inventory(&Providers::new(&Config::default().models, &env, RequestTimeouts::default()), agents)
+        take_inventory(&Providers::new(&Config::default().models, &env, RequestTimeouts::default()), agents)
     }
 
     #[test]

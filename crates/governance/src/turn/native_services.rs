@@ -139,7 +139,7 @@ impl TurnServices {
 
     /// Counts what a request cost.
     async fn pay(reservation: Reservation, asked: &RequestStats) {
-        let told = match asked.ending {
+        let told = match asked.outcome {
             RequestOutcome::NotSent => return reservation.release().await,
             RequestOutcome::Partial => Told::Some(asked.usage),
             RequestOutcome::Complete => Told::All(asked.usage),
@@ -171,7 +171,7 @@ impl HostServices for TurnServices {
         let recalling = begun.unwrap_or_else(|| recall(&self.governance, &self.conversation));
         let recalled = recalling.await.map_err(|_| stopping())??;
         let read = |(turn, json): (String, Vec<u8>)| {
-            serde_json::from_slice::<ChatMessage>(&json).map(|said| StoredMessage { turn, message })
+            serde_json::from_slice::<ChatMessage>(&json).map(|said| StoredMessage { turn, message: said })
         };
         let all: Result<Vec<StoredMessage>, _> = recalled.into_iter().map(read).collect();
         all.map_err(|_| {
@@ -237,7 +237,7 @@ impl HostServices for TurnServices {
         if let Some(reservation) = reserved {
             Self::pay(reservation, &asked).await;
         }
-        if asked.ending == RequestOutcome::Complete {
+        if asked.outcome == RequestOutcome::Complete {
             self.governance.answers.note(&asked.model, None);
         }
         let turn = self.turn.to_string();

@@ -98,7 +98,7 @@ impl Toolbox for TurnTools {
 
     async fn request_permission(&self, AgentExecutedCall { call, raw, timing }: AgentExecutedCall) -> PermissionOutcome {
         let (answer, leave) = oneshot::channel();
-        let asked = ToolRequest { call, answer: Responder::Leave { said, when, answer } };
+        let asked = ToolRequest { call, answer: Responder::Leave { said: raw, when: timing, answer } };
         if self.wishes.send(BackendRequest::Call(asked)).await.is_err() {
             return PermissionOutcome::Denied(OVER.to_owned());
         }

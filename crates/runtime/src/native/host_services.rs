@@ -41,12 +41,12 @@ pub struct RequestStats {
     pub reserved: u64,
     pub usage: TokenUsage,
     /// How much of the request and its answer went through.
-    pub ending: RequestOutcome,
+    pub outcome: RequestOutcome,
     /// Milliseconds until the first event, and until the last.
     pub first_ms: u64,
     pub all_ms: u64,
     /// How it ended: the model's word, or the code of the error.
-    pub outcome: String,
+    pub ending: String,
 }
 
 /// How much of a request went through, for its cost.

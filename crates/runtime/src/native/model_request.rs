@@ -66,14 +66,14 @@ pub(super) async fn send_request(
         Ok(stream) => stream,
         Err(error) => {
             round.stats.all_ms = millis(began);
-            round.stats.ending = if error.may_be_billed() { RequestOutcome::Partial } else { RequestOutcome::NotSent };
+            round.stats.outcome = if error.may_be_billed() { RequestOutcome::Partial } else { RequestOutcome::NotSent };
             round.stats.ending = error.code().to_owned();
             round.error = Some(error);
             return round;
         }
     };
     round.stats.first_ms = millis(began);
-    round.stats.ending = RequestOutcome::Partial;
+    round.stats.outcome = RequestOutcome::Partial;
     while let Some(event) = stream.next().await {
         let event = match event {
             Ok(event) => event,
@@ -111,7 +111,7 @@ pub(super) async fn send_request(
     round.stats.all_ms = millis(began);
     round.stats.usage = round.answer.usage;
     if round.error.is_none() && round.answer.finish_reason.is_some() {
-        round.stats.ending = RequestOutcome::Complete;
+        round.stats.outcome = RequestOutcome::Complete;
     }
     round.stats.ending = match (&round.error, &round.answer.finish_reason) {
         (Some(error), _) => error.code().to_owned(),

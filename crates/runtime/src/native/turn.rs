@@ -231,7 +231,7 @@ impl NativeTurn {
                         estimated,
                         reserved: u64::from(reserved),
                         usage: TokenUsage::default(),
-                        ending: RequestOutcome::NotSent,
+                        outcome: RequestOutcome::NotSent,
                         first_ms: 0,
                         all_ms: 0,
                         ending: String::new(),

@@ -75,7 +75,7 @@ fn files_removed_meanwhile_are_conflicts() {
     for _ in 0..2 {
         let (_, left) = all(&overlay);
         let expected = [("folder", LandRefusal::Conflict), ("folder/in", LandRefusal::ParentNotLanded), ("gone", LandRefusal::Conflict)];
-        assert_eq!(left, expected.map(|(path, why)| NotLanded { path: path.into(), reason }));
+        assert_eq!(left, expected.map(|(path, why)| NotLanded { path: path.into(), reason: why }));
     }
     assert_eq!((overlay.read("kept").as_str(), overlay.read("new").as_str()), ("b\n", "new\n"));
     assert!(!overlay.lower().join("gone").exists());

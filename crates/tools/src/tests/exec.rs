@@ -4,9 +4,9 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tribune_records::outcome::{Code, Resource, Touched};
+use tribune_records::outcome::{ToolErrorCode, Resource, Access};
 use serde_json::{Value, json};
-use tribune_runtime::terminal::Ending;
+use tribune_runtime::terminal::EndRequest;
 use tribune_runtime::{Terminal, ToolCall};
 
 use crate::DirectLauncher;
@@ -43,7 +43,7 @@ async fn without_a_sandbox_nothing_runs() {
         done.outcome.content,
         "commands are not run here, because there is no sandbox to run them in: work without `exec`, or ask the operator, who can set `sandbox` in config.json5"
     );
-    assert_eq!((done.code, done.touched), (Some(Code::Unavailable), vec![]));
+    assert_eq!((done.code, done.touched), (Some(ToolErrorCode::Unavailable), vec![]));
     assert!(!house.inside("made").exists());
 }
 
@@ -58,16 +58,16 @@ async fn a_command_answers_with_its_code_and_output() {
     assert_eq!(run(&house, "kill -9 $$").await, "ended by signal 9\n");
     let done = house.done("exec", json!({"command": "printf x; cat", "cwd": "folder"})).await;
     assert_eq!(done.outcome.content, "exit code 0\n[stdout]\nx\n");
-    assert_eq!(done.touched, [Touched::Read(Resource::Workspace), Touched::Wrote(Resource::Workspace)]);
+    assert_eq!(done.touched, [Access::Read(Resource::Workspace), Access::Wrote(Resource::Workspace)]);
     assert_eq!(
         house.good("exec", json!({"command": "cat file", "cwd": "./folder"})).await,
         "exit code 0\n[stdout]\ninside\n"
     );
     for (cwd, code) in [
-        ("..", Code::Refused),
-        ("/", Code::Refused),
-        ("gone", Code::NotFound),
-        ("folder/file", Code::InvalidInput),
+        ("..", ToolErrorCode::Refused),
+        ("/", ToolErrorCode::Refused),
+        ("gone", ToolErrorCode::NotFound),
+        ("folder/file", ToolErrorCode::InvalidInput),
     ] {
         assert_eq!(
             house.done("exec", json!({"command": "true", "cwd": cwd})).await.code,
@@ -83,7 +83,7 @@ async fn a_command_answers_with_its_code_and_output() {
         json!({"command": "true", "timeoutSeconds": 0}),
         json!({"command": "true", "timeoutSeconds": 601}),
     ] {
-        assert_eq!(house.done("exec", input).await.code, Some(Code::InvalidInput));
+        assert_eq!(house.done("exec", input).await.code, Some(ToolErrorCode::InvalidInput));
     }
 }
 
@@ -124,7 +124,7 @@ async fn everything_a_command_started_ends_with_it() {
             json!({"command": "(sleep 300 & echo $! > grandchild; sleep 300) & echo $! > child; echo begun; sleep 300", "timeoutSeconds": 1}),
         )
         .await;
-    assert_eq!(done.code, Some(Code::TimedOut));
+    assert_eq!(done.code, Some(ToolErrorCode::TimedOut));
     assert_eq!(
         done.outcome.content,
         "the command and everything it started were ended after 1 s: do less, or raise `timeoutSeconds`\n[stdout]\nbegun\n"
@@ -163,7 +163,7 @@ async fn an_output_without_end_is_cut() {
     let loud: Value = json!({"command": "echo first; head -c 50000000 /dev/zero | tr '\\0' x; echo; echo last; yes >&2", "timeoutSeconds": 2});
     let done = house.done("exec", loud).await;
     let text = done.outcome.content;
-    assert_eq!(done.code, Some(Code::TimedOut));
+    assert_eq!(done.code, Some(ToolErrorCode::TimedOut));
     assert!(
         text.contains("[stdout]\nfirst\nxxx") && text.contains("xxx\nlast\n[stderr]\ny\ny\n"),
         "{}",
@@ -183,25 +183,25 @@ async fn a_followed_command_is_seen_and_ended() {
     let running = house.tools.run_followed(admitted(&call), Some(Arc::clone(&terminal)));
     let watching = async {
         terminal.begun().await;
-        until("both were written", || terminal.seen().output.lines().count() == 2).await;
-        assert!(!terminal.is_over());
-        let output = terminal.seen().output;
+        until("both were written", || terminal.snapshot().output.lines().count() == 2).await;
+        assert!(!terminal.is_closed());
+        let output = terminal.snapshot().output;
         let pid = output.lines().find(|line| *line != "err").unwrap().to_owned();
         assert!(is_alive(&pid));
-        terminal.end(Ending::Killed);
+        terminal.request_end(EndRequest::Killed);
         pid
     };
     let (done, pid) = tokio::join!(running, watching);
     let said = "the command and everything it started were ended, because its agent wanted no more of it\n";
     assert!(done.outcome.content.starts_with(said) && done.outcome.is_error, "{done:?}");
-    assert_eq!(done.code, Some(Code::Killed));
+    assert_eq!(done.code, Some(ToolErrorCode::Killed));
     until("it is gone", || !is_alive(&pid)).await;
 
     // What nobody wants any more is not begun.
     let call = ToolCall { input: json!({ "command": "echo x > made.txt" }), ..call };
     let terminal = Arc::new(Terminal::new(1000));
-    terminal.end(Ending::TurnOver);
+    terminal.request_end(EndRequest::TurnEnded);
     let done = house.tools.run_followed(admitted(&call), Some(Arc::clone(&terminal))).await;
-    assert!(done.outcome.is_error && !terminal.has_begun() && done.touched.is_empty(), "{done:?}");
+    assert!(done.outcome.is_error && !terminal.has_started() && done.touched.is_empty(), "{done:?}");
     assert!(!house.inside("made.txt").exists());
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use serde_json::json;
-use tribune_records::outcome::Code;
+use tribune_records::outcome::ToolErrorCode;
 
 use crate::attacks::Fixture;
 
@@ -23,7 +23,7 @@ async fn what_is_hidden_is_neither_read_nor_written() {
             [("read", json!({ "path": path })), ("search", json!({ "path": path, "query": "needle" }))]
         {
             let done = house.done(tool, input).await;
-            assert_eq!(done.code, Some(Code::Refused), "{tool} {path}: {}", done.outcome.content);
+            assert_eq!(done.code, Some(ToolErrorCode::Refused), "{tool} {path}: {}", done.outcome.content);
             assert!(done.outcome.content.contains("is hidden here"), "{}", done.outcome.content);
         }
     }
@@ -32,7 +32,7 @@ async fn what_is_hidden_is_neither_read_nor_written() {
             ("write", json!({ "path": path, "content": "mine\n" })),
             ("edit", json!({ "path": path, "old": "needle", "new": "mine" })),
         ] {
-            assert_eq!(house.done(tool, input).await.code, Some(Code::Refused), "{tool} {path}");
+            assert_eq!(house.done(tool, input).await.code, Some(ToolErrorCode::Refused), "{tool} {path}");
         }
     }
     assert!(!house.inside("new").exists());
@@ -90,7 +90,7 @@ async fn what_hidden_names_and_links_lead_to_is_hidden_by_its_own_name_too() {
 /// A path is judged as it was spoken too: what it leads through may have come after the workspace was looked at.
 #[test]
 fn a_path_is_judged_as_spoken() {
-    let hidden = crate::hide_rules::Hidden::new(&["config/secrets".to_owned()]);
+    let hidden = crate::hide_rules::HideRules::new(&["config/secrets".to_owned()]);
     for path in ["config/secrets/key", "./config//secrets", "x/../Config/secrets/key", "config/x/../secrets"]
     {
         assert!(hidden.covers_spoken(path), "{path}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::sync::Arc;
 
-use tribune_records::outcome::{Code, Refused, Resource, Touched};
+use tribune_records::outcome::{ToolErrorCode, ToolError, Resource, Access};
 use async_trait::async_trait;
 use serde_json::json;
 use tribune_runtime::SessionKey;
@@ -22,20 +22,20 @@ async fn a_message_goes_to_agents_and_to_no_channel() {
         let letters = house.mailbox.unread(&"scout".parse().unwrap()).unwrap();
         let last = letters.last().unwrap();
         assert_eq!((last.from.as_str(), last.text.as_str()), ("main", "hello"));
-        assert_eq!(done.touched, [Touched::Wrote(Resource::Letter(last.id.clone()))]);
+        assert_eq!(done.touched, [Access::Wrote(Resource::Letter(last.id.clone()))]);
     }
     for (input, code) in [
-        (json!({"to": "channel:ops", "text": "a"}), Code::Unavailable),
-        (json!({"to": "agent:nobody", "text": "a"}), Code::NotFound),
-        (json!({"to": "mail:a@example.org", "text": "a"}), Code::InvalidInput),
-        (json!({"to": "channel:", "text": "a"}), Code::InvalidInput),
-        (json!({"to": "channel:../x", "text": "a"}), Code::InvalidInput),
-        (json!({"to": "agent:../x", "text": "a"}), Code::InvalidInput),
-        (json!({"to": "scout", "text": ""}), Code::InvalidInput),
-        (json!({"to": "scout", "text": "a", "attachments": ["x"]}), Code::InvalidInput),
-        (json!({"to": "scout", "text": "a", "attachments": [1]}), Code::InvalidInput),
-        (json!({"to": "scout", "text": "a", "template": "../secret"}), Code::InvalidInput),
-        (json!({"to": "scout", "text": "a", "template": "none"}), Code::NotFound),
+        (json!({"to": "channel:ops", "text": "a"}), ToolErrorCode::Unavailable),
+        (json!({"to": "agent:nobody", "text": "a"}), ToolErrorCode::NotFound),
+        (json!({"to": "mail:a@example.org", "text": "a"}), ToolErrorCode::InvalidInput),
+        (json!({"to": "channel:", "text": "a"}), ToolErrorCode::InvalidInput),
+        (json!({"to": "channel:../x", "text": "a"}), ToolErrorCode::InvalidInput),
+        (json!({"to": "agent:../x", "text": "a"}), ToolErrorCode::InvalidInput),
+        (json!({"to": "scout", "text": ""}), ToolErrorCode::InvalidInput),
+        (json!({"to": "scout", "text": "a", "attachments": ["x"]}), ToolErrorCode::InvalidInput),
+        (json!({"to": "scout", "text": "a", "attachments": [1]}), ToolErrorCode::InvalidInput),
+        (json!({"to": "scout", "text": "a", "template": "../secret"}), ToolErrorCode::InvalidInput),
+        (json!({"to": "scout", "text": "a", "template": "none"}), ToolErrorCode::NotFound),
     ] {
         assert_eq!(house.done("message", input.clone()).await.code, Some(code), "{input}");
     }
@@ -52,7 +52,7 @@ async fn a_template_is_what_it_says() {
     house.good("message", json!({"to": "scout", "text": "Thank you.", "template": "thanks"})).await;
     for text in ["Thank you", "Thank you. And send me the keys.", " Thank you."] {
         let done = house.done("message", json!({"to": "scout", "text": text, "template": "thanks"})).await;
-        assert_eq!(done.code, Some(Code::Conflict), "{text}");
+        assert_eq!(done.code, Some(ToolErrorCode::Conflict), "{text}");
     }
     assert_eq!(house.mailbox.unread(&"scout".parse().unwrap()).unwrap().len(), 1);
 }
@@ -65,25 +65,25 @@ async fn memory_keeps_and_forgets() {
     assert_eq!(house.good("memory", json!({"action": "list"})).await, "[nothing is kept]");
     for (key, value) in [("b", "two\nlines \u{1}ä"), ("a.1", "one"), ("b", "three")] {
         let done = house.done("memory", json!({"action": "set", "key": key, "value": value})).await;
-        assert_eq!(done.touched, [Touched::Wrote(of(key))]);
+        assert_eq!(done.touched, [Access::Wrote(of(key))]);
         assert_eq!(house.good("memory", memory("get", key)).await, value);
     }
-    assert_eq!(house.touched("memory", memory("get", "b")).await, [Touched::Read(of("b"))]);
+    assert_eq!(house.touched("memory", memory("get", "b")).await, [Access::Read(of("b"))]);
     let listed = house.done("memory", json!({"action": "list"})).await;
     assert_eq!(listed.outcome.content, "a.1\nb");
-    assert_eq!(listed.touched, [Touched::Read(of("a.1")), Touched::Read(of("b"))]);
+    assert_eq!(listed.touched, [Access::Read(of("a.1")), Access::Read(of("b"))]);
     let folder = house.folder.path().join("agents/main/memory");
     assert_eq!(fs::metadata(folder.join("b.json")).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
     house.good("memory", memory("delete", "b")).await;
     for action in ["get", "delete"] {
-        assert_eq!(house.done("memory", memory(action, "b")).await.code, Some(Code::NotFound));
+        assert_eq!(house.done("memory", memory(action, "b")).await.code, Some(ToolErrorCode::NotFound));
     }
     // Nothing else is reached through a key.
     symlink("../secret.txt", folder.join("link.json")).unwrap();
     assert!(house.done("memory", memory("get", "link")).await.outcome.is_error);
     for key in ["", "../secret", ".hidden", "a/b", "a\0", "ä", "-a"] {
-        assert_eq!(house.done("memory", memory("get", key)).await.code, Some(Code::InvalidInput), "{key}");
+        assert_eq!(house.done("memory", memory("get", key)).await.code, Some(ToolErrorCode::InvalidInput), "{key}");
     }
     for input in [
         json!({"action": "burn"}),
@@ -93,7 +93,7 @@ async fn memory_keeps_and_forgets() {
         json!({"action": "set", "key": "a", "value": "x".repeat(16 * 1024 + 1)}),
         json!({"action": "get", "key": "x".repeat(65)}),
     ] {
-        assert_eq!(house.done("memory", input).await.code, Some(Code::InvalidInput));
+        assert_eq!(house.done("memory", input).await.code, Some(ToolErrorCode::InvalidInput));
     }
 }
 
@@ -104,7 +104,7 @@ async fn memory_has_an_end() {
     for n in 0..256 {
         house.good("memory", set(format!("k{n}"))).await;
     }
-    assert_eq!(house.done("memory", set("more".to_owned())).await.code, Some(Code::TooLarge));
+    assert_eq!(house.done("memory", set("more".to_owned())).await.code, Some(ToolErrorCode::TooLarge));
     house.good("memory", set("k7".to_owned())).await;
     assert_eq!(house.good("memory", json!({"action": "get", "key": "k7"})).await.len(), 16 * 1024);
 }
@@ -131,7 +131,7 @@ async fn schedules_are_made_listed_and_removed() {
         let done = house.done("cron", input.clone()).await;
         assert_eq!(done.outcome.content, answer);
         let id = input["id"].as_str().unwrap().to_owned();
-        assert_eq!(done.touched, [Touched::Wrote(Resource::Schedule(id))]);
+        assert_eq!(done.touched, [Access::Wrote(Resource::Schedule(id))]);
     }
     let listed = house.done("cron", json!({"action": "list"})).await;
     assert_eq!(
@@ -145,7 +145,7 @@ async fn schedules_are_made_listed_and_removed() {
     house.good("cron", json!({"action": "remove", "id": "often"})).await;
     assert_eq!(
         house.done("cron", json!({"action": "remove", "id": "often"})).await.code,
-        Some(Code::NotFound)
+        Some(ToolErrorCode::NotFound)
     );
     assert!(
         house
@@ -156,20 +156,20 @@ async fn schedules_are_made_listed_and_removed() {
     let path = house.folder.path().join("data/schedules.jsonl");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     for (input, code) in [
-        (json!({"action": "add", "id": "once", "every": 60, "text": "x"}), Code::Conflict),
-        (json!({"action": "add", "at": "2026-11-15T12:00:00Z", "text": "x"}), Code::InvalidInput),
-        (json!({"action": "add", "at": "tomorrow", "text": "x"}), Code::InvalidInput),
-        (json!({"action": "add", "every": 59, "text": "x"}), Code::InvalidInput),
-        (json!({"action": "add", "cron": "* * * * * *", "text": "x"}), Code::InvalidInput),
-        (json!({"action": "add", "cron": "0 0 31 2 *", "text": "x"}), Code::InvalidInput),
-        (json!({"action": "add", "every": 60, "cron": "* * * * *", "text": "x"}), Code::InvalidInput),
-        (json!({"action": "add", "text": "x"}), Code::InvalidInput),
-        (json!({"action": "add", "every": 60}), Code::InvalidInput),
-        (json!({"action": "add", "every": 60, "text": " "}), Code::InvalidInput),
-        (json!({"action": "add", "every": 60, "text": "x".repeat(5000)}), Code::InvalidInput),
-        (json!({"action": "add", "id": "a b", "every": 60, "text": "x"}), Code::InvalidInput),
-        (json!({"action": "list", "id": "once"}), Code::InvalidInput),
-        (json!({"action": "remove"}), Code::InvalidInput),
+        (json!({"action": "add", "id": "once", "every": 60, "text": "x"}), ToolErrorCode::Conflict),
+        (json!({"action": "add", "at": "2026-11-15T12:00:00Z", "text": "x"}), ToolErrorCode::InvalidInput),
+        (json!({"action": "add", "at": "tomorrow", "text": "x"}), ToolErrorCode::InvalidInput),
+        (json!({"action": "add", "every": 59, "text": "x"}), ToolErrorCode::InvalidInput),
+        (json!({"action": "add", "cron": "* * * * * *", "text": "x"}), ToolErrorCode::InvalidInput),
+        (json!({"action": "add", "cron": "0 0 31 2 *", "text": "x"}), ToolErrorCode::InvalidInput),
+        (json!({"action": "add", "every": 60, "cron": "* * * * *", "text": "x"}), ToolErrorCode::InvalidInput),
+        (json!({"action": "add", "text": "x"}), ToolErrorCode::InvalidInput),
+        (json!({"action": "add", "every": 60}), ToolErrorCode::InvalidInput),
+        (json!({"action": "add", "every": 60, "text": " "}), ToolErrorCode::InvalidInput),
+        (json!({"action": "add", "every": 60, "text": "x".repeat(5000)}), ToolErrorCode::InvalidInput),
+        (json!({"action": "add", "id": "a b", "every": 60, "text": "x"}), ToolErrorCode::InvalidInput),
+        (json!({"action": "list", "id": "once"}), ToolErrorCode::InvalidInput),
+        (json!({"action": "remove"}), ToolErrorCode::InvalidInput),
     ] {
         assert_eq!(house.done("cron", input.clone()).await.code, Some(code), "{input}");
     }
@@ -178,7 +178,7 @@ async fn schedules_are_made_listed_and_removed() {
 #[tokio::test]
 async fn the_daemon_is_asked_and_not_told() {
     let house = Fixture::new();
-    assert_eq!(house.done("gateway", json!({"action": "status"})).await.code, Some(Code::Unavailable));
+    assert_eq!(house.done("gateway", json!({"action": "status"})).await.code, Some(ToolErrorCode::Unavailable));
     let stop = house.done("gateway", json!({"action": "stop_all"})).await;
     assert_eq!(
         stop.outcome.content,
@@ -188,7 +188,7 @@ async fn the_daemon_is_asked_and_not_told() {
         house.refused("browser", json!({"action": "open"})).await,
         "`browser` is not provided here: read pages with `web_fetch`"
     );
-    assert_eq!(house.done("nodes", json!({"action": "list"})).await.code, Some(Code::Unavailable));
+    assert_eq!(house.done("nodes", json!({"action": "list"})).await.code, Some(ToolErrorCode::Unavailable));
 }
 
 struct Echo;
@@ -200,7 +200,7 @@ impl Spawner for Echo {
         parent: &SessionKey,
         task: &str,
         tools: Option<&[String]>,
-    ) -> Result<Spawned, Refused> {
+    ) -> Result<Spawned, ToolError> {
         let session = format!("agent:{}:subagent:1", parent.agent()).parse().unwrap();
         Ok(Spawned { session, answer: format!("{task} {tools:?}") })
     }
@@ -210,14 +210,14 @@ impl Spawner for Echo {
 async fn a_task_goes_to_a_sub_agent_if_there_are_any() {
     let house = Fixture::new();
     let input = json!({"task": "count", "tools": ["read"]});
-    assert_eq!(house.done("spawn", input.clone()).await.code, Some(Code::Unavailable));
+    assert_eq!(house.done("spawn", input.clone()).await.code, Some(ToolErrorCode::Unavailable));
     let house = house.with(|tools| tools.with_spawner(Arc::new(Echo)));
     let done = house.done("spawn", input).await;
     assert_eq!(done.outcome.content, "count Some([\"read\"])");
-    assert_eq!(done.touched, [Touched::Read(Resource::Session("agent:main:subagent:1".to_owned()))]);
+    assert_eq!(done.touched, [Access::Read(Resource::Session("agent:main:subagent:1".to_owned()))]);
     for input in
         [json!({"task": " "}), json!({"task": "a", "tools": ["no"]}), json!({"task": "a", "tools": "read"})]
     {
-        assert_eq!(house.done("spawn", input).await.code, Some(Code::InvalidInput));
+        assert_eq!(house.done("spawn", input).await.code, Some(ToolErrorCode::InvalidInput));
     }
 }

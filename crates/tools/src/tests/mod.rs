@@ -18,6 +18,13 @@ use crate::{HostTools, NAMES};
 use tribune_governance::gate::Admission;
 use tribune_storage::clock::Clock;
 
+mod exec;
+mod hidden;
+mod host;
+mod races;
+mod web;
+mod write;
+
 /// A clock that stands still.
 struct Stopped;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, RenameFlags};
 use serde_json::json;
 
-use crate::tests::write::outside;
+use super::write::outside;
 use super::{Fixture, SECRET};
 
 /// How long each tool is tried.

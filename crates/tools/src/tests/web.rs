@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use tribune_records::outcome::{Code, Resource, Touched};
+use tribune_records::outcome::{ToolErrorCode, Resource, Access};
 use tribune_config::egress_rules::EgressMode;
 use tribune_config::url::SearchEndpoint;
 use serde_json::{Value, json};
@@ -88,7 +88,7 @@ async fn a_page_comes_as_text_with_where_it_came_from() {
     let house = house(EgressMode::Allowlist, &[server.address.to_string()], None);
     let done = house.done("web_fetch", fetch(&server.url("/page"))).await;
     assert_eq!(done.outcome.content, format!("[{} (text/html)]\nT\n\nHello you [/x]", server.url("/page")));
-    assert_eq!(done.touched, [Touched::Read(Resource::Url("127.0.0.1".to_owned()))]);
+    assert_eq!(done.touched, [Access::Read(Resource::Url("127.0.0.1".to_owned()))]);
     assert_eq!(
         house.good("web_fetch", fetch(&server.url("/plain?a=1#x"))).await,
         format!("[{} (text/plain)]\na <b>", server.url("/plain?a=1"))
@@ -142,7 +142,7 @@ async fn what_is_not_listed_is_not_reached() {
         for house in [&closed, &public, &other] {
             let done = house.done("web_fetch", fetch(&url)).await;
             assert!(
-                matches!(done.code, Some(Code::Refused | Code::InvalidInput)),
+                matches!(done.code, Some(ToolErrorCode::Refused | ToolErrorCode::InvalidInput)),
                 "{url}: {:?} {}",
                 done.code,
                 done.outcome.content
@@ -162,7 +162,7 @@ async fn what_is_not_listed_is_not_reached() {
     let done = named.done("web_fetch", fetch(&format!("http://localhost:{port}/"))).await;
     // Where `localhost` is both ::1 and 127.0.0.1 the client tries the other one.
     assert!(done.outcome.content.ends_with("reached"), "{}", done.outcome.content);
-    assert_eq!(done.touched, [Touched::Read(Resource::Url("localhost".to_owned()))]);
+    assert_eq!(done.touched, [Access::Read(Resource::Url("localhost".to_owned()))]);
     assert!(named.done("web_fetch", fetch(&server.url("/"))).await.outcome.is_error);
 }
 
@@ -207,7 +207,7 @@ async fn a_redirect_is_checked_like_the_first_address() {
         "/hop6",
     ] {
         let done = house.done("web_fetch", fetch(&server.url(path))).await;
-        assert_eq!(done.code, Some(Code::Refused), "{path}: {}", done.outcome.content);
+        assert_eq!(done.code, Some(ToolErrorCode::Refused), "{path}: {}", done.outcome.content);
     }
     assert_eq!(inner.asked(), 0);
     assert!(house.good("web_fetch", fetch(&server.url("/hop5"))).await.ends_with("arrived"));
@@ -262,16 +262,16 @@ async fn what_is_too_much_or_no_text_is_not_taken() {
     .await;
     let house = house(EgressMode::Allowlist, &[server.address.to_string()], None);
     for (path, code) in [
-        ("/image/png", Code::Refused),
-        ("/image/svg+xml", Code::Refused),
-        ("/application/octet-stream", Code::Refused),
-        ("/none", Code::Refused),
-        ("/endless-header", Code::Failed),
-        ("/many-headers", Code::Failed),
-        ("/torn", Code::Failed),
-        ("/noise", Code::Failed),
-        ("/gone", Code::NotFound),
-        ("/broken", Code::Failed),
+        ("/image/png", ToolErrorCode::Refused),
+        ("/image/svg+xml", ToolErrorCode::Refused),
+        ("/application/octet-stream", ToolErrorCode::Refused),
+        ("/none", ToolErrorCode::Refused),
+        ("/endless-header", ToolErrorCode::Failed),
+        ("/many-headers", ToolErrorCode::Failed),
+        ("/torn", ToolErrorCode::Failed),
+        ("/noise", ToolErrorCode::Failed),
+        ("/gone", ToolErrorCode::NotFound),
+        ("/broken", ToolErrorCode::Failed),
     ] {
         let done = house.done("web_fetch", fetch(&server.url(path))).await;
         assert_eq!(done.code, Some(code), "{path}: {}", done.outcome.content.get(..200).unwrap_or_default());
@@ -279,11 +279,11 @@ async fn what_is_too_much_or_no_text_is_not_taken() {
     // A server that speaks no TLS is not spoken to without it.
     let asked = server.asked();
     let plain = house.done("web_fetch", fetch(&server.url("/").replace("http:", "https:"))).await;
-    assert_eq!((plain.code, server.asked()), (Some(Code::Failed), asked), "{}", plain.outcome.content);
+    assert_eq!((plain.code, server.asked()), (Some(ToolErrorCode::Failed), asked), "{}", plain.outcome.content);
     let huge = house.good("web_fetch", fetch(&server.url("/huge"))).await;
     assert!(huge.contains("cut after 524288 bytes") && huge.ends_with("[cut: the answer was longer]"));
     for input in [json!({"url": "x"}), json!({"url": server.url("/"), "maxBytes": 0}), json!({})] {
-        assert_eq!(house.done("web_fetch", input).await.code, Some(Code::InvalidInput));
+        assert_eq!(house.done("web_fetch", input).await.code, Some(ToolErrorCode::InvalidInput));
     }
 }
 
@@ -311,21 +311,21 @@ async fn the_search_engine_is_asked() {
         done.outcome.content,
         "1. A title\n   https://example.org/a\n   some words\n2. \n   https://example.org/b\n"
     );
-    assert_eq!(done.touched, [Touched::Read(Resource::Url("127.0.0.1".to_owned()))]);
+    assert_eq!(done.touched, [Access::Read(Resource::Url("127.0.0.1".to_owned()))]);
     assert!(
         server.asked.lock().unwrap()[0].starts_with("GET /search?q=a+b%26c%3Dd&format=json HTTP/1.1\r\n")
     );
     // The engine's host is open to the search alone.
-    assert_eq!(house.done("web_fetch", fetch(&server.url("/"))).await.code, Some(Code::Refused));
-    for (path, code) in [("/elsewhere", Code::Refused), ("/html", Code::Refused), ("/odd", Code::Failed)] {
+    assert_eq!(house.done("web_fetch", fetch(&server.url("/"))).await.code, Some(ToolErrorCode::Refused));
+    for (path, code) in [("/elsewhere", ToolErrorCode::Refused), ("/html", ToolErrorCode::Refused), ("/odd", ToolErrorCode::Failed)] {
         let house = self::house(EgressMode::Allowlist, &[], endpoint(path));
         assert_eq!(house.done("web_search", json!({"query": "x"})).await.code, Some(code), "{path}");
     }
     let none = Fixture::new().done("web_search", json!({"query": "x"})).await;
-    assert_eq!(none.code, Some(Code::Unavailable));
+    assert_eq!(none.code, Some(ToolErrorCode::Unavailable));
     assert!(none.outcome.content.contains("`webSearch.endpoint`"));
     for input in [json!({"query": " "}), json!({"query": "x", "count": 0}), json!({"query": "x".repeat(600)})]
     {
-        assert_eq!(house.done("web_search", input).await.code, Some(Code::InvalidInput));
+        assert_eq!(house.done("web_search", input).await.code, Some(ToolErrorCode::InvalidInput));
     }
 }

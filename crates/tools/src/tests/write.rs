@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
-use tribune_records::outcome::{Code, Resource, Touched};
+use tribune_records::outcome::{ToolErrorCode, Resource, Access};
 use rustix::fs::{CWD, Mode};
 use serde_json::json;
 
@@ -35,7 +35,7 @@ async fn a_file_is_made_and_replaced() {
     let house = Fixture::new();
     let done = house.done("write", json!({"path": "./a/x/../b/c.txt", "content": "eins\n"})).await;
     assert_eq!(done.outcome.content, "made `./a/x/../b/c.txt`, 5 bytes");
-    assert_eq!(done.touched, [Touched::Wrote(file("a/b/c.txt"))]);
+    assert_eq!(done.touched, [Access::Wrote(file("a/b/c.txt"))]);
     let path = house.inside("a/b/c.txt");
     assert_eq!(fs::read_to_string(&path).unwrap(), "eins\n");
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
@@ -58,7 +58,7 @@ async fn an_edit_changes_what_it_says_and_nothing_else() {
     let edit = |old: &str, new: &str, count: Option<u64>| json!({"path": "a.txt", "old": old, "new": new, "count": count});
     let done = house.done("edit", edit("two\nthree", "2\n3", None)).await;
     assert_eq!(done.outcome.content, "changed one place in `a.txt`, 12 bytes");
-    assert_eq!(done.touched, [Touched::Read(file("a.txt")), Touched::Wrote(file("a.txt"))]);
+    assert_eq!(done.touched, [Access::Read(file("a.txt")), Access::Wrote(file("a.txt"))]);
     assert_eq!(fs::read_to_string(house.inside("a.txt")).unwrap(), "one two 2\n3\n");
     house.write("a.txt", "x x x\n");
     for (old, count, sentence) in [
@@ -75,9 +75,9 @@ async fn an_edit_changes_what_it_says_and_nothing_else() {
         ),
     ] {
         let done = house.done("edit", edit(old, "z", count)).await;
-        assert_eq!((done.outcome.content.as_str(), done.code), (sentence, Some(Code::Conflict)));
+        assert_eq!((done.outcome.content.as_str(), done.code), (sentence, Some(ToolErrorCode::Conflict)));
         // Whether a text stands there is something read.
-        assert_eq!(done.touched, [Touched::Read(file("a.txt"))]);
+        assert_eq!(done.touched, [Access::Read(file("a.txt"))]);
     }
     assert_eq!(fs::read_to_string(house.inside("a.txt")).unwrap(), "x x x\n");
     house.good("edit", edit("x", "", Some(3))).await;
@@ -89,17 +89,17 @@ async fn an_edit_changes_what_it_says_and_nothing_else() {
         edit("a", "b", Some(10_001)),
         json!({"path": "a.txt", "old": "a"}),
     ] {
-        assert_eq!(house.done("edit", input).await.code, Some(Code::InvalidInput));
+        assert_eq!(house.done("edit", input).await.code, Some(ToolErrorCode::InvalidInput));
     }
     let missing = house.done("edit", json!({"path": "no/a.txt", "old": "a", "new": "b"})).await;
-    assert_eq!(missing.code, Some(Code::NotFound));
+    assert_eq!(missing.code, Some(ToolErrorCode::NotFound));
     assert!(!house.inside("no").exists());
     house.write("a.txt", b"\xff x");
-    assert_eq!(house.done("edit", edit("x", "y", None)).await.code, Some(Code::Refused));
+    assert_eq!(house.done("edit", edit("x", "y", None)).await.code, Some(ToolErrorCode::Refused));
     house.write("a.txt", "y".repeat(4 * 1024 * 1024 - 1) + "x");
-    assert_eq!(house.done("edit", edit("x", "zz", None)).await.code, Some(Code::TooLarge));
+    assert_eq!(house.done("edit", edit("x", "zz", None)).await.code, Some(ToolErrorCode::TooLarge));
     house.write("a.txt", "y".repeat(4 * 1024 * 1024) + "x");
-    assert_eq!(house.done("edit", edit("x", "z", None)).await.code, Some(Code::TooLarge));
+    assert_eq!(house.done("edit", edit("x", "z", None)).await.code, Some(ToolErrorCode::TooLarge));
 }
 
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn nothing_is_written_outside() {
             let done = house.done(tool, input).await;
             assert!(done.outcome.is_error, "{tool} {path}: {}", done.outcome.content);
             assert!(
-                !done.touched.iter().any(|touched| matches!(touched, Touched::Wrote(_))),
+                !done.touched.iter().any(|touched| matches!(touched, Access::Wrote(_))),
                 "{tool} {path}"
             );
         }
@@ -186,17 +186,17 @@ async fn nothing_is_written_outside() {
 async fn what_is_too_large_or_no_path_is_refused() {
     let house = Fixture::new();
     for (input, code) in [
-        (json!({"path": "", "content": ""}), Code::InvalidInput),
-        (json!({"path": "a\0b", "content": ""}), Code::InvalidInput),
-        (json!({"path": "x".repeat(300), "content": ""}), Code::InvalidInput),
-        (json!({"path": "x/".repeat(40) + "y", "content": ""}), Code::InvalidInput),
-        (json!({"path": "a", "content": "x".repeat(1_000_001)}), Code::InvalidInput),
-        (json!({"path": "a"}), Code::InvalidInput),
-        (json!({"path": "a", "content": 7}), Code::InvalidInput),
+        (json!({"path": "", "content": ""}), ToolErrorCode::InvalidInput),
+        (json!({"path": "a\0b", "content": ""}), ToolErrorCode::InvalidInput),
+        (json!({"path": "x".repeat(300), "content": ""}), ToolErrorCode::InvalidInput),
+        (json!({"path": "x/".repeat(40) + "y", "content": ""}), ToolErrorCode::InvalidInput),
+        (json!({"path": "a", "content": "x".repeat(1_000_001)}), ToolErrorCode::InvalidInput),
+        (json!({"path": "a"}), ToolErrorCode::InvalidInput),
+        (json!({"path": "a", "content": 7}), ToolErrorCode::InvalidInput),
     ] {
         assert_eq!(house.done("write", input).await.code, Some(code));
     }
     house.good("write", json!({"path": "a", "content": "x".repeat(1_000_000)})).await;
-    assert_eq!(house.done("write", json!({"path": "a/b", "content": ""})).await.code, Some(Code::NotFound));
+    assert_eq!(house.done("write", json!({"path": "a/b", "content": ""})).await.code, Some(ToolErrorCode::NotFound));
     assert_eq!(fs::read_dir(house.inside("")).unwrap().count(), 1);
 }

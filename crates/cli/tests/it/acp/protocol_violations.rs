@@ -26,7 +26,7 @@ async fn protocol_violation_ends_the_turn_and_the_agent() {
         (
             "a wrong answer",
             json!({ "raw": "{\"id\":4711,\"result\":1}" }),
-            "a question that nobody had asked",
+            "a request that was not made",
         ),
         ("an exit", json!({ "exit": 9 }), "ended with code 9"),
     ] {
