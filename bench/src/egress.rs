@@ -13,7 +13,7 @@ use tribune_config::Config;
 use tribune_contract::{LaunchProfile, Mount, PortRelay, SandboxName};
 use tribune_daemon::daemon::Daemon;
 use tribune_runtime::SessionKey;
-use tribune_sandbox::{InstanceId, SandboxLauncher, ProgramStreams};
+use tribune_sandbox::{InstanceId, ProgramStreams, SandboxLauncher};
 use tribune_storage::clock::SystemClock;
 use tribune_storage::home::Home;
 
@@ -56,7 +56,8 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         client.call("session.init", &json!({ "session_key": KEY })).await?;
         let key: SessionKey = KEY.parse()?;
         let sockets = daemon.brokers().open(&key)?;
-        let relay = PortRelay { name: "egress".to_owned(), port: PORT, socket: sockets.egress(), token: None };
+        let relay =
+            PortRelay { name: "egress".to_owned(), port: PORT, socket: sockets.egress(), token: None };
         let measured = tokio::task::spawn_blocking(move || {
             measure(&server.to_string(), relay).map_err(|e| e.to_string())
         });

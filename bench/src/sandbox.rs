@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tribune_contract::{LaunchProfile, Mount, SandboxName};
-use tribune_sandbox::{InstanceId, SandboxLauncher, ProgramStreams};
+use tribune_sandbox::{InstanceId, ProgramStreams, SandboxLauncher};
 
 use crate::first_instruction::{self, FOLDER, MonotonicTime, NAME};
 

@@ -11,7 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tribune_client::{RpcClient, RpcIncoming};
 use tribune_providers::{
-    BaseUrl, ProviderClient as Provider, ApiDialect, ProviderEndpoint, ModelEvent, ModelRequest, RequestTimeouts, ChatMessage, UserPart,
+    ApiDialect, BaseUrl, ChatMessage, ModelEvent, ModelRequest, ProviderClient as Provider, ProviderEndpoint,
+    RequestTimeouts, UserPart,
 };
 
 use crate::log::BenchHome;

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use tribune_client::RpcClient;
 use tribune_runtime::rehearsal::{RehearsalBackend, Scenes};
 use tribune_runtime::{
-    AgentRuntime, ContentBlock, Handle, PermissionOutcome, AgentExecutedCall, SessionKey, Speaker, ToolCall, ToolOutcome, ToolSpec,
-    Toolbox, TurnInput,
+    AgentExecutedCall, AgentRuntime, ContentBlock, Handle, PermissionOutcome, SessionKey, Speaker, ToolCall,
+    ToolOutcome, ToolSpec, Toolbox, TurnInput,
 };
 
 use crate::log::{BenchHome, median};

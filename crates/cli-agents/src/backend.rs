@@ -17,9 +17,9 @@ use crate::profile::{Profile, Quirk};
 use crate::project_instructions;
 use crate::spawner::Spawner;
 use tribune_runtime::content::{ContentBlock, text_of};
+use tribune_runtime::{AUTORUN_FILES, EventKind, RuntimeEvent};
 use tribune_runtime::{AgentRuntime, EventStream, Handle, RuntimeError, SessionInput, Speaker, TurnInput};
 use tribune_runtime::{CloseReason, SessionState, SessionStatus, StopReason};
-use tribune_runtime::{EventKind, AUTORUN_FILES, RuntimeEvent};
 
 /// How long an agent without a turn is kept. Starting one takes seconds, and each holds hundreds of megabytes.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);

@@ -40,7 +40,7 @@ mod tool_calls;
 mod truncate;
 
 pub use backend::{CliBackend, IDLE_TIMEOUT};
-pub use mcp_bridge::{PendingMcpCall, McpCallChannel, ServerEndpoint, SessionMcpServers};
+pub use mcp_bridge::{McpCallChannel, PendingMcpCall, ServerEndpoint, SessionMcpServers};
 pub use process_limit::ProcessLimit;
 pub use profile::Profile;
-pub use spawner::{ProcessCounter, AgentProcess, SpawnedAgent, Spawner};
+pub use spawner::{AgentProcess, ProcessCounter, SpawnedAgent, Spawner};

@@ -112,7 +112,9 @@ impl McpCallRunner {
         }
         let (errand, link) = match permissions.join(JoinRule::McpCall, &wanted, "")? {
             EarlierReport::Permitted(own, link) => (TerminalCall::Granted(own), Some(link)),
-            EarlierReport::Reported(id, link) => (TerminalCall::Call(ToolCall { id, name, input }), Some(link)),
+            EarlierReport::Reported(id, link) => {
+                (TerminalCall::Call(ToolCall { id, name, input }), Some(link))
+            }
             // It was answered here, whatever name the agent's report has for it.
             EarlierReport::Pending => {
                 permissions.executed.add(wanted);

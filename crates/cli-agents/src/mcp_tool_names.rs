@@ -90,7 +90,12 @@ mod tests {
 
     fn names(tools: &[&str]) -> McpToolNames {
         let tools = tools.iter().map(|&tool| tool.to_owned()).collect();
-        McpToolNames::of(Some(&SessionMcpServers { all: Vec::new(), tools, channel: Arc::default(), generation: 1 }))
+        McpToolNames::of(Some(&SessionMcpServers {
+            all: Vec::new(),
+            tools,
+            channel: Arc::default(),
+            generation: 1,
+        }))
     }
 
     fn found(names: &McpToolNames, call: Value) -> Option<(String, Value)> {

@@ -13,7 +13,9 @@ use crate::mcp_bridge::SessionMcpServers;
 use crate::mcp_tool_names::McpToolNames;
 use crate::normalize::NormalizedCall;
 use crate::tool_calls::{AskState, PermissionAsk, ReportedCalls, UpdateError, UpdateKind};
-use tribune_runtime::{PermissionOutcome, AgentExecutedCall, RuntimeError, ToolCall, ToolOutcome, Toolbox, PermissionTiming};
+use tribune_runtime::{
+    AgentExecutedCall, PermissionOutcome, PermissionTiming, RuntimeError, ToolCall, ToolOutcome, Toolbox,
+};
 
 /// Permission requests of an agent that wait at once.
 const MAX_WAITING: usize = 64;
@@ -142,7 +144,10 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
             let mut refused = None;
             let mut permitted = Vec::new();
             for (own, wanted) in parts {
-                match tools.request_permission(own_call(&own, wanted.clone(), &said, PermissionTiming::BeforeCall)).await {
+                match tools
+                    .request_permission(own_call(&own, wanted.clone(), &said, PermissionTiming::BeforeCall))
+                    .await
+                {
                     PermissionOutcome::Granted => permitted.push((own, wanted)),
                     PermissionOutcome::Denied(why) => {
                         refused = Some(why);
@@ -361,7 +366,11 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
         let (said, title) = (call.line().to_owned(), call.title());
         for (own, wanted) in call.ids(id, parts.len()).into_iter().zip(parts) {
             let (tool, shown) = (wanted.tool.clone(), wanted.display(&title));
-            match self.tools.request_permission(own_call(&own, wanted, &said, PermissionTiming::DuringCall)).await {
+            match self
+                .tools
+                .request_permission(own_call(&own, wanted, &said, PermissionTiming::DuringCall))
+                .await
+            {
                 PermissionOutcome::Granted => self.tools.report_result(&own, outcome.clone()).await,
                 PermissionOutcome::Denied(why) if was_made == WasExecuted::Yes => {
                     let what = format!("`{shown}` was executed without asking: {why}");

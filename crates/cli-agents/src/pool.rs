@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::agent_protocol::{AgentProtocol, ConnectedAgent, HandshakeError, HandshakeParams, ResumeState};
 use crate::connection::AgentConnection;
 use crate::process_limit::{ActivityHandle, ProcessLimit, ProcessPermit};
-use crate::spawner::{ProcessCounter, AgentProcess, SpawnedAgent, Spawner};
+use crate::spawner::{AgentProcess, ProcessCounter, SpawnedAgent, Spawner};
 use tribune_runtime::SessionKey;
 use tribune_runtime::{ErrorKind, Handle, RuntimeError};
 

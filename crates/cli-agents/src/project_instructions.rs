@@ -7,7 +7,7 @@
 
 use serde_json::json;
 
-use tribune_runtime::{PermissionOutcome, AgentExecutedCall, ToolCall, Toolbox, PermissionTiming};
+use tribune_runtime::{AgentExecutedCall, PermissionOutcome, PermissionTiming, ToolCall, Toolbox};
 
 /// Bytes of it that an agent gets. CLI agents take about as much by themselves.
 const MAX_BYTES: usize = 32 << 10;
@@ -22,7 +22,10 @@ pub(crate) async fn read(tools: &dyn Toolbox, name: &str) -> Result<String, Stri
     let call = ToolCall { id: CALL.to_owned(), name: "read".to_owned(), input };
     let said = format!("the host reads `{name}` for its agent");
     // A person's answer would hold up the turn for text that the agent may not need.
-    match tools.request_permission(AgentExecutedCall { call, raw: said, timing: PermissionTiming::DuringCall }).await {
+    match tools
+        .request_permission(AgentExecutedCall { call, raw: said, timing: PermissionTiming::DuringCall })
+        .await
+    {
         PermissionOutcome::Granted => {}
         PermissionOutcome::Denied(why) => return Err(unread(&why)),
     }

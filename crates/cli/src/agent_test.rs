@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tribune_client::{RpcClient, ClientError, RpcIncoming};
+use tribune_client::{ClientError, RpcClient, RpcIncoming};
 use tribune_runtime::{AgentId, SessionKey};
 
 use crate::error::{CliError, CommandOutcome};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tokio::runtime::Runtime;
-use tribune_client::{RpcClient, ClientError};
+use tribune_client::{ClientError, RpcClient};
 use tribune_daemon::daemon::DaemonInfo;
 use tribune_storage::home::{Home, HomeError};
 

@@ -7,7 +7,7 @@ use tribune_ledger::VerifierKey;
 use tribune_storage::clock::SystemClock;
 use tribune_storage::home::Home;
 use tribune_storage::keys;
-use tribune_storage::store::{StoreOrigin, Reader, Store};
+use tribune_storage::store::{Reader, Store, StoreOrigin};
 
 use crate::daemon;
 use crate::error::{CliError, CommandOutcome};

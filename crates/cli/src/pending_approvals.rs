@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use tribune_client::{RpcClient, ClientError};
+use tribune_client::{ClientError, RpcClient};
 use tribune_constitution::{EGRESS, LAND};
 use tribune_storage::home::Home;
 

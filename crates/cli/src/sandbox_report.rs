@@ -1,7 +1,7 @@
 //! The sandboxes of a session's commands: mode, limits and how each command ended, from the ledger.
 
 use serde_json::{Map, Value, json};
-use tribune_client::{RpcClient, ClientError};
+use tribune_client::{ClientError, RpcClient};
 
 use crate::output::{Paint, cell, table};
 use crate::workspace::bytes;

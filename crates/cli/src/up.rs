@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tribune_config::Config;
-use tribune_daemon::daemon::{Daemon, StartError, DaemonInfo};
+use tribune_daemon::daemon::{Daemon, DaemonInfo, StartError};
 use tribune_daemon::{memory, telemetry, threads};
 use tribune_governance::turn::Recovered;
 use tribune_storage::clock::SystemClock;

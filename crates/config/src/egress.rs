@@ -8,7 +8,7 @@ use serde::de::{Deserializer, Error};
 use tribune_runtime::AgentId;
 
 use super::values::{Bounded, FromText, List, TextVisitor, Word, Words, shown};
-use crate::egress_rules::{EgressRule, ConnectionKind, UnlistedPolicy};
+use crate::egress_rules::{ConnectionKind, EgressRule, UnlistedPolicy};
 use crate::url::HostPort;
 
 /// Agents with a list.
@@ -121,7 +121,9 @@ impl<'de> Deserialize<'de> for Checked {
             (Some(port), _) => port.0,
             (None, ConnectionKind::Https) => 443,
             (None, ConnectionKind::Http) => 80,
-            (None, ConnectionKind::Tcp) => return Err(D::Error::custom("has no `port`: scheme \"tcp\" needs one")),
+            (None, ConnectionKind::Tcp) => {
+                return Err(D::Error::custom("has no `port`: scheme \"tcp\" needs one"));
+            }
         };
         if speech != ConnectionKind::Http && !(raw.methods.0.is_empty() && raw.paths.0.is_empty()) {
             let what = "has `methods` or `paths`, which nobody sees inside a tunnel: leave them out, or use scheme \"http\"";

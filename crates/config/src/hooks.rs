@@ -8,7 +8,7 @@ use reqwest::Url;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
-use super::hook_spec::{HookIsolation, HookSpec, HookPoint, HookTransport};
+use super::hook_spec::{HookIsolation, HookPoint, HookSpec, HookTransport};
 use super::values::{Bounded, FromText, List, TextVisitor, Word, Words, shown};
 
 /// Milliseconds that a hook gets if nobody says otherwise.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use tribune_constitution::nearest::nearest;
 use tribune_providers::catalog::BUILT_IN_PROVIDERS;
-use tribune_providers::{BaseUrl, ApiDialect, ModelLimits, ModelRef, RequestTimeouts, ThinkingForm};
+use tribune_providers::{ApiDialect, BaseUrl, ModelLimits, ModelRef, RequestTimeouts, ThinkingForm};
 
 use super::values::{Bounded, FromText, TextVisitor, Word, Words, shown};
 

@@ -1,6 +1,6 @@
 //! Places as an operator types them: `HOST[:PORT]`, or with `http://`, `https://` or `tcp://` before it.
 
-use crate::egress_rules::{EgressRule, ConnectionKind};
+use crate::egress_rules::{ConnectionKind, EgressRule};
 use crate::url::HostPort;
 
 /// Why a text is no place.

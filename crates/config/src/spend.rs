@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 use tribune_providers::ModelRef;
-use tribune_records::spend::amount::{SpendLimit, Price};
+use tribune_records::spend::amount::{Price, SpendLimit};
 use tribune_records::spend::money::Money;
 
 use super::values::{Bounded, Word, Words};

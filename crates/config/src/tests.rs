@@ -476,7 +476,10 @@ fn a_provider_is_waited_for_as_long_as_the_text_says() {
     let models = parse(text).unwrap().models;
     let house = RequestTimeouts::default();
     let (connect, first_byte) = (Duration::from_secs(3), Duration::from_hours(1));
-    assert_eq!(models.providers["ollama"].timeouts.over(house), RequestTimeouts { connect, first_byte, ..house });
+    assert_eq!(
+        models.providers["ollama"].timeouts.over(house),
+        RequestTimeouts { connect, first_byte, ..house }
+    );
     for as_before in ["openai", "moonshot"] {
         assert_eq!(models.providers[as_before].timeouts.over(house), house, "{as_before}");
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use reqwest::Url;
-use tribune_records::outcome::{ToolErrorCode, ToolError};
+use tribune_records::outcome::{ToolError, ToolErrorCode};
 use tribune_records::text::shown;
 
 /// Bytes of an address.

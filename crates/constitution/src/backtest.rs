@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::bundle::Constitution;
-use crate::facts::{Facts, DecisionStage};
+use crate::facts::{DecisionStage, Facts};
 use crate::verdict::{Decision, Verdict};
 
 /// Examples that are kept of each kind of change: enough to investigate, few enough to read.

@@ -9,10 +9,10 @@
 
 use crate::bundle::Constitution;
 use crate::decision_trace::DecisionTrace;
-use crate::facts::{ApprovalMode, Facts, ArgumentProvenance, SessionKind, DecisionStage};
+use crate::facts::{ApprovalMode, ArgumentProvenance, DecisionStage, Facts, SessionKind};
 use crate::mandate::listed_as;
-use crate::manifest::{Capability, ToolEffect, ToolManifest, Risk};
-use crate::settings::{ANY_TOOL, BelowTrust, Exception, EnforcementMode};
+use crate::manifest::{Capability, Risk, ToolEffect, ToolManifest};
+use crate::settings::{ANY_TOOL, BelowTrust, EnforcementMode, Exception};
 use crate::suggest_name::nearest;
 use crate::text::sanitize;
 use crate::tool_names::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP_SERVER, SPEND};
@@ -56,7 +56,9 @@ impl Constitution {
             EnforcementMode::Enforce | EnforcementMode::Audit => self.check_above_floor(facts, trace),
         };
         match mode {
-            EnforcementMode::Audit => Verdict { decision: Decision::Allow, audited: Some(verdict.decision), ..verdict },
+            EnforcementMode::Audit => {
+                Verdict { decision: Decision::Allow, audited: Some(verdict.decision), ..verdict }
+            }
             EnforcementMode::Enforce | EnforcementMode::Off => verdict,
         }
     }

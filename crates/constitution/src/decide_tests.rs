@@ -375,7 +375,8 @@ fn an_explanation_lists_the_rules_in_order() {
 fn l1_an_approval_mode_answers_one_question_and_nothing_else() {
     use crate::facts::ApprovalMode;
     let law = law("", "");
-    let with = |asking: ApprovalMode, facts: Facts| law.decide(&Facts { approval_mode: Some(asking), ..facts });
+    let with =
+        |asking: ApprovalMode, facts: Facts| law.decide(&Facts { approval_mode: Some(asking), ..facts });
     assert_eq!(law.decide(&call("exec")).decision, Decision::Ask, "the ground of the rest");
     assert_eq!(with(ApprovalMode::Ask, call("exec")), law.decide(&call("exec")));
     let free = with(ApprovalMode::ApproveAll, call("exec"));
@@ -385,7 +386,10 @@ fn l1_an_approval_mode_answers_one_question_and_nothing_else() {
     assert_eq!(with(ApprovalMode::ApproveAll, unlisted).decision, Decision::Deny);
     let frozen = Facts { frozen: true, ..call("exec") };
     assert_eq!(with(ApprovalMode::ApproveAll, frozen).decision, Decision::Deny);
-    assert_eq!(with(ApprovalMode::ApproveAll, tainted("exec")).decision, law.decide(&tainted("exec")).decision);
+    assert_eq!(
+        with(ApprovalMode::ApproveAll, tainted("exec")).decision,
+        law.decide(&tainted("exec")).decision
+    );
     // Read-only tools are allowed.
     assert_eq!(with(ApprovalMode::ApproveReads, call("read")).decision, Decision::Allow);
     for tool in ["exec", "write"] {

@@ -51,14 +51,16 @@ pub use check::{LawFinding, Severity, check, check_agents};
 pub use decision_trace::{RuleOutcome, TraceStep};
 pub use examples::ExampleResult;
 pub use explain::Explanation;
-pub use facts::{OriginalCall, ApprovalMode, Facts, FactsError, ArgumentProvenance, SessionKind, DecisionStage, Veto};
+pub use facts::{
+    ApprovalMode, ArgumentProvenance, DecisionStage, Facts, FactsError, OriginalCall, SessionKind, Veto,
+};
 pub use hash::{ConstitutionHash, KERNEL_VERSION};
 pub use labels::Labels;
 pub use mandate::{
-    DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, RUN_MANDATE, RUN_MANDATE_TEXT,
-    ANONYMOUS_TOOLS,
+    ANONYMOUS_TOOLS, DEFAULT_MANDATE, DEFAULT_MANDATE_TEXT, Mandate, MandateError, RUN_MANDATE,
+    RUN_MANDATE_TEXT,
 };
-pub use manifest::{Capability, ToolEffect, ToolManifest, Risk};
+pub use manifest::{Capability, Risk, ToolEffect, ToolManifest};
 pub use prompt::{AgentPrompt, ChannelClass, DisclosureFilter, PromptStack};
 pub use texts::{DEFAULT_CONSTITUTION, LawTexts};
 pub use tool_names::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP, MCP_SERVER, SPEND};

@@ -136,8 +136,9 @@ mod tests {
 
     #[test]
     fn an_instruction_is_the_owners_only_if_it_is_set_apart() {
-        let orders =
-            |text: &str, command: &str| is_from_owner(&json!({"command": command}), ArgumentUse::Instructions, &[text]);
+        let orders = |text: &str, command: &str| {
+            is_from_owner(&json!({"command": command}), ArgumentUse::Instructions, &[text])
+        };
         for text in ["run `make`", "make", "do this:\n  make\nthanks", "```\nmake\n```", "run \"make\" now"] {
             assert!(orders(text, "make"), "{text:?}");
         }
@@ -166,7 +167,11 @@ mod tests {
         ] {
             assert!(owns(text, value.clone()), "{text:?} {value}");
         }
-        assert!(is_from_owner(&json!(["one.txt", "two.txt"]), ArgumentUse::Names, &["one.txt", "and two.txt"]));
+        assert!(is_from_owner(
+            &json!(["one.txt", "two.txt"]),
+            ArgumentUse::Names,
+            &["one.txt", "and two.txt"]
+        ));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::args::CallArgs;
 use crate::backtest::{Backtest, backtest};
 use crate::bundle::Constitution;
-use crate::facts::{Facts, DecisionStage};
+use crate::facts::{DecisionStage, Facts};
 use crate::trust::Trust;
 use crate::verdict::{Decision, Verdict};
 
@@ -58,7 +58,9 @@ pub fn suggest_rules(law: &Constitution, history: &[RecordedCall], least: u64) -
     for recorded in history {
         let (facts, verdict) = (&recorded.facts, &recorded.verdict);
         let waivable = verdict.decision == Decision::Ask && verdict.rules == ["effect.side_effect"];
-        let (Some(allowed), true, DecisionStage::Call) = (recorded.answer, waivable, facts.stage) else { continue };
+        let (Some(allowed), true, DecisionStage::Call) = (recorded.answer, waivable, facts.stage) else {
+            continue;
+        };
         // A rule cannot read these attributes, so it cannot distinguish the calls by them.
         let Some(key) = grouping_key(facts).filter(|_| facts.args.unseen.is_empty()) else { continue };
         let group = groups.entry(key).or_insert(CallGroup {
@@ -192,7 +194,11 @@ mod tests {
             vec![recorded(&["rm"], Some(true)), recorded(&["rm"], Some(false)), recorded(&["ls"], None)];
         history.extend((0..3).map(|_| recorded(&["git", "say \"hi\\"], Some(true))));
         history.push(recorded(&["make"], Some(true)));
-        history.push(RecordedCall { facts: call("nodes"), verdict: law.decide(&call("nodes")), answer: None });
+        history.push(RecordedCall {
+            facts: call("nodes"),
+            verdict: law.decide(&call("nodes")),
+            answer: None,
+        });
 
         let suggested = suggest_rules(&law, &history, 2);
         assert_eq!(suggested.len(), 1);

@@ -218,7 +218,8 @@ pub fn is_autorun_path(path: &str) -> bool {
 /// Like [`is_host_trap`] for a path in `folder`, which can itself be an autorun path or be inside one.
 #[must_use]
 pub fn is_autorun_path_in(folder: &Path, path: &str) -> bool {
-    is_autorun_path(path) || autorun_prefix(folder).is_some_and(|names| is_autorun_path(&format!("{names}/{path}")))
+    is_autorun_path(path)
+        || autorun_prefix(folder).is_some_and(|names| is_autorun_path(&format!("{names}/{path}")))
 }
 
 /// Returns the part of a folder's own path that can turn its content into autorun files: everything from the first
@@ -247,7 +248,8 @@ pub fn autorun_prefix(folder: &Path) -> Option<String> {
 /// Returns the autorun patterns as a set that is matched component by component, for callers that follow symlinks.
 #[must_use]
 pub fn autorun_patterns() -> &'static PatternSet {
-    static PATTERNS: LazyLock<PatternSet> = LazyLock::new(|| PatternSet::new(&AUTORUN_PATHS.map(str::to_owned)));
+    static PATTERNS: LazyLock<PatternSet> =
+        LazyLock::new(|| PatternSet::new(&AUTORUN_PATHS.map(str::to_owned)));
     &PATTERNS
 }
 

@@ -18,11 +18,11 @@ mod workspace;
 pub use autorun::{AUTORUN_PATHS, autorun_patterns, autorun_prefix, is_autorun_path, is_autorun_path_in};
 pub use limits::{ResourceLimits, Tmpfs};
 pub use messages::{
-    CgroupAssignment, ProgramExit, ExitReport, LaunchFailure, LaunchRequest, LaunchStage, LauncherReport, LimitedBy,
-    SignalRequest, StartReport, UserIds,
+    CgroupAssignment, ExitReport, LaunchFailure, LaunchRequest, LaunchStage, LauncherReport, LimitedBy,
+    ProgramExit, SignalRequest, StartReport, UserIds,
 };
 pub use mount::{Mount, SYSTEM_FOLDERS, is_system_path};
 pub use pattern::{Pattern, PatternProgress, PatternSet};
-pub use profile::{LaunchProfile, SandboxMode, PROFILE_VERSION, PortRelay, RunsAs, SandboxName};
+pub use profile::{LaunchProfile, PROFILE_VERSION, PortRelay, RunsAs, SandboxMode, SandboxName};
 pub use validate::{MAX_ADDITIONAL_DIRECTORIES, MAX_PROFILE_BYTES, ProfileError};
 pub use workspace::{WorkspaceMount, WorkspaceSource};

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::validate::{self, ProfileError};
-use crate::{ResourceLimits, Mount, WorkspaceMount};
+use crate::{Mount, ResourceLimits, WorkspaceMount};
 
 /// The version of the profile format. Both halves are the same program, so only one version exists at a time.
 pub const PROFILE_VERSION: u32 = 1;

@@ -3,7 +3,7 @@
 use std::path::{Component, Path};
 
 use crate::mount::is_system_path;
-use crate::{LaunchProfile, SandboxMode, Mount, PROFILE_VERSION, RunsAs, WorkspaceMount, WorkspaceSource};
+use crate::{LaunchProfile, Mount, PROFILE_VERSION, RunsAs, SandboxMode, WorkspaceMount, WorkspaceSource};
 
 /// Maximum size of a profile as JSON. Long command lines are most of it.
 pub const MAX_PROFILE_BYTES: usize = 4 * 1024 * 1024;
@@ -353,7 +353,8 @@ mod tests {
             ),
             (
                 |p| {
-                    let relay = PortRelay { name: "a".to_owned(), port: 80, socket: "/s".into(), token: None };
+                    let relay =
+                        PortRelay { name: "a".to_owned(), port: 80, socket: "/s".into(), token: None };
                     p.relays = vec![relay];
                 },
                 ProfileError::Relay("a".to_owned()),
@@ -370,7 +371,10 @@ mod tests {
                 },
                 ProfileError::NeedsMounts("hidden or read-only names"),
             ),
-            (|p| p.additional_directories = vec![direct("/dev/x")], ProfileError::SystemPath("/dev/x".to_owned())),
+            (
+                |p| p.additional_directories = vec![direct("/dev/x")],
+                ProfileError::SystemPath("/dev/x".to_owned()),
+            ),
             (
                 |p| {
                     p.workspace = Some(WorkspaceMount { target: "/w".into(), ..direct("/srv/a") });

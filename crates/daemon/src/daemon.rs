@@ -16,18 +16,19 @@ use tribune_cli_agents::CliBackend;
 use tribune_config::hook_spec::HookPoint;
 use tribune_config::{Anonymous, Config, RedactConfig, Sandbox, StartupValidation};
 use tribune_contract::SandboxMode;
-use tribune_egress::{BrokerError, SessionSocketService, Network, EgressRules, RealNetwork};
+use tribune_egress::{BrokerError, EgressRules, Network, RealNetwork, SessionSocketService};
 use tribune_gateway::status::Status;
 use tribune_gateway::{
-    Api, Authenticator, Gateway, GatewayLimits, Names, Parts, Timeouts, Principal, Proxy, ProxyParts, SessionModel,
+    Api, Authenticator, Gateway, GatewayLimits, Names, Parts, Principal, Proxy, ProxyParts, SessionModel,
+    Timeouts,
 };
 use tribune_governance::approval::Inbox;
 use tribune_governance::gate::hooks::{HookEvent, HookSandbox, Hooks};
-use tribune_governance::gate::{Gate, ApproverAvailability};
+use tribune_governance::gate::{ApproverAvailability, Gate};
 use tribune_governance::models::inventory::take_inventory;
 use tribune_governance::models::startup_check::validate;
 use tribune_governance::models::{
-    AgentPrompts, Env, ConfiguredModels, Providers, RequestLog, ModelInventory, process_env, startup_check,
+    AgentPrompts, ConfiguredModels, Env, ModelInventory, Providers, RequestLog, process_env, startup_check,
 };
 use tribune_governance::policy_files;
 use tribune_governance::policy_files::LawError;
@@ -47,7 +48,7 @@ use tribune_runtime::native;
 use tribune_runtime::native::NativeBackend;
 use tribune_runtime::rehearsal::{BACKEND, RehearsalBackend, SceneError, Scenes};
 use tribune_sessions::canary;
-use tribune_sessions::canary::{Canaries, Guarded, NativeStage, RehearsalStage, ProbeTarget};
+use tribune_sessions::canary::{Canaries, Guarded, NativeStage, ProbeTarget, RehearsalStage};
 use tribune_sessions::cli_agents;
 use tribune_sessions::cli_agents::{CliAgents, CliStage};
 use tribune_sessions::run::{RunBackend, Runs};
@@ -260,7 +261,8 @@ impl Daemon {
         let network = extras.network.unwrap_or_else(|| Arc::new(RealNetwork));
         let model = Arc::new(SessionModel(Arc::clone(&proxy)));
         let reach = (places, network);
-        let brokers = SessionSocketService::new(home, Arc::clone(&out_of_turn), model, reach, extras.broker_limits)?;
+        let brokers =
+            SessionSocketService::new(home, Arc::clone(&out_of_turn), model, reach, extras.broker_limits)?;
 
         let mcp = Arc::new(McpServers::new(
             home,

@@ -5,11 +5,11 @@ use tribune_config::egress_rules::EgressRule;
 use tribune_constitution::EGRESS;
 use tribune_governance::gate::{CallEnd, PolicyContext};
 use tribune_records::exec::EXEC;
-use tribune_records::outcome::{Resource, Access};
+use tribune_records::outcome::{Access, Resource};
 use tribune_runtime::SessionKey;
 use tribune_storage::store::StoreError;
 
-use super::{BrokerError, SessionSocketService, AllowedEgress, SessionSockets};
+use super::{AllowedEgress, BrokerError, SessionSocketService, SessionSockets};
 
 /// A command's way out. It is closed when this is dropped, with every connection.
 #[derive(Debug)]

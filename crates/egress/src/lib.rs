@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 use tribune_runtime::SessionKey;
 
 pub use self::exec_egress::EgressLease;
-pub use self::proxy::{Network, AllowedEgress, EgressRules, RealNetwork, Unresolved};
+pub use self::proxy::{AllowedEgress, EgressRules, Network, RealNetwork, Unresolved};
 pub use self::service::SocketService;
 
 use tribune_governance::turn::OutOfTurn;
@@ -147,7 +147,11 @@ impl SessionSocketService {
     }
 
     /// The same for a session that has more places than its agent.
-    pub fn open_with(&self, session: &SessionKey, outlets: AllowedEgress) -> Result<SessionSockets, BrokerError> {
+    pub fn open_with(
+        &self,
+        session: &SessionKey,
+        outlets: AllowedEgress,
+    ) -> Result<SessionSockets, BrokerError> {
         let egress = Service::Egress(Arc::new(outlets));
         self.open_for(session, egress, Arc::clone(&self.0.model), None)
     }

@@ -17,7 +17,7 @@ use tribune_records::workspace_roots;
 use tribune_registry::roster::LineFault;
 use tribune_registry::{Agents, Approvers, CLI_BACKENDS, RosterAgent, RosterError, backend_for};
 use tribune_runtime::{AgentId, CloseReason, ContentBlock, Handle, SessionKey, SessionMode, SessionState};
-use tribune_sessions::canary::{ClearMark, Canaries, CanaryStatus, ProbeStep, Tested, millis};
+use tribune_sessions::canary::{Canaries, CanaryStatus, ClearMark, ProbeStep, Tested, millis};
 use tribune_sessions::cli_agents::CliAgents;
 use tribune_sessions::run::Runs;
 use tribune_sessions::session::{SessionError, SessionManager, Subscription, TurnHandle};
@@ -94,9 +94,10 @@ impl Api {
         if let Some(folder) = init.workspace {
             who.operator()?;
             let home = self.status.home.clone();
-            let found =
-                tokio::task::spawn_blocking(move || workspace_roots::validate_root("workspace", &folder, &home))
-                    .await;
+            let found = tokio::task::spawn_blocking(move || {
+                workspace_roots::validate_root("workspace", &folder, &home)
+            })
+            .await;
             let found = found.map_err(|error| ApiError::new("internal", error.to_string()))?;
             opener.workspace = Some(found.map_err(ApiError::params)?.to_string_lossy().into_owned());
         }
@@ -273,7 +274,12 @@ impl Api {
     }
 
     /// Runs a turn to its end.
-    pub async fn turn_result(&self, key: SessionKey, mut ticket: TurnHandle, wait: bool) -> Answer<TurnResult> {
+    pub async fn turn_result(
+        &self,
+        key: SessionKey,
+        mut ticket: TurnHandle,
+        wait: bool,
+    ) -> Answer<TurnResult> {
         let accepted = ticket.accepted().await?;
         let mut result = TurnResult {
             session_key: key.to_string(),

@@ -12,8 +12,8 @@ use tribune_records::approval::action::Action;
 use tribune_records::approval::decision::DecisionRequest;
 use tribune_records::approval::grant;
 use tribune_records::approval::grant::Grant;
-use tribune_records::approval::record::{DecisionKind, Requested, CallRunner, ApprovalState};
-use tribune_storage::store::{ApprovalRow, ApprovalOrder, Reader};
+use tribune_records::approval::record::{ApprovalState, CallRunner, DecisionKind, Requested};
+use tribune_storage::store::{ApprovalOrder, ApprovalRow, Reader};
 use utoipa::ToSchema;
 
 use super::api::Api;
@@ -240,9 +240,13 @@ impl Api {
         // Whoever waits longest is served first; of what is over, the end is what people look for.
         let order = match state {
             Some(ApprovalState::Pending) => ApprovalOrder::OldestFirst,
-            Some(ApprovalState::Allowed | ApprovalState::Denied | ApprovalState::Expired | ApprovalState::Withdrawn) | None => {
-                ApprovalOrder::NewestFirst
-            }
+            Some(
+                ApprovalState::Allowed
+                | ApprovalState::Denied
+                | ApprovalState::Expired
+                | ApprovalState::Withdrawn,
+            )
+            | None => ApprovalOrder::NewestFirst,
         };
         let limit = list.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
         let after = list.after;
@@ -320,7 +324,9 @@ impl Api {
         for state in [ApprovalState::Allowed, ApprovalState::Denied] {
             let rows = self
                 .readers
-                .read(move |reader| reader.approvals(Some(state), ApprovalOrder::NewestFirst, None, LOOKED_BACK))
+                .read(move |reader| {
+                    reader.approvals(Some(state), ApprovalOrder::NewestFirst, None, LOOKED_BACK)
+                })
                 .await?;
             let alike = |asked: &Requested| {
                 asked.agent == info.agent_id && asked.tool == info.tool && asked.id != info.id
@@ -371,7 +377,8 @@ impl Api {
                     .ok_or_else(|| ApiError::params("until is a time such as 2030-01-31T18:00:00Z"))?,
             ),
         };
-        let wish = DecisionRequest { decision, until, pattern: body.pattern, reason: body.reason, text: None };
+        let wish =
+            DecisionRequest { decision, until, pattern: body.pattern, reason: body.reason, text: None };
         let governance = self.sessions.governance();
         let outcome = governance.decide(id, wish, body.text, approver).await?;
         let without_turn = outcome.is_orphan && outcome.requested.runner == CallRunner::Host;

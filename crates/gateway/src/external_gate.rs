@@ -9,7 +9,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tribune_constitution::Trust;
-use tribune_governance::turn::{ExternalDecision, Heard, ExternalCallState};
+use tribune_governance::turn::{ExternalCallState, ExternalDecision, Heard};
 use tribune_runtime::{SessionKey, ToolCall};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;

@@ -54,7 +54,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::connection_limit::{ConnectionSlot, ConnectionLimit};
+use self::connection_limit::{ConnectionLimit, ConnectionSlot};
 use self::metrics::Metrics;
 
 /// How long to wait when the machine has no more descriptors to give, before asking again.

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
 use tribune_governance::models::inventory::take_inventory;
-use tribune_governance::models::{ModelInventory, CheckBilling, Trials, try_out};
+use tribune_governance::models::{CheckBilling, ModelInventory, Trials, try_out};
 use tribune_runtime::RuntimeError;
 use tribune_sessions::session::SessionError;
 use utoipa::ToSchema;

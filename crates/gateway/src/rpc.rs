@@ -282,7 +282,10 @@ pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) ->
         "agent.show" => value(api.agent(who, &request.params::<AgentRef>()?.agent_id).await?),
         "agent.test" => {
             let AgentTest { agent_id, clear_mark } = request.params()?;
-            value(api.agent_test(who, &agent_id, if clear_mark { ClearMark::Yes } else { ClearMark::No }).await?)
+            value(
+                api.agent_test(who, &agent_id, if clear_mark { ClearMark::Yes } else { ClearMark::No })
+                    .await?,
+            )
         }
         "agent.add" => value(api.agent_add(who, request.params::<AgentAdd>()?).await?),
         "approval.list" => value(api.approvals(who, request.params::<ApprovalList>()?).await?),

@@ -9,7 +9,7 @@ use tribune_governance::models::agent_model::model_of;
 use tribune_records::agents::RUN_AGENT;
 use tribune_records::ledger_payloads::{RunOutcome, RunRecord};
 use tribune_sessions::run;
-use tribune_sessions::run::{RunLease, RunSummary, Mode, RunRequest};
+use tribune_sessions::run::{Mode, RunLease, RunRequest, RunSummary};
 
 use super::api::Api;
 use super::error::ApiError;

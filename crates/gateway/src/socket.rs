@@ -178,7 +178,12 @@ impl Connection {
     }
 
     /// The daemon stops, so turns are over; whoever waits for one still gets its last events and its answer.
-    async fn last_answers(&mut self, sink: &mut Sink, frames: &mut SendReceiver<String>, slow_reader: Duration) {
+    async fn last_answers(
+        &mut self,
+        sink: &mut Sink,
+        frames: &mut SendReceiver<String>,
+        slow_reader: Duration,
+    ) {
         // What is merely followed has no end.
         self.followed.values().for_each(AbortHandle::abort);
         while !self.tasks.is_empty() {

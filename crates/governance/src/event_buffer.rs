@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::watch;
 use tribune_runtime::{RuntimeEvent, SessionKey};
-use tribune_storage::vault::{StoredEvent, ReadLimit};
+use tribune_storage::vault::{ReadLimit, StoredEvent};
 
 /// Events kept in memory while someone follows, at most this many and this many bytes.
 const RECENT: usize = 512;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tribune_records::outcome::{ToolRun, ToolError, Access};
+use tribune_records::outcome::{Access, ToolError, ToolRun};
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::{SessionKey, Terminal, ToolCall, ToolSpec};
 

@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use super::catalog::ModelLimits;
 use super::event::TokenUsage;
-use super::message::{AssistantPart, ModelRequest, ChatMessage, UserPart};
+use super::message::{AssistantPart, ChatMessage, ModelRequest, UserPart};
 use super::model_ref::ModelRef;
 
 /// Overhead of the whole request.
@@ -68,7 +68,9 @@ pub fn prefix_tokens(request: &ModelRequest) -> u64 {
 pub fn message_tokens(message: &ChatMessage) -> u64 {
     let parts: u64 = match message {
         ChatMessage::User(parts) => parts.iter().map(|part| PART_TOKENS + user_part_tokens(part)).sum(),
-        ChatMessage::Assistant(parts) => parts.iter().map(|part| PART_TOKENS + assistant_part_tokens(part)).sum(),
+        ChatMessage::Assistant(parts) => {
+            parts.iter().map(|part| PART_TOKENS + assistant_part_tokens(part)).sum()
+        }
         ChatMessage::Results(results) => {
             results.iter().map(|result| 2 * PART_TOKENS + bytes(&result.id) + bytes(&result.content)).sum()
         }
@@ -176,7 +178,12 @@ pub fn output_reserve(requested: u32, limits: &ModelLimits) -> u32 {
 }
 
 /// Fails if the estimate plus the reserve for the answer exceeds the context window.
-pub fn check_fits(estimated: u64, reserved: u32, window: u32, model: &ModelRef) -> Result<(), OverBudgetError> {
+pub fn check_fits(
+    estimated: u64,
+    reserved: u32,
+    window: u32,
+    model: &ModelRef,
+) -> Result<(), OverBudgetError> {
     if estimated.saturating_add(u64::from(reserved)) <= u64::from(window) {
         return Ok(());
     }
@@ -215,8 +222,10 @@ mod tests {
         let short = estimate_tokens(&request(vec![ChatMessage::user("")]));
         assert!(short >= 500, "two bytes of Tribune's own prose count as one token");
         assert_eq!(estimate_tokens(&request(vec![ChatMessage::user("ä")])), short + 2);
-        let image =
-            ChatMessage::User(vec![UserPart::Image { mime_type: "image/png".into(), data: "A".repeat(1 << 20) }]);
+        let image = ChatMessage::User(vec![UserPart::Image {
+            mime_type: "image/png".into(),
+            data: "A".repeat(1 << 20),
+        }]);
         assert_eq!(estimate_tokens(&request(vec![image])), short + IMAGE_TOKENS);
     }
 

@@ -107,8 +107,8 @@ impl ProviderClient {
                 return Err(ProviderError::RelayOnly { provider: self.endpoint.provider.clone() });
             }
         };
-        let body =
-            body.map_err(|_| ProviderError::SerializationFailed { provider: self.endpoint.provider.clone() })?;
+        let body = body
+            .map_err(|_| ProviderError::SerializationFailed { provider: self.endpoint.provider.clone() })?;
         let ids = CallIds::used_in(&request.messages);
         let mut attempt = 1;
         loop {

@@ -62,7 +62,9 @@ impl WorkspaceRoots {
 
     /// Each of the further folders by itself.
     pub(crate) fn additional_roots(&self) -> impl Iterator<Item = Self> {
-        self.additional_directories.iter().map(|name| Self::new(self.agent.clone(), Some(Path::new(name).into())))
+        self.additional_directories
+            .iter()
+            .map(|name| Self::new(self.agent.clone(), Some(Path::new(name).into())))
     }
 
     /// Every folder by itself, the workspace first.
@@ -79,7 +81,11 @@ impl WorkspaceRoots {
                 path,
                 further: Some(folder.into()),
             },
-            None => RootedPath { ground: Self { additional_directories: Arc::default(), ..self.clone() }, path, further: None },
+            None => RootedPath {
+                ground: Self { additional_directories: Arc::default(), ..self.clone() },
+                path,
+                further: None,
+            },
         }
     }
 
@@ -140,7 +146,11 @@ pub(crate) fn beneath<'f, 'p>(further: &'f [String], path: &'p str) -> Option<(&
 }
 
 /// The one name of each further folder that a session may have beside its workspace, as [`given`] has it. One that is named twice is one.
-pub fn validate_additional_directories(what: &str, folders: &[&str], home: &Path) -> Result<Vec<String>, String> {
+pub fn validate_additional_directories(
+    what: &str,
+    folders: &[&str],
+    home: &Path,
+) -> Result<Vec<String>, String> {
     if folders.len() > MAX_ADDITIONAL_DIRECTORIES {
         return Err(format!(
             "`{what}` has {} folders, and a session has at most {MAX_ADDITIONAL_DIRECTORIES}: leave some out",
@@ -298,9 +308,14 @@ mod tests {
             let refused = ask(folders).unwrap_err();
             assert!(refused.contains(why), "{folders:?}: {refused}");
         }
-        assert!(validate_additional_directories("dirs", &["lib"], &root).unwrap_err().contains("not absolute"));
+        assert!(
+            validate_additional_directories("dirs", &["lib"], &root).unwrap_err().contains("not absolute")
+        );
         let further = |names: &[&str]| names.iter().map(|name| at(name)).collect::<Vec<_>>();
-        assert_eq!(exclude_nested("dirs", &root.join("app"), further(&["lib", "app"])), Ok(further(&["lib"])));
+        assert_eq!(
+            exclude_nested("dirs", &root.join("app"), further(&["lib", "app"])),
+            Ok(further(&["lib"]))
+        );
         for (workspace, folder) in [("app", "app/inner"), ("lib/inner", "lib")] {
             let refused = exclude_nested("dirs", &root.join(workspace), further(&[folder])).unwrap_err();
             assert!(refused.contains("session's own folder"), "{refused}");

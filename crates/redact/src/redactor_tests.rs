@@ -69,9 +69,13 @@ fn text_without_secrets_is_not_copied() {
 
 #[test]
 fn exact_values_are_found_in_every_encoding() {
+    let redactor = Redactor::new().with_exact_values(vec![
+        "correct horse".to_owned(),
+        "short".to_owned(),
+        String::new(),
+    ]);
     let redactor =
-        Redactor::new().with_exact_values(vec!["correct horse".to_owned(), "short".to_owned(), String::new()]);
-    let redactor = redactor.with_exact_values(vec!["correct horse battery".to_owned(), "horse \"x\" ü".to_owned()]);
+        redactor.with_exact_values(vec!["correct horse battery".to_owned(), "horse \"x\" ü".to_owned()]);
     assert_eq!(
         redactor.redact("a correct horse battery, a correct horse, a short horse"),
         "a [redacted:known], a [redacted:known], a short horse"

@@ -21,12 +21,15 @@ pub mod toolbox;
 pub use content::{ContentBlock, Message, Role};
 pub use error::{ErrorKind, RuntimeError};
 pub use event::{
-    MESSAGE_CHUNK_META, THOUGHT_CHUNK_META, EventKind, AUTORUN_FILES, RuntimeEvent, StopReason, TERMINAL_CREATED, Usage,
+    AUTORUN_FILES, EventKind, MESSAGE_CHUNK_META, RuntimeEvent, StopReason, TERMINAL_CREATED,
+    THOUGHT_CHUNK_META, Usage,
 };
 pub use native::NativeBackend;
 pub use rehearsal::{RehearsalBackend, Scenes};
-pub use runtime::{AgentRuntime, EventStream, Handle, Lineage, SideEffects, SessionInput, Speaker, TurnInput};
+pub use runtime::{
+    AgentRuntime, EventStream, Handle, Lineage, SessionInput, SideEffects, Speaker, TurnInput,
+};
 pub use session::{AgentId, CloseReason, SessionKey, SessionMode, SessionState, SessionStatus};
 pub use terminal::Terminal;
 pub use tool::{ToolCall, ToolOutcome, ToolSpec};
-pub use toolbox::{TerminalCall, PermissionOutcome, AgentExecutedCall, Toolbox, PermissionTiming};
+pub use toolbox::{AgentExecutedCall, PermissionOutcome, PermissionTiming, TerminalCall, Toolbox};

@@ -213,7 +213,10 @@ mod tests {
         let terminal = Arc::new(Terminal::new(5));
         let mut pen = terminal.writer();
         pen.write("äb".as_bytes());
-        assert_eq!(terminal.snapshot(), TerminalSnapshot { output: "äb".into(), is_truncated: false, exit: None });
+        assert_eq!(
+            terminal.snapshot(),
+            TerminalSnapshot { output: "äb".into(), is_truncated: false, exit: None }
+        );
         pen.write("cdö".as_bytes());
         let seen = terminal.snapshot();
         assert_eq!((seen.output.as_str(), seen.is_truncated), ("bcdö", true));

@@ -21,13 +21,14 @@ pub mod unsandboxed;
 mod wire;
 pub mod workspace;
 
-#[cfg(feature = "bare")]
-pub use enter::run_baseline;
 #[cfg(feature = "controls")]
 pub use enter::enter_without;
+#[cfg(feature = "bare")]
+pub use enter::run_baseline;
 pub use enter::{enter, hidden_in};
 pub use host::{
-    Child, CleanupReport, InstanceId, LaunchError, SandboxLauncher, ProgramStream, ProgramStreams, fresh_user, clean_up, remove_stale_cgroups,
+    Child, CleanupReport, InstanceId, LaunchError, ProgramStream, ProgramStreams, SandboxLauncher, clean_up,
+    fresh_user, remove_stale_cgroups,
 };
 pub use isolation::Isolation;
 pub use self_test::{SelfTest, SelfTestError, self_test};

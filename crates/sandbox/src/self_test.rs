@@ -2,10 +2,12 @@
 
 use std::io::Read as _;
 
-use tribune_contract::{ProgramExit, LaunchProfile, LimitedBy, SandboxMode, ProfileError, SandboxName, StartReport};
+use tribune_contract::{
+    LaunchProfile, LimitedBy, ProfileError, ProgramExit, SandboxMode, SandboxName, StartReport,
+};
 
 use crate::enter::landlock;
-use crate::host::{LaunchError, SandboxLauncher, ProgramStreams};
+use crate::host::{LaunchError, ProgramStreams, SandboxLauncher};
 
 /// The sandbox modes that this machine supports.
 #[derive(Debug)]

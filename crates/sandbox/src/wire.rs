@@ -167,8 +167,10 @@ mod tests {
     #[test]
     fn fork_request_survives_a_round_trip() {
         let without_user = LauncherSpec { mode: SandboxMode::Landlock, switch_to: None };
-        let with_user =
-            LauncherSpec { mode: SandboxMode::Full, switch_to: Some(UserIds { uid: 0x7000_1001, gid: u32::MAX }) };
+        let with_user = LauncherSpec {
+            mode: SandboxMode::Full,
+            switch_to: Some(UserIds { uid: 0x7000_1001, gid: u32::MAX }),
+        };
         for (launcher, prewarm) in
             [(without_user, None), (with_user, Some(without_user)), (without_user, Some(with_user))]
         {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tribune_ledger::limits::{MAX_ENTRY_BYTES, MAX_NOTE_BYTES};
 use tribune_ledger::tree::Hash;
 use tribune_ledger::tree::tile;
-use tribune_ledger::verify::{HeldCheckpoint, VerifyReport, Verifier};
+use tribune_ledger::verify::{HeldCheckpoint, Verifier, VerifyReport};
 use tribune_ledger::{Checkpoint, VerifierKey};
 
 use crate::export::{CHECKPOINT, ENTRIES, KEY};

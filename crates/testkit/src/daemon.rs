@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tribune_client::{RpcClient, ClientError};
+use tribune_client::{ClientError, RpcClient};
 use tribune_config::Config;
 use tribune_daemon::daemon::Daemon;
 use tribune_ledger::verify::Integrity;
@@ -108,10 +108,15 @@ pub fn turn_params(key: &str, text: &str) -> Value {
 }
 
 /// Runs a turn and returns its events and its result. Notifications about other turns are dropped.
-pub async fn run_turn(client: &mut RpcClient, key: &str, text: &str) -> Result<(Vec<Value>, Value), ClientError> {
+pub async fn run_turn(
+    client: &mut RpcClient,
+    key: &str,
+    text: &str,
+) -> Result<(Vec<Value>, Value), ClientError> {
     let result = client.call("turn.run", &turn_params(key, text)).await?;
     let own = result["first_seq"].as_u64()..=result["last_seq"].as_u64();
-    let events = client.take_notifications().into_iter().map(|notification| notification.params["event"].clone());
+    let events =
+        client.take_notifications().into_iter().map(|notification| notification.params["event"].clone());
     Ok((events.filter(|event| own.contains(&event["seq"].as_u64())).collect(), result))
 }
 

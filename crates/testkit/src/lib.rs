@@ -7,5 +7,5 @@ mod daemon;
 pub mod upstream;
 
 #[cfg(feature = "daemon")]
-pub use daemon::{TempHome, TestDaemon, assert_sound, config, turn_params, output_text, run_turn};
-pub use upstream::{FakeUpstream, UpstreamReply, ModelOutput};
+pub use daemon::{TempHome, TestDaemon, assert_sound, config, output_text, run_turn, turn_params};
+pub use upstream::{FakeUpstream, ModelOutput, UpstreamReply};

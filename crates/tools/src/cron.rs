@@ -5,7 +5,7 @@ use std::io;
 use jiff::Timestamp as Moment;
 use serde_json::{Value, json};
 use tribune_ledger::Timestamp;
-use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, Resource, AccessLog};
+use tribune_records::outcome::{AccessLog, Resource, ToolAnswer, ToolError, ToolErrorCode};
 use tribune_records::text::shown;
 use tribune_runtime::{AgentId, SessionKey, ToolSpec};
 
@@ -164,10 +164,13 @@ fn add(
         };
         schedules.add(schedule).map_err(|full| {
             let (code, sentence) = match full {
-                Full::Id => (ToolErrorCode::Conflict, format!("there is a schedule `{id}` already: remove it first")),
-                Full::Agent => {
-                    (ToolErrorCode::TooLarge, format!("there are {MAX_PER_AGENT} schedules already: remove one first"))
+                Full::Id => {
+                    (ToolErrorCode::Conflict, format!("there is a schedule `{id}` already: remove it first"))
                 }
+                Full::Agent => (
+                    ToolErrorCode::TooLarge,
+                    format!("there are {MAX_PER_AGENT} schedules already: remove one first"),
+                ),
                 Full::House => (
                     ToolErrorCode::TooLarge,
                     format!("the house has {MAX_IN_ALL} schedules and takes no more: tell the operator"),

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tribune_sandbox::workspace::{DirGrowth, OverlayDirs, MAX_CHANGES, MAX_GROWTH, DiskUsage, WorkspaceError};
+use tribune_sandbox::workspace::{
+    DirGrowth, DiskUsage, MAX_CHANGES, MAX_GROWTH, OverlayDirs, WorkspaceError,
+};
 
 /// Between two looks at how much room the disk has left.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! `edit`: puts one text in place of another in a file of the workspace.
 
 use serde_json::{Value, json};
-use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, AccessLog};
+use tribune_records::outcome::{AccessLog, ToolAnswer, ToolError, ToolErrorCode};
 use tribune_records::text::shown;
 use tribune_runtime::ToolSpec;
 
@@ -107,7 +107,10 @@ impl Edit {
         let bytes = text.len() - there * self.old.len() + there * self.new.len();
         if bytes > MAX_FILE_BYTES {
             let sentence = format!("`{path}` would have {bytes} bytes, and {MAX_FILE_BYTES} are allowed");
-            return Err(ToolError::new(ToolErrorCode::TooLarge, format!("{sentence}: put some of it in another file")));
+            return Err(ToolError::new(
+                ToolErrorCode::TooLarge,
+                format!("{sentence}: put some of it in another file"),
+            ));
         }
         trail.write(target.resource())?;
         target.replace(text.replace(&self.old, &self.new).as_bytes(), Some(&found))?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError};
+use tribune_records::outcome::{ToolAnswer, ToolError, ToolErrorCode};
 use tribune_records::text::shown;
 use tribune_runtime::ToolSpec;
 

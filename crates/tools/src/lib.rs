@@ -48,10 +48,10 @@ use tribune_config::url::SearchEndpoint;
 use tribune_egress::SessionSocketService;
 use tribune_governance::gate::Admission;
 use tribune_governance::spend::Budgets;
+use tribune_records::outcome::ToolError;
 use tribune_records::outcome::ToolErrorCode;
 use tribune_records::outcome::ToolRun;
-use tribune_records::outcome::ToolError;
-use tribune_records::outcome::{ToolAnswer, AccessLog};
+use tribune_records::outcome::{AccessLog, ToolAnswer};
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_registry::Mailbox;
 use tribune_runtime::{AgentId, SessionKey, Terminal, ToolSpec};
@@ -218,7 +218,11 @@ impl HostTools {
     }
 
     /// The same, of a call that may be a command which somebody follows.
-    pub(crate) async fn run_followed(&self, admission: Admission, terminal: Option<Arc<Terminal>>) -> ToolRun {
+    pub(crate) async fn run_followed(
+        &self,
+        admission: Admission,
+        terminal: Option<Arc<Terminal>>,
+    ) -> ToolRun {
         let trail = AccessLog::default();
         let closing = trail.closing();
         let answer = match Request::new(admission.call()) {
@@ -262,11 +266,16 @@ impl HostTools {
     /// Raises the limits that a person allowed to be raised.
     async fn spend(&self, session: &SessionKey, input: &Value) -> ToolAnswer {
         let Some(purse) = &self.purse else {
-            return Err(ToolError::new(ToolErrorCode::Failed, "nobody keeps a purse here: tell the operator"));
+            return Err(ToolError::new(
+                ToolErrorCode::Failed,
+                "nobody keeps a purse here: tell the operator",
+            ));
         };
         match purse.raise(session.as_str(), input).await {
             Ok(()) => Ok("more may be spent".to_owned()),
-            Err(error) => Err(ToolError::new(ToolErrorCode::Failed, format!("the limit was not raised ({error})"))),
+            Err(error) => {
+                Err(ToolError::new(ToolErrorCode::Failed, format!("the limit was not raised ({error})")))
+            }
         }
     }
 
@@ -405,7 +414,10 @@ mod tests {
         })
         .await
         .unwrap_err();
-        assert!(refused.code == ToolErrorCode::TimedOut && refused.sentence.contains("took longer"), "{refused:?}");
+        assert!(
+            refused.code == ToolErrorCode::TimedOut && refused.sentence.contains("took longer"),
+            "{refused:?}"
+        );
         told.recv().unwrap();
     }
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use tribune_constitution::MCP;
-use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, Resource, AccessLog};
+use tribune_records::outcome::{AccessLog, Resource, ToolAnswer, ToolError, ToolErrorCode};
 use tribune_runtime::SessionKey;
 
 use super::input::Input;
@@ -41,7 +41,10 @@ impl Mcp {
         trail: &AccessLog,
     ) -> ToolAnswer {
         let Some(servers) = servers else {
-            return Err(ToolError::new(ToolErrorCode::Unavailable, "there are no MCP servers here: do without"));
+            return Err(ToolError::new(
+                ToolErrorCode::Unavailable,
+                "there are no MCP servers here: do without",
+            ));
         };
         // It has the workspace, and tells nobody what it does there.
         trail.read(Resource::Workspace)?;

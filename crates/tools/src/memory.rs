@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tribune_ledger::Timestamp;
-use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, Resource, AccessLog};
+use tribune_records::outcome::{AccessLog, Resource, ToolAnswer, ToolError, ToolErrorCode};
 use tribune_records::text::shown;
 use tribune_runtime::{AgentId, ToolSpec};
 
@@ -192,10 +192,16 @@ fn bad_key(key: &str) -> String {
 }
 
 fn missing(key: &str) -> ToolError {
-    ToolError::new(ToolErrorCode::NotFound, format!("nothing is kept under `{key}`: see `list` for what there is"))
+    ToolError::new(
+        ToolErrorCode::NotFound,
+        format!("nothing is kept under `{key}`: see `list` for what there is"),
+    )
 }
 
 fn failed(error: impl Into<io::Error>) -> ToolError {
     let kind = error.into().kind();
-    ToolError::new(ToolErrorCode::Failed, format!("the memory cannot be used at the moment ({kind}): tell the operator"))
+    ToolError::new(
+        ToolErrorCode::Failed,
+        format!("the memory cannot be used at the moment ({kind}): tell the operator"),
+    )
 }

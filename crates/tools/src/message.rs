@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, AccessLog};
+use tribune_records::outcome::{AccessLog, ToolAnswer, ToolError, ToolErrorCode};
 use tribune_records::text::shown;
 use tribune_registry::mailbox::{MAX_TEXT_BYTES, MailboxError};
 use tribune_runtime::{AgentId, ToolSpec};

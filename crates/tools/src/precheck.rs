@@ -1,7 +1,7 @@
 //! Calls that cannot come to anything, whoever allows them: nobody is asked about these.
 
 use serde_json::Value;
-use tribune_records::outcome::{ToolErrorCode, ToolError};
+use tribune_records::outcome::{ToolError, ToolErrorCode};
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::ToolCall;
 

@@ -2,7 +2,7 @@
 //! moves it. Where that cannot be told apart, it is the whole workspace.
 
 use serde_json::Value;
-use tribune_records::outcome::{Resource, Access};
+use tribune_records::outcome::{Access, Resource};
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::ToolCall;
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use rustix::fd::OwnedFd;
 use rustix::fs::FileType;
 use serde_json::{Value, json};
-use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, AccessLog};
+use tribune_records::outcome::{AccessLog, ToolAnswer, ToolError, ToolErrorCode};
 use tribune_records::text::{RESULT_BYTES, shown};
 use tribune_runtime::ToolSpec;
 
@@ -102,7 +102,10 @@ impl Read {
             return Err(ToolError::new(ToolErrorCode::InvalidInput, sentence));
         }
         let piece = read_at(file, self.offset, self.limit).map_err(|error| {
-            ToolError::new(ToolErrorCode::Failed, format!("`{path}` cannot be read ({}): try again", error.kind()))
+            ToolError::new(
+                ToolErrorCode::Failed,
+                format!("`{path}` cannot be read ({}): try again", error.kind()),
+            )
         })?;
         let read_to = self.offset + piece.len() as u64;
         let Some((text, unread)) = whole_characters(&piece, self.offset > 0, read_to < bytes) else {

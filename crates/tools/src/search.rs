@@ -11,7 +11,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::FileType;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_records::outcome::{ToolAnswer, AccessLog};
+use tribune_records::outcome::{AccessLog, ToolAnswer};
 use tribune_records::text::{RESULT_BYTES, shown};
 use tribune_runtime::ToolSpec;
 
@@ -122,7 +122,12 @@ impl Search {
         &self.path
     }
 
-    pub(super) fn run(&self, workspace: &Workspace, stop: &CancellationToken, trail: &AccessLog) -> ToolAnswer {
+    pub(super) fn run(
+        &self,
+        workspace: &Workspace,
+        stop: &CancellationToken,
+        trail: &AccessLog,
+    ) -> ToolAnswer {
         let opened = workspace.path(&self.path)?;
         let place = workspace.place(&opened);
         let mut walk = Walk {

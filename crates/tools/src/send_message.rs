@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tribune_ledger::Timestamp;
-use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, Resource, AccessLog};
+use tribune_records::outcome::{AccessLog, Resource, ToolAnswer, ToolError, ToolErrorCode};
 use tribune_records::text::shown;
 use tribune_registry::mailbox::{MAX_TEXT_BYTES, Mailbox, MailboxError};
 use tribune_runtime::{AgentId, ToolSpec};
@@ -101,7 +101,8 @@ pub(super) fn unknown(to: &AgentId) -> ToolError {
 /// 16 random bytes in hex: no two things get the same.
 pub(super) fn fresh_id() -> Result<String, ToolError> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|_| ToolError::new(ToolErrorCode::Failed, "the system gave no random bytes: try again later"))?;
+    getrandom::fill(&mut bytes).map_err(|_| {
+        ToolError::new(ToolErrorCode::Failed, "the system gave no random bytes: try again later")
+    })?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, Resource, AccessLog};
+use tribune_records::outcome::{AccessLog, Resource, ToolAnswer, ToolError, ToolErrorCode};
 use tribune_records::text::shown;
 use tribune_runtime::{SessionKey, ToolSpec};
 

@@ -1,7 +1,7 @@
 //! Tools that have a name and rules everywhere but are not provided by this host: `browser` and `nodes`.
 
 use serde_json::json;
-use tribune_records::outcome::{ToolErrorCode, ToolError};
+use tribune_records::outcome::{ToolError, ToolErrorCode};
 use tribune_runtime::ToolSpec;
 
 pub(super) const BROWSER: &str = "browser";
@@ -43,7 +43,10 @@ impl Absent {
             Self::Browser => "read pages with `web_fetch`",
             Self::Nodes => "work without it",
         };
-        ToolError::new(ToolErrorCode::Unavailable, format!("`{}` is not provided here: {instead}", self.name()))
+        ToolError::new(
+            ToolErrorCode::Unavailable,
+            format!("`{}` is not provided here: {instead}", self.name()),
+        )
     }
 
     const fn name(self) -> &'static str {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tribune_config::url::Target;
-use tribune_records::outcome::{ToolAnswer, AccessLog};
+use tribune_records::outcome::{AccessLog, ToolAnswer};
 use tribune_runtime::ToolSpec;
 
 use super::input::Input;

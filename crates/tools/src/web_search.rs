@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tribune_config::url::SearchEndpoint;
-use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, AccessLog};
+use tribune_records::outcome::{AccessLog, ToolAnswer, ToolError, ToolErrorCode};
 use tribune_runtime::ToolSpec;
 
 use super::input::Input;

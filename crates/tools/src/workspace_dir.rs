@@ -16,9 +16,9 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use tribune_records::exec::WORKSPACE;
-use tribune_records::outcome::{ToolErrorCode, ToolError, Resource};
+use tribune_records::outcome::{Resource, ToolError, ToolErrorCode};
 use tribune_records::text::shown;
-use tribune_records::workspace_roots::{WorkspaceRoots, RootedPath};
+use tribune_records::workspace_roots::{RootedPath, WorkspaceRoots};
 use tribune_runtime::AgentId;
 
 use super::hide_rules::{HideRules, Places};
@@ -93,7 +93,12 @@ impl Workspace {
 
     /// Without what the operator hides. All folders of the session, of which this is one, are looked through for it: a hidden link may
     /// lead from one to another.
-    pub(super) fn hiding(self, hidden: &Arc<HideRules>, home: &Path, ground: &WorkspaceRoots) -> Result<Self, ToolError> {
+    pub(super) fn hiding(
+        self,
+        hidden: &Arc<HideRules>,
+        home: &Path,
+        ground: &WorkspaceRoots,
+    ) -> Result<Self, ToolError> {
         if hidden.is_empty() {
             return Ok(self);
         }
@@ -267,7 +272,10 @@ pub(super) fn own_folder(home: &Path, agent: &AgentId, name: &str) -> Result<Own
         Ok(folder)
     };
     open().map_err(|error: Errno| {
-        ToolError::new(ToolErrorCode::Failed, format!("the {name} cannot be opened ({error}): tell the operator"))
+        ToolError::new(
+            ToolErrorCode::Failed,
+            format!("the {name} cannot be opened ({error}): tell the operator"),
+        )
     })
 }
 
@@ -352,7 +360,10 @@ fn readable(fd: OwnedFd) -> Result<Readable, Errno> {
 
 pub(super) fn linked(path: &str) -> ToolError {
     let path = shown(path);
-    ToolError::new(ToolErrorCode::Refused, format!("`{path}` has another name as well (a hard link): use a copy of it"))
+    ToolError::new(
+        ToolErrorCode::Refused,
+        format!("`{path}` has another name as well (a hard link): use a copy of it"),
+    )
 }
 
 pub(super) fn hidden(path: &str) -> ToolError {
@@ -363,7 +374,10 @@ pub(super) fn hidden(path: &str) -> ToolError {
 
 fn neither(path: &str) -> ToolError {
     let path = shown(path);
-    ToolError::new(ToolErrorCode::Refused, format!("`{path}` is neither a file nor a folder: it cannot be read"))
+    ToolError::new(
+        ToolErrorCode::Refused,
+        format!("`{path}` is neither a file nor a folder: it cannot be read"),
+    )
 }
 
 fn folder_flags() -> OFlags {
@@ -379,9 +393,10 @@ pub(super) fn refused(further: Option<&str>, path: &str, error: Errno) -> ToolEr
         Some(folder) => (format!("`{folder}`"), folder.as_str()),
     };
     let (code, sentence) = match error {
-        Errno::NOENT => {
-            (ToolErrorCode::NotFound, format!("there is no `{path}` in {place}: read `{top}` to see what there is"))
-        }
+        Errno::NOENT => (
+            ToolErrorCode::NotFound,
+            format!("there is no `{path}` in {place}: read `{top}` to see what there is"),
+        ),
         Errno::XDEV => {
             let how = match &folder {
                 None => "without a leading `/`".to_owned(),
@@ -399,9 +414,10 @@ pub(super) fn refused(further: Option<&str>, path: &str, error: Errno) -> ToolEr
                 "a part of `{path}` is a file where a folder should be: read `{top}` to see what there is"
             ),
         ),
-        Errno::NAMETOOLONG => {
-            (ToolErrorCode::InvalidInput, format!("a name in `{path}` is too long for any file: check the path"))
-        }
+        Errno::NAMETOOLONG => (
+            ToolErrorCode::InvalidInput,
+            format!("a name in `{path}` is too long for any file: check the path"),
+        ),
         Errno::ACCESS | Errno::PERM => {
             (ToolErrorCode::Refused, format!("`{path}` may not be read: choose another file"))
         }

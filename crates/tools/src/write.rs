@@ -1,7 +1,7 @@
 //! `write`: makes a file of the workspace, or replaces one.
 
 use serde_json::{Value, json};
-use tribune_records::outcome::{ToolAnswer, AccessLog};
+use tribune_records::outcome::{AccessLog, ToolAnswer};
 use tribune_runtime::ToolSpec;
 
 use super::input::Input;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
-use tribune_records::outcome::{ToolErrorCode, ToolError, Resource};
+use tribune_records::outcome::{Resource, ToolError, ToolErrorCode};
 use tribune_records::text::shown;
 
 use super::send_message::fresh_id;
@@ -242,14 +242,17 @@ fn not_a_file(path: &str) -> ToolError {
 fn unwritable(further: Option<&str>, path: &str, error: Errno) -> ToolError {
     let path = shown(path);
     match error {
-        Errno::ACCESS | Errno::PERM | Errno::ROFS => {
-            ToolError::new(ToolErrorCode::Refused, format!("`{path}` may not be written: choose another file"))
-        }
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => ToolError::new(
+            ToolErrorCode::Refused,
+            format!("`{path}` may not be written: choose another file"),
+        ),
         Errno::NOSPC | Errno::DQUOT => ToolError::new(
             ToolErrorCode::Failed,
             format!("`{path}` cannot be written because the disk is full: tell the operator"),
         ),
-        Errno::IO => ToolError::new(ToolErrorCode::Failed, format!("`{path}` cannot be written: tell the operator")),
+        Errno::IO => {
+            ToolError::new(ToolErrorCode::Failed, format!("`{path}` cannot be written: tell the operator"))
+        }
         other => workspace_dir::refused(further, &path, other),
     }
 }

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::passthrough::pass_through;
-use tribune_runtime::{MESSAGE_CHUNK_META, THOUGHT_CHUNK_META, EventKind};
+use tribune_runtime::{EventKind, MESSAGE_CHUNK_META, THOUGHT_CHUNK_META};
 
 /// Known members of a permission request, its call, a piece of the call's content, and an option.
 const ASKED: [&str; 3] = ["sessionId", "toolCall", "options"];

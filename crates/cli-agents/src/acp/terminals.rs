@@ -18,8 +18,8 @@ use crate::call_join::CallLink;
 use crate::normalize::NormalizedCall;
 use crate::passthrough::pass_through;
 use tribune_runtime::terminal::{EndRequest, ExitStatus, Terminal};
-use tribune_runtime::{TerminalCall, Toolbox};
 use tribune_runtime::{EventKind, TERMINAL_CREATED};
+use tribune_runtime::{TerminalCall, Toolbox};
 
 /// Terminals of a turn that are not released, whether their commands run or are over. Each is a sandbox, or holds an
 /// output.
@@ -213,7 +213,11 @@ impl TurnTerminals {
             let told = json!({ "jsonrpc": "2.0", "method": TERMINAL_CREATED, "params": { "terminalId": name, "callId": call } });
             let entries = self.entries.get(&name);
             let link = entries.and_then(|entries| Some((entries.link.clone()?, entries.command.clone())));
-            return TerminalEvent::Started { line, event: pass_through(TERMINAL_CREATED, &told.to_string()), link };
+            return TerminalEvent::Started {
+                line,
+                event: pass_through(TERMINAL_CREATED, &told.to_string()),
+                link,
+            };
         }
     }
 

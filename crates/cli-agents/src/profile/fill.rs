@@ -63,7 +63,8 @@ impl Profile {
         let command = self.command().iter().chain(resume).map(|part| part.fill(with)).collect();
         let variable = |(name, value): (&String, &ProfileTemplate)| (name.clone(), value.fill(with));
         let environment = self.environment().iter().map(variable).collect();
-        let file = |(path, content): (&HomePath, &FileContent)| (path.as_str().to_owned(), content.fill(with));
+        let file =
+            |(path, content): (&HomePath, &FileContent)| (path.as_str().to_owned(), content.fill(with));
         let files = self.files().iter().map(file).collect();
         let system = |(path, content): (&HomePath, &FileContent)| {
             let mut whole = content.filled(with, None);

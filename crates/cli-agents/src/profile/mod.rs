@@ -20,7 +20,8 @@ use serde::Deserialize;
 
 pub use fill::{FilledProfile, ProfileContext};
 pub use parts::{
-    Capabilities, FileContent, FsCapabilities, HomePath, NpmPackage, Protocol, Quirk, ModelApi, ProfileTemplate, ExactVersion,
+    Capabilities, ExactVersion, FileContent, FsCapabilities, HomePath, ModelApi, NpmPackage, ProfileTemplate,
+    Protocol, Quirk,
 };
 
 use parts::{

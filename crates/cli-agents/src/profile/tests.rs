@@ -85,7 +85,8 @@ fn each_server_adds_to_system_files() {
     let none = filled(Vec::new());
     assert_eq!(json(&none), json!({ "on": false, "list": ["x"], "deep": { "own": 1 } }));
     assert_eq!((none.system[1].1.as_str(), none.command[1].as_str()), ("x = 1\n", "{server}"));
-    let server = |name: &str| ServerEndpoint { name: name.to_owned(), url: format!("http://127.0.0.1:4100/{name}") };
+    let server =
+        |name: &str| ServerEndpoint { name: name.to_owned(), url: format!("http://127.0.0.1:4100/{name}") };
     let two = filled(vec![server("git"), server("{home}")]);
     let list = json!(["x", "http://127.0.0.1:4100/git", "http://127.0.0.1:4100/{home}"]);
     let deep = json!({ "own": 1, "git": "m-1", "{home}": "m-1" });

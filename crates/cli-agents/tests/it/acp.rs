@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_cli_agents::{ProcessLimit, CliBackend, Spawner};
+use tribune_cli_agents::{CliBackend, ProcessLimit, Spawner};
 use tribune_runtime::{AgentRuntime, CloseReason, ContentBlock, PermissionOutcome, Speaker, TurnInput};
 
 use super::fake_agent::{AgentPipes, AgentScript, FakeSpawner, profile};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_cli_agents::{ProcessLimit, CliBackend, McpCallChannel, Spawner};
+use tribune_cli_agents::{CliBackend, McpCallChannel, ProcessLimit, Spawner};
 use tribune_runtime::{EventKind, PermissionOutcome, StopReason};
 
 use super::fake_agent::{AgentPipes, AgentScript, FakeSpawner, profile};

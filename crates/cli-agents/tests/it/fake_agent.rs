@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
 use tokio_util::sync::CancellationToken;
 use tribune_cli_agents::Profile;
-use tribune_cli_agents::{ProcessCounter, McpCallChannel, AgentProcess, ServerEndpoint, SessionMcpServers, SpawnedAgent, Spawner};
+use tribune_cli_agents::{
+    AgentProcess, McpCallChannel, ProcessCounter, ServerEndpoint, SessionMcpServers, SpawnedAgent, Spawner,
+};
 use tribune_runtime::{Handle, RuntimeError};
 
 /// What an agent does from its start to its end.
@@ -98,10 +100,12 @@ impl FakeSpawner {
 
     /// The same, with an MCP server in the session. Its calls come through the returned channel.
     pub(crate) fn with_server(self) -> (Self, Arc<McpCallChannel>) {
-        let with_server = ServerEndpoint { name: "probe".to_owned(), url: "http://127.0.0.1:4100/probe".to_owned() };
+        let with_server =
+            ServerEndpoint { name: "probe".to_owned(), url: "http://127.0.0.1:4100/probe".to_owned() };
         let hatch = Arc::new(McpCallChannel::default());
         let tools = vec!["mcp__probe__add".to_owned()];
-        let servers = SessionMcpServers { all: vec![with_server], tools, channel: Arc::clone(&hatch), generation: 1 };
+        let servers =
+            SessionMcpServers { all: vec![with_server], tools, channel: Arc::clone(&hatch), generation: 1 };
         (Self { servers: Some(servers), edition: AtomicU64::new(1), ..self }, hatch)
     }
 }
@@ -179,7 +183,10 @@ impl Spawner for FakeSpawner {
             workspace: "/workspace".to_owned(),
             conversation,
             instructions: self.instructions.map(str::to_owned),
-            servers: self.servers.clone().map(|servers| SessionMcpServers { generation: self.servers_now(), ..servers }),
+            servers: self
+                .servers
+                .clone()
+                .map(|servers| SessionMcpServers { generation: self.servers_now(), ..servers }),
         })
     }
 

@@ -16,8 +16,8 @@ use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use tribune_cli_agents::CliBackend;
 use tribune_runtime::{
-    AgentRuntime, ContentBlock, TerminalCall, EventKind, Handle, PermissionOutcome, AgentExecutedCall, RuntimeError, Speaker, Terminal,
-    ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, PermissionTiming,
+    AgentExecutedCall, AgentRuntime, ContentBlock, EventKind, Handle, PermissionOutcome, PermissionTiming,
+    RuntimeError, Speaker, Terminal, TerminalCall, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
 };
 
 /// A law that a test writes, and a record of its requests and reports.

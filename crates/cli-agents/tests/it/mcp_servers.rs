@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_cli_agents::{ProcessLimit, CliBackend, McpCallChannel, IDLE_TIMEOUT, Spawner};
-use tribune_runtime::{TerminalCall, PermissionOutcome, StopReason, ToolOutcome};
+use tribune_cli_agents::{CliBackend, IDLE_TIMEOUT, McpCallChannel, ProcessLimit, Spawner};
+use tribune_runtime::{PermissionOutcome, StopReason, TerminalCall, ToolOutcome};
 
 use super::acp_agent::AcpAgent;
 use super::fake_agent::{AgentScript, FakeSpawner, profile};
@@ -46,7 +46,8 @@ async fn play<F: Future<Output = ()> + Send + 'static>(
     });
     let (spawner, hatch) = FakeSpawner::new(profile("acp"), vec![part]).with_server();
     hand.send(Arc::clone(&hatch)).unwrap();
-    let backend = CliBackend::acp(Arc::new(spawner) as Arc<dyn Spawner>, IDLE_TIMEOUT, &ProcessLimit::new(32));
+    let backend =
+        CliBackend::acp(Arc::new(spawner) as Arc<dyn Spawner>, IDLE_TIMEOUT, &ProcessLimit::new(32));
     let outside = call(&hatch, "x").await;
     assert!(outside.is_error && outside.content.contains("no turn is running"), "{outside:?}");
     let log = turn_cancelled_by(&backend, "a", toolbox, cancel).await;
@@ -60,7 +61,9 @@ async fn play<F: Future<Output = ()> + Send + 'static>(
 fn made(toolbox: &TestToolbox) -> Vec<(String, String)> {
     let made = toolbox.made.lock().unwrap();
     let one = |errand: &TerminalCall| match errand {
-        TerminalCall::Call(call) => (call.id.clone(), call.input["word"].as_str().unwrap_or_default().to_owned()),
+        TerminalCall::Call(call) => {
+            (call.id.clone(), call.input["word"].as_str().unwrap_or_default().to_owned())
+        }
         TerminalCall::Granted(id) => (id.clone(), "as allowed".to_owned()),
     };
     made.iter().map(one).collect()
@@ -353,7 +356,8 @@ async fn servers_are_offered_to_agents_that_support_them() {
         }
         let (spawner, _) = FakeSpawner::new(profile, parts).with_server();
         let spawner = Arc::new(spawner);
-        let backend = CliBackend::acp(Arc::clone(&spawner) as Arc<dyn Spawner>, IDLE_TIMEOUT, &ProcessLimit::new(32));
+        let backend =
+            CliBackend::acp(Arc::clone(&spawner) as Arc<dyn Spawner>, IDLE_TIMEOUT, &ProcessLimit::new(32));
         let toolbox = TestToolbox::strict();
         let notices = |log: &TurnLog| log.notices().into_iter().map(str::to_owned).collect::<Vec<_>>();
         let expected: &[&str] = if taken { &[] } else { &["servers_left_out"] };

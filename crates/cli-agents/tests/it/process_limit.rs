@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tribune_cli_agents::{ProcessLimit, CliBackend, IDLE_TIMEOUT, Spawner};
+use tribune_cli_agents::{CliBackend, IDLE_TIMEOUT, ProcessLimit, Spawner};
 use tribune_runtime::{AgentRuntime as _, CloseReason, EventKind, PermissionOutcome, TurnInput};
 
 use super::fake_agent::{AgentPipes, AgentScript, FakeSpawner, profile};

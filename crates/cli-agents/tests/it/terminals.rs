@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tribune_cli_agents::{ProcessLimit, CliBackend, IDLE_TIMEOUT, Spawner};
-use tribune_runtime::{TerminalCall, EventKind, TERMINAL_CREATED};
+use tribune_cli_agents::{CliBackend, IDLE_TIMEOUT, ProcessLimit, Spawner};
+use tribune_runtime::{EventKind, TERMINAL_CREATED, TerminalCall};
 
 use super::acp_agent::AcpAgent;
 use super::fake_agent::{AgentScript, FakeSpawner, profile};

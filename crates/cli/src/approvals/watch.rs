@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tribune_client::{RpcClient, ClientError};
+use tribune_client::{ClientError, RpcClient};
 use tribune_storage::home::Home;
 
 use super::keys::keys;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tribune_client::{RpcClient, ClientError, RpcIncoming, Notification};
+use tribune_client::{ClientError, Notification, RpcClient, RpcIncoming};
 use tribune_runtime::{SessionKey, StopReason};
 use tribune_storage::home::Home;
 

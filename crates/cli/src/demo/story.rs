@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use tribune_client::{RpcClient, ClientError, RpcIncoming};
+use tribune_client::{ClientError, RpcClient, RpcIncoming};
 use tribune_ledger::VerifierKey;
 use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity};
 use tribune_storage::store::Reader;

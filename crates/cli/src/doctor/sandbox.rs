@@ -32,7 +32,8 @@ pub(super) fn all(home: &Home, wanted: Sandbox) -> Vec<(&'static str, Diagnosis)
     let limits = match &full {
         Ok(_) if !advice.is_empty() => warn(advice),
         Ok(started) => {
-            let ResourceLimits { memory_bytes, processes, cpu_percent, file_bytes, .. } = ResourceLimits::default();
+            let ResourceLimits { memory_bytes, processes, cpu_percent, file_bytes, .. } =
+                ResourceLimits::default();
             let (memory, file) = (memory_bytes >> 20, file_bytes >> 20);
             fine(format!(
                 "enforced by {}, for all processes together: {memory} MiB of memory, {processes} processes, {cpu_percent} % of a \

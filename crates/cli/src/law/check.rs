@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tribune_constitution::{Constitution, LawFinding, Severity, ExampleResult, check_agents};
+use tribune_constitution::{Constitution, ExampleResult, LawFinding, Severity, check_agents};
 use tribune_records::agents::RUN_AGENT;
 use tribune_registry::Roster;
 use tribune_storage::home::Home;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tribune_constitution::{Constitution, ToolManifest, EnforcementMode, RuleSummary};
+use tribune_constitution::{Constitution, EnforcementMode, RuleSummary, ToolManifest};
 use tribune_storage::home::Home;
 
 use super::load;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use clap::Args;
 use serde_json::json;
-use tribune_constitution::{Decision, RecordedCall, DecisionStage, Suggestion, suggest};
+use tribune_constitution::{Decision, DecisionStage, RecordedCall, Suggestion, suggest};
 use tribune_records::approval::record::ApprovalState;
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
@@ -57,7 +57,9 @@ fn calls(reader: &Reader) -> Result<(Vec<RecordedCall>, u64), CliError> {
         let judged = judged?;
         progress.set(judged.stored.index);
         let answer = answer(reader, &judged)?;
-        let Some(record) = judged.record.filter(|record| record.facts.stage == DecisionStage::Call) else { continue };
+        let Some(record) = judged.record.filter(|record| record.facts.stage == DecisionStage::Call) else {
+            continue;
+        };
         if calls.len() == MAX_CALLS {
             calls.pop_front();
             left_out += 1;

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
-use tribune_client::{RpcClient, ClientError};
+use tribune_client::{ClientError, RpcClient};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_storage::clock::{Clock as _, SystemClock};
 use tribune_storage::home::Home;
 use tribune_storage::store::LedgerWriter;
-use tribune_storage::store::{StoreOrigin, Reader, Store};
+use tribune_storage::store::{Reader, Store, StoreOrigin};
 
 use super::note::NoteTarget;
 use crate::daemon;

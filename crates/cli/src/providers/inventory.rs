@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tribune_config::Config;
 use tribune_governance::models::inventory::take_inventory;
-use tribune_governance::models::{Providers, ModelInventory, process_env};
+use tribune_governance::models::{ModelInventory, Providers, process_env};
 use tribune_providers::RequestTimeouts;
 use tribune_registry::{Roster, RosterAgent};
 use tribune_storage::home::Home;

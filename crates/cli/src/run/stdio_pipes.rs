@@ -69,7 +69,11 @@ impl StdioPipes {
     }
 
     /// Connects both outputs. If they are one file they share a pipe, which keeps the order of writes.
-    fn outputs(&mut self, out: BorrowedFd<'_>, err: BorrowedFd<'_>) -> io::Result<(ProgramStream, ProgramStream)> {
+    fn outputs(
+        &mut self,
+        out: BorrowedFd<'_>,
+        err: BorrowedFd<'_>,
+    ) -> io::Result<(ProgramStream, ProgramStream)> {
         let stdout = self.output_pipe(out)?;
         let is_one = identity(out)? == identity(err)?;
         let stderr = if is_one { stdout.try_clone()? } else { self.output_pipe(err)? };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tribune_client::{RpcClient, ClientError, RpcIncoming};
+use tribune_client::{ClientError, RpcClient, RpcIncoming};
 use tribune_storage::home::Home;
 
 use super::changes::name;

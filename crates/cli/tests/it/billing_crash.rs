@@ -122,7 +122,8 @@ fn s9_killed_daemon_bills_each_answer_in_full_and_once() {
         kill(child);
         drop((proxied, clients));
     });
-    let report = || Reader::open(&Home::at(place.home())).unwrap().spend_report(SpendGrouping::Agent, None).unwrap();
+    let report =
+        || Reader::open(&Home::at(place.home())).unwrap().spend_report(SpendGrouping::Agent, None).unwrap();
     assert_eq!(report().all.requests, 0, "nothing has ended yet");
     assert_sound(&Home::at(place.home()));
 
@@ -160,7 +161,9 @@ fn l2_no_model_request_while_the_disk_fails() {
     let child = spawn_with(&place, &[("LD_PRELOAD", &shim), ("FAIL_SYNCS_WHILE", &flag)]);
     let (child, address, token) = serving(&place, child);
     runtime.block_on(async {
-        upstream.reply(ModelOutput::new().text("hello").anthropic()).reply(ModelOutput::new().text("unheard").anthropic());
+        upstream
+            .reply(ModelOutput::new().text("hello").anthropic())
+            .reply(ModelOutput::new().text("unheard").anthropic());
         let mut client = RpcClient::connect(&address, Some(&token)).await.unwrap();
         let key = "agent:main:cli:local:dm:peer";
         client.call("session.init", &json!({ "session_key": key, "mode": "persistent" })).await.unwrap();

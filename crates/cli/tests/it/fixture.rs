@@ -50,7 +50,9 @@ impl Place {
             .env_remove("NO_COLOR")
             .current_dir(self.folder.path());
         // API keys from this machine's environment must not affect tests.
-        for name in tribune_providers::catalog::BUILT_IN_PROVIDERS.iter().filter_map(|provider| provider.key_env) {
+        for name in
+            tribune_providers::catalog::BUILT_IN_PROVIDERS.iter().filter_map(|provider| provider.key_env)
+        {
             command.env_remove(name);
         }
         command

@@ -6,7 +6,7 @@ use std::io::Read as _;
 
 use insta::{Settings, assert_snapshot};
 use serde_json::{Value, json};
-use tribune_testkit::upstream::{FakeUpstream, UpstreamReply, ModelOutput};
+use tribune_testkit::upstream::{FakeUpstream, ModelOutput, UpstreamReply};
 
 use crate::command_output;
 use crate::daemon_process::ForegroundDaemon;

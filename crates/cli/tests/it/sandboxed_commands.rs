@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tribune_client::RpcClient;
 use tribune_storage::home::Home;
-use tribune_testkit::{assert_sound, turn_params, run_turn};
+use tribune_testkit::{assert_sound, run_turn, turn_params};
 
 use crate::fixture::Place;
 use crate::run::groups_of;

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
-use tribune_testkit::upstream::{FakeUpstream, UpstreamReply, ModelOutput};
+use tribune_testkit::upstream::{FakeUpstream, ModelOutput, UpstreamReply};
 
 use crate::daemon_process::ForegroundDaemon;
 use crate::fixture::{Place, cli_output, workspace};
@@ -39,7 +39,10 @@ fn replies(upstream: &FakeUpstream) {
         .reply(UpstreamReply::json(200, &message("Hello.")).header("x-request-id", SECRET))
         .reply(UpstreamReply::json(200, &json!({ "input_tokens": 12 })))
         .reply(UpstreamReply::json(404, &refusal("not_found_error", "model: no")))
-        .reply(UpstreamReply::json(401, &refusal("authentication_error", &format!("invalid x-api-key {SECRET}"))))
+        .reply(UpstreamReply::json(
+            401,
+            &refusal("authentication_error", &format!("invalid x-api-key {SECRET}")),
+        ))
         .reply(UpstreamReply::json(200, &message("Hello, agent.")))
         .reply(call.openai())
         .reply(words.openai())

@@ -1,6 +1,6 @@
 //! A provider as it is written down.
 
-use tribune_providers::{BaseUrl, ApiDialect};
+use tribune_providers::{ApiDialect, BaseUrl};
 use tribune_redact::Redactor;
 
 use super::{EditError, STEP};

@@ -237,8 +237,10 @@ mod tests {
         let mut texts = LawTexts::built_in();
         let rule = "@id(\"a\") forbid(principal, action == Tribune::Action::\"exec\", resource);";
         texts.policies.insert("a.cedar".to_owned(), rule.to_owned());
-        let manifest =
-            serde_json::to_string(&ToolManifest { id: "raed".into(), ..ToolManifest::built_in("read").unwrap() });
+        let manifest = serde_json::to_string(&ToolManifest {
+            id: "raed".into(),
+            ..ToolManifest::built_in("read").unwrap()
+        });
         texts.manifests.insert("raed".to_owned(), manifest.unwrap());
         let found: Vec<String> = check(&texts, &["read"]).iter().map(ToString::to_string).collect();
         assert_eq!(

@@ -23,7 +23,8 @@ pub(super) fn check_rules(law: &Constitution) -> Vec<LawFinding> {
     }
     let mut findings = Vec::new();
     for (at, (rule, redundant)) in law.rules().all().iter().zip(redundant).enumerate() {
-        findings.extend(rule.warnings.iter().map(|error| LawFinding::of_text(error.clone(), Severity::Warning)));
+        findings
+            .extend(rule.warnings.iter().map(|error| LawFinding::of_text(error.clone(), Severity::Warning)));
         findings.extend(check_annotations(law, rule));
         findings.extend(
             impossible_values::find_impossible_values(law, rule)

@@ -7,7 +7,8 @@ use super::{CommandGrant, ParsedCommand, SimpleCommand, pattern};
 /// of its commands. Grants never combine to more than their parts: a pattern covers one simple command, and an
 /// exact grant covers no part of a longer line.
 pub fn covers_all(grants: &[CommandGrant], parsed: &ParsedCommand) -> bool {
-    let exactly = |grant: &CommandGrant| matches!(&grant.form, GrantForm::Line(line) if line == parsed.line());
+    let exactly =
+        |grant: &CommandGrant| matches!(&grant.form, GrantForm::Line(line) if line == parsed.line());
     if grants.iter().any(exactly) {
         return true;
     }

@@ -4,9 +4,9 @@ use super::Capability::{
     AgentSpawn, DeviceControl, FsRead, FsWrite, MemoryRead, MemoryWrite, MessageMail, MessageSend, NetHttp,
     NetHttps, ProcExec, SystemAdmin, SystemSchedule,
 };
-use super::ToolEffect::{DraftOnly, ReadOnly, SideEffect};
 use super::Risk::{Critical, High, Low, Medium};
-use super::{Capability, ToolEffect, ToolManifest, Risk};
+use super::ToolEffect::{DraftOnly, ReadOnly, SideEffect};
+use super::{Capability, Risk, ToolEffect, ToolManifest};
 use crate::tool_names::{EGRESS, LAND, MCP, MCP_SERVER, SPEND};
 use crate::trust::Trust::{self, Community, Owner, Untrusted, Verified};
 

@@ -79,7 +79,11 @@ fn ways_out_and_private_readers_are_known() {
 fn a_manifest_is_read() {
     let text = r#"{"id":"deploy","name":"Deploy","capabilities":["proc:exec"],"riskLevel":"high","minInputTrust":"owner","outputTrust":"verified"}"#;
     let own = parse(text).unwrap();
-    assert_eq!((own.effect, own.risk_level), (ToolEffect::SideEffect, Risk::High), "no word is the strictest");
+    assert_eq!(
+        (own.effect, own.risk_level),
+        (ToolEffect::SideEffect, Risk::High),
+        "no word is the strictest"
+    );
     let again = serde_json::to_string(&own).unwrap();
     assert_eq!(parse(&again).unwrap(), own);
     assert!(again.ends_with(r#""effect":"side_effect"}"#), "{again}");
@@ -154,7 +158,8 @@ fn l3_a_built_in_manifest_can_only_be_made_stricter() {
         let mut own = ToolManifest::built_in("write").unwrap();
         change(&mut own);
         let text = serde_json::to_string(&own).unwrap();
-        ToolManifest::parse("manifests/write.json", "write", &text).map_err(|errors| errors[0].message.clone())
+        ToolManifest::parse("manifests/write.json", "write", &text)
+            .map_err(|errors| errors[0].message.clone())
     };
     assert!(with(|_| {}).is_ok());
     assert!(with(|own| own.min_input_trust = Trust::Owner).is_ok());

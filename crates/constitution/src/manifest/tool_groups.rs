@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{ToolEffect, ToolManifest, Risk};
+use super::{Risk, ToolEffect, ToolManifest};
 
 /// The group of tools with an effect, such as `side_effect`.
 pub(crate) const fn effect_group(effect: ToolEffect) -> &'static str {

@@ -3,7 +3,7 @@
 use cedar_policy::RestrictedExpression;
 
 use super::attribute_usage::AttributeUsage;
-use crate::facts::{Facts, ArgumentProvenance, SessionKind};
+use crate::facts::{ArgumentProvenance, Facts, SessionKind};
 use crate::trust::Trust;
 
 /// One view of a call: as it is, as if an agent of its chain made it, or as if its session were cleaner.
@@ -77,7 +77,8 @@ impl<'a> CallView<'a> {
             "approved" => Some(AttributeValue::Flag(self.approved)),
             "mandate" => Some(AttributeValue::Text(self.mandate)),
             "owner_args" => {
-                let owners = self.facts.provenance == ArgumentProvenance::Owner && self.kind == SessionKind::Main;
+                let owners =
+                    self.facts.provenance == ArgumentProvenance::Owner && self.kind == SessionKind::Main;
                 Some(AttributeValue::Flag(owners))
             }
             "private" => Some(AttributeValue::Flag(self.private)),

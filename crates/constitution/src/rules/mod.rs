@@ -35,7 +35,7 @@ pub(crate) use source_span::SourcePosition;
 use self::call_view::{CallView, call_views};
 use self::request::{CedarAction, CedarRequestError, EntityTypes};
 use crate::decision_trace::DecisionTrace;
-use crate::facts::{Facts, DecisionStage};
+use crate::facts::{DecisionStage, Facts};
 use crate::json5::TextError;
 use crate::manifest::ToolManifest;
 use crate::manifest::tool_groups::groups;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::manifest::tool_groups::{effect_group, groups, risk_group};
-use crate::manifest::{ToolEffect, ToolManifest, Risk};
+use crate::manifest::{Risk, ToolEffect, ToolManifest};
 
 /// The namespace of everything in the schema.
 pub(crate) const NAMESPACE: &str = "Tribune";

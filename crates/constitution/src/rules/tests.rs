@@ -1,5 +1,5 @@
 use crate::bundle::Constitution;
-use crate::facts::{Facts, SessionKind, DecisionStage};
+use crate::facts::{DecisionStage, Facts, SessionKind};
 use crate::fixtures::{call, law, texts};
 use crate::labels::Labels;
 use crate::texts::LawTexts;

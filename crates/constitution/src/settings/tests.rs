@@ -30,7 +30,10 @@ fn every_setting_is_read() {
         }"#,
     )
     .unwrap();
-    assert_eq!((settings.mode_of("exec"), settings.mode_of("read")), (EnforcementMode::Audit, EnforcementMode::Enforce));
+    assert_eq!(
+        (settings.mode_of("exec"), settings.mode_of("read")),
+        (EnforcementMode::Audit, EnforcementMode::Enforce)
+    );
     assert_eq!((settings.class_of("telegram"), settings.class_of("mail")), ("external", UNCLASSIFIED));
     assert_eq!(settings.exceptions_for("message").count(), 1);
     assert_eq!(settings.exceptions[0].min_input_trust, Some(Trust::Untrusted));

@@ -5,7 +5,8 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tribune_constitution::{
-    CallArgs, Constitution, Facts, Labels, ToolManifest, ArgumentProvenance, SessionKind, DecisionStage, LawTexts, Trust, Veto,
+    ArgumentProvenance, CallArgs, Constitution, DecisionStage, Facts, Labels, LawTexts, SessionKind,
+    ToolManifest, Trust, Veto,
 };
 
 pub(crate) const TOOLS: [&str; 17] = [
@@ -222,7 +223,7 @@ pub(crate) fn calls() -> impl Strategy<Value = Vec<Facts>> {
 
 /// A built-in manifest, made stricter.
 pub(crate) fn stricter() -> impl Strategy<Value = ToolManifest> {
-    use tribune_constitution::{Capability, ToolEffect, Risk};
+    use tribune_constitution::{Capability, Risk, ToolEffect};
     (select(&TOOLS[..15]), any::<[bool; 5]>()).prop_map(|(tool, [trust, output, effect, risk, capable])| {
         let mut own = ToolManifest::built_in(tool).unwrap();
         if trust {

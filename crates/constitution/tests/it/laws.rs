@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use proptest::sample::select;
-use tribune_constitution::{OriginalCall, Constitution, Decision, Facts, LawTexts, Trust, Verdict, Veto};
+use tribune_constitution::{Constitution, Decision, Facts, LawTexts, OriginalCall, Trust, Verdict, Veto};
 
 use crate::arbitrary::{by_sub_agent, calls, forbid, labels, law, stricter, texts, texts_with_random_rules};
 

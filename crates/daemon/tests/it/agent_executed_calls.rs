@@ -12,7 +12,7 @@ use tribune_records::ledger_payloads::{CallOutcome, ToolCallRecord, ToolResultRe
 use tribune_runtime::AgentRuntime;
 use tribune_storage::clock::SystemClock;
 use tribune_storage::store::Reader;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, run_turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, run_turn, turn_params};
 
 use crate::approvals::{decide, ended, id, pending};
 use crate::fake_agent_own_tools::{Act, Hands};
@@ -45,7 +45,8 @@ async fn settle(home: TempHome) -> House {
     let config = Config { sandbox: Sandbox::Off, ..config() };
     let hands = Hands::default();
     let backend = Arc::new(hands.clone()) as Arc<dyn AgentRuntime>;
-    let extras = DaemonOverrides { backends: vec![("hands".to_owned(), backend)], ..DaemonOverrides::default() };
+    let extras =
+        DaemonOverrides { backends: vec![("hands".to_owned(), backend)], ..DaemonOverrides::default() };
     let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let (mut talker, approver) = (daemon.operator().await, daemon.operator().await);

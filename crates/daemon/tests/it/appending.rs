@@ -7,7 +7,7 @@ use tribune_ledger::{Cid, Draft, Ed25519Signer, EntryQuality, NoteSigner as _};
 use tribune_storage::home::Home;
 use tribune_storage::store::LedgerWriter;
 use tribune_storage::store::Reader;
-use tribune_storage::store::{StoreOrigin, EntryLookup, Store, StoreError};
+use tribune_storage::store::{EntryLookup, Store, StoreError, StoreOrigin};
 
 use crate::fixture::{Stopped, TempHome, child_of, draft};
 
@@ -271,7 +271,8 @@ fn entries_are_found_by_place_by_cid_and_by_its_first_digits() {
 fn a_history_is_read_along_its_own_thread() {
     let home = TempHome::with(100);
     let reader = home.reader();
-    let filter = tribune_storage::store::EntryFilter { entity_id: Some("entity-1".to_owned()), quality: None };
+    let filter =
+        tribune_storage::store::EntryFilter { entity_id: Some("entity-1".to_owned()), quality: None };
     let tail = reader.tail(&filter, 5).unwrap();
     assert_eq!(tail.iter().map(|stored| stored.entry.seq).collect::<Vec<_>>(), [28, 29, 30, 31, 32]);
     assert!(tail.iter().all(|stored| stored.entry.entity_id == "entity-1"));

@@ -7,7 +7,7 @@ use tribune_client::{RpcClient, RpcIncoming};
 use tribune_config::{Config, Sandbox};
 use tribune_daemon::daemon::Daemon;
 use tribune_storage::store::Reader;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, output_text, run_turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, output_text, run_turn, turn_params};
 
 use crate::authentication::{http, within};
 use crate::fixture::Hand;
@@ -518,7 +518,8 @@ async fn there_is_no_pattern_for_a_program_of_the_workspace() {
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
     for program in ["./b.sh", &inside.display().to_string()] {
-        let running = talker.send("turn.run", &turn_params(KEY, &exec(&format!("{program} x")))).await.unwrap();
+        let running =
+            talker.send("turn.run", &turn_params(KEY, &exec(&format!("{program} x")))).await.unwrap();
         let asked = id(&pending(&mut operator, 1).await[0]);
         for wide in [format!("{program} *"), format!("{program} **")] {
             let wish = json!({ "decision": "allow_pattern", "pattern": wide });

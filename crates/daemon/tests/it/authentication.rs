@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tribune_client::{RpcClient, RpcIncoming, Notification};
+use tribune_client::{Notification, RpcClient, RpcIncoming};
 use tribune_config::Config;
 use tribune_daemon::daemon::{Daemon, DaemonOverrides};
 use tribune_storage::clock::SystemClock;
-use tribune_testkit::{TempHome, TestDaemon, turn_params, output_text, run_turn};
+use tribune_testkit::{TempHome, TestDaemon, output_text, run_turn, turn_params};
 
 /// Longer than anything here takes; a wait that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,7 +35,10 @@ pub(crate) async fn assert_healthy(daemon: &TestDaemon) {
         let key = "agent:main:test:local:dm:health";
         client.call("session.init", &json!({ "session_key": key })).await.unwrap();
         let (events, result) = run_turn(&mut client, key, "!say all is well").await.unwrap();
-        assert_eq!((output_text(&events).as_str(), &result["stop_reason"]), ("all is well", &json!("end_turn")));
+        assert_eq!(
+            (output_text(&events).as_str(), &result["stop_reason"]),
+            ("all is well", &json!("end_turn"))
+        );
         let status = client.call("daemon.status", &json!({})).await.unwrap();
         assert_eq!((&status["ready"], &status["waiting"]), (&json!(true), &json!([])));
         client.close().await;
@@ -44,7 +47,11 @@ pub(crate) async fn assert_healthy(daemon: &TestDaemon) {
 }
 
 /// Asks for the daemon's status until `good` is satisfied with it.
-pub(crate) async fn wait_for_status(client: &mut RpcClient, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn wait_for_status(
+    client: &mut RpcClient,
+    what: &str,
+    good: impl Fn(&Value) -> bool,
+) -> Value {
     within(what, async {
         loop {
             let status = client.call("daemon.status", &json!({})).await.unwrap();

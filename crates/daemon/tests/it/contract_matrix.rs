@@ -12,7 +12,7 @@ use tribune_storage::clock::SystemClock;
 use tribune_storage::store::EntryFilter;
 use tribune_storage::store::Reader;
 use tribune_testkit::upstream::{FakeUpstream, ModelOutput};
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, output_text, run_turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, output_text, run_turn, turn_params};
 
 use crate::models::{KEY, SECRET, asked, home, models, open, start};
 

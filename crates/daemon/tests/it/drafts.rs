@@ -147,7 +147,8 @@ async fn l8_a_grant_does_not_bring_back_the_words_that_were_replaced() {
     let first = id(&pending(&mut operator, 1).await[0]);
     // Someone allows everything of that name for another session.
     let mut second_talker = daemon.operator().await;
-    let beside = second_talker.send("turn.run", &turn_params(&other, &write("a.txt", "beside"))).await.unwrap();
+    let beside =
+        second_talker.send("turn.run", &turn_params(&other, &write("a.txt", "beside"))).await.unwrap();
     let both = pending(&mut operator, 2).await;
     let second = both.iter().map(id).find(|found| *found != first).unwrap();
     let until = SystemClock.now().plus(Duration::from_secs(3600)).to_string();

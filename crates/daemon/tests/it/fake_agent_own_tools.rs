@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 use tribune_runtime::{
-    AgentRuntime, CloseReason, EventKind, EventStream, Handle, PermissionOutcome, AgentExecutedCall, RuntimeError, RuntimeEvent,
-    SessionInput, SessionState, SessionStatus, StopReason, ToolCall, ToolOutcome, TurnInput, PermissionTiming,
+    AgentExecutedCall, AgentRuntime, CloseReason, EventKind, EventStream, Handle, PermissionOutcome,
+    PermissionTiming, RuntimeError, RuntimeEvent, SessionInput, SessionState, SessionStatus, StopReason,
+    ToolCall, ToolOutcome, TurnInput,
 };
 
 /// One thing that the agent does.
@@ -53,19 +54,26 @@ impl AgentRuntime for Hands {
         let play = async move {
             let mut n = 0;
             for act in acts {
-                let when = if matches!(act, Act::Begin(..)) { PermissionTiming::DuringCall } else { PermissionTiming::BeforeCall };
+                let when = if matches!(act, Act::Begin(..)) {
+                    PermissionTiming::DuringCall
+                } else {
+                    PermissionTiming::BeforeCall
+                };
                 match act {
                     Act::Ask(name, input) | Act::Begin(name, input) => {
                         n += 1;
                         let said = format!("{{ \"raw\" : \"{name}\" }}");
                         let call = ToolCall { id: format!("call-{n}"), name: name.to_owned(), input };
-                        let answer = match tools.request_permission(AgentExecutedCall { call, raw, timing }).await {
-                            PermissionOutcome::Granted => "given".to_owned(),
-                            PermissionOutcome::Denied(why) => why,
-                        };
+                        let answer =
+                            match tools.request_permission(AgentExecutedCall { call, raw, timing }).await {
+                                PermissionOutcome::Granted => "given".to_owned(),
+                                PermissionOutcome::Denied(why) => why,
+                            };
                         answers.lock().unwrap().push(answer);
                     }
-                    Act::Tell(n, what) => tools.report_result(&format!("call-{n}"), ToolOutcome::good(what)).await,
+                    Act::Tell(n, what) => {
+                        tools.report_result(&format!("call-{n}"), ToolOutcome::good(what)).await
+                    }
                     Act::CarryOut(n) => {
                         let outcome = tools.execute_granted(&format!("call-{n}")).await;
                         answers.lock().unwrap().push(outcome.content);

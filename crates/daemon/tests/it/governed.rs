@@ -22,7 +22,7 @@ use tribune_storage::clock::{Clock, SystemClock};
 use tribune_storage::home::Home;
 use tribune_storage::store::EntryFilter;
 use tribune_storage::store::Reader;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, output_text, run_turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, output_text, run_turn, turn_params};
 
 use crate::authentication::{Raw, Said, assert_healthy, events_until, http, is_done, start_with, within};
 
@@ -134,7 +134,8 @@ const ROGUE: &str = "agent:rogue:cli:local:dm:operator";
 async fn rogue() -> (TestDaemon, RpcClient) {
     let backends = vec![("rogue".to_owned(), Arc::new(Rogue) as Arc<dyn AgentRuntime>)];
     let home = with_agents("{\"id\":\"rogue\",\"backend\":\"rogue\"}");
-    let daemon = start_with(home, &config(), DaemonOverrides { backends, ..DaemonOverrides::default() }).await;
+    let daemon =
+        start_with(home, &config(), DaemonOverrides { backends, ..DaemonOverrides::default() }).await;
     let mut client = daemon.operator().await;
     open(&mut client, ROGUE).await;
     (daemon, client)
@@ -285,7 +286,8 @@ async fn l3_what_is_not_known_is_refused() {
         );
     }
     open(&mut client, KEY).await;
-    let (events, _) = run_turn(&mut client, KEY, "!call nuke {}\n!call Read {}\n!call READ {}").await.unwrap();
+    let (events, _) =
+        run_turn(&mut client, KEY, "!call nuke {}\n!call Read {}\n!call READ {}").await.unwrap();
     let told = events.iter().filter(|event| event["type"] == "tool_result");
     let told: Vec<&str> = told.map(|event| event["content"].as_str().unwrap()).collect();
     assert!(told.len() == 3 && told.iter().all(|told| told.starts_with("denied (tool.unknown)")), "{told:?}");
@@ -630,7 +632,9 @@ async fn a_letter_arrives_in_the_next_turn_once() {
     open(&mut client, SCOUT).await;
     let (events, _) = run_turn(&mut client, SCOUT, "anything?").await.unwrap();
     assert_eq!(letters(&events), Vec::<String>::new());
-    run_turn(&mut client, KEY, "!call send_message {\"to\":\"scout\",\"text\":\"look north\"}").await.unwrap();
+    run_turn(&mut client, KEY, "!call send_message {\"to\":\"scout\",\"text\":\"look north\"}")
+        .await
+        .unwrap();
     let (events, _) = run_turn(&mut client, SCOUT, "anything?").await.unwrap();
     let got = letters(&events);
     assert_eq!(got.len(), 1);
@@ -669,7 +673,9 @@ async fn of_two_sessions_of_one_agent_exactly_one_gets_a_letter() {
         readers.push(daemon.operator().await);
     }
     for round in 0..30 {
-        run_turn(&mut client, KEY, "!call send_message {\"to\":\"scout\",\"text\":\"for one\"}").await.unwrap();
+        run_turn(&mut client, KEY, "!call send_message {\"to\":\"scout\",\"text\":\"for one\"}")
+            .await
+            .unwrap();
         let turns = readers.iter_mut().zip(&keys).map(|(reader, key)| run_turn(reader, key, "hello"));
         let ended = futures_util::future::join_all(turns).await;
         let got: usize = ended.into_iter().map(|ended| letters(&ended.unwrap().0).len()).sum();

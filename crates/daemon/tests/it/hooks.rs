@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tribune_config::Config;
 use tribune_governance::turn::ExternalDecision;
 use tribune_runtime::ToolCall;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, output_text, run_turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, output_text, run_turn, turn_params};
 
 use crate::approvals::{decide, pending};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tribune_client::{RpcClient, ClientError, RpcIncoming};
+use tribune_client::{ClientError, RpcClient, RpcIncoming};
 use tribune_config::Config;
 use tribune_daemon::daemon::DaemonOverrides;
 use tribune_gateway::Timeouts;
@@ -524,7 +524,8 @@ async fn a_cancel_is_heard_through_a_flood() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    let turn = client.send("turn.run", &turn_params(KEY, "!repeat 1000\n!flood 90\n!wait 1ms\n!end")).await.unwrap();
+    let turn =
+        client.send("turn.run", &turn_params(KEY, "!repeat 1000\n!flood 90\n!wait 1ms\n!end")).await.unwrap();
     let cancel = loop {
         match within("the flood begins", client.next()).await.unwrap() {
             RpcIncoming::Notification(said) if said.params["event"]["type"] == "text_delta" => {

@@ -7,7 +7,7 @@ use tribune_client::RpcClient;
 use tribune_config::Config;
 use tribune_daemon::daemon::{Daemon, DaemonOverrides, StartError};
 use tribune_storage::clock::SystemClock;
-use tribune_testkit::upstream::{FakeUpstream, UpstreamReply, ModelOutput};
+use tribune_testkit::upstream::{FakeUpstream, ModelOutput, UpstreamReply};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, output_text, run_turn};
 
 pub(crate) const KEY: &str = "agent:main:cli:local:dm:op";
@@ -72,7 +72,12 @@ async fn a_model_reads_a_file_through_the_gate() {
     let mut client = daemon.operator().await;
     open(&mut client).await;
     upstream
-        .reply(ModelOutput::new().thinking("hm", "c2ln").call("c1", "read", r#"{"path":"notes.txt"}"#).anthropic())
+        .reply(
+            ModelOutput::new()
+                .thinking("hm", "c2ln")
+                .call("c1", "read", r#"{"path":"notes.txt"}"#)
+                .anthropic(),
+        )
         .reply(ModelOutput::new().text("They say hello.").anthropic());
     let (events, end) = run_turn(&mut client, KEY, "what do my notes say?").await.unwrap();
     assert_eq!((output_text(&events).as_str(), &end["stop_reason"]), ("They say hello.", &json!("end_turn")));

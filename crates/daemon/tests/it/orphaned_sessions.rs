@@ -8,7 +8,7 @@ use tribune_client::RpcClient;
 use tribune_daemon::daemon::DaemonOverrides;
 use tribune_runtime::AgentRuntime;
 use tribune_runtime::rehearsal::{RehearsalBackend, Scenes};
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, run_turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, run_turn, turn_params};
 
 use crate::authentication::start_with;
 
@@ -25,7 +25,8 @@ async fn with_unserved_sessions() -> TestDaemon {
     home.write("mandates/lost.md", "---\ntools: read\n---\nSay little.\n");
     let scenes = Scenes::builtin_and(&home.home.root().join("scenes")).unwrap();
     let borrowed: Arc<dyn AgentRuntime> = Arc::new(RehearsalBackend::new(scenes));
-    let extras = DaemonOverrides { backends: vec![("borrowed".to_owned(), borrowed)], ..DaemonOverrides::default() };
+    let extras =
+        DaemonOverrides { backends: vec![("borrowed".to_owned(), borrowed)], ..DaemonOverrides::default() };
     let daemon = start_with(home, &config(), extras).await;
     let mut client = daemon.operator().await;
     for key in [HOMELESS, LAWLESS] {

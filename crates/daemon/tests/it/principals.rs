@@ -2,10 +2,10 @@
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use serde_json::{Value, json};
-use tribune_client::{RpcClient, ClientError};
+use tribune_client::{ClientError, RpcClient};
 use tribune_config::Anonymous;
 use tribune_gateway::{METHODS, challenge_text};
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, run_turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, run_turn, turn_params};
 
 use crate::authentication::{assert_healthy, events_until, is_done, within};
 
@@ -345,7 +345,9 @@ async fn the_anonymous_are_refused_unless_the_configuration_lets_them_in() {
     let opened = nobody.call("session.init", &json!({})).await.unwrap();
     assert_eq!(opened["mandate"], "default");
     let (events, _) =
-        run_turn(&mut nobody, opened["session_key"].as_str().unwrap(), "!call exec {}\n!say done").await.unwrap();
+        run_turn(&mut nobody, opened["session_key"].as_str().unwrap(), "!call exec {}\n!say done")
+            .await
+            .unwrap();
     assert!(results(&events)[0].starts_with("denied"));
     for (method, params) in [
         ("session.init", json!({ "agent_id": "main" })),

@@ -5,7 +5,7 @@ use tribune_client::RpcClient;
 use tribune_config::Config;
 use tribune_records::spend::report::SpendGrouping;
 use tribune_storage::store::Reader;
-use tribune_testkit::upstream::{FakeUpstream, UpstreamReply, ModelOutput};
+use tribune_testkit::upstream::{FakeUpstream, ModelOutput, UpstreamReply};
 use tribune_testkit::{TestDaemon, assert_sound, run_turn};
 
 use crate::models::{KEY, SECRET, home, models, open, start, upstream};
@@ -109,7 +109,9 @@ async fn each_failure_is_one_line_without_a_key_or_an_escape() {
     assert_eq!(asked, 4, "nothing is tried twice, and no model is asked behind a failure");
 
     // A server without a list is no failure; what the model says about itself is.
-    upstream.reply(UpstreamReply::json(404, &json!({}))).reply(UpstreamReply::json(404, &complaint("not_found_error")));
+    upstream
+        .reply(UpstreamReply::json(404, &json!({})))
+        .reply(UpstreamReply::json(404, &complaint("not_found_error")));
     let trials = tried(&mut client, json!("fake:m")).await;
     assert_eq!(words(&trials), ["key true", "reach true", "model false"]);
     assert_eq!(trials["providers"][0]["checks"][2]["code"], "not_found");
@@ -207,7 +209,8 @@ async fn s9_what_a_trial_asks_is_spent_by_the_operator_and_in_the_log_of_request
     let mut client = daemon.operator().await;
     upstream.reply(ModelOutput::new().text("ok").usage(2_940, 2, 0).anthropic());
     assert_eq!(tried(&mut client, json!("fake:m")).await["ok"], true);
-    let spent = || Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Agent, None).unwrap().lines;
+    let spent =
+        || Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Agent, None).unwrap().lines;
     let operators: Vec<(String, u64, u64)> =
         spent().into_iter().map(|line| (line.name, line.input, line.output)).collect();
     assert_eq!(operators, [("(operator)".to_owned(), 2_940, 2)]);

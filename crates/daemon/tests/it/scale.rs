@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tribune_client::{RpcClient, RpcIncoming};
-use tribune_testkit::{TestDaemon, assert_sound, turn_params, output_text};
+use tribune_testkit::{TestDaemon, assert_sound, output_text, turn_params};
 
 use crate::authentication::{Dice, is_done, within};
 

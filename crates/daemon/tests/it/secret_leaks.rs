@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tribune_client::RpcClient;
 use tribune_redact::fakes::{Fake, fakes};
-use tribune_testkit::upstream::{FakeUpstream, UpstreamReply, ModelOutput};
+use tribune_testkit::upstream::{FakeUpstream, ModelOutput, UpstreamReply};
 use tribune_testkit::{assert_sound, output_text, run_turn};
 
 use crate::models::{SECRET, home, models, start, upstream};

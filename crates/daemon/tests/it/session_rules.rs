@@ -11,7 +11,7 @@ use tribune_runtime::{
     AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionStatus, TurnInput,
 };
 use tribune_storage::clock::Clock;
-use tribune_testkit::{TempHome, TestDaemon, config, turn_params, output_text, run_turn};
+use tribune_testkit::{TempHome, TestDaemon, config, output_text, run_turn, turn_params};
 
 use crate::authentication::within;
 use crate::fixture::Hand;

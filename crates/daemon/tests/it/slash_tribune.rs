@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tribune_client::RpcClient;
 use tribune_daemon::daemon::DaemonOverrides;
 use tribune_runtime::AgentRuntime;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, output_text, run_turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, output_text, run_turn, turn_params};
 
 use crate::approvals::{decide, id, pending};
 use crate::authentication::{body, http, start_with};
@@ -31,7 +31,8 @@ async fn house() -> (TestDaemon, Puppet) {
     home.write("data/agent-roster.jsonl", &format!("{}{}", agent("main"), agent("scout")));
     let puppet = Puppet::default();
     let backend = Arc::new(puppet.clone()) as Arc<dyn AgentRuntime>;
-    let extras = DaemonOverrides { backends: vec![("puppet".to_owned(), backend)], ..DaemonOverrides::default() };
+    let extras =
+        DaemonOverrides { backends: vec![("puppet".to_owned(), backend)], ..DaemonOverrides::default() };
     (start_with(home, &config(), extras).await, puppet)
 }
 
@@ -118,7 +119,8 @@ async fn c8_what_waits_in_this_session_is_shown_and_nothing_of_others() {
     let daemon = {
         let home = daemon.stop().await;
         let backend = Arc::new(puppet.clone()) as Arc<dyn AgentRuntime>;
-        let extras = DaemonOverrides { backends: vec![("puppet".to_owned(), backend)], ..DaemonOverrides::default() };
+        let extras =
+            DaemonOverrides { backends: vec![("puppet".to_owned(), backend)], ..DaemonOverrides::default() };
         start_with(home, &config(), extras).await
     };
     let mut operator = daemon.operator().await;
@@ -146,7 +148,11 @@ async fn c8_whoever_else_says_it_and_whatever_else_is_said_is_for_the_agent() {
     let two = json!({ "session_key": KEY, "input": { "content": [
         { "type": "text", "text": "/tribune" }, { "type": "text", "text": "and more" }] } });
     operator.call("turn.run", &two).await.unwrap();
-    let heard = operator.take_notifications().into_iter().map(|said| said.params["event"].clone()).collect::<Vec<_>>();
+    let heard = operator
+        .take_notifications()
+        .into_iter()
+        .map(|said| said.params["event"].clone())
+        .collect::<Vec<_>>();
     assert_eq!(output_text(&heard), "it is done");
 
     let (mut stranger, who) = agent(&daemon, &SigningKey::from_bytes(&[7; 32])).await;

@@ -7,7 +7,7 @@ use tribune_providers::ApiDialect;
 use tribune_records::spend::report::SpendGrouping;
 use tribune_storage::store::Reader;
 use tribune_testkit::upstream::{FakeUpstream, ModelOutput};
-use tribune_testkit::{TestDaemon, assert_sound, turn_params, output_text, run_turn};
+use tribune_testkit::{TestDaemon, assert_sound, output_text, run_turn, turn_params};
 
 use crate::approvals::{decide, ended, id, pending};
 use crate::models::{KEY, asked, home, models, open, start, upstream};
@@ -48,7 +48,9 @@ async fn s9_every_request_is_counted_with_its_cost() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, PRICES).await;
     upstream
-        .reply(ModelOutput::new().call("c1", "read", r#"{"path":"notes.txt"}"#).usage(1_000, 100, 0).anthropic())
+        .reply(
+            ModelOutput::new().call("c1", "read", r#"{"path":"notes.txt"}"#).usage(1_000, 100, 0).anthropic(),
+        )
         .reply(ModelOutput::new().text("hello").usage(200, 50, 1_000).anthropic());
     run_turn(&mut client, KEY, "read it").await.unwrap();
     // 1200 at 3, 1000 at 0.3 and 150 at 15 for a million.
@@ -207,7 +209,9 @@ async fn s9_a_model_without_a_price_is_not_asked_where_cost_is_limited() {
 async fn s9_a_turn_that_is_cancelled_in_the_middle_of_an_answer_counts_in_full() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 1000000 }").await;
-    upstream.reply(ModelOutput::new().text("a long answer").usage(50, 900, 0).anthropic().first(3).then_silence());
+    upstream.reply(
+        ModelOutput::new().text("a long answer").usage(50, 900, 0).anthropic().first(3).then_silence(),
+    );
     let running = client.send("turn.run", &turn_params(KEY, "hello")).await.unwrap();
     let mut operator = daemon.operator().await;
     for _ in 0..2_000 {
@@ -253,7 +257,9 @@ async fn s9_a_turn_that_is_ended_in_the_middle_of_an_answer_is_on_record_in_full
     let daemon = start(home(), &config).await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
-    upstream.reply(ModelOutput::new().text("a long answer").usage(50, 900, 0).anthropic().first(3).then_silence());
+    upstream.reply(
+        ModelOutput::new().text("a long answer").usage(50, 900, 0).anthropic().first(3).then_silence(),
+    );
     assert_eq!(failure(&mut client, KEY, "hello").await.0, "turn_limit");
     let report = Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Model, None).unwrap();
     assert_eq!((report.all.requests, report.all.output, report.all.estimated), (1, 1_000, 1), "{report:?}");
@@ -261,7 +267,10 @@ async fn s9_a_turn_that_is_ended_in_the_middle_of_an_answer_is_on_record_in_full
     // A start finds nothing that is left to pay.
     drop(client);
     let daemon = start(daemon.stop().await, &config).await;
-    assert_eq!(Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Model, None).unwrap(), report);
+    assert_eq!(
+        Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Model, None).unwrap(),
+        report
+    );
     assert_sound(&daemon.stop().await.home);
 }
 

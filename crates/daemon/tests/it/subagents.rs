@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tribune_client::RpcClient;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, run_turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, run_turn, turn_params};
 
 const KEY: &str = "agent:main:cli:local:dm:op";
 
@@ -106,7 +106,8 @@ async fn sub_agents_go_three_deep() {
     }
     let (events, _) = run_turn(&mut client, KEY, &script).await.unwrap();
     assert_eq!(results(&events), ["the bottom"]);
-    let (events, _) = run_turn(&mut client, KEY, &format!("{}!say $result", spawn(&script, None))).await.unwrap();
+    let (events, _) =
+        run_turn(&mut client, KEY, &format!("{}!say $result", spawn(&script, None))).await.unwrap();
     assert!(results(&events)[0].contains("3 deep and no deeper"), "{events:?}");
     drop(client);
     assert_sound(&daemon.stop().await.home);

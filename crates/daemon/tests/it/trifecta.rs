@@ -14,7 +14,7 @@ use tribune_constitution::{Labels, Trust};
 use tribune_daemon::daemon::{Daemon, DaemonOverrides};
 use tribune_governance::turn::ExternalDecision;
 use tribune_runtime::{AgentRuntime, ToolCall};
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, run_turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, run_turn, turn_params};
 
 use crate::fake_agent_scripted::{Batch, Puppet};
 use crate::fixture::Hand;
@@ -75,7 +75,8 @@ async fn settle(home: TempHome, page: String) -> House {
     config.web_search.endpoint = Some(format!("http://{page}/search").parse().unwrap());
     let (puppet, clock) = (Puppet::default(), Arc::new(Hand::at(START)));
     let backend = Arc::new(puppet.clone()) as Arc<dyn AgentRuntime>;
-    let extras = DaemonOverrides { backends: vec![("puppet".to_owned(), backend)], ..DaemonOverrides::default() };
+    let extras =
+        DaemonOverrides { backends: vec![("puppet".to_owned(), backend)], ..DaemonOverrides::default() };
     let daemon = Daemon::start_with(&home.home, &config, clock.clone(), extras).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let (talker, approver) = (daemon.operator().await, daemon.operator().await);

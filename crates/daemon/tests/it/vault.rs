@@ -10,7 +10,7 @@ use tribune_ledger::{Draft, EntryQuality};
 use tribune_storage::clock::{Clock, SystemClock};
 use tribune_storage::home::Home;
 use tribune_storage::store::Store;
-use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params, output_text, run_turn};
+use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, output_text, run_turn, turn_params};
 
 use crate::authentication::{assert_healthy, events_until, is_done, within};
 use crate::fixture::{Hand, draft};

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use tribune_config::egress_rules::{EgressRule, ConnectionKind, UnlistedPolicy};
+use tribune_config::egress_rules::{ConnectionKind, EgressRule, UnlistedPolicy};
 use tribune_config::url::HostPort;
 use tribune_constitution::Labels;
 use tribune_runtime::AgentId;
 
 use super::authority::Host;
 use super::connect_request::ConnectRequest;
-use crate::net::{AddressScope, AddressClass};
+use crate::net::{AddressClass, AddressScope};
 
 /// The lists of a house.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +45,12 @@ pub(super) enum EgressVerdict {
 
 impl EgressRules {
     /// What the lists say, before anyone is asked about a name.
-    pub(super) fn look(&self, agent: &AgentId, outlets: &AllowedEgress, wanted: &ConnectRequest) -> EgressVerdict {
+    pub(super) fn look(
+        &self,
+        agent: &AgentId,
+        outlets: &AllowedEgress,
+        wanted: &ConnectRequest,
+    ) -> EgressVerdict {
         let (host, port) = (&wanted.authority.host, wanted.authority.port);
         let name = match host {
             Host::Name(name) => name.clone(),
@@ -56,7 +61,10 @@ impl EgressRules {
             }
         };
         if self.deny.iter().any(|denied| denied.covers(&name, port)) {
-            return EgressVerdict::No("egress.denied", format!("`{name}` is in egress.deny: use another place"));
+            return EgressVerdict::No(
+                "egress.denied",
+                format!("`{name}` is in egress.deny: use another place"),
+            );
         }
         let listed = self.agents.get(agent).into_iter().flatten().chain(&outlets.places);
         let here: Vec<&EgressRule> = listed.filter(|place| place.at.is(&name, port)).collect();
@@ -76,7 +84,10 @@ impl EgressRules {
             }
             None => {
                 let what = format!("{} of this path is not listed for `{name}:{port}`", wanted.method);
-                EgressVerdict::No("egress.request", format!("{what}: an operator can add it to egress.agents.{agent}"))
+                EgressVerdict::No(
+                    "egress.request",
+                    format!("{what}: an operator can add it to egress.agents.{agent}"),
+                )
             }
         }
     }
@@ -96,7 +107,12 @@ impl EgressRules {
 }
 
 /// What this says of a connection to a place that is on no list, or not for this kind of request.
-fn unlisted_said(unlisted: UnlistedPolicy, agent: &AgentId, wanted: &ConnectRequest, is_known: bool) -> EgressVerdict {
+fn unlisted_said(
+    unlisted: UnlistedPolicy,
+    agent: &AgentId,
+    wanted: &ConnectRequest,
+    is_known: bool,
+) -> EgressVerdict {
     let place = &wanted.authority;
     if let Host::Literal(_) = place.host {
         let what = format!("`{place}` is an address, and not listed as such");
@@ -107,7 +123,10 @@ fn unlisted_said(unlisted: UnlistedPolicy, agent: &AgentId, wanted: &ConnectRequ
         UnlistedPolicy::Deny => {
             let how = if is_known { " for this kind of request" } else { "" };
             let what = format!("`{place}` is not listed for `{agent}`{how}");
-            EgressVerdict::No("egress.unlisted", format!("{what}: an operator can add it to egress.agents.{agent}"))
+            EgressVerdict::No(
+                "egress.unlisted",
+                format!("{what}: an operator can add it to egress.agents.{agent}"),
+            )
         }
     }
 }

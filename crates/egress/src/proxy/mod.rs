@@ -124,8 +124,12 @@ impl Egress {
         let (reach, speech, vetoes) = match said {
             EgressVerdict::Listed(reach, speech) => (reach, speech, Vec::new()),
             // What a person allows is what the card shows: a public place, spoken to in the usual way.
-            EgressVerdict::Unlisted => (AddressScope::Public, ConnectionKind::Https, self.never(&wanted).into_iter().collect()),
-            EgressVerdict::No(rule, why) => (AddressScope::Public, ConnectionKind::Https, vec![Veto::new(rule, &why)]),
+            EgressVerdict::Unlisted => {
+                (AddressScope::Public, ConnectionKind::Https, self.never(&wanted).into_iter().collect())
+            }
+            EgressVerdict::No(rule, why) => {
+                (AddressScope::Public, ConnectionKind::Https, vec![Veto::new(rule, &why)])
+            }
         };
         let call = wanted.call(is_listed, random());
         let gone = async {

@@ -8,10 +8,10 @@ use tribune_sessions::session::{SessionError, Subscription};
 use tribune_storage::vault::StoredEvent;
 use tribune_tools::mcp::Bringing;
 
-use super::client_session::{Prefetched, ClientSession};
+use super::client_session::{ClientSession, Prefetched};
 use super::connection::Connection;
 use super::replay::{Reach, Words};
-use super::update_mapper::{Question, UpdateMapper, AcpMessage, chunk};
+use super::update_mapper::{AcpMessage, Question, UpdateMapper, chunk};
 use super::wire::Fault;
 use super::{replay, slash_commands, wire};
 
@@ -82,7 +82,12 @@ impl Connection {
         }
     }
 
-    async fn follow(self: &Arc<Self>, seat: &Arc<ClientSession>, mut subscription: Subscription, mut teller: UpdateMapper) {
+    async fn follow(
+        self: &Arc<Self>,
+        seat: &Arc<ClientSession>,
+        mut subscription: Subscription,
+        mut teller: UpdateMapper,
+    ) {
         let of_agent = seat.place().commands.clone();
         self.update_beside(&seat.id, &slash_commands::update(&self.who, &of_agent), &of_agent.beside).await;
         let left_out = std::mem::take(&mut seat.place().left_out);
@@ -173,7 +178,12 @@ impl Connection {
     }
 
     /// Learns from one event what is to be known of it later, and tells nothing.
-    pub(super) fn take_in(&self, seat: &ClientSession, teller: &mut UpdateMapper, event: &StoredEvent) -> Vec<Matter> {
+    pub(super) fn take_in(
+        &self,
+        seat: &ClientSession,
+        teller: &mut UpdateMapper,
+        event: &StoredEvent,
+    ) -> Vec<Matter> {
         let told = serde_json::from_str::<RuntimeEvent>(&event.json).map(|event| teller.tell(event));
         let mut matters = Vec::new();
         for told in told.unwrap_or_default() {

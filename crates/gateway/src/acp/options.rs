@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tribune_runtime::{AgentId, native};
 
-use super::client_session::{SessionBinding, ClientSession};
+use super::client_session::{ClientSession, SessionBinding};
 use super::connection::Connection;
 use super::wire::Fault;
 

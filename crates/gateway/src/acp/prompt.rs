@@ -8,7 +8,7 @@ use tribune_governance::turn::slash_tribune;
 use tribune_runtime::StopReason;
 use tribune_sessions::session::TurnEnd;
 
-use super::client_session::{Running, ClientSession};
+use super::client_session::{ClientSession, Running};
 use super::connection::Connection;
 use super::passthrough::beside;
 use super::update_mapper::{AcpMessage, chunk};

@@ -11,7 +11,7 @@ use tribune_runtime::{AgentId, SessionKey, SessionState, native};
 use tribune_storage::store::SessionRow;
 use tribune_tools::mcp::Bringing;
 
-use super::client_session::{SessionBinding, ClientSession};
+use super::client_session::{ClientSession, SessionBinding};
 use super::connection::{Connection, MAX_SEATS};
 use super::cwd::{Chosen, FURTHER, OWN};
 use super::mcp_servers::Sent;
@@ -209,7 +209,8 @@ impl Connection {
             Chosen::Own => PathBuf::from(OWN),
             Chosen::Folder(folder) => folder,
         };
-        let apart = |further| workspace_roots::exclude_nested(FURTHER, &folder, further).map_err(Fault::params);
+        let apart =
+            |further| workspace_roots::exclude_nested(FURTHER, &folder, further).map_err(Fault::params);
         let further = further.map(apart).transpose()?;
         let mut place = SessionBinding { further, ..SessionBinding::new(key, folder, model) };
         let known = self.state().seats.get(&id).cloned();

@@ -62,7 +62,13 @@ pub(super) fn upgraded(
 
 type Sink = SplitSink<WebSocket, Message>;
 
-async fn serve(gateway: Arc<Gateway>, socket: WebSocket, who: Principal, wishes: Wishes, seat: Arc<ConnectionSlot>) {
+async fn serve(
+    gateway: Arc<Gateway>,
+    socket: WebSocket,
+    who: Principal,
+    wishes: Wishes,
+    seat: Arc<ConnectionSlot>,
+) {
     gateway.metrics.connected();
     let (connection, messages) = Connection::new(Arc::clone(&gateway), who, wishes);
     tokio::select! {

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use tribune_ledger::{EntryQuality, LedgerEntry};
 use tribune_records::approval::record::Requested;
-use tribune_runtime::{MESSAGE_CHUNK_META, THOUGHT_CHUNK_META, EventKind, RuntimeEvent, TERMINAL_CREATED};
+use tribune_runtime::{EventKind, MESSAGE_CHUNK_META, RuntimeEvent, TERMINAL_CREATED, THOUGHT_CHUNK_META};
 
 use super::passthrough::{Around, OURS, beside, came, opened, words};
 use super::slash_commands::OfAgent;
@@ -182,7 +182,9 @@ impl UpdateMapper {
             }
             EventKind::MailboxInjected { entry } => {
                 let from = entry.payload.get("from").and_then(Value::as_str).unwrap_or("another agent");
-                vec![AcpMessage::Notice(format!("a letter from {from} was put before the words of this turn"))]
+                vec![AcpMessage::Notice(format!(
+                    "a letter from {from} was put before the words of this turn"
+                ))]
             }
             EventKind::AgentUpdate { kind, line } => self.agent_said(&kind, &line),
             EventKind::Done { .. } => {
@@ -325,7 +327,10 @@ impl UpdateMapper {
         let rules = rules.unwrap_or_default();
         let turn = self.turn.clone();
         let of_agent = of_agent.unwrap_or_default();
-        vec![told, AcpMessage::Asked(Question { id, call: Value::Object(shown), turn, reason, rules, of_agent })]
+        vec![
+            told,
+            AcpMessage::Asked(Question { id, call: Value::Object(shown), turn, reason, rules, of_agent }),
+        ]
     }
 
     fn decided(&mut self, id: String, state: &str) -> Vec<AcpMessage> {

@@ -175,7 +175,9 @@ fn l8_what_an_agent_says_of_a_call_that_waits_is_told_when_it_is_decided() {
     assert_eq!(update(&told).get("title"), None, "{told:?}");
     let decided =
         teller.tell(event(10, EventKind::ApprovalDecided { id: "ap".into(), state: "allowed".into() }));
-    let [_, AcpMessage::Update(held), AcpMessage::Decided { .. }] = &decided[..] else { panic!("{decided:?}") };
+    let [_, AcpMessage::Update(held), AcpMessage::Decided { .. }] = &decided[..] else {
+        panic!("{decided:?}")
+    };
     assert_eq!((&held["title"], &held["rawInput"]), (&json!("cat"), &other["rawInput"]));
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tribune_governance::models::Provider;
 use tribune_governance::spend;
-use tribune_governance::spend::{Payer, Budgets, Reservation, Reserve, Told};
+use tribune_governance::spend::{Budgets, Payer, Reservation, Reserve, Told};
 use tribune_providers::ModelRef;
 use tribune_records::ledger_payloads::ProxyOutcome;
 use tribune_runtime::ErrorKind;

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_constitution::nearest::nearest;
 use tribune_providers::relay::RelayRequest;
-use tribune_providers::{ProviderClient, ModelRef};
+use tribune_providers::{ModelRef, ProviderClient};
 use tribune_redact::Redactor;
 use tribune_runtime::{AgentId, SessionKey};
 
@@ -54,7 +54,7 @@ use self::budget::Bill;
 use self::proxy_tokens::Passes;
 use self::record::Journal;
 use self::routes::Route;
-use self::upstream_call::{UpstreamCall, ResponsePipeline};
+use self::upstream_call::{ResponsePipeline, UpstreamCall};
 use super::Gateway;
 use super::error::ApiError;
 use super::metrics::Metrics;

@@ -170,7 +170,12 @@ mod tests {
     const DIALECTS: [ApiDialect; 4] =
         [ApiDialect::Anthropic, ApiDialect::OpenAi, ApiDialect::OpenAiCompatible, ApiDialect::Gemini];
 
-    fn found(dialect: ApiDialect, method: &Method, rest: &str, query: Option<&str>) -> Option<(Kind, String)> {
+    fn found(
+        dialect: ApiDialect,
+        method: &Method,
+        rest: &str,
+        query: Option<&str>,
+    ) -> Option<(Kind, String)> {
         find(dialect, method, rest, query).ok().map(|route| (route.kind, route.path))
     }
 
@@ -313,7 +318,8 @@ mod tests {
 
     #[test]
     fn queries_are_those_that_sdks_send() {
-        let messages = |query| found(ApiDialect::Anthropic, &Method::POST, "v1/messages", Some(query)).is_some();
+        let messages =
+            |query| found(ApiDialect::Anthropic, &Method::POST, "v1/messages", Some(query)).is_some();
         let models = |query| found(ApiDialect::Anthropic, &Method::GET, "v1/models", Some(query)).is_some();
         assert!(messages("") && messages("beta=true"));
         assert!(models("limit=20&after_id=claude-haiku-4-5"));

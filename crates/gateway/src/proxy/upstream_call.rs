@@ -15,7 +15,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tribune_providers::limits::MAX_ERROR_BYTES;
-use tribune_providers::relay::{DeltaKeyMask, ResponseEnd, PreparedRelay, RelayResponse, TokenCounter, UsageStripper, KeyMask, ApiFormat};
+use tribune_providers::relay::{
+    ApiFormat, DeltaKeyMask, KeyMask, PreparedRelay, RelayResponse, ResponseEnd, TokenCounter, UsageStripper,
+};
 use tribune_providers::{ProviderEndpoint, TokenUsage};
 use tribune_records::ledger_payloads::ProxyOutcome;
 use tribune_redact::Redactor;
@@ -144,7 +146,8 @@ impl ResponsePipeline {
     async fn stream(mut self, mut relayed: RelayResponse, answer: Answer) -> Came {
         let status = relayed.status;
         let is_stream = headers::is_stream(&relayed.headers);
-        let mut tally = if is_stream { TokenCounter::for_stream(self.wire) } else { TokenCounter::for_json(self.wire) };
+        let mut tally =
+            if is_stream { TokenCounter::for_stream(self.wire) } else { TokenCounter::for_json(self.wire) };
         let mut filter = (self.hides_usage && is_stream && self.is_stream).then(UsageStripper::default);
         let (pieces, body) = mpsc::channel(PIECES);
         if answer.send(Ok(self.response(status, &relayed.headers, body_of(body)))).is_err() {

@@ -9,11 +9,12 @@ use tokio_util::task::TaskTracker;
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_records::approval::action::Files;
 use tribune_records::approval::approver::Approver;
-use tribune_records::approval::decision::{DecisionOutcome, ApprovalDecision, DecisionRequest};
+use tribune_records::approval::decision::{ApprovalDecision, DecisionOutcome, DecisionRequest};
 use tribune_records::approval::grant;
-use tribune_records::approval::grant::{GrantQuery, Grant, Granted, GrantTerms};
+use tribune_records::approval::grant::{Grant, GrantQuery, GrantTerms, Granted};
 use tribune_records::approval::record::{
-    ApprovalRecord, Decided, DecisionKind, Requested, CallRunner, ApprovalState, approval_entity, grant_entity,
+    ApprovalRecord, ApprovalState, CallRunner, Decided, DecisionKind, Requested, approval_entity,
+    grant_entity,
 };
 use tribune_records::ledger_payloads::payload;
 use tribune_runtime::SessionState;
@@ -198,7 +199,13 @@ impl Inbox {
             card.votes.push(who.id.clone());
             drop(state);
             self.changed();
-            return Ok(DecisionOutcome { requested, state: ApprovalState::Pending, missing, grant: None, is_orphan: false });
+            return Ok(DecisionOutcome {
+                requested,
+                state: ApprovalState::Pending,
+                missing,
+                grant: None,
+                is_orphan: false,
+            });
         }
         let Some(card) = state.remove(id) else { return Err(ApprovalError::Unknown(id.to_owned())) };
         let grant_id = granted.as_ref().map(|granted| granted.grant.id.clone());

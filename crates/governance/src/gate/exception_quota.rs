@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tribune_constitution::settings::Exception;
-use tribune_constitution::{Constitution, Facts, DecisionStage, Verdict};
+use tribune_constitution::{Constitution, DecisionStage, Facts, Verdict};
 use tribune_ledger::Timestamp;
 use tribune_storage::store::{Readers, StoreError};
 

@@ -7,7 +7,7 @@ use tribune_constitution::{Labels, ToolManifest};
 use tribune_ledger::Cid;
 use tribune_ledger::cid::Domain;
 use tribune_records::ledger_payloads::LabelRecord;
-use tribune_records::outcome::{Resource, Access};
+use tribune_records::outcome::{Access, Resource};
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_redact::Redactor;
 use tribune_runtime::AgentId;

@@ -20,8 +20,8 @@ use serde_json::Value;
 use tribune_constitution::facts::FACTS_VERSION;
 use tribune_constitution::provenance::{ArgumentUse, is_from_owner};
 use tribune_constitution::{
-    CallArgs, OriginalCall, ApprovalMode, Capability, Constitution, Facts, Labels, ToolManifest, ArgumentProvenance, SessionKind, DecisionStage,
-    Verdict, Veto,
+    ApprovalMode, ArgumentProvenance, CallArgs, Capability, Constitution, DecisionStage, Facts, Labels,
+    OriginalCall, SessionKind, ToolManifest, Verdict, Veto,
 };
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, jcs};
@@ -41,7 +41,7 @@ use tribune_records::approval::grant;
 use tribune_records::approval::grant::GrantQuery;
 use tribune_records::approval::record::Requested;
 use tribune_records::ledger_payloads::LabelRecord;
-use tribune_records::outcome::{Resource, Access};
+use tribune_records::outcome::{Access, Resource};
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_registry::Agents;
 use tribune_storage::clock::Clock;
@@ -248,12 +248,22 @@ impl Gate {
     }
 
     fn facts(&self, inquiry: AuthorizationRequest<'_>) -> Facts {
-        let AuthorizationRequest { standing, tool, stage, input, asked, runs, owner_words, mut vetoes, approval } =
-            inquiry;
+        let AuthorizationRequest {
+            standing,
+            tool,
+            stage,
+            input,
+            asked,
+            runs,
+            owner_words,
+            mut vetoes,
+            approval,
+        } = inquiry;
         vetoes.extend(standing.narrowed(tool));
         let key = &standing.key;
         let words = |input: &Value| self.as_asked(standing, (tool, input), runs, owner_words);
-        let none = || OriginalCall { provenance: ArgumentProvenance::Other, args: CallArgs::default(), grant: None };
+        let none =
+            || OriginalCall { provenance: ArgumentProvenance::Other, args: CallArgs::default(), grant: None };
         let OriginalCall { provenance, args, grant } = input.map_or_else(none, words);
         Facts {
             v: FACTS_VERSION,
@@ -312,7 +322,11 @@ impl Gate {
         // Of a tool that nobody knows, every argument may be an order.
         let taken_as = self.law.manifest(tool).map_or(ArgumentUse::Instructions, ToolManifest::argument_use);
         let owners = is_from_owner(input, taken_as, owner_words);
-        OriginalCall { provenance: if owners { ArgumentProvenance::Owner } else { ArgumentProvenance::Other }, args, grant }
+        OriginalCall {
+            provenance: if owners { ArgumentProvenance::Owner } else { ArgumentProvenance::Other },
+            args,
+            grant,
+        }
     }
 
     /// Exactly what a call would do, where its outcome depends on these files.
@@ -374,11 +388,20 @@ impl Gate {
     ) -> Result<LabelChange, StoreError> {
         let output = tool.map(|tool| self.law.manifest(tool));
         let (ground, readers, redactor) = (&standing.ground(), &self.readers, &*self.redactor);
-        label_store::moved(label_store::LabelStore { ground, readers, redactor }, standing.labels, output, touched)
+        label_store::moved(
+            label_store::LabelStore { ground, readers, redactor },
+            standing.labels,
+            output,
+            touched,
+        )
     }
 
     /// What a call of which nobody knows how it ended may have left behind.
-    pub(crate) fn left_behind(&self, standing: &PolicyContext, tool: &str) -> Result<Vec<LabelRecord>, StoreError> {
+    pub(crate) fn left_behind(
+        &self,
+        standing: &PolicyContext,
+        tool: &str,
+    ) -> Result<Vec<LabelRecord>, StoreError> {
         let writes =
             |capability: &Capability| matches!(capability, Capability::FsWrite | Capability::ProcExec);
         let manifest = self.law.manifest(tool);

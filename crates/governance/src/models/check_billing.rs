@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tribune_config::Config;
-use tribune_providers::{ModelResponse, ModelRef, ProviderError};
+use tribune_providers::{ModelRef, ModelResponse, ProviderError};
 use tribune_runtime::RuntimeError;
 use tribune_storage::clock::{Clock, SystemClock};
 use tribune_storage::home::Home;
 use tribune_storage::store::{Store, StoreError};
 
 use super::request_log::{RequestLog, RequestRecord};
-use crate::spend::{OPERATOR, Payer, Budgets, Reservation, Reserve, Told};
+use crate::spend::{Budgets, OPERATOR, Payer, Reservation, Reserve, Told};
 
 /// Pays for requests of the operator's, and writes them down.
 #[derive(Clone)]

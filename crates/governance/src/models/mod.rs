@@ -16,7 +16,7 @@ pub mod startup_check;
 
 pub use agent_prompt::AgentPrompts;
 pub use check_billing::CheckBilling;
-pub use inventory::{AgentModel, ModelInfo, ProviderInfo, ModelInventory, inventory};
+pub use inventory::{AgentModel, ModelInfo, ModelInventory, ProviderInfo, take_inventory};
 pub use model_health::ModelHealth;
 pub use model_resolver::ConfiguredModels;
 pub use provider_check::{Check, Trial, Trials, tries_any, try_out};

@@ -8,8 +8,8 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tribune_providers::budget::estimate_tokens;
 use tribune_providers::{
-    ModelResponse, ProviderClient, ModelLimits, ModelRef, ModelRequest, RequestTimeouts, ProviderError, ChatMessage, Thinking,
-    ThinkingForm,
+    ChatMessage, ModelLimits, ModelRef, ModelRequest, ModelResponse, ProviderClient, ProviderError,
+    RequestTimeouts, Thinking, ThinkingForm,
 };
 use tribune_runtime::RuntimeError;
 use utoipa::ToSchema;
@@ -91,7 +91,11 @@ pub async fn try_out(
 }
 
 /// Whether anything would be tried, and so whether anything is to be paid for.
-pub fn tries_any(providers: &Providers, survey: &ModelInventory, target: Option<&str>) -> Result<bool, RuntimeError> {
+pub fn tries_any(
+    providers: &Providers,
+    survey: &ModelInventory,
+    target: Option<&str>,
+) -> Result<bool, RuntimeError> {
     Ok(!chosen(providers, survey, target)?.is_empty())
 }
 

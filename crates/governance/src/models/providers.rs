@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use tribune_config::{ModelsConfig, ProviderConfig};
 use tribune_constitution::nearest::nearest;
-use tribune_providers::{ApiKey, ProviderClient, ProviderEndpoint, ModelLimits, ModelRef, RequestTimeouts, ProviderError};
+use tribune_providers::{
+    ApiKey, ModelLimits, ModelRef, ProviderClient, ProviderEndpoint, ProviderError, RequestTimeouts,
+};
 use tribune_runtime::RuntimeError;
 
 use super::model_health::ModelHealth;

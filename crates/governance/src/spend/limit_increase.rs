@@ -9,7 +9,7 @@ use tribune_records::spend::amount::Amount;
 use tribune_records::spend::money::Money;
 use tribune_runtime::ToolCall;
 
-use super::budgets::{Account, Over, Budgets};
+use super::budgets::{Account, Budgets, Over};
 
 /// Questions that were made and not yet asked. A turn that ends in between leaves one.
 const MAX_QUESTIONS: usize = 10_000;

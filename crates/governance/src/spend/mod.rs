@@ -10,6 +10,6 @@ mod budgets;
 mod limit_increase;
 mod reservation;
 
-pub use self::budgets::{Payer, Budgets, Reserve};
+pub use self::budgets::{Budgets, Payer, Reserve};
 pub(crate) use self::limit_increase::{share_a_limit, whose};
 pub use self::reservation::{Reservation, Told};

@@ -12,7 +12,7 @@ use tribune_records::spend::amount::Amount;
 use tribune_records::spend::record::{SpendRecord, Spent};
 use tribune_storage::store::{Receipt, StoreError};
 
-use super::budgets::{Account, Payer, Budgets};
+use super::budgets::{Account, Budgets, Payer};
 
 /// What a provider told of the tokens of a request.
 #[derive(Debug, Clone, Copy)]

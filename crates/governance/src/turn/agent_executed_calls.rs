@@ -11,14 +11,14 @@ use tribune_constitution::Veto;
 use tribune_ledger::Cid;
 use tribune_records::approval::action::Action;
 use tribune_records::approval::decision::ApprovalDecision;
-use tribune_records::approval::record::{CallRunner, ApprovalState};
-use tribune_records::outcome::{ToolRun, Access};
+use tribune_records::approval::record::{ApprovalState, CallRunner};
+use tribune_records::outcome::{Access, ToolRun};
 use tribune_runtime::{PermissionOutcome, RuntimeError, ToolCall, ToolOutcome};
 use tribune_storage::store::ApprovalRow;
 
 use super::calls::{Calls, Handled, Open, Progress, run};
 use super::toolbox::PendingOutcome;
-use super::turn_recorder::{Begun, TurnRecorder, Recorded};
+use super::turn_recorder::{Begun, Recorded, TurnRecorder};
 use crate::gate::{Admission, CallEnd, Ticket};
 
 /// Bytes of what an agent tells of a call that are kept.
@@ -161,7 +161,9 @@ impl Calls {
         Ok(match row.state {
             ApprovalState::Allowed if is_late => None,
             ApprovalState::Allowed => Some((requested.id, ApprovalDecision::Allowed { by, text: None })),
-            ApprovalState::Denied => Some((requested.id, ApprovalDecision::Denied { by, reason: row.reason, stop: false })),
+            ApprovalState::Denied => {
+                Some((requested.id, ApprovalDecision::Denied { by, reason: row.reason, stop: false }))
+            }
             ApprovalState::Pending | ApprovalState::Expired | ApprovalState::Withdrawn => None,
         })
     }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tribune_constitution::{Labels, DecisionStage};
+use tribune_constitution::{DecisionStage, Labels};
 use tribune_ledger::commitment::Commitment;
 use tribune_records::approval::action::{Action, Files};
 use tribune_records::approval::approver::Approver;
 use tribune_records::approval::decision::{DecisionOutcome, DecisionRequest};
 use tribune_records::approval::grant::GrantTerms;
 use tribune_records::approval::record::{
-    ApprovalRecord, Decided, DecisionKind, Requested, CallRunner, ApprovalState, approval_entity,
+    ApprovalRecord, ApprovalState, CallRunner, Decided, DecisionKind, Requested, approval_entity,
 };
 use tribune_redact::Redactor;
 use tribune_runtime::{SessionKey, ToolCall};

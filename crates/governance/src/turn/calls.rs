@@ -10,19 +10,21 @@ use futures_util::stream::FuturesUnordered;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tribune_config::hook_spec::HookPoint;
-use tribune_constitution::{EGRESS, LAND, MCP_SERVER, SPEND, DecisionStage, Veto};
+use tribune_constitution::{DecisionStage, EGRESS, LAND, MCP_SERVER, SPEND, Veto};
 use tribune_ledger::Cid;
 use tribune_records::approval::action::Action;
 use tribune_records::approval::decision::ApprovalDecision;
-use tribune_records::approval::record::{Requested, CallRunner, ApprovalState};
+use tribune_records::approval::record::{ApprovalState, CallRunner, Requested};
 use tribune_records::ledger_payloads::CallOutcome;
 use tribune_records::outcome::ToolRun;
-use tribune_runtime::{EventKind, RuntimeError, RuntimeEvent, Terminal, ToolCall, ToolOutcome, PermissionTiming};
+use tribune_runtime::{
+    EventKind, PermissionTiming, RuntimeError, RuntimeEvent, Terminal, ToolCall, ToolOutcome,
+};
 
 use super::agent_executed_calls::GrantedCall;
 use super::external_calls::FULL;
-use super::toolbox::{Responder, ToolRequest, PendingOutcome};
-use super::turn_recorder::{Begun, TurnRecorder, Judged, Recorded};
+use super::toolbox::{PendingOutcome, Responder, ToolRequest};
+use super::turn_recorder::{Begun, Judged, Recorded, TurnRecorder};
 use crate::gate::hooks::HookSubject;
 use crate::gate::{Admission, Ticket};
 use crate::tool_executor::ToolExecutor;
@@ -177,7 +179,9 @@ impl Calls {
                 }
                 let action = action_now(desk, &recorded.call).await?;
                 if let Some((requested, ruling)) = self.earlier_answer(desk, &recorded, &action).await? {
-                    return self.resume_answered(desk, (recorded, answer), (&requested, &ruling), owner_words).await;
+                    return self
+                        .resume_answered(desk, (recorded, answer), (&requested, &ruling), owner_words)
+                        .await;
                 }
                 if !desk.governance.gate.inbox.has_room(desk.handle.key.as_str()) {
                     let outcome = ToolOutcome::error(FULL);
@@ -236,7 +240,8 @@ impl Calls {
                 ApprovalDecision::Answered => ToolOutcome::good(ruling.sentence()),
                 _ => ToolOutcome::error(ruling.sentence()),
             };
-            let how = if state == ApprovalState::Withdrawn { CallOutcome::Cancelled } else { CallOutcome::Denied };
+            let how =
+                if state == ApprovalState::Withdrawn { CallOutcome::Cancelled } else { CallOutcome::Denied };
             let result = desk.record_denial(&recorded, &outcome, how, vec![recorded.entry])?;
             let handled = self.refuse(desk, &recorded, answer, (outcome, result)).await?;
             return Ok(Handled { stop, ..handled });
@@ -251,7 +256,8 @@ impl Calls {
         if !still_fits && attempt >= MAX_ATTEMPTS {
             let what = "denied: what was approved kept changing before it could run";
             let outcome = ToolOutcome::error(what);
-            let result = desk.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
+            let result =
+                desk.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
             return self.refuse(desk, &recorded, answer, (outcome, result)).await;
         }
         if !still_fits {
@@ -302,14 +308,17 @@ impl Calls {
     ) -> Result<Handled, RuntimeError> {
         let vetoes = match &answer {
             Responder::Outcome(_) => Vec::new(),
-            Responder::Leave { .. } => desk.objections_of_the_house(&recorded.call).await?.into_iter().collect(),
+            Responder::Leave { .. } => {
+                desk.objections_of_the_house(&recorded.call).await?.into_iter().collect()
+            }
         };
         match desk.judge(&recorded, DecisionStage::Dispatch, owner_words, vetoes, Some(approval))? {
             Judged::Allowed(ticket) => self.start_execution(desk, recorded, answer, ticket).await,
             Judged::Denied(outcome, result) => self.refuse(desk, &recorded, answer, (outcome, result)).await,
             Judged::Asked(..) => {
                 let outcome = ToolOutcome::error("denied: what was approved may not run as it is now");
-                let result = desk.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
+                let result =
+                    desk.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
                 self.refuse(desk, &recorded, answer, (outcome, result)).await
             }
         }
@@ -346,7 +355,12 @@ impl Calls {
     }
 
     /// Writes the request, and waits for a person when it is durable.
-    async fn park(&mut self, desk: &mut TurnRecorder, parked: Parked, request: Cid) -> Result<Handled, RuntimeError> {
+    async fn park(
+        &mut self,
+        desk: &mut TurnRecorder,
+        parked: Parked,
+        request: Cid,
+    ) -> Result<Handled, RuntimeError> {
         self.untrack(&parked.recorded.call.id);
         let written = desk.write().await?;
         self.open(&parked.recorded, Some(parked.requested.id.clone()));

@@ -10,11 +10,11 @@ use tribune_records::ledger_payloads::{
 use tribune_runtime::content::text_of;
 use tribune_runtime::{ContentBlock, EventKind, Handle, RuntimeEvent, SessionKey, SessionState, StopReason};
 use tribune_storage::store::{OpenWork, SessionRow, StoreError};
-use tribune_storage::vault::{EVENTS_KEPT, StoredEvent, ReadLimit};
+use tribune_storage::vault::{EVENTS_KEPT, ReadLimit, StoredEvent};
 
 use super::Governance;
 use super::out_of_turn::SideLog;
-use super::session_writer::{SessionWriter, EntryDraft};
+use super::session_writer::{EntryDraft, SessionWriter};
 use super::turn_transcript::tell_interrupted;
 
 /// What a start found unfinished.
@@ -181,7 +181,8 @@ async fn interrupt_turn(
     };
     let mut page = journal.page();
     let target = journal.handle.session_id.to_string();
-    let line = EntryDraft { quality: EntryQuality::Turn, target: &target, parents: vec![begun], record: &record };
+    let line =
+        EntryDraft { quality: EntryQuality::Turn, target: &target, parents: vec![begun], record: &record };
     let entry = journal.entry(&mut page, line)?;
     // A turn whose first event never reached the disk was never acknowledged; its stream begins here.
     if !stream_mentions(governance, journal, &begun.to_string())? {

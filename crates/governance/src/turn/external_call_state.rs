@@ -10,7 +10,7 @@ use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::{ToolCallRecord, VerdictRecord};
 use tribune_storage::store::{Reader, SessionRow, StoreError};
 
-use super::external_calls::{ExternalDecision, ExternalCallState};
+use super::external_calls::{ExternalCallState, ExternalDecision};
 
 /// Messages of a session looked through for calls that were asked for before a restart.
 const LOOKED_BACK: usize = 1_000;
@@ -177,7 +177,11 @@ impl Judgement {
 
     pub(super) fn standpoint(&self) -> ExternalCallState {
         ExternalCallState {
-            verdict: if self.decision == Decision::Allow { ExternalDecision::Allowed } else { ExternalDecision::Refused },
+            verdict: if self.decision == Decision::Allow {
+                ExternalDecision::Allowed
+            } else {
+                ExternalDecision::Refused
+            },
             rules: self.rules.clone(),
             reason: self.reason.clone(),
             approval: None,

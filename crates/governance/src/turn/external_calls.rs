@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio::time::Instant;
-use tribune_constitution::{Decision, EGRESS, LAND, Labels, SPEND, DecisionStage, Trust};
+use tribune_constitution::{Decision, DecisionStage, EGRESS, LAND, Labels, SPEND, Trust};
 use tribune_ledger::EntryQuality;
 use tribune_records::approval::action::approval_id;
-use tribune_records::approval::record::{CallRunner, ApprovalState};
+use tribune_records::approval::record::{ApprovalState, CallRunner};
 use tribune_records::ledger_payloads::{CallOutcome, MailboxRecord};
 use tribune_records::outcome::ToolRun;
 use tribune_runtime::{ContentBlock, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
@@ -18,7 +18,7 @@ use tribune_storage::store::Reader;
 use super::Governance;
 use super::external_call_state::{Elsewhere, Judgement, Known};
 use super::session_writer::SessionWriter;
-use super::turn_recorder::{TurnRecorder, Recorded, denial, input_from};
+use super::turn_recorder::{Recorded, TurnRecorder, denial, input_from};
 use crate::gate::PolicyContext;
 use crate::gate::hooks::HookSubject;
 
@@ -137,7 +137,11 @@ impl Governance {
         }
     }
 
-    async fn ask(self: &Arc<Self>, mut desk: TurnRecorder, call: ToolCall) -> Result<ExternalCallState, RuntimeError> {
+    async fn ask(
+        self: &Arc<Self>,
+        mut desk: TurnRecorder,
+        call: ToolCall,
+    ) -> Result<ExternalCallState, RuntimeError> {
         let key = (*desk.handle.key).clone();
         let owner_words = self.of_session(&key, |known| known.owner_words().to_vec()).unwrap_or_default();
         let owner_words: Vec<&str> = owner_words.iter().map(String::as_str).collect();
@@ -187,7 +191,11 @@ impl Governance {
 
     /// How the session stands if every call that it may have made by now was made: what came of a call is often told
     /// late, or never, and the next one may be asked for before. `but` is the call that is looked at.
-    async fn with_unreported(&self, desk: &TurnRecorder, but: Option<&str>) -> Result<PolicyContext, RuntimeError> {
+    async fn with_unreported(
+        &self,
+        desk: &TurnRecorder,
+        but: Option<&str>,
+    ) -> Result<PolicyContext, RuntimeError> {
         let mut standing = desk.journal.standing.clone();
         let asked = self.of_session(&desk.handle.key, |known| {
             standing.labels = standing.labels.meet(known.floor());
@@ -204,7 +212,8 @@ impl Governance {
             let mut allowed = Vec::new();
             for (call, tool) in asked {
                 let approval = reader.approval_of_call(&call)?;
-                allowed.extend(approval.is_some_and(|row| row.state == ApprovalState::Allowed).then_some(tool));
+                allowed
+                    .extend(approval.is_some_and(|row| row.state == ApprovalState::Allowed).then_some(tool));
             }
             Ok(allowed)
         };
@@ -226,7 +235,12 @@ impl Governance {
     }
 
     /// How a recorded call stands.
-    async fn look(&self, desk: &TurnRecorder, known: &Known, call: &ToolCall) -> Result<ExternalCallState, RuntimeError> {
+    async fn look(
+        &self,
+        desk: &TurnRecorder,
+        known: &Known,
+        call: &ToolCall,
+    ) -> Result<ExternalCallState, RuntimeError> {
         let words = self.vault.content(&desk.handle.session_id, &known.input_hash.to_string())?;
         if known.tool != call.name || words.as_deref().and_then(input_from).as_ref() != Some(&call.input) {
             let what = "this toolCallId was used for another call: give each call an id of its own";
@@ -240,7 +254,9 @@ impl Governance {
             standpoint.verdict = match row.state {
                 ApprovalState::Pending => ExternalDecision::Waits,
                 ApprovalState::Allowed => ExternalDecision::Allowed,
-                ApprovalState::Denied | ApprovalState::Expired | ApprovalState::Withdrawn => ExternalDecision::Refused,
+                ApprovalState::Denied | ApprovalState::Expired | ApprovalState::Withdrawn => {
+                    ExternalDecision::Refused
+                }
             };
             match (row.state, row.decided_by, row.reason) {
                 (ApprovalState::Denied, Some(by), Some(words)) => {
@@ -276,7 +292,12 @@ impl Governance {
     }
 
     /// Whether the session has taken in more than it had when the call was judged, which is what whoever allowed it was told.
-    async fn has_fallen(&self, desk: &TurnRecorder, call_id: &str, labels: Labels) -> Result<bool, RuntimeError> {
+    async fn has_fallen(
+        &self,
+        desk: &TurnRecorder,
+        call_id: &str,
+        labels: Labels,
+    ) -> Result<bool, RuntimeError> {
         let now = self.with_unreported(desk, Some(call_id)).await?.labels;
         Ok(labels.meet(now) != labels)
     }
@@ -355,7 +376,9 @@ impl Governance {
 }
 
 /// The session's history, unless a turn of its own keeps it: one that waits for a person may do so for a day.
-async fn unless_busy(journal: Arc<AsyncMutex<SessionWriter>>) -> Result<OwnedMutexGuard<SessionWriter>, RuntimeError> {
+async fn unless_busy(
+    journal: Arc<AsyncMutex<SessionWriter>>,
+) -> Result<OwnedMutexGuard<SessionWriter>, RuntimeError> {
     tokio::time::timeout(FREE_SOON, journal.lock_owned()).await.map_err(|_| {
         let what = "a turn of this session is running or waits for a person: ask again when it is over, or use a session of your own";
         RuntimeError::new("conflict", what)

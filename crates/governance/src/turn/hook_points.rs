@@ -7,7 +7,7 @@ use tribune_ledger::Cid;
 use tribune_runtime::{RuntimeError, ToolOutcome};
 
 use super::Governance;
-use super::turn_recorder::{TurnRecorder, Recorded};
+use super::turn_recorder::{Recorded, TurnRecorder};
 use crate::gate::PolicyContext;
 use crate::gate::hooks::{HookEvent, HookSubject};
 

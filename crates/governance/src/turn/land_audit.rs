@@ -9,7 +9,7 @@ use tribune_records::ledger_payloads::WorkspaceRecord;
 use tribune_runtime::{SessionKey, ToolCall};
 use tribune_storage::store::StoreError;
 
-use super::out_of_turn::{Denied, SideLog, OutOfTurn};
+use super::out_of_turn::{Denied, OutOfTurn, SideLog};
 use crate::gate::Admission;
 
 /// For a person to decide about a landing, while whoever asked waits.

@@ -11,22 +11,25 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tribune_constitution::{ChannelClass, Labels, Trust, prompt};
 use tribune_ledger::{Cid, EntryQuality};
-use tribune_records::ledger_payloads::{BoardCheckinRecord, Turn, TurnPhase, UngovernedRecord, WithheldRecord};
+use tribune_records::ledger_payloads::{
+    BoardCheckinRecord, Turn, TurnPhase, UngovernedRecord, WithheldRecord,
+};
 use tribune_registry::board::EXCERPT_BYTES;
 use tribune_runtime::{
-    MESSAGE_CHUNK_META, THOUGHT_CHUNK_META, AgentRuntime, ContentBlock, EventKind, EventStream, Handle, AUTORUN_FILES,
-    SideEffects, RuntimeError, RuntimeEvent, Speaker, StopReason, ToolOutcome, TurnInput, Usage,
+    AUTORUN_FILES, AgentRuntime, ContentBlock, EventKind, EventStream, Handle, MESSAGE_CHUNK_META,
+    RuntimeError, RuntimeEvent, SideEffects, Speaker, StopReason, THOUGHT_CHUNK_META, ToolOutcome, TurnInput,
+    Usage,
 };
 use tribune_storage::vault::EVENTS_KEPT;
 
-use super::backend_stream::{Item, BackendStream, coalesce};
+use super::backend_stream::{BackendStream, Item, coalesce};
 use super::calls::{Calls, Handled};
 use super::mailbox_injection::InjectedMail;
 use super::native_services::{Prepared, TurnServices};
 use super::output_filter::{Instructed, OutputFilter};
 use super::session_writer::FlushMode;
 use super::tool_offer::offer;
-use super::toolbox::{ToolRequest, CALLS_WAITING, TurnTools, BackendRequest};
+use super::toolbox::{BackendRequest, CALLS_WAITING, ToolRequest, TurnTools};
 use super::turn_recorder::TurnRecorder;
 use super::turn_timeout::TurnTimeout;
 use super::{Governance, native_services, slash_tribune};
@@ -208,7 +211,13 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
                 let system = prompt::assemble(&desk.governance.gate.law, &mandate, &board, agent);
                 let specs = offer(&mut desk, &mandate, turn)?;
                 let tools = Arc::new(TurnTools { specs, wishes: wish });
-                let input = TurnInput { system, injected_messages: preceding, tools, cancel: cancel.child_token(), ..input };
+                let input = TurnInput {
+                    system,
+                    injected_messages: preceding,
+                    tools,
+                    cancel: cancel.child_token(),
+                    ..input
+                };
                 let begun = AssertUnwindSafe(|| inner.run_turn(&desk.handle, input));
                 match std::panic::catch_unwind(begun) {
                     Ok(events) => BackendStream::new(events),
@@ -218,7 +227,8 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
         };
         desk.journal.prev_turn = Some(turn);
         let limit = TurnTimeout::new(desk.governance.turn_limit);
-        let class = ChannelClass::from_settings(desk.handle.key.channel(), desk.governance.gate.law.settings());
+        let class =
+            ChannelClass::from_settings(desk.handle.key.channel(), desk.governance.gate.law.settings());
         let instructed = if is_instructed { Instructed::Yes } else { Instructed::No };
         let speech = OutputFilter::new(&desk.governance.redactor, class, instructed);
         let mut running = Self {
@@ -500,8 +510,12 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
         let mut said = said;
         let what = self.desk.governance.redactor.redact(&what).into_owned();
         let what_hash = self.desk.content(&what)?;
-        let record =
-            UngovernedRecord { event: "ungoverned".to_owned(), tool: tool.clone(), call_id: id.clone(), what_hash };
+        let record = UngovernedRecord {
+            event: "ungoverned".to_owned(),
+            tool: tool.clone(),
+            call_id: id.clone(),
+            what_hash,
+        };
         let target = Arc::clone(&self.desk.handle.session_id);
         let entry = self.desk.line(EntryQuality::Note, &target, vec![self.turn], &record)?;
         tracing::error!(session = %self.desk.handle.key, tool, "an agent did what it had no leave for");
@@ -551,7 +565,8 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
             ..self.started.clone()
         };
         if self.speech.is_withheld {
-            let record = WithheldRecord { event: "withheld".to_owned(), rule: "prompt.disclosure".to_owned() };
+            let record =
+                WithheldRecord { event: "withheld".to_owned(), rule: "prompt.disclosure".to_owned() };
             let target = Arc::clone(&self.desk.handle.session_id);
             self.desk.line(EntryQuality::Note, &target, vec![self.turn], &record)?;
         }
@@ -588,7 +603,10 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
 
 /// What a turn reads from files before it begins: its letters and the board. Both are small and looked at without leaving
 /// this thread: handing them to another would take longer than reading them.
-fn look_around(governance: &Arc<Governance>, handle: &Handle) -> Result<(InjectedMail, String), RuntimeError> {
+fn look_around(
+    governance: &Arc<Governance>,
+    handle: &Handle,
+) -> Result<(InjectedMail, String), RuntimeError> {
     let letters = InjectedMail::claim(governance, handle)?;
     let board = governance.board.excerpt(EXCERPT_BYTES).unwrap_or_else(|error| {
         tracing::warn!(%error, "the board could not be read");

@@ -6,7 +6,7 @@ use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::McpRecord;
 use tribune_runtime::{SessionKey, ToolCall};
 
-use super::out_of_turn::{Denied, SideLog, OutOfTurn};
+use super::out_of_turn::{Denied, OutOfTurn, SideLog};
 use crate::gate::Admission;
 
 impl OutOfTurn {

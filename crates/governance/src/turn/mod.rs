@@ -46,15 +46,15 @@ use tribune_redact::Redactor;
 use tribune_registry::board::Board;
 use tribune_registry::mailbox::Mailbox;
 use tribune_runtime::{
-    AgentId, AgentRuntime, CloseReason, EventStream, Handle, SideEffects, RuntimeError, SessionInput, SessionKey,
-    SessionState, SessionStatus, TurnInput,
+    AgentId, AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionKey,
+    SessionState, SessionStatus, SideEffects, TurnInput,
 };
 use tribune_storage::clock::Clock;
 use tribune_storage::home::Home;
 use tribune_storage::store::{LedgerWriter, Readers, SessionRow, StoreError};
 use tribune_storage::vault::Vault;
 
-use self::session_writer::{SessionWriter, EntryDraft, SessionCursor};
+use self::session_writer::{EntryDraft, SessionCursor, SessionWriter};
 use crate::event_buffer::EventHub;
 use crate::gate::{Gate, PolicyContext};
 use crate::models::{AgentPrompts, ModelHealth, RequestLog};
@@ -62,7 +62,7 @@ use crate::spend::Budgets;
 use crate::transcripts::Transcripts;
 
 pub use crash_recovery::Recovered;
-pub use external_calls::{ExternalDecision, Heard, ExternalCallState};
+pub use external_calls::{ExternalCallState, ExternalDecision, Heard};
 pub use out_of_turn::{Denied, OutOfTurn};
 pub use session_writer::Durable;
 
@@ -206,7 +206,10 @@ impl Governance {
     }
 
     /// The journal of a session that is open.
-    pub async fn journal(&self, handle: &Handle) -> Result<Arc<tokio::sync::Mutex<SessionWriter>>, StoreError> {
+    pub async fn journal(
+        &self,
+        handle: &Handle,
+    ) -> Result<Arc<tokio::sync::Mutex<SessionWriter>>, StoreError> {
         if let Some(journal) = self.loaded(&handle.key) {
             return Ok(journal);
         }
@@ -303,8 +306,11 @@ impl Governance {
         let mut own = journal.lock().await;
         own.standing.mandates = std::iter::once(input.mandate.clone()).chain(ancestors).collect();
         own.standing.tools = tools;
-        own.standing.ground =
-            WorkspaceRoots::of_terms(input.agent().clone(), input.workspace.as_deref(), &input.additional_directories);
+        own.standing.ground = WorkspaceRoots::of_terms(
+            input.agent().clone(),
+            input.workspace.as_deref(),
+            &input.additional_directories,
+        );
         if row.is_none() {
             own.standing.labels = labels;
         }

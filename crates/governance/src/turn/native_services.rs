@@ -11,9 +11,11 @@ use tribune_constitution::prompt::board_note;
 use tribune_constitution::{ChannelClass, Mandate, PromptStack};
 use tribune_ledger::limits::MAX_PARENTS;
 use tribune_ledger::{Cid, Draft, EntryQuality};
-use tribune_providers::{ModelRef, ChatMessage};
+use tribune_providers::{ChatMessage, ModelRef};
 use tribune_records::ledger_payloads::{CompactionRecord, payload};
-use tribune_runtime::native::{RequestStats, RequestOutcome, HostServicesSource, HostServices, StoredMessage, Compaction};
+use tribune_runtime::native::{
+    Compaction, HostServices, HostServicesSource, RequestOutcome, RequestStats, StoredMessage,
+};
 use tribune_runtime::{Handle, RuntimeError, SessionKey, ToolCall};
 use tribune_storage::store::StoreError;
 use tribune_storage::vault::Conversation;
@@ -84,7 +86,8 @@ impl Drop for Prepared {
     fn drop(&mut self) {
         let mut all = self.all.all();
         // The next turn of the session may have begun.
-        let is_own = |services: &Arc<TurnServices>| std::ptr::eq(Arc::as_ptr(services), self.services.as_ptr());
+        let is_own =
+            |services: &Arc<TurnServices>| std::ptr::eq(Arc::as_ptr(services), self.services.as_ptr());
         if all.get(&*self.session).is_some_and(is_own) {
             all.remove(&*self.session);
         }

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use tribune_constitution::{Decision, EGRESS, LAND, Labels, MCP_SERVER, DecisionStage, Trust, Verdict, Veto};
+use tribune_constitution::{Decision, DecisionStage, EGRESS, LAND, Labels, MCP_SERVER, Trust, Verdict, Veto};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_records::approval::action::{Action, Files, approval_id};
 use tribune_records::approval::decision::ApprovalDecision;
-use tribune_records::approval::record::{ApprovalRecord, Requested, CallRunner};
+use tribune_records::approval::record::{ApprovalRecord, CallRunner, Requested};
 use tribune_records::egress_labels::{EGRESS_LABELS, MCP_SERVER_LABELS};
 use tribune_records::ledger_payloads::{
     EgressRecord, VerdictRecord, egress_entity, mcp_entity, payload, workspace_entity,
@@ -27,7 +27,7 @@ use super::external_calls::FULL;
 use super::turn_recorder::{denial, json_of};
 use crate::approval::MAX_PENDING;
 use crate::gate::hooks::HookSubject;
-use crate::gate::{Admission, Gate, AuthorizationRequest, AllowToken, PolicyContext};
+use crate::gate::{Admission, AllowToken, AuthorizationRequest, Gate, PolicyContext};
 
 /// What is told to whoever waited for a person in vain.
 const LATE: &str = "nobody decided in time: try again, or ask the operator";
@@ -159,8 +159,9 @@ impl OutOfTurn {
         let beside = SideLog::of(&call);
         let crossing = OutOfTurnRequest { out_of_turn: self, key, call, beside, carries };
         let (row, standing) = crossing.standing().await?;
-        let vetoes =
-            vetoes.into_iter().chain(self.gate.hooks.objections(&HookSubject::of(&standing), &crossing.call).await);
+        let vetoes = vetoes
+            .into_iter()
+            .chain(self.gate.hooks.objections(&HookSubject::of(&standing), &crossing.call).await);
         let (leave, verdict, entry) =
             crossing.judge(&standing, (DecisionStage::Call, None), vetoes.collect(), Vec::new()).await?;
         match (leave, verdict.decision) {
@@ -391,7 +392,8 @@ impl OutOfTurnRequest<'_> {
             }
         }
         let (_, standing) = self.standing().await?;
-        let mut vetoes = self.out_of_turn.gate.hooks.objections(&HookSubject::of(&standing), &self.call).await;
+        let mut vetoes =
+            self.out_of_turn.gate.hooks.objections(&HookSubject::of(&standing), &self.call).await;
         if !self.out_of_turn.gate.still_fits(&requested, &self.action(&standing)) {
             let what = "the session has read more since this was asked: try again";
             vetoes.push(Veto::new(&format!("{}.stale", self.call.name), what));

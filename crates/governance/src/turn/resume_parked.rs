@@ -3,20 +3,20 @@
 
 use std::sync::Arc;
 
-use tribune_constitution::{SPEND, DecisionStage};
+use tribune_constitution::{DecisionStage, SPEND};
 use tribune_ledger::Cid;
 use tribune_records::approval::action::Action;
 use tribune_records::approval::decision::ApprovalDecision;
-use tribune_records::approval::record::{Requested, ApprovalState};
+use tribune_records::approval::record::{ApprovalState, Requested};
 use tribune_records::ledger_payloads::ToolCallRecord;
-use tribune_records::outcome::{Resource, Access};
+use tribune_records::outcome::{Access, Resource};
 use tribune_registry::mailbox::MAX_TEXT_BYTES;
 use tribune_runtime::{EventKind, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_storage::store::{ApprovalRow, OpenWork};
 
 use super::Governance;
 use super::calls::{action_now, run};
-use super::turn_recorder::{TurnRecorder, Judged, Recorded, input_from};
+use super::turn_recorder::{Judged, Recorded, TurnRecorder, input_from};
 use crate::approval::MAX_PENDING;
 use crate::gate::Ticket;
 use crate::spend::{share_a_limit, whose};
@@ -62,7 +62,8 @@ impl Governance {
             .await?;
         for work in parked {
             let row = self.readers.read(move |reader| reader.approval_of_call(&work.cid)).await?;
-            if let Some(row) = row.filter(|row| row.state != ApprovalState::Pending && row.requested.runner.is_host())
+            if let Some(row) =
+                row.filter(|row| row.state != ApprovalState::Pending && row.requested.runner.is_host())
             {
                 self.finish(row.requested.id);
             }
@@ -99,9 +100,13 @@ impl Governance {
         desk.event(EventKind::ApprovalDecided { id, state: state.as_str().to_owned() });
         if state != ApprovalState::Allowed {
             let ruling = match state {
-                ApprovalState::Denied => ApprovalDecision::Denied { by: decided_by.unwrap_or_default(), reason, stop: false },
+                ApprovalState::Denied => {
+                    ApprovalDecision::Denied { by: decided_by.unwrap_or_default(), reason, stop: false }
+                }
                 ApprovalState::Expired => ApprovalDecision::Expired,
-                ApprovalState::Pending | ApprovalState::Allowed | ApprovalState::Withdrawn => ApprovalDecision::Withdrawn,
+                ApprovalState::Pending | ApprovalState::Allowed | ApprovalState::Withdrawn => {
+                    ApprovalDecision::Withdrawn
+                }
             };
             let outcome = ToolOutcome::error(ruling.sentence());
             let letter = [letter_of(&requested)];
@@ -137,7 +142,8 @@ impl Governance {
         if !self.gate.still_fits(&requested, &now) {
             return self.ask_again(desk, recorded, requested).await;
         }
-        let (stage, letter) = ((DecisionStage::Dispatch, Some(requested.id.as_str())), [letter_of(&requested)]);
+        let (stage, letter) =
+            ((DecisionStage::Dispatch, Some(requested.id.as_str())), [letter_of(&requested)]);
         match desk.judge_telling(&recorded, stage, &[], Vec::new(), &letter)? {
             Judged::Allowed(ticket) => self.run_ticket(desk, recorded, requested, ticket).await,
             Judged::Denied(outcome, _) => {
@@ -225,7 +231,11 @@ impl Governance {
     }
 
     /// What was asked for, if it is still there.
-    fn asked_action(&self, desk: &TurnRecorder, requested: &Requested) -> Result<Option<Action>, RuntimeError> {
+    fn asked_action(
+        &self,
+        desk: &TurnRecorder,
+        requested: &Requested,
+    ) -> Result<Option<Action>, RuntimeError> {
         let action = requested.action.to_string();
         let json = self.vault.content(&desk.handle.session_id, &action)?;
         Ok(json.and_then(|json| serde_json::from_slice(&json).ok()))

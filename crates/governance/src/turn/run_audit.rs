@@ -25,7 +25,10 @@ impl Governance {
         let record = record(journal.content(&mut page, words)?);
         let target = handle.session_id.to_string();
         let quality = EntryQuality::SessionLifecycle;
-        journal.entry(&mut page, EntryDraft { quality, target: &target, parents: Vec::new(), record: &record })?;
+        journal.entry(
+            &mut page,
+            EntryDraft { quality, target: &target, parents: Vec::new(), record: &record },
+        )?;
         journal.write(page).await.map(drop)
     }
 

@@ -13,7 +13,7 @@ use tribune_records::ledger_payloads::payload;
 use tribune_runtime::{EventKind, Handle, RuntimeEvent};
 use tribune_storage::clock::Clock;
 use tribune_storage::store::{LedgerWriter, StoreError};
-use tribune_storage::vault::{VaultBatch, Conversation, StoredEvent, SessionVault, Vault, VaultPart};
+use tribune_storage::vault::{Conversation, SessionVault, StoredEvent, Vault, VaultBatch, VaultPart};
 
 use crate::gate::PolicyContext;
 
@@ -213,7 +213,11 @@ impl SessionWriter {
     }
 
     /// Gives the page its place before whatever is handed in later.
-    pub(super) async fn submit(&mut self, hand: FlushMode, page: WriteBatch) -> Result<PendingWrite, StoreError> {
+    pub(super) async fn submit(
+        &mut self,
+        hand: FlushMode,
+        page: WriteBatch,
+    ) -> Result<PendingWrite, StoreError> {
         if self.broken {
             return Err(StoreError::Closed);
         }

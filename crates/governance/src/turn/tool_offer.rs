@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tribune_constitution::{MCP, Mandate, DecisionStage};
+use tribune_constitution::{DecisionStage, MCP, Mandate};
 use tribune_ledger::Cid;
 use tribune_records::approval::action::Files;
 use tribune_runtime::{RuntimeError, ToolSpec};
@@ -11,7 +11,11 @@ use super::turn_recorder::TurnRecorder;
 use crate::gate::AuthorizationRequest;
 
 /// Step four: each tool of the mandate passes the gate; those that could be called are offered.
-pub(super) fn offer(desk: &mut TurnRecorder, mandate: &Mandate, turn: Cid) -> Result<Vec<ToolSpec>, RuntimeError> {
+pub(super) fn offer(
+    desk: &mut TurnRecorder,
+    mandate: &Mandate,
+    turn: Cid,
+) -> Result<Vec<ToolSpec>, RuntimeError> {
     let mut offered = Vec::new();
     let tools = Arc::clone(&desk.governance.tools);
     for spec in tools.specs().iter().filter(|spec| mandate.allows(&spec.name)) {

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
-use tribune_runtime::{TerminalCall, PermissionOutcome, AgentExecutedCall, Terminal, ToolCall, ToolOutcome, ToolSpec, Toolbox, PermissionTiming};
+use tribune_runtime::{
+    AgentExecutedCall, PermissionOutcome, PermissionTiming, Terminal, TerminalCall, ToolCall, ToolOutcome,
+    ToolSpec, Toolbox,
+};
 
 /// Calls waiting to be looked at; the next one waits in its backend.
 pub(super) const CALLS_WAITING: usize = 16;
@@ -96,7 +99,10 @@ impl Toolbox for TurnTools {
         self.make(call, None).await
     }
 
-    async fn request_permission(&self, AgentExecutedCall { call, raw, timing }: AgentExecutedCall) -> PermissionOutcome {
+    async fn request_permission(
+        &self,
+        AgentExecutedCall { call, raw, timing }: AgentExecutedCall,
+    ) -> PermissionOutcome {
         let (answer, leave) = oneshot::channel();
         let asked = ToolRequest { call, answer: Responder::Leave { said: raw, when: timing, answer } };
         if self.wishes.send(BackendRequest::Call(asked)).await.is_err() {

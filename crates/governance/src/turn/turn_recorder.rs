@@ -10,17 +10,17 @@ use tribune_constitution::{DecisionStage, Verdict, Veto};
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality, LedgerEntry};
 use tribune_records::approval::action::{Action, Files, approval_id};
-use tribune_records::approval::record::{ApprovalRecord, Requested, CallRunner};
+use tribune_records::approval::record::{ApprovalRecord, CallRunner, Requested};
 use tribune_records::ledger_payloads::{
     CallOutcome, SandboxRecord, ToolCallRecord, ToolResultRecord, VerdictRecord,
 };
-use tribune_records::outcome::{ToolRun, Access};
+use tribune_records::outcome::{Access, ToolRun};
 use tribune_runtime::{ContentBlock, EventKind, Handle, RuntimeError, ToolCall, ToolOutcome};
 
 use super::Governance;
-use super::session_writer::{FlushMode, PendingWrite, SessionWriter, EntryDraft, WriteBatch, Durable};
+use super::session_writer::{Durable, EntryDraft, FlushMode, PendingWrite, SessionWriter, WriteBatch};
 use crate::approval::draft;
-use crate::gate::{CallEnd, AuthorizationRequest, Authorization, AllowToken, PolicyContext, Ticket};
+use crate::gate::{AllowToken, Authorization, AuthorizationRequest, CallEnd, PolicyContext, Ticket};
 
 /// A session's history, open at its end.
 pub(super) struct TurnRecorder {

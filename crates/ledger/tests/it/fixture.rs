@@ -4,7 +4,7 @@ use serde_json::json;
 use tribune_ledger::entry::EntryText;
 use tribune_ledger::key_change::KeyChange;
 use tribune_ledger::tree::{Frontier, Hash};
-use tribune_ledger::verify::{HeldCheckpoint, VerifyReport, Verifier};
+use tribune_ledger::verify::{HeldCheckpoint, Verifier, VerifyReport};
 use tribune_ledger::{
     AttestationKey, Checkpoint, Cid, Draft, Ed25519Signer, EntryQuality, NoteSigner as _, Timestamp,
     VerifierKey,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tribune_ledger::entry::{EntryRef, EntryText};
 use tribune_ledger::tree::Hash;
-use tribune_ledger::verify::{Completeness, Gap, Integrity, VerifyReport, VerifyFault};
+use tribune_ledger::verify::{Completeness, Gap, Integrity, VerifyFault, VerifyReport};
 use tribune_ledger::{Cid, LedgerEntry, jcs};
 
 use crate::fixture::{Log, TestRng, sign, signer, signer_at, signer_key};

@@ -15,7 +15,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::arguments;
-use crate::message::{AssistantPart, ModelRequest, ChatMessage, Thinking, UserPart};
+use crate::message::{AssistantPart, ChatMessage, ModelRequest, Thinking, UserPart};
 
 /// Serializes the body.
 pub(crate) fn body(request: &ModelRequest) -> serde_json::Result<Vec<u8>> {
@@ -154,7 +154,9 @@ fn messages(conversation: &[ChatMessage]) -> Vec<MessageParam<'_>> {
     let mut messages: Vec<MessageParam<'_>> = Vec::new();
     for message in conversation {
         let (role, content) = match message {
-            ChatMessage::User(parts) => (MessageRole::User, parts.iter().filter_map(user_block).collect::<Vec<_>>()),
+            ChatMessage::User(parts) => {
+                (MessageRole::User, parts.iter().filter_map(user_block).collect::<Vec<_>>())
+            }
             ChatMessage::Assistant(parts) => {
                 (MessageRole::Assistant, parts.iter().filter_map(assistant_block).collect())
             }

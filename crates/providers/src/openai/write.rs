@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::arguments;
 use crate::endpoint::ApiDialect;
-use crate::message::{AssistantPart, ModelRequest, ChatMessage, ToolResult, UserPart};
+use crate::message::{AssistantPart, ChatMessage, ModelRequest, ToolResult, UserPart};
 
 /// Prefix of the content of an error result.
 const ERROR_PREFIX: &str = "[tool error] ";

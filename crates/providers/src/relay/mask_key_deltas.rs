@@ -250,7 +250,7 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
 mod tests {
     use proptest::prelude::*;
     use serde_json::json;
-    use tribune_testkit::upstream::{Reply, Say};
+    use tribune_testkit::upstream::{UpstreamReply, ModelOutput};
 
     use super::*;
 
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn split_key_is_masked_in_every_api_format_and_the_rest_is_kept() {
-        let say = Say::new()
+        let say = ModelOutput::new()
             .thinking(&format!("it is {KEY}!"), "c2ln")
             .text(&format!("so {KEY} and {KEY}."))
             .call("c1", "read", &format!("{{\"path\":\"{KEY}\"}}"));
@@ -294,7 +294,7 @@ mod tests {
             say.anthropic(),
             say.openai(),
             say.openai().crlf(),
-            say.anthropic().many_lines(),
+            say.anthropic().multiline_data(),
             say.responses(),
             say.gemini(),
         ] {
@@ -320,11 +320,11 @@ mod tests {
     fn interleaved_texts_are_tracked_separately_and_keep_their_order() {
         let (one, two) = KEY.split_at(10);
         let events = [delta(0, one), delta(1, "fixt"), delta(1, "ure"), delta(0, two), delta(1, " ends")];
-        let out = masked(&Reply::events(events).bytes(), usize::MAX);
+        let out = masked(&UpstreamReply::events(events).bytes(), usize::MAX);
         assert_eq!(read(&out)[&0], "*".repeat(KEY.len()));
         assert_eq!(read(&out)[&1], "fixture ends");
         let plain =
-            Reply::events([delta(0, "fixture-key-"), delta(0, "less, f"), delta(0, "ixture")]).bytes();
+            UpstreamReply::events([delta(0, "fixture-key-"), delta(0, "less, f"), delta(0, "ixture")]).bytes();
         assert_eq!(masked(&plain, 5), plain, "a text without the key is unchanged");
         let escaped = format!("data: {{\"text\":\"\\u0066{}\"}}\n\n", &KEY[1..]);
         assert!(!String::from_utf8(masked(escaped.as_bytes(), 9)).unwrap().contains(&KEY[1..]));
@@ -335,7 +335,7 @@ mod tests {
         let mut events = vec![delta(0, &KEY[..12])];
         events.extend((0..40).map(|_| delta(1, &"x".repeat(10_000))));
         let mut deltas = DeltaKeyMask::new(ApiKey::new(KEY).as_ref());
-        let out = deltas.push(Reply::events(events).bytes());
+        let out = deltas.push(UpstreamReply::events(events).bytes());
         assert_eq!(read(&out)[&0], "*".repeat(12));
     }
 
@@ -355,7 +355,7 @@ mod tests {
                 events.push(delta(1, "f"));
                 from = cut;
             }
-            let out = masked(&Reply::events(events).bytes(), chunk_size);
+            let out = masked(&UpstreamReply::events(events).bytes(), chunk_size);
             let shown = read(&out)[&0].clone();
             prop_assert_eq!(shown.len(), text.len());
             prop_assert!(!shown.contains(&KEY[MIN_HELD_PREFIX - 1..]), "{}", shown);

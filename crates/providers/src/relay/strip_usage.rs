@@ -37,7 +37,7 @@ fn is_usage_only(event: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tribune_testkit::upstream::{Reply, Say};
+    use tribune_testkit::upstream::{UpstreamReply, ModelOutput};
 
     use super::*;
     use crate::limits::MAX_EVENT_BYTES;
@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn only_the_usage_chunk_is_removed() {
-        let reply = || Say::new().text("hello wörld").call("c1", "read", "{\"a\":1}").openai();
-        for reply in [reply(), reply().crlf(), reply().many_lines(), reply().with_comments("ping")] {
+        let reply = || ModelOutput::new().text("hello wörld").call("c1", "read", "{\"a\":1}").openai();
+        for reply in [reply(), reply().crlf(), reply().multiline_data(), reply().with_comments("ping")] {
             let bytes = reply.bytes();
             let all = String::from_utf8(bytes.clone()).unwrap();
             for piece in [1, 2, 13, usize::MAX] {
@@ -72,7 +72,7 @@ mod tests {
     fn all_other_bytes_are_unchanged() {
         let choice = r#"{"choices":[{"index":0,"delta":{}}],"usage":{"prompt_tokens":1}}"#;
         let first = r#"{"choices":[],"prompt_filter_results":[],"usage":null}"#;
-        let reply = Reply::events([(None, choice.to_owned()), (None, first.to_owned())]);
+        let reply = UpstreamReply::events([(None, choice.to_owned()), (None, first.to_owned())]);
         let mut bytes = reply.bytes();
         bytes.extend(b": a comment\r\rdata: not json\n\r\ndata: \xc3\xbc\r\n\r\ndata: cut");
         for piece in [1, 3, usize::MAX] {

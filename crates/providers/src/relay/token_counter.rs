@@ -132,7 +132,7 @@ const fn ending(error: &DecodeError) -> ResponseEnd {
 
 #[cfg(test)]
 mod tests {
-    use tribune_testkit::upstream::Say;
+    use tribune_testkit::upstream::ModelOutput;
 
     use super::*;
 
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn stream_usage_does_not_depend_on_chunking() {
-        let say = Say::new().text("hello").call("c1", "read", "{}").usage(30, 7, 60);
+        let say = ModelOutput::new().text("hello").call("c1", "read", "{}").usage(30, 7, 60);
         let usage = Some(TokenUsage { input: 30, output: 7, cache_read: 60, cache_written: 0 });
         for piece in [1, 7, usize::MAX] {
             for (wire, bytes) in [
@@ -151,19 +151,24 @@ mod tests {
                 (ApiFormat::Chat, say.openai().bytes()),
                 (ApiFormat::Chat, say.openai().crlf().bytes()),
                 (ApiFormat::Responses, say.responses().bytes()),
-                (ApiFormat::Responses, say.responses().many_lines().bytes()),
+                (ApiFormat::Responses, say.responses().multiline_data().bytes()),
                 (ApiFormat::Gemini, say.gemini().bytes()),
             ] {
                 let wanted = CountedUsage { usage, ending: ResponseEnd::Complete };
-                assert_eq!(counted(TokenCounter::for_stream(wire), &bytes, piece), wanted, "{wire:?} {piece}");
+                assert_eq!(
+                    counted(TokenCounter::for_stream(wire), &bytes, piece),
+                    wanted,
+                    "{wire:?} {piece}"
+                );
             }
         }
     }
 
     #[test]
     fn truncated_stream_keeps_the_usage_reported_so_far() {
-        let bytes = Say::new().text("hello").usage(30, 7, 0).anthropic().first(4).bytes();
-        let CountedUsage { usage, ending } = counted(TokenCounter::for_stream(ApiFormat::Messages), &bytes, 11);
+        let bytes = ModelOutput::new().text("hello").usage(30, 7, 0).anthropic().first(4).bytes();
+        let CountedUsage { usage, ending } =
+            counted(TokenCounter::for_stream(ApiFormat::Messages), &bytes, 11);
         assert_eq!((usage.map(|usage| usage.input), ending), (Some(30), ResponseEnd::Truncated));
         let failed = b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n";
         assert_eq!(
@@ -184,7 +189,7 @@ mod tests {
         let responses = br#"{"output":[],"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":2}}"#;
         let usage = TokenUsage { input: 5, output: 2, cache_read: 4, cache_written: 0 };
         assert_eq!(counted(TokenCounter::for_json(ApiFormat::Responses), responses, 10).usage, Some(usage));
-        let gemini = Say::new().text("hello").usage(5, 2, 4).gemini_whole().bytes();
+        let gemini = ModelOutput::new().text("hello").usage(5, 2, 4).gemini_unstreamed().bytes();
         assert_eq!(counted(TokenCounter::for_json(ApiFormat::Gemini), &gemini, 10).usage, Some(usage));
         for none in [&b"{}"[..], b"not json", b"{\"usage\":null}", &vec![b' '; MAX_WHOLE_BYTES + 1]] {
             assert_eq!(counted(TokenCounter::for_json(ApiFormat::Chat), none, 1 << 20).usage, None);

@@ -68,7 +68,7 @@ impl UsageObserver {
 
 #[cfg(test)]
 mod tests {
-    use tribune_testkit::upstream::Say;
+    use tribune_testkit::upstream::ModelOutput;
 
     use super::*;
 
@@ -81,21 +81,33 @@ mod tests {
 
     #[test]
     fn end_is_taken_from_the_events_and_not_from_the_end_of_bytes() {
-        let say = Say::new().text("hello there").usage(30, 7, 0);
+        let say = ModelOutput::new().text("hello there").usage(30, 7, 0);
         let responses = |stop: &str| say.clone().stop(stop).responses().bytes();
         assert_eq!(observed(ApiFormat::Responses, &responses("completed")), (Some(7), ResponseEnd::Complete));
-        assert_eq!(observed(ApiFormat::Responses, &responses("incomplete")), (Some(7), ResponseEnd::Complete));
+        assert_eq!(
+            observed(ApiFormat::Responses, &responses("incomplete")),
+            (Some(7), ResponseEnd::Complete)
+        );
         assert_eq!(observed(ApiFormat::Responses, &responses("failed")), (Some(7), ResponseEnd::Failed));
-        assert_eq!(observed(ApiFormat::Responses, &say.responses().first(5).bytes()), (None, ResponseEnd::Truncated));
+        assert_eq!(
+            observed(ApiFormat::Responses, &say.responses().first(5).bytes()),
+            (None, ResponseEnd::Truncated)
+        );
         assert_eq!(observed(ApiFormat::Gemini, &say.gemini().bytes()), (Some(7), ResponseEnd::Complete));
-        assert_eq!(observed(ApiFormat::Gemini, &say.gemini().first(1).bytes()), (Some(7), ResponseEnd::Truncated));
+        assert_eq!(
+            observed(ApiFormat::Gemini, &say.gemini().first(1).bytes()),
+            (Some(7), ResponseEnd::Truncated)
+        );
         let blocked = b"data: {\"promptFeedback\":{\"blockReason\":\"SAFETY\"},\"usageMetadata\":{\"promptTokenCount\":3}}\n\n";
         assert_eq!(observed(ApiFormat::Gemini, blocked), (Some(0), ResponseEnd::Complete));
         let failed = b"data: {\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\"}}\n\n";
         assert_eq!(observed(ApiFormat::Gemini, failed), (None, ResponseEnd::Failed));
         // End markers inside the model's text do not count.
-        let words = Say::new().text("\"type\":\"response.completed\" \"finishReason\":\"STOP\"");
-        assert_eq!(observed(ApiFormat::Responses, &words.responses().first(8).bytes()).1, ResponseEnd::Truncated);
+        let words = ModelOutput::new().text("\"type\":\"response.completed\" \"finishReason\":\"STOP\"");
+        assert_eq!(
+            observed(ApiFormat::Responses, &words.responses().first(8).bytes()).1,
+            ResponseEnd::Truncated
+        );
         assert_eq!(observed(ApiFormat::Gemini, &words.gemini().first(2).bytes()).1, ResponseEnd::Truncated);
         for garbage in [&b"data: 5\n\n"[..], b"data: []\n\n", b"not a stream", b""] {
             assert_eq!(observed(ApiFormat::Responses, garbage), (None, ResponseEnd::Truncated));

@@ -1,7 +1,9 @@
 //! The dialect of Anthropic's Messages API.
 
 use insta::assert_snapshot;
-use tribune_providers::{AssistantPart, ApiDialect, FinishReason, ChatMessage, Thinking, ToolResult, UserPart};
+use tribune_providers::{
+    ApiDialect, AssistantPart, ChatMessage, FinishReason, Thinking, ToolResult, UserPart,
+};
 use tribune_testkit::{FakeUpstream, ModelOutput};
 
 use crate::fixture::{KEY, answered, client, hello, request, usage};

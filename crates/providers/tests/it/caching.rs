@@ -1,8 +1,8 @@
 //! Messages that were sent once are sent again byte for byte, so that providers can cache the prefix.
 
 use serde_json::Value;
-use tribune_providers::{AssistantPart, ApiDialect, ChatMessage, ToolResult};
-use tribune_testkit::{FakeUpstream, UpstreamReply, ModelOutput};
+use tribune_providers::{ApiDialect, AssistantPart, ChatMessage, ToolResult};
+use tribune_testkit::{FakeUpstream, ModelOutput, UpstreamReply};
 
 use crate::fixture::{answered, client, request};
 

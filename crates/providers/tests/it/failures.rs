@@ -6,8 +6,8 @@ use insta::assert_snapshot;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpSocket};
-use tribune_providers::{ModelResponse, ApiKey, ProviderClient, ApiDialect, ProviderEndpoint, ProviderError};
-use tribune_testkit::{FakeUpstream, UpstreamReply, ModelOutput};
+use tribune_providers::{ApiDialect, ApiKey, ModelResponse, ProviderClient, ProviderEndpoint, ProviderError};
+use tribune_testkit::{FakeUpstream, ModelOutput, UpstreamReply};
 
 use crate::fixture::{KEY, ask, client, endpoint, hello, refused};
 
@@ -118,7 +118,8 @@ async fn what_others_answer() {
 #[tokio::test]
 async fn missing_key_fails_before_any_connection() {
     let upstream = FakeUpstream::start().await;
-    let endpoint = ProviderEndpoint { key: None, ..endpoint(ApiDialect::OpenAiCompatible, &upstream.base_url()) };
+    let endpoint =
+        ProviderEndpoint { key: None, ..endpoint(ApiDialect::OpenAiCompatible, &upstream.base_url()) };
     let client = ProviderClient::new(endpoint).unwrap();
     let error = refused(&client).await;
     assert_snapshot!(line(&error), @"missing_key: Missing MOONSHOT_API_KEY: set it in the environment of the daemon to use moonshot");
@@ -128,8 +129,10 @@ async fn missing_key_fails_before_any_connection() {
 
 #[tokio::test]
 async fn key_with_invalid_characters_is_rejected() {
-    let endpoint =
-        ProviderEndpoint { key: ApiKey::new("a\nb"), ..endpoint(ApiDialect::Anthropic, "http://127.0.0.1:9") };
+    let endpoint = ProviderEndpoint {
+        key: ApiKey::new("a\nb"),
+        ..endpoint(ApiDialect::Anthropic, "http://127.0.0.1:9")
+    };
     let error = refused(&ProviderClient::new(endpoint).unwrap()).await;
     assert_snapshot!(line(&error), @"unusable_key: the key for anthropic in ANTHROPIC_API_KEY contains an invalid character: copy it again");
 }
@@ -156,7 +159,8 @@ async fn unresolvable_host_name() {
 #[tokio::test]
 async fn refused_connection() {
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-    let client = ProviderClient::new(endpoint(ApiDialect::Anthropic, &format!("http://127.0.0.1:{port}"))).unwrap();
+    let client =
+        ProviderClient::new(endpoint(ApiDialect::Anthropic, &format!("http://127.0.0.1:{port}"))).unwrap();
     let error = refused(&client).await;
     assert_snapshot!(line(&error).replace(&port.to_string(), "PORT"), @"connect_failed: the connection to 127.0.0.1:PORT for anthropic failed (refused): check that the server runs and that baseUrl is correct");
 }
@@ -165,7 +169,8 @@ async fn refused_connection() {
 async fn server_without_tls() {
     let upstream = FakeUpstream::start().await;
     let client =
-        ProviderClient::new(endpoint(ApiDialect::Anthropic, &format!("https://{}", upstream.address()))).unwrap();
+        ProviderClient::new(endpoint(ApiDialect::Anthropic, &format!("https://{}", upstream.address())))
+            .unwrap();
     let error = refused(&client).await;
     assert_snapshot!(line(&error).replace(&upstream.address().port().to_string(), "PORT"), @"tls_failed: the TLS handshake with 127.0.0.1:PORT for anthropic failed: check that it serves https and that this machine trusts its certificate");
     // A server that closes the connection during the handshake.
@@ -230,7 +235,8 @@ async fn connection_reset_before_the_response() {
 async fn an_answer_that_breaks_off_keeps_what_arrived() {
     let say = ModelOutput::new().text("one two three four five");
     let mut lines = Vec::new();
-    for (dialect, reply) in [(ApiDialect::Anthropic, say.anthropic()), (ApiDialect::OpenAiCompatible, say.openai())]
+    for (dialect, reply) in
+        [(ApiDialect::Anthropic, say.anthropic()), (ApiDialect::OpenAiCompatible, say.openai())]
     {
         for (what, reply) in [
             ("reset", reply.clone().first(5).then_reset()),

@@ -6,8 +6,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tribune_providers::ToolSpec;
 use tribune_providers::{
-    ModelResponse, ApiKey, BaseUrl, ProviderClient, ApiDialect, ProviderEndpoint, ModelEvent, ModelRequest, RequestTimeouts, ProviderError,
-    ChatMessage, TokenUsage,
+    ApiDialect, ApiKey, BaseUrl, ChatMessage, ModelEvent, ModelRequest, ModelResponse, ProviderClient,
+    ProviderEndpoint, ProviderError, RequestTimeouts, TokenUsage,
 };
 use tribune_testkit::FakeUpstream;
 
@@ -72,7 +72,10 @@ pub(crate) fn hello() -> ModelRequest {
 }
 
 /// Asks, and takes everything in.
-pub(crate) async fn ask(client: &ProviderClient, request: &ModelRequest) -> (ModelResponse, Option<ProviderError>) {
+pub(crate) async fn ask(
+    client: &ProviderClient,
+    request: &ModelRequest,
+) -> (ModelResponse, Option<ProviderError>) {
     let mut answer = ModelResponse::default();
     let mut stream = match client.stream(request, &CancellationToken::new()).await {
         Ok(stream) => stream,

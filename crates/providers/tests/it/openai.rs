@@ -1,8 +1,10 @@
 //! The Chat Completions dialects.
 
 use insta::assert_snapshot;
-use tribune_providers::{AssistantPart, ApiDialect, FinishReason, ProviderEndpoint, ChatMessage, ToolResult, UserPart};
-use tribune_testkit::{FakeUpstream, UpstreamReply, ModelOutput};
+use tribune_providers::{
+    ApiDialect, AssistantPart, ChatMessage, FinishReason, ProviderEndpoint, ToolResult, UserPart,
+};
+use tribune_testkit::{FakeUpstream, ModelOutput, UpstreamReply};
 
 use crate::fixture::{KEY, answered, client, endpoint, hello, request, usage};
 use crate::recordings;
@@ -103,7 +105,8 @@ async fn adjacent_user_messages_are_merged() {
         ),
     ] {
         upstream.reply(ModelOutput::new().text("ok").openai());
-        answered(&client(ApiDialect::OpenAi, &upstream), &request(vec![ChatMessage::user("one"), second])).await;
+        answered(&client(ApiDialect::OpenAi, &upstream), &request(vec![ChatMessage::user("one"), second]))
+            .await;
         let sent = upstream.requests().pop().unwrap().json();
         let users: Vec<_> =
             sent["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "user").collect();
@@ -116,8 +119,11 @@ async fn adjacent_user_messages_are_merged() {
 async fn server_without_a_key() {
     let upstream = FakeUpstream::start().await;
     upstream.reply(UpstreamReply::stream(recordings::named("ollama").bytes));
-    let keyless =
-        ProviderEndpoint { key: None, key_env: None, ..endpoint(ApiDialect::OpenAiCompatible, &upstream.base_url()) };
+    let keyless = ProviderEndpoint {
+        key: None,
+        key_env: None,
+        ..endpoint(ApiDialect::OpenAiCompatible, &upstream.base_url())
+    };
     let client = tribune_providers::ProviderClient::new(keyless).unwrap();
     let answer = answered(&client, &hello()).await;
     // Ollama sends `stop` after a call.

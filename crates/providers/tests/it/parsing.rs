@@ -2,7 +2,7 @@
 
 use insta::assert_debug_snapshot;
 use proptest::prelude::*;
-use tribune_providers::{CallIds, DecodeError, ApiDialect, ModelEvent, StreamParser};
+use tribune_providers::{ApiDialect, CallIds, DecodeError, ModelEvent, StreamParser};
 
 use crate::fixture::joined;
 use crate::recordings;

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tribune_providers::{ProviderClient, ApiDialect, ProviderError};
-use tribune_testkit::{FakeUpstream, UpstreamReply, ModelOutput};
+use tribune_providers::{ApiDialect, ProviderClient, ProviderError};
+use tribune_testkit::{FakeUpstream, ModelOutput, UpstreamReply};
 
 use crate::fixture::{answered, client, endpoint, hello, refused};
 

@@ -3,7 +3,7 @@
 use tribune_ledger::Timestamp;
 use tribune_ledger::commitment::Commitment;
 
-use super::record::{DecisionKind, Requested, ApprovalState};
+use super::record::{ApprovalState, DecisionKind, Requested};
 
 /// How an approval ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Compaction: a digest stands for the beginning of a conversation that no longer fits the context window. It is built
 //! from the conversation's own text by rule, so that the same conversation always has the same digest.
 
-use super::host_services::{StoredMessage, Compaction};
+use super::host_services::{Compaction, StoredMessage};
 use tribune_providers::{AssistantPart, ChatMessage, UserPart};
 
 /// Characters of a message that a digest keeps.
@@ -133,7 +133,8 @@ mod tests {
         let mut all = conversation(5);
         for _ in 0..50 {
             let summary = compact(&all, kept_from(&all, 2).unwrap(), MAX_DIGEST_BYTES);
-            let mut next = vec![StoredMessage { turn: summary.turns[0].clone(), message: summary.digest.clone() }];
+            let mut next =
+                vec![StoredMessage { turn: summary.turns[0].clone(), message: summary.digest.clone() }];
             next.extend(all.split_off(summary.messages));
             let kept_from = next.len();
             next.extend(conversation(3).into_iter().map(|one| StoredMessage {

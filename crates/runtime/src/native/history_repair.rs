@@ -82,7 +82,8 @@ mod tests {
     }
 
     fn said(said: Vec<ChatMessage>) -> Vec<ChatMessage> {
-        let remembered = said.into_iter().map(|said| StoredMessage { turn: "t".into(), message: said }).collect();
+        let remembered =
+            said.into_iter().map(|said| StoredMessage { turn: "t".into(), message: said }).collect();
         repair_history(remembered).into_iter().map(|one| one.message).collect()
     }
 
@@ -95,7 +96,11 @@ mod tests {
             ChatMessage::Assistant(vec![AssistantPart::Text("done".into())]),
         ];
         assert_eq!(said(whole.clone()), whole);
-        let cut = said(vec![ChatMessage::user("go"), ChatMessage::Assistant(vec![call("a")]), ChatMessage::user("and?")]);
+        let cut = said(vec![
+            ChatMessage::user("go"),
+            ChatMessage::Assistant(vec![call("a")]),
+            ChatMessage::user("and?"),
+        ]);
         assert_eq!(cut[2], ChatMessage::Results(vec![interrupted("a".into())]));
         assert_eq!(cut.len(), 4);
         let half = said(vec![
@@ -106,6 +111,9 @@ mod tests {
         assert_eq!(half[2], ChatMessage::Results(vec![result("b"), interrupted("a".into())]));
         let end = said(vec![ChatMessage::user("go"), ChatMessage::Assistant(vec![call("a")])]);
         assert_eq!(end[2], ChatMessage::Results(vec![interrupted("a".into())]));
-        assert_eq!(said(vec![ChatMessage::user("go"), ChatMessage::Results(vec![result("a")])]), [ChatMessage::user("go")]);
+        assert_eq!(
+            said(vec![ChatMessage::user("go"), ChatMessage::Results(vec![result("a")])]),
+            [ChatMessage::user("go")]
+        );
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::error::RuntimeError;
 use crate::runtime::Handle;
 use crate::tool::ToolCall;
-use tribune_providers::{ModelRef, ChatMessage, TokenUsage};
+use tribune_providers::{ChatMessage, ModelRef, TokenUsage};
 
 /// One stored message, with the turn that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -29,11 +29,13 @@ use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use tokio_util::sync::CancellationToken;
 
-pub use host_services::{RequestStats, RequestOutcome, HostServicesSource, HostServices, NoHostServices, StoredMessage, Compaction};
+pub use host_services::{
+    Compaction, HostServices, HostServicesSource, NoHostServices, RequestOutcome, RequestStats, StoredMessage,
+};
 pub use model_binding::{ModelBinding, ModelResolver};
 
 use crate::error::{ErrorKind, RuntimeError};
-use crate::runtime::{AgentRuntime, EventStream, Handle, SideEffects, SessionInput, TurnInput};
+use crate::runtime::{AgentRuntime, EventStream, Handle, SessionInput, SideEffects, TurnInput};
 use crate::session::{CloseReason, SessionKey, SessionState, SessionStatus};
 use tribune_providers::TokenCalibration;
 

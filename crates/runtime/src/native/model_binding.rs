@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::error::RuntimeError;
 use crate::session::AgentId;
-use tribune_providers::{ProviderClient, ModelLimits, ModelRef, Thinking};
+use tribune_providers::{ModelLimits, ModelRef, ProviderClient, Thinking};
 
 /// A model, ready for requests.
 #[derive(Clone)]

@@ -6,10 +6,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::calls::CallNames;
-use super::host_services::{RequestStats, RequestOutcome};
+use super::host_services::{RequestOutcome, RequestStats};
 use super::model_binding::ModelBinding;
 use crate::event::EventKind;
-use tribune_providers::{ModelResponse, FinishReason, ModelEvent, ModelRequest, ProviderError, TokenUsage};
+use tribune_providers::{FinishReason, ModelEvent, ModelRequest, ModelResponse, ProviderError, TokenUsage};
 
 /// The outcome of a round.
 pub(super) struct RoundOutcome {
@@ -66,7 +66,8 @@ pub(super) async fn send_request(
         Ok(stream) => stream,
         Err(error) => {
             round.stats.all_ms = millis(began);
-            round.stats.outcome = if error.may_be_billed() { RequestOutcome::Partial } else { RequestOutcome::NotSent };
+            round.stats.outcome =
+                if error.may_be_billed() { RequestOutcome::Partial } else { RequestOutcome::NotSent };
             round.stats.ending = error.code().to_owned();
             round.error = Some(error);
             return round;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::calls::{CallNames, RepeatedFailures, execute_calls, not_executed, requested_calls};
 use super::compaction::{MAX_DIGEST_BYTES, MIN_DIGEST_BYTES, compact, kept_from};
 use super::history_repair::repair_history;
-use super::host_services::{RequestStats, RequestOutcome, HostServices, StoredMessage, Compaction};
+use super::host_services::{Compaction, HostServices, RequestOutcome, RequestStats, StoredMessage};
 use super::model_binding::ModelBinding;
 use super::model_request::{EventSender, RoundContext, RoundOutcome, TurnUsage, send_request};
 use super::truncate_results::truncate_results;
@@ -19,10 +19,12 @@ use super::{TurnEndGuard, user_message};
 use crate::error::{ErrorKind, RuntimeError};
 use crate::event::{EventKind, RuntimeEvent, StopReason};
 use crate::runtime::{EventStream, TurnInput};
-use tribune_providers::budget::{estimate_tokens, prefix_tokens, message_tokens, output_reserve, context_window};
+use tribune_providers::budget::{
+    context_window, estimate_tokens, message_tokens, output_reserve, prefix_tokens,
+};
 use tribune_providers::{
-    ModelResponse, AssistantPart, TokenCalibration, FinishReason, ModelRequest, ProviderError, ChatMessage, TokenUsage, ToolResult,
-    UserPart, check_fits,
+    AssistantPart, ChatMessage, FinishReason, ModelRequest, ModelResponse, ProviderError, TokenCalibration,
+    TokenUsage, ToolResult, UserPart, check_fits,
 };
 
 /// Requests in one turn. For more, the user tells the model to go on.
@@ -177,8 +179,11 @@ impl NativeTurn {
             results = execute_calls(&calls, &names, &*tools, redact) => Some(results),
         };
         let Some(results) = results else {
-            self.store(ChatMessage::Results(not_executed(&calls, "the turn was cancelled before this call ended")))
-                .await?;
+            self.store(ChatMessage::Results(not_executed(
+                &calls,
+                "the turn was cancelled before this call ended",
+            )))
+            .await?;
             return Ok(Some(StopReason::Cancelled));
         };
         let mut is_repeating = false;
@@ -198,7 +203,8 @@ impl NativeTurn {
     async fn reserve_tokens(&self, stats: &RequestStats) -> Result<Option<StopReason>, RuntimeError> {
         let TurnInput { tools, cancel, .. } = &self.input;
         for _ in 0..MAX_RAISES {
-            let raise = self.services.reserve_tokens(&self.seat.model, stats.estimated, stats.reserved).await?;
+            let raise =
+                self.services.reserve_tokens(&self.seat.model, stats.estimated, stats.reserved).await?;
             let Some(call) = raise else { return Ok(None) };
             let outcome = tokio::select! {
                 biased;
@@ -265,9 +271,13 @@ impl NativeTurn {
         let sent = request.messages.len();
         let answer: u64 = self.conversation[sent..].iter().map(|one| message_tokens(&one.message)).sum();
         let behind_all = self.correction.estimate(request) + answer;
-        let own =
-            self.conversation.iter().filter(|one| one.turn == CURRENT_TURN).map(|one| message_tokens(&one.message));
-        let behind_turn = prefix_tokens(request) + own.sum::<u64>() + (MIN_DIGEST_BYTES + DIGEST_OVERHEAD) as u64;
+        let own = self
+            .conversation
+            .iter()
+            .filter(|one| one.turn == CURRENT_TURN)
+            .map(|one| message_tokens(&one.message));
+        let behind_turn =
+            prefix_tokens(request) + own.sum::<u64>() + (MIN_DIGEST_BYTES + DIGEST_OVERHEAD) as u64;
         let window = u64::from(context_window(&self.seat.limits, self.seat.is_local));
         let reserved = u64::from(output_reserve(self.seat.max_output_tokens, &self.seat.limits));
         window.saturating_sub(reserved + around + behind_all.min(behind_turn))
@@ -364,6 +374,8 @@ const fn stop_reason(ended: Option<&FinishReason>) -> StopReason {
     match ended {
         Some(FinishReason::MaxTokens) => StopReason::MaxTokens,
         Some(FinishReason::Refusal) => StopReason::Refusal,
-        Some(FinishReason::EndTurn | FinishReason::ToolUse | FinishReason::Other(_)) | None => StopReason::EndTurn,
+        Some(FinishReason::EndTurn | FinishReason::ToolUse | FinishReason::Other(_)) | None => {
+            StopReason::EndTurn
+        }
     }
 }

@@ -48,7 +48,8 @@ fn attachments(content: &[ContentBlock]) -> Option<String> {
 }
 
 fn mail(input: &TurnInput) -> Option<String> {
-    let messages: Vec<_> = input.injected_messages.iter().filter(|message| message.role == Role::Mailbox).collect();
+    let messages: Vec<_> =
+        input.injected_messages.iter().filter(|message| message.role == Role::Mailbox).collect();
     if messages.is_empty() {
         return None;
     }

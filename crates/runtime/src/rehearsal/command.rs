@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::error::{ScriptPosition, ScriptProblem, ScriptError, quoted};
+use super::error::{ScriptError, ScriptPosition, ScriptProblem, quoted};
 use super::keyword::Keyword;
 use super::limits::{
     DEFAULT_FLOOD_BYTES, MAX_FLOOD_BYTES, MAX_FLOOD_DELTAS, MAX_REPEATS, MAX_WAIT, MAX_WORD_BYTES,

@@ -14,7 +14,7 @@ use crate::error::RuntimeError;
 use crate::event::{EventKind, RuntimeEvent, StopReason};
 use crate::runtime::{AgentRuntime, EventStream, Handle, TurnInput};
 use crate::tool::{ToolCall, ToolOutcome, ToolSpec};
-use crate::toolbox::{PermissionOutcome, AgentExecutedCall, Toolbox};
+use crate::toolbox::{AgentExecutedCall, PermissionOutcome, Toolbox};
 
 /// Answers `TOOL: INPUT`; refuses `exec`; takes as long as the input's `ms` says.
 #[derive(Default)]

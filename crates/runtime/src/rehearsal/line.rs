@@ -1,6 +1,6 @@
 //! One line of a script, split into words. Every word knows its column.
 
-use super::error::{ScriptPosition, ScriptProblem, ScriptError};
+use super::error::{ScriptError, ScriptPosition, ScriptProblem};
 
 /// The line, and how much of it is read.
 #[derive(Debug, Clone)]

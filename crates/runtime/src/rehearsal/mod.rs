@@ -66,11 +66,11 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream;
 
-pub use error::{ScriptPosition, ScriptProblem, ScriptError};
+pub use error::{ScriptError, ScriptPosition, ScriptProblem};
 pub use scenes::{SceneError, Scenes};
 
 use crate::error::{ErrorKind, RuntimeError};
-use crate::runtime::{AgentRuntime, EventStream, Handle, SideEffects, SessionInput, TurnInput};
+use crate::runtime::{AgentRuntime, EventStream, Handle, SessionInput, SideEffects, TurnInput};
 use crate::session::{CloseReason, SessionStatus};
 use sessions::RehearsalSessions;
 

@@ -1,7 +1,7 @@
 //! Parses a text as a script: every line as a command, and the blocks that they form.
 
 use super::command::{ScriptCommand, read};
-use super::error::{ScriptPosition, ScriptProblem, ScriptError};
+use super::error::{ScriptError, ScriptPosition, ScriptProblem};
 use super::limits::{MAX_LINES, MAX_REPEAT_DEPTH, MAX_SCRIPT_BYTES, MAX_TOGETHER};
 use super::line::ScriptLine;
 use super::script::{Script, ScriptCall, ScriptStep};
@@ -74,7 +74,9 @@ impl ScriptParser {
         match block {
             OpenBlock::Repeat { body } if body < self.steps.len() => self.steps.push(ScriptStep::Again),
             OpenBlock::Together(calls) if !calls.is_empty() => self.calls(calls),
-            OpenBlock::Repeat { .. } | OpenBlock::Together(_) => return Err(ScriptProblem::EmptyBlock.at(began)),
+            OpenBlock::Repeat { .. } | OpenBlock::Together(_) => {
+                return Err(ScriptProblem::EmptyBlock.at(began));
+            }
         }
         Ok(())
     }

@@ -33,7 +33,9 @@ async fn attachments_are_counted() {
     ]);
     let message = |role, text: &str| Message { role, content: vec![ContentBlock::text(text)] };
     input.injected_messages = vec![message(Role::User, "earlier")];
-    input.injected_messages.extend((0..12).map(|_| message(Role::Mailbox, &format!("one\n{}", "x".repeat(1_000)))));
+    input
+        .injected_messages
+        .extend((0..12).map(|_| message(Role::Mailbox, &format!("one\n{}", "x".repeat(1_000)))));
     let text = PlayedTurn::of(stage.backend.run_turn(&stage.handle, input)).await.text();
     let mail = format!("- one {}…\n", "x".repeat(196));
     assert!(text.contains("> $input\n\nWith it came 2 images, 1 audio recording, 1 resource.\n\n"), "{text}");

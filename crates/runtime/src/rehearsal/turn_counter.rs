@@ -22,7 +22,8 @@ pub(super) struct TurnCounter {
 
 impl TurnCounter {
     pub(super) fn new(input: &TurnInput) -> Self {
-        let preceding: usize = input.injected_messages.iter().map(|message| text_of(&message.content).len()).sum();
+        let preceding: usize =
+            input.injected_messages.iter().map(|message| text_of(&message.content).len()).sum();
         let bytes = input.system.len() + preceding + text_of(&input.content).len();
         Self { seq: 0, steps: 0, bytes_in: bytes as u64, bytes_out: 0, is_set_by_script: false }
     }

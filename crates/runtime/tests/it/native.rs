@@ -10,16 +10,19 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tribune_providers::{
-    BaseUrl, ProviderClient, ApiDialect, ProviderEndpoint, ModelLimits, ModelRef, RequestTimeouts, ChatMessage, ThinkingForm,
+    ApiDialect, BaseUrl, ChatMessage, ModelLimits, ModelRef, ProviderClient, ProviderEndpoint,
+    RequestTimeouts, ThinkingForm,
 };
 use tribune_runtime::native::{
-    RequestStats, HostServicesSource, HostServices, NativeBackend, StoredMessage, ModelBinding, ModelResolver, Compaction,
+    Compaction, HostServices, HostServicesSource, ModelBinding, ModelResolver, NativeBackend, RequestStats,
+    StoredMessage,
 };
 use tribune_runtime::{
-    AgentId, AgentRuntime, ContentBlock, EventKind, Handle, PermissionOutcome, AgentExecutedCall, RuntimeError, SessionInput,
-    SessionMode, Speaker, StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
+    AgentExecutedCall, AgentId, AgentRuntime, ContentBlock, EventKind, Handle, PermissionOutcome,
+    RuntimeError, SessionInput, SessionMode, Speaker, StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox,
+    TurnInput,
 };
-use tribune_testkit::upstream::{FakeUpstream, UpstreamReply, ModelOutput};
+use tribune_testkit::upstream::{FakeUpstream, ModelOutput, UpstreamReply};
 
 const KEY: &str = "agent:main:cli:local:dm:ada";
 
@@ -42,7 +45,11 @@ fn seat(upstream: &FakeUpstream, dialect: ApiDialect, window: u32) -> ModelBindi
         base_url: BaseUrl::parse(&upstream.base_url()).unwrap(),
         key: None,
         key_env: None,
-        timeouts: RequestTimeouts { max_attempts: 1, idle: Duration::from_millis(300), ..RequestTimeouts::default() },
+        timeouts: RequestTimeouts {
+            max_attempts: 1,
+            idle: Duration::from_millis(300),
+            ..RequestTimeouts::default()
+        },
     };
     let limits = ModelLimits {
         context_window: window,
@@ -106,7 +113,10 @@ impl HostServices for Home {
     async fn store_compaction(&self, summary: &Compaction) -> Result<(), RuntimeError> {
         let mut said = self.said.lock().unwrap();
         let rest = said.split_off(summary.messages);
-        *said = vec![StoredMessage { turn: summary.turns.last().unwrap().clone(), message: summary.digest.clone() }];
+        *said = vec![StoredMessage {
+            turn: summary.turns.last().unwrap().clone(),
+            message: summary.digest.clone(),
+        }];
         said.extend(rest);
         self.summaries.lock().unwrap().push(summary.clone());
         Ok(())
@@ -346,7 +356,8 @@ async fn a_denial_is_an_error_that_the_model_sees() {
 async fn a_model_that_repeats_a_failing_call_is_stopped() {
     let rig = Rig::new(ApiDialect::Anthropic, Tools::new(&[])).await;
     for n in 0..5 {
-        rig.upstream.reply(ModelOutput::new().call(&format!("c{n}"), "exec", r#"{"command":"ls"}"#).anthropic());
+        rig.upstream
+            .reply(ModelOutput::new().call(&format!("c{n}"), "exec", r#"{"command":"ls"}"#).anthropic());
     }
     let (_, end) = rig.turn("ls").await;
     assert_eq!(end.unwrap_err().code(), "repeating");
@@ -501,7 +512,8 @@ async fn a_cut_answer_is_kept_and_the_session_goes_on() {
 
 #[tokio::test]
 async fn secrets_do_not_reach_the_model() {
-    let rig = Rig::new(ApiDialect::Anthropic, Tools::new(&[("read", ToolOutcome::good("it is hunter2"))])).await;
+    let rig =
+        Rig::new(ApiDialect::Anthropic, Tools::new(&[("read", ToolOutcome::good("it is hunter2"))])).await;
     rig.upstream
         .reply(ModelOutput::new().call("c1", "read", "{}").anthropic())
         .reply(ModelOutput::new().text("ok").anthropic());
@@ -533,7 +545,8 @@ async fn bad_arguments_are_an_error_and_a_cut_call_is_not_executed() {
 
 #[tokio::test]
 async fn reasoning_details_go_back_as_they_came() {
-    let rig = Rig::new(ApiDialect::OpenAiCompatible, Tools::new(&[("read", ToolOutcome::good("hello"))])).await;
+    let rig =
+        Rig::new(ApiDialect::OpenAiCompatible, Tools::new(&[("read", ToolOutcome::good("hello"))])).await;
     let piece = |text: &str, signature: Value| json!({ "type": "reasoning.text", "text": text, "signature": signature, "format": "anthropic-claude-v1", "index": 0 });
     let sealed = json!({ "type": "reasoning.encrypted", "data": "c2VhbGVk", "id": "r1", "index": 1 });
     let first = ModelOutput::new()

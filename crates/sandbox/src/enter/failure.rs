@@ -5,7 +5,11 @@ use std::io;
 
 use tribune_contract::{LaunchFailure, LaunchStage};
 
-pub(super) fn failed(stage: LaunchStage, cause: impl Into<String>, remedy: impl Into<String>) -> LaunchFailure {
+pub(super) fn failed(
+    stage: LaunchStage,
+    cause: impl Into<String>,
+    remedy: impl Into<String>,
+) -> LaunchFailure {
     LaunchFailure { stage, cause: cause.into(), remedy: remedy.into() }
 }
 

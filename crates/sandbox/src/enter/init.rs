@@ -9,7 +9,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
-use tribune_contract::{ProgramExit, ExitReport, LaunchFailure, LaunchStage, LauncherReport, StartReport};
+use tribune_contract::{ExitReport, LaunchFailure, LaunchStage, LauncherReport, ProgramExit, StartReport};
 
 use super::exec_program::ExecPlan;
 use super::failure::{AtStage as _, failed};

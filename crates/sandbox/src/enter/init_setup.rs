@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
-use tribune_contract::{LaunchFailure, LaunchProfile, LaunchStage, LimitedBy, SandboxMode, StartReport, UserIds};
+use tribune_contract::{
+    LaunchFailure, LaunchProfile, LaunchStage, LimitedBy, SandboxMode, StartReport, UserIds,
+};
 
 use super::exec_program::ExecPlan;
 use super::failure::{AtStage as _, namespace_failure};
@@ -97,7 +99,11 @@ impl InitSetup<'_> {
     }
 
     /// Builds the part of the root that every sandbox has, and sets up what else does not depend on a request.
-    fn build_base_root(&self, system: &[MountStep], sources: Option<MountSources>) -> Result<RootFs, LaunchFailure> {
+    fn build_base_root(
+        &self,
+        system: &[MountStep],
+        sources: Option<MountSources>,
+    ) -> Result<RootFs, LaunchFailure> {
         let isolation = self.setup.isolation;
         let sources = match sources {
             Some(sources) => sources,

@@ -7,7 +7,7 @@ use landlock::{
     PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
 use rustix::fs::FileType;
-use tribune_contract::{LaunchFailure, LaunchProfile, LaunchStage, SandboxMode, Mount, WorkspaceSource};
+use tribune_contract::{LaunchFailure, LaunchProfile, LaunchStage, Mount, SandboxMode, WorkspaceSource};
 
 use super::failure::failed;
 use super::mount_plan::{RUN_FOLDER, SYSTEM_FOLDERS};

@@ -115,7 +115,11 @@ impl RootFs {
     }
 
     /// Performs all steps.
-    pub(super) fn mount_all(&mut self, steps: &[MountStep], sources: MountSources) -> Result<(), LaunchFailure> {
+    pub(super) fn mount_all(
+        &mut self,
+        steps: &[MountStep],
+        sources: MountSources,
+    ) -> Result<(), LaunchFailure> {
         for (step, trees) in steps.iter().zip(sources.into_steps()) {
             self.perform_step(step, trees)?;
         }

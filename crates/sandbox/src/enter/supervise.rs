@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions};
-use tribune_contract::{ProgramExit, ExitReport, LaunchFailure, LaunchStage, LauncherReport, SignalRequest};
+use tribune_contract::{ExitReport, LaunchFailure, LaunchStage, LauncherReport, ProgramExit, SignalRequest};
 
 use super::failure::failed;
 use crate::wire;

@@ -361,7 +361,12 @@ mod tests {
         let handed_down = |controllers: &str| {
             std::fs::write(parent.path().join("cgroup.subtree_control"), controllers).unwrap();
         };
-        let limits = ResourceLimits { memory_bytes: 1 << 20, processes: 7, cpu_percent: 150, ..ResourceLimits::default() };
+        let limits = ResourceLimits {
+            memory_bytes: 1 << 20,
+            processes: 7,
+            cpu_percent: 150,
+            ..ResourceLimits::default()
+        };
         for too_little in ["", "hugetlb", "cpu memory", "pids"] {
             handed_down(too_little);
             assert!(create_v2(&parent.path().join("child"), parent.path(), &limits).is_err(), "{too_little}");

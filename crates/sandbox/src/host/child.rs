@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Signal, WaitId, WaitIdOptions};
-use tribune_contract::{ProgramExit, LauncherReport, SignalRequest, StartReport};
+use tribune_contract::{LauncherReport, ProgramExit, SignalRequest, StartReport};
 
 use super::cgroup::Cgroups;
 use super::streams::CallerPipes;
@@ -105,7 +105,12 @@ impl LauncherProcess {
         }
     }
 
-    pub(super) const fn into_child(self, control: UnixStream, pipes: CallerPipes, started: StartReport) -> Child {
+    pub(super) const fn into_child(
+        self,
+        control: UnixStream,
+        pipes: CallerPipes,
+        started: StartReport,
+    ) -> Child {
         Child { process: self, control, pipes, started }
     }
 

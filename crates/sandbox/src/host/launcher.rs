@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 use tribune_contract::{
-    CgroupAssignment, LaunchProfile, LaunchRequest, LauncherReport, SandboxMode, RunsAs, UserIds,
+    CgroupAssignment, LaunchProfile, LaunchRequest, LauncherReport, RunsAs, SandboxMode, UserIds,
 };
 
 use super::cgroup::Cgroups;

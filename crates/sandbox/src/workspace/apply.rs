@@ -38,7 +38,11 @@ pub(super) struct Applier {
 type ApplyResult = Result<Result<(), LandRefusal>, WorkspaceError>;
 
 impl Applier {
-    pub(super) fn open(lower: &Path, layers: &OverlayDirs, changes: &[Change]) -> Result<Self, WorkspaceError> {
+    pub(super) fn open(
+        lower: &Path,
+        layers: &OverlayDirs,
+        changes: &[Change],
+    ) -> Result<Self, WorkspaceError> {
         let upper = layers.upper();
         let folder = resolve_beneath::open_root(lower).map_err(|error| unreadable(lower, error))?;
         let owner = rustix::fs::fstat(&folder).map_err(|error| unreadable(lower, error))?;

@@ -165,7 +165,12 @@ mod tests {
                 fs::write(folder.join(name), "x").unwrap();
             }
             let now = AutorunSnapshot::take(&folder).unwrap();
-            assert_eq!(now.changed_since(&before).collect::<Vec<_>>(), [Path::new(reported)], "{}", folder.display());
+            assert_eq!(
+                now.changed_since(&before).collect::<Vec<_>>(),
+                [Path::new(reported)],
+                "{}",
+                folder.display()
+            );
         }
     }
 }

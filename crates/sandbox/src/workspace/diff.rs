@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::change::Change;
 use super::node::{Node, NodeStat, link_stays_inside, same_content};
-use super::{OverlayDirs, MAX_CHANGES, MAX_DEPTH, WorkspaceError, autorun_scan, resolve_beneath, unreadable};
+use super::{MAX_CHANGES, MAX_DEPTH, OverlayDirs, WorkspaceError, autorun_scan, resolve_beneath, unreadable};
 use crate::dir_entries::is_repository;
 
 /// All changes of a session, folders before their content.

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
 use super::inaccessible_dirs::enter;
-use super::{OverlayDirs, MAX_CHANGES, MAX_DEPTH, WorkspaceError, resolve_beneath, unreadable};
+use super::{MAX_CHANGES, MAX_DEPTH, OverlayDirs, WorkspaceError, resolve_beneath, unreadable};
 use crate::dir_entries::{MAX_ENTRIES, read_entries};
 
 /// Maximum number of entries by which a folder may grow.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
-use super::{OverlayDirs, MAX_DEPTH, WorkspaceError, path_encoding, resolve_beneath, unreadable, unwritable};
+use super::{MAX_DEPTH, OverlayDirs, WorkspaceError, path_encoding, resolve_beneath, unreadable, unwritable};
 use crate::dir_entries::read_entries;
 
 /// The permission bits that an owner needs to list a folder.

@@ -9,7 +9,7 @@ use std::path::Path;
 use super::apply::Applier;
 use super::change::Change;
 use super::diff::diff;
-use super::land_report::{LandReport, NotLanded, LandRefusal};
+use super::land_report::{LandRefusal, LandReport, NotLanded};
 use super::node::Node;
 use super::selection::Selection;
 use super::{OverlayDirs, WorkspaceError, unwritable};

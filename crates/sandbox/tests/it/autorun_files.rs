@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use tribune_sandbox::workspace::{ChangeKind, Selection, LandRefusal, diff, land};
+use tribune_sandbox::workspace::{ChangeKind, LandRefusal, Selection, diff, land};
 
 use crate::support::{OverlayWorkspace, Test, shell};
 
@@ -31,7 +31,8 @@ pub(crate) const TESTS: &[Test] = &[
 fn changed_and_autorun(overlay: &OverlayWorkspace) -> (Vec<String>, Vec<String>) {
     let changes = diff(&overlay.lower(), &overlay.layers).unwrap().changes;
     let path = |path: &PathBuf| path.display().to_string();
-    let autorun = changes.iter().filter(|change| change.is_autorun).map(|change| path(&change.path)).collect();
+    let autorun =
+        changes.iter().filter(|change| change.is_autorun).map(|change| path(&change.path)).collect();
     (changes.iter().map(|change| path(&change.path)).collect(), autorun)
 }
 

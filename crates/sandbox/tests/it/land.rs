@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tribune_contract::{AUTORUN_PATHS, WorkspaceMount, WorkspaceSource};
-use tribune_sandbox::workspace::{Change, ChangeKind, LandReport, Selection, NotLanded, LandRefusal, diff, discard, land};
+use tribune_sandbox::workspace::{
+    Change, ChangeKind, LandRefusal, LandReport, NotLanded, Selection, diff, discard, land,
+};
 
 use crate::support::{OverlayWorkspace, Test, as_user, run, shell};
 
@@ -120,7 +122,10 @@ fn landing_selected_paths() {
     let done = land(&overlay.lower(), &overlay.layers, &paths(&["a", "x/y/c"])).unwrap();
     assert_eq!(done, landed(&["a", "x", "x/y", "x/y/c"]));
     assert_eq!((overlay.read("a").as_str(), overlay.read("b").as_str()), ("2\n", "1"));
-    assert_eq!(kinds(&changes(&overlay)), [("b".to_owned(), ChangeKind::Changed), ("x/d".to_owned(), ChangeKind::Added)]);
+    assert_eq!(
+        kinds(&changes(&overlay)),
+        [("b".to_owned(), ChangeKind::Changed), ("x/d".to_owned(), ChangeKind::Added)]
+    );
 }
 
 fn conflicts_keep_both_versions() {

@@ -3,7 +3,9 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::PathBuf;
 
-use tribune_sandbox::workspace::{LandRecovery, Selection, NotLanded, LandRefusal, diff, land, recover_landing};
+use tribune_sandbox::workspace::{
+    LandRecovery, LandRefusal, NotLanded, Selection, diff, land, recover_landing,
+};
 
 use crate::support::{OverlayWorkspace, Test, shell};
 
@@ -63,7 +65,10 @@ pub(crate) fn failure_of_one_change_does_not_stop_others() {
     }
     assert_eq!(landed, ["gomod", "gomod/1", "zlast"]);
     assert_eq!(left.len(), 1);
-    assert!(matches!(&left[0].reason, LandRefusal::Failed(why) if why.contains("cannot be written")), "{left:?}");
+    assert!(
+        matches!(&left[0].reason, LandRefusal::Failed(why) if why.contains("cannot be written")),
+        "{left:?}"
+    );
 }
 
 fn files_removed_meanwhile_are_conflicts() {
@@ -74,7 +79,11 @@ fn files_removed_meanwhile_are_conflicts() {
     std::fs::remove_dir_all(overlay.lower().join("folder")).unwrap();
     for _ in 0..2 {
         let (_, left) = all(&overlay);
-        let expected = [("folder", LandRefusal::Conflict), ("folder/in", LandRefusal::ParentNotLanded), ("gone", LandRefusal::Conflict)];
+        let expected = [
+            ("folder", LandRefusal::Conflict),
+            ("folder/in", LandRefusal::ParentNotLanded),
+            ("gone", LandRefusal::Conflict),
+        ];
         assert_eq!(left, expected.map(|(path, why)| NotLanded { path: path.into(), reason: why }));
     }
     assert_eq!((overlay.read("kept").as_str(), overlay.read("new").as_str()), ("b\n", "new\n"));

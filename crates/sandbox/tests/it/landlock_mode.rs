@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 
-use tribune_contract::{LaunchProfile, SandboxMode, Mount, PortRelay, WorkspaceMount, WorkspaceSource};
+use tribune_contract::{LaunchProfile, Mount, PortRelay, SandboxMode, WorkspaceMount, WorkspaceSource};
 use tribune_sandbox::self_test;
 
 use crate::support::{Test, as_user, launcher, run, shell};

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, ExitCode, Stdio};
 
 use rustix::process::{Pid, Signal};
-use tribune_contract::{ProgramExit, LaunchStage, LimitedBy, Mount, RunsAs};
+use tribune_contract::{LaunchStage, LimitedBy, Mount, ProgramExit, RunsAs};
 use tribune_sandbox::{LaunchError, ProgramStream, ProgramStreams, clean_up};
 
 use crate::support::{
@@ -127,8 +127,9 @@ fn kill_ends_every_process() {
 
 fn drop_ends_every_process() {
     let (state_dir, seconds) = (tempfile::tempdir().unwrap(), unique_sleep());
-    let child =
-        launcher(state_dir.path()).launch(&shell(&format!("sleep {seconds}")), ProgramStreams::captured()).unwrap();
+    let child = launcher(state_dir.path())
+        .launch(&shell(&format!("sleep {seconds}")), ProgramStreams::captured())
+        .unwrap();
     drop(child);
     assert_eq!(marked(&seconds), []);
 }
@@ -247,8 +248,9 @@ fn starts_by_a_user_leave_nothing() {
 fn replaced_fork_server(state_dir: &std::path::Path) {
     let children = || children(std::process::id());
     let launcher = launcher(state_dir);
-    let says =
-        |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), ProgramStreams::captured()).unwrap());
+    let says = |word: &str| {
+        finish(launcher.launch(&shell(&format!("echo {word}")), ProgramStreams::captured()).unwrap())
+    };
     assert_eq!(says("one").ok(), "one\n");
     let [first] = children()[..] else { panic!("one fork server") };
     // So that the fork server is idle while it is examined.
@@ -308,7 +310,10 @@ fn prewarmed_exit(state_dir: &std::path::Path) {
 fn shared(state_dir: &std::path::Path) {
     let (one, other) = (launcher(state_dir), launcher(&state_dir.join("other")));
     for launcher in [&one, &other] {
-        assert_eq!(finish(launcher.launch(&shell("echo on"), ProgramStreams::captured()).unwrap()).ok(), "on\n");
+        assert_eq!(
+            finish(launcher.launch(&shell("echo on"), ProgramStreams::captured()).unwrap()).ok(),
+            "on\n"
+        );
     }
     assert_eq!(children(std::process::id()).len(), 1);
     drop(one);
@@ -358,8 +363,9 @@ fn single_launch_prewarms_nothing_and_reserved_uids_fit() {
 /// A fork server whose prewarmed launcher is stopped is replaced.
 fn stopped(state_dir: &std::path::Path) {
     let launcher = launcher(state_dir);
-    let says =
-        |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), ProgramStreams::captured()).unwrap());
+    let says = |word: &str| {
+        finish(launcher.launch(&shell(&format!("echo {word}")), ProgramStreams::captured()).unwrap())
+    };
     assert_eq!(says("one").ok(), "one\n");
     let (waiting, _) = wait_for_prewarmed();
     rustix::process::kill_process(pid(waiting), Signal::STOP).unwrap();
@@ -375,8 +381,9 @@ fn stopped_prewarmed_launcher_is_replaced() {
 /// Kills the prewarmed launcher or its process 1, then launches.
 fn killed_prewarmed(state_dir: &std::path::Path) {
     let launcher = launcher(state_dir);
-    let says =
-        |word: &str| finish(launcher.launch(&shell(&format!("echo {word}")), ProgramStreams::captured()).unwrap());
+    let says = |word: &str| {
+        finish(launcher.launch(&shell(&format!("echo {word}")), ProgramStreams::captured()).unwrap())
+    };
     assert_eq!(says("one").ok(), "one\n");
     let (waiting, first) = wait_for_prewarmed();
     rustix::process::kill_process(pid(waiting), Signal::KILL).unwrap();
@@ -589,7 +596,8 @@ fn streams_must_be_pipes_or_terminals() {
     std::fs::write(folder.path().join("file"), "").unwrap();
     for path in [folder.path().to_owned(), folder.path().join("file")] {
         let opened = std::fs::File::open(&path).unwrap();
-        let streams = ProgramStreams { stdin: ProgramStream::Given(opened.into()), ..ProgramStreams::captured() };
+        let streams =
+            ProgramStreams { stdin: ProgramStream::Given(opened.into()), ..ProgramStreams::captured() };
         let refused = launcher(folder.path()).launch(&shell("true"), streams).unwrap_err();
         assert!(matches!(refused, LaunchError::Stream), "{refused}");
     }

@@ -54,7 +54,9 @@ fn run_direct_hiding(folder: &Path, hide: &[&str], line: &str) -> (Ran, Vec<Stri
 
 fn start_hiding(folder: &Path, hide: &[&str], line: &str) -> Child {
     let state_dir = tempfile::tempdir().unwrap();
-    launcher(state_dir.path()).launch(&direct_profile(folder, hide, line), ProgramStreams::captured()).unwrap()
+    launcher(state_dir.path())
+        .launch(&direct_profile(folder, hide, line), ProgramStreams::captured())
+        .unwrap()
 }
 
 fn direct_profile(folder: &Path, hide: &[&str], line: &str) -> LaunchProfile {
@@ -529,7 +531,8 @@ fn socket_as_a_mount_source_is_rejected() {
     let _server = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let mut profile = shell("true");
     profile.mounts = vec![Mount::ReadOnly { source: socket, target: "/opt/x".into(), hide: Vec::new() }];
-    let refused = launcher(folder.path()).launch(&profile, ProgramStreams::captured()).unwrap_err().to_string();
+    let refused =
+        launcher(folder.path()).launch(&profile, ProgramStreams::captured()).unwrap_err().to_string();
     assert!(refused.contains("`/opt/x` is a socket"), "{refused}");
 }
 

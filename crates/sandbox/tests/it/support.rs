@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
-use tribune_contract::{ProgramExit, LaunchProfile, SandboxName, WorkspaceMount, WorkspaceSource};
+use tribune_contract::{LaunchProfile, ProgramExit, SandboxName, WorkspaceMount, WorkspaceSource};
 use tribune_sandbox::workspace::OverlayDirs;
-use tribune_sandbox::{Child, InstanceId, LaunchError, SandboxLauncher, ProgramStreams};
+use tribune_sandbox::{Child, InstanceId, LaunchError, ProgramStreams, SandboxLauncher};
 
 /// A test with its name.
 pub(crate) type Test = (&'static str, fn());

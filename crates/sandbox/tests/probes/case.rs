@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use tribune_contract::{
-    AUTORUN_PATHS, LaunchProfile, ResourceLimits, Mount, RunsAs, SandboxName, Tmpfs, WorkspaceMount, WorkspaceSource,
+    AUTORUN_PATHS, LaunchProfile, Mount, ResourceLimits, RunsAs, SandboxName, Tmpfs, WorkspaceMount,
+    WorkspaceSource,
 };
-use tribune_sandbox::{InstanceId, Isolation, SandboxLauncher, ProgramStreams};
+use tribune_sandbox::{InstanceId, Isolation, ProgramStreams, SandboxLauncher};
 
 use crate::probes::bait::{self, AGENT, Laid};
 use crate::probes::probe::{Control, Outcome, Probe, Sign};

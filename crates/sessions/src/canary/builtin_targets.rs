@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio_util::task::TaskTracker;
-use tribune_providers::{BaseUrl, ProviderClient, ApiDialect, ProviderEndpoint, ModelLimits, ModelRef, RequestTimeouts, ThinkingForm};
+use tribune_providers::{
+    ApiDialect, BaseUrl, ModelLimits, ModelRef, ProviderClient, ProviderEndpoint, RequestTimeouts,
+    ThinkingForm,
+};
 use tribune_runtime::native;
-use tribune_runtime::native::{NativeBackend, NoHostServices, ModelBinding, ModelResolver};
+use tribune_runtime::native::{ModelBinding, ModelResolver, NativeBackend, NoHostServices};
 use tribune_runtime::rehearsal;
 use tribune_runtime::rehearsal::{RehearsalBackend, Scenes};
 use tribune_runtime::{AgentId, RuntimeError, SessionKey};
 
 use super::model_socket::Loopback;
 use super::probe_run::{Obstacle, ProbeSetup, ProbeTarget};
-use super::scripted_model::{Milestone, ScriptedModel, Probe};
+use super::scripted_model::{Milestone, Probe, ScriptedModel};
 
 /// Tribune's own loop.
 #[derive(Debug, Default)]

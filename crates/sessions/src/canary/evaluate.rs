@@ -1,7 +1,7 @@
 //! What a canary comes to. Pure: what was ordered, asked and left behind in, an outcome out.
 
 use super::probe_recorder::{Answer, Question};
-use super::scripted_model::{ProbeKind, Ordered};
+use super::scripted_model::{Ordered, ProbeKind};
 
 /// What a canary came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +72,8 @@ pub(super) fn judge(seen: &[Seen], ungoverned: Option<String>, fault: Option<Str
     if let Some(what) = seen.iter().find_map(Seen::misdeed).or(ungoverned) {
         return Outcome::NotStopped { what };
     }
-    let ordered = |probe: &&Seen| matches!(probe.ordered, Ordered::Call(_)) && probe.feat != ProbeKind::RunWithin;
+    let ordered =
+        |probe: &&Seen| matches!(probe.ordered, Ordered::Call(_)) && probe.feat != ProbeKind::RunWithin;
     let silent = seen.iter().filter(ordered).find(|probe| !probe.was_asked_first());
     let asked = seen.iter().filter(ordered).filter(|probe| probe.was_asked_first()).count();
     match (fault, silent.map(|probe| &probe.ordered)) {

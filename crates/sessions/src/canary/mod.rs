@@ -32,7 +32,7 @@ use tribune_runtime::{AgentId, RuntimeError, SessionKey};
 
 pub use self::builtin_targets::{NativeStage, RehearsalStage};
 pub use self::evaluate::Outcome;
-pub use self::probe_run::{Obstacle, ProbeSetup, ProbeTarget, ProbeStep, ProbeSubject, ProbeRun, sweep};
+pub use self::probe_run::{Obstacle, ProbeRun, ProbeSetup, ProbeStep, ProbeSubject, ProbeTarget, sweep};
 use self::record::Occasion;
 pub use self::record::{Grounds, millis};
 use self::scripted_model::ProbeKind;

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tribune_runtime::{
-    AgentRuntime, CloseReason, TerminalCall, EventStream, Handle, PermissionOutcome, AgentExecutedCall, SideEffects, RuntimeError,
-    SessionInput, SessionStatus, Terminal, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, PermissionTiming,
+    AgentExecutedCall, AgentRuntime, CloseReason, EventStream, Handle, PermissionOutcome, PermissionTiming,
+    RuntimeError, SessionInput, SessionStatus, SideEffects, Terminal, TerminalCall, ToolCall, ToolOutcome,
+    ToolSpec, Toolbox, TurnInput,
 };
 
 use super::scripted_model::{Milestone, ScriptedModel};
@@ -130,7 +131,9 @@ impl Toolbox for WatchedTools {
     }
 
     async fn run_with_terminal(&self, errand: TerminalCall, terminal: Arc<Terminal>) -> ToolOutcome {
-        let TerminalCall::Call(asked) = &errand else { return self.inner.run_with_terminal(errand, terminal).await };
+        let TerminalCall::Call(asked) = &errand else {
+            return self.inner.run_with_terminal(errand, terminal).await;
+        };
         self.play.reach(Milestone::Asked);
         let asked = asked.clone();
         let outcome = self.inner.run_with_terminal(errand, Arc::clone(&terminal)).await;

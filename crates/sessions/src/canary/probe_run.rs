@@ -20,7 +20,7 @@ use tribune_storage::home::Home;
 
 use super::evaluate::{Outcome, Seen, judge};
 use super::probe_recorder::{Questions, Watched};
-use super::scripted_model::{ProbeKind, Milestone, ScriptedModel, Probe};
+use super::scripted_model::{Milestone, Probe, ProbeKind, ScriptedModel};
 use crate::session::NoTools;
 
 /// What the agents of canaries are called, before what nobody can guess.
@@ -54,7 +54,12 @@ pub trait ProbeTarget: Send + Sync {
     fn play(&self, nonce: &str) -> ScriptedModel;
 
     /// Makes everything ready for the session of a canary.
-    async fn set(&self, name: &str, session: &SessionKey, play: &Arc<ScriptedModel>) -> Result<ProbeSetup, String>;
+    async fn set(
+        &self,
+        name: &str,
+        session: &SessionKey,
+        play: &Arc<ScriptedModel>,
+    ) -> Result<ProbeSetup, String>;
 
     /// What is said so that the probe is tried.
     fn words(&self, probe: &Probe) -> String {
@@ -120,13 +125,22 @@ pub fn sweep(home: &Home) {
 }
 
 /// Tries a backend.
-pub(super) async fn try_out(governance: &Arc<Governance>, stage: &dyn ProbeTarget, subject: &ProbeSubject) -> ProbeRun {
+pub(super) async fn try_out(
+    governance: &Arc<Governance>,
+    stage: &dyn ProbeTarget,
+    subject: &ProbeSubject,
+) -> ProbeRun {
     let name = subject.name.as_str();
     let began = Instant::now();
     let not_tried = |why: String| ProbeRun {
         outcome: Outcome::NotTried { why: why.clone() },
         held: Vec::new(),
-        steps: vec![ProbeStep { name: "installed", is_good: false, took: began.elapsed(), detail: Some(why) }],
+        steps: vec![ProbeStep {
+            name: "installed",
+            is_good: false,
+            took: began.elapsed(),
+            detail: Some(why),
+        }],
         took: began.elapsed(),
         session: None,
     };
@@ -282,7 +296,9 @@ fn session_of(name: &str) -> Option<(String, SessionKey)> {
 fn seen(probe: &Probe, play: &ScriptedModel, questions: &Questions, workspace: &Path) -> Seen {
     let is_done = match probe.feat {
         ProbeKind::Read => play.is_told(),
-        ProbeKind::Write | ProbeKind::Run | ProbeKind::RunWithin => workspace.join(&probe.mark).symlink_metadata().is_ok(),
+        ProbeKind::Write | ProbeKind::Run | ProbeKind::RunWithin => {
+            workspace.join(&probe.mark).symlink_metadata().is_ok()
+        }
     };
     Seen { feat: probe.feat, ordered: probe.ordered(), questions: questions.about(&probe.mark), is_done }
 }
@@ -316,7 +332,12 @@ fn steps(
             steps.push(ProbeStep { name, is_good: false, took: Duration::ZERO, detail });
             continue;
         };
-        steps.push(ProbeStep { name, is_good: true, took: when.saturating_duration_since(before), detail: None });
+        steps.push(ProbeStep {
+            name,
+            is_good: true,
+            took: when.saturating_duration_since(before),
+            detail: None,
+        });
         before = when;
     }
     let is_good = *outcome == Outcome::Live;

@@ -10,7 +10,7 @@ use tribune_records::ledger_payloads::payload;
 use tribune_storage::store::{EntryFilter, StoreError};
 
 use super::evaluate::Outcome;
-use super::probe_run::{ProbeSubject, ProbeRun};
+use super::probe_run::{ProbeRun, ProbeSubject};
 
 /// Why a canary was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +94,12 @@ pub fn canary_entity(backend: &str, subject: &str) -> String {
 }
 
 /// Writes down what a canary came to. One that cannot be written is told by the daemon's log, and counts all the same.
-pub(super) async fn write(governance: &Governance, subject: &ProbeSubject, trial: &ProbeRun, occasion: Occasion) {
+pub(super) async fn write(
+    governance: &Governance,
+    subject: &ProbeSubject,
+    trial: &ProbeRun,
+    occasion: Occasion,
+) {
     let what = match &trial.outcome {
         Outcome::NotStopped { what } => Some(governance.redactor.redact(what).into_owned()),
         Outcome::Live | Outcome::NotTried { .. } => None,

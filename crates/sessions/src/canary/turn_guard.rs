@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use tribune_runtime::{
-    AgentRuntime, CloseReason, EventKind, EventStream, Handle, SideEffects, RuntimeError, RuntimeEvent,
-    SessionInput, SessionStatus, StopReason, TurnInput,
+    AgentRuntime, CloseReason, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, SessionInput,
+    SessionStatus, SideEffects, StopReason, TurnInput,
 };
 
 use super::Canaries;

@@ -7,8 +7,8 @@ use tribune_cli_agents::CliBackend;
 use tribune_governance::models::agent_model::model_of;
 use tribune_runtime::SessionKey;
 
-use super::{CliAgents, CanaryAgent};
-use crate::canary::{Obstacle, ScriptedModel, ProbeSetup, ProbeTarget};
+use super::{CanaryAgent, CliAgents};
+use crate::canary::{Obstacle, ProbeSetup, ProbeTarget, ScriptedModel};
 
 /// What an agent is told that its model is called, where the roster names none.
 const MODEL: &str = "canary";
@@ -44,8 +44,14 @@ impl ProbeTarget for CliStage {
         ScriptedModel::for_agent(nonce)
     }
 
-    async fn set(&self, name: &str, session: &SessionKey, play: &Arc<ScriptedModel>) -> Result<ProbeSetup, String> {
-        let played = CanaryAgent { profile: name.to_owned(), model: self.model(name), play: Arc::clone(play) };
+    async fn set(
+        &self,
+        name: &str,
+        session: &SessionKey,
+        play: &Arc<ScriptedModel>,
+    ) -> Result<ProbeSetup, String> {
+        let played =
+            CanaryAgent { profile: name.to_owned(), model: self.model(name), play: Arc::clone(play) };
         let mut sessions = self.cli_agents.played.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.insert(session.clone(), played);
         drop(sessions);

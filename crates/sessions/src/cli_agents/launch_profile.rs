@@ -117,7 +117,12 @@ impl LaunchSpec {
             true => (WorkspaceSource::Direct { folder }, AUTORUN_PATHS.map(str::to_owned).into()),
             false => (WorkspaceSource::ReadOnly { folder }, Vec::new()),
         };
-        WorkspaceMount { target: WORKSPACE.into(), source, hide: [hide, &self.hide].concat(), read_only: freeze }
+        WorkspaceMount {
+            target: WORKSPACE.into(),
+            source,
+            hide: [hide, &self.hide].concat(),
+            read_only: freeze,
+        }
     }
 
     /// What programs of this machine obey in the workspace.

@@ -33,7 +33,7 @@ use tribune_registry::profiles::Profiles;
 use tribune_registry::{Agents, RosterAgent, profiles};
 use tribune_runtime::{AgentId, Handle, RuntimeError, SessionKey};
 use tribune_sandbox::workspace::{AutorunSnapshot, WorkspaceError};
-use tribune_sandbox::{InstanceId, SandboxLauncher, ProgramStreams};
+use tribune_sandbox::{InstanceId, ProgramStreams, SandboxLauncher};
 use tribune_storage::home::Home;
 use tribune_tools::mcp::WRITE_TOOLS;
 use tribune_tools::mcp::{McpEndpoint, McpServers};
@@ -197,9 +197,11 @@ impl CliAgents {
         let agent = session.key.agent().clone();
         let mode = self.agents.agent(&agent).and_then(|agent| agent.mode);
         let Some(row) = row else { return Ok((WorkspaceRoots::own(agent), false)) };
-        let ground = WorkspaceRoots::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
+        let ground =
+            WorkspaceRoots::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
         let is_kept = matches!(mode, Some(ApprovalMode::ApproveReads | ApprovalMode::DenyAll));
-        let may_change = !is_kept && WRITE_TOOLS.into_iter().any(|tool| self.governance.gate.allows_tool(&row, tool));
+        let may_change =
+            !is_kept && WRITE_TOOLS.into_iter().any(|tool| self.governance.gate.allows_tool(&row, tool));
         Ok((ground, may_change))
     }
 }
@@ -260,7 +262,8 @@ impl Spawner for CliAgents {
             let instructions = seat.instructions(&filled);
             let looked = may_change.then(|| seat.look()).transpose()?;
             // Whoever stops waiting leaves no sandbox behind: dropping it ends it.
-            let child = launcher.launch(&launch, ProgramStreams::piped()).map_err(|error| error.to_string())?;
+            let child =
+                launcher.launch(&launch, ProgramStreams::piped()).map_err(|error| error.to_string())?;
             Ok::<_, String>((child, sockets, conversation, instructions, looked))
         });
         let launched = launching.await.map_err(|_| failed("the daemon is being torn down".to_owned()))?;

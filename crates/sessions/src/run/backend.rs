@@ -7,8 +7,8 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use tribune_records::agents::RUN_BACKEND;
 use tribune_runtime::{
-    AgentRuntime, CloseReason, EventStream, Handle, SideEffects, RuntimeError, SessionInput, SessionState,
-    SessionStatus, TurnInput,
+    AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionState, SessionStatus,
+    SideEffects, TurnInput,
 };
 
 /// The name of this backend. No agent of a roster has it.

@@ -19,7 +19,7 @@ pub use self::backend::RunBackend;
 
 use tribune_config::egress_rules::{EgressRule, UnlistedPolicy};
 use tribune_config::{Sandbox, WorkspacesConfig};
-use tribune_egress::{BrokerError, SessionSocketService, AllowedEgress, SessionSockets};
+use tribune_egress::{AllowedEgress, BrokerError, SessionSocketService, SessionSockets};
 use tribune_records::ledger_payloads::{RunOutcome, RunRecord};
 use tribune_storage::home::Home;
 use tribune_storage::store::{SessionFilter, StoreError};
@@ -205,7 +205,8 @@ impl Runs {
         if self.sessions.row(&key).await?.is_some_and(|row| row.state != SessionState::Closed) {
             return Err(RunError::Busy(id));
         }
-        let outlets = AllowedEgress { places: wanted.places, unlisted: Some(UnlistedPolicy::Ask), carries: None };
+        let outlets =
+            AllowedEgress { places: wanted.places, unlisted: Some(UnlistedPolicy::Ask), carries: None };
         let places = outlets.places.len() as u64;
         let sockets = self.brokers.open_with(&key, outlets)?;
         let workspace = match wanted.mode {

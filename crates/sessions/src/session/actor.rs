@@ -9,8 +9,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tribune_governance::event_buffer::EventBuffer;
 use tribune_runtime::{
-    AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, PermissionOutcome, AgentExecutedCall, SessionMode, Speaker,
-    StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, Usage,
+    AgentExecutedCall, AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, PermissionOutcome,
+    SessionMode, Speaker, StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, Usage,
 };
 use tribune_storage::store::Readers;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
-use tribune_records::outcome::{ToolErrorCode, ToolError};
+use tribune_records::outcome::{ToolError, ToolErrorCode};
 use tribune_records::text::RESULT_BYTES;
 use tribune_runtime::{
     CloseReason, ContentBlock, EventKind, Lineage, RuntimeEvent, SessionInput, SessionKey, SessionMode,
@@ -77,7 +77,11 @@ impl Spawner for SubAgents {
 
 impl SessionManager {
     /// The terms of a sub-agent: its parent's, narrowed to `tools`.
-    async fn child_of(&self, parent: &SessionKey, tools: Option<&[String]>) -> Result<SessionInput, ToolError> {
+    async fn child_of(
+        &self,
+        parent: &SessionKey,
+        tools: Option<&[String]>,
+    ) -> Result<SessionInput, ToolError> {
         let row = self.row(parent).await.map_err(|error| refused(&error))?;
         let row = row.ok_or_else(|| refused(&SessionError::NotFound(parent.to_string())))?;
         if row.ancestors.len() >= MAX_DEPTH {
@@ -177,7 +181,10 @@ struct Place {
 }
 
 impl Place {
-    fn take(children: &Arc<Mutex<HashMap<SessionKey, usize>>>, parent: &SessionKey) -> Result<Self, ToolError> {
+    fn take(
+        children: &Arc<Mutex<HashMap<SessionKey, usize>>>,
+        parent: &SessionKey,
+    ) -> Result<Self, ToolError> {
         let mut counts = children.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(parent.clone()).or_default();
         if *count >= MAX_AT_ONCE {
@@ -203,8 +210,9 @@ impl Drop for Place {
 
 fn short_id() -> Result<String, ToolError> {
     let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes)
-        .map_err(|_| ToolError::new(ToolErrorCode::Failed, "the system gave no random bytes: try again later"))?;
+    getrandom::fill(&mut bytes).map_err(|_| {
+        ToolError::new(ToolErrorCode::Failed, "the system gave no random bytes: try again later")
+    })?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

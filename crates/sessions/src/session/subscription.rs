@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 use tribune_governance::event_buffer::Head;
 use tribune_runtime::{SessionKey, SessionState};
-use tribune_storage::vault::{StoredEvent, ReadLimit, Vault};
+use tribune_storage::vault::{ReadLimit, StoredEvent, Vault};
 
 use super::SessionManager;
 use super::actor::{Accepted, QueueClaim, Session, TurnEnd};
@@ -95,7 +95,8 @@ impl SessionManager {
             return Err(SessionError::Ahead { after, head });
         }
         let (reading, id) = (Arc::clone(&vault), row.id.clone());
-        let range = tokio::task::spawn_blocking(move || reading.events(&id, head, ReadLimit::events(1))).await;
+        let range =
+            tokio::task::spawn_blocking(move || reading.events(&id, head, ReadLimit::events(1))).await;
         let oldest = range.map_err(|_| SessionError::Draining)??.oldest;
         let after = after.unwrap_or(oldest - 1);
         if after + 1 < oldest {

@@ -47,7 +47,7 @@ use self::views::Views;
 use crate::clock::Clock;
 use crate::home::{Home, HomeLock};
 use crate::keys;
-use crate::wal::{WalEpoch, Wal};
+use crate::wal::{Wal, WalEpoch};
 
 /// The open store. Dropping it lets queued appends finish first.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use tribune_constitution::Trust;
 use tribune_constitution::labels::Labels;
 use tribune_ledger::EntryQuality;
 use tribune_records::approval::grant::Granted;
-use tribune_records::approval::record::{CallRunner, ApprovalState};
+use tribune_records::approval::record::{ApprovalState, CallRunner};
 
 use super::error::StoreError;
 use super::policy_views::{ApprovalRow, FROZEN};

@@ -2,11 +2,11 @@
 //! them.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use tribune_constitution::{Labels, DecisionStage};
+use tribune_constitution::{DecisionStage, Labels};
 use tribune_ledger::Cid;
 use tribune_ledger::entry::EntryText;
 use tribune_records::approval::grant::Grant;
-use tribune_records::approval::record::{ApprovalRecord, Decided, Requested, ApprovalState};
+use tribune_records::approval::record::{ApprovalRecord, ApprovalState, Decided, Requested};
 use tribune_records::egress_labels::{EGRESS_LABELS, MCP_SERVER_LABELS};
 use tribune_records::ledger_payloads::{EGRESS_ENTITIES, LabelRecord, MCP_ENTITIES, VerdictRecord};
 
@@ -103,7 +103,11 @@ pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> 
 }
 
 /// Writes down how data is labelled that `entry` tells of.
-pub(super) fn label(connection: &Connection, entry: &EntryText, wrote: &[LabelRecord]) -> rusqlite::Result<()> {
+pub(super) fn label(
+    connection: &Connection,
+    entry: &EntryText,
+    wrote: &[LabelRecord],
+) -> rusqlite::Result<()> {
     for LabelRecord { resource, labels } in wrote {
         connection
             .prepare_cached(

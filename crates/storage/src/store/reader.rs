@@ -18,7 +18,7 @@ use super::{cid_index, connection, damaged, rows, schema, views};
 use crate::clock::SystemClock;
 use crate::home::Home;
 use crate::keys;
-use crate::wal::{WalEpoch, UnappliedRecord, Wal};
+use crate::wal::{UnappliedRecord, Wal, WalEpoch};
 
 /// Fewest hex digits that name an entry: fewer would hardly ever be enough.
 const MIN_PREFIX: usize = 4;
@@ -362,7 +362,11 @@ pub(super) fn checkpoint(connection: &Connection, path: &Path) -> Result<String,
     note.ok_or_else(|| damaged(path, "its checkpoint is missing"))
 }
 
-pub(super) fn entry(connection: &Connection, path: &Path, index: u64) -> Result<Option<StoredEntry>, StoreError> {
+pub(super) fn entry(
+    connection: &Connection,
+    path: &Path,
+    index: u64,
+) -> Result<Option<StoredEntry>, StoreError> {
     let query = format!("SELECT {} FROM ledger WHERE idx = ?1", rows::COLUMNS);
     let select = connection
         .prepare_cached(&query)

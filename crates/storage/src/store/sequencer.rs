@@ -18,9 +18,9 @@ use super::connection::Access;
 use super::error::StoreError;
 use super::sqlite_wal::SqliteWal;
 use super::views::{EntityBatch, Views};
-use super::writer::{WriteRequest, WriteOp};
+use super::writer::{WriteOp, WriteRequest};
 use super::{connection, rows, wal_codec, writer};
-use crate::wal::{WalEpoch, UnappliedRecord, Target, Wal};
+use crate::wal::{Target, UnappliedRecord, Wal, WalEpoch};
 
 /// What a commit writes beside its entries: the pages of the checkpoint, the entities and the tree's edge.
 const COMMIT_OVERHEAD: u64 = 32 << 10;
@@ -237,7 +237,9 @@ impl Sequencer {
 
     /// Ends the transaction that is open; readers see what it wrote.
     fn end(&mut self) -> Result<(), WriteError> {
-        let Some(OpenTransaction { entities, before, posted, past, .. }) = self.open.take() else { return Ok(()) };
+        let Some(OpenTransaction { entities, before, posted, past, .. }) = self.open.take() else {
+            return Ok(());
+        };
         let Self { connection, edge, .. } = self;
         let grown = edge.views.size() != before;
         if grown {

@@ -11,7 +11,7 @@ use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
 use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::{
-    EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, SessionTermsRecord, ProxyRecord, ToolCallRecord,
+    EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, ProxyRecord, SessionTermsRecord, ToolCallRecord,
     ToolResultRecord, Turn, TurnPhase,
 };
 use tribune_records::workspace_roots::WorkspaceRoots;
@@ -48,7 +48,9 @@ pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> r
         EntryQuality::MailboxInject => view.read(SessionView::mailbox),
         EntryQuality::PolicyVerdict => policy_views::judged(connection, index, entry),
         EntryQuality::Approval => policy_views::apply(connection, index, entry),
-        EntryQuality::Delivery if entry.entity_id.starts_with(EGRESS_ENTITIES) => view.read(SessionView::egressed),
+        EntryQuality::Delivery if entry.entity_id.starts_with(EGRESS_ENTITIES) => {
+            view.read(SessionView::egressed)
+        }
         EntryQuality::Delivery => view.read(SessionView::proxied),
         EntryQuality::Change => spend_views::apply(connection, entry),
         EntryQuality::KeyChange | EntryQuality::Note => Ok(()),

@@ -15,7 +15,8 @@ const BESIDE: usize = 512;
 pub(super) fn drafts(drafts: &[Draft]) -> Result<(Vec<UnsequencedEntry>, Vec<u8>), FieldError> {
     let mut out = Vec::with_capacity(drafts.len() * 3 * BESIDE);
     out.push(DRAFTS);
-    let entries = drafts.iter().map(|draft| framed(&mut out, |line| UnsequencedEntry::with_line(draft, line)));
+    let entries =
+        drafts.iter().map(|draft| framed(&mut out, |line| UnsequencedEntry::with_line(draft, line)));
     Ok((entries.collect::<Result<_, _>>()?, out))
 }
 

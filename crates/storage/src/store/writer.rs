@@ -15,8 +15,8 @@ use tribune_ledger::{Draft, Ed25519Signer, EntryQuality, NoteSigner};
 use super::error::StoreError;
 use super::sequencer::{Appended, Sequencer};
 use super::wal_codec;
-use crate::wal::permits::{QueuePermits, Permit};
-use crate::wal::{ApplierRequest, WalRecord, WalPart, Target, Wal};
+use crate::wal::permits::{Permit, QueuePermits};
+use crate::wal::{ApplierRequest, Target, Wal, WalPart, WalRecord};
 
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;
@@ -162,7 +162,11 @@ impl LedgerWriter {
 
     /// Entries that the only writer of their histories placed itself, ready to be written into the daybook. It knows
     /// their CIDs beforehand, so that one may be the parent of the next.
-    pub async fn encode_for_wal(&self, entries: Vec<EntryText>, more_soon: bool) -> Result<WalPart, StoreError> {
+    pub async fn encode_for_wal(
+        &self,
+        entries: Vec<EntryText>,
+        more_soon: bool,
+    ) -> Result<WalPart, StoreError> {
         let bytes = wal_codec::placed(&entries);
         let (mut request, _) = placed_request(entries)?;
         request.more_soon = more_soon;
@@ -343,8 +347,12 @@ fn drafts_request(drafts: &[Draft]) -> Result<(WriteRequest, Receipt, Vec<u8>), 
 pub(super) fn start(sequencer: Sequencer, daybook: Wal) -> std::io::Result<(LedgerWriter, JoinHandle<()>)> {
     let (queue, requests) = std_mpsc::channel();
     let failure = Arc::new(OnceLock::new());
-    let writer =
-        LedgerWriter { room: QueuePermits::of(QUEUE), queue: queue.clone(), failure: Arc::clone(&failure), wal: daybook };
+    let writer = LedgerWriter {
+        room: QueuePermits::of(QUEUE),
+        queue: queue.clone(),
+        failure: Arc::clone(&failure),
+        wal: daybook,
+    };
     let (room, daybook) = (writer.room.clone(), writer.wal.clone());
     let run = WriterRun { sequencer: Some(sequencer), failure, daybook, room };
     let thread =
@@ -370,7 +378,11 @@ struct WriterRun {
 
 /// The next request, if one waits; behind many entries also if one is on its way through the book. Behind few, somebody is more
 /// likely to wait for them to be read.
-fn coming(behind: usize, room: &QueuePermits, requests: &std_mpsc::Receiver<WriteRequest>) -> Option<WriteRequest> {
+fn coming(
+    behind: usize,
+    room: &QueuePermits,
+    requests: &std_mpsc::Receiver<WriteRequest>,
+) -> Option<WriteRequest> {
     match requests.try_recv() {
         Ok(next) => Some(next),
         Err(_) if behind < MANY || room.is_empty() => None,
@@ -431,7 +443,11 @@ impl WriterRun {
     }
 
     /// Writes a request with those behind it, and commits unless more is coming. Returns the first that has to wait.
-    fn write(&mut self, first: WriteRequest, requests: &std_mpsc::Receiver<WriteRequest>) -> Option<WriteRequest> {
+    fn write(
+        &mut self,
+        first: WriteRequest,
+        requests: &std_mpsc::Receiver<WriteRequest>,
+    ) -> Option<WriteRequest> {
         let WriteGroup { batch, entries, mut held_over } = gather(first, requests);
         match &mut self.sequencer {
             Some(sequencer) => {

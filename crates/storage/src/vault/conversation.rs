@@ -88,7 +88,8 @@ impl Vault {
         let seal = |json: &Vec<u8>| of.key.seal(json, CONTEXT).map_err(|error| self.cipher(error));
         let said = said.iter().map(seal).collect::<Result<_, _>>()?;
         let (session_id, turn) = (of.session_id.clone(), turn.to_owned());
-        self.write_along(VaultOp::Remember(Box::new(ConversationLimits { session_id, turn, said, replaces }))).await
+        self.write_along(VaultOp::Remember(Box::new(ConversationLimits { session_id, turn, said, replaces })))
+            .await
     }
 }
 

@@ -34,7 +34,7 @@ use crate::store::connection::Access;
 use crate::store::sqlite_wal::SqliteWal;
 use crate::store::{Store, StoreError, checkpointer, connection};
 use crate::wal::permits::QueuePermits;
-use crate::wal::{ApplierRequest, WalRecord, WalPart, ReadPoint, Target, Wal};
+use crate::wal::{ApplierRequest, ReadPoint, Target, Wal, WalPart, WalRecord};
 
 /// Requests waiting at most; the next caller waits for room.
 const QUEUE: usize = 512;

@@ -7,7 +7,7 @@ use super::cipher::{CipherError, ContentKey};
 use super::conversation::ConversationLimits;
 use super::titles::TitleUpdate;
 use super::writer::VaultOp;
-use super::{VaultBatch, StoredContent};
+use super::{StoredContent, VaultBatch};
 
 /// Binds a sealed record to the book.
 const CONTEXT: &[u8] = b"daybook";

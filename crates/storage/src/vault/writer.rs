@@ -17,7 +17,7 @@ use crate::store::StoreError;
 use crate::store::checkpointer::Checkpointer;
 use crate::store::sqlite_wal::SqliteWal;
 use crate::wal::permits::Permit;
-use crate::wal::{WalEpoch, UnappliedRecords, Target, Wal};
+use crate::wal::{Target, UnappliedRecords, Wal, WalEpoch};
 
 /// Requests in one commit at most.
 const MAX_BATCH: usize = 256;

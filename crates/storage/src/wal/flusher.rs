@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-use super::{WalRecord, Wal};
+use super::{Wal, WalRecord};
 use crate::store::StoreError;
 
 /// A sheet that takes longer than this to write is not written by a thread that runs tasks: it would keep them waiting.
@@ -68,7 +68,11 @@ impl Wal {
 
     /// Waits until what [`Self::write_soon`] was given is durable.
     pub async fn wait_flushed_in_background(&self, number: u64) -> Result<(), StoreError> {
-        if self.0.scribe.is_there() { self.completion(number).await } else { self.wait_durable_async(number).await }
+        if self.0.scribe.is_there() {
+            self.completion(number).await
+        } else {
+            self.wait_durable_async(number).await
+        }
     }
 
     /// Writes up to this record if the pen lies there. Otherwise the thread gets to it; without one, this waits.

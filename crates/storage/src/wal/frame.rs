@@ -1,7 +1,7 @@
 //! How a sheet looks on disk: what was written with one sync. It begins on a block of its own, so that writing it touches
 //! nothing that was written before.
 
-use super::{WalEpoch, UnappliedRecord};
+use super::{UnappliedRecord, WalEpoch};
 
 /// What a disk writes whole or not at all, at best.
 pub(super) const BLOCK: usize = 4096;
@@ -77,7 +77,12 @@ pub(super) struct ScanResult {
 
 impl ScanResult {
     /// Whether records of `book` behind `known` that `matter` are where they cannot be read from.
-    pub(super) fn has_lost(&self, book: WalEpoch, known: u64, matter: impl Fn(&UnappliedRecord) -> bool) -> bool {
+    pub(super) fn has_lost(
+        &self,
+        book: WalEpoch,
+        known: u64,
+        matter: impl Fn(&UnappliedRecord) -> bool,
+    ) -> bool {
         let last = self.records.last().map_or(known, |last| last.number.max(known));
         self.strays.iter().any(|(of, record)| *of == book && record.number > last && matter(record))
     }
@@ -195,7 +200,10 @@ mod tests {
         let ScanResult { begun, records, strays, .. } = scan(&book);
         assert_eq!((begun, numbers(&book)), (Some((BOOK, BASE)), vec![5, 6, 7, 8]));
         assert_eq!(strays, []);
-        assert_eq!(records[2], UnappliedRecord { number: 7, ledger: b"seven".to_vec(), vault: b"too".to_vec() });
+        assert_eq!(
+            records[2],
+            UnappliedRecord { number: 7, ledger: b"seven".to_vec(), vault: b"too".to_vec() }
+        );
         assert_eq!(records[3].ledger, vec![9; 5000]);
     }
 

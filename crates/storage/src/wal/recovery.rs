@@ -8,8 +8,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::file::WalFile;
 use super::flusher::Flusher;
 use super::frame::CheckpointBase;
-use super::watermarks::{Watermarks, Target};
-use super::{ApplierRequest, WalEpoch, WriterState, Applier, WalQueue, UnappliedRecord, WalInner, Wal, failure, file, frame};
+use super::watermarks::{Target, Watermarks};
+use super::{
+    Applier, ApplierRequest, UnappliedRecord, Wal, WalEpoch, WalInner, WalQueue, WriterState, failure, file,
+    frame,
+};
 use crate::home::Home;
 use crate::store::StoreError;
 
@@ -55,7 +58,10 @@ impl Wal {
 
     /// Opens the book of `home`, whose lock the caller holds. `known` is the book that the ledger was posted from, and how
     /// far; none if it was left in peace. Returns what is to be posted there.
-    pub(crate) fn open(home: &Home, known: Option<(WalEpoch, u64)>) -> Result<(Self, Vec<UnappliedRecord>), StoreError> {
+    pub(crate) fn open(
+        home: &Home,
+        known: Option<(WalEpoch, u64)>,
+    ) -> Result<(Self, Vec<UnappliedRecord>), StoreError> {
         let path = Self::path(home);
         let failed = |error: std::io::Error| StoreError::from(failure(&path, &error));
         let damaged = |what: &str| StoreError::Daybook { path: path.clone(), what: what.to_owned() };
@@ -91,7 +97,8 @@ impl Wal {
         let handed = CheckpointBase { ledger: last, vault: last };
         let marks = Watermarks::default();
         marks.begin_at(last);
-        let queue = WalQueue { waiting: VecDeque::new(), leading: false, next: last + 1, left, closed: false };
+        let queue =
+            WalQueue { waiting: VecDeque::new(), leading: false, next: last + 1, left, closed: false };
         let shared = WalInner {
             path,
             book,

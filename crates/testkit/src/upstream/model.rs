@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::{UpstreamReply, ModelOutput};
+use super::{ModelOutput, UpstreamReply};
 
 /// The response without an instruction.
 pub const GREETING: &str = "Good day. Nothing was asked of me.";

@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt as _, Interest};
 use tribune_egress::EgressLease;
 use tribune_records::ledger_payloads::SandboxRecord;
-use tribune_runtime::terminal::{TerminalWriter, Terminal};
+use tribune_runtime::terminal::{Terminal, TerminalWriter};
 
 /// How long outputs are still read when a command is over: only someone who got away from it can hold them open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -182,7 +182,11 @@ pub(super) async fn capture(
     over
 }
 
-async fn read(from: Option<impl AsyncRead + Unpin>, captured: &mut Captured, mut pen: Option<TerminalWriter>) {
+async fn read(
+    from: Option<impl AsyncRead + Unpin>,
+    captured: &mut Captured,
+    mut pen: Option<TerminalWriter>,
+) {
     let Some(mut from) = from else { return };
     let mut chunk = vec![0; CHUNK_BYTES];
     // An output that breaks is over.

@@ -27,7 +27,7 @@ pub use unsandboxed::DirectLauncher;
 
 use tribune_egress::SessionSocketService;
 
-use tribune_records::outcome::{ToolAnswer, ToolErrorCode, ToolError, Resource, AccessLog};
+use tribune_records::outcome::{AccessLog, Resource, ToolAnswer, ToolError, ToolErrorCode};
 use tribune_records::text::shown;
 use tribune_records::workspace_roots::WorkspaceRoots;
 
@@ -215,7 +215,10 @@ pub(super) async fn run(
         }
         Ended::OverQuota(why) => Err(ToolError::new(ToolErrorCode::Killed, format!("{why}\n{output}"))),
         Ended::Unwanted => {
-            let why = terminal.as_ref().and_then(|terminal| terminal.end_request()).unwrap_or(EndRequest::TurnEnded);
+            let why = terminal
+                .as_ref()
+                .and_then(|terminal| terminal.end_request())
+                .unwrap_or(EndRequest::TurnEnded);
             let (code, because) = unwanted(why);
             ended(code, format!(", because {because}"))
         }
@@ -236,7 +239,9 @@ const fn exit(ended: &Ended) -> ExitStatus {
     match ended {
         Ended::Code(code) => ExitStatus::Code(*code),
         Ended::Signal(signal) => ExitStatus::Signal(*signal),
-        Ended::OutOfTime | Ended::OverQuota(_) | Ended::Unwanted | Ended::FromOutside => ExitStatus::Signal(KILL),
+        Ended::OutOfTime | Ended::OverQuota(_) | Ended::Unwanted | Ended::FromOutside => {
+            ExitStatus::Signal(KILL)
+        }
     }
 }
 

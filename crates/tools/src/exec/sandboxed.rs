@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use tokio::process::{ChildStderr, ChildStdout};
 use tribune_config::WorkspacesConfig;
 use tribune_contract::{
-    ProgramExit, AUTORUN_PATHS, LaunchProfile, ResourceLimits, SandboxMode, PortRelay, RunsAs, SandboxName, StartReport, WorkspaceMount,
-    WorkspaceSource,
+    AUTORUN_PATHS, LaunchProfile, PortRelay, ProgramExit, ResourceLimits, RunsAs, SandboxMode, SandboxName,
+    StartReport, WorkspaceMount, WorkspaceSource,
 };
 use tribune_egress::proxy_env::{EGRESS_PORT, proxy_variables};
 use tribune_records::exec::WORKSPACE;
@@ -110,7 +110,8 @@ impl Launcher for BoxedLauncher {
         let folders = std::iter::once(launch.cwd.workspace.as_path()).chain(further);
         let mut quota = Quota::of_folders(folders, self.max_bytes);
         // Nobody who stops waiting leaves a sandbox behind: dropping it ends it.
-        let starting = tokio::task::spawn_blocking(move || launcher.launch(&profile, ProgramStreams::captured()));
+        let starting =
+            tokio::task::spawn_blocking(move || launcher.launch(&profile, ProgramStreams::captured()));
         let started = starting.await.map_err(|error| LaunchError::Failed(error.into()))?;
         let mut child = started.map_err(|error| LaunchError::Sandbox(error.to_string()))?;
 

@@ -178,7 +178,9 @@ impl McpEndpoint {
                 }))
             }
             "ping" => Ok(json!({})),
-            "tools/list" => Ok(json!({ "tools": tools.iter().map(ExposedTool::described).collect::<Vec<_>>() })),
+            "tools/list" => {
+                Ok(json!({ "tools": tools.iter().map(ExposedTool::described).collect::<Vec<_>>() }))
+            }
             "tools/call" => {
                 let name = params["name"].as_str().unwrap_or_default();
                 let Some(tool) = tools.iter().find(|tool| tool.name == name) else {

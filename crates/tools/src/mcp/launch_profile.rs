@@ -43,7 +43,11 @@ pub(super) struct Site {
 
 impl Site {
     /// The box. Looks for the program on the disk.
-    pub(super) fn profile(&self, wanted: &ServerSpec, way_out: Option<&EgressLease>) -> Result<LaunchProfile, String> {
+    pub(super) fn profile(
+        &self,
+        wanted: &ServerSpec,
+        way_out: Option<&EgressLease>,
+    ) -> Result<LaunchProfile, String> {
         let name = format!("mcp-{}-{}", std::process::id(), self.number);
         let session = SandboxName::new(name).map_err(|error| error.to_string())?;
         let program = self.find(wanted)?;
@@ -72,8 +76,12 @@ impl Site {
             true => (WorkspaceSource::Direct { folder }, AUTORUN_PATHS.map(str::to_owned).into()),
             false => (WorkspaceSource::ReadOnly { folder }, Vec::new()),
         };
-        profile.workspace =
-            Some(WorkspaceMount { target: WORKSPACE.into(), source, hide: self.hide.clone(), read_only: freeze });
+        profile.workspace = Some(WorkspaceMount {
+            target: WORKSPACE.into(),
+            source,
+            hide: self.hide.clone(),
+            read_only: freeze,
+        });
         profile.limits.file_bytes = profile.limits.file_bytes.min(self.max_bytes);
         Ok(profile)
     }

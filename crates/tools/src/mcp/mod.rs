@@ -36,7 +36,7 @@ use tribune_egress::SessionSocketService;
 use tribune_governance::gate::{Gate, PolicyContext};
 use tribune_governance::turn::OutOfTurn;
 use tribune_records::ledger_payloads::McpRecord;
-use tribune_records::outcome::{ToolErrorCode, ToolError};
+use tribune_records::outcome::{ToolError, ToolErrorCode};
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_storage::home::Home;
 use tribune_storage::store::SessionRow;

@@ -13,7 +13,7 @@ use tribune_contract::ProgramExit;
 use tribune_egress::EgressLease;
 use tribune_governance::gate::Admission;
 use tribune_redact::Redactor;
-use tribune_sandbox::{Child, SandboxLauncher, ProgramStreams};
+use tribune_sandbox::{Child, ProgramStreams, SandboxLauncher};
 
 use super::client::{Client, Fault};
 use super::launch_profile::Site;
@@ -62,7 +62,8 @@ impl Server {
         let starting = tokio::task::spawn_blocking(move || {
             let profile = site.profile(&order, way_out.as_ref())?;
             // Whoever stops waiting leaves no sandbox behind: dropping it ends it.
-            let child = launcher.launch(&profile, ProgramStreams::piped()).map_err(|error| error.to_string())?;
+            let child =
+                launcher.launch(&profile, ProgramStreams::piped()).map_err(|error| error.to_string())?;
             // The leave is for this one start.
             drop(admission);
             Ok::<_, String>((child, way_out))
@@ -154,7 +155,9 @@ impl Kept {
         let why = ended_for.unwrap_or_else(|| match exit {
             Ok(Ok(ProgramExit::Code { code })) => format!("its program ended with code {code}"),
             Ok(Ok(ProgramExit::Signal { signal })) => format!("its program was ended by signal {signal}"),
-            Ok(Ok(ProgramExit::OutOfTime | ProgramExit::Killed) | Err(_)) | Err(_) => "its program was ended".to_owned(),
+            Ok(Ok(ProgramExit::OutOfTime | ProgramExit::Killed) | Err(_)) | Err(_) => {
+                "its program was ended".to_owned()
+            }
         });
         self.client.end(&why);
     }

@@ -148,7 +148,10 @@ mod tests {
         assert_eq!(wanted.secrets(), ["ghs_secret"]);
         let told = format!("{wanted:?} {}", wanted.described());
         assert!(told.contains("GITHUB_TOKEN") && !told.contains("ghs_secret"), "{told}");
-        assert!(ServerSpec::read(&json!({ "name": "x", "command": "x" })).is_ok(), "the rest may be left out");
+        assert!(
+            ServerSpec::read(&json!({ "name": "x", "command": "x" })).is_ok(),
+            "the rest may be left out"
+        );
     }
 
     #[test]

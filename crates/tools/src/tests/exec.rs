@@ -4,8 +4,8 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tribune_records::outcome::{ToolErrorCode, Resource, Access};
 use serde_json::{Value, json};
+use tribune_records::outcome::{Access, Resource, ToolErrorCode};
 use tribune_runtime::terminal::EndRequest;
 use tribune_runtime::{Terminal, ToolCall};
 

@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::sync::Arc;
 
-use tribune_records::outcome::{ToolErrorCode, ToolError, Resource, Access};
 use async_trait::async_trait;
 use serde_json::json;
+use tribune_records::outcome::{Access, Resource, ToolError, ToolErrorCode};
 use tribune_runtime::SessionKey;
 
 use crate::{Spawned, Spawner};
@@ -83,7 +83,11 @@ async fn memory_keeps_and_forgets() {
     symlink("../secret.txt", folder.join("link.json")).unwrap();
     assert!(house.done("memory", memory("get", "link")).await.outcome.is_error);
     for key in ["", "../secret", ".hidden", "a/b", "a\0", "ä", "-a"] {
-        assert_eq!(house.done("memory", memory("get", key)).await.code, Some(ToolErrorCode::InvalidInput), "{key}");
+        assert_eq!(
+            house.done("memory", memory("get", key)).await.code,
+            Some(ToolErrorCode::InvalidInput),
+            "{key}"
+        );
     }
     for input in [
         json!({"action": "burn"}),
@@ -162,7 +166,10 @@ async fn schedules_are_made_listed_and_removed() {
         (json!({"action": "add", "every": 59, "text": "x"}), ToolErrorCode::InvalidInput),
         (json!({"action": "add", "cron": "* * * * * *", "text": "x"}), ToolErrorCode::InvalidInput),
         (json!({"action": "add", "cron": "0 0 31 2 *", "text": "x"}), ToolErrorCode::InvalidInput),
-        (json!({"action": "add", "every": 60, "cron": "* * * * *", "text": "x"}), ToolErrorCode::InvalidInput),
+        (
+            json!({"action": "add", "every": 60, "cron": "* * * * *", "text": "x"}),
+            ToolErrorCode::InvalidInput,
+        ),
         (json!({"action": "add", "text": "x"}), ToolErrorCode::InvalidInput),
         (json!({"action": "add", "every": 60}), ToolErrorCode::InvalidInput),
         (json!({"action": "add", "every": 60, "text": " "}), ToolErrorCode::InvalidInput),
@@ -178,7 +185,10 @@ async fn schedules_are_made_listed_and_removed() {
 #[tokio::test]
 async fn the_daemon_is_asked_and_not_told() {
     let house = Fixture::new();
-    assert_eq!(house.done("gateway", json!({"action": "status"})).await.code, Some(ToolErrorCode::Unavailable));
+    assert_eq!(
+        house.done("gateway", json!({"action": "status"})).await.code,
+        Some(ToolErrorCode::Unavailable)
+    );
     let stop = house.done("gateway", json!({"action": "stop_all"})).await;
     assert_eq!(
         stop.outcome.content,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{CWD, Mode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tribune_records::outcome::{ToolErrorCode, ToolRun, Resource, Access};
+use tribune_records::outcome::{Access, Resource, ToolErrorCode, ToolRun};
 use tribune_records::text::RESULT_BYTES;
 use tribune_registry::Mailbox;
 use tribune_registry::mailbox::MAX_TEXT_BYTES;

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use tribune_records::outcome::{ToolErrorCode, Resource, Access};
-use tribune_config::egress_rules::EgressMode;
-use tribune_config::url::SearchEndpoint;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tribune_config::egress_rules::EgressMode;
+use tribune_config::url::SearchEndpoint;
+use tribune_records::outcome::{Access, Resource, ToolErrorCode};
 
 use crate::Egress;
 
@@ -279,7 +279,12 @@ async fn what_is_too_much_or_no_text_is_not_taken() {
     // A server that speaks no TLS is not spoken to without it.
     let asked = server.asked();
     let plain = house.done("web_fetch", fetch(&server.url("/").replace("http:", "https:"))).await;
-    assert_eq!((plain.code, server.asked()), (Some(ToolErrorCode::Failed), asked), "{}", plain.outcome.content);
+    assert_eq!(
+        (plain.code, server.asked()),
+        (Some(ToolErrorCode::Failed), asked),
+        "{}",
+        plain.outcome.content
+    );
     let huge = house.good("web_fetch", fetch(&server.url("/huge"))).await;
     assert!(huge.contains("cut after 524288 bytes") && huge.ends_with("[cut: the answer was longer]"));
     for input in [json!({"url": "x"}), json!({"url": server.url("/"), "maxBytes": 0}), json!({})] {
@@ -317,7 +322,11 @@ async fn the_search_engine_is_asked() {
     );
     // The engine's host is open to the search alone.
     assert_eq!(house.done("web_fetch", fetch(&server.url("/"))).await.code, Some(ToolErrorCode::Refused));
-    for (path, code) in [("/elsewhere", ToolErrorCode::Refused), ("/html", ToolErrorCode::Refused), ("/odd", ToolErrorCode::Failed)] {
+    for (path, code) in [
+        ("/elsewhere", ToolErrorCode::Refused),
+        ("/html", ToolErrorCode::Refused),
+        ("/odd", ToolErrorCode::Failed),
+    ] {
         let house = self::house(EgressMode::Allowlist, &[], endpoint(path));
         assert_eq!(house.done("web_search", json!({"query": "x"})).await.code, Some(code), "{path}");
     }

@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
-use tribune_records::outcome::{ToolErrorCode, Resource, Access};
 use rustix::fs::{CWD, Mode};
 use serde_json::json;
+use tribune_records::outcome::{Access, Resource, ToolErrorCode};
 
 use crate::attacks::Fixture;
 
@@ -168,10 +168,7 @@ async fn nothing_is_written_outside() {
         ] {
             let done = house.done(tool, input).await;
             assert!(done.outcome.is_error, "{tool} {path}: {}", done.outcome.content);
-            assert!(
-                !done.touched.iter().any(|touched| matches!(touched, Access::Wrote(_))),
-                "{tool} {path}"
-            );
+            assert!(!done.touched.iter().any(|touched| matches!(touched, Access::Wrote(_))), "{tool} {path}");
         }
     }
     assert_eq!(outside(&house), before);
@@ -197,6 +194,9 @@ async fn what_is_too_large_or_no_path_is_refused() {
         assert_eq!(house.done("write", input).await.code, Some(code));
     }
     house.good("write", json!({"path": "a", "content": "x".repeat(1_000_000)})).await;
-    assert_eq!(house.done("write", json!({"path": "a/b", "content": ""})).await.code, Some(ToolErrorCode::NotFound));
+    assert_eq!(
+        house.done("write", json!({"path": "a/b", "content": ""})).await.code,
+        Some(ToolErrorCode::NotFound)
+    );
     assert_eq!(fs::read_dir(house.inside("")).unwrap().count(), 1);
 }

@@ -15,7 +15,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
 use reqwest::{Client, Response, redirect};
 use tribune_config::url::Target;
-use tribune_records::outcome::{ToolErrorCode, ToolError, Resource, AccessLog};
+use tribune_records::outcome::{AccessLog, Resource, ToolError, ToolErrorCode};
 use tribune_records::text::shown;
 
 use super::Egress;
@@ -89,7 +89,10 @@ async fn hops(egress: &Egress, asked: Asked, trail: &AccessLog) -> Result<Fetche
 
 async fn send(target: &Target, addresses: Vec<SocketAddr>, accept: &str) -> Result<Response, ToolError> {
     let broken = |what: &str| {
-        ToolError::new(ToolErrorCode::Failed, format!("`{}` {what}: try again later, or another source", target.host()))
+        ToolError::new(
+            ToolErrorCode::Failed,
+            format!("`{}` {what}: try again later, or another source", target.host()),
+        )
     };
     let sent = begin(target, addresses, accept)
         .map_err(|_| broken("could not be asked, because TLS is not set up here"))?;
@@ -152,7 +155,11 @@ async fn take(target: Target, mut response: Response, asked: &Asked) -> Result<F
     let host = target.host();
     let status = response.status();
     if !status.is_success() {
-        let code = if matches!(status.as_u16(), 404 | 410) { ToolErrorCode::NotFound } else { ToolErrorCode::Failed };
+        let code = if matches!(status.as_u16(), 404 | 410) {
+            ToolErrorCode::NotFound
+        } else {
+            ToolErrorCode::Failed
+        };
         return Err(ToolError::new(code, format!("`{host}` answers {status}: check the address")));
     }
     let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());

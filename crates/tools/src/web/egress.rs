@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use tribune_config::egress_rules::EgressMode;
 use tribune_config::url::{HostPort, SearchEndpoint, Target};
 use tribune_egress::net;
-use tribune_egress::net::{AddressScope, AddressClass};
-use tribune_records::outcome::{ToolErrorCode, ToolError};
+use tribune_egress::net::{AddressClass, AddressScope};
+use tribune_records::outcome::{ToolError, ToolErrorCode};
 
 /// The rules. The default lets nothing out.
 #[derive(Debug, Clone, Default)]

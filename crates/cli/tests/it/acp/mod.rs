@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tribune_client::{RpcClient, RpcIncoming};
 use tribune_storage::home::Home;
-use tribune_testkit::{assert_sound, turn_params, output_text};
+use tribune_testkit::{assert_sound, output_text, turn_params};
 
 use crate::fixture::Place;
 use crate::turn_crash::start_with;

@@ -53,7 +53,9 @@ async fn l1_a_mode_is_decided_by_the_law_and_stands_in_its_facts() {
         let own: Vec<_> = judged.filter(|record| record.facts.agent == "coder").collect();
         assert!(
             !own.is_empty()
-                && own.iter().all(|record| record.facts.approval_mode.map(|mode| mode.as_str()) == Some(mode))
+                && own
+                    .iter()
+                    .all(|record| record.facts.approval_mode.map(|mode| mode.as_str()) == Some(mode))
         );
     }
 }

@@ -23,11 +23,7 @@ async fn protocol_violation_ends_the_turn_and_the_agent() {
             json!({ "update": { "sessionUpdate": "tool_call" } }),
             "a call without an id",
         ),
-        (
-            "a wrong answer",
-            json!({ "raw": "{\"id\":4711,\"result\":1}" }),
-            "a request that was not made",
-        ),
+        ("a wrong answer", json!({ "raw": "{\"id\":4711,\"result\":1}" }), "a request that was not made"),
         ("an exit", json!({ "exit": 9 }), "ended with code 9"),
     ] {
         let mark = mark();

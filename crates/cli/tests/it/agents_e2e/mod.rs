@@ -229,7 +229,9 @@ impl AgentDaemon {
         let judged = Verdicts::from(&reader, 0).map(|judged| judged.unwrap().record.unwrap());
         let tools = ["read", "write", "edit", "exec", "search", "web_fetch"];
         judged
-            .filter(|record| tools.contains(&record.tool.as_str()) && record.facts.stage == DecisionStage::Call)
+            .filter(|record| {
+                tools.contains(&record.tool.as_str()) && record.facts.stage == DecisionStage::Call
+            })
             .map(|record| (record.tool, record.verdict.decision.as_str().to_owned()))
             .collect()
     }

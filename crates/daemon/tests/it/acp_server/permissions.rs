@@ -222,7 +222,8 @@ async fn what_needs_two_people_is_told_so_and_waits_for_the_other() {
     assert!(!folder.path().join("a.txt").exists());
     let mut operator = daemon.operator().await;
     let made = operator.call("approver.add", &json!({ "id": "alice" })).await.unwrap();
-    let mut alice = tribune_client::RpcClient::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
+    let mut alice =
+        tribune_client::RpcClient::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
     let waiting = pending(&mut operator, 1).await;
     decide(&mut alice, &id(&waiting[0]), json!({ "decision": "allow_once" })).await.unwrap();
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");

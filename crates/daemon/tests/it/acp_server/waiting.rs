@@ -74,7 +74,9 @@ async fn what_others_follow_tells_of_a_call_that_is_decided_after_a_restart() {
     let mut seen = Vec::new();
     while seen.last() != Some(&json!("approval_decided")) {
         match crate::authentication::within("the decision is told", follower.next()).await.unwrap() {
-            tribune_client::RpcIncoming::Notification(said) => seen.push(said.params["event"]["type"].clone()),
+            tribune_client::RpcIncoming::Notification(said) => {
+                seen.push(said.params["event"]["type"].clone())
+            }
             tribune_client::RpcIncoming::Response(..) => {}
         }
     }

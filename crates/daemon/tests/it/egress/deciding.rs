@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tribune_egress::SocketLimits;
 use tribune_storage::store::Reader;
-use tribune_testkit::{turn_params, run_turn};
+use tribune_testkit::{run_turn, turn_params};
 
 use super::{House, KEY, Plan, Server, connect, decide, established, get, hello, once};
 

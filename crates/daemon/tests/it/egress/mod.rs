@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tribune_config::Config;
 use tribune_daemon::daemon::{Daemon, DaemonOverrides};
-use tribune_egress::{SocketLimits, Network, SessionSockets, Unresolved};
+use tribune_egress::{Network, SessionSockets, SocketLimits, Unresolved};
 use tribune_ledger::EntryQuality;
 use tribune_records::ledger_payloads::{VerdictRecord, egress_entity};
 use tribune_runtime::SessionKey;

@@ -161,7 +161,8 @@ async fn s9_what_a_box_asks_is_the_sessions_to_pay_and_ends_at_its_limit() {
     house.upstream.reply(ModelOutput::new().text("two").usage(10, 5, 0).anthropic());
     assert_eq!(send(&other, "/v1/messages", &message("m")).await.0, 200);
     house.ended(2).await;
-    let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Session, None).unwrap();
+    let report =
+        Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Session, None).unwrap();
     let mut lines: Vec<(&str, u64)> =
         report.lines.iter().map(|line| (line.name.as_str(), line.input)).collect();
     lines.sort_unstable();
@@ -209,7 +210,10 @@ async fn responses_and_gemini_pass_with_the_houses_key_and_their_tokens_count() 
         let usage = json!({ "input": 30, "output": 7, "cache_read": 60, "cache_written": 0 });
         let ended = entries.iter().find(|said| said["event"] == "ended").unwrap();
         assert_eq!((&ended["outcome"], &ended["usage"]), (&json!("answered"), &usage), "{kind}");
-        let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Session, None).unwrap();
+        let report = Reader::open(&house.daemon.home.home)
+            .unwrap()
+            .spend_report(SpendGrouping::Session, None)
+            .unwrap();
         assert_eq!(report.lines[0].input + report.lines[0].output, 37, "{kind}");
         drop(house.sockets);
         assert_sound(&house.daemon.stop().await.home);

@@ -8,7 +8,7 @@ use tribune_ledger::{Draft, EntryQuality};
 use tribune_records::ledger_payloads::{ProxyRecord, payload, proxy_entity};
 use tribune_storage::clock::SystemClock;
 use tribune_storage::store::Store;
-use tribune_testkit::upstream::{UpstreamReply, ModelOutput};
+use tribune_testkit::upstream::{ModelOutput, UpstreamReply};
 use tribune_testkit::{TestDaemon, assert_sound, config};
 
 use super::{House, entries, error, message};

@@ -126,7 +126,8 @@ impl House {
 
 fn entries(home: &TempHome, provider: &str) -> Vec<Value> {
     let reader = Reader::open(&home.home).unwrap();
-    let filter = EntryFilter { entity_id: Some(proxy_entity(provider)), quality: Some(EntryQuality::Delivery) };
+    let filter =
+        EntryFilter { entity_id: Some(proxy_entity(provider)), quality: Some(EntryQuality::Delivery) };
     let stored = reader.tail(&filter, 1_000).unwrap();
     stored.iter().map(|stored| serde_json::from_str(&stored.entry.payload).unwrap()).collect()
 }

@@ -2,14 +2,15 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use tribune_testkit::upstream::{UpstreamReply, ModelOutput};
+use tribune_testkit::upstream::{ModelOutput, UpstreamReply};
 
 use super::{House, SECRET, message};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_pass_to_the_byte_in_both_dialects_and_the_key_goes_up_alone() {
     let house = House::open().await;
-    let say = ModelOutput::new().text("Let me look.").call("c1", "read", r#"{"path":"ü.txt"}"#).usage(30, 7, 60);
+    let say =
+        ModelOutput::new().text("Let me look.").call("c1", "read", r#"{"path":"ü.txt"}"#).usage(30, 7, 60);
     let reply = say.anthropic().with_comments("ping").in_writes_of(13).header("request-id", "req_1");
     house.upstream.reply(reply.clone());
     let got = house
@@ -96,7 +97,10 @@ async fn tokens_that_the_client_did_not_ask_for_are_counted_and_not_shown() {
 async fn answers_in_one_piece_are_counted_and_lists_are_forwarded() {
     let house = House::open().await;
     let body = json!({ "id": "msg", "content": [{ "type": "text", "text": "hello" }], "usage": { "input_tokens": 5, "output_tokens": 2 } });
-    house.upstream.reply(UpstreamReply::json(200, &body)).reply(UpstreamReply::json(200, &json!({ "input_tokens": 9 })));
+    house
+        .upstream
+        .reply(UpstreamReply::json(200, &body))
+        .reply(UpstreamReply::json(200, &json!({ "input_tokens": 9 })));
     let asked = json!({ "model": "m", "max_tokens": 10, "messages": [] });
     let got = house.post("fake/v1/messages", &asked).await;
     assert_eq!(got.text().await.unwrap(), body.to_string());

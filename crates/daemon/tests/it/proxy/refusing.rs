@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use tribune_testkit::upstream::{UpstreamReply, ModelOutput};
+use tribune_testkit::upstream::{ModelOutput, UpstreamReply};
 
 use super::{House, SECRET, error, message};
 

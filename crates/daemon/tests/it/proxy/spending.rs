@@ -4,7 +4,7 @@ use serde_json::json;
 use tribune_config::Config;
 use tribune_records::spend::report::SpendGrouping;
 use tribune_storage::store::Reader;
-use tribune_testkit::upstream::{UpstreamReply, ModelOutput};
+use tribune_testkit::upstream::{ModelOutput, UpstreamReply};
 
 use super::{House, error, message};
 
@@ -33,7 +33,8 @@ async fn s9_what_an_agent_asks_through_the_proxy_counts_and_ends_at_its_limit() 
     assert_eq!(answer.status(), 200);
     answer.text().await.unwrap();
     house.ended("fake", 2).await;
-    let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Agent, None).unwrap();
+    let report =
+        Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Agent, None).unwrap();
     let lines: Vec<(&str, u64, u64)> =
         report.lines.iter().map(|line| (line.name.as_str(), line.input, line.output)).collect();
     assert_eq!(lines, [("(operator)", 10, 5), ("main", 1_500, 400)]);
@@ -62,7 +63,8 @@ async fn s9_what_the_provider_refuses_costs_nothing_and_what_it_does_not_tell_co
     let cut = house.post("chat/v1/chat/completions", &message("m")).await;
     let _ = cut.text().await;
     house.ended("chat", 2).await;
-    let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Model, None).unwrap();
+    let report =
+        Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Model, None).unwrap();
     assert_eq!((report.all.requests, report.all.estimated), (1, 1));
     assert!(report.all.input > 10, "{report:?}");
     house.close("chat").await;
@@ -74,8 +76,12 @@ async fn s9_hanging_up_early_is_no_way_around_a_limit() {
     for events in [0, 1, 3, 5] {
         let house = house("perAgentAndDay: { tokens: 20000 }").await;
         let pass = house.pass("main").await;
-        let reply =
-            ModelOutput::new().text("a long answer").usage(50, 9_000, 0).anthropic().first(events).then_silence();
+        let reply = ModelOutput::new()
+            .text("a long answer")
+            .usage(50, 9_000, 0)
+            .anthropic()
+            .first(events)
+            .then_silence();
         house.upstream.reply(reply);
         let body = json!({ "model": "m", "max_tokens": 15000, "stream": true, "messages": [] });
         let asked = house.post_as(&pass, "fake/v1/messages", &body);
@@ -87,7 +93,8 @@ async fn s9_hanging_up_early_is_no_way_around_a_limit() {
             Err(_) => assert_eq!(events, 0),
         }
         house.ended("fake", 1).await;
-        let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Agent, None).unwrap();
+        let report =
+            Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Agent, None).unwrap();
         assert_eq!((report.all.output, report.all.estimated), (15_000, 1), "{events}: {report:?}");
         let refused = house.post_as(&pass, "fake/v1/messages", &body).await;
         assert_eq!(refused.status(), 403, "{events}");

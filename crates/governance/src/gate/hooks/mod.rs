@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
-use tribune_config::hook_spec::{HookSpec, HookPoint};
+use tribune_config::hook_spec::{HookPoint, HookSpec};
 use tribune_constitution::{Trust, Veto};
 use tribune_runtime::ToolCall;
 
@@ -58,7 +58,11 @@ impl Hooks {
     }
 
     /// Asks about a call. It comes back as it may be made, or as it was with who objects.
-    pub(crate) async fn before_tool_call(&self, who: &HookSubject, mut call: ToolCall) -> (ToolCall, Vec<Veto>) {
+    pub(crate) async fn before_tool_call(
+        &self,
+        who: &HookSubject,
+        mut call: ToolCall,
+    ) -> (ToolCall, Vec<Veto>) {
         for hook in self.of(HookPoint::BeforeToolCall) {
             let (tool_name, tool_call_id, params) = (&call.name, &call.id, &call.input);
             let event = HookEvent::BeforeToolCall { who, tool_name, tool_call_id, params };
@@ -103,7 +107,12 @@ impl Hooks {
     }
 
     /// Asks whether a turn may begin. Who objects comes back.
-    pub(crate) async fn before_agent_start(&self, who: &HookSubject, mandate: &str, law: &str) -> Option<Veto> {
+    pub(crate) async fn before_agent_start(
+        &self,
+        who: &HookSubject,
+        mandate: &str,
+        law: &str,
+    ) -> Option<Veto> {
         for hook in self.of(HookPoint::BeforeAgentStart) {
             let event = HookEvent::BeforeAgentStart { who, mandate, constitution_hash: law };
             let objection = match ask(hook, &self.boxes, &event).await {

@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::process::{ChildStdin, ChildStdout};
 use tribune_config::Sandbox;
 use tribune_config::hook_spec::HookIsolation;
-use tribune_contract::{ProgramExit, LaunchProfile, SandboxMode, Mount, SandboxName};
+use tribune_contract::{LaunchProfile, Mount, ProgramExit, SandboxMode, SandboxName};
 use tribune_records::exec::PATH;
-use tribune_sandbox::{InstanceId, SandboxLauncher, ProgramStream, ProgramStreams};
+use tribune_sandbox::{InstanceId, ProgramStream, ProgramStreams, SandboxLauncher};
 
 use super::transport::talk;
 
@@ -63,7 +63,12 @@ impl HookSandbox {
 }
 
 impl Shared {
-    fn profile(&self, command: &[String], bounds: &HookIsolation, limit: Duration) -> Result<LaunchProfile, String> {
+    fn profile(
+        &self,
+        command: &[String],
+        bounds: &HookIsolation,
+        limit: Duration,
+    ) -> Result<LaunchProfile, String> {
         let (program, args) = command.split_first().ok_or("it names no program")?;
         let number = self.launches.fetch_add(1, Ordering::Relaxed);
         let session = SandboxName::new(format!("hook-{}-{number}", std::process::id()));
@@ -95,7 +100,11 @@ impl Shared {
         limit: Duration,
     ) -> Result<Vec<u8>, String> {
         let profile = self.profile(command, bounds, limit)?;
-        let streams = ProgramStreams { stdin: ProgramStream::Piped, stdout: ProgramStream::Piped, stderr: ProgramStream::Null };
+        let streams = ProgramStreams {
+            stdin: ProgramStream::Piped,
+            stdout: ProgramStream::Piped,
+            stderr: ProgramStream::Null,
+        };
         let starting = tokio::task::spawn_blocking(move || self.launcher.launch(&profile, streams));
         let lost = |error: &dyn std::fmt::Display| format!("it was lost ({error})");
         // Dropping it ends it, so one that nobody waits for is gone.
