@@ -1,4 +1,4 @@
-//! What can be asked of the daemon, whichever door it comes through. Each operation takes a principal first.
+//! The operations of the daemon, which JSON-RPC, REST and ACP share. Each takes the principal first and checks what it may do.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ use super::error::{ApiError, misnamed};
 use super::principal::Principal;
 use super::proxy::Proxy;
 
-/// Rows on one page, if nothing is said, and at most.
+/// Rows on one page: the default, and the most.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
 
@@ -44,7 +44,7 @@ const MAX_NOTES: usize = 100;
 /// Bytes of one note: a paragraph.
 pub const MAX_NOTE_BYTES: usize = 8 * 1024;
 
-/// Everything the doors share.
+/// State that all interfaces share.
 #[derive(Debug)]
 pub struct Api {
     pub sessions: SessionManager,
@@ -60,7 +60,7 @@ pub struct Api {
     pub cli_agents: Arc<CliAgents>,
     /// The MCP servers of sessions.
     pub mcp: Arc<McpServers>,
-    /// Agents of other makes, whose boxes live between turns.
+    /// The backends of CLI agents, whose sandboxes live between turns.
     pub others: [CliBackend; 2],
 }
 
@@ -80,12 +80,12 @@ impl Api {
         };
         if mode == Some(SessionMode::Persistent) && who.standing() == Standing::Guest {
             return Err(ApiError::forbidden(
-                "a stranger's sessions end when they are not used: mode is domain or oneshot",
+                "an unregistered or anonymous caller has no persistent sessions: mode must be domain or oneshot",
             ));
         }
         let mut opener = who.opener();
         if let Some(model) = init.model {
-            // Money is spent there; whoever runs the house says on what.
+            // Models cost money: only the operator chooses them.
             who.operator()?;
             let model: ModelRef =
                 model.parse().map_err(|_| ApiError::params("model must be provider:model"))?;
@@ -104,7 +104,7 @@ impl Api {
         self.session_status(who, key.as_str()).await
     }
 
-    /// While the daemon stops, it answers and takes nothing new.
+    /// Refuses new work while the daemon drains. It still answers requests that only read.
     pub(super) fn takes_work(&self) -> Answer<()> {
         match self.status.draining.is_cancelled() {
             true => Err(SessionError::Draining.into()),
@@ -112,7 +112,7 @@ impl Api {
         }
     }
 
-    /// The key that was named, or the caller's own with the agent.
+    /// The key that was given, or the key of the caller's own session with the agent.
     fn key_of(&self, who: &Principal, init: &SessionInit) -> Answer<SessionKey> {
         if let Some(key) = &init.session_key {
             let key = parse_key(key)?;
@@ -258,7 +258,7 @@ impl Api {
         Ok(EventPage { events, last_seq })
     }
 
-    /// Asks for a turn.
+    /// Queues a turn.
     pub async fn turn_run(
         &self,
         who: &Principal,
@@ -272,7 +272,7 @@ impl Api {
         Ok((key, ticket))
     }
 
-    /// Runs a turn to its end.
+    /// Waits until the turn is accepted and, with `wait`, until it has ended.
     pub async fn turn_result(&self, key: SessionKey, mut ticket: Ticket, wait: bool) -> Answer<TurnResult> {
         let accepted = ticket.accepted().await?;
         let mut result = TurnResult {
@@ -298,8 +298,7 @@ impl Api {
         let quality = match tail.quality {
             None => None,
             Some(word) => Some(
-                word.parse::<EntryQuality>()
-                    .map_err(|_| ApiError::params("quality is none that entries have"))?,
+                word.parse::<EntryQuality>().map_err(|_| ApiError::params("no entry has this quality"))?,
             ),
         };
         let filter = Filter { entity_id: tail.entity_id, quality };
@@ -317,8 +316,8 @@ impl Api {
     pub async fn ledger_checkpoint(&self, who: &Principal) -> Answer<CheckpointInfo> {
         who.operator()?;
         let note = self.readers.read(|reader| reader.checkpoint()).await?;
-        let said = Checkpoint::parse(&note).map_err(|error| ApiError::new("storage", error.to_string()))?;
-        Ok(CheckpointInfo { origin: said.origin, size: said.size, root: said.root.to_string(), note })
+        let parsed = Checkpoint::parse(&note).map_err(|error| ApiError::new("storage", error.to_string()))?;
+        Ok(CheckpointInfo { origin: parsed.origin, size: parsed.size, root: parsed.root.to_string(), note })
     }
 
     /// A C2SP tlog-proof that an entry is in the log.
@@ -351,7 +350,7 @@ impl Api {
         }
         if note.entity.starts_with(SESSION_ENTITIES) {
             return Err(ApiError::params(format!(
-                "histories that begin with `{SESSION_ENTITIES}` are written by their sessions alone: name another entity"
+                "entities that begin with `{SESSION_ENTITIES}` are written by their sessions only: name another entity"
             )));
         }
         if let Some(bad) = note.texts.iter().find(|text| text.is_empty() || text.len() > MAX_NOTE_BYTES) {
@@ -395,7 +394,7 @@ impl Api {
         Ok(NotesWritten { written })
     }
 
-    /// Passes the log to a new key; returns it.
+    /// Rotates the signing key of the log. Returns the new public key and the entry that records the rotation.
     pub async fn rotate_key(&self, who: &Principal) -> Answer<(String, Written)> {
         who.operator()?;
         self.takes_work()?;
@@ -441,11 +440,11 @@ impl Api {
             })
             .collect();
         for seen in &heartbeats {
-            // A canary's agent is nobody.
-            let is_nobody = seen.agent_id.parse().is_ok_and(|agent| is_canary(&agent));
-            if !is_nobody && !agents.iter().any(|agent| agent.agent_id == seen.agent_id) {
+            // The agent of a canary is not listed.
+            let is_canary = seen.agent_id.parse().is_ok_and(|agent| is_canary(&agent));
+            if !is_canary && !agents.iter().any(|agent| agent.agent_id == seen.agent_id) {
                 let mandate = tribune_constitution::DEFAULT_MANDATE.to_owned();
-                let stranger = AgentInfo {
+                let unregistered = AgentInfo {
                     agent_id: seen.agent_id.clone(),
                     name: None,
                     backend: None,
@@ -461,7 +460,7 @@ impl Api {
                     sessions: 0,
                     turns: 0,
                 };
-                agents.push(stranger.seen(seen));
+                agents.push(unregistered.seen(seen));
             }
         }
         Ok(AgentList { agents })
@@ -546,7 +545,7 @@ impl Api {
         })
     }
 
-    /// Tries whether the gate holds an agent.
+    /// Runs the canary of an agent: tests whether the gate stops it.
     pub(crate) async fn agent_test(
         &self,
         who: &Principal,
@@ -581,7 +580,7 @@ impl Api {
         })
     }
 
-    /// What is not ready, by name. Nothing of it is secret.
+    /// What is not ready, by name. None of it is secret.
     pub fn waiting(&self) -> Vec<String> {
         let mut waiting = Vec::new();
         if self.status.draining.is_cancelled() {
@@ -597,7 +596,7 @@ impl Api {
     }
 }
 
-/// A mode by its name.
+/// Parses an approval mode.
 fn asking(word: &str) -> Answer<Asking> {
     Asking::parse(word).ok_or_else(|| {
         let known = Asking::ALL.map(Asking::as_str).join(", ");
@@ -651,13 +650,13 @@ fn find(reader: &Reader, name: &str) -> Result<Answer<tribune_storage::store::St
         Lookup::Found(stored) => Ok(*stored),
         Lookup::Nothing(_) => Err(ApiError::new(
             "not_found",
-            "there is no such entry: name it by its place, its CID or the CID's first digits",
+            "there is no such entry: name it by its index, its CID or the CID's first digits",
         )),
-        Lookup::Several(_) => Err(ApiError::params("several entries begin so: give more digits")),
+        Lookup::Several(_) => Err(ApiError::params("several entries match: give more digits")),
     })
 }
 
-/// Something the caller sent, cut to what fits in a sentence and without what would break it.
+/// Text that the caller sent, for an error sentence: at most 80 characters, without control characters.
 pub(super) fn short(text: &str) -> String {
     text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -1,5 +1,5 @@
-//! For other harnesses: ask before you act. The same gate, inbox and ledger as for our own agents, over three requests
-//! that mirror the hooks of such a harness. What is allowed is carried out by whoever asked, not here.
+//! The gate for other agent harnesses: three requests that mirror the hooks of such a harness. They use the same gate,
+//! approvals and ledger as agents that Tribune runs. The harness executes an allowed call itself; Tribune does not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use super::error::{ApiError, misnamed};
 use super::principal::Principal;
 use super::rest::{Body, Operator};
 
-/// The longest that a request waits for a person.
+/// The longest time that a request waits for a person.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// What came in.
+/// A message that the session received.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct MessageReceived {
@@ -42,7 +42,7 @@ pub struct MessageReceived {
     pub source: Option<String>,
 }
 
-/// What the session has taken in by now.
+/// The labels of everything that the session has received so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Labelled {
     pub trust: String,
@@ -61,7 +61,7 @@ pub struct BeforeToolCall {
     pub tool_call_id: String,
     #[schema(value_type = Object)]
     pub params: Value,
-    /// How long to wait for a person, if one has to decide; 0 answers at once.
+    /// How long to wait, in milliseconds, if a person must decide; 0 answers at once.
     #[serde(default)]
     pub wait_ms: u64,
 }
@@ -84,7 +84,7 @@ pub struct GateVerdict {
     pub cid: String,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct AfterToolCall {
@@ -107,8 +107,8 @@ pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
         .routes(routes!(after_tool_call))
 }
 
-/// Labels what came in. Trust can only sink.
-#[utoipa::path(post, path = "/v1/gate/message_received", tag = "gate", request_body = MessageReceived, responses((status = 200, description = "what the session has taken in by now", body = Labelled), (status = "default", description = "an error", body = ErrorBody)))]
+/// Adds the labels of a received message to the session. Trust can only sink.
+#[utoipa::path(post, path = "/v1/gate/message_received", tag = "gate", request_body = MessageReceived, responses((status = 200, description = "the labels of everything that the session has received so far", body = Labelled), (status = "default", description = "an error", body = ErrorBody)))]
 async fn message_received(
     State(app): App,
     Operator(who): Operator,
@@ -117,7 +117,7 @@ async fn message_received(
     app.api.gate_heard(&who, message).await.map(Json)
 }
 
-/// Asks whether a call may be made. Asking again with the same toolCallId tells how it stands.
+/// Asks whether a call may be made. Asking again with the same toolCallId returns its current state.
 #[utoipa::path(post, path = "/v1/gate/before_tool_call", tag = "gate", request_body = BeforeToolCall, responses((status = 200, description = "the verdict", body = GateVerdict), (status = "default", description = "an error", body = ErrorBody)))]
 async fn before_tool_call(
     State(app): App,
@@ -127,8 +127,8 @@ async fn before_tool_call(
     app.api.gate_ask(&who, call).await.map(Json)
 }
 
-/// Tells what came of a call, and moves labels.
-#[utoipa::path(post, path = "/v1/gate/after_tool_call", tag = "gate", request_body = AfterToolCall, responses((status = 200, description = "what the session has taken in by now", body = Labelled), (status = "default", description = "an error", body = ErrorBody)))]
+/// Reports the result of a call and updates the labels of the session.
+#[utoipa::path(post, path = "/v1/gate/after_tool_call", tag = "gate", request_body = AfterToolCall, responses((status = 200, description = "the labels of everything that the session has received so far", body = Labelled), (status = "default", description = "an error", body = ErrorBody)))]
 async fn after_tool_call(
     State(app): App,
     Operator(who): Operator,
@@ -138,7 +138,7 @@ async fn after_tool_call(
 }
 
 impl Api {
-    /// The session of a harness, open.
+    /// Opens the session of a harness, or finds it open.
     async fn harness(&self, who: &Principal, agent: Option<&str>, key: &str) -> Result<SessionKey, ApiError> {
         let key: SessionKey = key.parse().map_err(|error| misnamed(&error))?;
         if agent.is_some_and(|agent| agent != key.agent().as_str()) {

@@ -1,4 +1,4 @@
-//! What is counted, for `/metrics`.
+//! The metrics that `/metrics` serves.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -40,7 +40,7 @@ struct Tried {
     subject: String,
 }
 
-/// The gateway's counters. None has a label that a caller chooses.
+/// The gateway's counters and gauges. No label takes a value that a caller chooses, so their number is bounded.
 #[derive(Debug)]
 pub(super) struct Metrics {
     registry: Registry,
@@ -142,7 +142,7 @@ impl Metrics {
         self.proxy_refused.get_or_create(&NotForwarded { code }).inc();
     }
 
-    /// Everything, in the text format of Prometheus.
+    /// Renders all metrics in the OpenMetrics text format.
     pub(super) async fn render(&self, api: &Api) -> String {
         let (open, loaded) = api.sessions.counts();
         let whole = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
