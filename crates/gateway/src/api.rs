@@ -171,7 +171,7 @@ impl Api {
             (Some(own), Some(asked)) if asked == own.as_str() => Some(asked),
             (Some(_), Some(_)) => return Err(ApiError::forbidden("an agent may list its own sessions only")),
         };
-        let limit = page(list.limit)?;
+        let limit = page_limit(list.limit)?;
         let filter = SessionFilter { agent_id, state, after: list.after };
         let mut rows = self.sessions.list(filter, limit + 1).await?;
         let more = rows.len() > limit;
@@ -199,7 +199,7 @@ impl Api {
 
     pub async fn session_turns(&self, who: &Principal, key: &str, limit: Option<usize>) -> Answer<Turns> {
         let key = self.own_key(who, key)?;
-        let limit = page(limit)?;
+        let limit = page_limit(limit)?;
         let turns = self
             .readers
             .read(move |reader| match reader.session(key.as_str())? {
@@ -212,7 +212,7 @@ impl Api {
 
     pub async fn session_history(&self, who: &Principal, key: &str, limit: Option<usize>) -> Answer<History> {
         let key = self.own_key(who, key)?;
-        let limit = page(limit)?;
+        let limit = page_limit(limit)?;
         let vault = Arc::clone(self.sessions.vault());
         let redactor = Arc::clone(&self.sessions.governance().redactor);
         let messages = self
@@ -249,7 +249,7 @@ impl Api {
         after: Option<u64>,
         limit: Option<usize>,
     ) -> Answer<EventPage> {
-        let limit = page(limit.or(Some(MAX_PAGE)))?;
+        let limit = page_limit(limit.or(Some(MAX_PAGE)))?;
         let (key, mut subscription) = self.subscribe(who, key, after).await?;
         let (_, last_seq) = self.sessions.live(&key).await?;
         let events =
@@ -294,7 +294,7 @@ impl Api {
 
     pub async fn ledger_tail(&self, who: &Principal, tail: LedgerTail) -> Answer<Entries> {
         who.operator()?;
-        let limit = page(tail.limit)?;
+        let limit = page_limit(tail.limit)?;
         let quality = match tail.quality {
             None => None,
             Some(word) => Some(
@@ -494,7 +494,7 @@ impl Api {
             profile,
             model: add.model,
             mandate: add.mandate.unwrap_or_else(|| tribune_constitution::DEFAULT_MANDATE.to_owned()),
-            mode: add.mode.as_deref().map(asking).transpose()?,
+            mode: add.mode.as_deref().map(approval_mode).transpose()?,
             standing: add.standing,
             pubkey: add.pubkey,
         };
@@ -511,7 +511,7 @@ impl Api {
         }
         let agents = Arc::clone(&self.agents);
         let added = tokio::task::spawn_blocking(move || agents.add(agent)).await;
-        added.map_err(|error| ApiError::new("internal", error.to_string()))?.map_err(not_added)?;
+        added.map_err(|error| ApiError::new("internal", error.to_string()))?.map_err(roster_error)?;
         self.agent(who, id.as_str()).await
     }
 
@@ -597,7 +597,7 @@ impl Api {
 }
 
 /// Parses an approval mode.
-fn asking(word: &str) -> Answer<Asking> {
+fn approval_mode(word: &str) -> Answer<Asking> {
     Asking::parse(word).ok_or_else(|| {
         let known = Asking::ALL.map(Asking::as_str).join(", ");
         ApiError::params(format!("mode must be one of {known}"))
@@ -617,7 +617,7 @@ fn canary_info(standpoint: Standpoint) -> CanaryInfo {
     }
 }
 
-fn not_added(error: RosterError) -> ApiError {
+fn roster_error(error: RosterError) -> ApiError {
     let code = match &error {
         RosterError::Entry(LineFault::SameId { .. } | LineFault::SameKey { .. }) => "conflict",
         RosterError::Entry(_) => "invalid_params",
@@ -638,7 +638,7 @@ fn unknown_agent() -> ApiError {
     SessionError::UnknownAgent(String::new()).into()
 }
 
-fn page(limit: Option<usize>) -> Answer<usize> {
+fn page_limit(limit: Option<usize>) -> Answer<usize> {
     match limit.unwrap_or(PAGE) {
         limit @ 1..=MAX_PAGE => Ok(limit),
         limit => Err(ApiError::params(format!("limit is 1 to {MAX_PAGE}, not {limit}"))),

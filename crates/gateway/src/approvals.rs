@@ -375,7 +375,7 @@ impl Api {
         let outcome = governance.decide(id, wish, body.text, approver).await?;
         let without_turn = outcome.is_orphan && outcome.requested.runner == Runner::Host;
         let came_of_it = match without_turn && outcome.state == State::Allowed {
-            true => self.came_of(&outcome.requested.id).await?,
+            true => self.call_outcome(&outcome.requested.id).await?,
             false => None,
         };
         Ok(DecisionResult {
@@ -389,7 +389,7 @@ impl Api {
     }
 
     /// The outcome of a call that was decided, if it is known.
-    async fn came_of(&self, id: &str) -> Answer<Option<String>> {
+    async fn call_outcome(&self, id: &str) -> Answer<Option<String>> {
         let ApprovalRow { requested, entry, .. } = self.approval_row(id).await?;
         let look = move |reader: &Reader| sequel(reader, &requested.session, &requested.call, &entry);
         Ok(self.readers.read(look).await?.map(str::to_owned))

@@ -41,30 +41,30 @@ where
 /// Turns a serde error into a sentence of ours. Serde's own text repeats values and names Rust types.
 fn sentence(whole: &str, path: &Path, fault: &str) -> String {
     if let Some(rest) = fault.strip_prefix("unknown field ") {
-        return unknown(whole, rest);
+        return unknown_member(whole, rest);
     }
-    if let Some(name) = quoted(fault, "missing field `") {
-        return format!("{} is missing", place(whole, path, Some(name)));
+    if let Some(name) = field_name(fault, "missing field `") {
+        return format!("{} is missing", member_path(whole, path, Some(name)));
     }
-    if let Some(name) = quoted(fault, "duplicate field `") {
-        return format!("{} is given twice", place(whole, path, Some(name)));
+    if let Some(name) = field_name(fault, "duplicate field `") {
+        return format!("{} is given twice", member_path(whole, path, Some(name)));
     }
-    let at = place(whole, path, None);
+    let at = member_path(whole, path, None);
     if fault.starts_with("unknown variant ") {
-        return format!("{at} is not one of {}", names(fault).join(", "));
+        return format!("{at} is not one of {}", accepted_names(fault).join(", "));
     }
     let is_number = ["invalid digit", "number too", "cannot parse integer", "number out of range"];
     if is_number.iter().any(|words| fault.starts_with(words)) {
         return format!("{at} must be a whole number that is not too large");
     }
     match fault.rsplit_once(", expected ") {
-        Some((_, expected)) => format!("{at} must be {}", plain(expected)),
+        Some((_, expected)) => format!("{at} must be {}", expected_type(expected)),
         None => format!("{at} has the wrong value"),
     }
 }
 
-fn unknown(whole: &str, fault: &str) -> String {
-    let known = names(fault);
+fn unknown_member(whole: &str, fault: &str) -> String {
+    let known = accepted_names(fault);
     if known.is_empty() {
         return format!("{whole} must be empty: nothing is asked for here");
     }
@@ -77,25 +77,25 @@ fn unknown(whole: &str, fault: &str) -> String {
 }
 
 /// The accepted names, taken from serde's message.
-fn names(fault: &str) -> Vec<&str> {
+fn accepted_names(fault: &str) -> Vec<&str> {
     let Some((_, expected)) = fault.rsplit_once("`, expected ") else { return Vec::new() };
     let expected = expected.split(" at line ").next().unwrap_or_default();
     expected.split('`').skip(1).step_by(2).collect()
 }
 
 /// The field name that follows `words` in serde's message.
-fn quoted<'f>(fault: &'f str, words: &str) -> Option<&'f str> {
+fn field_name<'f>(fault: &'f str, words: &str) -> Option<&'f str> {
     fault.strip_prefix(words)?.split('`').next()
 }
 
 /// The path of the value, such as `input.content[0]`. Member names on the path were accepted by serde, so they are ours.
-fn place(whole: &str, path: &Path, last: Option<&str>) -> String {
+fn member_path(whole: &str, path: &Path, last: Option<&str>) -> String {
     let mut at = String::new();
     for segment in path {
         match segment {
             Segment::Seq { index } => at.push_str(&format!("[{index}]")),
             // The names in a free-form object are the sender's: the path stops there.
-            Segment::Map { key } if !is_ours(key) || Some(key.as_str()) == last => break,
+            Segment::Map { key } if !is_known_form(key) || Some(key.as_str()) == last => break,
             Segment::Map { key } => push(&mut at, key),
             Segment::Enum { .. } | Segment::Unknown => {}
         }
@@ -116,12 +116,12 @@ fn push(at: &mut String, name: &str) {
 /// Bytes of the longest parameter name.
 const MAX_NAME: usize = 24;
 
-fn is_ours(name: &str) -> bool {
+fn is_known_form(name: &str) -> bool {
     name.len() <= MAX_NAME && name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_')
 }
 
 /// The expected type in plain words, without Rust type names.
-fn plain(expected: &str) -> &str {
+fn expected_type(expected: &str) -> &str {
     let expected = expected.split(" at line ").next().unwrap_or_default();
     match expected {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",

@@ -61,7 +61,7 @@ pub(super) fn put_into(document: &mut OpenApi) {
     for (path, item) in &mut document.paths.paths {
         for (verb, operation) in operations(item) {
             let own: Vec<_> = requests.iter().filter(|request| request.is_of(verb, path)).collect();
-            show(operation, &own);
+            add_examples(operation, &own);
         }
     }
     let Some(components) = &mut document.components else { return };
@@ -79,7 +79,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
     all.into_iter().filter_map(|(verb, operation)| Some((verb, operation.as_mut()?)))
 }
 
-fn show(operation: &mut Operation, requests: &[&GuideRequest<'_>]) {
+fn add_examples(operation: &mut Operation, requests: &[&GuideRequest<'_>]) {
     let responses = &mut operation.responses.responses;
     let template = responses.get("default").cloned();
     for example in requests {
@@ -92,7 +92,9 @@ fn show(operation: &mut Operation, requests: &[&GuideRequest<'_>]) {
             responses.insert(status.clone(), response.into());
         }
         if let Some(RefOr::T(response)) = responses.get_mut(&status) {
-            for content in response.content.values_mut().filter_map(own).filter(|own| own.example.is_none()) {
+            for content in
+                response.content.values_mut().filter_map(inline).filter(|content| content.example.is_none())
+            {
                 content.example = Some(value(example.answer));
             }
         }
@@ -100,13 +102,13 @@ fn show(operation: &mut Operation, requests: &[&GuideRequest<'_>]) {
     // The request example is the one with the lowest status, so a successful one if there is any.
     let best = requests.iter().filter(|own| !own.body.is_empty()).min_by_key(|own| own.status);
     if let (Some(RefOr::T(body)), Some(best)) = (&mut operation.request_body, best) {
-        for content in body.content.values_mut().filter_map(own) {
+        for content in body.content.values_mut().filter_map(inline) {
             content.example = Some(value(best.body));
         }
     }
 }
 
-fn own(content: &mut RefOr<Content>) -> Option<&mut Content> {
+fn inline(content: &mut RefOr<Content>) -> Option<&mut Content> {
     match content {
         RefOr::T(content) => Some(content),
         RefOr::Ref(_) => None,

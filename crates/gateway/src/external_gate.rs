@@ -114,7 +114,7 @@ async fn message_received(
     Operator(who): Operator,
     Body(message): Body<MessageReceived>,
 ) -> Answer<Labelled> {
-    app.api.gate_heard(&who, message).await.map(Json)
+    app.api.gate_message_received(&who, message).await.map(Json)
 }
 
 /// Asks whether a call may be made. Asking again with the same toolCallId returns its current state.
@@ -124,7 +124,7 @@ async fn before_tool_call(
     Operator(who): Operator,
     Body(call): Body<BeforeToolCall>,
 ) -> Answer<GateVerdict> {
-    app.api.gate_ask(&who, call).await.map(Json)
+    app.api.gate_before_tool_call(&who, call).await.map(Json)
 }
 
 /// Reports the result of a call and updates the labels of the session.
@@ -134,7 +134,7 @@ async fn after_tool_call(
     Operator(who): Operator,
     Body(call): Body<AfterToolCall>,
 ) -> Answer<Labelled> {
-    app.api.gate_done(&who, call).await.map(Json)
+    app.api.gate_after_tool_call(&who, call).await.map(Json)
 }
 
 impl Api {
@@ -149,7 +149,11 @@ impl Api {
         Ok(key)
     }
 
-    async fn gate_heard(&self, who: &Principal, message: MessageReceived) -> Result<Labelled, ApiError> {
+    async fn gate_message_received(
+        &self,
+        who: &Principal,
+        message: MessageReceived,
+    ) -> Result<Labelled, ApiError> {
         let key = self.harness(who, Some(&message.agent_id), &message.session_key).await?;
         let trust = match message.trust.as_deref() {
             None => Trust::Untrusted,
@@ -168,7 +172,11 @@ impl Api {
         Ok(Labelled { trust: labels.trust.as_str().to_owned(), private: labels.private })
     }
 
-    async fn gate_ask(&self, who: &Principal, call: BeforeToolCall) -> Result<GateVerdict, ApiError> {
+    async fn gate_before_tool_call(
+        &self,
+        who: &Principal,
+        call: BeforeToolCall,
+    ) -> Result<GateVerdict, ApiError> {
         let key = self.harness(who, Some(&call.agent_id), &call.session_key).await?;
         if !call.params.is_object() {
             return Err(ApiError::params("params is an object"));
@@ -197,16 +205,16 @@ impl Api {
         })
     }
 
-    async fn gate_done(&self, who: &Principal, done: AfterToolCall) -> Result<Labelled, ApiError> {
-        let key = self.harness(who, None, &done.session_key).await?;
-        let text = match done.result {
+    async fn gate_after_tool_call(&self, who: &Principal, call: AfterToolCall) -> Result<Labelled, ApiError> {
+        let key = self.harness(who, None, &call.session_key).await?;
+        let text = match call.result {
             Value::String(text) => text,
             other => other.to_string(),
         };
         let labels = self
             .sessions
             .governance()
-            .done_elsewhere(&key, &done.tool_call_id, text, done.is_error)
+            .done_elsewhere(&key, &call.tool_call_id, text, call.is_error)
             .await
             .map_err(tribune_sessions::session::SessionError::from)?;
         Ok(Labelled { trust: labels.trust.as_str().to_owned(), private: labels.private })

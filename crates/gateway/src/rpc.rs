@@ -139,7 +139,10 @@ pub(super) fn read(text: &str) -> Frame<'_> {
     }
     // Check that the whole text is JSON before its members, or a syntax error would be reported as a wrong member.
     if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
-        return refuse(ApiError::new("parse_error", format!("the frame is not JSON: {}", place(&error))));
+        return refuse(ApiError::new(
+            "parse_error",
+            format!("the frame is not JSON: {}", describe_json_error(&error)),
+        ));
     }
     if let Err(what) = check_depth(text) {
         return refuse(ApiError::new("parse_error", what));
@@ -205,7 +208,7 @@ pub(super) fn check_depth(text: &str) -> Result<(), String> {
 }
 
 /// The position and kind of a JSON error, without repeating what was sent.
-fn place(error: &serde_json::Error) -> String {
+fn describe_json_error(error: &serde_json::Error) -> String {
     let what = match error.classify() {
         serde_json::error::Category::Eof => "it ends too early",
         serde_json::error::Category::Syntax => "it is malformed",

@@ -97,7 +97,7 @@ struct RunEnded {
 
 /// The answer to `run.ended`: the changes that the run made.
 #[derive(Debug, Serialize)]
-struct Left {
+struct RunChanges {
     changes: u64,
     bytes: u64,
     traps: u64,
@@ -124,21 +124,21 @@ impl Leases {
             "run.started" => {
                 let RunStarted { id, limited_by, landlock_abi } = request.params()?;
                 let limited_by = super::api::short(&limited_by);
-                self.of(&id)?.started(limited_by, landlock_abi).await?;
+                self.lease(&id)?.started(limited_by, landlock_abi).await?;
                 rpc::value(rpc::DONE)
             }
             _ => {
                 let RunEnded { id, outcome, code, signal } = request.params()?;
-                self.of(&id)?;
+                self.lease(&id)?;
                 let lease = self.0.remove(&id).ok_or_else(unknown)?;
                 let left = lease.ended(RunRecord::RunEnded { outcome, code, signal }).await?;
                 let Leavings { changes, bytes, traps, fault } = left;
-                rpc::value(Left { changes, bytes, traps, fault })
+                rpc::value(RunChanges { changes, bytes, traps, fault })
             }
         }
     }
 
-    fn of(&self, id: &str) -> Result<&Lease, ApiError> {
+    fn lease(&self, id: &str) -> Result<&Lease, ApiError> {
         self.0.get(id).ok_or_else(unknown)
     }
 
