@@ -104,7 +104,7 @@ impl Api {
         self.session_status(who, key.as_str()).await
     }
 
-    /// Refuses new work while the daemon drains. It still answers requests that only read.
+    /// Refuses new work while the daemon drains. Other requests are still answered.
     pub(super) fn takes_work(&self) -> Answer<()> {
         match self.status.draining.is_cancelled() {
             true => Err(SessionError::Draining.into()),
@@ -545,7 +545,7 @@ impl Api {
         })
     }
 
-    /// Runs the canary of an agent: tests whether the gate stops it.
+    /// Runs the canary of an agent: tests whether the gate holds it.
     pub(crate) async fn agent_test(
         &self,
         who: &Principal,

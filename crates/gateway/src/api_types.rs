@@ -454,9 +454,9 @@ pub struct AgentRef {
 #[serde(deny_unknown_fields)]
 pub struct AgentTest {
     pub agent_id: String,
-    /// The operator has reviewed an action that one of its agents executed without permission. If the canary passes now, the
-    /// agent runs again, even if no canary probe covers that action. If no canary can be run and `canary.untried` names it,
-    /// this flag alone is enough.
+    /// The operator has reviewed an action that an agent of this backend or profile executed without permission. If the canary
+    /// passes now, its agents run again, even if no probe covers that action. If no canary can be run and `canary.untried`
+    /// names the backend or profile, this flag alone is enough.
     #[serde(default)]
     pub clear_mark: bool,
 }
@@ -514,7 +514,7 @@ pub struct DaemonStatus {
     pub recovered_calls: u64,
     /// Sessions whose interrupted `session.forget` the last start completed.
     pub recovered_forgets: u64,
-    /// The canaries of the roster's backends: whether the gate stops forbidden calls.
+    /// The state of the canaries: whether the gate holds the backends of the roster.
     pub canaries: Vec<CanaryInfo>,
 }
 
@@ -527,7 +527,7 @@ pub struct CanaryInfo {
     /// The agents of the roster that it covers.
     pub agents: Vec<String>,
     /// `live`; `ungoverned` or `not_tried`, whose agents do not run; `untried`, whose agents run because `canary.untried` names
-    /// it; `waiting`, `running`; or `off`.
+    /// it; `waiting` or `running`, while the test is due or under way; or `off`.
     pub state: String,
     /// The action that was not stopped, or why it was not tried.
     pub detail: Option<String>,
@@ -544,11 +544,11 @@ pub struct AgentTested {
     pub outcome: String,
     /// The action that was not stopped, or why it was not tried.
     pub detail: Option<String>,
-    /// An action that one of its agents executed without permission and that is not cleared.
+    /// An action that an agent of this backend or profile executed without permission, until it is cleared.
     pub mark: Option<String>,
     /// Why this call cleared such a mark: `tried`, `looked_at`, or `looked_at_untried` if no canary confirms it.
     pub cleared: Option<String>,
-    /// Whether its agents run although they could not be tried: `canary.untried` names them, or `canary.every` is off.
+    /// Whether its agents run although the canary could not be tried: `canary.untried` names it, or `canary.every` is off.
     pub excepted: bool,
     pub steps: Vec<TestStep>,
     pub took_ms: u64,

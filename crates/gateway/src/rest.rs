@@ -404,7 +404,7 @@ async fn agent_add(State(app): App, Operator(who): Operator, Body(add): Body<Age
     app.api.agent_add(&who, add).await.map(Json)
 }
 
-/// Tests whether the gate stops an agent: makes it attempt something harmless that must be refused. Takes seconds.
+/// Tests whether the gate holds an agent: makes it attempt something harmless that must be refused. Takes seconds.
 #[utoipa::path(post, path = "/v1/agents/{agent}/test", tag = "agents", params(("agent" = String, Path, description = "agent id")), responses((status = 200, description = "the result of the test", body = AgentTested), (status = "default", description = "an error", body = ErrorBody)))]
 async fn agent_test(
     State(app): App,
