@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_goes_back_as_it_came() {
+    fn an_id_is_returned_unchanged() {
         for id in ["0", "-1", "9007199254740993", "\"a\\u0041\"", "\"\""] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#);
             match read(&text) {
