@@ -1,16 +1,17 @@
-//! Whose events flow through a connection already, so that a turn that is asked for there does not send them twice.
+//! The sessions that a connection already streams. A turn that is requested on the same connection then does not send its
+//! events a second time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tribune_sessions::session::{Session, Subscription, TurnHandle};
 
-/// The sessions that subscriptions of one connection follow, by the subscription's number. A session that was closed and
-/// opened again is another: who followed the first does not see the second. Clones share them.
+/// The sessions that the subscriptions of one connection follow, by subscription number. A session that was closed and
+/// reopened is another one: a subscriber of the first does not see the second. Clones share the map.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Streaming(Arc<Mutex<HashMap<u64, Arc<Session>>>>);
 
-/// A subscription that flows until this is dropped.
+/// Marks a subscription as active until it is dropped.
 #[derive(Debug)]
 pub(super) struct Flowing {
     streaming: Streaming,
@@ -18,7 +19,7 @@ pub(super) struct Flowing {
 }
 
 impl Streaming {
-    /// The subscription flows from now on.
+    /// Marks the subscription as active.
     pub(super) fn begin(&self, number: u64, subscription: &Subscription) -> Flowing {
         if let Some(session) = subscription.session() {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(session));
@@ -26,15 +27,15 @@ impl Streaming {
         Flowing { streaming: self.clone(), number }
     }
 
-    /// The subscription flows no more.
+    /// Marks the subscription as ended.
     pub(super) fn end(&self, number: u64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
     }
 
-    /// Whether the events of this turn come through a subscription.
-    pub(super) fn flows(&self, ticket: &TurnHandle) -> bool {
-        let flowing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        ticket.session().is_some_and(|asked| flowing.values().any(|session| Arc::ptr_eq(session, asked)))
+    /// Whether a subscription of this connection already delivers the events of this turn.
+    pub(super) fn flows(&self, turn: &TurnHandle) -> bool {
+        let active = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        turn.session().is_some_and(|own| active.values().any(|session| Arc::ptr_eq(session, own)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What can be asked of the daemon, whichever door it comes through. Each operation takes a principal first.
+//! The operations of the daemon, which JSON-RPC, REST and ACP share. Each takes the principal first and checks what it may do.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ use super::error::{ApiError, misnamed};
 use super::principal::Principal;
 use super::proxy::Proxy;
 
-/// Rows on one page, if nothing is said, and at most.
+/// Rows on one page: the default, and the most.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
 
@@ -44,7 +44,7 @@ const MAX_NOTES: usize = 100;
 /// Bytes of one note: a paragraph.
 pub const MAX_NOTE_BYTES: usize = 8 * 1024;
 
-/// Everything the doors share.
+/// State that all interfaces share.
 #[derive(Debug)]
 pub struct Api {
     pub sessions: SessionManager,
@@ -60,7 +60,7 @@ pub struct Api {
     pub cli_agents: Arc<CliAgents>,
     /// The MCP servers of sessions.
     pub mcp: Arc<McpServers>,
-    /// Agents of other makes, whose boxes live between turns.
+    /// The backends of CLI agents, whose sandboxes live between turns.
     pub others: [CliBackend; 2],
 }
 
@@ -80,12 +80,12 @@ impl Api {
         };
         if mode == Some(SessionMode::Persistent) && who.standing() == PrincipalTier::Guest {
             return Err(ApiError::forbidden(
-                "a stranger's sessions end when they are not used: mode is domain or oneshot",
+                "an unregistered or anonymous caller has no persistent sessions: mode must be domain or oneshot",
             ));
         }
         let mut opener = who.opener();
         if let Some(model) = init.model {
-            // Money is spent there; whoever runs the house says on what.
+            // Models cost money: only the operator chooses them.
             who.operator()?;
             let model: ModelRef =
                 model.parse().map_err(|_| ApiError::params("model must be provider:model"))?;
@@ -105,7 +105,7 @@ impl Api {
         self.session_status(who, key.as_str()).await
     }
 
-    /// While the daemon stops, it answers and takes nothing new.
+    /// Refuses new work while the daemon drains. Other requests are still answered.
     pub(super) fn takes_work(&self) -> Answer<()> {
         match self.status.draining.is_cancelled() {
             true => Err(SessionError::Draining.into()),
@@ -113,7 +113,7 @@ impl Api {
         }
     }
 
-    /// The key that was named, or the caller's own with the agent.
+    /// The key that was given, or the key of the caller's own session with the agent.
     fn key_of(&self, who: &Principal, init: &SessionInit) -> Answer<SessionKey> {
         if let Some(key) = &init.session_key {
             let key = parse_key(key)?;
@@ -172,7 +172,7 @@ impl Api {
             (Some(own), Some(asked)) if asked == own.as_str() => Some(asked),
             (Some(_), Some(_)) => return Err(ApiError::forbidden("an agent may list its own sessions only")),
         };
-        let limit = page(list.limit)?;
+        let limit = page_limit(list.limit)?;
         let filter = SessionFilter { agent_id, state, after: list.after };
         let mut rows = self.sessions.list(filter, limit + 1).await?;
         let more = rows.len() > limit;
@@ -200,7 +200,7 @@ impl Api {
 
     pub async fn session_turns(&self, who: &Principal, key: &str, limit: Option<usize>) -> Answer<Turns> {
         let key = self.own_key(who, key)?;
-        let limit = page(limit)?;
+        let limit = page_limit(limit)?;
         let turns = self
             .readers
             .read(move |reader| match reader.session(key.as_str())? {
@@ -213,7 +213,7 @@ impl Api {
 
     pub async fn session_history(&self, who: &Principal, key: &str, limit: Option<usize>) -> Answer<History> {
         let key = self.own_key(who, key)?;
-        let limit = page(limit)?;
+        let limit = page_limit(limit)?;
         let vault = Arc::clone(self.sessions.vault());
         let redactor = Arc::clone(&self.sessions.governance().redactor);
         let messages = self
@@ -250,7 +250,7 @@ impl Api {
         after: Option<u64>,
         limit: Option<usize>,
     ) -> Answer<EventPage> {
-        let limit = page(limit.or(Some(MAX_PAGE)))?;
+        let limit = page_limit(limit.or(Some(MAX_PAGE)))?;
         let (key, mut subscription) = self.subscribe(who, key, after).await?;
         let (_, last_seq) = self.sessions.live(&key).await?;
         let events =
@@ -259,7 +259,7 @@ impl Api {
         Ok(EventPage { events, last_seq })
     }
 
-    /// Asks for a turn.
+    /// Queues a turn.
     pub async fn turn_run(
         &self,
         who: &Principal,
@@ -273,13 +273,8 @@ impl Api {
         Ok((key, ticket))
     }
 
-    /// Runs a turn to its end.
-    pub async fn turn_result(
-        &self,
-        key: SessionKey,
-        mut ticket: TurnHandle,
-        wait: bool,
-    ) -> Answer<TurnResult> {
+    /// Waits until the turn is accepted and, with `wait`, until it has ended.
+    pub async fn turn_result(&self, key: SessionKey, mut ticket: TurnHandle, wait: bool) -> Answer<TurnResult> {
         let accepted = ticket.accepted().await?;
         let mut result = TurnResult {
             session_key: key.to_string(),
@@ -300,12 +295,11 @@ impl Api {
 
     pub async fn ledger_tail(&self, who: &Principal, tail: LedgerTail) -> Answer<Entries> {
         who.operator()?;
-        let limit = page(tail.limit)?;
+        let limit = page_limit(tail.limit)?;
         let quality = match tail.quality {
             None => None,
             Some(word) => Some(
-                word.parse::<EntryQuality>()
-                    .map_err(|_| ApiError::params("quality is none that entries have"))?,
+                word.parse::<EntryQuality>().map_err(|_| ApiError::params("no entry has this quality"))?,
             ),
         };
         let filter = EntryFilter { entity_id: tail.entity_id, quality };
@@ -323,8 +317,8 @@ impl Api {
     pub async fn ledger_checkpoint(&self, who: &Principal) -> Answer<CheckpointInfo> {
         who.operator()?;
         let note = self.readers.read(|reader| reader.checkpoint()).await?;
-        let said = Checkpoint::parse(&note).map_err(|error| ApiError::new("storage", error.to_string()))?;
-        Ok(CheckpointInfo { origin: said.origin, size: said.size, root: said.root.to_string(), note })
+        let parsed = Checkpoint::parse(&note).map_err(|error| ApiError::new("storage", error.to_string()))?;
+        Ok(CheckpointInfo { origin: parsed.origin, size: parsed.size, root: parsed.root.to_string(), note })
     }
 
     /// A C2SP tlog-proof that an entry is in the log.
@@ -357,7 +351,7 @@ impl Api {
         }
         if note.entity.starts_with(SESSION_ENTITIES) {
             return Err(ApiError::params(format!(
-                "histories that begin with `{SESSION_ENTITIES}` are written by their sessions alone: name another entity"
+                "entities that begin with `{SESSION_ENTITIES}` are written by their sessions only: name another entity"
             )));
         }
         if let Some(bad) = note.texts.iter().find(|text| text.is_empty() || text.len() > MAX_NOTE_BYTES) {
@@ -401,7 +395,7 @@ impl Api {
         Ok(NotesWritten { written })
     }
 
-    /// Passes the log to a new key; returns it.
+    /// Rotates the signing key of the log. Returns the new public key and the entry that records the rotation.
     pub async fn rotate_key(&self, who: &Principal) -> Answer<(String, Written)> {
         who.operator()?;
         self.takes_work()?;
@@ -447,11 +441,11 @@ impl Api {
             })
             .collect();
         for seen in &heartbeats {
-            // A canary's agent is nobody.
-            let is_nobody = seen.agent_id.parse().is_ok_and(|agent| is_canary(&agent));
-            if !is_nobody && !agents.iter().any(|agent| agent.agent_id == seen.agent_id) {
+            // The agent of a canary is not listed.
+            let is_canary = seen.agent_id.parse().is_ok_and(|agent| is_canary(&agent));
+            if !is_canary && !agents.iter().any(|agent| agent.agent_id == seen.agent_id) {
                 let mandate = tribune_constitution::DEFAULT_MANDATE.to_owned();
-                let stranger = AgentInfo {
+                let unregistered = AgentInfo {
                     agent_id: seen.agent_id.clone(),
                     name: None,
                     backend: None,
@@ -467,7 +461,7 @@ impl Api {
                     sessions: 0,
                     turns: 0,
                 };
-                agents.push(stranger.seen(seen));
+                agents.push(unregistered.seen(seen));
             }
         }
         Ok(AgentList { agents })
@@ -501,7 +495,7 @@ impl Api {
             profile,
             model: add.model,
             mandate: add.mandate.unwrap_or_else(|| tribune_constitution::DEFAULT_MANDATE.to_owned()),
-            mode: add.mode.as_deref().map(asking).transpose()?,
+            mode: add.mode.as_deref().map(approval_mode).transpose()?,
             standing: add.standing,
             pubkey: add.pubkey,
         };
@@ -518,7 +512,7 @@ impl Api {
         }
         let agents = Arc::clone(&self.agents);
         let added = tokio::task::spawn_blocking(move || agents.add(agent)).await;
-        added.map_err(|error| ApiError::new("internal", error.to_string()))?.map_err(not_added)?;
+        added.map_err(|error| ApiError::new("internal", error.to_string()))?.map_err(roster_error)?;
         self.agent(who, id.as_str()).await
     }
 
@@ -552,7 +546,7 @@ impl Api {
         })
     }
 
-    /// Tries whether the gate holds an agent.
+    /// Runs the canary of an agent: tests whether the gate holds it.
     pub(crate) async fn agent_test(
         &self,
         who: &Principal,
@@ -587,7 +581,7 @@ impl Api {
         })
     }
 
-    /// What is not ready, by name. Nothing of it is secret.
+    /// What is not ready, by name. None of it is secret.
     pub fn waiting(&self) -> Vec<String> {
         let mut waiting = Vec::new();
         if self.status.draining.is_cancelled() {
@@ -603,8 +597,8 @@ impl Api {
     }
 }
 
-/// A mode by its name.
-fn asking(word: &str) -> Answer<ApprovalMode> {
+/// Parses an approval mode.
+fn approval_mode(word: &str) -> Answer<ApprovalMode> {
     ApprovalMode::parse(word).ok_or_else(|| {
         let known = ApprovalMode::ALL.map(ApprovalMode::as_str).join(", ");
         ApiError::params(format!("mode must be one of {known}"))
@@ -624,7 +618,7 @@ fn canary_info(standpoint: CanaryStatus) -> CanaryInfo {
     }
 }
 
-fn not_added(error: RosterError) -> ApiError {
+fn roster_error(error: RosterError) -> ApiError {
     let code = match &error {
         RosterError::Entry(LineFault::SameId { .. } | LineFault::SameKey { .. }) => "conflict",
         RosterError::Entry(_) => "invalid_params",
@@ -645,7 +639,7 @@ fn unknown_agent() -> ApiError {
     SessionError::UnknownAgent(String::new()).into()
 }
 
-fn page(limit: Option<usize>) -> Answer<usize> {
+fn page_limit(limit: Option<usize>) -> Answer<usize> {
     match limit.unwrap_or(PAGE) {
         limit @ 1..=MAX_PAGE => Ok(limit),
         limit => Err(ApiError::params(format!("limit is 1 to {MAX_PAGE}, not {limit}"))),
@@ -657,13 +651,13 @@ fn find(reader: &Reader, name: &str) -> Result<Answer<tribune_storage::store::St
         EntryLookup::Found(stored) => Ok(*stored),
         EntryLookup::Nothing(_) => Err(ApiError::new(
             "not_found",
-            "there is no such entry: name it by its place, its CID or the CID's first digits",
+            "there is no such entry: name it by its index, its CID or the CID's first digits",
         )),
-        EntryLookup::Several(_) => Err(ApiError::params("several entries begin so: give more digits")),
+        EntryLookup::Several(_) => Err(ApiError::params("several entries match: give more digits")),
     })
 }
 
-/// Something the caller sent, cut to what fits in a sentence and without what would break it.
+/// Text that the caller sent, for an error sentence: at most 80 characters, without control characters.
 pub(super) fn short(text: &str) -> String {
     text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect()
 }

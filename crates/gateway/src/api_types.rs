@@ -1,5 +1,5 @@
-//! What crosses the gateway: parameters and results of every method, for RPC and REST alike. Unknown members are
-//! refused, so that nobody believes to have asked for something that was ignored.
+//! Wire types of the gateway: parameters and results of every method, for JSON-RPC and REST alike. Unknown members are
+//! refused, so that a misspelled option is an error and not silently ignored.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -20,11 +20,11 @@ pub struct SessionInit {
     pub agent_id: Option<String>,
     /// `persistent`, `domain` or `oneshot`. Without it a session keeps its mode, and a new one is `domain`.
     pub mode: Option<String>,
-    /// `provider:model`, for operators: talk to this model instead of the agent's own. A session that is open with another is
-    /// opened anew; what was said in it stays.
+    /// `provider:model`, for the operator: use this model instead of the agent's own. A session that is open with another
+    /// model is reopened; its conversation stays.
     pub model: Option<String>,
-    /// For operators: a folder of this machine, by its whole path, that the session works in instead of its agent's workspace. A
-    /// session that is open elsewhere is opened anew; what was said in it stays.
+    /// For the operator: the absolute path of a folder on this machine that the session works in instead of its agent's
+    /// workspace. A session that is open elsewhere is reopened; its conversation stays.
     pub workspace: Option<String>,
 }
 
@@ -45,20 +45,20 @@ pub struct SessionList {
     pub agent_id: Option<String>,
     /// Only sessions in this state: `idle`, `running`, `cancelled` or `closed`.
     pub state: Option<String>,
-    /// Only keys behind this one: the `next` of the page before.
+    /// Only keys after this one: the `next` of the previous page.
     pub after: Option<String>,
     /// At most this many; 100 if not given, at most 1,000.
     pub limit: Option<usize>,
 }
 
-/// `session.events`: goes on with a session's events behind a place.
+/// `session.events`: reads a session's events after a given one.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionEvents {
     pub session_key: String,
     /// The last `seq` that was received. Without it: from the oldest event that is kept.
     pub after: Option<u64>,
-    /// Go on with events as they come, as `session.event` notifications. Without it: one page.
+    /// Also send new events as they come, as `session.event` notifications. With `false`: one page.
     #[serde(default = "yes")]
     pub follow: bool,
     /// Events on one page; 1,000 if not given, which is the most.
@@ -82,12 +82,12 @@ pub struct Unfollow {
 pub struct TurnRun {
     pub session_key: String,
     pub input: TurnContent,
-    /// Answer at the turn's end, with its events as notifications before. With `false`: answer when the input is durable.
+    /// Answer at the turn's end, after its events as notifications. With `false`: answer when the input is durable.
     #[serde(default = "yes")]
     pub wait: bool,
 }
 
-/// What a turn begins with.
+/// The input of a turn.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TurnContent {
@@ -100,24 +100,24 @@ pub struct TurnContent {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct SessionInfo {
     pub session_key: String,
-    /// Under which the ledger and the vault know it; stays when the session is closed and opened again.
+    /// Its id in the ledger and the vault; stays the same when the session is closed and reopened.
     pub session_id: String,
     pub agent_id: String,
-    /// What runs its turns.
+    /// The backend that runs its turns.
     pub backend: String,
     pub model: Option<String>,
     pub mode: String,
     /// `idle`, `running`, `cancelled` or `closed`.
     pub state: String,
-    /// What it may do.
+    /// The mandate that says what it may do.
     pub mandate: String,
-    /// The folder of the operator's that it works in, if it is not in its agent's own workspace.
+    /// The operator's folder that it works in, if that is not its agent's own workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// Further folders of the operator's that it has beside that.
+    /// Additional folders of the operator that it may use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub further_folders: Vec<String>,
-    /// How far everything that it has read may be believed: `owner`, `verified`, `community` or `untrusted`.
+    /// The least trusted source of anything in its context: `owner`, `verified`, `community` or `untrusted`.
     pub trust: String,
     /// Whether it has read private data.
     pub private: bool,
@@ -131,7 +131,7 @@ pub struct SessionInfo {
     /// Number of the newest event. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_seq: Option<u64>,
-    /// The newest of what an agent of another make said on its standard error. Not in lists.
+    /// The newest standard error output of a CLI agent. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_stderr: Option<String>,
 }
@@ -180,7 +180,7 @@ pub struct Cancelled {
 /// `session.forget`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Forgotten {
-    /// CID of the entry that says so.
+    /// CID of the entry that records it.
     pub cid: String,
 }
 
@@ -200,7 +200,7 @@ pub struct Following {
     pub last_seq: u64,
 }
 
-/// A turn that was run, or with `wait: false` one that runs.
+/// A turn that has ended, or with `wait: false` one that runs.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct TurnResult {
     pub session_key: String,
@@ -208,7 +208,7 @@ pub struct TurnResult {
     pub turn: String,
     /// Number of its first event.
     pub first_seq: u64,
-    /// The rest once it has ended.
+    /// Number of its last event. This and the members below are present once it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_seq: Option<u64>,
     /// `end_turn`, `max_tokens`, `refusal`, `cancelled`, `interrupted` or `error`.
@@ -219,7 +219,7 @@ pub struct TurnResult {
     pub usage: Option<tribune_runtime::Usage>,
 }
 
-/// A turn as the log has it.
+/// A turn as the ledger records it.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct TurnInfo {
     /// CID of the turn.
@@ -228,7 +228,7 @@ pub struct TurnInfo {
     pub seq: u64,
     /// CID of the turn before.
     pub prev_cid: Option<String>,
-    /// The commitments to what was said, in the ledger.
+    /// The commitments to input and output, in the ledger.
     pub input_hash: String,
     pub output_hash: Option<String>,
     /// Null while the turn runs.
@@ -255,7 +255,7 @@ impl From<TurnRow> for TurnInfo {
     }
 }
 
-/// A message: what the log has of it, and the words from the vault.
+/// A message: its ledger data, and its content from the vault.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct MessageInfo {
     pub cid: String,
@@ -263,20 +263,20 @@ pub struct MessageInfo {
     pub seq: u64,
     /// `user`, `assistant`, `tool_call`, `tool` or `mailbox`.
     pub role: String,
-    /// The tool or the letter.
+    /// The name of the tool or of the mailbox message.
     pub name: Option<String>,
     pub at: String,
     /// The commitment in the ledger.
     pub hash: String,
-    /// The words, without the secrets in them; null if they were shredded.
+    /// The content, with secrets redacted; null if it was shredded.
     #[schema(value_type = Option<Object>)]
     pub content: Option<Value>,
 }
 
 impl MessageInfo {
-    /// A message with its words, without the secrets in them.
-    pub(super) fn new(row: MessageRow, words: Option<Vec<u8>>, redactor: &Redactor) -> Self {
-        let content = words.and_then(|words| serde_json::from_slice(&words).ok());
+    /// A message with its content, with secrets redacted.
+    pub(super) fn new(row: MessageRow, content: Option<Vec<u8>>, redactor: &Redactor) -> Self {
+        let content = content.and_then(|content| serde_json::from_slice(&content).ok());
         Self {
             cid: row.id,
             turn: row.turn,
@@ -290,7 +290,7 @@ impl MessageInfo {
     }
 }
 
-/// How many of the newest.
+/// How many of the newest items.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -336,11 +336,11 @@ pub struct LedgerTail {
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EntryName {
-    /// Its place in the log, its CID, or the CID's first digits.
+    /// Its index in the log, its CID, or the CID's first digits.
     pub entry: String,
 }
 
-/// An entry and its place.
+/// An entry and its index in the log.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct EntryInfo {
     pub index: u64,
@@ -378,25 +378,25 @@ pub struct CheckpointInfo {
 pub struct NoteWrite {
     /// 1 to 100 notes of 1 to 8,192 bytes.
     pub texts: Vec<String>,
-    /// Whose history they belong to; not a session's.
+    /// The entity whose history they belong to; not a session.
     pub entity: String,
     #[serde(default)]
     pub tags: Vec<String>,
-    /// CIDs. Empty: what `after_head` says.
+    /// CIDs. If empty, `after_head` decides.
     #[serde(default)]
     pub parents: Vec<String>,
-    /// Without parents: follow from the entity's newest entry.
+    /// Without parents: use the entity's newest entry as the parent.
     #[serde(default)]
     pub after_head: bool,
 }
 
-/// Where notes ended up.
+/// Where the notes were written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct NotesWritten {
     pub written: Vec<Written>,
 }
 
-/// Where an entry ended up.
+/// Where an entry was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Written {
     pub index: u64,
@@ -404,20 +404,20 @@ pub struct Written {
     pub seq: u64,
 }
 
-/// An agent of the roster, or one that was seen.
+/// An agent of the roster, or an unregistered one that was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AgentInfo {
     pub agent_id: String,
     pub name: Option<String>,
-    /// Absent for a stranger.
+    /// Absent for an unregistered agent.
     pub backend: Option<String>,
-    /// How an agent of another make is run.
+    /// The profile that a CLI agent runs with.
     pub profile: Option<String>,
     pub model: Option<String>,
     pub mandate: String,
-    /// `ask`, `approve-all`, `approve-reads` or `deny-all`; absent where the roster says nothing.
+    /// `ask`, `approve-all`, `approve-reads` or `deny-all`; absent if the roster does not set it.
     pub mode: Option<String>,
-    /// What the mandate allows.
+    /// The tools that the mandate allows.
     pub tools: Vec<String>,
     pub standing: bool,
     pub pubkey: Option<String>,
@@ -454,8 +454,9 @@ pub struct AgentRef {
 #[serde(deny_unknown_fields)]
 pub struct AgentTest {
     pub agent_id: String,
-    /// What one of its agents did unasked was looked at: if the gate holds it now, it is run again, also where no canary tries
-    /// that. Where no canary can be tried at all and `canary.untried` names it, this word is enough.
+    /// The operator has reviewed an action that an agent of this backend or profile executed without permission. If the canary
+    /// passes now, its agents run again, even if no probe covers that action. If no canary can be run and `canary.untried`
+    /// names the backend or profile, this flag alone is enough.
     #[serde(default)]
     pub clear_mark: bool,
 }
@@ -466,21 +467,21 @@ pub struct AgentTest {
 pub struct AgentAdd {
     /// Lowercase letters, digits, `-` and `_`.
     pub agent_id: String,
-    /// What people call it.
+    /// A display name.
     pub name: Option<String>,
-    /// Without it: that of the profile if one is named, `native` if a model is, else `rehearsal`.
+    /// Without it: the profile's backend if a profile is given, `native` if a model is given, else `rehearsal`.
     pub backend: Option<String>,
-    /// How an agent of another make is run, for the backends `acp` and `claude_code`.
+    /// The profile that a CLI agent runs with, for the backends `acp` and `claude_code`.
     #[serde(default)]
     pub profile: Option<String>,
     /// `provider:model`, for the backends `native`, `acp` and `claude_code`.
     pub model: Option<String>,
     /// Without it: `default`.
     pub mandate: Option<String>,
-    /// How far it is let go within its mandate: `ask`, `approve-all`, `approve-reads` or `deny-all`.
+    /// How calls within its mandate are approved: `ask`, `approve-all`, `approve-reads` or `deny-all`.
     #[serde(default)]
     pub mode: Option<String>,
-    /// Whether its session is open before the first connection is taken, from the next start on.
+    /// Whether its session is opened before the daemon accepts connections, from the next start on.
     #[serde(default)]
     pub standing: bool,
     /// `ed25519:` and 64 hex digits.
@@ -508,27 +509,27 @@ pub struct DaemonStatus {
     pub sessions_open: usize,
     pub sessions_loaded: usize,
     pub connections: usize,
-    /// What the last start found unfinished.
+    /// Turns that the last start found unfinished; `recovered_calls` counts unfinished calls.
     pub recovered_turns: u64,
     pub recovered_calls: u64,
-    /// Sessions that were to be forgotten, and are now.
+    /// Sessions whose interrupted `session.forget` the last start completed.
     pub recovered_forgets: u64,
-    /// Whether the gate holds the backends of the roster.
+    /// The state of the canaries: whether the gate holds the backends of the roster.
     pub canaries: Vec<CanaryInfo>,
 }
 
-/// How the canary of a backend, or of a profile, stands.
+/// The state of the canary of a backend or of a profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CanaryInfo {
     pub backend: String,
-    /// The profile, or the backend once more.
+    /// The profile, or the backend again if there is none.
     pub subject: String,
-    /// The agents of the roster that it stands for.
+    /// The agents of the roster that it covers.
     pub agents: Vec<String>,
-    /// `live`; `ungoverned` or `not_tried`, which are not run; `untried`, which is, because `canary.untried` names it; `waiting`,
-    /// `running`; or `off`.
+    /// `live`; `ungoverned` or `not_tried`, whose agents do not run; `untried`, whose agents run because `canary.untried` names
+    /// it; `waiting` or `running`, while the test is due or under way; or `off`.
     pub state: String,
-    /// What was not stopped, or why it was not tried.
+    /// The action that was not stopped, or why it was not tried.
     pub detail: Option<String>,
     /// When it was last tried.
     pub at: Option<String>,
@@ -541,17 +542,17 @@ pub struct AgentTested {
     pub agent_id: String,
     /// `live`, `not_stopped` or `not_tried`.
     pub outcome: String,
-    /// What was not stopped, or why it was not tried.
+    /// The action that was not stopped, or why it was not tried.
     pub detail: Option<String>,
-    /// What one of its agents did unasked and still stands against it.
+    /// An action that an agent of this backend or profile executed without permission, until it is cleared.
     pub mark: Option<String>,
-    /// Why such a mark went with this call: `tried`, `looked_at`, or `looked_at_untried` for a word that no canary is behind.
+    /// Why this call cleared such a mark: `tried`, `looked_at`, or `looked_at_untried` if no canary confirms it.
     pub cleared: Option<String>,
-    /// Whether its agents are run though nobody could try them: `canary.untried` names them, or `canary.every` is off.
+    /// Whether its agents run although the canary could not be tried: `canary.untried` names it, or `canary.every` is off.
     pub excepted: bool,
     pub steps: Vec<TestStep>,
     pub took_ms: u64,
-    /// Where its calls and their verdicts are.
+    /// The session that holds its calls and their verdicts.
     pub session_key: Option<String>,
 }
 
@@ -581,7 +582,7 @@ impl std::fmt::Debug for AuthToken {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Challenge {
     pub nonce: String,
-    /// The log's name: a signature made for one daemon is of no use at another.
+    /// The log's name: a signature made for one daemon is invalid at another.
     pub audience: String,
 }
 
@@ -595,7 +596,7 @@ pub struct AuthAgent {
     pub signature: String,
 }
 
-/// Who the connection is from now on.
+/// The principal of the connection from now on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WhoAmI {
     /// `operator`, `agent`, `stranger` or `anonymous`.
@@ -604,7 +605,7 @@ pub struct WhoAmI {
     pub mandate: Option<String>,
 }
 
-/// Nothing more to say.
+/// The result of a method that returns nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Done {
     pub ok: bool,
@@ -616,7 +617,7 @@ pub struct ErrorBody {
     pub error: ErrorInfo,
 }
 
-/// One word for programs, one sentence for people.
+/// A code for programs, a sentence for people.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct ErrorInfo {
     pub code: String,

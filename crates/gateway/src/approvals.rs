@@ -1,4 +1,4 @@
-//! What approvers can ask of the daemon: what waits, what to do about it, what was granted, and to stop everything.
+//! Operations for approvers: list and decide approvals, list and revoke grants, stop everything and resume.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use super::api::Api;
 use super::error::ApiError;
 use super::principal::Principal;
 
-/// Rows on one page, if nothing is said, and at most.
+/// Rows on one page: the default, and the most.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
 
-/// Approvals of each state that are looked at for what a pattern would have covered.
+/// Approvals of each state that are read to count what a pattern would have covered.
 const LOOKED_BACK: usize = 50;
 
 /// `approval.list`.
@@ -32,10 +32,10 @@ const LOOKED_BACK: usize = 50;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ApprovalList {
-    /// `pending` (if not given), `allowed`, `denied`, `expired`, `withdrawn` or `any`. What is pending is listed oldest
-    /// first, anything else newest first, by when it was asked.
+    /// `pending` (the default), `allowed`, `denied`, `expired`, `withdrawn` or `any`. Pending approvals are listed oldest
+    /// first, all others newest first, by the time of the request.
     pub state: Option<String>,
-    /// Only what comes behind this one in the list: the `next` of the page before.
+    /// Only approvals after this one in the list: the `next` of the previous page.
     pub after: Option<String>,
     /// At most this many; 100 if not given, at most 1,000.
     pub limit: Option<usize>,
@@ -61,7 +61,7 @@ pub struct ApprovalDecide {
     pub text: Option<String>,
 }
 
-/// What to do about an approval.
+/// A decision on an approval.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionBody {
@@ -69,15 +69,15 @@ pub struct DecisionBody {
     pub decision: String,
     /// For `allow_until` and `allow_pattern`: a time such as 2030-01-31T18:00:00Z.
     pub until: Option<String>,
-    /// For `allow_pattern`: what it covers.
+    /// For `allow_pattern`: the pattern of calls that the grant covers.
     pub pattern: Option<String>,
-    /// In the decider's words; they are public, as notes are.
+    /// The reason in the decider's words. It is public, like a note in the ledger.
     pub reason: Option<String>,
-    /// For `allow_once`, where `draft` names an argument: other words for it.
+    /// For `allow_once`, if `draft` names an argument: replacement text for that argument.
     pub text: Option<String>,
 }
 
-/// A call that waits, or waited, for a person.
+/// A call that waits for a person, or waited for one.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct ApprovalInfo {
     pub id: String,
@@ -87,9 +87,9 @@ pub struct ApprovalInfo {
     pub agent_id: String,
     pub tool: String,
     pub call_id: String,
-    /// Of the tool: `low`, `medium`, `high` or `critical`.
+    /// The risk of the tool: `low`, `medium`, `high` or `critical`.
     pub risk: String,
-    /// Which rules asked.
+    /// The rules that require the approval.
     pub rules: Vec<String>,
     /// Why, as a sentence.
     pub reason: String,
@@ -97,21 +97,21 @@ pub struct ApprovalInfo {
     pub trust: String,
     /// Whether private data is in the session's context.
     pub private: bool,
-    /// Any of these roles may decide; empty: any approver.
+    /// The roles that may decide. If empty, any approver may.
     pub roles: Vec<String>,
-    /// How many people must agree, and who has.
+    /// How many people must agree; `votes` lists those who have.
     pub needs: u32,
     pub votes: Vec<String>,
     pub created_at: String,
     pub expires_at: String,
     /// Digest of the exact action.
     pub digest: String,
-    /// The approval that this one came from, and what had changed since.
+    /// The approval that this one replaces; `changed` lists what has changed since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instead_of: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
-    /// How the files have changed that `changed` names, as a unified diff. Not in lists.
+    /// The changes of the files that `changed` names, as a unified diff. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,39 +124,39 @@ pub struct ApprovalInfo {
     pub words: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<String>,
-    /// The words it was allowed with, if they are not its own. Not in lists.
+    /// The text it was allowed with, if the decider replaced its own. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// What came of the call, once that is known: `ran`, `failed`, `denied`, `cancelled`, `killed`, `timed_out` or `interrupted`.
-    /// Not in lists.
+    /// The outcome of the call, once it is known: `ran`, `failed`, `denied`, `cancelled`, `killed`, `timed_out` or
+    /// `interrupted`. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub came_of_it: Option<String>,
-    /// Exactly what would run. Null once the session's words were forgotten. Not in lists.
+    /// The exact action that would run. Null once the session's content was forgotten. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub action: Option<Value>,
     /// Patterns that would have covered it, narrowest first. Not in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<String>,
-    /// What each pattern would have covered of the calls that were asked about before. Not in lists.
+    /// How many earlier approvals each pattern would have covered. Not in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub past: Vec<Past>,
-    /// What made the session what it is, oldest first. Not in lists.
+    /// The history of the session's labels, oldest first. Not in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub trail: Vec<Step>,
-    /// The argument whose words a decider may change with `text`, if there is one.
+    /// The argument whose text a decider may replace with `text`, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draft: Option<String>,
 }
 
-/// What a pattern would have covered of the agent's last calls of the tool that someone was asked about.
+/// How many of the agent's last calls of the tool that needed an approval a pattern would have covered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Past {
     pub pattern: String,
     pub covered: usize,
-    /// How many there were; at most 200 of each state are looked at.
+    /// How many there were; at most 50 of each state are counted.
     pub asked: usize,
-    /// How many of those it would have covered were denied.
+    /// How many of the covered calls were denied.
     pub denied: usize,
 }
 
@@ -164,13 +164,13 @@ pub struct Past {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct ApprovalPage {
     pub approvals: Vec<ApprovalInfo>,
-    /// Give this as `after` for more.
+    /// Give this as `after` for the next page.
     pub next: Option<String>,
-    /// How many wait now.
+    /// How many approvals are pending now.
     pub pending: usize,
 }
 
-/// What came of a decision.
+/// The result of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DecisionResult {
     pub id: String,
@@ -178,12 +178,12 @@ pub struct DecisionResult {
     /// How many more must agree.
     pub missing: u32,
     pub grant: Option<String>,
-    /// The turn that asked is over. An allowed call is carried out all the same, unless something about it has changed:
-    /// then it waits again. Either way its agent is told by letter.
+    /// The turn that made the call has ended. An allowed call is executed all the same, unless something about it has
+    /// changed: then a new approval is pending. Either way the result is sent to the agent's mailbox.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_turn: bool,
-    /// What came of a call that was allowed without its turn, if that is known by now: `ran`, `failed`, `denied`,
-    /// `killed`, `timed_out` or `interrupted`.
+    /// The outcome of a call that was allowed after its turn, if it is known by now: `ran`, `failed`, `denied`, `killed`,
+    /// `timed_out` or `interrupted`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub came_of_it: Option<String>,
 }
@@ -201,7 +201,7 @@ pub struct Frozen {
     pub frozen: bool,
     /// Turns that were ended.
     pub cancelled: usize,
-    /// It was so before.
+    /// Whether it was already in this state.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub already: bool,
 }
@@ -209,7 +209,7 @@ pub struct Frozen {
 impl From<ApprovalError> for ApiError {
     fn from(error: ApprovalError) -> Self {
         match error {
-            // What is not on record is only what was sent, and that may be anything.
+            // An unknown id is text that the caller sent and may be anything: it is not repeated.
             ApprovalError::Unknown(_) => Self::new(
                 error.code(),
                 "there is no such approval: `tribune approvals list` shows what waits",
@@ -225,8 +225,7 @@ impl From<ApprovalError> for ApiError {
 type Answer<T> = Result<T, ApiError>;
 
 impl Api {
-    /// What waits for a person, oldest first; of what is over, or of everything, the newest first. For approvers only those
-    /// that they may decide.
+    /// Pending approvals, oldest first; decided ones, or all, newest first. An approver sees only those that it may decide.
     pub async fn approvals(&self, who: &Principal, list: ApprovalList) -> Answer<ApprovalPage> {
         let approver = who.approver()?;
         let state = match list.state.as_deref() {
@@ -237,7 +236,7 @@ impl Api {
                 ApiError::params(what)
             })?),
         };
-        // Whoever waits longest is served first; of what is over, the end is what people look for.
+        // The longest wait is served first; of decided approvals, people look for the newest.
         let order = match state {
             Some(ApprovalState::Pending) => ApprovalOrder::OldestFirst,
             Some(
@@ -295,7 +294,7 @@ impl Api {
         Ok(info)
     }
 
-    /// What an approval is about: the tool and its input, whole. `None` once the session's words were forgotten.
+    /// The tool of an approval and its complete input. `None` once the session's content was forgotten.
     pub async fn approval_call(&self, who: &Principal, id: &str) -> Answer<Option<(String, Value)>> {
         let approver = who.approver()?;
         let row = self.approval_row(id).await?;
@@ -306,7 +305,7 @@ impl Api {
         Ok(action.map(|action| (action.tool, action.input)))
     }
 
-    /// How the files of a call that came back have changed since it was approved.
+    /// The changes of a call's files since it was approved, for an approval that replaces an earlier one.
     async fn diff(&self, info: &ApprovalInfo, now: &Action) -> Answer<Option<String>> {
         let Some(before) = &info.instead_of else { return Ok(None) };
         let before = self.approval_row(before).await?;
@@ -314,7 +313,7 @@ impl Api {
         Ok(approved.and_then(|approved| difference(&approved, now)))
     }
 
-    /// What each pattern would have covered before.
+    /// Counts what each pattern would have covered among earlier approvals.
     async fn past(&self, info: &ApprovalInfo) -> Answer<Vec<Past>> {
         if info.patterns.is_empty() {
             return Ok(Vec::new());
@@ -355,7 +354,7 @@ impl Api {
         row.ok_or_else(|| ApprovalError::Unknown(id.to_owned()).into())
     }
 
-    /// Decides.
+    /// Decides an approval.
     pub async fn approval_decide(
         &self,
         who: &Principal,
@@ -383,7 +382,7 @@ impl Api {
         let outcome = governance.decide(id, wish, body.text, approver).await?;
         let without_turn = outcome.is_orphan && outcome.requested.runner == CallRunner::Host;
         let came_of_it = match without_turn && outcome.state == ApprovalState::Allowed {
-            true => self.came_of(&outcome.requested.id).await?,
+            true => self.call_outcome(&outcome.requested.id).await?,
             false => None,
         };
         Ok(DecisionResult {
@@ -396,8 +395,8 @@ impl Api {
         })
     }
 
-    /// What came of a call that somebody decided about, if that is known.
-    async fn came_of(&self, id: &str) -> Answer<Option<String>> {
+    /// The outcome of a call that was decided, if it is known.
+    async fn call_outcome(&self, id: &str) -> Answer<Option<String>> {
         let ApprovalRow { requested, entry, .. } = self.approval_row(id).await?;
         let look = move |reader: &Reader| sequel(reader, &requested.session, &requested.call, &entry);
         Ok(self.readers.read(look).await?.map(str::to_owned))
@@ -409,21 +408,21 @@ impl Api {
         Ok(Grants { grants: self.sessions.governance().gate.inbox.grants() })
     }
 
-    /// Takes a grant back.
+    /// Revokes a grant.
     pub async fn grant_revoke(&self, who: &Principal, id: &str) -> Answer<Grants> {
         let approver = who.approver()?;
         self.sessions.governance().gate.inbox.revoke(id, &approver).await?;
         self.grants(who).await
     }
 
-    /// Stops everything: no call is allowed and no turn begins until someone resumes; turns that run are ended.
+    /// Stops everything: ends running turns; no call is allowed and no turn begins until an approver resumes.
     pub async fn stop_all(&self, who: &Principal) -> Answer<Frozen> {
         let approver = who.approver()?;
         let already = self.sessions.governance().gate.is_frozen();
         let stopped = self.sessions.governance().gate.freeze(&approver).await;
-        // Ended in any case: a stop that cannot be written down is still a stop.
+        // In any case: a stop that cannot be recorded is still a stop.
         self.sessions.governance().gate.stop_signal.stop();
-        // What they left running between turns ends with them.
+        // CLI agents and MCP servers also run between turns: they end too.
         for backend in &self.others {
             backend.stop_all();
         }
@@ -433,7 +432,7 @@ impl Api {
         Ok(Frozen { frozen: true, cancelled, already })
     }
 
-    /// Lets everything go on.
+    /// Ends the stop of everything, and resumes parked calls.
     pub async fn resume_all(&self, who: &Principal) -> Answer<Frozen> {
         let approver = who.approver()?;
         let governance = Arc::clone(self.sessions.governance());

@@ -1,4 +1,4 @@
-//! `/v1/approvals`, `/v1/grants`, `/v1/approvers` and the stop of everything, over plain HTTP.
+//! `/v1/approvals`, `/v1/grants`, `/v1/approvers`, `/v1/stop-all` and `/v1/resume`, over plain HTTP.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
         .routes(routes!(approver_remove))
 }
 
-/// What waits for a person, oldest first; in any other state, newest first.
+/// Pending approvals, oldest first; approvals in any other state, newest first.
 #[utoipa::path(get, path = "/v1/approvals", tag = "approvals", params(ApprovalList), responses((status = 200, description = "a page of approvals", body = ApprovalPage), (status = "default", description = "an error", body = ErrorBody)))]
 async fn approval_list(
     State(app): App,
@@ -42,7 +42,7 @@ async fn approval_list(
     app.api.approvals(&who, list).await.map(Json)
 }
 
-/// One approval, with exactly what would run.
+/// One approval, with the exact action that would run.
 #[utoipa::path(get, path = "/v1/approvals/{id}", tag = "approvals", params(("id" = String, Path, description = "the approval")), responses((status = 200, description = "the approval", body = ApprovalInfo), (status = "default", description = "an error", body = ErrorBody)))]
 async fn approval_show(
     State(app): App,
@@ -52,8 +52,8 @@ async fn approval_show(
     app.api.approval(&who, &id).await.map(Json)
 }
 
-/// Decides. The first valid decision wins; a second one is a conflict.
-#[utoipa::path(post, path = "/v1/approvals/{id}/decision", tag = "approvals", params(("id" = String, Path, description = "the approval")), request_body = DecisionBody, responses((status = 200, description = "what came of it", body = DecisionResult), (status = "default", description = "an error", body = ErrorBody)))]
+/// Decides an approval. The first valid decision wins; a second one is a conflict.
+#[utoipa::path(post, path = "/v1/approvals/{id}/decision", tag = "approvals", params(("id" = String, Path, description = "the approval")), request_body = DecisionBody, responses((status = 200, description = "the result", body = DecisionResult), (status = "default", description = "an error", body = ErrorBody)))]
 async fn approval_decide(
     State(app): App,
     Decider(who): Decider,
@@ -69,25 +69,25 @@ async fn grant_list(State(app): App, Decider(who): Decider) -> Answer<Grants> {
     app.api.grants(&who).await.map(Json)
 }
 
-/// Takes a grant back.
+/// Revokes a grant.
 #[utoipa::path(delete, path = "/v1/grants/{id}", tag = "approvals", params(("id" = String, Path, description = "the grant")), responses((status = 200, description = "the grants that are left", body = Grants), (status = "default", description = "an error", body = ErrorBody)))]
 async fn grant_revoke(State(app): App, Decider(who): Decider, Path(id): Path<String>) -> Answer<Grants> {
     app.api.grant_revoke(&who, &id).await.map(Json)
 }
 
 /// Stops everything: turns end, no call is allowed, no turn begins.
-#[utoipa::path(post, path = "/v1/stop-all", tag = "approvals", responses((status = 200, description = "it is stopped", body = Frozen), (status = "default", description = "an error", body = ErrorBody)))]
+#[utoipa::path(post, path = "/v1/stop-all", tag = "approvals", responses((status = 200, description = "everything is stopped", body = Frozen), (status = "default", description = "an error", body = ErrorBody)))]
 async fn stop_all(State(app): App, Decider(who): Decider) -> Answer<Frozen> {
     app.api.stop_all(&who).await.map(Json)
 }
 
-/// Lets everything go on.
-#[utoipa::path(post, path = "/v1/resume", tag = "approvals", responses((status = 200, description = "it goes on", body = Frozen), (status = "default", description = "an error", body = ErrorBody)))]
+/// Ends the stop of everything.
+#[utoipa::path(post, path = "/v1/resume", tag = "approvals", responses((status = 200, description = "the stop has ended", body = Frozen), (status = "default", description = "an error", body = ErrorBody)))]
 async fn resume(State(app): App, Decider(who): Decider) -> Answer<Frozen> {
     app.api.resume_all(&who).await.map(Json)
 }
 
-/// Who may decide beside the operator.
+/// The approvers, who may decide beside the operator.
 #[utoipa::path(get, path = "/v1/approvers", tag = "approvals", responses((status = 200, description = "the approvers", body = ApproverList), (status = "default", description = "an error", body = ErrorBody)))]
 async fn approver_list(State(app): App, Operator(who): Operator) -> Answer<ApproverList> {
     app.api.approvers(&who).map(Json)
@@ -103,7 +103,7 @@ async fn approver_add(
     app.api.approver_add(&who, add).await.map(Json)
 }
 
-/// Takes an approver away; its token opens nothing any more.
+/// Removes an approver; its token is no longer valid.
 #[utoipa::path(delete, path = "/v1/approvers/{id}", tag = "approvals", params(("id" = String, Path, description = "the approver")), responses((status = 200, description = "the approvers that are left", body = ApproverList), (status = "default", description = "an error", body = ErrorBody)))]
 async fn approver_remove(
     State(app): App,

@@ -1,4 +1,4 @@
-//! Who may decide beside the operator: added, listed and removed by the operator alone.
+//! The approvers, who may decide beside the operator. Only the operator lists, adds and removes them.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::principal::Principal;
 pub struct ApproverAdd {
     /// Lowercase letters, digits, `-` and `_`.
     pub id: String,
-    /// What it may decide; empty: only what asks for no role.
+    /// The roles it has. Without any, it decides only what requires no role.
     #[serde(default)]
     pub roles: Vec<String>,
 }
@@ -27,12 +27,12 @@ pub struct ApproverAdd {
 pub struct ApproverInfo {
     pub id: String,
     pub roles: Vec<String>,
-    /// Shown once, when the approver is made.
+    /// Shown once, in the answer that adds the approver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }
 
-/// Everyone who may decide beside the operator.
+/// All approvers beside the operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ApproverList {
     pub approvers: Vec<ApproverInfo>,

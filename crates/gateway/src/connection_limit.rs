@@ -1,6 +1,6 @@
-//! Places of connections. The operator, approvers and agents of the roster keep theirs. Whoever proved nothing, or a key that
-//! nobody knows, has one until a newcomer needs it: the oldest of them goes. So nobody can keep the operator out by
-//! holding connections, however many keys it makes.
+//! The connection limit. Connections of the operator, of approvers and of agents of the roster keep their slot. A connection
+//! that proved nothing, or only an unregistered key, can be evicted: when the limit is reached, a new connection takes the
+//! slot of the oldest of them. So nobody can lock the operator out by holding connections, with however many keys.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
@@ -11,16 +11,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::principal::Principal;
 
-/// Of this many places, one is kept by nobody but the operator.
+/// One slot in this many is reserved for the operator: approvers and agents cannot keep it.
 const ONE_IN: usize = 8;
 
-/// What a connection has proved, as far as its place goes.
+/// What a connection has proved, as far as its slot is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PrincipalTier {
     Operator,
     /// An approver, or an agent of the roster.
     Member,
-    /// Anyone else.
+    /// Any other caller; its slot can be given away.
     Guest,
 }
 
@@ -34,7 +34,7 @@ impl Principal {
     }
 }
 
-/// All places.
+/// All connection slots.
 #[derive(Debug)]
 pub(super) struct ConnectionLimit {
     max: usize,
@@ -45,17 +45,18 @@ pub(super) struct ConnectionLimit {
 #[derive(Debug, Default)]
 struct Taken {
     next: u64,
-    /// Those that go when others come, oldest first, and how each is told.
-    loose: BTreeMap<u64, CancellationToken>,
+    /// Slots that can be evicted, oldest first, with the token that tells the connection.
+    evictable: BTreeMap<u64, CancellationToken>,
+    /// Slots that cannot.
     kept: HashMap<u64, PrincipalTier>,
 }
 
-/// One of the connections that may be open. Given back when this is dropped; a WebSocket takes it along.
+/// One of the connections that may be open. Dropping it frees the slot; a WebSocket keeps it after the upgrade.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
-    seats: Arc<ConnectionLimit>,
+    limit: Arc<ConnectionLimit>,
     number: u64,
-    gone: CancellationToken,
+    evicted: CancellationToken,
 }
 
 impl ConnectionLimit {
@@ -63,21 +64,21 @@ impl ConnectionLimit {
         Arc::new(Self { max, taken: Mutex::default(), status })
     }
 
-    /// A place for a newcomer; none if all are kept.
+    /// Takes a slot for a new connection, and evicts the oldest evictable one if all are taken. `None` if none is evictable.
     pub(super) fn take(self: &Arc<Self>) -> Option<ConnectionSlot> {
         let mut taken = self.taken();
-        if taken.loose.len() + taken.kept.len() >= self.max {
-            let (_, oldest) = taken.loose.pop_first()?;
+        if taken.evictable.len() + taken.kept.len() >= self.max {
+            let (_, oldest) = taken.evictable.pop_first()?;
             oldest.cancel();
         }
-        let (number, gone) = (taken.next, CancellationToken::new());
+        let (number, evicted) = (taken.next, CancellationToken::new());
         taken.next += 1;
-        taken.loose.insert(number, gone.clone());
+        taken.evictable.insert(number, evicted.clone());
         self.status.connections.fetch_add(1, Ordering::Relaxed);
-        Some(ConnectionSlot { seats: Arc::clone(self), number, gone })
+        Some(ConnectionSlot { limit: Arc::clone(self), number, evicted })
     }
 
-    /// How many places approvers and agents keep at most.
+    /// Slots that approvers and agents can keep at most.
     const fn for_members(&self) -> usize {
         self.max - self.max.div_ceil(ONE_IN)
     }
@@ -88,13 +89,13 @@ impl ConnectionLimit {
 }
 
 impl ConnectionSlot {
-    /// Whoever is on this connection is now known to be this.
+    /// Records what this connection has proved. A member beyond the members' share stays evictable.
     pub(super) fn is_of(&self, standing: PrincipalTier) {
-        let mut taken = self.seats.taken();
+        let mut taken = self.limit.taken();
         let was = match taken.kept.get(&self.number) {
             Some(kept) => *kept,
-            None if taken.loose.contains_key(&self.number) => PrincipalTier::Guest,
-            // It was given to someone else, and the connection is about to end.
+            None if taken.evictable.contains_key(&self.number) => PrincipalTier::Guest,
+            // Evicted: the connection is about to end.
             None => return,
         };
         if was == standing {
@@ -103,29 +104,29 @@ impl ConnectionSlot {
         let members = || taken.kept.values().filter(|kept| **kept == PrincipalTier::Member).count();
         let keeps = match standing {
             PrincipalTier::Operator => true,
-            PrincipalTier::Member => members() < self.seats.for_members(),
+            PrincipalTier::Member => members() < self.limit.for_members(),
             PrincipalTier::Guest => false,
         };
         if keeps {
-            taken.loose.remove(&self.number);
+            taken.evictable.remove(&self.number);
             taken.kept.insert(self.number, standing);
         } else {
             taken.kept.remove(&self.number);
-            taken.loose.insert(self.number, self.gone.clone());
+            taken.evictable.insert(self.number, self.evicted.clone());
         }
     }
 
-    /// Waits until the place is given to someone else.
+    /// Waits until another connection takes this slot.
     pub(super) async fn gone(&self) {
-        self.gone.cancelled().await;
+        self.evicted.cancelled().await;
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut taken = self.seats.taken();
-        taken.loose.remove(&self.number);
+        let mut taken = self.limit.taken();
+        taken.evictable.remove(&self.number);
         taken.kept.remove(&self.number);
-        self.seats.status.connections.fetch_sub(1, Ordering::Relaxed);
+        self.limit.status.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,5 +1,5 @@
-//! What a request carries, as the type that it is to be. What is wrong with it is said in one sentence that names the place
-//! and what belongs there, and nothing of what was sent: that may be someone's words, or a token in the wrong place.
+//! Decodes the parameters, body or query of a request into its type. An error is one sentence that names the member and the
+//! expected value. It never repeats what was sent, which may be private text, or a token in the wrong member.
 
 use serde::Deserializer;
 use serde::de::DeserializeOwned;
@@ -8,17 +8,17 @@ use tribune_constitution::nearest::nearest;
 
 use super::error::ApiError;
 
-/// Reads JSON. `whole` is what it is called if the fault is not in one of its members.
+/// Decodes JSON. `whole` names the value in an error that is not about one of its members.
 pub(super) fn json<T: DeserializeOwned>(text: &str, whole: &str) -> Result<T, ApiError> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let read = read(&mut reader, whole, serde_json::Error::is_data)?;
     reader
         .end()
-        .map_err(|_| ApiError::params(format!("{whole} is not JSON: something stands behind its end")))?;
+        .map_err(|_| ApiError::params(format!("{whole} is not JSON: there is text after its end")))?;
     Ok(read)
 }
 
-/// Reads the query of an address.
+/// Decodes the query of a URL.
 pub(super) fn query<T: DeserializeOwned>(text: &str) -> Result<T, ApiError> {
     let pairs = serde_urlencoded::Deserializer::new(form_urlencoded::parse(text.as_bytes()));
     read(pairs, "the query", |_| true)
@@ -38,64 +38,64 @@ where
     })
 }
 
-/// One sentence for what serde says. Its own repeats values, and speaks of our types.
+/// Turns a serde error into a sentence of ours. Serde's own text repeats values and names Rust types.
 fn sentence(whole: &str, path: &Path, fault: &str) -> String {
     if let Some(rest) = fault.strip_prefix("unknown field ") {
-        return unknown(whole, rest);
+        return unknown_member(whole, rest);
     }
-    if let Some(name) = quoted(fault, "missing field `") {
-        return format!("{} is missing", place(whole, path, Some(name)));
+    if let Some(name) = field_name(fault, "missing field `") {
+        return format!("{} is missing", member_path(whole, path, Some(name)));
     }
-    if let Some(name) = quoted(fault, "duplicate field `") {
-        return format!("{} is there twice", place(whole, path, Some(name)));
+    if let Some(name) = field_name(fault, "duplicate field `") {
+        return format!("{} is given twice", member_path(whole, path, Some(name)));
     }
-    let at = place(whole, path, None);
+    let at = member_path(whole, path, None);
     if fault.starts_with("unknown variant ") {
-        return format!("{at} is not one of {}", names(fault).join(", "));
+        return format!("{at} is not one of {}", accepted_names(fault).join(", "));
     }
     let is_number = ["invalid digit", "number too", "cannot parse integer", "number out of range"];
     if is_number.iter().any(|words| fault.starts_with(words)) {
         return format!("{at} must be a whole number that is not too large");
     }
     match fault.rsplit_once(", expected ") {
-        Some((_, expected)) => format!("{at} must be {}", plain(expected)),
-        None => format!("{at} is not what belongs there"),
+        Some((_, expected)) => format!("{at} must be {}", expected_type(expected)),
+        None => format!("{at} has the wrong value"),
     }
 }
 
-fn unknown(whole: &str, fault: &str) -> String {
-    let known = names(fault);
+fn unknown_member(whole: &str, fault: &str) -> String {
+    let known = accepted_names(fault);
     if known.is_empty() {
         return format!("{whole} must be empty: nothing is asked for here");
     }
-    // What was sent may be anything; what it is near to is ours.
+    // The name that was sent may be anything and is not repeated; the suggestion is one of our names.
     let sent =
         fault.strip_prefix('`').and_then(|rest| rest.rsplit_once("`, expected ")).map(|(sent, _)| sent);
     let meant = sent.and_then(|sent| nearest(sent, &known));
     let meant = meant.map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
-    format!("{whole} has a name that does not belong{meant}: there are {}", known.join(", "))
+    format!("{whole} has an unknown member{meant}: the members are {}", known.join(", "))
 }
 
-/// The names that would have been right.
-fn names(fault: &str) -> Vec<&str> {
+/// The accepted names, taken from serde's message.
+fn accepted_names(fault: &str) -> Vec<&str> {
     let Some((_, expected)) = fault.rsplit_once("`, expected ") else { return Vec::new() };
     let expected = expected.split(" at line ").next().unwrap_or_default();
     expected.split('`').skip(1).step_by(2).collect()
 }
 
-/// The name of ours after these words.
-fn quoted<'f>(fault: &'f str, words: &str) -> Option<&'f str> {
+/// The field name that follows `words` in serde's message.
+fn field_name<'f>(fault: &'f str, words: &str) -> Option<&'f str> {
     fault.strip_prefix(words)?.split('`').next()
 }
 
-/// Where it is, as `input.content[0]`. Names on the way were taken, so they are ours.
-fn place(whole: &str, path: &Path, last: Option<&str>) -> String {
+/// The path of the value, such as `input.content[0]`. Member names on the path were accepted by serde, so they are ours.
+fn member_path(whole: &str, path: &Path, last: Option<&str>) -> String {
     let mut at = String::new();
     for segment in path {
         match segment {
             Segment::Seq { index } => at.push_str(&format!("[{index}]")),
-            // A member whose names are the sender's own ends what can be told.
-            Segment::Map { key } if !is_ours(key) || Some(key.as_str()) == last => break,
+            // The names in a free-form object are the sender's: the path stops there.
+            Segment::Map { key } if !is_known_form(key) || Some(key.as_str()) == last => break,
             Segment::Map { key } => push(&mut at, key),
             Segment::Enum { .. } | Segment::Unknown => {}
         }
@@ -113,15 +113,15 @@ fn push(at: &mut String, name: &str) {
     at.push_str(name);
 }
 
-/// Bytes of the longest name that a parameter has.
+/// Bytes of the longest parameter name.
 const MAX_NAME: usize = 24;
 
-fn is_ours(name: &str) -> bool {
+fn is_known_form(name: &str) -> bool {
     name.len() <= MAX_NAME && name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_')
 }
 
-/// What is expected, without the names of types.
-fn plain(expected: &str) -> &str {
+/// The expected type in plain words, without Rust type names.
+fn expected_type(expected: &str) -> &str {
     let expected = expected.split(" at line ").next().unwrap_or_default();
     match expected {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
@@ -148,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_told_by_its_place_and_never_by_what_was_sent() {
+    fn an_error_names_the_member_and_never_repeats_what_was_sent() {
         let block = |block: &str| format!(r#"{{"session_key":"k","input":{{"content":[{block}]}}}}"#);
-        for (text, told) in [
+        for (text, expected) in [
             (r#"{"session_key":"k"}"#.to_owned(), "`input` is missing"),
             (r#"{"session_key":"k","input":{}}"#.to_owned(), "`input.content` is missing"),
             (r#"{"session_key":"k","input":"SECRET"}"#.to_owned(), "`input` must be an object"),
@@ -170,36 +170,33 @@ mod tests {
             ),
             (
                 r#"{"session_key":"k","session_key":"SECRET","input":{"content":[]}}"#.to_owned(),
-                "`session_key` is there twice",
+                "`session_key` is given twice",
             ),
             (
                 r#"{"sesion_key":"SECRET"}"#.to_owned(),
-                "params has a name that does not belong (did you mean `session_key`?): there are session_key, input, wait",
+                "params has an unknown member (did you mean `session_key`?): the members are session_key, input, wait",
             ),
             (
                 r#"{"SECRET`, expected `SECRET":1}"#.to_owned(),
-                "params has a name that does not belong: there are session_key, input, wait",
+                "params has an unknown member: the members are session_key, input, wait",
             ),
             ("[\"SECRET\"]".to_owned(), "params must be an object"),
             ("{\"SECRET".to_owned(), "params is not JSON: it is malformed or ends too early"),
             ("{} SECRET".to_owned(), "`session_key` is missing"),
         ] {
-            assert_eq!(run(&text), told, "{text}");
+            assert_eq!(run(&text), expected, "{text}");
         }
         let token = json::<AuthToken>(r#"{"trb_SECRET":1}"#, "params").map(drop).unwrap_err();
-        assert_eq!(token.message, "params has a name that does not belong: there are token");
+        assert_eq!(token.message, "params has an unknown member: the members are token");
     }
 
     #[test]
-    fn so_is_a_fault_in_a_query() {
-        for (text, told) in [
+    fn an_error_in_a_query_does_not_repeat_what_was_sent_either() {
+        for (text, expected) in [
             ("limit=SECRET", "`limit` must be a whole number that is not too large"),
-            (
-                "SECRET=1",
-                "the query has a name that does not belong: there are agent_id, state, after, limit",
-            ),
+            ("SECRET=1", "the query has an unknown member: the members are agent_id, state, after, limit"),
         ] {
-            assert_eq!(query::<SessionList>(text).map(drop).unwrap_err().message, told, "{text}");
+            assert_eq!(query::<SessionList>(text).map(drop).unwrap_err().message, expected, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One error for every door: a word for programs, a sentence for people, and what each door makes of it.
+//! The error type of every interface: a code for programs, a sentence for people, and its JSON-RPC and HTTP forms.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -10,7 +10,7 @@ use tribune_storage::store::StoreError;
 
 use super::api_types::{ErrorBody, ErrorInfo};
 
-/// Every word an error can have, with its JSON-RPC number and its HTTP status.
+/// Every error code, with its JSON-RPC number and its HTTP status.
 pub const CODES: [(&str, i64, u16); 28] = [
     ("parse_error", -32700, 400),
     ("invalid_request", -32600, 400),
@@ -42,7 +42,7 @@ pub const CODES: [(&str, i64, u16); 28] = [
     ("no_key", -32024, 503),
 ];
 
-/// Why a request was not answered with a result.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiError {
     pub code: &'static str,
@@ -74,12 +74,12 @@ impl ApiError {
         found.map_or((-32603, 500), |(_, number, status)| (*number, *status))
     }
 
-    /// As an HTTP status.
+    /// The HTTP status.
     pub(super) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.numbers().1).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// As a JSON-RPC error object.
+    /// The JSON-RPC error object.
     pub fn to_rpc(&self) -> Value {
         json!({ "code": self.numbers().0, "message": self.message, "data": { "code": self.code } })
     }
@@ -96,10 +96,10 @@ impl IntoResponse for ApiError {
 impl From<SessionError> for ApiError {
     fn from(error: SessionError) -> Self {
         let known = CODES.iter().find(|(code, _, _)| *code == error.code());
-        // A backend has words of its own; the sentence keeps them.
+        // A backend has error codes of its own. Callers see `backend`; the sentence keeps the cause.
         let code = known.map_or("backend", |(code, _, _)| code);
         match error {
-            // What is not on record is only what was sent, and that may be anything.
+            // An unknown name is text that the caller sent and may be anything: it is not repeated.
             SessionError::Name(error) => misnamed(&error),
             SessionError::NotFound(_) => Self::new(code, "there is no such session: open it first"),
             SessionError::UnknownAgent(_) => Self::new(
@@ -111,10 +111,10 @@ impl From<SessionError> for ApiError {
     }
 }
 
-/// A name that is none, without the name.
+/// The error for an invalid name, without the name itself.
 pub(super) fn misnamed(error: &NameError) -> ApiError {
     let what = error.to_string();
-    // The name that was sent stands first, in quotes; what belongs there stands behind it.
+    // The message begins with the name that was sent, in quotes; the rule follows it.
     let rest = match error {
         NameError::Agent(sent)
         | NameError::Reserved(sent)

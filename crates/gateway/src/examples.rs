@@ -1,5 +1,5 @@
-//! Examples of the OpenAPI document. They are those of the guides, which a test plays against a running daemon: `docs/guide/rest.md`
-//! has the requests with their answers, `docs/guide/rpc.md` the events and what each error means.
+//! The examples in the OpenAPI document. They come from the guides, which a test plays against a running daemon:
+//! `docs/guide/rest.md` has the requests with their answers, `docs/guide/rpc.md` the events and the meaning of each error.
 
 use serde_json::{Value, json};
 use utoipa::openapi::path::{Operation, PathItem};
@@ -9,8 +9,8 @@ use utoipa::openapi::{Content, OpenApi, RefOr, Response, ResponseBuilder};
 const REST: &str = include_str!("../../../docs/guide/rest.md");
 const RPC: &str = include_str!("../../../docs/guide/rpc.md");
 
-/// One request of the guide, and its answer.
-struct Played<'g> {
+/// One request of the guide, with its answer.
+struct GuideRequest<'g> {
     verb: &'g str,
     path: &'g str,
     body: &'g str,
@@ -18,7 +18,7 @@ struct Played<'g> {
     answer: &'g str,
 }
 
-impl<'g> Played<'g> {
+impl<'g> GuideRequest<'g> {
     fn read(fence: &'g str) -> Option<Self> {
         let (request, answer) = fence.split_once("← ")?;
         let (status, answer) = answer.split_once('\n')?;
@@ -38,7 +38,7 @@ impl<'g> Played<'g> {
     }
 }
 
-/// The blocks of a guide that are of this kind.
+/// The fenced code blocks of a guide that have this info string.
 fn fences<'g>(guide: &'g str, kind: &str) -> impl Iterator<Item = &'g str> {
     let opening = format!("\n```{kind}\n");
     let mut rest = guide;
@@ -50,18 +50,18 @@ fn fences<'g>(guide: &'g str, kind: &str) -> impl Iterator<Item = &'g str> {
     })
 }
 
-/// JSON as it is, and other text as text.
+/// Parses JSON; any other text becomes a string.
 fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
 }
 
-/// Puts the examples in.
+/// Inserts the examples into the document.
 pub(super) fn put_into(document: &mut OpenApi) {
-    let played: Vec<Played<'_>> = fences(REST, "http").filter_map(Played::read).collect();
+    let requests: Vec<GuideRequest<'_>> = fences(REST, "http").filter_map(GuideRequest::read).collect();
     for (path, item) in &mut document.paths.paths {
         for (verb, operation) in operations(item) {
-            let own: Vec<&Played<'_>> = played.iter().filter(|played| played.is_of(verb, path)).collect();
-            show(operation, &own);
+            let own: Vec<_> = requests.iter().filter(|request| request.is_of(verb, path)).collect();
+            add_examples(operation, &own);
         }
     }
     let Some(components) = &mut document.components else { return };
@@ -69,7 +69,7 @@ pub(super) fn put_into(document: &mut OpenApi) {
         event.examples = fences(RPC, "event").map(event_example).collect();
     }
     if let Some(RefOr::T(Schema::Object(error))) = components.schemas.get_mut("ErrorBody") {
-        error.examples = super::CODES.iter().map(|(word, ..)| error_example(word)).collect();
+        error.examples = super::CODES.iter().map(|(code, ..)| error_example(code)).collect();
     }
 }
 
@@ -79,34 +79,36 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
     all.into_iter().filter_map(|(verb, operation)| Some((verb, operation.as_mut()?)))
 }
 
-fn show(operation: &mut Operation, played: &[&Played<'_>]) {
+fn add_examples(operation: &mut Operation, requests: &[&GuideRequest<'_>]) {
     let responses = &mut operation.responses.responses;
     let template = responses.get("default").cloned();
-    for example in played {
+    for example in requests {
         let status = example.status.to_string();
         if example.status >= 400 && !responses.contains_key(&status) {
-            // A status of its own, with the shape that every error has.
+            // The status has no response in the document yet: it gets the shape that every error has.
             let Some(RefOr::T(Response { content, .. })) = template.clone() else { continue };
             let mut response = ResponseBuilder::new().description("an error").build();
             response.content = content;
             responses.insert(status.clone(), response.into());
         }
         if let Some(RefOr::T(response)) = responses.get_mut(&status) {
-            for content in response.content.values_mut().filter_map(own).filter(|own| own.example.is_none()) {
+            for content in
+                response.content.values_mut().filter_map(inline).filter(|content| content.example.is_none())
+            {
                 content.example = Some(value(example.answer));
             }
         }
     }
-    // What is shown of a request is what goes well, if something does.
-    let best = played.iter().filter(|played| !played.body.is_empty()).min_by_key(|played| played.status);
+    // The request example is the one with the lowest status, so a successful one if there is any.
+    let best = requests.iter().filter(|own| !own.body.is_empty()).min_by_key(|own| own.status);
     if let (Some(RefOr::T(body)), Some(best)) = (&mut operation.request_body, best) {
-        for content in body.content.values_mut().filter_map(own) {
+        for content in body.content.values_mut().filter_map(inline) {
             content.example = Some(value(best.body));
         }
     }
 }
 
-fn own(content: &mut RefOr<Content>) -> Option<&mut Content> {
+fn inline(content: &mut RefOr<Content>) -> Option<&mut Content> {
     match content {
         RefOr::T(content) => Some(content),
         RefOr::Ref(_) => None,
@@ -115,16 +117,16 @@ fn own(content: &mut RefOr<Content>) -> Option<&mut Content> {
 
 fn event_example(fence: &str) -> Value {
     let mut event = value(fence);
-    // Which number it has is open in the guide; here it is a number.
+    // The guide writes `…` for the number; the schema requires a number.
     if event["seq"] == "…" {
         event["seq"] = json!(1);
     }
     event
 }
 
-/// An error with what the guide says of its word.
-fn error_example(word: &str) -> Value {
-    let row = RPC.lines().find(|line| line.starts_with(&format!("| `{word}` | -")));
+/// An error with the meaning that the guide gives for its code.
+fn error_example(code: &str) -> Value {
+    let row = RPC.lines().find(|line| line.starts_with(&format!("| `{code}` | -")));
     let meaning = row.and_then(|row| row.split(" | ").nth(3)).unwrap_or_default();
-    json!({ "error": { "code": word, "message": meaning.trim_end_matches([' ', '|']) } })
+    json!({ "error": { "code": code, "message": meaning.trim_end_matches([' ', '|']) } })
 }

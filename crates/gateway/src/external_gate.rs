@@ -1,5 +1,5 @@
-//! For other harnesses: ask before you act. The same gate, inbox and ledger as for our own agents, over three requests
-//! that mirror the hooks of such a harness. What is allowed is carried out by whoever asked, not here.
+//! The gate for other agent harnesses: three requests that mirror the hooks of such a harness. They use the same gate,
+//! approvals and ledger as agents that Tribune runs. The harness executes an allowed call itself; Tribune does not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use super::error::{ApiError, misnamed};
 use super::principal::Principal;
 use super::rest::{Body, Operator};
 
-/// The longest that a request waits for a person.
+/// The longest time that a request waits for a person.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// What came in.
+/// A message that the session received.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct MessageReceived {
@@ -42,7 +42,7 @@ pub struct MessageReceived {
     pub source: Option<String>,
 }
 
-/// What the session has taken in by now.
+/// The labels of everything that the session has received so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Labelled {
     pub trust: String,
@@ -61,7 +61,7 @@ pub struct BeforeToolCall {
     pub tool_call_id: String,
     #[schema(value_type = Object)]
     pub params: Value,
-    /// How long to wait for a person, if one has to decide; 0 answers at once.
+    /// How long to wait, in milliseconds, if a person must decide; 0 answers at once.
     #[serde(default)]
     pub wait_ms: u64,
 }
@@ -84,7 +84,7 @@ pub struct GateVerdict {
     pub cid: String,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct AfterToolCall {
@@ -107,38 +107,38 @@ pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
         .routes(routes!(after_tool_call))
 }
 
-/// Labels what came in. Trust can only sink.
-#[utoipa::path(post, path = "/v1/gate/message_received", tag = "gate", request_body = MessageReceived, responses((status = 200, description = "what the session has taken in by now", body = Labelled), (status = "default", description = "an error", body = ErrorBody)))]
+/// Adds the labels of a received message to the session. Trust can only sink.
+#[utoipa::path(post, path = "/v1/gate/message_received", tag = "gate", request_body = MessageReceived, responses((status = 200, description = "the labels of everything that the session has received so far", body = Labelled), (status = "default", description = "an error", body = ErrorBody)))]
 async fn message_received(
     State(app): App,
     Operator(who): Operator,
     Body(message): Body<MessageReceived>,
 ) -> Answer<Labelled> {
-    app.api.gate_heard(&who, message).await.map(Json)
+    app.api.gate_message_received(&who, message).await.map(Json)
 }
 
-/// Asks whether a call may be made. Asking again with the same toolCallId tells how it stands.
+/// Asks whether a call may be made. Asking again with the same toolCallId returns its current state.
 #[utoipa::path(post, path = "/v1/gate/before_tool_call", tag = "gate", request_body = BeforeToolCall, responses((status = 200, description = "the verdict", body = GateVerdict), (status = "default", description = "an error", body = ErrorBody)))]
 async fn before_tool_call(
     State(app): App,
     Operator(who): Operator,
     Body(call): Body<BeforeToolCall>,
 ) -> Answer<GateVerdict> {
-    app.api.gate_ask(&who, call).await.map(Json)
+    app.api.gate_before_tool_call(&who, call).await.map(Json)
 }
 
-/// Tells what came of a call, and moves labels.
-#[utoipa::path(post, path = "/v1/gate/after_tool_call", tag = "gate", request_body = AfterToolCall, responses((status = 200, description = "what the session has taken in by now", body = Labelled), (status = "default", description = "an error", body = ErrorBody)))]
+/// Reports the result of a call and updates the labels of the session.
+#[utoipa::path(post, path = "/v1/gate/after_tool_call", tag = "gate", request_body = AfterToolCall, responses((status = 200, description = "the labels of everything that the session has received so far", body = Labelled), (status = "default", description = "an error", body = ErrorBody)))]
 async fn after_tool_call(
     State(app): App,
     Operator(who): Operator,
     Body(call): Body<AfterToolCall>,
 ) -> Answer<Labelled> {
-    app.api.gate_done(&who, call).await.map(Json)
+    app.api.gate_after_tool_call(&who, call).await.map(Json)
 }
 
 impl Api {
-    /// The session of a harness, open.
+    /// Opens the session of a harness, or finds it open.
     async fn harness(&self, who: &Principal, agent: Option<&str>, key: &str) -> Result<SessionKey, ApiError> {
         let key: SessionKey = key.parse().map_err(|error| misnamed(&error))?;
         if agent.is_some_and(|agent| agent != key.agent().as_str()) {
@@ -149,7 +149,11 @@ impl Api {
         Ok(key)
     }
 
-    async fn gate_heard(&self, who: &Principal, message: MessageReceived) -> Result<Labelled, ApiError> {
+    async fn gate_message_received(
+        &self,
+        who: &Principal,
+        message: MessageReceived,
+    ) -> Result<Labelled, ApiError> {
         let key = self.harness(who, Some(&message.agent_id), &message.session_key).await?;
         let trust = match message.trust.as_deref() {
             None => Trust::Untrusted,
@@ -168,7 +172,11 @@ impl Api {
         Ok(Labelled { trust: labels.trust.as_str().to_owned(), private: labels.private })
     }
 
-    async fn gate_ask(&self, who: &Principal, call: BeforeToolCall) -> Result<GateVerdict, ApiError> {
+    async fn gate_before_tool_call(
+        &self,
+        who: &Principal,
+        call: BeforeToolCall,
+    ) -> Result<GateVerdict, ApiError> {
         let key = self.harness(who, Some(&call.agent_id), &call.session_key).await?;
         if !call.params.is_object() {
             return Err(ApiError::params("params is an object"));
@@ -197,16 +205,16 @@ impl Api {
         })
     }
 
-    async fn gate_done(&self, who: &Principal, done: AfterToolCall) -> Result<Labelled, ApiError> {
-        let key = self.harness(who, None, &done.session_key).await?;
-        let text = match done.result {
+    async fn gate_after_tool_call(&self, who: &Principal, call: AfterToolCall) -> Result<Labelled, ApiError> {
+        let key = self.harness(who, None, &call.session_key).await?;
+        let text = match call.result {
             Value::String(text) => text,
             other => other.to_string(),
         };
         let labels = self
             .sessions
             .governance()
-            .done_elsewhere(&key, &done.tool_call_id, text, done.is_error)
+            .done_elsewhere(&key, &call.tool_call_id, text, call.is_error)
             .await
             .map_err(tribune_sessions::session::SessionError::from)?;
         Ok(Labelled { trust: labels.trust.as_str().to_owned(), private: labels.private })

@@ -1,4 +1,4 @@
-//! The pages that machines ask for without a word about who they are. Nothing on them is secret.
+//! The pages for monitoring, which need no authentication: `/healthz`, `/readyz` and `/metrics`. Nothing on them is secret.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct Health {
     ok: bool,
 }
 
-/// Whether the daemon takes work.
+/// Whether the daemon accepts work.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Readiness {
     ready: bool,
@@ -31,14 +31,14 @@ pub(super) struct Readiness {
     waiting: Vec<String>,
 }
 
-/// Whether the process is alive. Restart it if this is not answered.
-#[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, description = "it is", body = Health)))]
+/// Whether the process is alive. Restart it if this does not answer.
+#[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, description = "the process is alive", body = Health)))]
 async fn healthz() -> Json<Health> {
     Json(Health { ok: true })
 }
 
-/// Whether the daemon takes work, and if not, what is missing, by name.
-#[utoipa::path(get, path = "/readyz", tag = "health", security(()), responses((status = 200, description = "it does", body = Readiness), (status = 503, description = "it does not", body = Readiness, example = json!({ "ready": false, "waiting": ["gateway: draining"] }))))]
+/// Whether the daemon accepts work, and if not, what is not ready, by name.
+#[utoipa::path(get, path = "/readyz", tag = "health", security(()), responses((status = 200, description = "the daemon accepts work", body = Readiness), (status = 503, description = "the daemon does not accept work", body = Readiness, example = json!({ "ready": false, "waiting": ["gateway: draining"] }))))]
 async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
     let waiting = gateway.api.waiting();
     let status = if waiting.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

@@ -1,5 +1,6 @@
-//! The door: one listener for WebSocket RPC, REST and the pages a machine asks for. Whoever comes in has a principal,
-//! comes from an address and an origin that are ours, and stays within the limits.
+//! The gateway: one listener for WebSocket RPC, REST, ACP, the model proxy and the health pages. It checks the `Host` and
+//! `Origin` headers of every request, resolves the caller to a principal, and bounds connections, messages and time.
+//! It makes no policy decision about what an agent does; the gate in `tribune-governance` does.
 
 mod acp;
 mod active_streams;
@@ -57,16 +58,16 @@ use tokio_util::task::TaskTracker;
 use self::connection_limit::{ConnectionLimit, ConnectionSlot};
 use self::metrics::Metrics;
 
-/// How long to wait when the machine has no more descriptors to give, before asking again.
+/// Pause after a failed `accept`, which usually means that the machine is out of file descriptors.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
 
-/// Read buffer of a connection. Large frames grow it; idle connections stay small.
+/// Read buffer of a WebSocket connection. Large frames grow it; idle connections stay small.
 const READ_BUFFER: usize = 4 << 10;
 
-/// What is gathered before it is written: frames that wait together go out together.
+/// Write buffer of a WebSocket connection: frames that are queued together go out in one write.
 const WRITE_BUFFER: usize = 16 << 10;
 
-/// What bounds the gateway.
+/// Limits of the gateway.
 #[derive(Debug, Clone)]
 pub struct GatewayLimits {
     pub max_connections: usize,
@@ -75,14 +76,14 @@ pub struct GatewayLimits {
     pub patience: Timeouts,
 }
 
-/// How long the other side of a connection may take. Nobody needs other values but tests, so no configuration has them.
+/// How long the peer of a connection may take. Only tests need other values, so the configuration does not have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// To send the head of a request.
+    /// To send the head of an HTTP request.
     pub head: Duration,
-    /// To say who it is, on a WebSocket.
+    /// To authenticate on a WebSocket.
     pub authenticate: Duration,
-    /// To take one frame. A reader that does not is let go; it can resume with session.events.
+    /// To take one frame. A reader that is slower is disconnected; it can resume with `session.events`.
     pub slow_reader: Duration,
 }
 
@@ -96,17 +97,17 @@ impl Default for Timeouts {
     }
 }
 
-/// Who may knock, by the names they call us.
+/// Accepted `Host` and `Origin` values: the defence against DNS rebinding and cross-site requests.
 #[derive(Debug, Clone)]
 pub struct Names {
-    /// Values of the Host header that mean us.
+    /// Values of the `Host` header that name this daemon.
     pub hosts: Vec<String>,
-    /// Origins whose pages may talk to us.
+    /// Origins whose pages may call the daemon.
     pub origins: Vec<String>,
 }
 
 impl Names {
-    /// What a daemon on a loopback address is called, and what the configuration adds.
+    /// The loopback names of this address, and those that the configuration adds.
     pub fn new(address: SocketAddr, hosts: &[String], origins: &[String]) -> Self {
         let port = address.port();
         let own = [
@@ -123,25 +124,25 @@ impl Names {
     }
 }
 
-/// Everything a connection needs.
+/// State that all connections share.
 #[derive(Debug)]
 pub struct Gateway {
     pub api: Api,
     pub doorman: Authenticator,
     pub names: Names,
     pub limits: GatewayLimits,
-    /// Who a caller without proof is; none if such are not let in.
+    /// The principal of a caller that proved nothing; `None` if anonymous callers are refused.
     pub anonymous: Option<Principal>,
-    /// Fires when connections are to end.
+    /// Cancelled when connections must end.
     pub stopping: CancellationToken,
     pub tasks: TaskTracker,
     metrics: Arc<Metrics>,
-    seats: Arc<ConnectionLimit>,
-    /// ACP clients that come over HTTP.
+    connection_limit: Arc<ConnectionLimit>,
+    /// ACP clients that connect over HTTP.
     visits: acp::Visits,
 }
 
-/// What a gateway is made of.
+/// What [`Gateway::new`] needs.
 #[derive(Debug)]
 pub struct Parts {
     pub api: Api,
@@ -156,21 +157,32 @@ impl Gateway {
     pub fn new(parts: Parts) -> Arc<Self> {
         let Parts { api, doorman, names, limits, anonymous, stopping } = parts;
         let (tasks, metrics) = (api.proxy.tasks.clone(), Arc::clone(&api.proxy.metrics));
-        let seats = ConnectionLimit::new(limits.max_connections, Arc::clone(&api.status));
+        let connection_limit = ConnectionLimit::new(limits.max_connections, Arc::clone(&api.status));
         let visits = acp::Visits::default();
-        Arc::new(Self { api, doorman, names, limits, anonymous, stopping, tasks, metrics, seats, visits })
+        Arc::new(Self {
+            api,
+            doorman,
+            names,
+            limits,
+            anonymous,
+            stopping,
+            tasks,
+            metrics,
+            connection_limit,
+            visits,
+        })
     }
 
-    /// Whose token a request brought. Its connection is theirs from here on.
+    /// Resolves the token of a request to its principal. The connection counts as that principal's from then on.
     fn check_token(&self, token: &str, request: &Extensions) -> Result<Principal, ApiError> {
         let who = self.doorman.check_token(token).inspect_err(|_| self.metrics.auth_failed())?;
-        if let Some(seat) = request.get::<Arc<ConnectionSlot>>() {
-            seat.is_of(who.standing());
+        if let Some(slot) = request.get::<Arc<ConnectionSlot>>() {
+            slot.is_of(who.standing());
         }
         Ok(who)
     }
 
-    /// Accepts connections until told to stop, then lets those that are open end.
+    /// Accepts connections until `accepting` is cancelled, then waits until the open ones have ended.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, accepting: CancellationToken) {
         let router = router(Arc::clone(&self));
         loop {
@@ -192,36 +204,36 @@ impl Gateway {
     }
 
     fn accept(self: &Arc<Self>, stream: TcpStream, router: Router) {
-        let seat = self.seats.take().map(Arc::new);
+        let slot = self.connection_limit.take().map(Arc::new);
         let gateway = Arc::clone(self);
         self.tasks.spawn(async move {
-            // Small frames go out at once; a failure to say so changes nothing but speed.
+            // Small frames go out at once; if the option cannot be set, only speed suffers.
             let _ = stream.set_nodelay(true);
-            match seat {
-                Some(seat) => gateway.connection(stream, router, seat).await,
+            match slot {
+                Some(slot) => gateway.connection(stream, router, slot).await,
                 None => refuse_full(stream).await,
             }
         });
     }
 
-    async fn connection(&self, stream: TcpStream, router: Router, seat: Arc<ConnectionSlot>) {
+    async fn connection(&self, stream: TcpStream, router: Router, slot: Arc<ConnectionSlot>) {
         let mut http = hyper::server::conn::http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(self.limits.patience.head)
             .max_buf_size(64 << 10)
             .keep_alive(true);
         let router = TowerToHyperService::new(router);
-        let taken_along = Arc::clone(&seat);
+        let request_slot = Arc::clone(&slot);
         let service = hyper::service::service_fn(move |mut request| {
-            request.extensions_mut().insert(Arc::clone(&taken_along));
+            request.extensions_mut().insert(Arc::clone(&request_slot));
             hyper::service::Service::call(&router, request)
         });
         let serving = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
-            // A peer that breaks off is no news.
+            // A peer that disconnects is normal.
             _ = serving.as_mut() => {}
-            () = seat.gone() => {}
+            () = slot.gone() => {}
             () = self.stopping.cancelled() => {
                 serving.as_mut().graceful_shutdown();
                 let _ = tokio::time::timeout(Duration::from_secs(2), serving).await;
@@ -230,7 +242,7 @@ impl Gateway {
     }
 }
 
-/// One connection too many gets an answer, not silence.
+/// Answers a connection beyond the limit with a 503 instead of closing it silently.
 async fn refuse_full(stream: TcpStream) {
     let body = json!({ "error": { "code": "too_many_connections", "message": "gateway.maxConnections are open: close some" } });
     let body = body.to_string();
@@ -241,7 +253,7 @@ async fn refuse_full(stream: TcpStream) {
         if write.write_all(answer.as_bytes()).await.is_err() {
             return;
         }
-        // Closing with the request unread would reset the connection, and the answer could be lost with it.
+        // Closing with unread input would reset the connection, and the answer could be lost.
         drop(write);
         let mut unread = [0; 1024];
         while read.read(&mut unread).await.is_ok_and(|bytes| bytes > 0) {}
@@ -261,12 +273,12 @@ fn router(gateway: Arc<Gateway>) -> Router {
         .merge(rest)
         .route("/v1/proxy/{provider}/{*path}", any(proxy::proxied))
         .fallback(|| async {
-            ApiError::new("not_found", "there is nothing here: /v1/openapi.json lists what there is")
+            ApiError::new("not_found", "there is no such path: /v1/openapi.json lists the paths")
         })
         .method_not_allowed_fallback(|| async {
             (
                 StatusCode::METHOD_NOT_ALLOWED,
-                ApiError::new("method_not_found", "not with this method").into_response(),
+                ApiError::new("method_not_found", "this path does not take this HTTP method").into_response(),
             )
                 .into_response()
         })
@@ -275,8 +287,8 @@ fn router(gateway: Arc<Gateway>) -> Router {
         .with_state(gateway)
 }
 
-/// A page on a foreign site can make a browser call us, by our address or by a name that it points at us. It cannot
-/// make the browser lie about where it comes from.
+/// Refuses requests with a foreign `Host` or `Origin`. A page on a foreign site can make a browser call the daemon, by its
+/// address or by a name that resolves to it (DNS rebinding), but cannot make the browser forge these headers.
 async fn check_names(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
     match check_headers(&gateway.names, request.headers()) {
         Ok(()) => next.run(request).await,
@@ -305,10 +317,10 @@ fn check_headers(names: &Names, headers: &HeaderMap) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// `/` and `/rpc`: a WebSocket, or a word to whoever looks in with a browser.
+/// `/` and `/rpc`: upgrades to a WebSocket, or answers a plain request with a hint for people.
 async fn front_door(
     State(gateway): State<Arc<Gateway>>,
-    Extension(seat): Extension<Arc<ConnectionSlot>>,
+    Extension(slot): Extension<Arc<ConnectionSlot>>,
     extensions: Extensions,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
@@ -322,8 +334,8 @@ async fn front_door(
         Err(error) => return error.into_response(),
     };
     let Ok(upgrade) = upgrade else {
-        let what = "This is Tribune. Programs speak JSON-RPC 2.0 over a WebSocket here, or REST under /v1 (see /v1/openapi.json).\n";
-        return what.into_response();
+        let hint = "This is Tribune. Programs speak JSON-RPC 2.0 over a WebSocket here, or REST under /v1 (see /v1/openapi.json).\n";
+        return hint.into_response();
     };
     let limit = gateway.limits.max_message_bytes;
     let upgrade = upgrade
@@ -334,8 +346,8 @@ async fn front_door(
         .max_write_buffer_size(limit.max(1 << 20));
     let tasks = gateway.tasks.clone();
     upgrade.on_upgrade(move |socket| async move {
-        // Tracked, so that stopping waits for it.
-        let serving = tasks.spawn(socket::serve(gateway, socket, principal, seat));
+        // Tracked, so that the stop waits for it.
+        let serving = tasks.spawn(socket::serve(gateway, socket, principal, slot));
         let _ = serving.await;
     })
 }
@@ -345,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_names_and_origins_are_let_in() {
+    fn only_the_daemons_own_hosts_and_origins_are_accepted() {
         let names = Names::new(
             "127.0.0.1:18789".parse().unwrap(),
             &["Tribune.example".into()],

@@ -1,4 +1,4 @@
-//! What is counted, for `/metrics`.
+//! The metrics that `/metrics` serves.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -12,56 +12,56 @@ use super::api::Api;
 use super::proxy::Ended;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Asked {
+struct RequestLabels {
     method: String,
     outcome: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Forwarded {
+struct ProxiedLabels {
     provider: String,
     outcome: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Tokens {
+struct TokenLabels {
     provider: String,
     kind: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct NotForwarded {
+struct RefusalLabels {
     code: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Tried {
+struct CanaryLabels {
     backend: String,
     subject: String,
 }
 
-/// The gateway's counters. None has a label that a caller chooses.
+/// The gateway's counters and gauges. No label takes a value that a caller chooses, so their number is bounded.
 #[derive(Debug)]
 pub(super) struct Metrics {
     registry: Registry,
-    requests: Family<Asked, Counter>,
+    requests: Family<RequestLabels, Counter>,
     connections: Gauge,
     connections_total: Counter,
     auth_failures: Counter,
-    proxied: Family<Forwarded, Counter>,
-    proxy_tokens: Family<Tokens, Counter>,
-    proxy_refused: Family<NotForwarded, Counter>,
+    proxied: Family<ProxiedLabels, Counter>,
+    proxy_tokens: Family<TokenLabels, Counter>,
+    proxy_refused: Family<RefusalLabels, Counter>,
     sessions_open: Gauge,
     sessions_loaded: Gauge,
     ledger_entries: Gauge,
     ready: Gauge,
-    canaries: Family<Tried, Gauge>,
+    canaries: Family<CanaryLabels, Gauge>,
 }
 
 impl Metrics {
     pub(super) fn new() -> Self {
         let mut registry = Registry::with_prefix("tribune");
-        let requests = Family::<Asked, Counter>::default();
+        let requests = Family::<RequestLabels, Counter>::default();
         registry.register("rpc_requests", "RPC requests by method and outcome", requests.clone());
         let mut gauge = |name: &str, help: &str| {
             let gauge = Gauge::default();
@@ -73,7 +73,7 @@ impl Metrics {
         let sessions_loaded = gauge("sessions_loaded", "Sessions that are in memory");
         let ledger_entries = gauge("ledger_entries", "Entries in the ledger");
         let ready = gauge("ready", "1 if everything is ready");
-        let canaries = Family::<Tried, Gauge>::default();
+        let canaries = Family::<CanaryLabels, Gauge>::default();
         let help = "1 if the gate holds the backend or profile, -1 if it does not, 0 if that is not known";
         registry.register("canary", help, canaries.clone());
         let mut counter = |name: &str, help: &str| {
@@ -83,11 +83,11 @@ impl Metrics {
         };
         let connections_total = counter("connections_opened", "WebSocket connections so far");
         let auth_failures = counter("auth_failures", "Wrong tokens and signatures so far");
-        let proxied = Family::<Forwarded, Counter>::default();
+        let proxied = Family::<ProxiedLabels, Counter>::default();
         registry.register("proxied", "Requests forwarded to providers, by outcome", proxied.clone());
-        let proxy_tokens = Family::<Tokens, Counter>::default();
+        let proxy_tokens = Family::<TokenLabels, Counter>::default();
         registry.register("proxied_tokens", "Tokens of forwarded requests, by kind", proxy_tokens.clone());
-        let proxy_refused = Family::<NotForwarded, Counter>::default();
+        let proxy_refused = Family::<RefusalLabels, Counter>::default();
         registry.register("proxy_refused", "Requests that were not forwarded", proxy_refused.clone());
         Self {
             registry,
@@ -121,12 +121,12 @@ impl Metrics {
 
     pub(super) fn request(&self, method: &str, good: bool) {
         let outcome = if good { "ok" } else { "error" };
-        self.requests.get_or_create(&Asked { method: method.to_owned(), outcome }).inc();
+        self.requests.get_or_create(&RequestLabels { method: method.to_owned(), outcome }).inc();
     }
 
     pub(super) fn proxied(&self, provider: &str, ended: &Ended) {
-        let forwarded = Forwarded { provider: provider.to_owned(), outcome: ended.outcome.as_str() };
-        self.proxied.get_or_create(&forwarded).inc();
+        let labels = ProxiedLabels { provider: provider.to_owned(), outcome: ended.outcome.as_str() };
+        self.proxied.get_or_create(&labels).inc();
         let Some(usage) = ended.usage else { return };
         for (kind, tokens) in [
             ("input", usage.input),
@@ -134,15 +134,17 @@ impl Metrics {
             ("cache_read", usage.cache_read),
             ("cache_written", usage.cache_written),
         ] {
-            self.proxy_tokens.get_or_create(&Tokens { provider: provider.to_owned(), kind }).inc_by(tokens);
+            self.proxy_tokens
+                .get_or_create(&TokenLabels { provider: provider.to_owned(), kind })
+                .inc_by(tokens);
         }
     }
 
     pub(super) fn proxy_refused(&self, code: &'static str) {
-        self.proxy_refused.get_or_create(&NotForwarded { code }).inc();
+        self.proxy_refused.get_or_create(&RefusalLabels { code }).inc();
     }
 
-    /// Everything, in the text format of Prometheus.
+    /// Renders all metrics in the OpenMetrics text format.
     pub(super) async fn render(&self, api: &Api) -> String {
         let (open, loaded) = api.sessions.counts();
         let whole = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
@@ -153,8 +155,8 @@ impl Metrics {
         }
         self.ready.set(i64::from(api.waiting().is_empty()));
         for CanaryStatus { subject, state, .. } in api.canaries.standpoints() {
-            let tried = Tried { backend: subject.backend, subject: subject.name };
-            self.canaries.get_or_create(&tried).set(match state {
+            let labels = CanaryLabels { backend: subject.backend, subject: subject.name };
+            self.canaries.get_or_create(&labels).set(match state {
                 "live" => 1,
                 "ungoverned" => -1,
                 _ => 0,

@@ -1,4 +1,4 @@
-//! Who is calling, and what that lets them do. What a caller may do follows from what it proved, and cannot be asked for.
+//! Authentication: resolves a caller to a principal. What a caller may do follows from what it proved; it cannot request it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,27 +15,27 @@ use tribune_sessions::session::Opener;
 use super::api_types::{AuthAgent, WhoAmI};
 use super::error::ApiError;
 
-/// Wrong attempts within [`WINDOW`] that are told what is wrong; further ones are told to wait. A right one is let in.
+/// Failed attempts within [`WINDOW`] that get a specific error; further ones are told to wait. Correct proof always succeeds.
 const ATTEMPTS: usize = 20;
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// A caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Principal {
-    /// Holds the operator token: may do everything.
+    /// Has the operator token: may do everything.
     Operator,
-    /// Holds an approver's token: may decide what its roles cover, and nothing else.
+    /// Has an approver's token: may decide what its roles cover, and nothing else.
     Approver(Approver),
-    /// Proved the key that the roster has for this agent.
+    /// Proved the key that the roster lists for this agent.
     Agent { id: AgentId, pubkey: String },
-    /// Proved a key that the roster does not know.
+    /// Proved a key that is not in the roster: an unregistered agent.
     Stranger { id: AgentId, pubkey: String },
-    /// Proved nothing, where the configuration lets such callers in.
+    /// Proved nothing, where the configuration accepts anonymous callers.
     Anonymous { id: AgentId },
 }
 
 impl Principal {
-    /// Refuses everyone but the operator.
+    /// Refuses every caller but the operator.
     pub fn operator(&self) -> Result<(), ApiError> {
         match self {
             Self::Operator => Ok(()),
@@ -45,7 +45,7 @@ impl Principal {
         }
     }
 
-    /// Refuses a session that is not the caller's.
+    /// Refuses a session that the caller does not own.
     pub fn owns(&self, key: &SessionKey) -> Result<(), ApiError> {
         match (self, self.agent()) {
             (Self::Approver(_), _) => Err(ApiError::forbidden("an approver decides, and has no sessions")),
@@ -57,7 +57,7 @@ impl Principal {
         }
     }
 
-    /// As whom the caller decides; refused if it may not.
+    /// The approver that the caller decides as; refuses callers that may not decide.
     pub fn approver(&self) -> Result<Approver, ApiError> {
         match self {
             Self::Operator => Ok(Approver::operator()),
@@ -68,7 +68,7 @@ impl Principal {
         }
     }
 
-    /// The agent that is calling; none for the operator.
+    /// The agent that is calling; `None` for the operator and for approvers.
     pub const fn agent(&self) -> Option<&AgentId> {
         match self {
             Self::Operator | Self::Approver(_) => None,
@@ -76,7 +76,7 @@ impl Principal {
         }
     }
 
-    /// Whose words its turns begin with.
+    /// The speaker of the caller's turn input, which decides how far it is trusted.
     pub const fn speaker(&self) -> Speaker {
         match self {
             Self::Operator => Speaker::Owner,
@@ -143,53 +143,53 @@ impl Principal {
     }
 }
 
-/// Knows the token and counts wrong attempts.
+/// Checks tokens and signatures, and limits failed attempts.
 pub struct Authenticator {
-    /// BLAKE3 of the token: compared instead of it, so that lengths do not matter and the token is not kept.
+    /// BLAKE3 of the token: hashes have one length for the constant-time comparison, and the token itself is not kept.
     token: [u8; 32],
     audience: String,
     approvers: Arc<Approvers>,
-    wrong: Mutex<Wrong>,
+    failures: Mutex<FailedAttempts>,
 }
 
-/// Wrong attempts.
+/// Failed attempts to authenticate.
 #[derive(Debug, Default)]
-struct Wrong {
+struct FailedAttempts {
     /// When the newest of them came.
     newest: Vec<Instant>,
-    /// When the log was last told, and how many came since.
-    told: Option<Instant>,
-    untold: u64,
+    /// When the last log message was written, and how many attempts came since.
+    last_logged: Option<Instant>,
+    unlogged: u64,
 }
 
-impl Wrong {
-    /// Counts one for the log. Returns how many to tell of, at most once in a [`WINDOW`].
-    fn noticed(&mut self, now: Instant) -> Option<u64> {
-        self.untold += 1;
-        if self.told.is_some_and(|told| now.duration_since(told) < WINDOW) {
+impl FailedAttempts {
+    /// Counts one attempt for the log. Returns how many to log, at most once in a [`WINDOW`].
+    fn count_for_log(&mut self, now: Instant) -> Option<u64> {
+        self.unlogged += 1;
+        if self.last_logged.is_some_and(|logged| now.duration_since(logged) < WINDOW) {
             return None;
         }
-        self.told = Some(now);
-        Some(std::mem::take(&mut self.untold))
+        self.last_logged = Some(now);
+        Some(std::mem::take(&mut self.unlogged))
     }
 }
 
 impl std::fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Doorman")
+        f.write_str("Authenticator")
     }
 }
 
 impl Authenticator {
     pub fn new(token: &str, audience: String, approvers: Arc<Approvers>) -> Self {
-        Self { token: digest(token), audience, approvers, wrong: Mutex::default() }
+        Self { token: digest(token), audience, approvers, failures: Mutex::default() }
     }
 
     pub fn audience(&self) -> &str {
         &self.audience
     }
 
-    /// Whether this is the operator's token. A right one is always let in, however many wrong ones came before.
+    /// Resolves the operator's token or an approver's. A valid token is always accepted, however many failures came before.
     pub fn check_token(&self, token: &str) -> Result<Principal, ApiError> {
         if bool::from(digest(token).ct_eq(&self.token)) {
             return Ok(Principal::Operator);
@@ -200,7 +200,7 @@ impl Authenticator {
         Err(self.refuse("this is neither the operator's token, which is in run/token of the daemon's home, nor an approver's"))
     }
 
-    /// Whether the key's owner signed this connection's nonce.
+    /// Checks that the owner of the key signed this connection's nonce, and resolves the key to its agent.
     pub fn check_agent(
         &self,
         nonce: &str,
@@ -223,35 +223,35 @@ impl Authenticator {
         let pubkey = proof.public_key.clone();
         match agents.by_pubkey(&pubkey) {
             Some(agent) => Ok(Principal::Agent { id: agent.id, pubkey }),
-            None => Ok(Principal::Stranger { id: stranger_id(&pubkey)?, pubkey }),
+            None => Ok(Principal::Stranger { id: unregistered_id(&pubkey)?, pubkey }),
         }
     }
 
     fn refuse(&self, why: &str) -> ApiError {
-        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        if let Some(attempts) = wrong.noticed(now) {
-            tracing::warn!(attempts, "someone came with a wrong token or signature");
+        if let Some(attempts) = failures.count_for_log(now) {
+            tracing::warn!(attempts, "authentication failed: wrong token or signature");
         }
-        wrong.newest.retain(|at| now.duration_since(*at) < WINDOW);
-        if wrong.newest.len() >= ATTEMPTS {
+        failures.newest.retain(|at| now.duration_since(*at) < WINDOW);
+        if failures.newest.len() >= ATTEMPTS {
             return ApiError::new(
                 "rate_limited",
                 format!("too many wrong attempts: wait {} seconds", WINDOW.as_secs()),
             );
         }
-        wrong.newest.push(now);
+        failures.newest.push(now);
         ApiError::new("unauthorized", why)
     }
 }
 
-/// What an agent signs to prove its key.
+/// The text that an agent signs to prove its key.
 pub fn challenge_text(audience: &str, nonce: &str, public_key: &str) -> String {
     format!("tribune/agent-auth/v1\n{audience}\n{nonce}\n{public_key}\n")
 }
 
-/// The agent id of a key that nobody knows. Part of its hash, so that it is the same each time.
-fn stranger_id(pubkey: &str) -> Result<AgentId, ApiError> {
+/// The agent id of an unregistered key. It comes from the key's hash, so that it is the same each time.
+fn unregistered_id(pubkey: &str) -> Result<AgentId, ApiError> {
     let hash = blake3::hash(pubkey.as_bytes()).to_hex();
     format!("{UNREGISTERED}{}", &hash[..24])
         .parse()
@@ -284,39 +284,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_is_told_of_wrong_attempts_once_in_a_while() {
-        let (mut wrong, start) = (Wrong::default(), Instant::now());
-        let told = [0, 1, 59, 60, 61, 200].map(|second| wrong.noticed(start + Duration::from_secs(second)));
-        assert_eq!(told, [Some(1), None, None, Some(3), None, Some(2)]);
+    fn failed_attempts_are_logged_at_most_once_in_a_window() {
+        let (mut failures, start) = (FailedAttempts::default(), Instant::now());
+        let logged =
+            [0, 1, 59, 60, 61, 200].map(|second| failures.count_for_log(start + Duration::from_secs(second)));
+        assert_eq!(logged, [Some(1), None, None, Some(3), None, Some(2)]);
     }
 
     #[test]
-    fn wrong_tokens_are_turned_away_and_the_right_one_never() {
+    fn wrong_tokens_are_refused_and_valid_ones_always_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let approvers = Arc::new(Approvers::load(folder.path().join("approvers.json")).unwrap());
         let token = approvers.add("alice", &[], |_| false).unwrap();
-        let door = Authenticator::new("right", "log".into(), approvers);
+        let authenticator = Authenticator::new("right", "log".into(), approvers);
         assert!(
-            matches!(door.check_token(&token).unwrap(), Principal::Approver(alice) if alice.id == "alice")
+            matches!(authenticator.check_token(&token).unwrap(), Principal::Approver(alice) if alice.id == "alice")
         );
         for _ in 0..ATTEMPTS {
-            assert_eq!(door.check_token("wrong").unwrap_err().code, "unauthorized");
+            assert_eq!(authenticator.check_token("wrong").unwrap_err().code, "unauthorized");
         }
-        assert_eq!(door.check_token("wrong").unwrap_err().code, "rate_limited");
-        assert_eq!(door.check_token("right").unwrap(), Principal::Operator);
+        assert_eq!(authenticator.check_token("wrong").unwrap_err().code, "rate_limited");
+        assert_eq!(authenticator.check_token("right").unwrap(), Principal::Operator);
         for near in ["righ", "right ", "Right", ""] {
-            assert!(door.check_token(near).is_err(), "{near:?}");
+            assert!(authenticator.check_token(near).is_err(), "{near:?}");
         }
     }
 
     #[test]
     fn an_agent_owns_its_sessions_and_no_others() {
-        let stranger = Principal::Stranger { id: "stranger-1".parse().unwrap(), pubkey: String::new() };
+        let unregistered = Principal::Stranger { id: "stranger-1".parse().unwrap(), pubkey: String::new() };
         let own = "agent:stranger-1:rpc:local:dm:x".parse().unwrap();
         let other = "agent:stranger-12:rpc:local:dm:x".parse().unwrap();
-        assert!(stranger.owns(&own).is_ok());
-        assert_eq!(stranger.owns(&other).unwrap_err().code, "forbidden");
-        assert!(stranger.operator().is_err());
+        assert!(unregistered.owns(&own).is_ok());
+        assert_eq!(unregistered.owns(&other).unwrap_err().code, "forbidden");
+        assert!(unregistered.operator().is_err());
         assert!(Principal::Operator.owns(&other).is_ok());
     }
 }

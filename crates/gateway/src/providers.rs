@@ -1,4 +1,4 @@
-//! Providers and models, for the operator: what there is, and whether it can be used. Over JSON-RPC and plain HTTP alike.
+//! Providers and models, for the operator: lists them and tests whether they work. Over JSON-RPC and plain HTTP alike.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use super::rest::{Body, Operator};
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderTest {
-    /// A provider, or one model as `provider:model`. Without it: every provider that is set up.
+    /// A provider, or one model as `provider:model`. Without it: every provider that is configured.
     pub target: Option<String>,
 }
 
@@ -34,23 +34,24 @@ impl Api {
         Ok(take_inventory(&self.providers, &self.agents.all()))
     }
 
-    /// The same, for who looks in the first moments: waits for the providers that the start asks.
+    /// Like [`Api::providers`], but waits for the provider requests of the daemon's start, so that an early caller sees
+    /// their result.
     pub async fn provider_list(&self, who: &Principal) -> Result<ModelInventory, ApiError> {
         who.operator()?;
         self.providers.answers().settled().await;
         self.providers(who)
     }
 
-    /// Asks providers, which costs a few tokens each.
+    /// Tests providers with real requests, which cost a few tokens each.
     pub async fn provider_test(&self, who: &Principal, test: ProviderTest) -> Result<Trials, ApiError> {
         let survey = self.providers(who)?;
         let governance = self.sessions.governance();
-        let (purse, clock) = (Arc::clone(&governance.budgets), Arc::clone(&governance.clock));
-        let till = CheckBilling::new(purse, governance.requests.clone(), clock);
+        let (budgets, clock) = (Arc::clone(&governance.budgets), Arc::clone(&governance.clock));
+        let billing = CheckBilling::new(budgets, governance.requests.clone(), clock);
         let refused = |error: RuntimeError| ApiError::new("not_found", error.message);
         tokio::select! {
             () = self.status.draining.cancelled() => Err(SessionError::Draining.into()),
-            tried = try_out(&self.providers, &survey, test.target.as_deref(), &till) => tried.map_err(refused),
+            tried = try_out(&self.providers, &survey, test.target.as_deref(), &billing) => tried.map_err(refused),
         }
     }
 }
@@ -62,14 +63,14 @@ pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
     OpenApiRouter::new().routes(routes!(provider_list)).routes(routes!(provider_test))
 }
 
-/// Providers and models, and which agent uses what. Of keys it tells whether they are there.
-#[utoipa::path(get, path = "/v1/providers", tag = "models", responses((status = 200, description = "what there is", body = ModelInventory), (status = "default", description = "an error", body = ErrorBody)))]
+/// Providers and models, and which agent uses which. Of a key it shows only whether it is set.
+#[utoipa::path(get, path = "/v1/providers", tag = "models", responses((status = 200, description = "the providers and models", body = ModelInventory), (status = "default", description = "an error", body = ErrorBody)))]
 async fn provider_list(State(app): App, Operator(who): Operator) -> Answer<ModelInventory> {
     app.api.provider_list(&who).await.map(Json)
 }
 
-/// Tries providers: is the key there, does the provider answer, does the model. Makes real requests of a few tokens.
-#[utoipa::path(post, path = "/v1/providers/test", tag = "models", request_body = ProviderTest, responses((status = 200, description = "what came of it, good or bad", body = Trials), (status = "default", description = "an error", body = ErrorBody)))]
+/// Tests providers: whether the key is set, the provider answers and the model answers. Makes real requests of a few tokens.
+#[utoipa::path(post, path = "/v1/providers/test", tag = "models", request_body = ProviderTest, responses((status = 200, description = "the result of each test", body = Trials), (status = "default", description = "an error", body = ErrorBody)))]
 async fn provider_test(
     State(app): App,
     Operator(who): Operator,

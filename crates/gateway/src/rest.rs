@@ -1,5 +1,5 @@
-//! `/v1`: the same operations over plain HTTP, for the operator's scripts. The OpenAPI document is made from these
-//! functions.
+//! `/v1`: the operations of [`super::api`] over plain HTTP, for the operator's scripts. The OpenAPI document is generated from
+//! these functions.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,34 +33,34 @@ use super::principal::Principal;
 use super::schema::Event;
 use super::{Gateway, approvals_rest, decode, examples, external_gate, health, providers, workspaces};
 
-/// Events taken from a session in one go.
+/// Events read from a session in one batch.
 const EVENTS_AT_ONCE: usize = 64;
 
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "Tribune",
-        description = "The operator's interface to the daemon: the operations of Tribune RPC (docs/guide/rpc.md) over plain HTTP. Requests under /v1 carry `Authorization: Bearer TOKEN` with the token in run/token of the daemon's home. Errors are `{\"error\": {\"code\", \"message\"}}`: a word for programs, a sentence for people. In examples `…` stands for what is not shown, and a name in angle brackets for a value."
+        description = "The operator's interface to the daemon: the operations of Tribune RPC (docs/guide/rpc.md) over plain HTTP. Requests under /v1 carry `Authorization: Bearer TOKEN` with the token in run/token of the daemon's home. Errors are `{\"error\": {\"code\", \"message\"}}`: a code for programs, a sentence for people. In examples `…` stands for omitted text, and a name in angle brackets for a value."
     ),
     security(("operator" = [])),
     components(schemas(Event)),
     paths(super::proxy::proxied),
     tags(
-        (name = "health", description = "Pages for machines, without a token"),
+        (name = "health", description = "Pages for monitoring, without a token"),
         (name = "daemon", description = "The daemon itself"),
         (name = "sessions", description = "Conversations with agents, and their turns"),
-        (name = "ledger", description = "The log that nobody can edit unseen"),
+        (name = "ledger", description = "The tamper-evident log"),
         (name = "agents", description = "The roster"),
-        (name = "workspaces", description = "Changes of boxes, which people land"),
-        (name = "models", description = "Who is asked when an agent thinks"),
-        (name = "approvals", description = "What waits for a person, and who may decide"),
-        (name = "gate", description = "For other harnesses: ask before you act"),
-        (name = "proxy", description = "The house's models, for programs that bring their own SDK")
+        (name = "workspaces", description = "Changes of sandboxed runs, which people land"),
+        (name = "models", description = "The model providers that agents use"),
+        (name = "approvals", description = "Calls that wait for a person, and the people who may decide"),
+        (name = "gate", description = "Policy decisions for other agent harnesses"),
+        (name = "proxy", description = "The models of this instance, for programs with an SDK of their own")
     )
 )]
 struct Document;
 
-/// The routes, and the document that describes them.
+/// The routes, with their OpenAPI document.
 pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
     OpenApiRouter::with_openapi(Document::openapi())
         .merge(health::router())
@@ -96,18 +96,18 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     let components = document.components.get_or_insert_default();
     let token = Http::builder().scheme(HttpAuthScheme::Bearer).description(Some("the token in run/token"));
     components.add_security_scheme("operator", SecurityScheme::Http(token.build()));
-    let words = ObjectBuilder::new()
+    let codes = ObjectBuilder::new()
         .schema_type(Type::String)
-        .description(Some("one word for programs; docs/guide/rpc.md says what each means"))
-        .enum_values(Some(super::CODES.map(|(word, _, _)| word)));
+        .description(Some("a code for programs; docs/guide/rpc.md explains each"))
+        .enum_values(Some(super::CODES.map(|(code, _, _)| code)));
     if let Some(RefOr::T(Schema::Object(error))) = components.schemas.get_mut("ErrorInfo") {
-        error.properties.insert("code".to_owned(), words.into());
+        error.properties.insert("code".to_owned(), codes.into());
     }
     examples::put_into(&mut document);
     document
 }
 
-/// Someone who may decide, by the token in the header: the operator or an approver.
+/// Extracts a caller who may decide from the token in the header: the operator or an approver.
 pub(super) struct Decider(pub(super) Principal);
 
 impl FromRequestParts<Arc<Gateway>> for Decider {
@@ -121,7 +121,7 @@ impl FromRequestParts<Arc<Gateway>> for Decider {
     }
 }
 
-/// The operator, by the token in the header.
+/// Extracts the operator from the token in the header.
 pub(super) struct Operator(pub(super) Principal);
 
 impl FromRequestParts<Arc<Gateway>> for Operator {
@@ -143,7 +143,7 @@ pub(super) fn bearer(header: Option<&axum::http::HeaderValue>) -> Result<Option<
     if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(token.trim())) } else { Err(malformed()) }
 }
 
-/// A body as JSON, with our errors.
+/// Extracts a JSON body, with the error sentences of [`super::decode`].
 pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Body<T> {
@@ -171,7 +171,7 @@ fn is_json(request: &Request) -> bool {
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// A query, with our errors.
+/// Extracts a query, with the error sentences of [`super::decode`].
 pub(super) struct Asked<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequestParts<Arc<Gateway>> for Asked<T> {
@@ -185,13 +185,13 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Gateway>> for Asked<T> {
 type App = State<Arc<Gateway>>;
 type Answer<T> = Result<Json<T>, ApiError>;
 
-/// How the daemon is.
-#[utoipa::path(get, path = "/v1/status", tag = "daemon", responses((status = 200, description = "how it is", body = DaemonStatus), (status = "default", description = "an error", body = ErrorBody)))]
+/// The status of the daemon.
+#[utoipa::path(get, path = "/v1/status", tag = "daemon", responses((status = 200, description = "the status", body = DaemonStatus), (status = "default", description = "an error", body = ErrorBody)))]
 async fn status(State(app): App, Operator(who): Operator) -> Answer<DaemonStatus> {
     app.api.status(&who).await.map(Json)
 }
 
-/// Sessions, in the order of their keys.
+/// Sessions, ordered by key.
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(SessionList), responses((status = 200, description = "a page of sessions", body = SessionPage), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_list(
     State(app): App,
@@ -221,7 +221,7 @@ async fn session_status(
     app.api.session_status(&who, &key).await.map(Json)
 }
 
-/// Tells the running turn to end.
+/// Cancels the running turn.
 #[utoipa::path(post, path = "/v1/sessions/{key}/cancel", tag = "sessions", params(("key" = String, Path, description = "session key")), responses((status = 200, description = "whether a turn was running", body = Cancelled), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_cancel(
     State(app): App,
@@ -231,7 +231,7 @@ async fn session_cancel(
     app.api.session_cancel(&who, &key).await.map(Json)
 }
 
-/// Closes a session: ends its turn, and refuses those that wait.
+/// Closes a session: ends its turn and refuses queued turns.
 #[utoipa::path(post, path = "/v1/sessions/{key}/close", tag = "sessions", params(("key" = String, Path, description = "session key")), responses((status = 200, description = "the session", body = SessionInfo), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_close(
     State(app): App,
@@ -241,8 +241,8 @@ async fn session_close(
     app.api.session_close(&who, &key).await.map(Json)
 }
 
-/// Closes a session and shreds everything said in it. The ledger still verifies.
-#[utoipa::path(delete, path = "/v1/sessions/{key}/content", tag = "sessions", params(("key" = String, Path, description = "session key")), responses((status = 200, description = "the entry that says so", body = Forgotten), (status = "default", description = "an error", body = ErrorBody)))]
+/// Closes a session and shreds its content. The ledger still verifies.
+#[utoipa::path(delete, path = "/v1/sessions/{key}/content", tag = "sessions", params(("key" = String, Path, description = "session key")), responses((status = 200, description = "the entry that records it", body = Forgotten), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_forget(
     State(app): App,
     Operator(who): Operator,
@@ -267,7 +267,7 @@ async fn session_turns(
 #[serde(deny_unknown_fields)]
 struct TurnPost {
     input: TurnContent,
-    /// Answer at the turn's end; with `false` when the input is durable.
+    /// Answer at the turn's end. With `false`: answer when the input is durable.
     #[serde(default = "yes")]
     wait: bool,
 }
@@ -277,7 +277,7 @@ const fn yes() -> bool {
 }
 
 /// Runs a turn. Its events are at `/v1/sessions/{key}/events`.
-#[utoipa::path(post, path = "/v1/sessions/{key}/turns", tag = "sessions", params(("key" = String, Path, description = "session key")), request_body = TurnPost, responses((status = 200, description = "the turn; without its end if `wait` is false", body = TurnResult), (status = "default", description = "an error", body = ErrorBody)))]
+#[utoipa::path(post, path = "/v1/sessions/{key}/turns", tag = "sessions", params(("key" = String, Path, description = "session key")), request_body = TurnPost, responses((status = 200, description = "the turn; with `wait` false, without its end", body = TurnResult), (status = "default", description = "an error", body = ErrorBody)))]
 async fn turn_run(
     State(app): App,
     Operator(who): Operator,
@@ -288,7 +288,7 @@ async fn turn_run(
     app.api.turn_result(key, ticket, turn.wait).await.map(Json)
 }
 
-/// The newest messages of a session, oldest first, with their words as far as they were not shredded.
+/// The newest messages of a session, oldest first, with their content unless it was shredded.
 #[utoipa::path(get, path = "/v1/sessions/{key}/history", tag = "sessions", params(("key" = String, Path, description = "session key"), Newest), responses((status = 200, description = "the messages", body = History), (status = "default", description = "an error", body = ErrorBody)))]
 async fn session_history(
     State(app): App,
@@ -299,13 +299,13 @@ async fn session_history(
     app.api.session_history(&who, &key, newest.limit).await.map(Json)
 }
 
-/// From where to follow.
+/// Where to start following.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct After {
-    /// The last `seq` that was received; without it, from the oldest event that is kept. A `Last-Event-ID` header says
-    /// the same and counts more.
+    /// The last `seq` that was received; without it, from the oldest event that is kept. A `Last-Event-ID` header has
+    /// precedence.
     after: Option<u64>,
 }
 
@@ -356,8 +356,8 @@ async fn ledger_tail(
     app.api.ledger_tail(&who, tail).await.map(Json)
 }
 
-/// One entry: by place, CID, or the CID's first digits.
-#[utoipa::path(get, path = "/v1/ledger/entries/{entry}", tag = "ledger", params(("entry" = String, Path, description = "place, CID or its first digits")), responses((status = 200, description = "the entry", body = EntryInfo), (status = "default", description = "an error", body = ErrorBody)))]
+/// One entry, by index, CID or the CID's first digits.
+#[utoipa::path(get, path = "/v1/ledger/entries/{entry}", tag = "ledger", params(("entry" = String, Path, description = "index, CID or its first digits")), responses((status = 200, description = "the entry", body = EntryInfo), (status = "default", description = "an error", body = ErrorBody)))]
 async fn ledger_entry(
     State(app): App,
     Operator(who): Operator,
@@ -373,7 +373,7 @@ async fn ledger_checkpoint(State(app): App, Operator(who): Operator) -> Answer<C
 }
 
 /// A C2SP tlog-proof that an entry is in the log.
-#[utoipa::path(get, path = "/v1/ledger/proofs/{entry}", tag = "ledger", params(("entry" = String, Path, description = "place, CID or its first digits")), responses((status = 200, description = "the proof", body = String, content_type = "text/plain"), (status = "default", description = "an error", body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/ledger/proofs/{entry}", tag = "ledger", params(("entry" = String, Path, description = "index, CID or its first digits")), responses((status = 200, description = "the proof", body = String, content_type = "text/plain"), (status = "default", description = "an error", body = ErrorBody)))]
 async fn ledger_proof(
     State(app): App,
     Operator(who): Operator,
@@ -382,8 +382,8 @@ async fn ledger_proof(
     app.api.ledger_prove(&who, entry).await
 }
 
-/// Writes notes. Their words are public: whoever gets an export reads them.
-#[utoipa::path(post, path = "/v1/ledger/notes", tag = "ledger", request_body = NoteWrite, responses((status = 200, description = "where the notes are", body = NotesWritten), (status = "default", description = "an error", body = ErrorBody)))]
+/// Writes notes. Their text is public: everyone who gets an export can read it.
+#[utoipa::path(post, path = "/v1/ledger/notes", tag = "ledger", request_body = NoteWrite, responses((status = 200, description = "where the notes were written", body = NotesWritten), (status = "default", description = "an error", body = ErrorBody)))]
 async fn ledger_note(
     State(app): App,
     Operator(who): Operator,
@@ -392,7 +392,7 @@ async fn ledger_note(
     app.api.ledger_note(&who, note).await.map(Json)
 }
 
-/// The roster, and whoever else was seen.
+/// The roster, and unregistered agents that were seen.
 #[utoipa::path(get, path = "/v1/agents", tag = "agents", responses((status = 200, description = "the agents", body = AgentList), (status = "default", description = "an error", body = ErrorBody)))]
 async fn agent_list(State(app): App, Operator(who): Operator) -> Answer<AgentList> {
     app.api.agents(&who).await.map(Json)
@@ -404,8 +404,8 @@ async fn agent_add(State(app): App, Operator(who): Operator, Body(add): Body<Age
     app.api.agent_add(&who, add).await.map(Json)
 }
 
-/// Tries whether the gate holds an agent: it is made to try something harmless that must be refused. Takes seconds.
-#[utoipa::path(post, path = "/v1/agents/{agent}/test", tag = "agents", params(("agent" = String, Path, description = "agent id")), responses((status = 200, description = "how far it came", body = AgentTested), (status = "default", description = "an error", body = ErrorBody)))]
+/// Tests whether the gate holds an agent: makes it attempt something harmless that must be refused. Takes seconds.
+#[utoipa::path(post, path = "/v1/agents/{agent}/test", tag = "agents", params(("agent" = String, Path, description = "agent id")), responses((status = 200, description = "the result of the test", body = AgentTested), (status = "default", description = "an error", body = ErrorBody)))]
 async fn agent_test(
     State(app): App,
     Operator(who): Operator,

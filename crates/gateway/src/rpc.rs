@@ -20,7 +20,7 @@ use super::providers::ProviderTest;
 use super::proxy::PassAsk;
 use super::workspaces::{WorkspaceDiff, WorkspaceDiscard};
 
-/// Every method. Those that only a connection can answer (`auth.*`, `run.*`, `session.events`, `session.unfollow`, `turn.run`,
+/// Every method. Those that need the connection itself (`auth.*`, `run.*`, `session.events`, `session.unfollow`, `turn.run`,
 /// `workspace.land`) are in [`super::socket`].
 pub const METHODS: [&str; 46] = [
     "agent.add",
@@ -71,7 +71,7 @@ pub const METHODS: [&str; 46] = [
     "workspace.list",
 ];
 
-/// What an approver may call.
+/// The methods that an approver may call.
 pub(super) const APPROVER_METHODS: [&str; 8] = [
     "approval.decide",
     "approval.list",
@@ -83,13 +83,13 @@ pub(super) const APPROVER_METHODS: [&str; 8] = [
     "grant.revoke",
 ];
 
-/// Bytes of a request's id when it is a string.
+/// Bytes of a request id that is a string, at most.
 const MAX_ID_BYTES: usize = 256;
 
-/// A request, checked as far as its envelope.
+/// A request with a valid envelope. Its parameters are not decoded yet.
 #[derive(Debug)]
 pub(super) struct Request<'a> {
-    /// As it came, to go back unchanged.
+    /// Unparsed, so that the answer carries it unchanged.
     pub(super) id: &'a RawValue,
     pub(super) method: String,
     params: Option<&'a RawValue>,
@@ -99,7 +99,7 @@ pub(super) struct Request<'a> {
 #[serde(deny_unknown_fields)]
 struct Envelope<'a> {
     jsonrpc: Option<String>,
-    /// Read before, as [`Named`] has it.
+    /// Accepted here, but read through [`IdOnly`].
     #[serde(borrow, default, rename = "id")]
     _id: Option<&'a RawValue>,
     method: Option<String>,
@@ -107,29 +107,29 @@ struct Envelope<'a> {
     params: Option<&'a RawValue>,
 }
 
-/// What can be known of a request that is none, so that whoever sent it gets its answer.
+/// Extracts the id of a request that may be invalid, so that the error can carry it.
 #[derive(Deserialize)]
-struct Named<'a> {
+struct IdOnly<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
 }
 
-/// A member that is there, even if it is null.
+/// Deserializes a member that is present, even if it is null.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// What a frame holds.
+/// The content of a frame.
 #[derive(Debug)]
 pub(super) enum Frame<'a> {
     Request(Request<'a>),
-    /// A request without an id: it wants no answer, and there is none to be had.
+    /// A request without an id. It gets no answer and is ignored.
     Notification,
-    /// The answer to what is no request.
+    /// Not a valid request; holds the error to send.
     Refused(String),
 }
 
-/// Reads a frame. Whatever is wrong with it, there is one answer.
+/// Parses a frame. An invalid frame gets exactly one error.
 pub(super) fn read(text: &str) -> Frame<'_> {
     let refuse = |error: ApiError| Frame::Refused(failure("null", &error));
     let invalid = |what: &str| ApiError::new("invalid_request", what);
@@ -137,9 +137,12 @@ pub(super) fn read(text: &str) -> Frame<'_> {
     if first == Some(&b'[') {
         return refuse(invalid("batches are not taken: send one request per frame"));
     }
-    // The whole text must be JSON before its members are looked at, or an error would be blamed on the wrong thing.
+    // Check that the whole text is JSON before its members, or a syntax error would be reported as a wrong member.
     if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
-        return refuse(ApiError::new("parse_error", format!("the frame is not JSON: {}", place(&error))));
+        return refuse(ApiError::new(
+            "parse_error",
+            format!("the frame is not JSON: {}", describe_json_error(&error)),
+        ));
     }
     if let Err(what) = check_depth(text) {
         return refuse(ApiError::new("parse_error", what));
@@ -148,10 +151,10 @@ pub(super) fn read(text: &str) -> Frame<'_> {
         return refuse(invalid("a request is an object"));
     }
     let id = match serde_json::from_str(text) {
-        Ok(Named { id }) => id,
+        Ok(IdOnly { id }) => id,
         Err(_) => return refuse(invalid(MEMBERS)),
     };
-    if id.is_some_and(|id| !fits(id)) {
+    if id.is_some_and(|id| !is_valid_id(id)) {
         return refuse(invalid(&format!(
             "an id is a whole number or a string of at most {MAX_ID_BYTES} bytes"
         )));
@@ -170,10 +173,10 @@ pub(super) fn read(text: &str) -> Frame<'_> {
     }
 }
 
-/// What is said of a request with other members, or of other types.
+/// The error for unknown members, or members of the wrong type.
 const MEMBERS: &str = "a request has the members jsonrpc, id, method and params, and method is a string";
 
-fn fits(id: &RawValue) -> bool {
+fn is_valid_id(id: &RawValue) -> bool {
     match serde_json::from_str(id.get()) {
         Ok(Value::String(text)) => text.len() <= MAX_ID_BYTES,
         Ok(Value::Number(number)) => number.is_i64() || number.is_u64(),
@@ -181,7 +184,7 @@ fn fits(id: &RawValue) -> bool {
     }
 }
 
-/// Nesting of a frame at most; the parser's own limit is deeper than anything that makes sense here.
+/// Nesting of a frame, at most. No request needs more; the parser's own limit is higher.
 const MAX_DEPTH: usize = 64;
 
 pub(super) fn check_depth(text: &str) -> Result<(), String> {
@@ -204,30 +207,30 @@ pub(super) fn check_depth(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Where and what, without a word of what was sent.
-fn place(error: &serde_json::Error) -> String {
+/// The position and kind of a JSON error, without repeating what was sent.
+fn describe_json_error(error: &serde_json::Error) -> String {
     let what = match error.classify() {
         serde_json::error::Category::Eof => "it ends too early",
         serde_json::error::Category::Syntax => "it is malformed",
-        serde_json::error::Category::Data => "it has members that do not belong, or of the wrong type",
+        serde_json::error::Category::Data => "it has unknown members, or members of the wrong type",
         serde_json::error::Category::Io => "it could not be read",
     };
     format!("{what} (line {}, column {})", error.line(), error.column())
 }
 
 impl Request<'_> {
-    /// The parameters as this method takes them.
+    /// Decodes the parameters into the type of this method.
     pub(super) fn params<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         let text = self.params.map_or("{}", RawValue::get);
         if !text.starts_with('{') {
             return Err(ApiError::params("params is an object"));
         }
-        // Only a method of ours takes parameters, so its name may be said.
+        // Only known methods decode parameters, so the error may repeat the method name.
         decode::json(text, "params")
             .map_err(|error| ApiError::params(format!("{}: {}", self.method, error.message)))
     }
 
-    /// Refuses parameters where there are none.
+    /// Refuses parameters for a method that takes none.
     pub(super) fn no_params(&self) -> Result<(), ApiError> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -236,7 +239,7 @@ impl Request<'_> {
     }
 }
 
-/// Answers a method that needs nothing of the connection but its principal.
+/// Answers a method that needs only the principal of the connection.
 pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) -> Result<Value, ApiError> {
     match request.method.as_str() {
         "session.init" => value(api.session_init(who, request.params::<SessionInit>()?).await?),
@@ -371,7 +374,7 @@ pub(super) fn notification(session_key: &str, subscription: Option<u64>, event: 
     }
 }
 
-/// What is sent when a subscription will bring nothing more.
+/// The notification that a subscription has ended.
 pub(super) fn ended(session_key: &str, subscription: u64, error: Option<&ApiError>) -> String {
     let mut params = json!({ "session_key": session_key, "subscription": subscription });
     if let Some(error) = error {
@@ -380,7 +383,7 @@ pub(super) fn ended(session_key: &str, subscription: u64, error: Option<&ApiErro
     json!({ "jsonrpc": "2.0", "method": "session.ended", "params": params }).to_string()
 }
 
-/// What a method without an answer to give says.
+/// The result of a method that returns nothing else.
 pub(super) const DONE: Done = Done { ok: true };
 
 #[cfg(test)]
@@ -395,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_gets_one_clear_error() {
+    fn an_invalid_request_gets_one_clear_error() {
         for (text, id, code) in [
             ("", Value::Null, -32700),
             ("{", Value::Null, -32700),
@@ -431,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_goes_back_as_it_came() {
+    fn an_id_is_returned_unchanged() {
         for id in ["0", "-1", "9007199254740993", "\"a\\u0041\"", "\"\""] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#);
             match read(&text) {

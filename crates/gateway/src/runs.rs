@@ -1,4 +1,5 @@
-//! What an operator runs in a box: opened on a connection, and gone with it.
+//! Sandboxed runs of the operator (`run.open`, `run.started`, `run.ended`). A run belongs to the connection that opened it
+//! and is released when the connection ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -17,13 +18,13 @@ use super::principal::Principal;
 use super::rpc;
 use super::rpc::Request;
 
-/// Runs of one connection: whoever wants more opens another.
+/// Open runs of one connection. A client that needs more opens another connection.
 const MAX_LEASES: usize = 16;
 
-/// Places that can be listed for one run.
+/// Network destinations that one run can list.
 const MAX_NETS: usize = 256;
 
-/// Folders that can be shown to one.
+/// Additional folders that one run can read.
 const MAX_FOLDERS: usize = 64;
 
 /// Bytes of a command line.
@@ -33,45 +34,45 @@ const MAX_COMMAND: usize = 1 << 20;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RunOpen {
-    /// Its name; made up without one.
+    /// Its name; generated if it is absent.
     name: Option<String>,
-    /// What is to run, with its arguments.
+    /// The program and its arguments.
     command: Vec<String>,
     /// The folder it works in.
     folder: String,
-    /// `overlay` if not given, `direct` or `read-only`.
+    /// `overlay` (the default), `direct` or `read-only`.
     workspace: Option<String>,
-    /// Other folders that it is shown.
+    /// Other folders that it can read.
     #[serde(default)]
     read: Vec<String>,
-    /// Places that it may connect to.
+    /// Network destinations that it may connect to.
     #[serde(default)]
     net: Vec<String>,
 }
 
-/// What a program is started with.
+/// What the client needs to start the program.
 #[derive(Debug, Serialize)]
 struct RunOpened {
     id: String,
     session_key: String,
-    /// The folder, by its one name.
+    /// The canonical path of the folder.
     folder: String,
-    /// Where its changes go, if not to the folder.
+    /// The overlay directory for its changes, unless they go to the folder itself.
     layers: Option<String>,
-    /// To be locked while it runs.
+    /// The file that the client locks while the program runs.
     lock: Option<String>,
-    /// The sockets that lead out, and the ports of its loopback that they are to have.
+    /// The sockets for egress and for the model, and the loopback ports inside the sandbox that are connected to them.
     egress: String,
     egress_port: u16,
     model: Option<String>,
     model_port: u16,
-    /// Whom it is to run as.
+    /// The user id to run as.
     user: Option<u32>,
-    /// Bytes that its changes may take.
+    /// Bytes that its changes may use on disk.
     max_bytes: u64,
-    /// Patterns of what it is not to see.
+    /// Patterns of files that are hidden from it.
     hide: Vec<String>,
-    /// Variables that lead to those ports.
+    /// Environment variables that point programs to those ports.
     env: BTreeMap<String, String>,
 }
 
@@ -94,13 +95,13 @@ struct RunEnded {
     signal: Option<i32>,
 }
 
-/// What it left behind.
+/// The answer to `run.ended`: the changes that the run made.
 #[derive(Debug, Serialize)]
-struct Left {
+struct RunChanges {
     changes: u64,
     bytes: u64,
     traps: u64,
-    /// Why the changes cannot be told, if they cannot.
+    /// Why the changes cannot be listed, if they cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
 }
@@ -110,7 +111,7 @@ struct Left {
 pub(super) struct Leases(HashMap<String, RunLease>);
 
 impl Leases {
-    /// Answers one of the methods.
+    /// Answers `run.open`, `run.started` or `run.ended`.
     pub(super) async fn answer(
         &mut self,
         api: &Api,
@@ -123,21 +124,21 @@ impl Leases {
             "run.started" => {
                 let RunStarted { id, limited_by, landlock_abi } = request.params()?;
                 let limited_by = super::api::short(&limited_by);
-                self.of(&id)?.started(limited_by, landlock_abi).await?;
+                self.lease(&id)?.started(limited_by, landlock_abi).await?;
                 rpc::value(rpc::DONE)
             }
             _ => {
                 let RunEnded { id, outcome, code, signal } = request.params()?;
-                self.of(&id)?;
+                self.lease(&id)?;
                 let lease = self.0.remove(&id).ok_or_else(unknown)?;
                 let left = lease.ended(RunRecord::RunEnded { outcome, code, signal }).await?;
                 let RunSummary { changes, bytes, traps, fault } = left;
-                rpc::value(Left { changes, bytes, traps, fault })
+                rpc::value(RunChanges { changes, bytes, traps, fault })
             }
         }
     }
 
-    fn of(&self, id: &str) -> Result<&RunLease, ApiError> {
+    fn lease(&self, id: &str) -> Result<&RunLease, ApiError> {
         self.0.get(id).ok_or_else(unknown)
     }
 
@@ -150,7 +151,7 @@ impl Leases {
         let bytes: usize = asked.command.iter().map(String::len).sum();
         if asked.net.len() > MAX_NETS || asked.read.len() > MAX_FOLDERS || bytes > MAX_COMMAND {
             let what = format!(
-                "a run has at most {MAX_NETS} places, {MAX_FOLDERS} folders and {MAX_COMMAND} bytes of a command"
+                "a run has at most {MAX_NETS} network destinations, {MAX_FOLDERS} folders and {MAX_COMMAND} bytes of command line"
             );
             return Err(ApiError::params(what));
         }

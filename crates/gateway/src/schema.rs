@@ -1,12 +1,11 @@
-//! What the OpenAPI document says of events, content and entries. Their own types live in crates that know nothing of
-//! gateways; these are their shapes for readers of the document, and the tests below hold the two together.
+//! OpenAPI schemas of events, content and entries. Their real types live in crates without OpenAPI; these types exist only
+//! for the document, and the tests below keep both in step.
 
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// One event of a session: its number, its type, and the members of that type. Types that you do not know are to be
-/// ignored.
+/// One event of a session: its number, its type, and the members of that type. Ignore types that you do not know.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Event {
     /// Rises by one from event to event, over all turns of the session, without a gap.
@@ -24,11 +23,11 @@ pub enum EventKind {
         /// CID of the turn.
         turn: String,
     },
-    /// More of what the agent says.
+    /// More text of the agent's answer.
     TextDelta { text: String },
-    /// More of what the agent thinks, where its backend shows it.
+    /// More of the agent's reasoning, if its backend shows it.
     ReasoningDelta { text: String },
-    /// The agent asks for a call.
+    /// The agent requests a tool call.
     ToolCall {
         /// Unique in the turn.
         id: String,
@@ -37,38 +36,38 @@ pub enum EventKind {
     },
     /// More of a call's input, as the model writes it.
     ToolCallUpdate { id: String, input_delta: String },
-    /// What came of a call. A denial is a result with `is_error` and the reason.
+    /// The result of a call. A denial is a result with `is_error` and the reason.
     ToolResult { id: String, content: String, is_error: bool },
     /// Tokens of the turn so far.
     UsageUpdate { input_tokens: u32, output_tokens: u32 },
-    /// A verdict of the gate is on record.
+    /// A verdict of the gate is in the ledger.
     PolicyGate { entry: Entry },
     /// A call waits for a person.
     ApprovalRequested {
-        /// Of the approval.
+        /// The id of the approval.
         id: String,
         entry: Entry,
     },
-    /// A call does not wait any more.
+    /// A call no longer waits for a person.
     ApprovalDecided {
         id: String,
         /// `allowed`, `denied`, `expired` or `withdrawn`.
         state: String,
     },
-    /// A message of another agent was put before the input.
+    /// A message from another agent was put before the input.
     MailboxInjected { entry: Entry },
-    /// Something else is on record.
+    /// Another entry is in the ledger.
     LedgerAppend { entry: Entry },
-    /// Something that the reader should know, such as that an agent lost its context. The turn goes on.
+    /// Information for the reader, for example that an agent lost its context. The turn goes on.
     Notice { code: String, message: String },
-    /// What an agent of another make said that has no event of its own.
+    /// A message of a CLI agent that has no event type of its own.
     AgentUpdate {
-        /// As the agent calls it.
+        /// The agent's name for it.
         kind: String,
-        /// The line as it came.
+        /// The line, unchanged.
         line: String,
     },
-    /// An agent carried out what it had no leave for. The turn ends.
+    /// An agent executed an action without permission. The turn ends.
     Ungoverned { id: String, tool: String, what: String },
     /// Why the turn ends with the stop reason `error` or `interrupted`.
     Error { code: String, message: String },
@@ -103,7 +102,7 @@ pub enum Content {
     },
 }
 
-/// Something that comes along with a message, by value.
+/// A resource that is embedded in a message.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Resource {
     pub uri: String,
@@ -116,14 +115,14 @@ pub struct Resource {
     pub blob: Option<String>,
 }
 
-/// An entry of the ledger; docs/guide/ledger.md has the format. It holds facts and hashes, never what was said.
+/// An entry of the ledger; docs/guide/ledger.md has the format. It holds facts and hashes, never message content.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Entry {
     pub cid: String,
     pub entity_id: String,
     pub seq: u64,
     pub target: String,
-    /// What kind of entry it is.
+    /// The kind of entry.
     pub quality: String,
     pub timestamp: String,
     pub source: String,
@@ -189,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Lists every variant, so that a new one has to be given a shape above.
+    /// Lists every variant, so that a new one does not compile without a schema above.
     fn shape(kind: real::EventKind) -> EventKind {
         match kind {
             real::EventKind::TurnStarted { turn } => EventKind::TurnStarted { turn },

@@ -1,4 +1,4 @@
-//! One WebSocket connection: reads requests, answers them, and sends events as fast as its reader takes them.
+//! One WebSocket connection of Tribune RPC: reads requests, answers them, and sends events as fast as the reader takes them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,43 +25,43 @@ use super::send_queue::{SendQueue, SendReceiver, send_queue};
 use super::workspaces::WorkspaceLand;
 use super::{Gateway, Timeouts, rpc, send_queue};
 
-/// How often the other side is asked whether it is still there.
+/// Interval of WebSocket pings.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// Requests of one connection that are being answered, and sessions it follows.
+/// Turns, landings and subscriptions of one connection at once.
 const MAX_IN_FLIGHT: usize = 64;
 
-/// Answers waiting for room in the outbox; beyond them no more requests are read.
+/// Answers that wait for space in the send queue; beyond this many, no more requests are read.
 const MAX_LATE: usize = 64;
 
-/// Events taken from a session in one go.
+/// Events read from a session in one batch.
 const EVENTS_AT_ONCE: usize = 64;
 
-/// Wrong attempts to authenticate on one connection.
+/// Failed attempts to authenticate on one connection.
 const MAX_AUTH_FAILURES: u32 = 5;
 
-/// How long a connection has for its last answers when the daemon stops. The daemon waits a little longer.
+/// How long a connection has to send its last answers when the daemon stops. The daemon waits a little longer.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// Close codes of ours, in the range that is left to applications.
+/// Close codes of Tribune, in the range that RFC 6455 leaves to applications.
 const CLOSE_UNAUTHENTICATED: u16 = 4401;
 const CLOSE_IDLE: u16 = 4408;
 
-/// What a connection is told whose place someone else needs.
-const EVICTED: &str = "gateway.maxConnections are open, and only those who are known keep theirs";
+/// The close reason of a connection that is evicted. RFC 6455 limits it to 123 bytes.
+const EVICTED: &str = "connection limit reached: unauthenticated connections are closed first";
 
-/// Serves one connection until either side ends it.
+/// Serves one connection until either side closes it.
 pub(super) async fn serve(
     gateway: Arc<Gateway>,
     socket: WebSocket,
     principal: Option<Principal>,
-    seat: Arc<ConnectionSlot>,
+    slot: Arc<ConnectionSlot>,
 ) {
     gateway.metrics.connected();
-    let (outbox, frames) = send_queue();
+    let (queue, frames) = send_queue();
     let connection = Connection {
         gateway: Arc::clone(&gateway),
-        outbox,
+        queue,
         tasks: JoinSet::new(),
         late: JoinSet::new(),
         followed: HashMap::new(),
@@ -72,7 +72,7 @@ pub(super) async fn serve(
         principal,
         nonce: None,
         auth_failures: 0,
-        seat,
+        slot,
     };
     connection.run(socket, frames).await;
     gateway.metrics.disconnected();
@@ -80,27 +80,29 @@ pub(super) async fn serve(
 
 struct Connection {
     gateway: Arc<Gateway>,
-    outbox: SendQueue<String>,
+    queue: SendQueue<String>,
     tasks: JoinSet<()>,
-    /// Answers that found the outbox full.
+    /// Answers that found the send queue full.
     late: JoinSet<()>,
-    /// Subscriptions, by their number; those that ended are let go.
+    /// Subscriptions, by number. Ended ones are removed.
     followed: HashMap<u64, AbortHandle>,
-    /// Sessions whose events already flow through this connection.
+    /// Sessions whose events this connection already streams.
     streaming: Streaming,
-    /// The newest turn of each session that was asked for here; cancelled when everything of it was sent.
+    /// The newest turn of each session that this connection requested; cancelled when all of it was sent.
     turns: HashMap<String, CancellationToken>,
-    /// What runs in boxes as long as this connection is there.
+    /// Sandboxed runs, which are released when this connection ends.
     leases: Leases,
     next_subscription: u64,
     principal: Option<Principal>,
     nonce: Option<String>,
     auth_failures: u32,
-    /// Its place among all connections.
-    seat: Arc<ConnectionSlot>,
+    /// Its slot in the connection limit.
+    slot: Arc<ConnectionSlot>,
 }
 
-/// Why a connection ends from our side.
+/// Why the daemon closes a connection.
+type CloseFrame = CloseFrame;
+
 fn goodbye(code: u16, reason: &'static str) -> CloseFrame {
     CloseFrame { code, reason: Utf8Bytes::from_static(reason) }
 }
@@ -114,11 +116,11 @@ impl Connection {
         let idle = self.gateway.limits.idle;
         let Timeouts { authenticate, slow_reader, .. } = self.gateway.limits.patience;
         let stopping = self.gateway.stopping.clone();
-        let seat = Arc::clone(&self.seat);
+        let slot = Arc::clone(&self.slot);
         let end: Option<CloseFrame> = loop {
             let must_authenticate = self.principal.is_none();
-            let patience = heard + idle;
-            // Not biased: a session that streams without a pause must not keep a cancel from being heard.
+            let idle_deadline = heard + idle;
+            // Not biased: a session that streams without a pause must not keep a cancel request from being read.
             let step = tokio::select! {
                 Some(frame) = frames.recv() => {
                     match send_all(&mut sink, frame, &mut frames, slow_reader).await {
@@ -141,11 +143,11 @@ impl Connection {
                 () = tokio::time::sleep_until(opened + authenticate), if must_authenticate => {
                     Err(goodbye(CLOSE_UNAUTHENTICATED, "authenticate first: auth.token or auth.agent"))
                 }
-                () = tokio::time::sleep_until(patience) => {
+                () = tokio::time::sleep_until(idle_deadline) => {
                     Err(goodbye(CLOSE_IDLE, "nothing was heard for longer than gateway.idleSeconds"))
                 }
-                () = seat.gone() => {
-                    // At once: whoever comes in numbers must not hold more connections than there are places.
+                () = slot.gone() => {
+                    // Without waiting: evicted connections must not stay open beyond the limit.
                     let _ = sink.send(Message::Close(Some(goodbye(close_code::AGAIN, EVICTED)))).now_or_never();
                     break None;
                 }
@@ -161,30 +163,25 @@ impl Connection {
         if stopping.is_cancelled() {
             let _ = timeout(LAST_ANSWERS, self.last_answers(&mut sink, &mut frames, slow_reader)).await;
         }
-        // Turns go on without their listener; only the sending ends.
+        // Turns continue without this connection; only the sending ends.
         self.tasks.abort_all();
         if let Some(end) = end {
-            // What was answered already still goes out, as far as the reader takes it.
+            // Answers that are already queued are still sent, as far as the reader takes them.
             while let Some(frame) = frames.try_recv() {
                 if send(&mut sink, Message::Text(frame.into()), slow_reader).await.is_err() {
                     return;
                 }
             }
             let _ = send(&mut sink, Message::Close(Some(end)), slow_reader).await;
-            // The other side answers with its own close; what it still says until then is not heard.
+            // The peer answers with its own close frame; frames before that are discarded.
             let _ = timeout(Duration::from_secs(1), async { while let Some(Ok(_)) = stream.next().await {} })
                 .await;
         }
     }
 
-    /// The daemon stops, so turns are over; whoever waits for one still gets its last events and its answer.
-    async fn last_answers(
-        &mut self,
-        sink: &mut Sink,
-        frames: &mut SendReceiver<String>,
-        slow_reader: Duration,
-    ) {
-        // What is merely followed has no end.
+    /// The daemon stops and turns have ended: sends the last events and the answers of requests that wait for a turn.
+    async fn last_answers(&mut self, sink: &mut Sink, frames: &mut SendReceiver<String>, slow_reader: Duration) {
+        // Subscriptions have no end of their own.
         self.followed.values().for_each(AbortHandle::abort);
         while !self.tasks.is_empty() {
             tokio::select! {
@@ -212,7 +209,7 @@ impl Connection {
             Frame::Notification => return Ok(()),
             Frame::Refused(answer) => {
                 self.gateway.metrics.request("invalid", false);
-                self.say(answer);
+                self.enqueue(answer);
                 return Ok(());
             }
             Frame::Request(request) => request,
@@ -223,7 +220,7 @@ impl Connection {
         let method = if known { request.method.as_str() } else { "unknown" };
         self.gateway.metrics.request(method, !matches!(answer, Answer::Now(Err(_))));
         if let Answer::Now(result) = answer {
-            self.say(match &result {
+            self.enqueue(match &result {
                 Ok(result) => rpc::success(&id, result),
                 Err(error) => rpc::failure(&id, error),
             });
@@ -234,13 +231,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Queues a frame. The connection's own loop empties the queue, so this must never wait for it.
-    fn say(&mut self, frame: String) {
-        if let Err(frame) = self.outbox.try_send(frame) {
-            let outbox = self.outbox.clone();
-            // The reader is behind; the answer waits in line like everything else.
+    /// Queues a frame. The connection's own loop drains the queue, so this must never wait for space in it.
+    fn enqueue(&mut self, frame: String) {
+        if let Err(frame) = self.queue.try_send(frame) {
+            let queue = self.queue.clone();
+            // The reader is slow: a task waits for space.
             self.late.spawn(async move {
-                let _ = outbox.send(frame).await;
+                let _ = queue.send(frame).await;
             });
         }
     }
@@ -265,7 +262,7 @@ impl Connection {
                 };
                 let method = request.method.as_str();
                 if matches!(who, Principal::Approver(_)) && !rpc::APPROVER_METHODS.contains(&method) {
-                    let what = "an approver decides about calls and grants, and can do nothing else";
+                    let what = "an approver decides about calls and grants, and may do nothing else";
                     return Answer::Now(Err(ApiError::forbidden(what)));
                 }
                 match method {
@@ -301,13 +298,13 @@ impl Connection {
     fn authenticated(&mut self, checked: Result<Principal, ApiError>) -> Result<Value, ApiError> {
         match checked {
             Ok(principal) => {
-                // Whoever this was before: what it follows was allowed to it, not to the new one.
+                // Subscriptions and runs were authorized for the previous principal, not for the new one.
                 self.tasks.abort_all();
                 self.followed.clear();
                 self.leases = Leases::default();
-                // A task that is told to end may do so later; what it holds counts no more.
+                // An aborted task may end later; what it marked as streaming no longer counts.
                 self.streaming = Streaming::default();
-                self.seat.is_of(principal.standing());
+                self.slot.is_of(principal.standing());
                 let described = principal.describe(&self.gateway.api.agents);
                 self.principal = Some(principal);
                 rpc::value(described)
@@ -330,8 +327,8 @@ impl Connection {
         ))
     }
 
-    /// Takes a turn's place in the queue of its session now, so that turns run in the order in which they were asked
-    /// for; waits for it beside the connection: its events, then the answer.
+    /// Queues the turn in its session now, so that turns run in the order of their requests. A task then sends its events
+    /// and its answer, so that the connection reads on.
     async fn turn_run(&mut self, who: Principal, request: &Request<'_>) -> Answer {
         let queued = async {
             self.in_flight()?;
@@ -343,51 +340,52 @@ impl Connection {
             Ok(queued) => queued,
             Err(error) => return Answer::Now(Err(error)),
         };
-        let (gateway, outbox) = (Arc::clone(&self.gateway), self.outbox.clone());
+        let (gateway, queue) = (Arc::clone(&self.gateway), self.queue.clone());
         let streaming = self.streaming.clone();
         let id = request.id.get().to_owned();
         let (before, sent) = self.take_turn(queued.key.as_str());
         self.tasks.spawn(async move {
-            // Dropped at the end, however it comes: the next turn of the session may be sent.
+            // Dropped at the end, also when the task is aborted: the next turn of the session may then be sent.
             let _sent = sent.drop_guard();
             before.cancelled().await;
-            let answer = match turn(&gateway, queued, &outbox, &streaming).await {
+            let answer = match turn(&gateway, queued, &queue, &streaming).await {
                 Ok(result) => rpc::success(&id, &result),
                 Err(error) => rpc::failure(&id, &error),
             };
-            let _ = outbox.send(answer).await;
+            let _ = queue.send(answer).await;
         });
         Answer::Later
     }
 
-    /// Lands changes beside the connection: a person may have to decide first.
+    /// Lands changes in a task, so that the connection reads on: a person may have to decide first.
     fn land(&mut self, who: Principal, request: &Request<'_>) -> Answer {
         let asked = match self.in_flight().and_then(|()| request.params::<WorkspaceLand>()) {
             Ok(asked) => asked,
             Err(error) => return Answer::Now(Err(error)),
         };
-        let (gateway, outbox) = (Arc::clone(&self.gateway), self.outbox.clone());
+        let (gateway, queue) = (Arc::clone(&self.gateway), self.queue.clone());
         let id = request.id.get().to_owned();
         self.tasks.spawn(async move {
             let answer = match gateway.api.workspace_land(&who, asked).await.and_then(rpc::value) {
                 Ok(result) => rpc::success(&id, &result),
                 Err(error) => rpc::failure(&id, &error),
             };
-            let _ = outbox.send(answer).await;
+            let _ = queue.send(answer).await;
         });
         Answer::Later
     }
 
-    /// A session's turns are sent one behind the other. Returns what to wait for, and what the next one waits for.
+    /// A session's turns are sent one after the other. Returns the token of the previous turn, to wait for, and the token of
+    /// this one, which the next turn waits for.
     fn take_turn(&mut self, key: &str) -> (CancellationToken, CancellationToken) {
         let sent = CancellationToken::new();
         if self.turns.len() > MAX_IN_FLIGHT {
             self.turns.retain(|_, sent| !sent.is_cancelled());
         }
         let before = self.turns.insert(key.to_owned(), sent.clone()).unwrap_or_else(|| {
-            let nothing = CancellationToken::new();
-            nothing.cancel();
-            nothing
+            let no_turn = CancellationToken::new();
+            no_turn.cancel();
+            no_turn
         });
         (before, sent)
     }
@@ -406,9 +404,9 @@ impl Connection {
         let (_, last_seq) = api.sessions.live(&key).await?;
         let number = self.next_subscription;
         self.next_subscription += 1;
-        let (outbox, name) = (self.outbox.clone(), key.to_string());
-        let flowing = self.streaming.begin(number, &subscription);
-        let task = self.tasks.spawn(follow(subscription, name, number, outbox, flowing));
+        let (queue, name) = (self.queue.clone(), key.to_string());
+        let active = self.streaming.begin(number, &subscription);
+        let task = self.tasks.spawn(follow(subscription, name, number, queue, active));
         self.followed.retain(|_, task| !task.is_finished());
         self.followed.insert(number, task);
         rpc::value(Following { subscription: number, last_seq })
@@ -419,11 +417,11 @@ impl Connection {
         if !(1..self.next_subscription).contains(&subscription) {
             return Err(ApiError::new("not_found", "there is no such subscription on this connection"));
         }
-        // One that ended by itself meanwhile is what was asked for.
+        // A subscription that has ended by itself is a success too.
         if let Some(task) = self.followed.remove(&subscription) {
             task.abort();
         }
-        // Before the answer, not when the task gets round to it: the next turn is streamed.
+        // Before the answer and not when the task ends: the next turn must send its own events.
         self.streaming.end(subscription);
         rpc::value(rpc::DONE)
     }
@@ -431,22 +429,22 @@ impl Connection {
 
 enum Answer {
     Now(Result<Value, ApiError>),
-    /// A task sends it.
+    /// A task sends the answer.
     Later,
 }
 
-/// A turn that has its place in the queue.
+/// A turn that is queued in its session.
 struct Queued {
     key: SessionKey,
     ticket: TurnHandle,
     wait: bool,
 }
 
-/// Waits for a turn and sends its events, unless they flow through this connection already.
+/// Waits for a turn and sends its events, unless a subscription of this connection already sends them.
 async fn turn(
     gateway: &Gateway,
     Queued { key, mut ticket, wait }: Queued,
-    outbox: &SendQueue<String>,
+    queue: &SendQueue<String>,
     streaming: &Streaming,
 ) -> Result<Value, ApiError> {
     let api = &gateway.api;
@@ -455,7 +453,7 @@ async fn turn(
     }
     let accepted = ticket.accepted().await?;
     if let Some(events) = ticket.events(&accepted) {
-        pump_turn(events, key.as_str(), outbox).await?;
+        send_turn(events, key.as_str(), queue).await?;
     }
     let end = ticket.ended().await?;
     rpc::value(super::api_types::TurnResult {
@@ -468,11 +466,11 @@ async fn turn(
     })
 }
 
-/// Sends the events of one turn, to its `done`.
-async fn pump_turn(
+/// Sends the events of one turn, up to its `done`.
+async fn send_turn(
     mut subscription: Subscription,
     key: &str,
-    outbox: &SendQueue<String>,
+    queue: &SendQueue<String>,
 ) -> Result<(), ApiError> {
     loop {
         let events = subscription.next(EVENTS_AT_ONCE).await?;
@@ -481,20 +479,20 @@ async fn pump_turn(
         }
         for event in events {
             let is_last = event.is_done();
-            if outbox.send(rpc::notification(key, None, &event.json)).await.is_err() || is_last {
+            if queue.send(rpc::notification(key, None, &event.json)).await.is_err() || is_last {
                 return Ok(());
             }
         }
     }
 }
 
-/// Sends a session's events at the reader's pace, until it is closed.
+/// Sends a session's events at the reader's pace, until the session is closed.
 async fn follow(
     mut subscription: Subscription,
     key: String,
     number: u64,
-    outbox: SendQueue<String>,
-    flowing: Flowing,
+    queue: SendQueue<String>,
+    active: Flowing,
 ) {
     let end = loop {
         let events = match subscription.next(EVENTS_AT_ONCE).await {
@@ -503,18 +501,18 @@ async fn follow(
             Err(error) => break Some(ApiError::from(error)),
         };
         for event in events {
-            if outbox.send(rpc::notification(&key, Some(number), &event.json)).await.is_err() {
+            if queue.send(rpc::notification(&key, Some(number), &event.json)).await.is_err() {
                 return;
             }
         }
     };
-    drop(flowing);
-    let _ = outbox.send(rpc::ended(&key, number, end.as_ref())).await;
+    drop(active);
+    let _ = queue.send(rpc::ended(&key, number, end.as_ref())).await;
 }
 
 type Sink = futures_util::stream::SplitSink<WebSocket, Message>;
 
-/// Sends a frame to a reader that takes it in time.
+/// Sends a frame; fails if the reader does not take it in time.
 async fn send(sink: &mut Sink, message: Message, within: Duration) -> Result<(), ()> {
     match timeout(within, sink.send(message)).await {
         Ok(Ok(())) => Ok(()),
@@ -522,17 +520,17 @@ async fn send(sink: &mut Sink, message: Message, within: Duration) -> Result<(),
     }
 }
 
-/// Sends a frame and those that wait behind it, in one go.
+/// Sends a frame and those queued behind it, with one flush.
 async fn send_all(
     sink: &mut Sink,
     first: String,
-    waiting: &mut SendReceiver<String>,
+    queued: &mut SendReceiver<String>,
     within: Duration,
 ) -> Result<(), ()> {
     let sending = async {
         sink.feed(Message::Text(first.into())).await?;
         for _ in 0..send_queue::FRAMES {
-            let Some(frame) = waiting.try_recv() else { break };
+            let Some(frame) = queued.try_recv() else { break };
             sink.feed(Message::Text(frame.into())).await?;
         }
         sink.flush().await
@@ -543,7 +541,7 @@ async fn send_all(
     }
 }
 
-/// What to say about a frame that could not even be read.
+/// The close frame for a WebSocket frame that could not be read.
 fn refusal(error: &axum::Error) -> CloseFrame {
     let text = error.to_string();
     if text.contains("too long") || text.contains("too big") || text.contains("too large") {

@@ -1,4 +1,4 @@
-//! What the daemon knows of itself while it runs.
+//! Facts about the running daemon, for status requests.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tribune_governance::turn::Recovered;
 use tribune_ledger::Timestamp;
 
-/// Facts of this run.
+/// Facts about this run of the daemon.
 #[derive(Debug)]
 pub struct Status {
     pub address: SocketAddr,
@@ -18,15 +18,15 @@ pub struct Status {
     pub backends: Vec<String>,
     /// The log's name.
     pub log: String,
-    /// What the start found unfinished.
+    /// Work that the start found unfinished and recovered.
     pub recovered: Recovered,
-    /// Set when the daemon takes no new work.
+    /// Cancelled when the daemon accepts no new work.
     pub draining: CancellationToken,
     pub connections: AtomicUsize,
 }
 
 impl Status {
-    /// What an agent may know: not where the home is, and not where the port is open.
+    /// The part that agents may see: without the path of the home and the listening address.
     pub fn for_agents(&self) -> Value {
         json!({
             "version": env!("CARGO_PKG_VERSION"),

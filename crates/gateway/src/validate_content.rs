@@ -1,4 +1,5 @@
-//! What a turn may begin with. Checked here, at the door: behind it everything is what it says it is.
+//! Validates the input of a turn once, at the gateway; inner code relies on it. It checks sizes, media types and base64, not
+//! whether the data really is an image or a sound.
 
 use base64::Engine as _;
 use base64::engine::DecodePaddingMode::Indifferent;
@@ -7,17 +8,18 @@ use tribune_runtime::ContentBlock;
 
 use super::error::ApiError;
 
-/// Content blocks of one input, and the bytes of all their text and data together.
+/// Content blocks of one input.
 const MAX_BLOCKS: usize = 64;
+/// Bytes of all text and data of one input together.
 const MAX_INPUT_BYTES: usize = 8 << 20;
 
-/// Base64 as everyone writes it, with or without its padding.
+/// Standard base64, with or without padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(Indifferent),
 );
 
-/// Refuses what is no input.
+/// Refuses invalid input.
 pub(super) fn check(content: &[ContentBlock]) -> Result<(), ApiError> {
     if content.is_empty() || content.len() > MAX_BLOCKS {
         return Err(ApiError::params(format!("input.content holds 1 to {MAX_BLOCKS} blocks")));
@@ -93,10 +95,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_what_it_says_is_refused() {
+    fn invalid_content_is_refused_with_its_position() {
         let image = |data: &str, kind: &str| json!({ "type": "image", "data": data, "mimeType": kind });
         let resource = |resource: Value| json!({ "type": "resource", "resource": resource });
-        for (block, said) in [
+        for (block, expected) in [
             (image("aGk=", "image/png"), "fine"),
             (image("aGk", "image/png"), "fine"),
             (image("not base64", "image/png"), "input.content[0]: data must be base64"),
@@ -122,7 +124,7 @@ mod tests {
             ),
         ] {
             let shown = block.to_string();
-            assert_eq!(checked(block), said, "{shown}");
+            assert_eq!(checked(block), expected, "{shown}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Changes of boxes that wait to be landed, for the operator: told, landed and discarded. Over JSON-RPC and plain HTTP alike.
+//! Changes of sandboxed runs that wait to be landed: the operator lists, lands and discards them, over JSON-RPC and plain HTTP
+//! alike.
 
 use std::path::{Component, Path as FsPath, PathBuf};
 use std::sync::Arc;
@@ -27,12 +28,12 @@ const MAX_PATHS: usize = 1_000;
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkspaceDiff {
-    /// The run whose changes are meant.
+    /// The id of the run.
     pub id: String,
-    /// Only these, and what is in them.
+    /// Only these paths, and everything beneath them. If empty, all.
     #[serde(default)]
     pub paths: Vec<String>,
-    /// With the differences of texts.
+    /// Include the diffs of text files.
     #[serde(default = "yes")]
     pub texts: bool,
 }
@@ -41,17 +42,18 @@ const fn yes() -> bool {
     true
 }
 
-/// Which changes are meant.
+/// Which changes to land.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LandBody {
-    /// These, and what is in them. Names that programs of this machine obey land only if they are here by themselves.
+    /// These paths, and everything beneath them. Autorun files, which programs on this machine execute or load by name, land
+    /// only if they are named here themselves.
     #[serde(default)]
     pub paths: Vec<String>,
-    /// All changes; instead of `paths`.
+    /// All changes, instead of `paths`.
     #[serde(default)]
     pub all: bool,
-    /// Names that programs of this machine obey too, without naming each.
+    /// Also land autorun files without naming each.
     #[serde(default)]
     pub traps: bool,
 }
@@ -69,11 +71,11 @@ pub struct WorkspaceLand {
     pub traps: bool,
 }
 
-/// Which changes are thrown away.
+/// Which changes to discard.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiscardBody {
-    /// These, and what is in them; without any, all.
+    /// These paths, and everything beneath them. If empty, all changes.
     #[serde(default)]
     pub paths: Vec<String>,
 }
@@ -91,30 +93,30 @@ pub struct WorkspaceDiscard {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WorkspaceInfo {
     pub id: String,
-    /// The folder they were made for.
+    /// The folder that the changes were made for.
     pub folder: String,
-    /// What made them, without its arguments.
+    /// The program that made them, without its arguments.
     pub program: String,
     pub session_key: String,
     pub began_at: String,
-    /// Whether it still runs.
+    /// Whether the program still runs.
     pub running: bool,
     pub changes: u64,
-    /// Names that programs of this machine obey, among them.
+    /// How many of the changes are autorun files.
     pub traps: u64,
     pub bytes: u64,
-    /// Why the changes cannot be told, if they cannot.
+    /// Why the changes cannot be listed, if they cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
 
-/// All of them.
+/// All workspaces with changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WorkspaceList {
     pub workspaces: Vec<WorkspaceInfo>,
 }
 
-/// What was thrown away.
+/// How many changes were discarded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Discarded {
     pub discarded: u64,
@@ -134,7 +136,7 @@ impl From<WorkspacesError> for ApiError {
         match error {
             WorkspacesError::Unknown(_) => Self::new(
                 code,
-                "there are no changes under this name: `tribune workspace list` shows what there is",
+                "there are no changes under this name: `tribune workspace list` shows all changes",
             ),
             other => Self::new(code, other.to_string()),
         }
@@ -165,9 +167,8 @@ impl Api {
         who.operator()?;
         let workspaces = self.runs.workspaces.clone();
         let all = blocking(move || Ok(workspaces.all()?.iter().map(info).collect::<Vec<_>>())).await?;
-        let is_worth_telling =
-            |info: &WorkspaceInfo| info.changes > 0 || info.running || info.fault.is_some();
-        Ok(WorkspaceList { workspaces: all.into_iter().filter(is_worth_telling).collect() })
+        let is_listed = |info: &WorkspaceInfo| info.changes > 0 || info.running || info.fault.is_some();
+        Ok(WorkspaceList { workspaces: all.into_iter().filter(is_listed).collect() })
     }
 
     pub async fn workspace_diff(&self, who: &Principal, asked: WorkspaceDiff) -> Answer<Shown> {
@@ -177,7 +178,7 @@ impl Api {
         blocking(move || workspaces.find(&asked.id)?.show(&paths, asked.texts)).await
     }
 
-    /// Lands changes. What was begun is ended, whether or not whoever asked still waits.
+    /// Lands changes. A landing that has started is completed even if the caller disconnects.
     pub async fn workspace_land(&self, who: &Principal, asked: WorkspaceLand) -> Answer<Landed> {
         who.operator()?;
         self.takes_work()?;
@@ -189,12 +190,12 @@ impl Api {
         let (mut answer, landed) = oneshot::channel();
         let runs = Arc::clone(&self.runs);
         self.sessions.governance().background.spawn(async move {
-            let came = runs.land(&id, wish, answer.closed()).await;
-            // Nobody waits for it any more; the log has it.
-            let _ = answer.send(came);
+            let result = runs.land(&id, wish, answer.closed()).await;
+            // It fails only if the caller has disconnected; the ledger has the result.
+            let _ = answer.send(result);
         });
-        let gone = |_| ApiError::new("internal", "the daemon is being torn down");
-        Ok(landed.await.map_err(gone)??)
+        let stopping = |_| ApiError::new("internal", "the daemon is stopping");
+        Ok(landed.await.map_err(stopping)??)
     }
 
     pub async fn workspace_discard(&self, who: &Principal, asked: WorkspaceDiscard) -> Answer<Discarded> {
@@ -208,8 +209,8 @@ impl Api {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, WorkspacesError> + Send + 'static,
 ) -> Answer<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    Ok(done.map_err(|_| ApiError::new("internal", "the daemon is being torn down"))??)
+    let result = tokio::task::spawn_blocking(work).await;
+    Ok(result.map_err(|_| ApiError::new("internal", "the daemon is stopping"))??)
 }
 
 fn info(workspace: &Workspace) -> WorkspaceInfo {
@@ -232,7 +233,7 @@ fn info(workspace: &Workspace) -> WorkspaceInfo {
     }
 }
 
-/// Paths from the root of a workspace, which lead to no other place.
+/// Validates paths relative to the root of a workspace: none may leave it.
 fn inner_paths(paths: &[String]) -> Answer<Vec<PathBuf>> {
     if paths.len() > MAX_PATHS {
         return Err(ApiError::params(format!("at most {MAX_PATHS} paths can be named at once")));
@@ -270,12 +271,12 @@ async fn workspace_list(State(app): App, Operator(who): Operator) -> Reply<Works
     app.api.workspaces(&who).await.map(Json)
 }
 
-/// What is told of changes.
+/// What the answer includes.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WithTexts {
-    /// With the differences of texts; yes if not given.
+    /// Include the diffs of text files; true if not given.
     texts: Option<bool>,
 }
 
@@ -291,8 +292,8 @@ async fn workspace_diff(
     app.api.workspace_diff(&who, asked).await.map(Json)
 }
 
-/// Takes changes over into the folder they were made for. Waits if the law asks a person.
-#[utoipa::path(post, path = "/v1/workspaces/{id}/land", tag = "workspaces", params(("id" = String, Path, description = "the run")), request_body = LandBody, responses((status = 200, description = "what came of it", body = Landed), (status = "default", description = "an error", body = ErrorBody)))]
+/// Lands changes in the folder that they were made for. Waits if the policy requires a person's approval.
+#[utoipa::path(post, path = "/v1/workspaces/{id}/land", tag = "workspaces", params(("id" = String, Path, description = "the run")), request_body = LandBody, responses((status = 200, description = "the result", body = Landed), (status = "default", description = "an error", body = ErrorBody)))]
 async fn workspace_land(
     State(app): App,
     Operator(who): Operator,
@@ -303,8 +304,8 @@ async fn workspace_land(
     app.api.workspace_land(&who, WorkspaceLand { id, paths, all, traps }).await.map(Json)
 }
 
-/// Throws changes away.
-#[utoipa::path(post, path = "/v1/workspaces/{id}/discard", tag = "workspaces", params(("id" = String, Path, description = "the run")), request_body = DiscardBody, responses((status = 200, description = "how many there were", body = Discarded), (status = "default", description = "an error", body = ErrorBody)))]
+/// Discards changes.
+#[utoipa::path(post, path = "/v1/workspaces/{id}/discard", tag = "workspaces", params(("id" = String, Path, description = "the run")), request_body = DiscardBody, responses((status = 200, description = "how many changes were discarded", body = Discarded), (status = "default", description = "an error", body = ErrorBody)))]
 async fn workspace_discard(
     State(app): App,
     Operator(who): Operator,

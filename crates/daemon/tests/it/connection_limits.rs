@@ -39,7 +39,7 @@ async fn connections_of_nobody_do_not_keep_the_operator_out() {
         silent.push(Raw::connect(&daemon, None).await);
         plain.push(TcpStream::connect(daemon.address()).await.unwrap());
     }
-    let words = "gateway.maxConnections are open, and only those who are known keep theirs";
+    let words = "connection limit reached: unauthenticated connections are closed first";
     assert_eq!(oldest.next().await, Said::Close(1013, words.to_owned()));
     assert!(is_up(&daemon).await);
     let mut second = daemon.operator().await;
