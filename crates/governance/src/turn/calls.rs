@@ -1,4 +1,5 @@
-//! The calls of a turn: each is on record, judged, perhaps parked for a person, run if it may, and answered.
+//! The calls of a turn. Each call is recorded and decided, waits for a person if the law asks, runs if it may, and is
+//! answered.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
@@ -27,27 +28,27 @@ use crate::gate::hooks::Who;
 use crate::gate::{Admission, Ticket};
 use crate::tool_executor::ToolExecutor;
 
-/// Input of one call.
+/// Maximum size of the input of one call.
 pub(super) const MAX_CALL_BYTES: usize = 1 << 20;
 
-/// Calls in one turn.
+/// Maximum number of calls in one turn.
 const MAX_CALLS: usize = 10_000;
 
-/// How often a call whose action keeps changing comes back to the inbox.
+/// How often a call whose action keeps changing returns to the inbox.
 const MAX_ATTEMPTS: u32 = 8;
 
 /// The calls of one turn that are not over.
 #[derive(Default)]
 pub(super) struct Calls {
     pub(super) underway: FuturesUnordered<Pin<Box<dyn Future<Output = Progress> + Send>>>,
-    /// What is open, by the id of its call, for when it has to be written off.
+    /// The open calls, which are abandoned if the turn ends.
     pub(super) open: Vec<Open>,
-    /// Calls that their agent has leave for, and has not told what came of.
+    /// Calls that the agent has permission for and has not reported the result of, by call id.
     pub(super) given: HashMap<String, Given>,
     ids: HashSet<String>,
-    /// The newest result; the turn's end follows from it.
+    /// The newest result, a parent of the end of the turn.
     pub(super) last_result: Option<Cid>,
-    /// Names of tools that were refused.
+    /// Names of tools that were denied.
     pub(super) denied: Vec<String>,
 }
 
@@ -55,13 +56,13 @@ pub(super) struct Open {
     pub(super) call_id: String,
     tool: String,
     pub(super) entry: Cid,
-    /// The approval it waits for.
+    /// The approval that it waits for.
     approval: Option<String>,
 }
 
-/// Something that came of a call.
+/// Progress of a call.
 pub(super) enum Progress {
-    /// The hooks have seen it, and perhaps taken something out of the input that stands behind.
+    /// The hooks have seen the call. The original input follows if a hook changed it, then the vetoes.
     Hooked(Asked, Option<Value>, Vec<Veto>),
     Ruled(Box<Parked>, Ruling),
     Ran(Recorded, oneshot::Sender<ToolOutcome>, Box<Done>),
@@ -76,7 +77,7 @@ pub(super) struct Parked {
     attempt: u32,
 }
 
-/// What happened, and whether the turn is to end.
+/// The events to emit, and whether the turn should end.
 pub(super) struct Handled {
     pub(super) events: Vec<RuntimeEvent>,
     pub(super) stop: bool,
@@ -89,7 +90,7 @@ impl Handled {
 }
 
 impl Calls {
-    /// Waits for the next thing that comes of a call; for ever if none is open.
+    /// Waits for progress of any call. Pends for ever if none is under way.
     pub(super) async fn next(&mut self) -> Progress {
         use futures_util::StreamExt as _;
         match self.underway.next().await {
@@ -98,30 +99,30 @@ impl Calls {
         }
     }
 
-    /// Whether a call waits for a person: the turn's time does not run then.
+    /// Whether a call waits for a person: the time limit of the turn is paused then.
     pub(super) fn is_parked(&self) -> bool {
         self.open.iter().any(|open| open.approval.is_some())
     }
 
-    /// A call that the backend asked for.
+    /// Handles a call that the backend requests.
     pub(super) async fn asked(
         &mut self,
-        desk: &mut Desk,
+        recorder: &mut Desk,
         Asked { call, answer }: Asked,
         turn: Cid,
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
-        let call = desk.governance.tools.to_policy_call(&desk.handle.key, call);
-        if let Err(refused) = self.check(desk, &call) {
-            // The backend broke a rule of the toolbox; nothing was decided, so nothing is on record.
+        let call = recorder.governance.tools.to_policy_call(&recorder.handle.key, call);
+        if let Err(refused) = self.check(recorder, &call) {
+            // The backend broke a rule of the toolbox. Nothing was decided, so nothing is recorded.
             answer.refuse(ToolOutcome::error(refused));
-            return desk.write().await.map(|written| Handled::events(written.events));
+            return recorder.write().await.map(|written| Handled::events(written.events));
         }
-        if !desk.governance.gate.hooks.has(On::BeforeToolCall) {
+        if !recorder.governance.gate.hooks.has(On::BeforeToolCall) {
             let hooked = (None, Vec::new());
-            return self.admit(desk, Asked { call, answer }, hooked, turn, owner_words).await;
+            return self.admit(recorder, Asked { call, answer }, hooked, turn, owner_words).await;
         }
-        let (governance, who) = (Arc::clone(&desk.governance), Who::of(&desk.journal.standing));
+        let (governance, who) = (Arc::clone(&recorder.governance), Who::of(&recorder.journal.standing));
         self.underway.push(Box::pin(async move {
             let asked = call.input.clone();
             let (call, vetoes) = match answer {
@@ -134,102 +135,107 @@ impl Calls {
             let asked = Some(asked).filter(|asked| *asked != call.input);
             Progress::Hooked(Asked { call, answer }, asked, vetoes)
         }));
-        desk.write().await.map(|written| Handled::events(written.events))
+        recorder.write().await.map(|written| Handled::events(written.events))
     }
 
-    /// A call that every hook has seen.
+    /// Records and decides a call that every hook has seen.
     async fn admit(
         &mut self,
-        desk: &mut Desk,
+        recorder: &mut Desk,
         Asked { call, answer }: Asked,
         (asked, mut vetoes): (Option<Value>, Vec<Veto>),
         turn: Cid,
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
         let recorded = match &answer {
-            Answer::Outcome(_) => desk.called(call, asked, turn)?,
+            Answer::Outcome(_) => recorder.called(call, asked, turn)?,
             Answer::Leave { said, .. } => {
-                vetoes.extend(desk.objections_of_the_house(&call).await?);
-                desk.called_own(call, said, turn)?
+                vetoes.extend(recorder.objections_of_the_house(&call).await?);
+                recorder.called_own(call, said, turn)?
             }
         };
-        match desk.judge(&recorded, Stage::Call, owner_words, vetoes, None)? {
-            Judged::Allowed(ticket) => self.go(desk, recorded, answer, ticket).await,
-            Judged::Denied(outcome, result) => self.refuse(desk, &recorded, answer, (outcome, result)).await,
+        match recorder.judge(&recorded, Stage::Call, owner_words, vetoes, None)? {
+            Judged::Allowed(ticket) => self.go(recorder, recorded, answer, ticket).await,
+            Judged::Denied(outcome, result) => {
+                self.refuse(recorder, &recorded, answer, (outcome, result)).await
+            }
             Judged::Asked(verdict, entry) => {
                 if matches!(answer, Answer::Leave { when: When::Underway, .. }) {
                     let outcome = ToolOutcome::error(format!(
-                        "denied ({}): {}; and nobody can be asked about what is under way already",
+                        "denied ({}): {}; the call is already under way, so no person can be asked",
                         verdict.rule_list(),
                         verdict.reason
                     ));
                     let parents = vec![recorded.entry, entry];
-                    let result = desk.refused(&recorded, &outcome, CallOutcome::Denied, parents)?;
-                    return self.refuse(desk, &recorded, answer, (outcome, result)).await;
+                    let result = recorder.refused(&recorded, &outcome, CallOutcome::Denied, parents)?;
+                    return self.refuse(recorder, &recorded, answer, (outcome, result)).await;
                 }
                 if recorded.runner == Runner::Host
-                    && let Some(refused) = futile(desk, &recorded.call).await?
+                    && let Some(refused) = precheck(recorder, &recorded.call).await?
                 {
-                    // Nobody is woken for a call that cannot come to anything.
+                    // No person is asked about a call that its tool would refuse in any case.
                     let parents = vec![recorded.entry, entry];
-                    let result = desk.refused(&recorded, &refused, CallOutcome::Denied, parents)?;
-                    return self.refuse(desk, &recorded, answer, (refused, result)).await;
+                    let result = recorder.refused(&recorded, &refused, CallOutcome::Denied, parents)?;
+                    return self.refuse(recorder, &recorded, answer, (refused, result)).await;
                 }
-                let action = action_now(desk, &recorded.call).await?;
-                if let Some((requested, ruling)) = self.earlier_answer(desk, &recorded, &action).await? {
-                    return self.released(desk, (recorded, answer), (&requested, &ruling), owner_words).await;
+                let action = action_now(recorder, &recorded.call).await?;
+                if let Some((requested, ruling)) = self.earlier_answer(recorder, &recorded, &action).await? {
+                    return self
+                        .released(recorder, (recorded, answer), (&requested, &ruling), owner_words)
+                        .await;
                 }
-                if !desk.governance.gate.inbox.has_room(desk.handle.key.as_str()) {
+                if !recorder.governance.gate.inbox.has_room(recorder.handle.key.as_str()) {
                     let outcome = ToolOutcome::error(FULL);
                     let parents = vec![recorded.entry, entry];
-                    let result = desk.refused(&recorded, &outcome, CallOutcome::Denied, parents)?;
-                    return self.refuse(desk, &recorded, answer, (outcome, result)).await;
+                    let result = recorder.refused(&recorded, &outcome, CallOutcome::Denied, parents)?;
+                    return self.refuse(recorder, &recorded, answer, (outcome, result)).await;
                 }
-                let (requested, cid) = desk.request(&recorded, (verdict, entry), &action, (0, None))?;
-                self.park(desk, Parked { recorded, answer, requested, action, attempt: 0 }, cid).await
+                let (requested, cid) = recorder.request(&recorded, (verdict, entry), &action, (0, None))?;
+                self.park(recorder, Parked { recorded, answer, requested, action, attempt: 0 }, cid).await
             }
         }
     }
 
-    /// Whatever came of a call.
+    /// Handles progress of a call.
     pub(super) async fn handle(
         &mut self,
-        desk: &mut Desk,
+        recorder: &mut Desk,
         progress: Progress,
         turn: Cid,
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
         match progress {
             Progress::Hooked(call, asked, vetoes) => {
-                self.admit(desk, call, (asked, vetoes), turn, owner_words).await
+                self.admit(recorder, call, (asked, vetoes), turn, owner_words).await
             }
             Progress::Ran(recorded, answer, mut done) => {
                 self.close(&recorded.call.id);
                 recorded.tell_reworded(&mut done);
-                desk.governance.tell_done(&desk.journal.standing, &recorded, &done.outcome);
-                let result = desk.ran(&recorded, &done)?;
+                recorder.governance.tell_done(&recorder.journal.standing, &recorded, &done.outcome);
+                let result = recorder.ran(&recorded, &done)?;
                 self.last_result = Some(result);
-                let written = desk.write().await?;
-                desk.tell_persisted(&recorded, &done.outcome, result);
-                desk.governance.answer_others(&recorded.call, &done.outcome).await;
+                let written = recorder.write().await?;
+                recorder.tell_persisted(&recorded, &done.outcome, result);
+                recorder.governance.answer_others(&recorded.call, &done.outcome).await;
                 let _ = answer.send(done.outcome);
                 Ok(Handled::events(written.events))
             }
-            Progress::Ruled(parked, ruling) => self.ruled(desk, *parked, ruling, owner_words).await,
+            Progress::Ruled(parked, ruling) => self.ruled(recorder, *parked, ruling, owner_words).await,
         }
     }
 
-    /// A person decided, or nobody did.
+    /// Handles the decision of a person, or the end of a request without one.
     async fn ruled(
         &mut self,
-        desk: &mut Desk,
+        recorder: &mut Desk,
         parked: Parked,
         ruling: Ruling,
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
         let Parked { recorded, answer, requested, action, attempt } = parked;
         let state = ruling.state();
-        desk.event(EventKind::ApprovalDecided { id: requested.id.clone(), state: state.as_str().to_owned() });
+        recorder
+            .event(EventKind::ApprovalDecided { id: requested.id.clone(), state: state.as_str().to_owned() });
         if state != State::Allowed {
             let stop = matches!(ruling, Ruling::Denied { stop: true, .. });
             let outcome = match ruling {
@@ -237,80 +243,87 @@ impl Calls {
                 _ => ToolOutcome::error(ruling.sentence()),
             };
             let how = if state == State::Withdrawn { CallOutcome::Cancelled } else { CallOutcome::Denied };
-            let result = desk.refused(&recorded, &outcome, how, vec![recorded.entry])?;
-            let handled = self.refuse(desk, &recorded, answer, (outcome, result)).await?;
+            let result = recorder.refused(&recorded, &outcome, how, vec![recorded.entry])?;
+            let handled = self.refuse(recorder, &recorded, answer, (outcome, result)).await?;
             return Ok(Handled { stop, ..handled });
         }
-        let now = action_now(desk, &recorded.call).await?;
-        let still_fits = desk.governance.gate.still_fits(&requested, &now);
-        // Whatever happens from here on, it happens in the words that were allowed.
+        let now = action_now(recorder, &recorded.call).await?;
+        let still_fits = recorder.governance.gate.still_fits(&requested, &now);
+        // From here on the call has the text that was allowed.
         let recorded = match ruling {
-            Ruling::Allowed { by, text: Some(text) } => desk.reworded(recorded, by, &text)?,
+            Ruling::Allowed { by, text: Some(text) } => recorder.reworded(recorded, by, &text)?,
             _ => recorded,
         };
         if !still_fits && attempt >= MAX_ATTEMPTS {
-            let what = "denied: what was approved kept changing before it could run";
+            let what = "denied: the approved action kept changing before it could run";
             let outcome = ToolOutcome::error(what);
-            let result = desk.refused(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
-            return self.refuse(desk, &recorded, answer, (outcome, result)).await;
+            let result = recorder.refused(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
+            return self.refuse(recorder, &recorded, answer, (outcome, result)).await;
         }
         if !still_fits {
-            // What was approved is not what would run: back to the inbox, with what changed.
-            let now = action_now(desk, &recorded.call).await?;
+            // The approved action is not the one that would run: the call returns to the inbox, with what changed.
+            let now = action_now(recorder, &recorded.call).await?;
             let changed = action.changed(&now);
-            let verdict = desk.judge(&recorded, Stage::Dispatch, owner_words, Vec::new(), None)?;
+            let verdict = recorder.judge(&recorded, Stage::Dispatch, owner_words, Vec::new(), None)?;
             return match verdict {
-                Judged::Allowed(ticket) => self.go(desk, recorded, answer, ticket).await,
+                Judged::Allowed(ticket) => self.go(recorder, recorded, answer, ticket).await,
                 Judged::Denied(outcome, result) => {
-                    self.refuse(desk, &recorded, answer, (outcome, result)).await
+                    self.refuse(recorder, &recorded, answer, (outcome, result)).await
                 }
                 Judged::Asked(verdict, entry) => {
                     let attempt = attempt + 1;
                     let instead_of = Some((requested.id, changed));
                     let (requested, cid) =
-                        desk.request(&recorded, (verdict, entry), &now, (attempt, instead_of))?;
-                    self.park(desk, Parked { recorded, answer, requested, action: now, attempt }, cid).await
+                        recorder.request(&recorded, (verdict, entry), &now, (attempt, instead_of))?;
+                    self.park(recorder, Parked { recorded, answer, requested, action: now, attempt }, cid)
+                        .await
                 }
             };
         }
-        self.dispatch(desk, (recorded, answer), &requested.id, owner_words).await
+        self.dispatch(recorder, (recorded, answer), &requested.id, owner_words).await
     }
 
-    /// Carries on with a call that a person answered before its daemon ended.
+    /// Continues a call that a person decided about before its daemon ended.
     async fn released(
         &mut self,
-        desk: &mut Desk,
+        recorder: &mut Desk,
         (recorded, answer): (Recorded, Answer),
         (approval, ruling): (&str, &Ruling),
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
         if ruling.state() == State::Allowed {
-            return self.dispatch(desk, (recorded, answer), approval, owner_words).await;
+            return self.dispatch(recorder, (recorded, answer), approval, owner_words).await;
         }
         let outcome = ToolOutcome::error(ruling.sentence());
-        let result = desk.refused(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
-        self.refuse(desk, &recorded, answer, (outcome, result)).await
+        let result = recorder.refused(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
+        self.refuse(recorder, &recorded, answer, (outcome, result)).await
     }
 
-    /// The last look of the law at a call that a person allowed.
+    /// The last decision of the gate about a call that a person allowed.
     async fn dispatch(
         &mut self,
-        desk: &mut Desk,
+        recorder: &mut Desk,
         (recorded, answer): (Recorded, Answer),
         approval: &str,
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
         let vetoes = match &answer {
             Answer::Outcome(_) => Vec::new(),
-            Answer::Leave { .. } => desk.objections_of_the_house(&recorded.call).await?.into_iter().collect(),
+            Answer::Leave { .. } => {
+                recorder.objections_of_the_house(&recorded.call).await?.into_iter().collect()
+            }
         };
-        match desk.judge(&recorded, Stage::Dispatch, owner_words, vetoes, Some(approval))? {
-            Judged::Allowed(ticket) => self.go(desk, recorded, answer, ticket).await,
-            Judged::Denied(outcome, result) => self.refuse(desk, &recorded, answer, (outcome, result)).await,
+        match recorder.judge(&recorded, Stage::Dispatch, owner_words, vetoes, Some(approval))? {
+            Judged::Allowed(ticket) => self.go(recorder, recorded, answer, ticket).await,
+            Judged::Denied(outcome, result) => {
+                self.refuse(recorder, &recorded, answer, (outcome, result)).await
+            }
             Judged::Asked(..) => {
-                let outcome = ToolOutcome::error("denied: what was approved may not run as it is now");
-                let result = desk.refused(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
-                self.refuse(desk, &recorded, answer, (outcome, result)).await
+                let outcome =
+                    ToolOutcome::error("denied: the approved call may not run in its current state");
+                let result =
+                    recorder.refused(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
+                self.refuse(recorder, &recorded, answer, (outcome, result)).await
             }
         }
     }
@@ -318,26 +331,26 @@ impl Calls {
     /// Writes the verdict, and starts the call when it is durable.
     async fn go(
         &mut self,
-        desk: &mut Desk,
+        recorder: &mut Desk,
         recorded: Recorded,
         answer: Answer,
         ticket: Ticket,
     ) -> Result<Handled, RuntimeError> {
         let Waiting { answer, terminal } = match answer {
             Answer::Outcome(waiting) => waiting,
-            Answer::Leave { answer, .. } => return self.give_leave(desk, recorded, answer, ticket).await,
+            Answer::Leave { answer, .. } => return self.give_leave(recorder, recorded, answer, ticket).await,
         };
         if terminal.is_some() {
-            desk.sink(&recorded.call).await?;
+            recorder.sink(&recorded.call).await?;
         }
         self.close(&recorded.call.id);
-        let written = desk.write().await?;
+        let written = recorder.write().await?;
         // Durable before effect: the call starts here and not a line earlier.
         let Some(admission) = ticket.redeem(&written) else {
-            return Err(RuntimeError::new("internal", "a verdict was not written with its page"));
+            return Err(RuntimeError::new("internal", "the verdict was not written with its batch"));
         };
         self.open(&recorded, None);
-        let governance = Arc::clone(&desk.governance);
+        let governance = Arc::clone(&recorder.governance);
         self.underway.push(Box::pin(async move {
             let done = run(&*governance.tools, admission, terminal).await;
             Progress::Ran(recorded, answer, Box::new(done))
@@ -345,12 +358,17 @@ impl Calls {
         Ok(Handled::events(written.events))
     }
 
-    /// Writes the request, and waits for a person when it is durable.
-    async fn park(&mut self, desk: &mut Desk, parked: Parked, request: Cid) -> Result<Handled, RuntimeError> {
+    /// Writes the approval request, and waits for a person when it is durable.
+    async fn park(
+        &mut self,
+        recorder: &mut Desk,
+        parked: Parked,
+        request: Cid,
+    ) -> Result<Handled, RuntimeError> {
         self.close(&parked.recorded.call.id);
-        let written = desk.write().await?;
+        let written = recorder.write().await?;
         self.open(&parked.recorded, Some(parked.requested.id.clone()));
-        let ruling = desk.governance.gate.inbox.ask(parked.requested.clone(), request);
+        let ruling = recorder.governance.gate.inbox.ask(parked.requested.clone(), request);
         self.underway.push(Box::pin(async move {
             let ruling = ruling.await.unwrap_or(Ruling::Withdrawn);
             Progress::Ruled(Box::new(parked), ruling)
@@ -358,24 +376,24 @@ impl Calls {
         Ok(Handled::events(written.events))
     }
 
-    /// Writes the refusal, which is on the page, and answers.
+    /// Writes the denial, which is in the batch, and answers the backend.
     async fn refuse(
         &mut self,
-        desk: &mut Desk,
+        recorder: &mut Desk,
         recorded: &Recorded,
         answer: Answer,
         (outcome, result): (ToolOutcome, Cid),
     ) -> Result<Handled, RuntimeError> {
         self.close(&recorded.call.id);
         self.last_result = Some(result);
-        // Others read this; a name that the caller made up is none of their business.
+        // Other agents read this, so a tool name that the caller invented is left out.
         let tool = &recorded.call.name;
-        let known = desk.governance.gate.law.tools().contains(tool);
+        let known = recorder.governance.gate.law.tools().contains(tool);
         if outcome.is_error {
             self.denied.push(if known { tool.clone() } else { "an unknown tool".to_owned() });
         }
-        let written = desk.write().await?;
-        desk.tell_persisted(recorded, &outcome, result);
+        let written = recorder.write().await?;
+        recorder.tell_persisted(recorded, &outcome, result);
         answer.refuse(outcome);
         Ok(Handled::events(written.events))
     }
@@ -389,27 +407,27 @@ impl Calls {
         self.open.retain(|open| open.call_id != call_id);
     }
 
-    /// Gives up everything that is open: the turn ends. What waits for a person is taken back, unless everyone is being
-    /// stopped: then it goes on waiting, and is carried out without its turn.
-    pub(super) async fn give_up(&mut self, desk: &mut Desk) -> Result<(), RuntimeError> {
+    /// Abandons everything that is open, because the turn ends. Requests to a person are withdrawn, unless the daemon
+    /// or everything is stopped: then they stay pending, and the calls are executed without their turn.
+    pub(super) async fn give_up(&mut self, recorder: &mut Desk) -> Result<(), RuntimeError> {
         self.underway.clear();
         self.given.clear();
         let mut open = std::mem::take(&mut self.open);
-        if desk.governance.is_leaving() {
+        if recorder.governance.is_leaving() {
             open.retain(|open| open.approval.is_none());
         }
         let waiting: Vec<String> = open.iter().filter_map(|open| open.approval.clone()).collect();
         if !waiting.is_empty() {
-            desk.governance.gate.inbox.withdraw(&waiting).await;
+            recorder.governance.gate.inbox.withdraw(&waiting).await;
         }
         for Open { call_id, tool, entry, approval } in open {
             let begun = if approval.is_none() { Begun::Yes } else { Begun::No };
-            self.last_result = Some(desk.given_up((&call_id, &tool), entry, begun)?);
+            self.last_result = Some(recorder.given_up((&call_id, &tool), entry, begun)?);
         }
         Ok(())
     }
 
-    fn check(&mut self, desk: &Desk, call: &ToolCall) -> Result<(), String> {
+    fn check(&mut self, recorder: &Desk, call: &ToolCall) -> Result<(), String> {
         let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
         let named = |text: &str, limit| (1..=limit).contains(&text.len()) && text.bytes().all(word);
         if !named(&call.name, 64) {
@@ -418,17 +436,22 @@ impl Calls {
         if !named(&call.id, 128) {
             return Err("a call's id has 1 to 128 letters, digits, `_`, `-` and `.`".to_owned());
         }
-        if call.name == SPEND && !desk.governance.purse.is_asking(desk.handle.key.as_str(), &call.id) {
+        if call.name == SPEND && !recorder.governance.purse.is_asking(recorder.handle.key.as_str(), &call.id)
+        {
             return Err(format!("there is no tool `{SPEND}`"));
         }
         if call.name == EGRESS {
-            return Err(format!("there is no tool `{EGRESS}`: connect, and the connection is judged"));
+            return Err(format!(
+                "there is no tool `{EGRESS}`: connect, and the gate decides about the connection"
+            ));
         }
         if call.name == LAND {
-            return Err(format!("there is no tool `{LAND}`: people land what was changed"));
+            return Err(format!("there is no tool `{LAND}`: people land the changes"));
         }
         if call.name == MCP_SERVER {
-            return Err(format!("there is no tool `{MCP_SERVER}`: the operator's editor brings servers"));
+            return Err(format!(
+                "there is no tool `{MCP_SERVER}`: the editor of the operator provides servers"
+            ));
         }
         if call.input.to_string().len() > MAX_CALL_BYTES {
             return Err(format!("a call's input has at most {MAX_CALL_BYTES} bytes"));
@@ -443,34 +466,34 @@ impl Calls {
     }
 }
 
-/// Runs an admitted call, which others may follow. A fault in a tool is an answer.
+/// Executes an admitted call, whose output may be followed on `terminal`. A panic of a tool becomes an error outcome.
 pub(super) async fn run(
     tools: &dyn ToolExecutor,
     admission: Admission,
     terminal: Option<Arc<Terminal>>,
 ) -> Done {
     let run = AssertUnwindSafe(tools.run(admission, terminal)).catch_unwind().await;
-    run.unwrap_or_else(|_| Done::failed("the tool failed in a way it did not expect"))
+    run.unwrap_or_else(|_| Done::failed("the tool failed unexpectedly"))
 }
 
-/// What a call is answered that its tool would refuse right away.
-async fn futile(desk: &Desk, call: &ToolCall) -> Result<Option<ToolOutcome>, RuntimeError> {
+/// The denial of a call that its tool would refuse in any case.
+async fn precheck(recorder: &Desk, call: &ToolCall) -> Result<Option<ToolOutcome>, RuntimeError> {
     let (governance, ground, call) =
-        (Arc::clone(&desk.governance), desk.journal.standing.ground(), call.clone());
+        (Arc::clone(&recorder.governance), recorder.journal.standing.ground(), call.clone());
     let refused = tokio::task::spawn_blocking(move || governance.tools.precheck(&ground, &call)).await;
-    let refused = refused.map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
+    let refused = refused.map_err(|_| RuntimeError::new("internal", "the daemon is shutting down"))?;
     Ok(refused.map(|refused| ToolOutcome::error(refused.sentence)))
 }
 
-/// What the call would do now, looked at where waiting for the disk holds up nobody.
-pub(super) async fn action_now(desk: &Desk, call: &ToolCall) -> Result<Action, RuntimeError> {
+/// The action that the call would execute now. Reads files on a blocking thread.
+pub(super) async fn action_now(recorder: &Desk, call: &ToolCall) -> Result<Action, RuntimeError> {
     let (governance, standing, call) =
-        (Arc::clone(&desk.governance), desk.journal.standing.clone(), call.clone());
-    let looking = move || {
+        (Arc::clone(&recorder.governance), recorder.journal.standing.clone(), call.clone());
+    let read_action = move || {
         let dependencies = governance.tools.dependencies(&standing.ground, &call);
         governance.gate.action(dependencies, &standing, &call)
     };
-    tokio::task::spawn_blocking(looking)
+    tokio::task::spawn_blocking(read_action)
         .await
-        .map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))
+        .map_err(|_| RuntimeError::new("internal", "the daemon is shutting down"))
 }

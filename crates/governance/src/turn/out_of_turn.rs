@@ -1,7 +1,9 @@
-//! What the house asks for a session's box: connections out of it, and landing its changes. They are judged, parked for a person,
-//! and on record like calls. They come while a turn runs as well as between turns, and a running turn is the only hand that
-//! writes its session's history: so they have histories of their own beside it, `egress:<session>` and `workspace:<session>`.
-//! What connections bring in sinks the session's labels all the same.
+//! Authorizes and records what happens for a session outside of its turns: connections out of its sandbox, landing its
+//! changes, and starts of its MCP servers. They are decided, parked for a person, and recorded like calls.
+//!
+//! They happen while a turn runs as well as between turns, and a running turn is the only writer of its session. So
+//! they have entities of their own in the ledger, such as `egress:<session>` and `workspace:<session>`. The labels of
+//! what connections bring in apply to the session all the same.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,10 +31,10 @@ use crate::approval::MAX_PENDING;
 use crate::gate::hooks::Who;
 use crate::gate::{Admission, Gate, Inquiry, Leave, Standing};
 
-/// What is told to whoever waited for a person in vain.
+/// The answer when nobody decided in time.
 const LATE: &str = "nobody decided in time: try again, or ask the operator";
 
-/// A history beside a session's own.
+/// A ledger entity beside the entity of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
     Egress,
@@ -65,7 +67,7 @@ impl Beside {
         }
     }
 
-    /// What it brings into the session.
+    /// The labels that it brings into the session.
     const fn brings(self) -> Option<Labels> {
         match self {
             Self::Egress => Some(EGRESS_LABELS),
@@ -75,12 +77,12 @@ impl Beside {
     }
 }
 
-/// Why a connection is not made, or changes are not landed.
+/// Why a connection is not made, changes are not landed, or a server is not started.
 #[derive(Debug)]
 pub struct Barred {
     pub code: &'static str,
     pub message: String,
-    /// Whether a verdict says so already.
+    /// Whether a recorded verdict has this denial.
     pub is_recorded: bool,
 }
 
@@ -96,8 +98,8 @@ impl Barred {
 
 impl From<StoreError> for Barred {
     fn from(error: StoreError) -> Self {
-        tracing::warn!(%error, "a connection was refused, because it could not be written down");
-        Self::unjudged("storage", "nothing can be written down, so nothing is let out: tell the operator")
+        tracing::warn!(%error, "a request was denied because it could not be recorded");
+        Self::unjudged("storage", "nothing can be recorded, so nothing is allowed: tell the operator")
     }
 }
 
@@ -116,8 +118,8 @@ pub struct OutOfTurn {
     pub(super) ledger: LedgerWriter,
     pub(super) vault: Arc<Vault>,
     clock: Arc<dyn Clock>,
-    /// What connections brought into sessions, until their journals have taken it in.
-    seeped: Mutex<HashMap<SessionKey, Labels>>,
+    /// The labels that connections brought into sessions, until the writers of the sessions have applied them.
+    egress_taint: Mutex<HashMap<SessionKey, Labels>>,
 }
 
 impl fmt::Debug for OutOfTurn {
@@ -143,12 +145,12 @@ impl OutOfTurn {
         readers: Readers,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { gate, readers, ledger, vault, clock, seeped: Mutex::default() }
+        Self { gate, readers, ledger, vault, clock, egress_taint: Mutex::default() }
     }
 
-    /// Leave for one call of the house for a session, once the verdict that allows it is durable. Where a person is to decide,
-    /// waits for `wait` at most, and no longer than until `gone`. `carries` is what the box holds beyond what the log says of
-    /// its session.
+    /// Authorizes one call of the daemon for a session. Returns the admission when the verdict that allows it is
+    /// durable. Where a person decides, waits at most `wait`, and no longer than until `gone`. `carries` are the labels
+    /// of the sandbox beyond those that the ledger has for its session.
     pub async fn cross(
         &self,
         (key, carries): (&Arc<SessionKey>, Option<Labels>),
@@ -157,48 +159,48 @@ impl OutOfTurn {
         gone: impl Future<Output = ()>,
     ) -> Result<Admission, Barred> {
         let beside = Beside::of(&call);
-        let crossing = Crossing { out_of_turn: self, key, call, beside, carries };
-        let (row, standing) = crossing.standing().await?;
+        let request = Crossing { out_of_turn: self, key, call, beside, carries };
+        let (row, standing) = request.standing().await?;
         let vetoes =
-            vetoes.into_iter().chain(self.gate.hooks.objections(&Who::of(&standing), &crossing.call).await);
-        let (leave, verdict, entry) =
-            crossing.judge(&standing, (Stage::Call, None), vetoes.collect(), Vec::new()).await?;
-        match (leave, verdict.decision) {
-            (Some(leave), _) => Ok(crossing.admit(leave, &entry)),
+            vetoes.into_iter().chain(self.gate.hooks.objections(&Who::of(&standing), &request.call).await);
+        let (token, verdict, entry) =
+            request.judge(&standing, (Stage::Call, None), vetoes.collect(), Vec::new()).await?;
+        match (token, verdict.decision) {
+            (Some(token), _) => Ok(request.admit(token, &entry)),
             (None, Decision::Ask) => {
-                let requested = crossing.park((&row, &standing), (verdict, entry.cid), wait).await?;
-                crossing.wait(requested, entry.cid, wait, gone).await
+                let requested = request.park((&row, &standing), (verdict, entry.cid), wait).await?;
+                request.wait(requested, entry.cid, wait, gone).await
             }
-            (None, Decision::Allow | Decision::Deny) => Err(refused(&verdict)),
+            (None, Decision::Allow | Decision::Deny) => Err(denied(&verdict)),
         }
     }
 
-    /// Leave for one call of the house for a session, if nobody has to be asked.
+    /// Authorizes one call of the daemon for a session, if no person has to be asked.
     pub(super) async fn cross_at_once(
         &self,
         key: &Arc<SessionKey>,
         call: ToolCall,
     ) -> Result<Admission, Barred> {
         let beside = Beside::of(&call);
-        let crossing = Crossing { out_of_turn: self, key, call, beside, carries: None };
-        let (_, standing) = crossing.standing().await?;
-        let vetoes = self.gate.hooks.objections(&Who::of(&standing), &crossing.call).await;
-        let (leave, verdict, entry) =
-            crossing.judge(&standing, (Stage::Call, None), vetoes, Vec::new()).await?;
-        leave.map(|leave| crossing.admit(leave, &entry)).ok_or_else(|| refused(&verdict))
+        let request = Crossing { out_of_turn: self, key, call, beside, carries: None };
+        let (_, standing) = request.standing().await?;
+        let vetoes = self.gate.hooks.objections(&Who::of(&standing), &request.call).await;
+        let (token, verdict, entry) =
+            request.judge(&standing, (Stage::Call, None), vetoes, Vec::new()).await?;
+        token.map(|token| request.admit(token, &entry)).ok_or_else(|| denied(&verdict))
     }
 
-    /// Writes down what became of a connection, under the verdict that allowed it.
+    /// Records the end of a connection, under the verdict that allowed it.
     pub async fn note_crossing(&self, key: &SessionKey, verdict: Option<Cid>, record: &EgressRecord) {
         let parents = verdict.into_iter().collect();
         let draft = self.draft_beside(Beside::Egress, key, (EntryQuality::Delivery, parents), record);
         if let Err(error) = self.ledger.append(&draft).await {
-            // The next start finds the connection without its end, and says so in the ledger.
-            tracing::warn!(session = %key, %error, "what became of a connection could not be written down");
+            // The next start finds the connection without an end, and records it as interrupted.
+            tracing::warn!(session = %key, %error, "the end of a connection could not be recorded");
         }
     }
 
-    /// Takes back the requests of calls that ended with an earlier daemon.
+    /// Withdraws the requests of calls that ended with an earlier daemon.
     pub async fn withdraw_crossings(&self) -> Result<(), StoreError> {
         let waiting = self.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
         let rows =
@@ -210,18 +212,18 @@ impl OutOfTurn {
         Ok(())
     }
 
-    /// What connections have brought into a session.
+    /// The labels that connections have brought into a session.
     pub(super) fn seeped(&self, key: &SessionKey) -> Labels {
-        self.seeped_labels().get(key).copied().unwrap_or(Labels::FRESH)
+        self.egress_taint().get(key).copied().unwrap_or(Labels::FRESH)
     }
 
-    /// Forgets what connections have brought into a session that is unloaded: the log has it.
+    /// Drops the labels of an unloaded session: the ledger has them.
     pub(super) fn unload(&self, key: &SessionKey) {
-        self.seeped_labels().remove(key);
+        self.egress_taint().remove(key);
     }
 
-    fn seeped_labels(&self) -> MutexGuard<'_, HashMap<SessionKey, Labels>> {
-        self.seeped.lock().unwrap_or_else(PoisonError::into_inner)
+    fn egress_taint(&self) -> MutexGuard<'_, HashMap<SessionKey, Labels>> {
+        self.egress_taint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn draft_beside(
@@ -249,11 +251,12 @@ impl OutOfTurn {
 }
 
 impl Crossing<'_> {
-    /// The session as the log tells of it: what it has read is durable before it can act on it.
+    /// The policy context of the session as the ledger has it: what the session has read is durable before the session
+    /// can act on it.
     async fn standing(&self) -> Result<(SessionRow, Standing), Barred> {
         let name = self.key.to_string();
         let row = self.out_of_turn.readers.read(move |reader| reader.session(&name)).await?;
-        // Changes outlive the session that made them.
+        // Changes can be landed after their session is closed.
         let outlives = self.beside == Beside::Workspace;
         let row = row.filter(|row| outlives || row.state != SessionState::Closed);
         let found = row.and_then(|row| Standing::of(&row).map(|standing| (row, standing)));
@@ -263,7 +266,7 @@ impl Crossing<'_> {
         Ok((row, standing))
     }
 
-    /// Judges the connection and puts the verdict on record.
+    /// Decides about the call and records the verdict.
     async fn judge(
         &self,
         standing: &Standing,
@@ -283,7 +286,7 @@ impl Crossing<'_> {
             approval,
         };
         let judgement = self.out_of_turn.gate.judge(inquiry)?;
-        let leave = judgement.leave();
+        let token = judgement.leave();
         let (facts, verdict) = judgement.into_parts();
         let record = VerdictRecord {
             tool: self.call.name.clone(),
@@ -295,27 +298,28 @@ impl Crossing<'_> {
         let line = (EntryQuality::PolicyVerdict, parents);
         let draft = self.out_of_turn.draft_beside(self.beside, self.key, line, &record);
         let entry = self.out_of_turn.ledger.append(&draft).await?;
-        Ok((leave, record.verdict, entry))
+        Ok((token, record.verdict, entry))
     }
 
-    /// The leave, and what follows from it for the session.
-    fn admit(&self, leave: Leave, verdict: &Appended) -> Admission {
+    /// Turns the token into an admission, and applies the labels that the call brings in.
+    fn admit(&self, token: Leave, verdict: &Appended) -> Admission {
         if let Some(brought) = self.beside.brings() {
-            let mut seeped = self.out_of_turn.seeped_labels();
-            let labels = seeped.entry((**self.key).clone()).or_insert(Labels::FRESH);
+            let mut taint = self.out_of_turn.egress_taint();
+            let labels = taint.entry((**self.key).clone()).or_insert(Labels::FRESH);
             *labels = labels.meet(brought);
         }
-        Admission::appended(leave, self.call.clone(), Arc::clone(self.key), verdict)
+        Admission::appended(token, self.call.clone(), Arc::clone(self.key), verdict)
     }
 
-    /// What a person decides about: the call, in a session that others have had a word in by then.
+    /// The action that a person decides about: the call, in a session that already has the labels that the call brings
+    /// in.
     fn action(&self, standing: &Standing) -> Action {
         let labels = self.beside.brings().map_or(standing.labels, |brought| standing.labels.meet(brought));
         let standing = Standing { labels, ..standing.clone() };
         self.out_of_turn.gate.action_elsewhere(&standing, &self.call)
     }
 
-    /// Puts on record that the connection waits for a person, until when whoever asked is there to hear the answer.
+    /// Records that the call waits for a person. The request expires when the caller stops waiting.
     async fn park(
         &self,
         (row, standing): (&SessionRow, &Standing),
@@ -327,9 +331,9 @@ impl Crossing<'_> {
             return Err(Barred::judged("too_many_waiting", FULL));
         }
         let action = self.action(standing);
-        let words = json_of(&action)?;
-        let Some(commitment) = self.out_of_turn.vault.keep(&row.id, &words).await? else {
-            let what = "nobody can be asked before something was said in the session: begin with a turn";
+        let json = json_of(&action)?;
+        let Some(commitment) = self.out_of_turn.vault.keep(&row.id, &json).await? else {
+            let what = "no person can be asked before the first turn of the session: start with a turn";
             return Err(Barred::judged("cannot_ask", what));
         };
         let (roles, needs, expires_at) = gate.terms(&self.call.name);
@@ -351,7 +355,7 @@ impl Crossing<'_> {
             roles,
             needs,
             expires_at,
-            // Nobody but whoever asked can carry it out, and it does not outlive its daemon.
+            // Only the caller can execute it, and it does not outlive its daemon.
             runner: Runner::Caller,
             instead_of: None,
             changed: Vec::new(),
@@ -365,7 +369,7 @@ impl Crossing<'_> {
         Ok((requested, appended.cid))
     }
 
-    /// Waits for a person, and judges again what was allowed.
+    /// Waits for a person, and decides again about what was allowed.
     async fn wait(
         &self,
         (requested, request): (Requested, Cid),
@@ -378,7 +382,7 @@ impl Crossing<'_> {
         let ruling = inbox.ask(requested.clone(), request);
         let given_up = tokio::select! {
             ruling = ruling => Ok(ruling.unwrap_or(Ruling::Withdrawn)),
-            () = gone => Err("whoever asked went away before anyone decided"),
+            () = gone => Err("the caller went away before anyone decided"),
             () = tokio::time::sleep(wait) => Err(LATE),
         };
         match given_up {
@@ -397,12 +401,12 @@ impl Crossing<'_> {
             vetoes.push(Veto::new(&format!("{}.stale", self.call.name), what));
         }
         let stage = (Stage::Dispatch, Some(id.as_str()));
-        let (leave, verdict, entry) = self.judge(&standing, stage, vetoes, vec![asked]).await?;
-        leave.map(|leave| self.admit(leave, &entry)).ok_or_else(|| refused(&verdict))
+        let (token, verdict, entry) = self.judge(&standing, stage, vetoes, vec![asked]).await?;
+        token.map(|token| self.admit(token, &entry)).ok_or_else(|| denied(&verdict))
     }
 }
 
-fn refused(verdict: &Verdict) -> Barred {
+fn denied(verdict: &Verdict) -> Barred {
     Barred::judged("denied", denial(verdict).content)
 }
 
