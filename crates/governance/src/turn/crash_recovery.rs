@@ -247,7 +247,7 @@ pub(super) async fn complete_stream(
     let quiet = matches!(row.state, SessionState::Idle | SessionState::Cancelled);
     let ended = match journal.last_event() {
         Some(event) => event.is_done(),
-        // Without events: none was written yet, or all were shredded and the count goes on.
+        // Without events: none was written yet, or all were deleted and the sequence numbers continue.
         None => row.turns == 0 || journal.next_event() > 1,
     };
     if !quiet || ended {

@@ -109,7 +109,8 @@ impl From<RuntimeError> for Barred {
     }
 }
 
-/// Authorizes and records what happens outside of turns: connections out of sandboxes, landings, and starts of MCP servers.
+/// Authorizes and records what happens outside of turns: connections out of sandboxes, landings, and starts of MCP
+/// servers.
 ///
 /// Needs no tools and no turns, so the sockets of sessions are built on this alone.
 pub struct OutOfTurn {

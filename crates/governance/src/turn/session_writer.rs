@@ -30,7 +30,8 @@ pub struct Journal {
     pub(super) prev_turn: Option<Cid>,
     /// The policy context of the session: mandates, and the labels of what it has read.
     pub(super) standing: Standing,
-    /// Set when a write failed. The state on disk is unknown then, and this writer writes nothing more.
+    /// Set while a write is not confirmed, and after a failed one: the state on disk is unknown then, and this writer
+    /// writes nothing more.
     broken: bool,
 }
 
@@ -49,13 +50,13 @@ pub(super) enum Hand {
 
 impl Hand {
     /// Whether another batch follows soon, so that the appliers may wait for it.
-    const fn more_soon(self) -> bool {
+    const fn more_follows(self) -> bool {
         !matches!(self, Self::Own)
     }
 }
 
 /// A submitted batch: its position is fixed, and it is not durable yet.
-#[must_use = "its events may be seen when it is durable"]
+#[must_use = "its events may be shown when it is durable"]
 pub(super) struct HandedIn {
     mode: Hand,
     /// The number in the write-ahead log. Without one, the batch is durable.
@@ -89,8 +90,8 @@ pub struct Written {
 
 impl Written {
     /// Whether the entry with this sequence number is on disk.
-    pub(crate) const fn reaches(&self, place: u64) -> bool {
-        place < self.next_entry
+    pub(crate) const fn reaches(&self, seq: u64) -> bool {
+        seq < self.next_entry
     }
 }
 
@@ -262,7 +263,7 @@ impl Journal {
     ) -> Result<Option<u64>, StoreError> {
         let content = match batch.is_empty() {
             true => None,
-            false => Some(self.vault.part(batch, mode.more_soon()).await?),
+            false => Some(self.vault.part(batch, mode.more_follows()).await?),
         };
         let bytes = content.as_ref().map_or(0, VaultPart::bytes);
         let wal = self.ledger.daybook();
@@ -279,7 +280,7 @@ impl Journal {
         }
         let ledger = match entries.is_empty() {
             true => None,
-            false => Some(self.ledger.placed(entries, mode.more_soon()).await?),
+            false => Some(self.ledger.placed(entries, mode.more_follows()).await?),
         };
         let vault = content.map(VaultPart::into_part);
         if ledger.is_none() && vault.is_none() {
