@@ -1,5 +1,5 @@
-//! The live end of a session's events. Whoever follows a session reads at its own pace: from memory while the events
-//! are fresh, from the vault when it fell behind. A slow reader costs the session nothing.
+//! The tail of the event stream of a session, in memory. A subscriber reads at its own pace: from memory while the
+//! events are recent, from the vault when it has fallen later. A slow subscriber does not delay the session.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,11 +8,11 @@ use tokio::sync::watch;
 use tribune_runtime::{RuntimeEvent, SessionKey};
 use tribune_storage::vault::{ReadLimit, StoredEvent};
 
-/// Events kept in memory while someone follows, at most this many and this many bytes.
-const RECENT: usize = 512;
-const RECENT_BYTES: usize = 256 << 10;
+/// Bounds of the events that are kept in memory while there are subscribers.
+const MAX_RECENT_EVENTS: usize = 512;
+const MAX_RECENT_BYTES: usize = 256 << 10;
 
-/// The live ends of the sessions that are loaded, for whoever writes into one outside of its turns.
+/// The event buffers of loaded sessions, for writes to a session outside of its turns.
 #[derive(Debug, Default)]
 pub struct EventHub(Mutex<HashMap<SessionKey, Weak<EventBuffer>>>);
 
@@ -21,24 +21,24 @@ impl EventHub {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn add(&self, key: &SessionKey, feed: &Arc<EventBuffer>) {
-        self.all().insert(key.clone(), Arc::downgrade(feed));
+    pub fn add(&self, key: &SessionKey, buffer: &Arc<EventBuffer>) {
+        self.all().insert(key.clone(), Arc::downgrade(buffer));
     }
 
-    /// Forgets a feed, unless another took its place.
-    pub fn remove(&self, key: &SessionKey, feed: &Arc<EventBuffer>) {
+    /// Removes a buffer, unless another one replaced it.
+    pub fn remove(&self, key: &SessionKey, buffer: &Arc<EventBuffer>) {
         let mut all = self.all();
-        if all.get(key).is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(feed))) {
+        if all.get(key).is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(buffer))) {
             all.remove(key);
         }
     }
 
-    /// Shows events that are durable to those who follow their session. Whoever calls this holds the session's journal, so that
-    /// events are shown in their order.
+    /// Publishes durable events to the subscribers of their session. The caller holds the session writer, so that
+    /// events are published in their order.
     pub(crate) fn publish(&self, key: &SessionKey, events: &[RuntimeEvent]) {
-        let feed = self.all().get(key).and_then(Weak::upgrade);
-        if let Some(feed) = feed {
-            events.iter().for_each(|event| feed.publish(event));
+        let buffer = self.all().get(key).and_then(Weak::upgrade);
+        if let Some(buffer) = buffer {
+            events.iter().for_each(|event| buffer.publish(event));
         }
     }
 }
@@ -50,12 +50,12 @@ pub struct EventBuffer {
     recent: Mutex<Recent>,
 }
 
-/// Where the stream ends now.
+/// The end of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// Number of the newest event.
+    /// Sequence number of the newest event.
     pub seq: u64,
-    /// The session was let go: nothing more comes through this feed.
+    /// The session was unloaded: nothing more comes through this buffer.
     pub is_over: bool,
 }
 
@@ -74,7 +74,7 @@ impl EventBuffer {
         self.head.borrow().seq
     }
 
-    /// How many follow.
+    /// Number of subscribers.
     pub fn followers(&self) -> usize {
         self.head.receiver_count()
     }
@@ -83,7 +83,7 @@ impl EventBuffer {
         self.head.subscribe()
     }
 
-    /// Shows an event that is durable.
+    /// Publishes a durable event.
     pub fn publish(&self, event: &RuntimeEvent) {
         if self.head.receiver_count() > 0
             && let Ok(json) = serde_json::to_string(event)
@@ -91,7 +91,7 @@ impl EventBuffer {
             let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
             recent.bytes += json.len();
             recent.events.push_back(StoredEvent { seq: event.seq, json });
-            while recent.events.len() > RECENT || recent.bytes > RECENT_BYTES {
+            while recent.events.len() > MAX_RECENT_EVENTS || recent.bytes > MAX_RECENT_BYTES {
                 let dropped = recent.events.pop_front();
                 recent.bytes -= dropped.map_or(0, |event| event.json.len());
             }
@@ -101,23 +101,23 @@ impl EventBuffer {
         self.head.send_replace(Head { seq: event.seq, is_over: false });
     }
 
-    /// Tells everyone who follows that nothing more comes.
+    /// Tells the subscribers that nothing more comes.
     pub fn end(&self) {
         self.head.send_modify(|head| head.is_over = true);
     }
 
-    /// Lets go of what is kept in memory; the vault has it all.
+    /// Drops the events in memory; the vault has all of them.
     pub fn clear(&self) {
         *self.recent.lock().unwrap_or_else(PoisonError::into_inner) = Recent::default();
     }
 
-    /// Events behind `after`, if the next one is still in memory.
-    pub fn recent(&self, after: u64, mut most: ReadLimit) -> Option<Vec<StoredEvent>> {
+    /// Events after `after`, if the next one is still in memory.
+    pub fn recent(&self, after: u64, mut limit: ReadLimit) -> Option<Vec<StoredEvent>> {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let first = recent.events.front()?.seq;
         let skip = (after + 1).checked_sub(first)?;
-        let behind = recent.events.iter().skip(usize::try_from(skip).ok()?).enumerate();
-        let fits = behind.take_while(|(at, event)| most.takes(event.json.len(), *at == 0));
+        let later = recent.events.iter().skip(usize::try_from(skip).ok()?).enumerate();
+        let fits = later.take_while(|(at, event)| limit.takes(event.json.len(), *at == 0));
         let events: Vec<StoredEvent> = fits.map(|(_, event)| event.clone()).collect();
         Some(events).filter(|events| !events.is_empty())
     }
@@ -134,30 +134,31 @@ mod tests {
     }
 
     #[test]
-    fn recent_events_are_given_from_any_place_that_is_still_there() {
-        let feed = EventBuffer::new(10);
-        let follower = feed.follow();
+    fn recent_events_are_returned_from_any_position_in_memory() {
+        let buffer = EventBuffer::new(10);
+        let follower = buffer.follow();
         for seq in 11..=1000 {
-            feed.publish(&event(seq));
+            buffer.publish(&event(seq));
         }
         let seqs = |after, limit| {
-            feed.recent(after, ReadLimit::events(limit))
+            buffer
+                .recent(after, ReadLimit::events(limit))
                 .map(|events| events.iter().map(|event| event.seq).collect::<Vec<_>>())
         };
         assert_eq!(seqs(998, 10), Some(vec![999, 1000]));
         assert_eq!(seqs(488, 2), Some(vec![489, 490]), "the oldest that is kept");
-        assert_eq!(seqs(487, 2), None, "one before it: the vault has to be asked");
+        assert_eq!(seqs(487, 2), None, "one before it: only the vault has it");
         assert_eq!(seqs(1000, 2), None);
-        let few = |bytes| feed.recent(900, ReadLimit { events: 10, bytes }).map(|events| events.len());
+        let few = |bytes| buffer.recent(900, ReadLimit { events: 10, bytes }).map(|events| events.len());
         let one = serde_json::to_string(&event(901)).unwrap().len();
         assert_eq!((few(3 * one + 1), few(1)), (Some(3), Some(1)), "the first however large it is");
         assert_eq!(*follower.borrow(), Head { seq: 1000, is_over: false });
     }
 
     #[test]
-    fn nothing_is_kept_for_nobody() {
-        let feed = EventBuffer::new(0);
-        feed.publish(&event(1));
-        assert_eq!((feed.head(), feed.recent(0, ReadLimit::events(10))), (1, None));
+    fn nothing_is_kept_without_subscribers() {
+        let buffer = EventBuffer::new(0);
+        buffer.publish(&event(1));
+        assert_eq!((buffer.head(), buffer.recent(0, ReadLimit::events(10))), (1, None));
     }
 }

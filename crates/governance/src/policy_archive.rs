@@ -1,6 +1,7 @@
-//! Every law that was ever in force, so that its verdicts can be decided again: `constitutions/<hash>.json` in the home.
+//! The archive of every law that was in force, so that its verdicts can be decided again: `constitutions/<hash>.json`
+//! in the home.
 //!
-//! A file holds exactly the bytes that its name is the hash of, so it cannot be changed unseen.
+//! A file holds exactly the bytes that its name is the hash of, so that a change is detected.
 
 use std::fs::DirBuilder;
 use std::io::Read as _;
@@ -17,16 +18,16 @@ use tribune_storage::files::Secrecy;
 
 use super::policy_files::LawError;
 
-/// The folder in a home.
+/// The folder in the home.
 const FOLDER: &str = "constitutions";
 
-/// Bytes of one file: several times what all texts together may have.
+/// Maximum size of one file: several times what all texts together may have.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// What a file holds: the texts and the kernel, as they are hashed.
+/// The content of a file: the texts and the kernel, in the form that is hashed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct ArchivedLaw {
     constitution: String,
     mandates: std::collections::BTreeMap<String, String>,
     manifests: std::collections::BTreeMap<String, String>,
@@ -35,7 +36,7 @@ struct Kept {
     kernel: Value,
 }
 
-/// Keeps the texts of a law. Does nothing if they are kept.
+/// Stores the texts of a law. Does nothing if they are stored already.
 pub fn keep(root: &Path, law: &Constitution) -> Result<(), LawError> {
     let path = path(root, law.hash());
     let failed = |error| LawError::Keep { path: path.clone(), error };
@@ -48,7 +49,7 @@ pub fn keep(root: &Path, law: &Constitution) -> Result<(), LawError> {
     files::replace(&path, &canonical, Secrecy::Owner).map_err(failed)
 }
 
-/// The law of this hash, if its texts were kept and are what they were. `tools` are the names of the built-in tools.
+/// The law with this hash, if its texts were stored and are unchanged. `tools` are the names of the built-in tools.
 pub fn kept(root: &Path, hash: ConstitutionHash, tools: &[&str]) -> Result<Constitution, LawError> {
     let path = path(root, hash);
     let bytes = match read(&path) {
@@ -59,10 +60,10 @@ pub fn kept(root: &Path, hash: ConstitutionHash, tools: &[&str]) -> Result<Const
     if Domain::Constitution.hash(&[&bytes]) != *hash.as_bytes() {
         return Err(LawError::Altered { path });
     }
-    let Ok(Kept { constitution, mandates, manifests, policies, law, kernel }) =
+    let Ok(ArchivedLaw { constitution, mandates, manifests, policies, law, kernel }) =
         serde_json::from_slice(&bytes)
     else {
-        // What has the right hash was written by `keep`, if by another version.
+        // A file with the right hash was written by `keep`, so another version wrote it.
         return Err(LawError::OtherKernel { hash, kernel: "unknown".to_owned() });
     };
     if kernel != json!(KERNEL_VERSION) {
@@ -93,7 +94,7 @@ mod tests {
     const TOOLS: &[&str] = &[];
 
     #[test]
-    fn a_law_is_kept_under_its_hash_and_cannot_be_changed_unseen() {
+    fn a_law_is_stored_under_its_hash_and_a_change_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let mut texts = LawTexts::built_in();
@@ -110,7 +111,7 @@ mod tests {
         fs::write(&path, text.replace("audit", "off")).unwrap();
         assert!(matches!(kept(root, law.hash(), TOOLS), Err(LawError::Altered { .. })));
         keep(root, &law).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), text, "put back by the next start");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text, "restored by the next start");
 
         let (other, hash) = (text.replace("\"kernel\":", "\"kernel\":1"), |text: &str| {
             let bytes = Domain::Constitution.hash(&[text.as_bytes()]);

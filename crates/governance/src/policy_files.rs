@@ -1,5 +1,6 @@
 //! Reads the law of a home: `constitution.md`, `mandates/*.md`, `manifests/*.json`, `policy/*.cedar` and
-//! `policy/law.json5`. Where nobody wrote any, the built-in texts hold. [`archive`] keeps every law that was in force.
+//! `policy/law.json5`. The built-in texts apply where a file is missing. [`policy_archive`](crate::policy_archive) keeps
+//! every law that was in force.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -8,16 +9,17 @@ use tribune_constitution::{Constitution, ConstitutionError, ConstitutionHash, KE
 
 pub use crate::policy_archive::{keep, kept};
 
-/// Files read at most: more than a constitution may have mandates, so that too many are refused and not overlooked.
+/// Maximum number of files that are read: more than a constitution may have mandates, so that too many are rejected and
+/// not overlooked.
 const MAX_FILES: usize = 1_000;
 
-/// Bytes read of one file; the constitution's own bounds are tighter.
+/// Maximum size of one file; the bounds of the constitution are tighter.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Why the law could not be read. Nothing starts without it.
+/// Why the law could not be read. The daemon does not start without it.
 #[derive(Debug, thiserror::Error)]
 pub enum LawError {
-    #[error("`{path}` cannot be read ({error}): mend it, or remove it to go back to the built-in text", path = .path.display())]
+    #[error("`{path}` cannot be read ({error}): fix it, or remove it to use the built-in text", path = .path.display())]
     Io { path: PathBuf, error: io::Error },
     #[error("{path}:{line}:{column}: this is not UTF-8: save the file as UTF-8 text", path = .path.display())]
     NotText { path: PathBuf, line: usize, column: usize },
@@ -25,13 +27,15 @@ pub enum LawError {
     TooLarge { path: PathBuf },
     #[error("`{path}` holds more than {MAX_FILES} files: keep only the law there", path = .path.display())]
     TooManyFiles { path: PathBuf },
-    #[error("the law in `{path}` is refused: {error}", path = .path.display())]
+    #[error("the law in `{path}` is not valid: {error}", path = .path.display())]
     Refused { path: PathBuf, error: Box<ConstitutionError> },
-    #[error("the law in force cannot be kept in `{path}` ({error}): free some space, or let the daemon write there", path = .path.display())]
+    #[error("the law in force cannot be stored in `{path}` ({error}): free some space, or let the daemon write there", path = .path.display())]
     Keep { path: PathBuf, error: io::Error },
-    #[error("the texts of the law {0} are not kept here: look for them in a copy of the home from that time")]
+    #[error(
+        "the texts of the law {0} are not stored here: look for them in a copy of the home from that time"
+    )]
     NotKept(ConstitutionHash),
-    #[error("`{path}` was changed: it is not the law of that hash; put back a copy of it", path = .path.display())]
+    #[error("`{path}` was changed and does not match its hash: restore a copy of it", path = .path.display())]
     Altered { path: PathBuf },
     #[error(
         "the law {hash} was made for another kernel ({kernel}; this one is {KERNEL_VERSION}): use the version of tribune that wrote it"
@@ -46,7 +50,7 @@ pub fn load(root: &Path, tools: &[&str]) -> Result<Constitution, LawError> {
         .map_err(|error| LawError::Refused { path: root.to_owned(), error: error.into() })
 }
 
-/// The texts of the home at `root`, unchecked.
+/// The texts of the home at `root`, not validated.
 pub fn texts(root: &Path) -> Result<LawTexts, LawError> {
     let mut texts = LawTexts::built_in();
     if let Some(text) = read(&root.join("constitution.md"))? {
@@ -65,10 +69,10 @@ pub fn texts(root: &Path) -> Result<LawTexts, LawError> {
     Ok(texts)
 }
 
-/// The files of a folder with this ending, by name without it.
-fn folder(folder: &Path, ending: &str) -> Result<Vec<(String, String)>, LawError> {
+/// The files of a folder with this extension, by name without it.
+fn folder(folder: &Path, extension: &str) -> Result<Vec<(String, String)>, LawError> {
     let mut found = Vec::new();
-    for path in files(folder, ending)? {
+    for path in files(folder, extension)? {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if let Some(text) = read(&path)? {
             found.push((name, text));
@@ -77,7 +81,7 @@ fn folder(folder: &Path, ending: &str) -> Result<Vec<(String, String)>, LawError
     Ok(found)
 }
 
-fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, LawError> {
+fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, LawError> {
     let failed = |error| LawError::Io { path: folder.to_owned(), error };
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -90,7 +94,7 @@ fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, LawError> {
             return Err(LawError::TooManyFiles { path: folder.to_owned() });
         }
         let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == ending) {
+        if path.extension().is_some_and(|found| found == extension) {
             paths.push(path);
         }
     }

@@ -1,4 +1,4 @@
-//! How governance reaches the tools: a trait that the tools implement, so that nothing here names them.
+//! The trait through which governance calls the tools. The tools implement it, so that nothing here names them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tribune_runtime::{SessionKey, Terminal, ToolCall, ToolSpec};
 
 use crate::gate::Admission;
 
-/// Executes the calls that the gate allows, and says what a call would do before it is allowed.
+/// Executes the calls that the gate allows, and predicts what a call would do before it is allowed.
 ///
-/// Decides nothing: [`run`](Self::run) takes an [`Admission`], which only the gate gives out.
+/// Decides nothing: [`run`](Self::run) takes an [`Admission`], which only the gate issues.
 #[async_trait]
 pub trait ToolExecutor: Send + Sync {
-    /// The built-in tools, as agents are told of them.
+    /// The built-in tools, as they are described to agents.
     fn specs(&self) -> &[ToolSpec];
 
     /// The tools that only this session has: those of its MCP servers.
@@ -27,24 +27,24 @@ pub trait ToolExecutor: Send + Sync {
     /// Executes an allowed call. A client may follow its output on `terminal`. Dropping the future ends the command.
     async fn run(&self, admission: Admission, terminal: Option<Arc<Terminal>>) -> ToolRun;
 
-    /// What the outcome of a call depends on beside its input. Blocks on the disk.
+    /// What the result of a call depends on beside its input. Blocks on the disk.
     fn dependencies(&self, ground: &WorkspaceRoots, call: &ToolCall) -> CallDependencies;
 
     /// What a call would touch if the agent executed it itself, for its labels. Blocks on the disk.
     fn predict_access(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Vec<Access>;
 
-    /// Why the path of a call that the agent executes itself cannot be judged: it is another name of a file, such as a
-    /// link. Blocks on the disk.
+    /// Why the gate cannot decide about the path of a call that the agent executes itself: it is another name of a
+    /// file, such as a link. Blocks on the disk.
     fn path_alias(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Option<String>;
 
-    /// Why the tool would refuse this call in any case, so that nobody is asked about it. Blocks on the disk.
+    /// Why the tool would refuse this call in any case, so that no person is asked about it. Blocks on the disk.
     fn precheck(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Option<ToolError>;
 
-    /// Ends what runs for a session that is over: its MCP servers.
+    /// Ends what runs for a closed session: its MCP servers.
     fn end_session(&self, session: &SessionKey);
 }
 
-/// What the outcome of a call depends on beside its input: the programs and scripts that a command runs, the file that a
+/// What the result of a call depends on beside its input: the programs and scripts that a command runs, the file that a
 /// write replaces. An approval covers these too, so they are read again when the call is about to start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallDependencies {

@@ -1,14 +1,15 @@
-//! A session as a plain file, for people to read: `agents/AGENT/sessions/KEY.jsonl`, one JSON object per line.
+//! The transcript of a session, a plain file for people to read: `agents/AGENT/sessions/KEY.jsonl`, one JSON object per
+//! line.
 //!
-//! It is a projection and proves nothing: it is not synced, it forgets its oldest turns, and losing it loses no record.
-//! What it must not do is tell: secrets are taken out before anything is written, and of conversations with people
-//! outside the house only the agent's own words are kept.
+//! It is a projection and no evidence: it is not synced, its oldest turns are dropped, and nothing recorded is lost with
+//! it. It must not disclose anything: secrets are removed before anything is written, and of conversations with external
+//! people only the output of the agent is kept.
 //!
-//! Size is asked of the file system at each turn. Turns are counted from the file once, at the first turn this process
-//! adds, and in memory from then on; a session has one owner, so nobody else adds to the file. When a bound is crossed,
-//! the file is rewritten to three quarters of it, so that a full file is not rewritten at every turn.
+//! The size is read from the file system at each turn. Turns are counted from the file once, at the first turn that this
+//! process adds, and in memory from then on; a session has one owner, so nothing else appends to the file. When a bound
+//! is exceeded, the file is rewritten to three quarters of it, so that a full file is not rewritten at every turn.
 //!
-//! Everything here blocks.
+//! All functions block.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
@@ -26,18 +27,18 @@ use tribune_runtime::{Role, SessionKey};
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
 
-/// Channels on which the operator speaks; `subagent` stands in their place in the key of a sub-agent. All others are
-/// external.
+/// Channels on which the operator speaks; `subagent` takes their place in the key of a sub-agent. All other channels
+/// are external.
 pub const LOCAL_CHANNELS: [&str; 4] = ["cli", "rpc", "web", "subagent"];
 
-/// Stands where a text was cut.
+/// Marks where a text was truncated.
 const CUT_MARK: &str = "… [cut]";
 
-/// Bytes that a line of a turn that is too large gets at least, enough for its names and some words; lines that would
-/// get less are left out, the oldest first.
+/// Minimum bytes for each line of a turn that is too large, enough for its names and some text. Lines that would get
+/// less are left out, the oldest first.
 const MIN_LINE_BYTES: u64 = 256;
 
-/// One message as it is kept.
+/// One message of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranscriptLine {
     /// The turn it belongs to.
@@ -47,7 +48,7 @@ pub struct TranscriptLine {
     pub at: Timestamp,
 }
 
-/// How much of a session is kept.
+/// The bounds of a transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TranscriptLimits {
     pub max_bytes: u64,
@@ -57,11 +58,9 @@ pub struct TranscriptLimits {
 /// Why a transcript could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum TranscriptError {
-    #[error(
-        "`{0}` is a link or something else that does not belong there: move it away, and the transcript goes on"
-    )]
+    #[error("`{0}` is a link or another kind of file than expected: move it away to continue the transcript")]
     InTheWay(PathBuf),
-    #[error("`{path}` cannot be written ({error}): check the disk and who owns the folder")]
+    #[error("`{path}` cannot be written ({error}): check the disk and the owner of the folder")]
     Io { path: PathBuf, error: io::Error },
 }
 
@@ -71,22 +70,22 @@ pub struct Transcript {
     /// The folders from the home root down to the file's own.
     folders: [PathBuf; 3],
     path: PathBuf,
-    keeps: Keeps,
+    keeps: KeptRoles,
     limits: TranscriptLimits,
     redactor: Redactor,
-    /// Turns in the file; `None` until they are counted, and again after something went wrong.
+    /// Number of turns in the file; `None` until they are counted, and again after an error.
     turns: Mutex<Option<u64>>,
 }
 
-/// Whose words are kept.
+/// Whose messages are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keeps {
+enum KeptRoles {
     Everyone,
-    /// The other side did not ask for a copy in this house.
+    /// The external person did not agree to a copy on this instance.
     AssistantOnly,
 }
 
-/// A line in the file.
+/// A line of the file.
 #[derive(Serialize)]
 struct Line<'a> {
     at: Timestamp,
@@ -96,13 +95,13 @@ struct Line<'a> {
 }
 
 impl Transcript {
-    /// The transcript of `key` under the home `root`. Touches nothing yet.
+    /// The transcript of `key` under the home `root`. Does not access the disk yet.
     pub fn new(root: &Path, key: &SessionKey, limits: TranscriptLimits, redactor: Redactor) -> Self {
         let agents = root.join("agents");
         let agent = agents.join(key.agent().as_str());
         let sessions = agent.join("sessions");
         let path = sessions.join(format!("{key}.jsonl"));
-        let keeps = if is_external(key) { Keeps::AssistantOnly } else { Keeps::Everyone };
+        let keeps = if is_external(key) { KeptRoles::AssistantOnly } else { KeptRoles::Everyone };
         Self { folders: [agents, agent, sessions], path, keeps, limits, redactor, turns: Mutex::new(None) }
     }
 
@@ -117,45 +116,45 @@ impl Transcript {
             return Ok(());
         }
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        // Until this ends well, the number is unknown.
+        // The number is unknown until this succeeds.
         let counted = turns.take();
         self.prepare_folders()?;
         let mut file = self.open()?;
         let appended = self.append(&mut file, counted, &fresh);
-        *turns = Some(appended.map_err(|error| self.refused(error))?);
+        *turns = Some(appended.map_err(|error| self.io_error(error))?);
         Ok(())
     }
 
-    /// Whether lines of this turn are in the file.
+    /// Whether the file has lines of this turn.
     pub fn has_turn(&self, turn: &str) -> Result<bool, TranscriptError> {
         match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(self.refused(error)),
+            Err(error) => return Err(self.io_error(error)),
             Ok(_) => {}
         }
         let file = self.open()?;
         let mut content = Vec::new();
-        // What an operator made longer than that by hand says nothing of a turn that is the newest.
-        let bytes = file.metadata().map_err(|error| self.refused(error))?.len();
+        // Reads `max_bytes` from the end: a newest turn is in there, even if an operator made the file longer by hand.
+        let bytes = file.metadata().map_err(|error| self.io_error(error))?.len();
         let mut tail = &file;
         tail.seek(SeekFrom::Start(bytes.saturating_sub(self.limits.max_bytes)))
             .and_then(|_| tail.take(self.limits.max_bytes).read_to_end(&mut content))
-            .map_err(|error| self.refused(error))?;
+            .map_err(|error| self.io_error(error))?;
         let lines = content.split(|byte| *byte == b'\n');
-        Ok(lines.filter_map(named).any(|named| named == turn))
+        Ok(lines.filter_map(turn_of).any(|name| name == turn))
     }
 
-    /// Removes the file. It is fine if there is none.
+    /// Removes the file, if there is one.
     pub fn forget(&self) -> Result<(), TranscriptError> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         *turns = None;
         match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(self.refused(error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(self.io_error(error)),
             _ => Ok(()),
         }
     }
 
-    /// Appends or rewrites, and says how many turns the file has now.
+    /// Appends or rewrites. Returns the number of turns in the file.
     fn append(&self, file: &mut File, counted: Option<u64>, fresh: &[u8]) -> io::Result<u64> {
         let bytes = file.metadata()?.len();
         if bytes.saturating_add(fresh.len() as u64) <= self.limits.max_bytes {
@@ -172,7 +171,7 @@ impl Transcript {
         self.rewrite(file, bytes, fresh)
     }
 
-    /// Leaves the newest turns that fit three quarters of the bounds, with the fresh one at the end.
+    /// KeptRoles the newest turns that fit three quarters of the bounds, with the new one at the end.
     fn rewrite(&self, file: &mut File, bytes: u64, fresh: &[u8]) -> io::Result<u64> {
         let TranscriptLimits { max_bytes, max_turns } = self.limits;
         let start = bytes.saturating_sub(max_bytes);
@@ -181,7 +180,7 @@ impl Transcript {
         file.take(max_bytes).read_to_end(&mut tail)?;
         let mut turns = turns_in(&tail);
         if start > 0 && !turns.is_empty() {
-            // It may have begun before what was read.
+            // The first turn may have started before the part that was read.
             turns.remove(0);
         }
         let mut room = (max_bytes - max_bytes / 4).saturating_sub(fresh.len() as u64);
@@ -205,9 +204,10 @@ impl Transcript {
         Ok(kept + 1)
     }
 
-    /// The lines of a turn as they go to the file, at most `max_bytes` of them.
+    /// The encoded lines of a turn, at most `max_bytes`.
     fn encoded(&self, lines: &[TranscriptLine]) -> Vec<u8> {
-        let kept = lines.iter().filter(|line| self.keeps == Keeps::Everyone || line.role == Role::Assistant);
+        let kept =
+            lines.iter().filter(|line| self.keeps == KeptRoles::Everyone || line.role == Role::Assistant);
         let redacted: Vec<(&TranscriptLine, _)> =
             kept.map(|line| (line, self.redactor.redact(&line.text))).collect();
         let whole: Vec<u8> = redacted.iter().flat_map(|(line, text)| encode(line, text)).collect();
@@ -221,21 +221,21 @@ impl Transcript {
         newest.iter().flat_map(|(line, text)| encode_cut(line, text, share)).collect()
     }
 
-    /// Makes the folders that are missing, for their owner alone, and goes through no link.
+    /// Creates missing folders with access for their owner only. Follows no link.
     fn prepare_folders(&self) -> Result<(), TranscriptError> {
         for folder in &self.folders {
             let found = match fs::symlink_metadata(folder) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     match DirBuilder::new().mode(0o700).create(folder) {
                         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                            return Err(self.refused(error));
+                            return Err(self.io_error(error));
                         }
                         _ => fs::symlink_metadata(folder),
                     }
                 }
                 found => found,
             };
-            if !found.map_err(|error| self.refused(error))?.is_dir() {
+            if !found.map_err(|error| self.io_error(error))?.is_dir() {
                 return Err(TranscriptError::InTheWay(folder.clone()));
             }
         }
@@ -243,26 +243,26 @@ impl Transcript {
     }
 
     fn open(&self) -> Result<File, TranscriptError> {
-        // Without waiting, or a pipe in the file's place would hold the session for good.
+        // Non-blocking: a pipe in the place of the file must not block the session.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true).mode(0o600).custom_flags(flags.bits().cast_signed());
         let file = options.open(&self.path).map_err(|error| match Errno::from_io_error(&error) {
             Some(Errno::LOOP | Errno::ISDIR) => TranscriptError::InTheWay(self.path.clone()),
-            _ => self.refused(error),
+            _ => self.io_error(error),
         })?;
-        if !file.metadata().map_err(|error| self.refused(error))?.is_file() {
+        if !file.metadata().map_err(|error| self.io_error(error))?.is_file() {
             return Err(TranscriptError::InTheWay(self.path.clone()));
         }
         Ok(file)
     }
 
-    fn refused(&self, error: io::Error) -> TranscriptError {
+    fn io_error(&self, error: io::Error) -> TranscriptError {
         TranscriptError::Io { path: self.path.clone(), error }
     }
 }
 
-/// Whether the other side is outside the house. The channel is looked up by its place in the key: a peer may be called
+/// Whether the other side is external. The channel is found by its position in the key, since a peer may be called
 /// `subagent` too.
 fn is_external(key: &SessionKey) -> bool {
     key.as_str().split(':').nth(2).is_none_or(|channel| !LOCAL_CHANNELS.contains(&channel))
@@ -270,13 +270,13 @@ fn is_external(key: &SessionKey) -> bool {
 
 fn encode(line: &TranscriptLine, text: &str) -> Vec<u8> {
     let kept = Line { at: line.at, role: line.role, text, turn: &line.turn };
-    // Strings and a time always have a JSON form; a line without one is no line.
+    // Strings and a timestamp always serialize to JSON.
     let mut encoded = serde_json::to_vec(&kept).unwrap_or_default();
     encoded.push(b'\n');
     encoded
 }
 
-/// The line in at most `share` bytes: whole, cut, or not at all if there is not even room for its names.
+/// The line in at most `share` bytes: whole, truncated, or empty if not even its names fit.
 fn encode_cut(line: &TranscriptLine, text: &str, share: usize) -> Vec<u8> {
     let whole = encode(line, text);
     if whole.len() <= share {
@@ -296,7 +296,7 @@ fn encode_cut(line: &TranscriptLine, text: &str, share: usize) -> Vec<u8> {
     encode(line, &format!("{}{CUT_MARK}", &text[..end]))
 }
 
-/// Turns in the file, or `None` if its last line was torn.
+/// Number of turns in the file, or `None` if its last line is incomplete.
 fn count_turns(file: &mut File) -> io::Result<Option<u64>> {
     file.seek(SeekFrom::Start(0))?;
     let mut content = Vec::new();
@@ -305,20 +305,20 @@ fn count_turns(file: &mut File) -> io::Result<Option<u64>> {
     Ok(whole.then(|| turns_in(&content).len() as u64))
 }
 
-/// Where each turn stands: neighbouring lines that name the same turn. A line that cannot be read belongs to the turn
-/// before it; what follows the last end of line was torn and belongs to none.
+/// The byte range of each turn: adjacent lines with the same turn. An unreadable line belongs to the turn before it; an
+/// incomplete last line belongs to none.
 fn turns_in(content: &[u8]) -> Vec<Range<usize>> {
     let mut turns: Vec<Range<usize>> = Vec::new();
     let mut current: Option<String> = None;
     let mut start = 0;
     for line in content.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
         let end = start + line.len();
-        let named = named(line);
+        let name = turn_of(line);
         match turns.last_mut() {
-            Some(turn) if named.is_none() || named == current => turn.end = end,
+            Some(turn) if name.is_none() || name == current => turn.end = end,
             _ => {
                 turns.push(start..end);
-                current = named;
+                current = name;
             }
         }
         start = end;
@@ -326,13 +326,13 @@ fn turns_in(content: &[u8]) -> Vec<Range<usize>> {
     turns
 }
 
-/// The turn that a line belongs to, if it can be read.
-fn named(line: &[u8]) -> Option<String> {
+/// The turn of a line, if it can be read.
+fn turn_of(line: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Named {
+    struct TurnField {
         turn: String,
     }
-    serde_json::from_slice::<Named>(line).ok().map(|named| named.turn)
+    serde_json::from_slice::<TurnField>(line).ok().map(|line| line.turn)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ fn kept(transcript: &Transcript) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The turns in the file, each once.
+/// The turns in the file, without adjacent duplicates.
 fn kept_turns(transcript: &Transcript) -> Vec<u64> {
     let mut turns: Vec<u64> =
         kept(transcript).iter().map(|line| line["turn"].as_str().unwrap().parse().unwrap()).collect();
@@ -42,16 +42,16 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_turn_that_is_there_is_known() {
+fn has_turn_finds_complete_lines_only() {
     let home = TempDir::new().unwrap();
     let transcript = transcript(&home, LOCAL, AMPLE);
     assert!(!transcript.has_turn("1").unwrap() && !home.path().join("agents").exists());
     transcript.append_turn(&exchange(1)).unwrap();
     let mut file = OpenOptions::new().append(true).open(transcript.path()).unwrap();
     file.write_all(b"{\"turn\":\"2\",\"ro").unwrap();
-    assert!(transcript.has_turn("1").unwrap(), "there");
-    assert!(!transcript.has_turn("2").unwrap(), "torn");
-    assert!(!transcript.has_turn("some").unwrap(), "said, and no turn");
+    assert!(transcript.has_turn("1").unwrap(), "complete");
+    assert!(!transcript.has_turn("2").unwrap(), "incomplete");
+    assert!(!transcript.has_turn("some").unwrap(), "part of a text, and no turn");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn secrets_never_reach_the_disk() {
     let canary = format!("trb{}{}", "_", "ca".repeat(32));
     for limits in [AMPLE, limits] {
         let transcript = transcript(&home, LOCAL, limits);
-        // Also where the text is cut in the middle of it.
+        // Also where the text is truncated within the secret.
         for length in (0..1200).step_by(37) {
             let text = format!("{} {canary} open sesame", "x".repeat(length));
             transcript.append_turn(&[line(length, Role::User, &text)]).unwrap();
@@ -97,7 +97,7 @@ fn secrets_never_reach_the_disk() {
 }
 
 #[test]
-fn of_external_conversations_only_the_agents_words_are_kept() {
+fn external_conversations_keep_only_the_agents_output() {
     let home = TempDir::new().unwrap();
     let lines = [
         line(1, Role::User, "private"),
@@ -122,7 +122,7 @@ fn of_external_conversations_only_the_agents_words_are_kept() {
         assert_eq!(kept(&transcript).len(), count, "{key}");
         assert_eq!(fs::read_to_string(transcript.path()).unwrap().contains("private"), count == 4, "{key}");
     }
-    // Nothing to keep makes no file.
+    // Without lines to keep, no file is created.
     let silent = transcript(&home, "agent:main:telegram:1:dm:3", AMPLE);
     silent.append_turn(&lines[..3]).unwrap();
     silent.append_turn(&[]).unwrap();
@@ -135,7 +135,7 @@ fn the_newest_turns_are_kept_within_the_bound() {
     let limits = TranscriptLimits { max_turns: 8, ..AMPLE };
     let first = transcript(&home, LOCAL, limits);
     for turn in 1..=30 {
-        // Half of the way another process goes on.
+        // Halfway, another process continues.
         let again = transcript(&home, LOCAL, limits);
         if turn <= 15 { &first } else { &again }.append_turn(&exchange(turn)).unwrap();
         let turns = kept_turns(&first);
@@ -153,7 +153,7 @@ fn the_newest_turns_are_kept_within_the_bound() {
 }
 
 #[test]
-fn the_file_stays_within_its_bytes() {
+fn the_file_stays_within_its_size_limit() {
     let home = TempDir::new().unwrap();
     let limits = TranscriptLimits { max_bytes: 4096, ..AMPLE };
     let transcript = transcript(&home, LOCAL, limits);
@@ -167,7 +167,7 @@ fn the_file_stays_within_its_bytes() {
 }
 
 #[test]
-fn a_turn_that_is_too_large_is_cut() {
+fn a_turn_that_is_too_large_is_truncated() {
     let home = TempDir::new().unwrap();
     let limits = TranscriptLimits { max_bytes: 1024, ..AMPLE };
     let transcript = transcript(&home, LOCAL, limits);
@@ -190,13 +190,13 @@ fn a_turn_that_is_too_large_is_cut() {
     let lines = kept(&transcript);
     assert_eq!(lines.len(), 4);
     assert!(lines[3]["text"].as_str().unwrap().starts_with("499 x"));
-    // Not even the names fit: nothing is kept, and nothing breaks.
+    // Not even the names fit: nothing is added, and nothing fails.
     transcript.append_turn(&[line("t".repeat(5000), Role::User, "x")]).unwrap();
     assert_eq!(kept(&transcript), lines);
 }
 
 #[test]
-fn a_link_in_the_files_place_is_not_followed() {
+fn a_link_in_place_of_the_file_is_not_followed() {
     let home = TempDir::new().unwrap();
     let victim = home.path().join("victim");
     fs::write(&victim, "untouched\n").unwrap();
@@ -208,7 +208,7 @@ fn a_link_in_the_files_place_is_not_followed() {
         assert_eq!(
             refused.to_string(),
             format!(
-                "`{}` is a link or something else that does not belong there: move it away, and the transcript goes on",
+                "`{}` is a link or another kind of file than expected: move it away to continue the transcript",
                 transcript.path().display()
             )
         );
@@ -221,7 +221,7 @@ fn a_link_in_the_files_place_is_not_followed() {
 }
 
 #[test]
-fn a_link_in_a_folders_place_is_not_followed() {
+fn a_link_in_place_of_a_folder_is_not_followed() {
     for folder in ["agents", "agents/main", "agents/main/sessions"] {
         let (home, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let link = home.path().join(folder);
@@ -234,7 +234,7 @@ fn a_link_in_a_folders_place_is_not_followed() {
 }
 
 #[test]
-fn a_pipe_or_folder_in_the_files_place_holds_nobody() {
+fn a_pipe_or_folder_in_place_of_the_file_does_not_block() {
     let home = TempDir::new().unwrap();
     let transcript = transcript(&home, LOCAL, AMPLE);
     fs::create_dir_all(transcript.path()).unwrap();
@@ -246,7 +246,7 @@ fn a_pipe_or_folder_in_the_files_place_holds_nobody() {
 }
 
 #[test]
-fn a_torn_or_foreign_file_is_mended() {
+fn an_incomplete_or_invalid_file_is_repaired() {
     let home = TempDir::new().unwrap();
     let limits = TranscriptLimits { max_bytes: 2048, max_turns: 4 };
     let writer = transcript(&home, LOCAL, limits);
@@ -258,19 +258,19 @@ fn a_torn_or_foreign_file_is_mended() {
     again.append_turn(&exchange(2)).unwrap();
     assert_eq!(kept_turns(&again), [1, 2]);
 
-    // Larger than the bound, and no line of ours: only the new turn is left.
+    // Larger than the bound, without a valid line: only the new turn is left.
     fs::write(writer.path(), [b'\xFF'; 100_000]).unwrap();
     again.append_turn(&exchange(3)).unwrap();
     assert_eq!(kept_turns(&again), [3]);
 
-    // Removed behind our back.
+    // Removed by another process.
     fs::remove_file(again.path()).unwrap();
     again.append_turn(&exchange(4)).unwrap();
     assert_eq!(kept_turns(&again), [4]);
 }
 
 #[test]
-fn a_forgotten_session_begins_anew() {
+fn a_forgotten_session_starts_again() {
     let home = TempDir::new().unwrap();
     let transcript = transcript(&home, LOCAL, TranscriptLimits { max_turns: 2, ..AMPLE });
     transcript.forget().unwrap();

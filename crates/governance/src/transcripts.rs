@@ -1,4 +1,4 @@
-//! The transcripts of all sessions, where they are wanted.
+//! The transcripts of all sessions, if they are enabled.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ impl Transcripts {
         self.transcript(key).path().to_owned()
     }
 
-    /// Adds a turn. Blocks on the disk.
+    /// Appends a turn. Blocks on the disk.
     pub fn append_turn(&self, key: &SessionKey, lines: &[TranscriptLine]) -> Result<(), TranscriptError> {
         match self.projection {
             Projection::On => self.transcript(key).append_turn(lines),
@@ -43,21 +43,21 @@ impl Transcripts {
         }
     }
 
-    /// Adds a turn unless it is there already. Blocks on the disk.
+    /// Appends a turn unless it is in the file already. Blocks on the disk.
     pub fn append_missing(&self, key: &SessionKey, lines: &[TranscriptLine]) -> Result<(), TranscriptError> {
         let Some(first) = lines.first().filter(|_| self.projection == Projection::On) else { return Ok(()) };
         let transcript = self.transcript(key);
         if transcript.has_turn(&first.turn)? { Ok(()) } else { transcript.append_turn(lines) }
     }
 
-    /// Removes what was written, whether or not more would be.
+    /// Removes the file of a session, also if transcripts are disabled now.
     pub fn forget(&self, key: &SessionKey) -> Result<(), TranscriptError> {
         self.transcript(key).forget()?;
         self.let_go(key);
         Ok(())
     }
 
-    /// The session is closed; its file stays.
+    /// Drops the state of a closed session; its file stays.
     pub fn let_go(&self, key: &SessionKey) {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
@@ -75,9 +75,9 @@ mod tests {
 
     use super::*;
 
-    /// A start that is killed between the transcript and the log comes to the same turn again.
+    /// A start that is killed between the transcript and the ledger handles the same turn again.
     #[test]
-    fn what_is_there_is_not_added_again() {
+    fn a_turn_in_the_file_is_not_added_again() {
         let home = tempfile::tempdir().unwrap();
         let key: SessionKey = "agent:main:cli:local:dm:op".parse().unwrap();
         let at = "2026-11-15T19:41:04.000000Z".parse().unwrap();
@@ -89,7 +89,7 @@ mod tests {
         };
         let (on, off) = (all(Projection::On), all(Projection::Off));
         off.append_missing(&key, &[line("0")]).unwrap();
-        assert!(!on.path(&key).exists(), "turned off");
+        assert!(!on.path(&key).exists(), "disabled");
         for turn in ["1", "1", "2", "1"] {
             on.append_missing(&key, &[line(turn)]).unwrap();
         }

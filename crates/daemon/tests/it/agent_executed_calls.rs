@@ -246,7 +246,7 @@ async fn l2_what_leave_was_given_for_is_carried_out_as_it_was_allowed_and_once()
     ended(&mut house.talker, running).await;
     let answers = house.hands.answers();
     assert_eq!(answers[0], "given");
-    assert!(answers[2..].iter().all(|answer| answer.starts_with("there is no leave")), "{answers:?}");
+    assert!(answers[2..].iter().all(|answer| answer.starts_with("there is no permission")), "{answers:?}");
     let file = house.daemon.home.home.root().join("agents/main/workspace/a.txt");
     assert_eq!(std::fs::read_to_string(file).unwrap(), "hello");
     let home = house.stop().await;

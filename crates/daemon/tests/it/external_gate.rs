@@ -121,7 +121,7 @@ async fn g7_a_yes_does_not_outlive_its_law() {
     for (id, tool, params) in [("a1", "write", write), ("p1", "web_fetch", page())] {
         let (_, stale) = ask(&daemon, id, tool, params).await;
         assert_eq!(stale["verdict"], "deny", "{stale}");
-        assert!(stale["blockReason"].as_str().unwrap().contains("the constitution is not"), "{stale}");
+        assert!(stale["blockReason"].as_str().unwrap().contains("the constitution has changed"), "{stale}");
     }
     assert_sound(&daemon.stop().await.home);
 }

@@ -68,7 +68,7 @@ async fn c8_the_house_answers_its_owner_with_how_the_law_stands() {
         for line in [
             "- mode: enforce: its decisions hold\n",
             &format!("- hash: `{hash}`\n"),
-            "- manifests: 20, of which 0 of this house\n",
+            "- manifests: 20, of which 0 from this instance\n",
             "- denied here:\n  - exec (mandate.not_listed): ",
             "- waits here for a person: nothing\n",
         ] {

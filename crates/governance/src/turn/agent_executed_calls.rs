@@ -1,8 +1,9 @@
-//! Calls that an agent carries out itself, in its turn: it gets leave, acts, and tells what came of it.
+//! Calls that an agent executes itself during its turn: it asks for permission, executes the call, and reports the
+//! result.
 //!
-//! What it learns from a call may reach it before anyone hears of it, so the session's labels sink when leave is given. A call
-//! that waited for a person when its daemon ended is asked for again by the agent, if at all; an answer that was given
-//! meanwhile holds for it, once.
+//! The agent may learn something from a call before the result is reported, so the labels of the session are lowered
+//! when permission is granted. If the daemon ends while a call waits for a person, the agent may ask for the call
+//! again; a decision that was made meanwhile then applies to it, once.
 
 use std::sync::Arc;
 
@@ -21,15 +22,15 @@ use super::toolbox::PendingOutcome;
 use super::turn_recorder::{Begun, Recorded, TurnRecorder};
 use crate::gate::{Admission, CallEnd, Ticket};
 
-/// Bytes of what an agent tells of a call that are kept.
-const MAX_TOLD_BYTES: usize = 1 << 20;
+/// Bytes of a reported result that are stored.
+const MAX_REPORT_BYTES: usize = 1 << 20;
 
-/// Who objects to a path that is another name of something.
+/// The name of the veto against a path that is another name of a file.
 const WORKSPACE: &str = "workspace";
 
 impl TurnRecorder {
-    /// What speaks against a call that its agent carries out itself, beside the law: the law judges a path by its words, and
-    /// nothing of the house's stands between the agent and what they lead to.
+    /// The veto of the daemon against a call that the agent executes itself. The law decides about a path by its text,
+    /// and no code of the daemon stands between the agent and what the path leads to.
     pub(super) async fn objections_of_the_house(
         &mut self,
         call: &ToolCall,
@@ -37,20 +38,19 @@ impl TurnRecorder {
         let (governance, ground) = (Arc::clone(&self.governance), self.journal.standing.ground());
         let call = call.clone();
         let found = tokio::task::spawn_blocking(move || governance.tools.path_alias(&ground, &call));
-        let found =
-            found.await.map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
+        let found = found.await.map_err(|_| RuntimeError::new("internal", "the daemon is shutting down"))?;
         Ok(found.map(|sentence| Veto::new(WORKSPACE, &sentence)))
     }
 
-    /// Lets the session's labels sink as a call will let them, before it begins: what is learned from it may be acted on before it
-    /// is over. Returns what it would touch.
+    /// Lowers the labels of the session as the call would lower them, before it starts: what the agent learns from it
+    /// may be acted on before it ends. Returns what the call would touch.
     pub(super) async fn sink(&mut self, call: &ToolCall) -> Result<Vec<Access>, RuntimeError> {
         let (governance, ground) = (Arc::clone(&self.governance), self.journal.standing.ground());
         let tool = call.name.clone();
         let call = call.clone();
         let touched = tokio::task::spawn_blocking(move || governance.tools.predict_access(&ground, &call))
             .await
-            .map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
+            .map_err(|_| RuntimeError::new("internal", "the daemon is shutting down"))?;
         let gate = &self.governance.gate;
         let ended = (touched.as_slice(), CallEnd::Badly);
         let moved = gate.moved(&self.journal.standing, Some(tool.as_str()), ended)?;
@@ -59,29 +59,29 @@ impl TurnRecorder {
     }
 }
 
-/// A call that leave was given for.
+/// A call that the agent has permission for.
 pub(super) struct GrantedCall {
     pub(super) recorded: Recorded,
     touched: Vec<Access>,
-    /// What the house may do itself, if the agent would rather have it done.
+    /// The admission for the daemon, in case the agent has the daemon execute the call.
     admission: Admission,
 }
 
 impl Calls {
-    /// Writes the verdict, and gives leave when it is durable.
+    /// Writes the verdict, and grants permission when it is durable.
     pub(super) async fn give_leave(
         &mut self,
-        desk: &mut TurnRecorder,
+        recorder: &mut TurnRecorder,
         recorded: Recorded,
         answer: oneshot::Sender<PermissionOutcome>,
         ticket: Ticket,
     ) -> Result<Handled, RuntimeError> {
-        let touched = desk.sink(&recorded.call).await?;
+        let touched = recorder.sink(&recorded.call).await?;
         self.untrack(&recorded.call.id);
-        let written = desk.write().await?;
-        // Durable before effect: whoever carries it out waits for this.
+        let written = recorder.write().await?;
+        // Durable before effect: the agent executes the call only after this.
         let Some(admission) = ticket.redeem(&written) else {
-            return Err(RuntimeError::new("internal", "a verdict was not written with its page"));
+            return Err(RuntimeError::new("internal", "the verdict was not written with its batch"));
         };
         self.open(&recorded, None);
         self.given.insert(recorded.call.id.clone(), GrantedCall { recorded, touched, admission });
@@ -89,75 +89,76 @@ impl Calls {
         Ok(Handled::events(written.events))
     }
 
-    /// Carries out a call that leave was given for. Without leave nobody is answered.
-    pub(super) fn carry_out(&mut self, desk: &TurnRecorder, call_id: &str, waiting: PendingOutcome) {
+    /// Executes a call that the agent has permission for. Without permission nothing is sent, and the caller sees a
+    /// dropped channel.
+    pub(super) fn carry_out(&mut self, recorder: &TurnRecorder, call_id: &str, waiting: PendingOutcome) {
         let Some(GrantedCall { recorded, admission, .. }) = self.given.remove(call_id) else { return };
-        let (governance, PendingOutcome { answer, terminal }) = (Arc::clone(&desk.governance), waiting);
+        let (governance, PendingOutcome { answer, terminal }) = (Arc::clone(&recorder.governance), waiting);
         self.underway.push(Box::pin(async move {
             let done = run(&*governance.tools, admission, terminal).await;
             Progress::Ran(recorded, answer, Box::new(done))
         }));
     }
 
-    /// Puts on record what an agent tells of a call that it had leave for.
+    /// Records the reported result of a call that the agent had permission for.
     pub(super) async fn reported(
         &mut self,
-        desk: &mut TurnRecorder,
+        recorder: &mut TurnRecorder,
         call_id: &str,
         outcome: ToolOutcome,
-        told: oneshot::Sender<()>,
+        recorded_signal: oneshot::Sender<()>,
     ) -> Result<Handled, RuntimeError> {
         if let Some(GrantedCall { recorded, touched, .. }) = self.given.remove(call_id) {
             self.untrack(call_id);
-            let end = outcome.content.floor_char_boundary(MAX_TOLD_BYTES);
+            let end = outcome.content.floor_char_boundary(MAX_REPORT_BYTES);
             let content = outcome.content.get(..end).unwrap_or_default().to_owned();
             let outcome = ToolOutcome { content, ..outcome };
-            desk.governance.tell_done(&desk.journal.standing, &recorded, &outcome);
+            recorder.governance.tell_done(&recorder.journal.standing, &recorded, &outcome);
             let done = ToolRun { outcome, code: None, touched, sandbox: None };
-            let result = desk.record_result(&recorded, &done)?;
+            let result = recorder.record_result(&recorded, &done)?;
             self.last_result = Some(result);
-            let written = desk.write().await?;
-            desk.tell_persisted(&recorded, &done.outcome, result);
-            let _ = told.send(());
+            let written = recorder.write().await?;
+            recorder.tell_persisted(&recorded, &done.outcome, result);
+            let _ = recorded_signal.send(());
             return Ok(Handled::events(written.events));
         }
-        // Nobody had leave for it, or it was told before: there is nothing to write down.
-        drop(told);
-        desk.write().await.map(|written| Handled::events(written.events))
+        // There was no permission for the call, or its result was already reported: nothing is recorded.
+        drop(recorded_signal);
+        recorder.write().await.map(|written| Handled::events(written.events))
     }
 
-    /// The answer that was given to this very call before its daemon ended, if one was. It is taken out of the way: whatever
-    /// it was, it counts once.
+    /// The decision that was made about this same call before its daemon ended, if there is one. It is settled here, so
+    /// that it applies once, whatever it was.
     pub(super) async fn earlier_answer(
         &mut self,
-        desk: &mut TurnRecorder,
+        recorder: &mut TurnRecorder,
         recorded: &Recorded,
         action: &Action,
     ) -> Result<Option<(String, ApprovalDecision)>, RuntimeError> {
         if recorded.runner != CallRunner::Agent {
             return Ok(None);
         }
-        let session = desk.handle.key.to_string();
-        let parked = desk.governance.readers.read(move |reader| reader.parked_of_agent(&session));
+        let session = recorder.handle.key.to_string();
+        let parked = recorder.governance.readers.read(move |reader| reader.parked_of_agent(&session));
         let parked = parked.await?;
         let is_same = |row: &ApprovalRow| {
             let is_open = self.is_open(&row.requested.call_id, &row.requested.call);
             !is_open
                 && row.requested.tool == recorded.call.name
-                && desk.governance.gate.still_fits(&row.requested, action)
+                && recorder.governance.gate.still_fits(&row.requested, action)
         };
         let Some(row) = parked.into_iter().find(is_same) else { return Ok(None) };
         let requested = row.requested;
         if row.state == ApprovalState::Pending {
-            // Asked anew, with the turn that waits for the answer.
-            desk.governance.gate.inbox.withdraw(std::slice::from_ref(&requested.id)).await;
+            // The call is asked for again below, with the turn that waits for the decision.
+            recorder.governance.gate.inbox.withdraw(std::slice::from_ref(&requested.id)).await;
         }
         if let Ok(call) = requested.call.parse::<Cid>() {
-            desk.record_abandoned((&requested.call_id, &requested.tool), call, Begun::No)?;
+            recorder.record_abandoned((&requested.call_id, &requested.tool), call, Begun::No)?;
         }
         let by = row.decided_by.unwrap_or_default();
-        // An answer holds as long as its question would have.
-        let is_late = desk.governance.gate.now() >= requested.expires_at;
+        // A decision is valid as long as its request would have been.
+        let is_late = recorder.governance.gate.now() >= requested.expires_at;
         Ok(match row.state {
             ApprovalState::Allowed if is_late => None,
             ApprovalState::Allowed => Some((requested.id, ApprovalDecision::Allowed { by, text: None })),

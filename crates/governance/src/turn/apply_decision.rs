@@ -1,5 +1,5 @@
-//! A person's decision, and what follows from it: a turn that waits goes on by itself; a call that outlived its turn is
-//! taken up here.
+//! Applies the decision of a person. A turn that waits continues by itself; a call that outlived its turn is resumed
+//! here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,19 +26,19 @@ use crate::approval::{ApprovalError, draft};
 use crate::gate::hooks::HookSubject;
 use crate::gate::{AuthorizationRequest, PolicyContext};
 
-/// How often the inbox is looked through for what nobody decided in time.
+/// How often the inbox is checked for requests that expired.
 const EXPIRY_TICK: Duration = Duration::from_secs(1);
 
-/// How long an answer to a decision waits for what comes of a call that no turn waits for.
-const FINISHED_SOON: Duration = Duration::from_secs(2);
+/// How long the response to a decision waits for the result of a call that no turn waits for.
+const RESULT_WAIT: Duration = Duration::from_secs(2);
 
 impl Governance {
-    /// Whether turns are being ended because the daemon or everyone is stopped.
+    /// Whether turns are ended because the daemon stops or everything is stopped.
     pub(super) fn is_leaving(&self) -> bool {
         self.shutdown.is_cancelled() || self.gate.is_frozen()
     }
 
-    /// From now on turns end because the daemon does.
+    /// Starts the shutdown: from now on turns end because the daemon stops.
     pub fn begin_shutdown(&self) {
         self.shutdown.cancel();
         self.background.close();
@@ -48,11 +48,11 @@ impl Governance {
     pub async fn decide(
         self: &Arc<Self>,
         id: &str,
-        wish: DecisionRequest,
+        request: DecisionRequest,
         text: Option<String>,
         who: Approver,
     ) -> Result<DecisionOutcome, ApprovalError> {
-        if self.gate.is_frozen() && wish.decision.allows() {
+        if self.gate.is_frozen() && request.decision.allows() {
             return Err(ApprovalError::Frozen);
         }
         let name = id.to_owned();
@@ -62,16 +62,16 @@ impl Governance {
             self.gate.inbox.arrival(id).await;
         }
         let action = self.action_of(&row.requested).await?;
-        let wish = match text {
+        let request = match text {
             Some(text) => {
-                // Nothing is kept for someone who may not decide, or too late.
+                // Checked before anything is stored: the caller may decide, and the request is still open.
                 who.may_decide(&row.requested)?;
                 if row.state != ApprovalState::Pending {
                     return Err(ApprovalError::Over { id: id.to_owned(), state: row.state });
                 }
-                self.rewording(&row.requested, action.as_ref(), wish, text).await?
+                self.rewording(&row.requested, action.as_ref(), request, text).await?
             }
-            None => wish,
+            None => request,
         };
         let (input, files) = action.map(|action| (action.input, action.files)).unzip();
         let terms = GrantTerms {
@@ -81,44 +81,44 @@ impl Governance {
             output: Labels::for_output(self.gate.law.manifest(&row.requested.tool), None),
             holds_secret: |text| Redactor::new().redact(text) != text,
         };
-        let outcome = self.gate.inbox.decide(id, wish, who, terms).await?;
+        let outcome = self.gate.inbox.decide(id, request, who, terms).await?;
         if outcome.is_orphan && outcome.missing == 0 && outcome.requested.runner == CallRunner::Host {
-            // Whoever decided wants to hear what came of it, if that is soon known.
+            // Waits a little, so that the response can include the result if it is known soon.
             let finishing = self.finish(outcome.requested.id.clone());
-            let _ = tokio::time::timeout(FINISHED_SOON, finishing).await;
+            let _ = tokio::time::timeout(RESULT_WAIT, finishing).await;
         }
         Ok(outcome)
     }
 
-    /// The wish to let a draft go in other words, which are kept before anything is decided.
+    /// The decision to allow a draft with another text. The text is stored before the decision is applied.
     async fn rewording(
         &self,
         requested: &Requested,
         action: Option<&Action>,
-        wish: DecisionRequest,
+        request: DecisionRequest,
         text: String,
     ) -> Result<DecisionRequest, ApprovalError> {
         let no = |what: &str| Err(ApprovalError::InvalidDecision(what.to_owned()));
-        if wish.decision != DecisionKind::AllowOnce {
-            return no("other words are for this one call: leave `text` out, or choose allow_once");
+        if request.decision != DecisionKind::AllowOnce {
+            return no("a changed text is for this one call: leave `text` out, or choose allow_once");
         }
         if requested.needs > 1 {
-            return no("several people must agree to the same words: deny it, and say what to change");
+            return no("several people must agree to the same text: deny it, and say what to change");
         }
         if requested.runner != CallRunner::Host {
             return no(
-                "this call is carried out elsewhere, in its own words: deny it, and say what to change",
+                "this call is executed outside of Tribune with its own text: deny it, and say what to change",
             );
         }
         if text.len() > MAX_CALL_BYTES {
-            return no("the text is longer than a call may be: shorten it");
+            return no("the text is larger than a call may be: shorten it");
         }
         let Some(action) = action else {
-            return no("what the call was about has been forgotten: allow it once, or deny it");
+            return no("the content of the call has been forgotten: allow it once, or deny it");
         };
         let Some(input) = draft::reworded(&requested.tool, &action.input, &text) else {
             return no(
-                "only the words of a message or of a file can be changed: leave `text` out, or deny the call",
+                "only the text of a message or of a file can be changed: leave `text` out, or deny the call",
             );
         };
         let name = requested.session.clone();
@@ -130,13 +130,13 @@ impl Governance {
         }
         let kept = self.vault.keep(&session.id, text.as_bytes()).await?;
         match kept {
-            Some(commitment) => Ok(DecisionRequest { text: Some((text, commitment)), ..wish }),
+            Some(commitment) => Ok(DecisionRequest { text: Some((text, commitment)), ..request }),
             None => no("the session has been forgotten: deny the call"),
         }
     }
 
-    /// Whether a call may run in the words that it was given. Asked before anything is decided, so that whoever wrote
-    /// them can write others.
+    /// Whether a call may run with the changed text. Checked before the decision is applied, so that the person can
+    /// write another text.
     async fn would_run(
         &self,
         standing: &PolicyContext,
@@ -158,26 +158,26 @@ impl Governance {
         if verdict.is_allowed() {
             return Ok(());
         }
-        let what = format!("these words may not go out ({}): {}", verdict.rule_list(), verdict.reason);
+        let what = format!("this text is not allowed ({}): {}", verdict.rule_list(), verdict.reason);
         Err(ApprovalError::InvalidDecision(what))
     }
 
-    /// Takes up a decided call that no turn waits for, whoever still listens.
+    /// Resumes a decided call that no turn waits for. Runs to its end even if the caller stops waiting.
     pub(super) fn finish(self: &Arc<Self>, id: String) -> JoinHandle<()> {
         let governance = Arc::clone(self);
         self.background.spawn(async move {
             if let Err(error) = governance.resume_decided(&id).await {
-                tracing::error!(approval = id, code = error.code(), "a decided call could not be taken up");
+                tracing::error!(approval = id, code = error.code(), "a decided call could not be resumed");
             }
         })
     }
 
-    /// The exact action of a request, if its words are still there.
+    /// The exact action of a request, if its content still exists.
     pub async fn action_of(self: &Arc<Self>, requested: &Requested) -> Result<Option<Action>, StoreError> {
         Ok(self.actions_of(vec![requested.clone()]).await?.pop().flatten())
     }
 
-    /// The same for many, in their order and in one go.
+    /// The exact actions of many requests, in their order, with one blocking task.
     pub async fn actions_of(
         self: &Arc<Self>,
         requested: Vec<Requested>,
@@ -197,15 +197,15 @@ impl Governance {
                     }
                 };
                 let Some(id) = id else { return Ok(None) };
-                let words = governance.vault.content(&id, &action.to_string())?;
-                Ok(words.and_then(|json| serde_json::from_slice(&json).ok()))
+                let content = governance.vault.content(&id, &action.to_string())?;
+                Ok(content.and_then(|json| serde_json::from_slice(&json).ok()))
             };
             requested.into_iter().map(&mut action).collect()
         });
         read.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// The words that a call was allowed with in place of its own, if they are still there.
+    /// The changed text that a call was allowed with, if it still exists.
     pub async fn allowed_words(
         self: &Arc<Self>,
         requested: &Requested,
@@ -215,13 +215,13 @@ impl Governance {
         let read = tokio::task::spawn_blocking(move || {
             let session = governance.readers.now(|reader| reader.session(&name))?;
             let Some(session) = session else { return Ok(None) };
-            let words = governance.vault.content(&session.id, &text.to_string())?;
-            Ok(words.and_then(|words| String::from_utf8(words).ok()))
+            let content = governance.vault.content(&session.id, &text.to_string())?;
+            Ok(content.and_then(|content| String::from_utf8(content).ok()))
         });
         read.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Who let a call go in other words, and what the log knows them by.
+    /// Who allowed a call with a changed text, and the commitment of that text in the ledger.
     pub(super) async fn other_words(
         &self,
         requested: &Requested,
@@ -235,7 +235,7 @@ impl Governance {
         }
     }
 
-    /// Refuses what nobody decided in time, until the daemon stops.
+    /// Expires requests that nobody decided in time, until the daemon stops.
     pub async fn expire_approvals(self: Arc<Self>, stopping: CancellationToken) {
         let mut tick = tokio::time::interval(EXPIRY_TICK);
         loop {

@@ -1,14 +1,14 @@
-//! What came of a call that someone was asked about.
+//! The result of a call that a person was asked about.
 
 use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::{CallOutcome, ToolResultRecord};
 use tribune_storage::store::{EntryFilter, Reader, StoreError};
 
-/// Entries of a session that are looked through.
-const LOOKED_BACK: usize = 2_000;
+/// Entries of a session that are searched.
+const MAX_ENTRIES_SEARCHED: usize = 2_000;
 
-/// What came of the call that `request` is about, in one word: `ran`, `failed`, `denied`, `cancelled`, `killed`, `timed_out` or `interrupted`. None if that is
-/// not known yet, or long ago.
+/// The result of the call that `request` is about, in one word: `ran`, `failed`, `denied`, `cancelled`, `killed`,
+/// `timed_out` or `interrupted`. None if it is not known yet, or too far back.
 pub fn sequel(
     reader: &Reader,
     session: &str,
@@ -18,7 +18,7 @@ pub fn sequel(
     let (Ok(call), Some(asked)) = (call.parse::<Cid>(), reader.find(request)?) else { return Ok(None) };
     let quality = Some(EntryQuality::ToolResult);
     let filter = EntryFilter { entity_id: Some(session.to_owned()), quality };
-    let results = reader.tail(&filter, LOOKED_BACK)?;
+    let results = reader.tail(&filter, MAX_ENTRIES_SEARCHED)?;
     let result = results
         .iter()
         .find(|stored| stored.index > asked && stored.entry.parent_cids().first() == Some(&call));

@@ -1,5 +1,5 @@
-//! What a backend says, taken in as it comes: also while what it said before is being written down, so that a fast speaker
-//! costs one page for many words and not one page for each.
+//! Reads the event stream of a backend, also while earlier events are being written, so that a fast backend costs one
+//! batch for many events and not one batch for each.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -11,64 +11,64 @@ use futures_util::stream::BoxStream;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use tribune_runtime::{EventKind, RuntimeError, RuntimeEvent};
 
-/// Events taken in at most before they are written down. The backend waits when there are more.
-const AT_ONCE: usize = 256;
+/// Maximum number of events that are read before they are written. The backend waits when there are more.
+const MAX_BUFFERED: usize = 256;
 
-/// Bytes of one event into which pieces are put together, at most.
-const MERGED_BYTES: usize = 16 << 10;
+/// Maximum size of one event into which deltas are coalesced.
+const MAX_MERGED_BYTES: usize = 16 << 10;
 
-/// An event, an error, or what a backend panicked with.
+/// An event, an error, or the payload of a panic of the backend.
 pub(super) type Item = Result<Result<RuntimeEvent, RuntimeError>, Box<dyn Any + Send>>;
 
-/// The ear of a turn.
+/// The event stream of the backend of a turn, with a buffer.
 pub(super) struct BackendStream {
     backend: BoxStream<'static, Item>,
-    heard: Vec<Item>,
-    /// The backend's stream has ended; it is not asked again.
-    is_silent: bool,
+    buffer: Vec<Item>,
+    /// The stream of the backend has ended; it is not polled again.
+    is_ended: bool,
 }
 
 impl BackendStream {
-    /// Listens to a stream that is not begun before somebody waits for it.
+    /// Wraps a stream, which does not start before it is polled.
     pub(super) fn new(
         backend: impl Stream<Item = Result<RuntimeEvent, RuntimeError>> + Send + 'static,
     ) -> Self {
         Self {
             backend: AssertUnwindSafe(backend).catch_unwind().boxed(),
-            heard: Vec::new(),
-            is_silent: false,
+            buffer: Vec::new(),
+            is_ended: false,
         }
     }
 
-    /// A backend that failed before it could say anything.
+    /// A backend that panicked before it returned a stream.
     pub(super) fn panicked(with: Box<dyn Any + Send>) -> Self {
-        Self { backend: futures_util::stream::empty().boxed(), heard: vec![Err(with)], is_silent: true }
+        Self { backend: futures_util::stream::empty().boxed(), buffer: vec![Err(with)], is_ended: true }
     }
 
-    /// Drops the backend's stream, and with it what it was doing.
+    /// Drops the stream of the backend, and with it the work that the backend does.
     pub(super) fn let_go(&mut self) {
         self.backend = futures_util::stream::empty().boxed();
-        self.is_silent = true;
+        self.is_ended = true;
     }
 
-    /// Everything said since the last time; waits for the first word. `None` when there will be no more. Nothing is lost
-    /// if the wait is given up.
+    /// All events since the last call; waits for the first one. `None` at the end of the stream. Cancel-safe: a dropped
+    /// wait loses no event.
     pub(super) async fn next(&mut self) -> Option<Vec<Item>> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// The same, without waiting.
+    /// Same as `next`, without waiting.
     pub(super) fn now(&mut self) -> Option<Option<Vec<Item>>> {
         self.next().now_or_never()
     }
 
-    /// Goes on listening while `work` is done.
+    /// Reads events into the buffer while `work` runs.
     pub(super) async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| {
             let done = work.as_mut().poll(context);
             if done.is_pending() {
-                self.take_in(context);
+                self.fill_buffer(context);
             }
             done
         })
@@ -76,25 +76,25 @@ impl BackendStream {
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Vec<Item>>> {
-        self.take_in(context);
-        if !self.heard.is_empty() {
-            return Poll::Ready(Some(std::mem::take(&mut self.heard)));
+        self.fill_buffer(context);
+        if !self.buffer.is_empty() {
+            return Poll::Ready(Some(std::mem::take(&mut self.buffer)));
         }
-        if self.is_silent { Poll::Ready(None) } else { Poll::Pending }
+        if self.is_ended { Poll::Ready(None) } else { Poll::Pending }
     }
 
-    fn take_in(&mut self, context: &mut Context<'_>) {
-        while !self.is_silent && self.heard.len() < AT_ONCE {
+    fn fill_buffer(&mut self, context: &mut Context<'_>) {
+        while !self.is_ended && self.buffer.len() < MAX_BUFFERED {
             match self.backend.poll_next_unpin(context) {
-                Poll::Ready(Some(item)) => self.heard.push(item),
-                Poll::Ready(None) => self.is_silent = true,
+                Poll::Ready(Some(item)) => self.buffer.push(item),
+                Poll::Ready(None) => self.is_ended = true,
                 Poll::Pending => return,
             }
         }
     }
 }
 
-/// Adds an event to those that are shown together; a piece that goes on with the one before becomes part of it.
+/// Appends an event to a list. A delta that continues the last event is merged into it.
 pub(super) fn coalesce(shown: &mut Vec<EventKind>, next: EventKind) {
     let grown = match (shown.last_mut(), &next) {
         (Some(EventKind::TextDelta { text }), EventKind::TextDelta { text: more })
@@ -113,7 +113,7 @@ pub(super) fn coalesce(shown: &mut Vec<EventKind>, next: EventKind) {
 }
 
 fn append(text: &mut String, more: &str) -> bool {
-    let fits = text.len() + more.len() <= MERGED_BYTES;
+    let fits = text.len() + more.len() <= MAX_MERGED_BYTES;
     if fits {
         text.push_str(more);
     }
@@ -128,52 +128,54 @@ mod tests {
         EventKind::TextDelta { text: text.to_owned() }
     }
 
-    fn said(words: &str) -> Result<RuntimeEvent, RuntimeError> {
-        Ok(RuntimeEvent { seq: 0, kind: text(words) })
+    fn delta(content: &str) -> Result<RuntimeEvent, RuntimeError> {
+        Ok(RuntimeEvent { seq: 0, kind: text(content) })
     }
 
-    fn count(heard: Option<Vec<Item>>) -> Option<usize> {
-        heard.map(|items| items.len())
+    fn count(items: Option<Vec<Item>>) -> Option<usize> {
+        items.map(|items| items.len())
     }
 
     #[tokio::test]
-    async fn what_is_said_during_other_work_is_heard_afterwards_and_in_bounds() {
-        let (say, words) = tokio::sync::mpsc::unbounded_channel();
-        let words =
-            futures_util::stream::unfold(words, |mut words: tokio::sync::mpsc::UnboundedReceiver<_>| async {
-                words.recv().await.map(|word| (word, words))
-            });
-        let mut listener = BackendStream::new(words);
-        assert!(listener.now().is_none(), "nothing was said");
+    async fn events_during_other_work_are_buffered_within_the_bound() {
+        let (sender, events) = tokio::sync::mpsc::unbounded_channel();
+        let events = futures_util::stream::unfold(
+            events,
+            |mut events: tokio::sync::mpsc::UnboundedReceiver<_>| async {
+                events.recv().await.map(|event| (event, events))
+            },
+        );
+        let mut stream = BackendStream::new(events);
+        assert!(stream.now().is_none(), "no event yet");
         let work = async {
-            for n in 0..AT_ONCE + 10 {
-                say.send(said(&n.to_string())).unwrap();
+            for n in 0..MAX_BUFFERED + 10 {
+                sender.send(delta(&n.to_string())).unwrap();
                 tokio::task::yield_now().await;
             }
             "done"
         };
-        assert_eq!(listener.meanwhile(work).await, "done");
-        drop(say);
-        assert_eq!(count(listener.next().await), Some(AT_ONCE));
-        assert_eq!(count(listener.next().await), Some(10));
-        assert_eq!(count(listener.next().await), None);
-        assert_eq!(count(listener.next().await), None, "a stream that ended is not asked again");
+        assert_eq!(stream.meanwhile(work).await, "done");
+        drop(sender);
+        assert_eq!(count(stream.next().await), Some(MAX_BUFFERED));
+        assert_eq!(count(stream.next().await), Some(10));
+        assert_eq!(count(stream.next().await), None);
+        assert_eq!(count(stream.next().await), None, "a stream that ended is not polled again");
     }
 
     #[tokio::test]
-    async fn a_backend_that_panics_is_heard_to_do_so() {
-        let mut listener = BackendStream::new(futures_util::stream::poll_fn(|_| panic!("on purpose")));
-        let heard = listener.next().await.unwrap();
-        assert!(matches!(&heard[..], [Err(_)]));
+    async fn a_panic_of_the_backend_is_an_item() {
+        let mut stream = BackendStream::new(futures_util::stream::poll_fn(|_| panic!("on purpose")));
+        let items = stream.next().await.unwrap();
+        assert!(matches!(&items[..], [Err(_)]));
         assert!(BackendStream::panicked(Box::new("x")).next().await.is_some());
     }
 
     #[test]
-    fn pieces_of_the_same_stream_become_one_and_others_stay_apart() {
-        let thought = |words: &str| EventKind::ReasoningDelta { text: words.to_owned() };
-        let call = |id: &str, words: &str| EventKind::ToolCallUpdate {
+    fn deltas_of_the_same_stream_are_merged_and_others_stay_apart() {
+        let thought = |content: &str| EventKind::ReasoningDelta { text: content.to_owned() };
+        let call = |id: &str, content: &str| EventKind::ToolCallUpdate {
             id: id.to_owned(),
-            input_delta: words.to_owned(),
+            input_delta: content.to_owned(),
         };
         let mut shown = Vec::new();
         let all = [
@@ -190,7 +192,7 @@ mod tests {
             coalesce(&mut shown, event);
         }
         assert_eq!(shown, [thought("ab"), text("cd"), call("1", "ef"), call("2", "g"), text("h")]);
-        let long = "x".repeat(MERGED_BYTES);
+        let long = "x".repeat(MAX_MERGED_BYTES);
         coalesce(&mut shown, text(&long));
         assert_eq!(shown.last(), Some(&text(&long)), "an event stays small");
     }

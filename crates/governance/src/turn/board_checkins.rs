@@ -1,5 +1,5 @@
-//! Who gets onto the board by coming and going. The board is small and everyone reads it, so nobody can fill it by opening
-//! sessions: strangers are not mentioned, and others once in a while.
+//! Which agents appear on the board when they check in. The board is small and everyone reads it, so it must not be
+//! filled by opening sessions: unregistered agents are not mentioned, and the others at most once per interval.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,20 +9,20 @@ use tribune_ledger::Timestamp;
 use tribune_records::agents::{is_canary, is_unregistered};
 use tribune_runtime::AgentId;
 
-/// Between two mentions that an agent checked in.
+/// The minimum time between two mentions of the same agent.
 const MENTION_EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// Whether the board is the agent's business at all.
+/// Whether the agent appears on the board at all.
 pub(super) fn is_on_board(agent: &AgentId) -> bool {
     !is_canary(agent) && !is_unregistered(agent.as_str())
 }
 
-/// When each agent's checking in was last mentioned.
+/// When the check-in of each agent was last mentioned.
 #[derive(Debug, Default)]
 pub struct CheckIns(Mutex<HashMap<AgentId, Timestamp>>);
 
 impl CheckIns {
-    /// Whether it is to be mentioned now. If so, that counts as done.
+    /// Whether the check-in should be mentioned now. If so, it is counted as mentioned.
     pub(super) fn are_news(&self, agent: &AgentId, now: Timestamp) -> bool {
         if !is_on_board(agent) {
             return false;

@@ -1,4 +1,5 @@
-//! The calls of a turn: each is on record, judged, perhaps parked for a person, run if it may, and answered.
+//! The calls of a turn. Each call is recorded and decided, waits for a person if the law asks, runs if it may, and is
+//! answered.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
@@ -29,27 +30,27 @@ use crate::gate::hooks::HookSubject;
 use crate::gate::{Admission, Ticket};
 use crate::tool_executor::ToolExecutor;
 
-/// Input of one call.
+/// Maximum size of the input of one call.
 pub(super) const MAX_CALL_BYTES: usize = 1 << 20;
 
-/// Calls in one turn.
+/// Maximum number of calls in one turn.
 const MAX_CALLS: usize = 10_000;
 
-/// How often a call whose action keeps changing comes back to the inbox.
+/// How often a call whose action keeps changing returns to the inbox.
 const MAX_ATTEMPTS: u32 = 8;
 
 /// The calls of one turn that are not over.
 #[derive(Default)]
 pub(super) struct Calls {
     pub(super) underway: FuturesUnordered<Pin<Box<dyn Future<Output = Progress> + Send>>>,
-    /// What is open, by the id of its call, for when it has to be written off.
+    /// The open calls, which are abandoned if the turn ends.
     pub(super) track: Vec<Open>,
-    /// Calls that their agent has leave for, and has not told what came of.
+    /// Calls that the agent has permission for and has not reported the result of, by call id.
     pub(super) given: HashMap<String, GrantedCall>,
     ids: HashSet<String>,
-    /// The newest result; the turn's end follows from it.
+    /// The newest result, a parent of the end of the turn.
     pub(super) last_result: Option<Cid>,
-    /// Names of tools that were refused.
+    /// Names of tools that were denied.
     pub(super) denied: Vec<String>,
 }
 
@@ -57,13 +58,13 @@ pub(super) struct Open {
     pub(super) call_id: String,
     tool: String,
     pub(super) entry: Cid,
-    /// The approval it waits for.
+    /// The approval that it waits for.
     approval: Option<String>,
 }
 
-/// Something that came of a call.
+/// Progress of a call.
 pub(super) enum Progress {
-    /// The hooks have seen it, and perhaps taken something out of the input that stands behind.
+    /// The hooks have seen the call. The original input follows if a hook changed it, then the vetoes.
     Hooked(ToolRequest, Option<Value>, Vec<Veto>),
     Ruled(Box<Parked>, ApprovalDecision),
     Ran(Recorded, oneshot::Sender<ToolOutcome>, Box<ToolRun>),
@@ -78,7 +79,7 @@ pub(super) struct Parked {
     attempt: u32,
 }
 
-/// What happened, and whether the turn is to end.
+/// The events to emit, and whether the turn should end.
 pub(super) struct Handled {
     pub(super) events: Vec<RuntimeEvent>,
     pub(super) stop: bool,
@@ -91,7 +92,7 @@ impl Handled {
 }
 
 impl Calls {
-    /// Waits for the next thing that comes of a call; for ever if none is open.
+    /// Waits for progress of any call. Pends for ever if none is under way.
     pub(super) async fn next(&mut self) -> Progress {
         use futures_util::StreamExt as _;
         match self.underway.next().await {
@@ -100,30 +101,30 @@ impl Calls {
         }
     }
 
-    /// Whether a call waits for a person: the turn's time does not run then.
+    /// Whether a call waits for a person: the time limit of the turn is paused then.
     pub(super) fn is_parked(&self) -> bool {
         self.track.iter().any(|open| open.approval.is_some())
     }
 
-    /// A call that the backend asked for.
+    /// Handles a call that the backend requests.
     pub(super) async fn asked(
         &mut self,
-        desk: &mut TurnRecorder,
+        recorder: &mut TurnRecorder,
         ToolRequest { call, answer }: ToolRequest,
         turn: Cid,
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
-        let call = desk.governance.tools.to_policy_call(&desk.handle.key, call);
-        if let Err(refused) = self.check(desk, &call) {
-            // The backend broke a rule of the toolbox; nothing was decided, so nothing is on record.
+        let call = recorder.governance.tools.to_policy_call(&recorder.handle.key, call);
+        if let Err(refused) = self.check(recorder, &call) {
+            // The backend broke a rule of the toolbox. Nothing was decided, so nothing is recorded.
             answer.refuse(ToolOutcome::error(refused));
-            return desk.write().await.map(|written| Handled::events(written.events));
+            return recorder.write().await.map(|written| Handled::events(written.events));
         }
-        if !desk.governance.gate.hooks.has(HookPoint::BeforeToolCall) {
+        if !recorder.governance.gate.hooks.has(HookPoint::BeforeToolCall) {
             let hooked = (None, Vec::new());
-            return self.admit(desk, ToolRequest { call, answer }, hooked, turn, owner_words).await;
+            return self.admit(recorder, ToolRequest { call, answer }, hooked, turn, owner_words).await;
         }
-        let (governance, who) = (Arc::clone(&desk.governance), HookSubject::of(&desk.journal.standing));
+        let (governance, who) = (Arc::clone(&recorder.governance), HookSubject::of(&recorder.journal.standing));
         self.underway.push(Box::pin(async move {
             let asked = call.input.clone();
             let (call, vetoes) = match answer {
@@ -136,172 +137,174 @@ impl Calls {
             let asked = Some(asked).filter(|asked| *asked != call.input);
             Progress::Hooked(ToolRequest { call, answer }, asked, vetoes)
         }));
-        desk.write().await.map(|written| Handled::events(written.events))
+        recorder.write().await.map(|written| Handled::events(written.events))
     }
 
-    /// A call that every hook has seen.
+    /// Records and decides a call that every hook has seen.
     async fn admit(
         &mut self,
-        desk: &mut TurnRecorder,
+        recorder: &mut TurnRecorder,
         ToolRequest { call, answer }: ToolRequest,
         (asked, mut vetoes): (Option<Value>, Vec<Veto>),
         turn: Cid,
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
         let recorded = match &answer {
-            Responder::Outcome(_) => desk.record_call(call, asked, turn)?,
+            Responder::Outcome(_) => recorder.record_call(call, asked, turn)?,
             Responder::Leave { said, .. } => {
-                vetoes.extend(desk.objections_of_the_house(&call).await?);
-                desk.record_agent_call(call, said, turn)?
+                vetoes.extend(recorder.objections_of_the_house(&call).await?);
+                recorder.record_agent_call(call, said, turn)?
             }
         };
-        match desk.judge(&recorded, DecisionStage::Call, owner_words, vetoes, None)? {
-            Judged::Allowed(ticket) => self.start_execution(desk, recorded, answer, ticket).await,
-            Judged::Denied(outcome, result) => self.refuse(desk, &recorded, answer, (outcome, result)).await,
+        match recorder.judge(&recorded, DecisionStage::Call, owner_words, vetoes, None)? {
+            Judged::Allowed(ticket) => self.start_execution(recorder, recorded, answer, ticket).await,
+            Judged::Denied(outcome, result) => {
+                self.refuse(recorder, &recorded, answer, (outcome, result)).await
+            }
             Judged::Asked(verdict, entry) => {
                 if matches!(answer, Responder::Leave { when: PermissionTiming::DuringCall, .. }) {
                     let outcome = ToolOutcome::error(format!(
-                        "denied ({}): {}; and nobody can be asked about what is under way already",
+                        "denied ({}): {}; the call is already under way, so no person can be asked",
                         verdict.rule_list(),
                         verdict.reason
                     ));
                     let parents = vec![recorded.entry, entry];
-                    let result = desk.record_denial(&recorded, &outcome, CallOutcome::Denied, parents)?;
-                    return self.refuse(desk, &recorded, answer, (outcome, result)).await;
+                    let result = recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, parents)?;
+                    return self.refuse(recorder, &recorded, answer, (outcome, result)).await;
                 }
                 if recorded.runner == CallRunner::Host
-                    && let Some(refused) = futile(desk, &recorded.call).await?
+                    && let Some(refused) = precheck(recorder, &recorded.call).await?
                 {
-                    // Nobody is woken for a call that cannot come to anything.
+                    // No person is asked about a call that its tool would refuse in any case.
                     let parents = vec![recorded.entry, entry];
-                    let result = desk.record_denial(&recorded, &refused, CallOutcome::Denied, parents)?;
-                    return self.refuse(desk, &recorded, answer, (refused, result)).await;
+                    let result = recorder.record_denial(&recorded, &record_denial, CallOutcome::Denied, parents)?;
+                    return self.refuse(recorder, &recorded, answer, (record_denial, result)).await;
                 }
-                let action = action_now(desk, &recorded.call).await?;
-                if let Some((requested, ruling)) = self.earlier_answer(desk, &recorded, &action).await? {
+                let action = action_now(recorder, &recorded.call).await?;
+                if let Some((requested, ruling)) = self.earlier_answer(recorder, &recorded, &action).await? {
                     return self
-                        .resume_answered(desk, (recorded, answer), (&requested, &ruling), owner_words)
+                        .resume_answered(recorder, (recorded, answer), (&requested, &ruling), owner_words)
                         .await;
                 }
-                if !desk.governance.gate.inbox.has_room(desk.handle.key.as_str()) {
+                if !recorder.governance.gate.inbox.has_room(recorder.handle.key.as_str()) {
                     let outcome = ToolOutcome::error(FULL);
                     let parents = vec![recorded.entry, entry];
-                    let result = desk.record_denial(&recorded, &outcome, CallOutcome::Denied, parents)?;
-                    return self.refuse(desk, &recorded, answer, (outcome, result)).await;
+                    let result = recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, parents)?;
+                    return self.refuse(recorder, &recorded, answer, (outcome, result)).await;
                 }
-                let (requested, cid) = desk.request(&recorded, (verdict, entry), &action, (0, None))?;
-                self.park(desk, Parked { recorded, answer, requested, action, attempt: 0 }, cid).await
+                let (requested, cid) = recorder.request(&recorded, (verdict, entry), &action, (0, None))?;
+                self.park(recorder, Parked { recorded, answer, requested, action, attempt: 0 }, cid).await
             }
         }
     }
 
-    /// Whatever came of a call.
+    /// Handles progress of a call.
     pub(super) async fn handle(
         &mut self,
-        desk: &mut TurnRecorder,
+        recorder: &mut TurnRecorder,
         progress: Progress,
         turn: Cid,
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
         match progress {
             Progress::Hooked(call, asked, vetoes) => {
-                self.admit(desk, call, (asked, vetoes), turn, owner_words).await
+                self.admit(recorder, call, (asked, vetoes), turn, owner_words).await
             }
             Progress::Ran(recorded, answer, mut done) => {
                 self.untrack(&recorded.call.id);
                 recorded.tell_reworded(&mut done);
-                desk.governance.tell_done(&desk.journal.standing, &recorded, &done.outcome);
-                let result = desk.record_result(&recorded, &done)?;
+                recorder.governance.tell_done(&recorder.journal.standing, &recorded, &done.outcome);
+                let result = recorder.record_result(&recorded, &done)?;
                 self.last_result = Some(result);
-                let written = desk.write().await?;
-                desk.tell_persisted(&recorded, &done.outcome, result);
-                desk.governance.answer_others(&recorded.call, &done.outcome).await;
+                let written = recorder.write().await?;
+                recorder.tell_persisted(&recorded, &done.outcome, result);
+                recorder.governance.answer_others(&recorded.call, &done.outcome).await;
                 let _ = answer.send(done.outcome);
                 Ok(Handled::events(written.events))
             }
-            Progress::Ruled(parked, ruling) => self.on_decision(desk, *parked, ruling, owner_words).await,
+            Progress::Ruled(parked, ruling) => self.on_decision(recorder, *parked, ruling, owner_words).await,
         }
     }
 
-    /// A person decided, or nobody did.
+    /// Handles the decision of a person, or the end of a request without one.
     async fn on_decision(
         &mut self,
-        desk: &mut TurnRecorder,
+        recorder: &mut TurnRecorder,
         parked: Parked,
         ruling: ApprovalDecision,
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
         let Parked { recorded, answer, requested, action, attempt } = parked;
         let state = ruling.state();
-        desk.event(EventKind::ApprovalDecided { id: requested.id.clone(), state: state.as_str().to_owned() });
+        recorder
+            .event(EventKind::ApprovalDecided { id: requested.id.clone(), state: state.as_str().to_owned() });
         if state != ApprovalState::Allowed {
             let stop = matches!(ruling, ApprovalDecision::Denied { stop: true, .. });
             let outcome = match ruling {
                 ApprovalDecision::Answered => ToolOutcome::good(ruling.sentence()),
                 _ => ToolOutcome::error(ruling.sentence()),
             };
-            let how =
-                if state == ApprovalState::Withdrawn { CallOutcome::Cancelled } else { CallOutcome::Denied };
-            let result = desk.record_denial(&recorded, &outcome, how, vec![recorded.entry])?;
-            let handled = self.refuse(desk, &recorded, answer, (outcome, result)).await?;
+            let how = if state == ApprovalState::Withdrawn { CallOutcome::Cancelled } else { CallOutcome::Denied };
+            let result = recorder.record_denial(&recorded, &outcome, how, vec![recorded.entry])?;
+            let handled = self.refuse(recorder, &recorded, answer, (outcome, result)).await?;
             return Ok(Handled { stop, ..handled });
         }
-        let now = action_now(desk, &recorded.call).await?;
-        let still_fits = desk.governance.gate.still_fits(&requested, &now);
-        // Whatever happens from here on, it happens in the words that were allowed.
+        let now = action_now(recorder, &recorded.call).await?;
+        let still_fits = recorder.governance.gate.still_fits(&requested, &now);
+        // From here on the call has the text that was allowed.
         let recorded = match ruling {
-            ApprovalDecision::Allowed { by, text: Some(text) } => desk.reworded(recorded, by, &text)?,
+            ApprovalDecision::Allowed { by, text: Some(text) } => recorder.reworded(recorded, by, &text)?,
             _ => recorded,
         };
         if !still_fits && attempt >= MAX_ATTEMPTS {
-            let what = "denied: what was approved kept changing before it could run";
+            let what = "denied: the approved action kept changing before it could run";
             let outcome = ToolOutcome::error(what);
-            let result =
-                desk.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
-            return self.refuse(desk, &recorded, answer, (outcome, result)).await;
+            let result = recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
+            return self.refuse(recorder, &recorded, answer, (outcome, result)).await;
         }
         if !still_fits {
-            // What was approved is not what would run: back to the inbox, with what changed.
-            let now = action_now(desk, &recorded.call).await?;
+            // The approved action is not the one that would run: the call returns to the inbox, with what changed.
+            let now = action_now(recorder, &recorded.call).await?;
             let changed = action.changed(&now);
-            let verdict = desk.judge(&recorded, DecisionStage::Dispatch, owner_words, Vec::new(), None)?;
+            let verdict = recorder.judge(&recorded, DecisionStage::Dispatch, owner_words, Vec::new(), None)?;
             return match verdict {
-                Judged::Allowed(ticket) => self.start_execution(desk, recorded, answer, ticket).await,
+                Judged::Allowed(ticket) => self.start_execution(recorder, recorded, answer, ticket).await,
                 Judged::Denied(outcome, result) => {
-                    self.refuse(desk, &recorded, answer, (outcome, result)).await
+                    self.refuse(recorder, &recorded, answer, (outcome, result)).await
                 }
                 Judged::Asked(verdict, entry) => {
                     let attempt = attempt + 1;
                     let instead_of = Some((requested.id, changed));
                     let (requested, cid) =
-                        desk.request(&recorded, (verdict, entry), &now, (attempt, instead_of))?;
-                    self.park(desk, Parked { recorded, answer, requested, action: now, attempt }, cid).await
+                        recorder.request(&recorded, (verdict, entry), &now, (attempt, instead_of))?;
+                    self.park(recorder, Parked { recorded, answer, requested, action: now, attempt }, cid)
+                        .await
                 }
             };
         }
-        self.dispatch(desk, (recorded, answer), &requested.id, owner_words).await
+        self.dispatch(recorder, (recorded, answer), &requested.id, owner_words).await
     }
 
-    /// Carries on with a call that a person answered before its daemon ended.
+    /// Continues a call that a person decided about before its daemon ended.
     async fn resume_answered(
         &mut self,
-        desk: &mut TurnRecorder,
+        recorder: &mut TurnRecorder,
         (recorded, answer): (Recorded, Responder),
         (approval, ruling): (&str, &ApprovalDecision),
         owner_words: &[&str],
     ) -> Result<Handled, RuntimeError> {
         if ruling.state() == ApprovalState::Allowed {
-            return self.dispatch(desk, (recorded, answer), approval, owner_words).await;
+            return self.dispatch(recorder, (recorded, answer), approval, owner_words).await;
         }
         let outcome = ToolOutcome::error(ruling.sentence());
-        let result = desk.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
-        self.refuse(desk, &recorded, answer, (outcome, result)).await
+        let result = recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
+        self.refuse(recorder, &recorded, answer, (outcome, result)).await
     }
 
-    /// The last look of the law at a call that a person allowed.
+    /// The last decision of the gate about a call that a person allowed.
     async fn dispatch(
         &mut self,
-        desk: &mut TurnRecorder,
+        recorder: &mut TurnRecorder,
         (recorded, answer): (Recorded, Responder),
         approval: &str,
         owner_words: &[&str],
@@ -309,17 +312,20 @@ impl Calls {
         let vetoes = match &answer {
             Responder::Outcome(_) => Vec::new(),
             Responder::Leave { .. } => {
-                desk.objections_of_the_house(&recorded.call).await?.into_iter().collect()
+                recorder.objections_of_the_house(&recorded.call).await?.into_iter().collect()
             }
         };
-        match desk.judge(&recorded, DecisionStage::Dispatch, owner_words, vetoes, Some(approval))? {
-            Judged::Allowed(ticket) => self.start_execution(desk, recorded, answer, ticket).await,
-            Judged::Denied(outcome, result) => self.refuse(desk, &recorded, answer, (outcome, result)).await,
+        match recorder.judge(&recorded, DecisionStage::Dispatch, owner_words, vetoes, Some(approval))? {
+            Judged::Allowed(ticket) => self.start_execution(recorder, recorded, answer, ticket).await,
+            Judged::Denied(outcome, result) => {
+                self.refuse(recorder, &recorded, answer, (outcome, result)).await
+            }
             Judged::Asked(..) => {
-                let outcome = ToolOutcome::error("denied: what was approved may not run as it is now");
+                let outcome =
+                    ToolOutcome::error("denied: the approved call may not run in its current state");
                 let result =
-                    desk.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
-                self.refuse(desk, &recorded, answer, (outcome, result)).await
+                    recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
+                self.refuse(recorder, &recorded, answer, (outcome, result)).await
             }
         }
     }
@@ -327,26 +333,26 @@ impl Calls {
     /// Writes the verdict, and starts the call when it is durable.
     async fn start_execution(
         &mut self,
-        desk: &mut TurnRecorder,
+        recorder: &mut TurnRecorder,
         recorded: Recorded,
         answer: Responder,
         ticket: Ticket,
     ) -> Result<Handled, RuntimeError> {
         let PendingOutcome { answer, terminal } = match answer {
             Responder::Outcome(waiting) => waiting,
-            Responder::Leave { answer, .. } => return self.give_leave(desk, recorded, answer, ticket).await,
+            Responder::Leave { answer, .. } => return self.give_leave(recorder, recorded, answer, ticket).await,
         };
         if terminal.is_some() {
-            desk.sink(&recorded.call).await?;
+            recorder.sink(&recorded.call).await?;
         }
         self.untrack(&recorded.call.id);
-        let written = desk.write().await?;
+        let written = recorder.write().await?;
         // Durable before effect: the call starts here and not a line earlier.
         let Some(admission) = ticket.redeem(&written) else {
-            return Err(RuntimeError::new("internal", "a verdict was not written with its page"));
+            return Err(RuntimeError::new("internal", "the verdict was not written with its batch"));
         };
         self.open(&recorded, None);
-        let governance = Arc::clone(&desk.governance);
+        let governance = Arc::clone(&recorder.governance);
         self.underway.push(Box::pin(async move {
             let done = run(&*governance.tools, admission, terminal).await;
             Progress::Ran(recorded, answer, Box::new(done))
@@ -354,17 +360,17 @@ impl Calls {
         Ok(Handled::events(written.events))
     }
 
-    /// Writes the request, and waits for a person when it is durable.
+    /// Writes the approval request, and waits for a person when it is durable.
     async fn park(
         &mut self,
-        desk: &mut TurnRecorder,
+        recorder: &mut TurnRecorder,
         parked: Parked,
         request: Cid,
     ) -> Result<Handled, RuntimeError> {
         self.untrack(&parked.recorded.call.id);
-        let written = desk.write().await?;
+        let written = recorder.write().await?;
         self.open(&parked.recorded, Some(parked.requested.id.clone()));
-        let ruling = desk.governance.gate.inbox.ask(parked.requested.clone(), request);
+        let ruling = recorder.governance.gate.inbox.ask(parked.requested.clone(), request);
         self.underway.push(Box::pin(async move {
             let ruling = ruling.await.unwrap_or(ApprovalDecision::Withdrawn);
             Progress::Ruled(Box::new(parked), ruling)
@@ -372,24 +378,24 @@ impl Calls {
         Ok(Handled::events(written.events))
     }
 
-    /// Writes the refusal, which is on the page, and answers.
+    /// Writes the denial, which is in the batch, and answers the backend.
     async fn refuse(
         &mut self,
-        desk: &mut TurnRecorder,
+        recorder: &mut TurnRecorder,
         recorded: &Recorded,
         answer: Responder,
         (outcome, result): (ToolOutcome, Cid),
     ) -> Result<Handled, RuntimeError> {
         self.untrack(&recorded.call.id);
         self.last_result = Some(result);
-        // Others read this; a name that the caller made up is none of their business.
+        // Other agents read this, so a tool name that the caller invented is left out.
         let tool = &recorded.call.name;
-        let known = desk.governance.gate.law.tools().contains(tool);
+        let known = recorder.governance.gate.law.tools().contains(tool);
         if outcome.is_error {
             self.denied.push(if known { tool.clone() } else { "an unknown tool".to_owned() });
         }
-        let written = desk.write().await?;
-        desk.tell_persisted(recorded, &outcome, result);
+        let written = recorder.write().await?;
+        recorder.tell_persisted(recorded, &outcome, result);
         answer.refuse(outcome);
         Ok(Handled::events(written.events))
     }
@@ -403,27 +409,27 @@ impl Calls {
         self.track.retain(|open| open.call_id != call_id);
     }
 
-    /// Gives up everything that is open: the turn ends. What waits for a person is taken back, unless everyone is being
-    /// stopped: then it goes on waiting, and is carried out without its turn.
-    pub(super) async fn abandon_all(&mut self, desk: &mut TurnRecorder) -> Result<(), RuntimeError> {
+    /// Abandons everything that is open, because the turn ends. Requests to a person are withdrawn, unless the daemon
+    /// or everything is stopped: then they stay pending, and the calls are executed without their turn.
+    pub(super) async fn abandon_all(&mut self, recorder: &mut TurnRecorder) -> Result<(), RuntimeError> {
         self.underway.clear();
         self.given.clear();
-        let mut open = std::mem::take(&mut self.track);
-        if desk.governance.is_leaving() {
+        let mut track = std::mem::take(&mut self.track);
+        if recorder.governance.is_leaving() {
             open.retain(|open| open.approval.is_none());
         }
         let waiting: Vec<String> = open.iter().filter_map(|open| open.approval.clone()).collect();
         if !waiting.is_empty() {
-            desk.governance.gate.inbox.withdraw(&waiting).await;
+            recorder.governance.gate.inbox.withdraw(&waiting).await;
         }
         for Open { call_id, tool, entry, approval } in open {
             let begun = if approval.is_none() { Begun::Yes } else { Begun::No };
-            self.last_result = Some(desk.record_abandoned((&call_id, &tool), entry, begun)?);
+            self.last_result = Some(recorder.record_abandoned((&call_id, &tool), entry, begun)?);
         }
         Ok(())
     }
 
-    fn check(&mut self, desk: &TurnRecorder, call: &ToolCall) -> Result<(), String> {
+    fn check(&mut self, recorder: &TurnRecorder, call: &ToolCall) -> Result<(), String> {
         let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
         let named = |text: &str, limit| (1..=limit).contains(&text.len()) && text.bytes().all(word);
         if !named(&call.name, 64) {
@@ -432,17 +438,22 @@ impl Calls {
         if !named(&call.id, 128) {
             return Err("a call's id has 1 to 128 letters, digits, `_`, `-` and `.`".to_owned());
         }
-        if call.name == SPEND && !desk.governance.budgets.is_asking(desk.handle.key.as_str(), &call.id) {
+        if call.name == SPEND && !recorder.governance.budgets.is_asking(recorder.handle.key.as_str(), &call.id)
+        {
             return Err(format!("there is no tool `{SPEND}`"));
         }
         if call.name == EGRESS {
-            return Err(format!("there is no tool `{EGRESS}`: connect, and the connection is judged"));
+            return Err(format!(
+                "there is no tool `{EGRESS}`: connect, and the gate decides about the connection"
+            ));
         }
         if call.name == LAND {
-            return Err(format!("there is no tool `{LAND}`: people land what was changed"));
+            return Err(format!("there is no tool `{LAND}`: people land the changes"));
         }
         if call.name == MCP_SERVER {
-            return Err(format!("there is no tool `{MCP_SERVER}`: the operator's editor brings servers"));
+            return Err(format!(
+                "there is no tool `{MCP_SERVER}`: the editor of the operator provides servers"
+            ));
         }
         if call.input.to_string().len() > MAX_CALL_BYTES {
             return Err(format!("a call's input has at most {MAX_CALL_BYTES} bytes"));
@@ -457,34 +468,34 @@ impl Calls {
     }
 }
 
-/// Runs an admitted call, which others may follow. A fault in a tool is an answer.
+/// Executes an admitted call, whose output may be followed on `terminal`. A panic of a tool becomes an error outcome.
 pub(super) async fn run(
     tools: &dyn ToolExecutor,
     admission: Admission,
     terminal: Option<Arc<Terminal>>,
 ) -> ToolRun {
     let run = AssertUnwindSafe(tools.run(admission, terminal)).catch_unwind().await;
-    run.unwrap_or_else(|_| ToolRun::failed("the tool failed in a way it did not expect"))
+    run.unwrap_or_else(|_| ToolRun::failed("the tool failed unexpectedly"))
 }
 
-/// What a call is answered that its tool would refuse right away.
-async fn futile(desk: &TurnRecorder, call: &ToolCall) -> Result<Option<ToolOutcome>, RuntimeError> {
+/// The denial of a call that its tool would refuse in any case.
+async fn precheck(recorder: &TurnRecorder, call: &ToolCall) -> Result<Option<ToolOutcome>, RuntimeError> {
     let (governance, ground, call) =
-        (Arc::clone(&desk.governance), desk.journal.standing.ground(), call.clone());
+        (Arc::clone(&recorder.governance), recorder.journal.standing.ground(), call.clone());
     let refused = tokio::task::spawn_blocking(move || governance.tools.precheck(&ground, &call)).await;
-    let refused = refused.map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))?;
+    let refused = refused.map_err(|_| RuntimeError::new("internal", "the daemon is shutting down"))?;
     Ok(refused.map(|refused| ToolOutcome::error(refused.sentence)))
 }
 
-/// What the call would do now, looked at where waiting for the disk holds up nobody.
-pub(super) async fn action_now(desk: &TurnRecorder, call: &ToolCall) -> Result<Action, RuntimeError> {
+/// The action that the call would execute now. Reads files on a blocking thread.
+pub(super) async fn action_now(recorder: &TurnRecorder, call: &ToolCall) -> Result<Action, RuntimeError> {
     let (governance, standing, call) =
-        (Arc::clone(&desk.governance), desk.journal.standing.clone(), call.clone());
-    let looking = move || {
+        (Arc::clone(&recorder.governance), recorder.journal.standing.clone(), call.clone());
+    let read_action = move || {
         let dependencies = governance.tools.dependencies(&standing.ground, &call);
         governance.gate.action(dependencies, &standing, &call)
     };
-    tokio::task::spawn_blocking(looking)
+    tokio::task::spawn_blocking(read_action)
         .await
-        .map_err(|_| RuntimeError::new("internal", "the daemon is being torn down"))
+        .map_err(|_| RuntimeError::new("internal", "the daemon is shutting down"))
 }

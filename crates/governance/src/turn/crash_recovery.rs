@@ -1,4 +1,4 @@
-//! After a crash: whatever was begun and not ended is written down as interrupted, and the session can be used again.
+//! Crash recovery: records what was started and not finished as interrupted, so that the session can be used again.
 
 use serde::de::DeserializeOwned;
 use tribune_ledger::{Cid, Draft, EntryQuality};
@@ -25,7 +25,7 @@ pub struct Recovered {
     pub forgets: u64,
 }
 
-/// What clients are told of a turn that a crash cut short.
+/// The message to clients about a turn that a crash interrupted.
 const INTERRUPTED: &str =
     "the daemon ended while this turn was running: its input is kept, and the session can be used again";
 
@@ -34,13 +34,13 @@ impl Governance {
     pub async fn recover(&self) -> Result<Recovered, StoreError> {
         let mut recovered = Recovered::default();
         let work = self.readers.read(|reader| reader.open_work()).await?;
-        let (paid, work): (Vec<OpenWork>, Vec<OpenWork>) =
+        let (spending, work): (Vec<OpenWork>, Vec<OpenWork>) =
             work.into_iter().partition(|work| work.kind == "spend");
         let (forwarded, work): (Vec<OpenWork>, Vec<OpenWork>) =
             work.into_iter().partition(|work| work.kind == "proxy");
-        let (crossed, work): (Vec<OpenWork>, Vec<OpenWork>) =
+        let (connections, work): (Vec<OpenWork>, Vec<OpenWork>) =
             work.into_iter().partition(|work| work.kind == "egress");
-        for request in paid {
+        for request in spending {
             let Ok(begun) = request.cid.parse() else { continue };
             if let Some(reserved) = self.record_of(begun).await? {
                 self.budgets.bill_unfinished(begun, reserved).await?;
@@ -53,14 +53,14 @@ impl Governance {
             self.interrupt_forwarded(&request).await?;
             recovered.calls += 1;
         }
-        for connection in crossed {
-            self.interrupt_crossing(&connection).await?;
+        for connection in connections {
+            self.interrupt_connection(&connection).await?;
             recovered.calls += 1;
         }
         Ok(recovered)
     }
 
-    /// Ends a request that was forwarded to a provider: how far it got is not known.
+    /// Ends a request that was forwarded to a provider. How far it got is unknown.
     async fn interrupt_forwarded(&self, request: &OpenWork) -> Result<(), StoreError> {
         let Ok(asked) = request.cid.parse() else { return Ok(()) };
         let record = ProxyRecord::Ended { status: None, outcome: ProxyOutcome::Interrupted, usage: None };
@@ -80,8 +80,8 @@ impl Governance {
         self.ledger.append(&draft).await.map(drop)
     }
 
-    /// Ends a connection out of a box: what went through it is not known.
-    async fn interrupt_crossing(&self, connection: &OpenWork) -> Result<(), StoreError> {
+    /// Ends a connection out of a sandbox. How much was transferred is unknown.
+    async fn interrupt_connection(&self, connection: &OpenWork) -> Result<(), StoreError> {
         let (Ok(verdict), Ok(key)) = (connection.cid.parse(), connection.session_key.parse()) else {
             return Ok(());
         };
@@ -99,7 +99,7 @@ impl Governance {
         let (Some(row), Ok(key)) = (row, first.session_key.parse::<SessionKey>()) else { return Ok(()) };
         let handle = Handle { key: key.into(), session_id: row.id.as_str().into() };
         let journal = self.journal(&handle).await?;
-        // Calls before the turn they belong to: the order in which they would have ended.
+        // Calls before their turn: the order in which they would have ended.
         for kind in ["tool_call", "turn", "forget"] {
             for unfinished in work.iter().filter(|work| work.kind == kind) {
                 let Ok(cid) = unfinished.cid.parse() else { continue };
@@ -108,7 +108,7 @@ impl Governance {
                         let called: Option<ToolCallRecord> = self.record_of(cid).await?;
                         let mut standing = journal.lock().await.standing.clone();
                         if called.as_ref().is_some_and(|called| called.runner == CallRunner::Agent) {
-                            // The agent may have seen what came of it.
+                            // The agent may have seen the result.
                             standing.labels = standing.labels.meet(self.brings(&unfinished.name));
                         }
                         let record = ToolResultRecord {
@@ -149,7 +149,7 @@ impl Governance {
 }
 
 impl Governance {
-    /// What an entry says.
+    /// Reads the payload of an entry.
     pub(super) async fn record_of<T: DeserializeOwned + Send + 'static>(
         &self,
         cid: Cid,
@@ -169,9 +169,11 @@ async fn interrupt_turn(
 ) -> Result<(), StoreError> {
     let started: Option<Turn> = governance.record_of(begun).await?;
     let Some(started) = started else { return Ok(()) };
-    // Before the turn has its end in the log: a start that is killed in between comes here again, and finds it there.
-    let said = (input_of(governance, journal, &started)?, said_in(governance, journal, &begun.to_string())?);
-    tell_interrupted(governance, &journal.handle.key, &begun.to_string(), said, journal.now());
+    // Written before the end of the turn is in the ledger. A start that is killed in between comes here again, and
+    // finds the transcript written.
+    let exchange =
+        (input_of(governance, journal, &started)?, output_of(governance, journal, &begun.to_string())?);
+    tell_interrupted(governance, &journal.handle.key, &begun.to_string(), exchange, journal.now());
     let record = Turn {
         phase: TurnPhase::Interrupted,
         timestamp: journal.now().to_string(),
@@ -184,7 +186,7 @@ async fn interrupt_turn(
     let line =
         EntryDraft { quality: EntryQuality::Turn, target: &target, parents: vec![begun], record: &record };
     let entry = journal.entry(&mut page, line)?;
-    // A turn whose first event never reached the disk was never acknowledged; its stream begins here.
+    // A turn whose first event never reached the disk was never acknowledged; its event stream starts here.
     if !stream_mentions(governance, journal, &begun.to_string())? {
         journal.event(&mut page, EventKind::TurnStarted { turn: begun.to_string() });
     }
@@ -197,34 +199,34 @@ async fn interrupt_turn(
     journal.write(page).await.map(drop)
 }
 
-/// What a turn began with; nothing if its words are gone.
+/// The input of a turn; empty if its content was deleted.
 fn input_of(governance: &Governance, journal: &SessionWriter, started: &Turn) -> Result<String, StoreError> {
-    let words = governance.vault.content(&journal.handle.session_id, &started.inputs_hash.to_string())?;
-    let content = words.and_then(|words| serde_json::from_slice::<Vec<ContentBlock>>(&words).ok());
+    let stored = governance.vault.content(&journal.handle.session_id, &started.inputs_hash.to_string())?;
+    let content = stored.and_then(|stored| serde_json::from_slice::<Vec<ContentBlock>>(&stored).ok());
     Ok(text_of(&content.unwrap_or_default()))
 }
 
-/// What was said aloud in a turn that has no end, as far as it was shown.
-fn said_in(governance: &Governance, journal: &SessionWriter, turn: &str) -> Result<String, StoreError> {
+/// The output of a turn without an end, as far as it was shown.
+fn output_of(governance: &Governance, journal: &SessionWriter, turn: &str) -> Result<String, StoreError> {
     /// Events that are read at once.
-    const PAGE: usize = 1_000;
+    const READ_AT_ONCE: usize = 1_000;
     let mut after = journal.next_event().saturating_sub(EVENTS_KEPT);
-    let (mut said, mut is_its) = (String::new(), false);
+    let (mut output, mut is_own) = (String::new(), false);
     loop {
-        let range = governance.vault.events(&journal.handle.session_id, after, ReadLimit::events(PAGE))?;
-        let Some(last) = range.events.last() else { return Ok(said) };
+        let range = governance.vault.events(&journal.handle.session_id, after, ReadLimit::events(READ_AT_ONCE))?;
+        let Some(last) = range.events.last() else { return Ok(output) };
         after = last.seq;
         for event in &range.events {
             match serde_json::from_str::<RuntimeEvent>(&event.json).map(|event| event.kind) {
-                Ok(EventKind::TurnStarted { turn: begun }) => is_its = begun == turn,
-                Ok(EventKind::TextDelta { text }) if is_its => said.push_str(&text),
+                Ok(EventKind::TurnStarted { turn: begun }) => is_own = begun == turn,
+                Ok(EventKind::TextDelta { text }) if is_own => output.push_str(&text),
                 _ => {}
             }
         }
     }
 }
 
-/// Whether the events of a session that are still unfinished begin with this turn.
+/// Whether the events after the last end of a turn mention this turn.
 fn stream_mentions(governance: &Governance, journal: &SessionWriter, turn: &str) -> Result<bool, StoreError> {
     const LOOK_BACK: u64 = 1_000;
     let after = journal.next_event().saturating_sub(LOOK_BACK);
@@ -232,11 +234,12 @@ fn stream_mentions(governance: &Governance, journal: &SessionWriter, turn: &str)
         governance.vault.events(&journal.handle.session_id, after, ReadLimit::events(LOOK_BACK as usize))?;
     let last_end = range.events.iter().rposition(StoredEvent::is_done);
     let open = &range.events[last_end.map_or(0, |at| at + 1)..];
-    // A long turn began further back than was looked.
+    // A turn with more events than were read started further back.
     Ok(open.len() as u64 >= LOOK_BACK - 1 || open.iter().any(|event| event.json.contains(turn)))
 }
 
-/// The ledger can be one page ahead of the vault: a turn that it knows to be complete gets the end of its stream.
+/// The ledger can be one batch ahead of the vault. A turn that is complete in the ledger gets the end of its event
+/// stream here.
 pub(super) async fn complete_stream(
     governance: &Governance,
     journal: &mut SessionWriter,
@@ -245,7 +248,7 @@ pub(super) async fn complete_stream(
     let quiet = matches!(row.state, SessionState::Idle | SessionState::Cancelled);
     let ended = match journal.last_event() {
         Some(event) => event.is_done(),
-        // Without events: none was written yet, or all were shredded and the count goes on.
+        // Without events: none was written yet, or all were deleted and the sequence numbers continue.
         None => row.turns == 0 || journal.next_event() > 1,
     };
     if !quiet || ended {

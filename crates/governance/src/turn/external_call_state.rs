@@ -1,4 +1,4 @@
-//! Calls that others carry out, as they are remembered and as the log tells of them.
+//! The state of calls that external harnesses execute, in memory and as the ledger has it.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -12,37 +12,38 @@ use tribune_storage::store::{Reader, SessionRow, StoreError};
 
 use super::external_calls::{ExternalCallState, ExternalDecision};
 
-/// Messages of a session looked through for calls that were asked for before a restart.
-const LOOKED_BACK: usize = 1_000;
+/// Messages of a session that are searched for calls from before a restart.
+const MAX_MESSAGES_SEARCHED: usize = 1_000;
 
-/// Calls of one session that are remembered.
+/// Calls of one session that are kept in memory.
 const MAX_CALLS: usize = 4_096;
 
-/// Texts of the owner that are remembered for provenance.
+/// Texts of the owner that are kept for provenance.
 const OWNER_TEXTS: usize = 8;
 
-/// What is known of the calls of one session that others carry out.
+/// The calls of one session that an external harness executes.
 #[derive(Debug)]
 pub struct Elsewhere {
     calls: HashMap<String, Known>,
     /// Their ids, oldest first.
     order: VecDeque<String>,
-    /// Of those whose end nobody told: how many of each tool were allowed, and the ids of those that a person was asked for.
+    /// Calls whose result was not reported: how many of each tool were allowed, and the ids of those that a person was
+    /// asked about.
     allowed: BTreeMap<String, usize>,
     asked: HashSet<String>,
-    /// What calls brought in that are not remembered one by one and of which nobody told what came.
+    /// The labels of calls that are not kept one by one and whose result was not reported.
     floor: Labels,
     owner_words: Vec<String>,
 }
 
 impl Elsewhere {
-    /// What the log knows. `brings` tells what a call of a tool brings into a session.
+    /// Loads the state from the ledger. `brings` gives the labels that a call of a tool brings into a session.
     pub(super) fn load(
         reader: &Reader,
         row: Option<&SessionRow>,
         brings: impl Fn(&str) -> Labels,
     ) -> Result<Self, StoreError> {
-        let mut elsewhere = Self {
+        let mut state = Self {
             calls: HashMap::new(),
             order: VecDeque::new(),
             allowed: BTreeMap::new(),
@@ -50,23 +51,23 @@ impl Elsewhere {
             floor: Labels::FRESH,
             owner_words: Vec::new(),
         };
-        let Some(row) = row else { return Ok(elsewhere) };
+        let Some(row) = row else { return Ok(state) };
         for (id, known) in calls_of(reader, row)? {
-            elsewhere.remember(id, known, &brings);
+            state.remember(id, known, &brings);
         }
-        // Whatever is too far back to be remembered one by one counts all the same.
+        // Calls that are too far back to be kept one by one count as well.
         for tool in reader.unreported_tools(&row.key)? {
-            elsewhere.floor = elsewhere.floor.meet(brings(&tool));
+            state.floor = state.floor.meet(brings(&tool));
         }
-        Ok(elsewhere)
+        Ok(state)
     }
 
     pub(super) fn call(&self, id: &str) -> Option<&Known> {
         self.calls.get(id)
     }
 
-    /// Remembers a call. The oldest is forgotten for it if there are too many; if nobody told what came of that one, it
-    /// counts as made from then on.
+    /// Adds a call. The oldest one is dropped if there are too many; if its result was not reported, it counts as
+    /// executed from then on.
     pub(super) fn remember(&mut self, id: String, known: Known, brings: impl Fn(&str) -> Labels) {
         if let Some(before) = self.calls.remove(&id) {
             self.uncount(&id, &before);
@@ -89,7 +90,7 @@ impl Elsewhere {
         }
     }
 
-    /// It is not among those any more whose end nobody told.
+    /// Removes a call from the counts of calls whose result was not reported.
     fn uncount(&mut self, id: &str, known: &Known) {
         if known.is_over {
             return;
@@ -105,7 +106,7 @@ impl Elsewhere {
         }
     }
 
-    /// What came of a call is on record.
+    /// Marks a call as over: its result is recorded.
     pub(super) fn is_told(&mut self, id: &str) {
         if let Some(known) = self.calls.get(id).cloned() {
             self.uncount(id, &known);
@@ -113,12 +114,12 @@ impl Elsewhere {
         }
     }
 
-    /// What calls brought in that are not remembered one by one.
+    /// The labels of unreported calls that are not kept one by one.
     pub(super) const fn floor(&self) -> Labels {
         self.floor
     }
 
-    /// The tools of calls that were allowed and of which nobody told what came, but for this one.
+    /// The tools of calls that were allowed and whose result was not reported, except for this call.
     pub(super) fn allowed_untold(&self, but: Option<&str>) -> impl Iterator<Item = &str> {
         let but = but.and_then(|id| self.calls.get(id)).filter(|known| !known.is_over);
         let only = but.filter(|known| known.verdict.decision == Decision::Allow).map(|known| &known.tool);
@@ -128,7 +129,7 @@ impl Elsewhere {
             .map(|(tool, _)| tool.as_str())
     }
 
-    /// The same of calls that a person was asked for.
+    /// The calls that a person was asked about and whose result was not reported, except for this call.
     pub(super) fn asked_untold(&self, but: Option<&str>) -> impl Iterator<Item = &Known> {
         let others = self.asked.iter().filter(move |id| Some(id.as_str()) != but);
         others.filter_map(|id| self.calls.get(id))
@@ -138,33 +139,33 @@ impl Elsewhere {
         &self.owner_words
     }
 
-    pub(super) fn owner_said(&mut self, words: String) {
-        self.owner_words.push(words);
+    pub(super) fn owner_said(&mut self, text: String) {
+        self.owner_words.push(text);
         if self.owner_words.len() > OWNER_TEXTS {
             self.owner_words.remove(0);
         }
     }
 }
 
-/// A call that someone else carries out.
+/// A call that an external harness executes.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) entry: Cid,
     pub(super) input_hash: Commitment,
     pub(super) tool: String,
-    /// How it was judged, and by which entry.
+    /// The verdict, and its entry.
     pub(super) verdict: Arc<Judgement>,
     pub(super) is_over: bool,
 }
 
-/// What was said of a call when it was asked for.
+/// The verdict on a call at the time of its request.
 #[derive(Debug)]
 pub(super) struct Judgement {
     pub(super) entry: Cid,
     pub(super) decision: Decision,
     pub(super) rules: Vec<String>,
     pub(super) reason: String,
-    /// The law it was judged under, and what the session had taken in.
+    /// The hash of the law, and the labels of the session, at that time.
     pub(super) constitution: String,
     pub(super) labels: Labels,
 }
@@ -190,11 +191,11 @@ impl Judgement {
     }
 }
 
-/// The newest calls of a session that others carry out, from the log, oldest first.
+/// The newest calls of a session that external harnesses execute, from the ledger, oldest first.
 fn calls_of(reader: &Reader, row: &SessionRow) -> Result<Vec<(String, Known)>, StoreError> {
     let mut calls = Vec::new();
     let mut over = HashSet::new();
-    for message in reader.messages(row, LOOKED_BACK)? {
+    for message in reader.messages(row, MAX_MESSAGES_SEARCHED)? {
         let Ok(cid) = message.id.parse::<Cid>() else { continue };
         let Some(index) = reader.find(&cid)? else { continue };
         let Some(stored) = reader.entry(index)? else { continue };
@@ -221,7 +222,7 @@ fn calls_of(reader: &Reader, row: &SessionRow) -> Result<Vec<(String, Known)>, S
     Ok(calls)
 }
 
-/// The first verdict about the call at this place. It stands behind the call, on the same page.
+/// The first verdict on the call with this index. It directly follows the call, in the same batch.
 fn verdict_of(reader: &Reader, (index, call): (u64, &Cid)) -> Result<Option<Judgement>, StoreError> {
     let Some(stored) = reader.entry(index + 1)? else { return Ok(None) };
     let entry = &stored.entry;

@@ -1,4 +1,4 @@
-//! Calls that another harness makes: judged, parked and recorded here, carried out there.
+//! Calls that an external harness executes: decided, parked and recorded here, executed there.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,37 +22,38 @@ use super::turn_recorder::{Recorded, TurnRecorder, denial, input_from};
 use crate::gate::PolicyContext;
 use crate::gate::hooks::HookSubject;
 
-/// Bytes of a text of the owner that is remembered for provenance.
+/// Maximum size of a text of the owner that is kept for provenance.
 const MAX_OWNER_BYTES: usize = 64 << 10;
 
-/// Bytes of a message that is labelled here.
+/// Maximum size of a message that is labelled here.
 const MAX_TEXT_BYTES: usize = 8 << 20;
 
-/// What a call is told that was allowed in another context, or under another law.
-const STALE: &str = "the session has read more since this was allowed: ask again with another toolCallId";
+/// The answers to a call that was allowed in another context, or under another law.
+const STALE: &str =
+    "the session has read more since this call was allowed: ask again with another toolCallId";
 const OTHER_LAW: &str =
-    "the constitution is not the one that this was allowed under: ask again with another toolCallId";
+    "the constitution has changed since this call was allowed: ask again with another toolCallId";
 
-/// What is told about a call that is over.
-const OVER: &str = "what came of this call is on record already: give each call an id of its own";
+/// The answer about a call that is over.
+const OVER: &str = "the result of this call is already recorded: give each call its own id";
 
-/// What a call is told that would have to wait where too many do.
+/// The denial of a call that would wait for a person when too many calls do already.
 pub(super) const FULL: &str = "denied (ask.full): too many calls wait for a person already";
 
-/// How long a request waits for a turn of the same session.
-const FREE_SOON: Duration = Duration::from_secs(1);
+/// How long a request waits for a running turn of the same session.
+const TURN_WAIT: Duration = Duration::from_secs(1);
 
-/// What is known of each session's calls that others carry out.
+/// The external calls of each session.
 pub(crate) type Calls = Mutex<HashMap<SessionKey, Elsewhere>>;
 
-/// A message that came in.
+/// A message that the harness received.
 #[derive(Debug)]
 pub struct Heard {
     pub text: String,
     pub trust: Trust,
 }
 
-/// Whether a call may be made.
+/// Whether a call may be executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExternalDecision {
     Allowed,
@@ -60,47 +61,47 @@ pub enum ExternalDecision {
     Refused,
 }
 
-/// How a call stands.
+/// The state of an external call.
 #[derive(Debug)]
 pub struct ExternalCallState {
     pub verdict: ExternalDecision,
     pub rules: Vec<String>,
     pub reason: String,
     pub approval: Option<String>,
-    /// The verdict's entry.
+    /// The entry of the verdict.
     pub cid: String,
 }
 
 impl Governance {
-    /// Labels what came in.
-    pub async fn heard(self: &Arc<Self>, key: &SessionKey, heard: Heard) -> Result<Labels, RuntimeError> {
-        if heard.text.len() > MAX_TEXT_BYTES {
+    /// Records a received message and applies its labels to the session.
+    pub async fn heard(self: &Arc<Self>, key: &SessionKey, message: Heard) -> Result<Labels, RuntimeError> {
+        if message.text.len() > MAX_TEXT_BYTES {
             return Err(RuntimeError::new(
                 "too_large",
                 format!("a message has at most {MAX_TEXT_BYTES} bytes"),
             ));
         }
-        let mut desk = self.desk(key).await?;
-        // What the log knows of the session's calls is read before anything is remembered of it.
-        self.known(&desk, "").await?;
-        let who = HookSubject::of(&desk.journal.standing);
-        let trust = self.gate.hooks.message_received(&who, &heard.text, heard.trust).await;
-        let heard = Heard { trust, ..heard };
+        let mut recorder = self.open_recorder(key).await?;
+        // The state of the session is loaded from the ledger before anything is added to it.
+        self.known(&recorder, "").await?;
+        let who = HookSubject::of(&recorder.journal.standing);
+        let trust = self.gate.hooks.message_received(&who, &message.text, message.trust).await;
+        let message = Heard { trust, ..message };
         let labels = Labels::new(trust, false);
-        let content_hash = desk.content(&[ContentBlock::text(&heard.text)])?;
+        let content_hash = recorder.content(&[ContentBlock::text(&message.text)])?;
         let record =
             MailboxRecord { letter: String::new(), from: "harness".to_owned(), content_hash, labels };
-        let target = Arc::clone(&desk.handle.session_id);
-        desk.line(EntryQuality::MailboxInject, &target, Vec::new(), &record)?;
-        desk.journal.standing.labels = desk.journal.standing.labels.meet(labels);
-        desk.write().await?;
-        if heard.trust == Trust::Owner && heard.text.len() <= MAX_OWNER_BYTES {
-            self.of_session(key, |known| known.owner_said(heard.text));
+        let target = Arc::clone(&recorder.handle.session_id);
+        recorder.line(EntryQuality::MailboxInject, &target, Vec::new(), &record)?;
+        recorder.journal.standing.labels = recorder.journal.standing.labels.meet(labels);
+        recorder.write().await?;
+        if message.trust == Trust::Owner && message.text.len() <= MAX_OWNER_BYTES {
+            self.of_session(key, |known| known.owner_said(message.text));
         }
-        Ok(desk.journal.standing.labels)
+        Ok(recorder.journal.standing.labels)
     }
 
-    /// Judges a call, or tells how one stands that was asked for before. Waits for a person as long as it may.
+    /// Decides about a call, or returns the state of a call that was requested before. Waits for a person up to `wait`.
     pub async fn asked_for(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -110,47 +111,43 @@ impl Governance {
         check(&call)?;
         let deadline = Instant::now() + wait;
         let mut changes = self.gate.inbox.watch();
-        let mut standpoint = self.ask_or_look(key, &call).await?;
+        let mut standpoint = self.ask_or_state_of(key, &call).await?;
         while standpoint.verdict == ExternalDecision::Waits && Instant::now() < deadline {
             let changed = tokio::time::timeout_at(deadline, changes.changed()).await;
             if !matches!(changed, Ok(Ok(()))) {
                 break;
             }
-            // Most changes are of other calls.
+            // Most changes concern other calls.
             if standpoint.approval.as_deref().is_some_and(|id| self.gate.inbox.is_undecided(id)) {
                 continue;
             }
-            standpoint = self.ask_or_look(key, &call).await?;
+            standpoint = self.ask_or_state_of(key, &call).await?;
         }
         Ok(standpoint)
     }
 
-    async fn ask_or_look(
+    async fn ask_or_state_of(
         self: &Arc<Self>,
         key: &SessionKey,
         call: &ToolCall,
     ) -> Result<ExternalCallState, RuntimeError> {
-        let desk = self.desk(key).await?;
-        match self.known(&desk, &call.id).await? {
-            Some(known) => self.look(&desk, &known, call).await,
-            None => self.ask(desk, call.clone()).await,
+        let recorder = self.open_recorder(key).await?;
+        match self.known(&recorder, &call.id).await? {
+            Some(known) => self.state_of(&recorder, &known, call).await,
+            None => self.ask(recorder, call.clone()).await,
         }
     }
 
-    async fn ask(
-        self: &Arc<Self>,
-        mut desk: TurnRecorder,
-        call: ToolCall,
-    ) -> Result<ExternalCallState, RuntimeError> {
-        let key = (*desk.handle.key).clone();
+    async fn ask(self: &Arc<Self>, mut recorder: TurnRecorder, call: ToolCall) -> Result<ExternalCallState, RuntimeError> {
+        let key = (*recorder.handle.key).clone();
         let owner_words = self.of_session(&key, |known| known.owner_words().to_vec()).unwrap_or_default();
         let owner_words: Vec<&str> = owner_words.iter().map(String::as_str).collect();
-        let vetoes = self.gate.hooks.objections(&HookSubject::of(&desk.journal.standing), &call).await;
-        let recorded = desk.record_external_call(call, Vec::new(), (CallRunner::Caller, None))?;
-        let standing = self.with_unreported(&desk, None).await?;
+        let vetoes = self.gate.hooks.objections(&HookSubject::of(&recorder.journal.standing), &call).await;
+        let recorded = recorder.record_external_call(call, Vec::new(), (CallRunner::Caller, None))?;
+        let standing = self.with_unreported(&recorder, None).await?;
         let stage = (DecisionStage::Call, None);
-        // Whoever asked carries it out; nothing here does, so the leave to do it is let go.
-        let (_, verdict, placed) = desk.authorize(&recorded, &standing, stage, &owner_words, vetoes)?;
+        // The caller executes the call, so the allow token is dropped here.
+        let (_, verdict, placed) = recorder.authorize(&recorded, &standing, stage, &owner_words, vetoes)?;
         let judged =
             Judgement::new(placed.cid, verdict.clone(), (self.gate.law.hash().to_string(), standing.labels));
         let judged = Arc::new(judged);
@@ -160,49 +157,46 @@ impl Governance {
             Decision::Allow => {}
             Decision::Deny => {
                 let parents = vec![recorded.entry, placed.cid];
-                desk.record_denial(&recorded, &denial(&verdict), CallOutcome::Denied, parents)?;
+                recorder.record_denial(&recorded, &denial(&verdict), CallOutcome::Denied, parents)?;
                 is_over = true;
             }
             Decision::Ask if self.gate.inbox.has_room(key.as_str()) => {
                 let action = self.gate.action_elsewhere(&standing, &recorded.call);
                 let asked = (verdict, placed.cid);
-                waits = Some(desk.request(&recorded, asked, &action, (0, None))?);
+                waits = Some(recorder.request(&recorded, asked, &action, (0, None))?);
             }
             Decision::Ask => {
                 let parents = vec![recorded.entry, placed.cid];
-                desk.record_denial(&recorded, &ToolOutcome::error(FULL), CallOutcome::Denied, parents)?;
+                recorder.record_denial(&recorded, &ToolOutcome::error(FULL), CallOutcome::Denied, parents)?;
                 is_over = true;
             }
         }
-        let written = desk.write().await?;
+        let written = recorder.write().await?;
         let mut standpoint = judged.standpoint();
         if let Some((requested, entry)) = waits {
             standpoint.verdict = ExternalDecision::Waits;
             standpoint.approval = Some(requested.id.clone());
-            // Nobody waits inside this daemon; whoever asked looks again.
+            // No task of this daemon waits; the caller asks again.
             drop(self.gate.inbox.ask(requested, entry));
         }
-        desk.show(&written);
+        recorder.show(&written);
         let (entry, input_hash) = (recorded.entry, recorded.input_hash);
         let known = Known { entry, input_hash, tool: recorded.call.name, verdict: judged, is_over };
         self.of_session(&key, |calls| calls.remember(recorded.call.id, known, |tool| self.brings(tool)));
         Ok(standpoint)
     }
 
-    /// How the session stands if every call that it may have made by now was made: what came of a call is often told
-    /// late, or never, and the next one may be asked for before. `but` is the call that is looked at.
-    async fn with_unreported(
-        &self,
-        desk: &TurnRecorder,
-        but: Option<&str>,
-    ) -> Result<PolicyContext, RuntimeError> {
-        let mut standing = desk.journal.standing.clone();
-        let asked = self.of_session(&desk.handle.key, |known| {
+    /// The policy context of the session under the assumption that every call that may have been executed was: results
+    /// are often reported late, or never, and the next call may be requested before. `but` is the call that is looked
+    /// at.
+    async fn with_unreported(&self, recorder: &TurnRecorder, but: Option<&str>) -> Result<PolicyContext, RuntimeError> {
+        let mut standing = recorder.journal.standing.clone();
+        let asked = self.of_session(&recorder.handle.key, |known| {
             standing.labels = standing.labels.meet(known.floor());
             for tool in known.allowed_untold(but) {
                 standing.labels = standing.labels.meet(self.brings(tool));
             }
-            // What nobody decides yet is not allowed; of the rest, the log knows.
+            // A pending request is not allowed yet. The ledger has the state of the others.
             let undecided = |call: &&Known| self.gate.inbox.is_undecided(&approval_id(&call.entry, 0));
             let asked = known.asked_untold(but).filter(|call| !undecided(call));
             asked.map(|call| (call.entry.to_string(), call.tool.clone())).collect::<Vec<_>>()
@@ -223,27 +217,27 @@ impl Governance {
         Ok(standing)
     }
 
-    /// What a call of a tool brings into its session.
+    /// The labels that a call of a tool brings into its session.
     pub(super) fn brings(&self, tool: &str) -> Labels {
         Labels::for_output(self.gate.law.manifest(tool), None)
     }
 
-    /// Looks at what is remembered of a session, if it is.
-    fn of_session<T>(&self, key: &SessionKey, look: impl FnOnce(&mut Elsewhere) -> T) -> Option<T> {
-        let mut elsewhere = self.external_calls.lock().unwrap_or_else(PoisonError::into_inner);
-        elsewhere.get_mut(key).map(look)
+    /// Accesses the state of a session, if it is loaded.
+    fn of_session<T>(&self, key: &SessionKey, access: impl FnOnce(&mut Elsewhere) -> T) -> Option<T> {
+        let mut calls = self.external_calls.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.get_mut(key).map(access)
     }
 
-    /// How a recorded call stands.
-    async fn look(
+    /// The state of a recorded call.
+    async fn state_of(
         &self,
-        desk: &TurnRecorder,
+        recorder: &TurnRecorder,
         known: &Known,
         call: &ToolCall,
     ) -> Result<ExternalCallState, RuntimeError> {
-        let words = self.vault.content(&desk.handle.session_id, &known.input_hash.to_string())?;
-        if known.tool != call.name || words.as_deref().and_then(input_from).as_ref() != Some(&call.input) {
-            let what = "this toolCallId was used for another call: give each call an id of its own";
+        let content = self.vault.content(&recorder.handle.session_id, &known.input_hash.to_string())?;
+        if known.tool != call.name || content.as_deref().and_then(input_from).as_ref() != Some(&call.input) {
+            let what = "this toolCallId was used for another call: give each call its own id";
             return Err(RuntimeError::new("conflict", what));
         }
         let call_id = &call.id;
@@ -259,8 +253,8 @@ impl Governance {
                 }
             };
             match (row.state, row.decided_by, row.reason) {
-                (ApprovalState::Denied, Some(by), Some(words)) => {
-                    standpoint.reason = format!("denied by {by}: {words}")
+                (ApprovalState::Denied, Some(by), Some(reason)) => {
+                    standpoint.reason = format!("denied by {by}: {reason}")
                 }
                 (ApprovalState::Denied, Some(by), None) => standpoint.reason = format!("denied by {by}"),
                 (ApprovalState::Expired, ..) => "nobody decided in time".clone_into(&mut standpoint.reason),
@@ -271,7 +265,7 @@ impl Governance {
         if standpoint.verdict != ExternalDecision::Allowed {
             return Ok(standpoint);
         }
-        // A yes is for one call, made once, in the context and under the law that it was given in.
+        // An allow is for one call, executed once, in the context and under the law that it was given in.
         if known.is_over {
             return Err(RuntimeError::new("conflict", OVER));
         }
@@ -279,7 +273,7 @@ impl Governance {
             Some("everything is stopped")
         } else if known.verdict.constitution != self.gate.law.hash().to_string() {
             Some(OTHER_LAW)
-        } else if self.has_fallen(desk, call_id, known.verdict.labels).await? {
+        } else if self.labels_lowered(recorder, call_id, known.verdict.labels).await? {
             Some(STALE)
         } else {
             None
@@ -291,18 +285,19 @@ impl Governance {
         Ok(standpoint)
     }
 
-    /// Whether the session has taken in more than it had when the call was judged, which is what whoever allowed it was told.
-    async fn has_fallen(
+    /// Whether the labels of the session are lower than when the gate decided about the call. Those labels were shown
+    /// to the approver.
+    async fn labels_lowered(
         &self,
-        desk: &TurnRecorder,
+        recorder: &TurnRecorder,
         call_id: &str,
         labels: Labels,
     ) -> Result<bool, RuntimeError> {
-        let now = self.with_unreported(desk, Some(call_id)).await?.labels;
+        let now = self.with_unreported(recorder, Some(call_id)).await?.labels;
         Ok(labels.meet(now) != labels)
     }
 
-    /// Records what came of a call, and moves labels.
+    /// Records the result of a call, and propagates its labels.
     pub async fn done_elsewhere(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -310,8 +305,8 @@ impl Governance {
         text: String,
         is_error: bool,
     ) -> Result<Labels, RuntimeError> {
-        let mut desk = self.desk(key).await?;
-        let Some(known) = self.known(&desk, call_id).await? else {
+        let mut recorder = self.open_recorder(key).await?;
+        let Some(known) = self.known(&recorder, call_id).await? else {
             return Err(RuntimeError::new(
                 "not_found",
                 "there is no such call: ask with before_tool_call first",
@@ -323,27 +318,27 @@ impl Governance {
         let call = known.entry.to_string();
         let approval = self.readers.read(move |reader| reader.approval_of_call(&call)).await?;
         if approval.is_some_and(|row| row.state != ApprovalState::Allowed) {
-            return Err(RuntimeError::new("conflict", "nobody allowed this call: it must not be made"));
+            return Err(RuntimeError::new("conflict", "this call is not allowed: it must not be made"));
         }
-        let words = self.vault.content(&desk.handle.session_id, &known.input_hash.to_string())?;
-        let input = words.as_deref().and_then(input_from).unwrap_or_default();
+        let content = self.vault.content(&recorder.handle.session_id, &known.input_hash.to_string())?;
+        let input = content.as_deref().and_then(input_from).unwrap_or_default();
         let call = ToolCall { id: call_id.to_owned(), name: known.tool, input };
         let (entry, input_hash, runner) = (known.entry, known.input_hash, CallRunner::Caller);
         let recorded = Recorded { call, entry, input_hash, asked: None, runner, reworded_by: None };
         let outcome = ToolOutcome { content: text, is_error };
-        self.tell_done(&desk.journal.standing, &recorded, &outcome);
+        self.tell_done(&recorder.journal.standing, &recorded, &outcome);
         let done = ToolRun { outcome, code: None, touched: Vec::new(), sandbox: None };
-        let result = desk.record_result(&recorded, &done)?;
-        desk.write_outside_turn().await?;
-        desk.tell_persisted(&recorded, &done.outcome, result);
+        let result = recorder.record_result(&recorded, &done)?;
+        recorder.write_outside_turn().await?;
+        recorder.tell_persisted(&recorded, &done.outcome, result);
         self.of_session(key, |calls| calls.is_told(call_id));
-        Ok(desk.journal.standing.labels)
+        Ok(recorder.journal.standing.labels)
     }
 
-    async fn desk(self: &Arc<Self>, key: &SessionKey) -> Result<TurnRecorder, RuntimeError> {
+    async fn open_recorder(self: &Arc<Self>, key: &SessionKey) -> Result<TurnRecorder, RuntimeError> {
         if let Some(journal) = self.loaded(key) {
-            let journal = unless_busy(journal).await?;
-            // One that failed while this waited for it is read anew.
+            let journal = lock_unless_busy(journal).await?;
+            // A writer that failed during the wait is loaded again.
             if !journal.is_broken() {
                 return Ok(TurnRecorder::new(Arc::clone(self), journal.handle.clone(), journal));
             }
@@ -354,13 +349,13 @@ impl Governance {
             return Err(RuntimeError::new("not_found", format!("there is no session `{key}`")));
         };
         let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.as_str().into() };
-        let journal = unless_busy(self.journal(&handle).await?).await?;
+        let journal = lock_unless_busy(self.journal(&handle).await?).await?;
         Ok(TurnRecorder::new(Arc::clone(self), handle, journal))
     }
 
-    /// A call of this session that was asked for before.
-    async fn known(&self, desk: &TurnRecorder, call_id: &str) -> Result<Option<Known>, RuntimeError> {
-        let key = (*desk.handle.key).clone();
+    /// The call of this session with this id, if it was requested before.
+    async fn known(&self, recorder: &TurnRecorder, call_id: &str) -> Result<Option<Known>, RuntimeError> {
+        let key = (*recorder.handle.key).clone();
         if let Some(known) = self.of_session(&key, |known| known.call(call_id).cloned()) {
             return Ok(known);
         }
@@ -370,17 +365,17 @@ impl Governance {
             .readers
             .read(move |reader| Elsewhere::load(reader, reader.session(&name)?.as_ref(), &brings))
             .await?;
-        let mut elsewhere = self.external_calls.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(elsewhere.entry(key).or_insert(loaded).call(call_id).cloned())
+        let mut calls = self.external_calls.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(calls.entry(key).or_insert(loaded).call(call_id).cloned())
     }
 }
 
-/// The session's history, unless a turn of its own keeps it: one that waits for a person may do so for a day.
-async fn unless_busy(
+/// Locks the writer of the session. Fails if a turn holds it: a turn that waits for a person may do so for a day.
+async fn lock_unless_busy(
     journal: Arc<AsyncMutex<SessionWriter>>,
 ) -> Result<OwnedMutexGuard<SessionWriter>, RuntimeError> {
-    tokio::time::timeout(FREE_SOON, journal.lock_owned()).await.map_err(|_| {
-        let what = "a turn of this session is running or waits for a person: ask again when it is over, or use a session of your own";
+    tokio::time::timeout(TURN_WAIT, journal.lock_owned()).await.map_err(|_| {
+        let what = "a turn of this session is running or waits for a person: ask again when it is over, or use your own session";
         RuntimeError::new("conflict", what)
     })
 }
@@ -389,13 +384,12 @@ fn check(call: &ToolCall) -> Result<(), RuntimeError> {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
     let named = |text: &str, limit| (1..=limit).contains(&text.len()) && text.bytes().all(word);
     if [SPEND, EGRESS, LAND].contains(&call.name.as_str()) {
-        let what = format!("`{}` is for the house alone to ask", call.name);
+        let what = format!("only the daemon may ask for `{}`", call.name);
         return Err(RuntimeError::new("invalid_params", what));
     }
     if named(&call.name, 64) && named(&call.id, 128) {
         return Ok(());
     }
-    let what =
-        "toolName and toolCallId are made of letters, digits, `_`, `-`, `.` and `:`, 64 and 128 at most";
+    let what = "toolName and toolCallId consist of letters, digits, `_`, `-`, `.` and `:`, with at most 64 and 128 characters";
     Err(RuntimeError::new("invalid_params", what))
 }

@@ -1,4 +1,4 @@
-//! Where a session's work meets the operator's hooks.
+//! The points at which a session calls the hooks of the operator.
 
 use tokio_util::sync::CancellationToken;
 use tribune_config::hook_spec::HookPoint;
@@ -12,7 +12,7 @@ use crate::gate::PolicyContext;
 use crate::gate::hooks::{HookEvent, HookSubject};
 
 impl Governance {
-    /// Asks the hooks whether a turn may begin, and how far its words are to be believed.
+    /// Asks the hooks whether a turn may start, and which trust level its input has.
     pub(super) async fn ask_hooks(
         &self,
         standing: &PolicyContext,
@@ -31,7 +31,7 @@ impl Governance {
         };
         tokio::select! {
             biased;
-            // Where nobody has to be asked, a turn that is cancelled early begins and ends like any other.
+            // Without hooks, a turn that is cancelled early starts and ends like any other.
             asked = asking => asked,
             () = cancel.cancelled() => {
                 Err(RuntimeError::new("cancelled", "the turn was cancelled before it began"))
@@ -39,7 +39,7 @@ impl Governance {
         }
     }
 
-    /// Tells the hooks what came of a call that ran.
+    /// Notifies the hooks of the result of a call.
     pub(super) fn tell_done(&self, standing: &PolicyContext, recorded: &Recorded, outcome: &ToolOutcome) {
         if !self.gate.hooks.has(HookPoint::AfterToolCall) {
             return;
@@ -56,7 +56,7 @@ impl Governance {
 }
 
 impl TurnRecorder {
-    /// Tells the hooks that a result is on record.
+    /// Notifies the hooks that a result is recorded.
     pub(super) fn tell_persisted(&self, recorded: &Recorded, outcome: &ToolOutcome, entry: Cid) {
         let hooks = &self.governance.gate.hooks;
         if !hooks.has(HookPoint::ToolResultPersist) {

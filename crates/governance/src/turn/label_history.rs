@@ -1,5 +1,5 @@
-//! Where a session's labels come from: what it read, and when, that made it less trusted or private. For the person who is
-//! asked, from names that are in the log anyway.
+//! The origin of the labels of a session: what it read, and when, that made it less trusted or private. Shown to the
+//! person who decides about a call, from names that are in the ledger anyway.
 
 use std::collections::HashMap;
 
@@ -11,42 +11,42 @@ use tribune_records::ledger_payloads::{Lifecycle, MailboxRecord, ToolResultRecor
 use tribune_storage::store::{EntryFilter, Reader, StoreError, StoredEntry};
 use utoipa::ToSchema;
 
-/// Entries of a session that are looked through.
-const LOOKED_BACK: usize = 2_000;
+/// Entries of a session that are searched.
+const MAX_ENTRIES_SEARCHED: usize = 2_000;
 
-/// Steps that are told: the newest, which made the session what it is.
+/// Maximum number of steps: the newest ones, which led to the current labels.
 const MAX_STEPS: usize = 4;
 
-/// Something that a session took in and that lowered its labels.
+/// Something that a session read and that lowered its labels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Step {
     pub at: String,
     /// Such as `web_fetch of example.org`.
     pub what: String,
-    /// The least trust of anything in the session's context from then on.
+    /// The lowest trust of anything in the context of the session from then on.
     pub trust: String,
-    /// Whether private data was in it from then on.
+    /// Whether the context contains private data from then on.
     pub private: bool,
     /// The session that wrote what was read here, and when, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<String>,
 }
 
-/// The steps that had made a session what it was when it asked for `request`, oldest first.
+/// The steps that led to the labels of a session at the time of `request`, oldest first.
 pub fn trail(reader: &Reader, session: &str, request: &Cid, agent: &str) -> Result<Vec<Step>, StoreError> {
     let newest = EntryFilter { entity_id: Some(session.to_owned()), quality: None };
-    let mut entries = reader.tail(&newest, LOOKED_BACK)?;
+    let mut entries = reader.tail(&newest, MAX_ENTRIES_SEARCHED)?;
     match entries.iter().position(|stored| stored.entry.cid == *request) {
         Some(at) => entries.truncate(at + 1),
-        // It was long ago.
+        // The request is further back than the newest entries.
         None => match reader.find(request)? {
-            Some(index) => entries = reader.tail_until(index, LOOKED_BACK)?,
+            Some(index) => entries = reader.tail_until(index, MAX_ENTRIES_SEARCHED)?,
             None => return Ok(Vec::new()),
         },
     }
     let begins = entries.first().is_none_or(|first| first.entry.seq == 0);
     let labels = begins.then_some(Labels::FRESH);
-    let mut walk = Walk { reader, agent, labels, operands: HashMap::new(), steps: Vec::new() };
+    let mut walk = HistoryWalk { reader, agent, labels, operands: HashMap::new(), steps: Vec::new() };
     for stored in &entries {
         walk.entry(stored)?;
     }
@@ -55,23 +55,23 @@ pub fn trail(reader: &Reader, session: &str, request: &Cid, agent: &str) -> Resu
     Ok(steps)
 }
 
-struct Walk<'r> {
+struct HistoryWalk<'r> {
     reader: &'r Reader,
     agent: &'r str,
-    /// What the session had taken in before the entry at hand; None while that is too far back to tell.
+    /// The labels of the session before the current entry; None as long as that is too far back to know.
     labels: Option<Labels>,
-    /// What each call was about, by the call's entry.
+    /// The operand of each call, by the entry of the call.
     operands: HashMap<Cid, Operand>,
     steps: Vec<Step>,
 }
 
-/// What a call was about: its name for people, and the name that its label stands under.
+/// The operand of a call: its name for people, and the key of its label.
 struct Operand {
     shown: String,
     resource: Option<String>,
 }
 
-impl Walk<'_> {
+impl HistoryWalk<'_> {
     fn entry(&mut self, stored: &StoredEntry) -> Result<(), StoreError> {
         let entry = &stored.entry;
         match entry.quality {
@@ -87,25 +87,35 @@ impl Walk<'_> {
                 let shown = operand.as_ref().map_or("", |operand| operand.shown.as_str());
                 let what = if shown.is_empty() { record.tool } else { format!("{} of {shown}", record.tool) };
                 let resource = operand.and_then(|operand| operand.resource);
-                self.took(stored, record.labels, what, resource)?;
+                self.add_step(stored, record.labels, what, resource)?;
             }
             EntryQuality::Turn => {
                 if let Some(record) = read::<Turn>(stored) {
-                    self.took(stored, record.labels, "what was said to it, or letters".to_owned(), None)?;
+                    self.add_step(
+                        stored,
+                        record.labels,
+                        "the input of a turn, or mailbox messages".to_owned(),
+                        None,
+                    )?;
                 }
             }
             EntryQuality::MailboxInject => {
                 if let Some(record) = read::<MailboxRecord>(stored) {
-                    // It tells of itself alone, not of the session.
+                    // Its labels are those of the message alone, not of the session.
                     if let Some(labels) = self.labels {
                         let labels = labels.meet(record.labels);
-                        self.took(stored, labels, format!("a message from {}", record.from), None)?;
+                        self.add_step(stored, labels, format!("a message from {}", record.from), None)?;
                     }
                 }
             }
             EntryQuality::SessionLifecycle => {
                 if let Some(Lifecycle::Opened(opening) | Lifecycle::Reopened(opening)) = read(stored) {
-                    self.took(stored, opening.labels, "what its parent had taken in".to_owned(), None)?;
+                    self.add_step(
+                        stored,
+                        opening.labels,
+                        "the labels of its parent session".to_owned(),
+                        None,
+                    )?;
                 }
             }
             _ => {}
@@ -113,8 +123,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Notes a step, if the labels fell.
-    fn took(
+    /// Adds a step if the labels were lowered.
+    fn add_step(
         &mut self,
         stored: &StoredEntry,
         labels: Labels,
@@ -125,10 +135,10 @@ impl Walk<'_> {
             Some(before) if before.meet(labels) == before => return Ok(()),
             Some(_) => (what, resource),
             None if labels == Labels::FRESH => return Ok(()),
-            None => (format!("something before its last {LOOKED_BACK} entries"), None),
+            None => (format!("something before its last {MAX_ENTRIES_SEARCHED} entries"), None),
         };
         let written = match resource {
-            Some(resource) => self.written(&resource, stored.index)?,
+            Some(resource) => self.writer_of(&resource, stored.index)?,
             None => None,
         };
         let at = stored.entry.timestamp.to_string();
@@ -138,7 +148,7 @@ impl Walk<'_> {
     }
 
     /// Who wrote a resource, if that was before it was read here.
-    fn written(&self, resource: &str, before: u64) -> Result<Option<String>, StoreError> {
+    fn writer_of(&self, resource: &str, before: u64) -> Result<Option<String>, StoreError> {
         let Some(source) = self.reader.label_source(resource)? else { return Ok(None) };
         let Some(index) = source.parse::<Cid>().ok().map(|cid| self.reader.find(&cid)).transpose()?.flatten()
         else {

@@ -1,4 +1,4 @@
-//! Ledger entries about landing the changes of a sandbox. Applying the changes is not done here.
+//! Ledger entries about landing the changes of a sandbox. The changes are not applied here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use tribune_storage::store::StoreError;
 use super::out_of_turn::{Denied, OutOfTurn, SideLog};
 use crate::gate::Admission;
 
-/// For a person to decide about a landing, while whoever asked waits.
+/// How long a person may take to decide about landing changes, while the caller waits.
 const WAIT: Duration = Duration::from_secs(10 * 60);
 
 impl OutOfTurn {
-    /// Leave to land changes of a session, once the verdict that allows it is durable.
+    /// Authorizes landing changes of a session. Returns the admission when the verdict that allows it is durable.
     pub async fn leave_to_land(
         &self,
         key: &Arc<SessionKey>,
@@ -26,7 +26,7 @@ impl OutOfTurn {
         self.cross((key, None), (call, Vec::new()), WAIT, gone).await
     }
 
-    /// Writes down what became of changes, under the verdict that allowed it if one did.
+    /// Records the result of landing, under the verdict that allowed it if there is one.
     pub async fn note_workspace(
         &self,
         key: &SessionKey,
@@ -37,12 +37,16 @@ impl OutOfTurn {
         self.ledger.append(&self.draft_beside(SideLog::Workspace, key, line, record)).await.map(drop)
     }
 
-    /// Keeps words of a session where they are sealed. None if everything said in it was forgotten.
-    pub async fn keep_words(&self, key: &SessionKey, words: &[u8]) -> Result<Option<Commitment>, StoreError> {
+    /// Stores content of a session encrypted in the vault. None if the session was forgotten.
+    pub async fn keep_words(
+        &self,
+        key: &SessionKey,
+        content: &[u8],
+    ) -> Result<Option<Commitment>, StoreError> {
         let name = key.to_string();
         let row = self.readers.read(move |reader| reader.session(&name)).await?;
         match row {
-            Some(row) => self.vault.keep(&row.id, words).await,
+            Some(row) => self.vault.keep(&row.id, content).await,
             None => Ok(None),
         }
     }

@@ -1,4 +1,4 @@
-//! The letters that a turn takes with it: from the mailbox, on record, and marked as read.
+//! Injects mailbox messages into a turn: they are read from the mailbox, recorded, and marked as read.
 
 use std::sync::{Arc, PoisonError};
 
@@ -12,21 +12,21 @@ use super::Governance;
 use super::resume_parked::approval_of;
 use super::turn_recorder::TurnRecorder;
 
-/// Messages of a session looked through for letters that it already had.
-const LOOKED_BACK: usize = 1_000;
+/// Messages of a session that are searched for mailbox messages that it already had.
+const MAX_MESSAGES_SEARCHED: usize = 1_000;
 
-/// Unread letters, claimed for one turn until this is dropped.
+/// Unread mailbox messages, claimed for one turn until this is dropped.
 pub(super) struct InjectedMail {
     agent: AgentId,
     fresh: Vec<(Letter, Labels)>,
-    /// Already on record from a turn whose acknowledgement was lost.
+    /// Already recorded by a turn whose acknowledgement was lost.
     known: Vec<String>,
     claimed: Vec<String>,
     governance: Arc<Governance>,
 }
 
 impl InjectedMail {
-    /// For a turn that its agent does not hear.
+    /// No messages: for a turn that the agent itself does not answer.
     pub(super) fn none(governance: &Arc<Governance>, handle: &Handle) -> Self {
         Self {
             agent: handle.key.agent().clone(),
@@ -37,95 +37,97 @@ impl InjectedMail {
         }
     }
 
-    /// Blocks on the disk.
+    /// Claims the unread messages for one turn. Blocks on the disk.
     pub(super) fn claim(governance: &Arc<Governance>, handle: &Handle) -> Result<Self, RuntimeError> {
-        let nothing = Self::none(governance, handle);
+        let empty = Self::none(governance, handle);
         if handle.key.is_subagent() {
-            // A letter to the agent is not for someone who is gone after one turn.
-            return Ok(nothing);
+            // A sub-agent is gone after one turn; messages to the agent are not for it.
+            return Ok(empty);
         }
-        // Held while looking: a letter whose claim is gone was acknowledged before, and is not found unread.
-        let mut claimed = governance.claimed_mail.lock().unwrap_or_else(PoisonError::into_inner);
-        let unread = governance.mailbox.unread(&nothing.agent).unwrap_or_else(|error| {
+        // Held during the search: a message without a claim was acknowledged before, and is not found unread.
+        let mut claimed_mail = governance.claimed_mail.lock().unwrap_or_else(PoisonError::into_inner);
+        let unread = governance.mailbox.unread(&empty.agent).unwrap_or_else(|error| {
             tracing::warn!(%error, "the mailbox could not be read");
             Vec::new()
         });
-        let mut letters = nothing;
+        let mut mail = empty;
         if unread.is_empty() {
-            return Ok(letters);
+            return Ok(mail);
         }
-        let had = governance.readers.now(|reader| match reader.session(handle.key.as_str())? {
-            Some(session) => reader.messages(&session, LOOKED_BACK),
+        let earlier = governance.readers.now(|reader| match reader.session(handle.key.as_str())? {
+            Some(session) => reader.messages(&session, MAX_MESSAGES_SEARCHED),
             None => Ok(Vec::new()),
         });
-        let had = had?;
-        for letter in unread {
-            let is_known = had.iter().any(|message| {
-                message.role == Role::Mailbox.as_str() && message.name.as_deref() == Some(&letter.id)
+        let earlier = earlier?;
+        for message in unread {
+            let is_known = earlier.iter().any(|known| {
+                known.role == Role::Mailbox.as_str() && known.name.as_deref() == Some(&message.id)
             });
             if is_known {
-                letters.known.push(letter.id);
+                mail.known.push(message.id);
                 continue;
             }
-            let asked = asked_in(governance, &letter)?;
-            if asked.as_ref().is_some_and(|asked| *asked != *handle.key) || !claimed.insert(letter.id.clone())
+            let asked = requesting_session(governance, &message)?;
+            if asked.as_ref().is_some_and(|asked| *asked != *handle.key)
+                || !claimed.insert(message.id.clone())
             {
                 continue;
             }
-            letters.claimed.push(letter.id.clone());
+            mail.claimed.push(message.id.clone());
             let labels = match asked {
-                // What came of a call of its own is no less the session's than the call.
-                Some(_) => governance.gate.stored_labels(&format!("letter:{}", letter.id)),
-                None => governance.gate.letter_labels(&letter.id),
+                // The result of its own call has the labels of the session, like the call.
+                Some(_) => governance.gate.stored_labels(&format!("letter:{}", message.id)),
+                None => governance.gate.letter_labels(&message.id),
             };
-            letters.fresh.push((letter, labels?));
+            mail.fresh.push((message, labels?));
         }
-        Ok(letters)
+        Ok(mail)
     }
 
-    /// What the letters bring into the session.
+    /// The labels that the messages bring into the session.
     pub(super) fn labels(&self) -> Labels {
         self.fresh.iter().fold(Labels::FRESH, |all, (_, labels)| all.meet(*labels))
     }
 
-    /// Puts each letter on the page; returns them as the messages that stand before the user's.
-    pub(super) fn inject(&self, desk: &mut TurnRecorder, turn: Cid) -> Result<Vec<Message>, RuntimeError> {
+    /// Records each message in the batch. Returns them as the messages that precede the input of the user.
+    pub(super) fn inject(&self, recorder: &mut TurnRecorder, turn: Cid) -> Result<Vec<Message>, RuntimeError> {
         let mut messages = Vec::with_capacity(self.fresh.len());
-        for (letter, labels) in &self.fresh {
-            let said = format!("[mailbox from {}: {}]", letter.from, letter.text);
-            let content = vec![ContentBlock::text(said)];
-            let content_hash = desk.content(&content)?;
-            let (letter, from, labels) = (letter.id.clone(), letter.from.clone(), *labels);
+        for (message, labels) in &self.fresh {
+            let text = format!("[mailbox from {}: {}]", message.from, message.text);
+            let content = vec![ContentBlock::text(text)];
+            let content_hash = recorder.content(&content)?;
+            let (letter, from, labels) = (message.id.clone(), message.from.clone(), *labels);
             let record = MailboxRecord { letter, from, content_hash, labels };
-            let target = Arc::clone(&desk.handle.session_id);
-            let entry = desk.line(EntryQuality::MailboxInject, &target, vec![turn], &record)?;
-            desk.event(EventKind::MailboxInjected { entry: Box::new(entry) });
+            let target = Arc::clone(&recorder.handle.session_id);
+            let entry = recorder.line(EntryQuality::MailboxInject, &target, vec![turn], &record)?;
+            recorder.event(EventKind::MailboxInjected { entry: Box::new(entry) });
             messages.push(Message { role: Role::Mailbox, content });
         }
         Ok(messages)
     }
 
-    /// The letters are on record: they need not be read again.
+    /// Marks the messages as read: they are recorded.
     pub(super) async fn acknowledge(self) {
         if self.fresh.is_empty() && self.known.is_empty() {
             return;
         }
         let marked = tokio::task::spawn_blocking(move || {
-            let fresh = self.fresh.iter().map(|(letter, _)| letter.id.as_str());
+            let fresh = self.fresh.iter().map(|(message, _)| message.id.as_str());
             let ids: Vec<&str> = fresh.chain(self.known.iter().map(String::as_str)).collect();
             if let Err(error) = self.governance.mailbox.ack(&ids, self.governance.clock.now()) {
-                tracing::warn!(%error, agent = %self.agent, "letters could not be marked as read");
+                tracing::warn!(%error, agent = %self.agent, "mailbox messages could not be marked as read");
             }
         });
-        // It fails only when the daemon is being torn down; the letters come again, and are known by then.
+        // This fails only when the daemon is shutting down; the messages are injected again then, and recognized as
+        // recorded.
         let _ = marked.await;
     }
 }
 
-/// The session that waits for what a letter tells of its call. A sub-agent is gone after its turn, so what came of its
-/// calls is for whichever session of the agent is next.
-fn asked_in(governance: &Governance, letter: &Letter) -> Result<Option<SessionKey>, RuntimeError> {
-    let Some(id) = approval_of(&letter.id) else { return Ok(None) };
+/// The session that made the call whose result a message carries. A sub-agent is gone after its turn, so the result of
+/// its calls is for the next session of the agent.
+fn requesting_session(governance: &Governance, message: &Letter) -> Result<Option<SessionKey>, RuntimeError> {
+    let Some(id) = approval_of(&message.id) else { return Ok(None) };
     let row = governance.readers.now(|reader| reader.approval(id))?;
     let asked = row.and_then(|row| row.requested.session.parse::<SessionKey>().ok());
     Ok(asked.filter(|asked| !asked.is_subagent()))

@@ -1,4 +1,4 @@
-//! Ledger entries about the MCP servers of sessions. Starting and ending the servers is not done here.
+//! Ledger entries about the MCP servers of sessions. The servers are not started or stopped here.
 
 use std::sync::Arc;
 
@@ -10,17 +10,18 @@ use super::out_of_turn::{Denied, OutOfTurn, SideLog};
 use crate::gate::Admission;
 
 impl OutOfTurn {
-    /// Leave to start a server for a session, once the verdict that allows it is durable. Nobody is asked: whoever brings one is the
-    /// person who would be, and waits for an answer.
+    /// Authorizes the start of a server for a session. Returns the admission when the verdict that allows it is
+    /// durable. No person is asked: the person who would decide is the one who provides the server and waits for the
+    /// answer.
     pub async fn leave_to_serve(&self, key: &Arc<SessionKey>, call: ToolCall) -> Result<Admission, Denied> {
         self.cross_at_once(key, call).await
     }
 
-    /// Writes down what became of a server, under the verdict that allowed it.
+    /// Records the state of a server, under the verdict that allowed it.
     pub async fn note_server(&self, key: &SessionKey, verdict: Cid, record: &McpRecord) {
         let draft = self.draft_beside(SideLog::Mcp, key, (EntryQuality::Delivery, vec![verdict]), record);
         if let Err(error) = self.ledger.append(&draft).await {
-            tracing::warn!(session = %key, %error, "what became of an MCP server could not be written down");
+            tracing::warn!(session = %key, %error, "the state of an MCP server could not be recorded");
         }
     }
 }

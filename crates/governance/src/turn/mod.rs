@@ -1,9 +1,18 @@
-//! Governs any runtime: [`ConstitutionalRuntime`] is an [`AgentRuntime`] around another. The session sees one runtime
-//! and cannot tell; the backend inside sees a prompt, tools that ask first, and nothing else.
+//! Governs any runtime: [`ConstitutionalRuntime`] is an [`AgentRuntime`] that wraps another one. The session sees a
+//! plain runtime. The backend inside sees a prompt and tools that ask for permission, and nothing else.
 //!
-//! A turn, in this order: the session's opening is on record; letters are put before the input; the prompt is put
-//! together; the tool list passes the gate; the backend runs; each call passes the gate again with its input; each
-//! result is recorded under its call; the turn is completed. Every event that leaves this stream is durable.
+//! A turn has these steps:
+//!
+//! 1. The terms of the session are recorded.
+//! 2. Mailbox messages are put before the input.
+//! 3. The prompt is assembled.
+//! 4. The tool list passes the gate.
+//! 5. The backend runs.
+//! 6. Each call passes the gate again, with its input.
+//! 7. Each result is recorded under its call.
+//! 8. The turn is completed.
+//!
+//! Every event that leaves the stream of a turn is durable.
 
 mod agent_executed_calls;
 mod apply_decision;
@@ -68,13 +77,13 @@ pub use session_writer::Durable;
 
 pub use crate::tool_executor::{CallDependencies, ToolExecutor};
 
-/// The word for a mandate that is not there.
+/// The error code for a mandate that does not exist.
 pub const NO_MANDATE: &str = "no_mandate";
 
-/// Called with each session that is forgotten, when its words are gone.
+/// Called with each session that is forgotten, after its content is deleted.
 pub type ForgetHook = Box<dyn Fn(&Handle) -> Result<(), StoreError> + Send + Sync>;
 
-/// Everything a governed turn stands on, shared by all sessions.
+/// What a governed turn needs, shared by all sessions.
 pub struct Governance {
     pub home: Home,
     pub ledger: LedgerWriter,
@@ -87,31 +96,31 @@ pub struct Governance {
     pub board_checkins: board_checkins::CheckIns,
     pub tools: Arc<dyn ToolExecutor>,
     pub transcripts: Transcripts,
-    /// Removes what others keep of a session that is forgotten.
+    /// Removes what other modules store about a session that is forgotten.
     pub on_forget: ForgetHook,
-    /// Takes secrets out of whatever is shown, kept in the clear or sent.
+    /// Removes secrets from text that is shown, stored unencrypted or sent.
     pub redactor: Arc<Redactor>,
     pub requests: RequestLog,
-    /// How models answered when they were last asked.
+    /// The result of the last request to each model.
     pub answers: ModelHealth,
     pub prompts: AgentPrompts,
     pub budgets: Arc<Budgets>,
-    /// How long a turn may take.
+    /// The time limit of a turn.
     pub turn_limit: std::time::Duration,
     pub journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<SessionWriter>>>>,
-    /// What other harnesses asked for, by session.
+    /// Calls that external harnesses execute, by session.
     pub external_calls: external_calls::Calls,
-    /// Where those who follow a session hear of what is written outside of its turns.
+    /// Event buffers by session, for events that are written outside of turns.
     pub feeds: EventHub,
-    /// Shares the gate, the log and the vault with this.
+    /// Shares the gate, the ledger and the vault with this struct.
     pub out_of_turn: Arc<OutOfTurn>,
-    /// Set when the daemon stops: what waits for a person goes on waiting.
+    /// Cancelled when the daemon stops. Calls that wait for a person stay pending.
     pub shutdown: tokio_util::sync::CancellationToken,
-    /// What is carried out whoever still waits for it.
+    /// Background tasks that run to their end even if their caller stops waiting.
     pub background: tokio_util::task::TaskTracker,
-    /// Letters that a running turn is about to put on record, so that no two sessions take the same one.
+    /// Mailbox messages that a running turn is about to record, so that no two sessions take the same one.
     pub claimed_mail: Mutex<HashSet<String>>,
-    /// Where the native backend finds the services of the turn that it runs.
+    /// The services of running turns, from which the native backend takes those of its turn.
     pub prepared: Arc<native_services::PreparedServices>,
 }
 
@@ -121,7 +130,7 @@ impl std::fmt::Debug for Governance {
     }
 }
 
-/// A runtime under law.
+/// A runtime whose turns and calls are authorized and recorded.
 #[derive(Debug, Clone)]
 pub struct ConstitutionalRuntime<R> {
     inner: R,
@@ -135,10 +144,10 @@ impl<R> ConstitutionalRuntime<R> {
 }
 
 impl<R: AgentRuntime> ConstitutionalRuntime<R> {
-    /// Opens a new session that may use no tool at all.
+    /// Opens a new session that may use no tools.
     pub async fn open_confined(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
-        let nothing = Heritage { ancestors: Vec::new(), tools: Some(Vec::new()), labels: Labels::FRESH };
-        let handle = self.governance.open_with(&input, Some(nothing)).await?;
+        let no_tools = StartTerms { ancestors: Vec::new(), tools: Some(Vec::new()), labels: Labels::FRESH };
+        let handle = self.governance.open_with(&input, Some(no_tools)).await?;
         self.inner.ensure_session(input).await?;
         Ok(handle)
     }
@@ -173,10 +182,10 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
     }
 
     async fn close(&self, handle: &Handle, reason: CloseReason) -> Result<(), RuntimeError> {
-        // The record first: a backend that cannot let go must not keep a session open.
+        // The ledger first: a backend that cannot release a session must not keep it open.
         self.governance.close_session(handle, reason).await?;
         if let Err(error) = self.inner.close(handle, reason).await {
-            tracing::warn!(session = %handle.key, code = error.code(), "the backend did not let go of a closed session");
+            tracing::warn!(session = %handle.key, code = error.code(), "the backend could not close the session");
         }
         Ok(())
     }
@@ -193,7 +202,7 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
 }
 
 impl Governance {
-    /// The mandate of this name. One that is not there is not replaced by another.
+    /// The mandate of this name. A missing mandate is an error; no other mandate replaces it.
     pub fn mandate(&self, name: &str) -> Result<&Mandate, RuntimeError> {
         self.gate.law.mandate(name).ok_or_else(|| {
             RuntimeError::new(
@@ -205,11 +214,8 @@ impl Governance {
         })
     }
 
-    /// The journal of a session that is open.
-    pub async fn journal(
-        &self,
-        handle: &Handle,
-    ) -> Result<Arc<tokio::sync::Mutex<SessionWriter>>, StoreError> {
+    /// The writer of an open session.
+    pub async fn journal(&self, handle: &Handle) -> Result<Arc<tokio::sync::Mutex<SessionWriter>>, StoreError> {
         if let Some(journal) = self.loaded(&handle.key) {
             return Ok(journal);
         }
@@ -235,14 +241,14 @@ impl Governance {
         }
         let journal = Arc::new(tokio::sync::Mutex::new(journal));
         let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever came first has the one that counts.
+        // The first one inserted wins: a session has one writer.
         Ok(Arc::clone(journals.entry((*handle.key).clone()).or_insert(journal)))
     }
 
     fn loaded(&self, key: &SessionKey) -> Option<Arc<tokio::sync::Mutex<SessionWriter>>> {
         let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
         let found = Arc::clone(journals.get(key)?);
-        // One that failed is thrown away, so that the next reads what is really on disk.
+        // A broken writer is dropped, so that the next one reads the state from disk.
         if found.try_lock().is_ok_and(|journal| journal.is_broken()) {
             journals.remove(key);
             return None;
@@ -252,7 +258,7 @@ impl Governance {
 
     fn unload(&self, key: &SessionKey) {
         self.journals.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-        // The log has it, and the next journal is read from there.
+        // The ledger has these labels, and the next writer reads them from there.
         self.out_of_turn.unload(key);
         self.transcripts.let_go(key);
     }
@@ -261,11 +267,11 @@ impl Governance {
         self.open_with(input, None).await
     }
 
-    /// Opens a session; a new one with what it has from before its first word, if that is said.
+    /// Opens a session. A new one starts with `start_terms` if it is given.
     async fn open_with(
         &self,
         input: &SessionInput,
-        heritage: Option<Heritage>,
+        start_terms: Option<StartTerms>,
     ) -> Result<Handle, RuntimeError> {
         self.mandate(&input.mandate)?;
         let key = input.key.as_str().to_owned();
@@ -276,9 +282,9 @@ impl Governance {
         };
         let handle = Handle { key: Arc::new(input.key.clone()), session_id };
         let journal = self.journal(&handle).await?;
-        let Heritage { ancestors, tools, labels } = match (heritage, &row) {
-            (Some(heritage), None) => heritage,
-            _ => self.heritage(row.as_ref(), input).await?,
+        let StartTerms { ancestors, tools, labels } = match (start_terms, &row) {
+            (Some(start_terms), None) => start_terms,
+            _ => self.start_terms(row.as_ref(), input).await?,
         };
         let opening = SessionTermsRecord {
             agent_id: input.agent().as_str().to_owned(),
@@ -315,7 +321,7 @@ impl Governance {
             own.standing.labels = labels;
         }
         drop(own);
-        // The board is for people and other agents; a session does not fail for want of it.
+        // The board is information for people and other agents: a write error does not fail the session.
         let now = self.clock.now();
         if self.board_checkins.are_news(input.agent(), now)
             && let Err(error) = self.board.append("checked in", now, input.agent().as_str())
@@ -325,42 +331,43 @@ impl Governance {
         Ok(handle)
     }
 
-    /// What a session has from before its first word: its own, if it was open before; its parent's, if it is a new
+    /// The terms that a session starts with: its own, if it was open before; those of its parent, if it is a new
     /// sub-agent.
-    async fn heritage(
+    async fn start_terms(
         &self,
         row: Option<&SessionRow>,
         input: &SessionInput,
-    ) -> Result<Heritage, RuntimeError> {
+    ) -> Result<StartTerms, RuntimeError> {
         if let Some(row) = row {
             let (ancestors, tools) = (row.ancestors.clone(), row.tools.clone());
-            return Ok(Heritage { ancestors, tools, labels: row.labels });
+            return Ok(StartTerms { ancestors, tools, labels: row.labels });
         }
         let Some(lineage) = &input.lineage else {
-            return Ok(Heritage { ancestors: Vec::new(), tools: None, labels: Labels::FRESH });
+            return Ok(StartTerms { ancestors: Vec::new(), tools: None, labels: Labels::FRESH });
         };
         let parent = lineage.parent.to_string();
         let parent = self.readers.read(move |reader| reader.session(&parent)).await?;
-        let parent =
-            parent.ok_or_else(|| RuntimeError::new("not_found", "a sub-agent's parent is not on record"))?;
-        Ok(Heritage {
+        let parent = parent.ok_or_else(|| {
+            RuntimeError::new("not_found", "the parent session of the sub-agent is not in the ledger")
+        })?;
+        Ok(StartTerms {
             ancestors: parent.mandates().collect(),
             tools: lineage.tools.clone(),
             labels: parent.labels.for_sub_agent(),
         })
     }
 
-    /// Closes a session on record. Needs nothing of its backend or its mandate.
+    /// Closes a session and records it. Needs neither the backend nor the mandate of the session.
     pub async fn close_session(
         self: &Arc<Self>,
         handle: &Handle,
         reason: CloseReason,
     ) -> Result<(), RuntimeError> {
-        // Nobody waits for an answer any more.
+        // No turn waits for these approvals after the close.
         for requested in self.gate.inbox.withdraw_session(handle.key.as_str()).await {
             self.resume_decided(&requested.id).await?;
         }
-        // What was granted for the session ends with it; whoever opens it again asks again.
+        // Grants for this session end with it. After a reopen, a person is asked again.
         self.gate.inbox.end_grants_of(handle.key.as_str()).await?;
         let journal = self.journal(handle).await?;
         write_lifecycle(&journal, &Lifecycle::Closed { reason }, Vec::new()).await?;
@@ -368,7 +375,7 @@ impl Governance {
         Ok(())
     }
 
-    /// Shreds what was said in a closed session.
+    /// Deletes the content of a closed session.
     pub async fn forget(&self, handle: &Handle, by: &str) -> Result<Cid, StoreError> {
         if let Some(done) = self.finish_forgetting(handle).await? {
             return Ok(done);
@@ -379,7 +386,7 @@ impl Governance {
         self.shred(handle, &journal, intent, by).await
     }
 
-    /// Ends a forgetting of a closed session that was begun and did not come to its end.
+    /// Completes a deletion that was started and not finished.
     pub async fn finish_forgetting(&self, handle: &Handle) -> Result<Option<Cid>, StoreError> {
         let key = handle.key.as_str().to_owned();
         let begun = self.readers.read(move |reader| reader.unfinished_forgets(&key)).await?;
@@ -398,7 +405,8 @@ impl Governance {
         intent: Cid,
         by: &str,
     ) -> Result<Cid, StoreError> {
-        // However this ends: nothing is sealed any more under the key that goes. The next turn gets one of its own.
+        // Unloaded first: even if a later step fails, nothing more is encrypted under the key that is deleted. The next
+        // turn gets a new key.
         self.unload(&handle.key);
         self.vault.forget(&handle.session_id).await?;
         if let Err(error) = self.transcripts.forget(&handle.key) {
@@ -410,8 +418,8 @@ impl Governance {
     }
 }
 
-/// What a session has from before its first word.
-struct Heritage {
+/// The terms that a session starts with.
+struct StartTerms {
     ancestors: Vec<String>,
     tools: Option<Vec<String>>,
     labels: Labels,
@@ -441,7 +449,8 @@ fn same_terms(row: &SessionRow, input: &SessionInput) -> bool {
         && row.further == input.additional_directories
 }
 
-/// BLAKE3 of agent id, key and creation time; each with its length before it, so that they cannot run together.
+/// BLAKE3 of agent id, session key and creation time. Each field follows its length, so that fields cannot run
+/// together.
 pub fn session_id(agent: &AgentId, key: &SessionKey, created_at: &str) -> String {
     let fields = [agent.as_str(), key.as_str(), created_at];
     let lengths = fields.map(|field| (field.len() as u64).to_be_bytes());

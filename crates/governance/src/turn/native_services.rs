@@ -1,4 +1,5 @@
-//! What the host gives to Tribune's own loop in a turn: the prompt, the conversation so far, and a log of what was asked.
+//! The services of the host for the native backend in one turn: the prompt, the conversation so far, budgets, and the
+//! request log.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -25,12 +26,12 @@ use super::turn_recorder::TurnRecorder;
 use crate::models::RequestRecord;
 use crate::spend::{Payer, Reservation, Reserve, Told};
 
-/// Where it is written that a conversation was shortened.
+/// The ledger entity that records the compaction of a conversation.
 pub fn summary_entity(session: &str) -> String {
     format!("summary:{session}")
 }
 
-/// The house in one turn.
+/// The host services of one turn.
 pub(super) struct TurnServices {
     governance: Arc<Governance>,
     handle: Handle,
@@ -38,17 +39,17 @@ pub(super) struct TurnServices {
     conversation: Conversation,
     stack: PromptStack,
     note: Option<String>,
-    /// The user's, for their hash in the log.
-    words: String,
-    /// How the law stands, for the log.
+    /// The input of the user, for its hash in the request log.
+    input_text: String,
+    /// The gate status, for the request log.
     gate: Value,
-    /// What is set aside for the request under way.
+    /// The reservation for the request under way.
     reserved: Mutex<Option<Reservation>>,
-    /// The conversation on its way, if its loop is going to ask for it.
+    /// The read of the conversation that was started early, if the native loop will ask for it.
     recalling: Mutex<Option<Recalling>>,
 }
 
-/// The services of turns that were begun, until the native backend takes them. One turn at a time runs in a session.
+/// The services of started turns, until the native backend takes them. A session runs one turn at a time.
 #[derive(Default)]
 pub struct PreparedServices(Mutex<HashMap<SessionKey, Arc<TurnServices>>>);
 
@@ -85,28 +86,27 @@ impl HostServicesSource for PreparedServices {
 impl Drop for Prepared {
     fn drop(&mut self) {
         let mut all = self.all.all();
-        // The next turn of the session may have begun.
-        let is_own =
-            |services: &Arc<TurnServices>| std::ptr::eq(Arc::as_ptr(services), self.services.as_ptr());
+        // The entry may belong to the next turn of the session.
+        let is_own = |services: &Arc<TurnServices>| std::ptr::eq(Arc::as_ptr(services), self.services.as_ptr());
         if all.get(&*self.session).is_some_and(is_own) {
             all.remove(&*self.session);
         }
     }
 }
 
-/// What was said before, while it is read.
+/// The stored conversation, while it is read.
 pub(super) type Recalling = JoinHandle<Result<Vec<(String, Vec<u8>)>, StoreError>>;
 
 impl TurnServices {
-    /// With what was said before on its way, if the backend's own loop begins with that.
+    /// Takes a read of the conversation that was started early, if the native loop begins with it.
     pub(super) fn new(
-        desk: &TurnRecorder,
+        recorder: &TurnRecorder,
         mandate: &Mandate,
         turn: Cid,
-        (board, words): (&str, &str),
+        (board, input_text): (&str, &str),
         recalling: Option<Recalling>,
     ) -> Result<Self, RuntimeError> {
-        let (governance, handle) = (Arc::clone(&desk.governance), desk.handle.clone());
+        let (governance, handle) = (Arc::clone(&recorder.governance), recorder.handle.clone());
         let law = &governance.gate.law;
         let agent = handle.key.agent();
         let channel = handle.key.channel();
@@ -115,12 +115,12 @@ impl TurnServices {
         let stack = PromptStack::new(law, mandate, agent.as_str(), own.as_ref(), class);
         let gate = json!({
             "channel": channel, "class": law.settings().class_of(channel.unwrap_or("none")), "policy_id": class.policy().id,
-            "mandate": mandate.name, "risk": desk.journal.standing.labels, "decision": "allow",
+            "mandate": mandate.name, "risk": recorder.journal.standing.labels, "decision": "allow",
         });
-        let notes = [further_note(desk.journal.standing.ground.further()), board_note(board)];
+        let notes = [further_note(recorder.journal.standing.ground.further()), board_note(board)];
         let notes: Vec<String> = notes.into_iter().flatten().collect();
         let note = (!notes.is_empty()).then(|| notes.join("\n\n"));
-        let conversation = desk.journal.conversation();
+        let conversation = recorder.journal.conversation();
         Ok(Self {
             governance,
             handle,
@@ -128,7 +128,7 @@ impl TurnServices {
             conversation,
             stack,
             note,
-            words: words.to_owned(),
+            input_text: input_text.to_owned(),
             gate,
             reserved: Mutex::default(),
             recalling: Mutex::new(recalling),
@@ -140,14 +140,14 @@ impl TurnServices {
         Payer { agent: key.agent().to_string(), session: Some(key.to_string()) }
     }
 
-    /// Counts what a request cost.
+    /// Settles the reservation of a request.
     async fn pay(reservation: Reservation, asked: &RequestStats) {
-        let told = match asked.outcome {
+        let usage = match asked.outcome {
             RequestOutcome::NotSent => return reservation.release().await,
             RequestOutcome::Partial => Told::Some(asked.usage),
             RequestOutcome::Complete => Told::All(asked.usage),
         };
-        reservation.settle(told).await;
+        reservation.settle(usage).await;
     }
 }
 
@@ -178,13 +178,13 @@ impl HostServices for TurnServices {
         };
         let all: Result<Vec<StoredMessage>, _> = recalled.into_iter().map(read).collect();
         all.map_err(|_| {
-            let what = "the conversation was written by another version: begin a new session";
+            let what = "the conversation was written by another version: start a new session";
             RuntimeError::new("unreadable_conversation", what)
         })
     }
 
-    async fn store_messages(&self, said: &[ChatMessage]) -> Result<(), RuntimeError> {
-        let json = said.iter().map(bytes).collect::<Result<Vec<_>, _>>()?;
+    async fn store_messages(&self, messages: &[ChatMessage]) -> Result<(), RuntimeError> {
+        let json = messages.iter().map(bytes).collect::<Result<Vec<_>, _>>()?;
         let turn = self.turn.to_string();
         self.governance.vault.remember(&self.conversation, &turn, &json).await.map_err(RuntimeError::from)
     }
@@ -192,7 +192,7 @@ impl HostServices for TurnServices {
     async fn store_compaction(&self, summary: &Compaction) -> Result<(), RuntimeError> {
         let json = bytes(&summary.digest)?;
         let turn = summary.turns.last().cloned().unwrap_or_default();
-        // The pointers come first: whoever finds the summary finds what it stands for.
+        // The ledger entry comes first: every stored compaction has its evidence in the ledger.
         let evidence: Vec<Cid> = summary.turns.iter().filter_map(|turn| turn.parse().ok()).collect();
         let entity = summary_entity(self.handle.key.as_str());
         let record = CompactionRecord {
@@ -264,23 +264,23 @@ impl HostServices for TurnServices {
             cache_written_tokens: asked.usage.cache_written,
             first_ms: asked.first_ms,
             latency_ms: asked.all_ms,
-            outcome: asked.ending,
-            prompt: serde_json::to_value(self.stack.manifest(&self.words)).unwrap_or(Value::Null),
+            ending: asked.ending,
+            prompt: serde_json::to_value(self.stack.manifest(&self.input_text)).unwrap_or(Value::Null),
             gate: self.gate.clone(),
         };
         let log = self.governance.requests.clone();
-        // It fails only when the daemon is being torn down.
+        // This fails only when the daemon is shutting down.
         let _ = tokio::task::spawn_blocking(move || log.write(&record)).await;
     }
 }
 
-/// Begins to read what was said before.
+/// Starts to read the stored conversation.
 pub(super) fn recall(governance: &Arc<Governance>, conversation: &Conversation) -> Recalling {
     let (governance, conversation) = (Arc::clone(governance), conversation.clone());
     tokio::task::spawn_blocking(move || governance.vault.recall(&conversation))
 }
 
-/// What an agent is told of the folders beside its workspace, which the operator opened its session with.
+/// The note for the agent about the folders that the operator opened its session with, beside its workspace.
 fn further_note(further: &[String]) -> Option<String> {
     let named: Vec<String> = further.iter().map(|folder| format!("- `{folder}`")).collect();
     (!named.is_empty()).then(|| {
@@ -294,10 +294,10 @@ fn further_note(further: &[String]) -> Option<String> {
     })
 }
 
-fn bytes(said: &ChatMessage) -> Result<Vec<u8>, RuntimeError> {
-    serde_json::to_vec(said).map_err(|error| RuntimeError::new("internal", error.to_string()))
+fn bytes(message: &ChatMessage) -> Result<Vec<u8>, RuntimeError> {
+    serde_json::to_vec(message).map_err(|error| RuntimeError::new("internal", error.to_string()))
 }
 
 fn stopping() -> RuntimeError {
-    RuntimeError::new("internal", "the daemon is being torn down")
+    RuntimeError::new("internal", "the daemon is shutting down")
 }

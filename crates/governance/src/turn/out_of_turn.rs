@@ -1,7 +1,9 @@
-//! What the house asks for a session's box: connections out of it, and landing its changes. They are judged, parked for a person,
-//! and on record like calls. They come while a turn runs as well as between turns, and a running turn is the only hand that
-//! writes its session's history: so they have histories of their own beside it, `egress:<session>` and `workspace:<session>`.
-//! What connections bring in sinks the session's labels all the same.
+//! Authorizes and records what happens for a session outside of its turns: connections out of its sandbox, landing its
+//! changes, and starts of its MCP servers. They are decided, parked for a person, and recorded like calls.
+//!
+//! They happen while a turn runs as well as between turns, and a running turn is the only writer of its session. So
+//! they have entities of their own in the ledger, such as `egress:<session>` and `workspace:<session>`. The labels of
+//! what connections bring in apply to the session all the same.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,10 +31,10 @@ use crate::approval::MAX_PENDING;
 use crate::gate::hooks::HookSubject;
 use crate::gate::{Admission, AllowToken, AuthorizationRequest, Gate, PolicyContext};
 
-/// What is told to whoever waited for a person in vain.
+/// The answer when nobody decided in time.
 const LATE: &str = "nobody decided in time: try again, or ask the operator";
 
-/// A history beside a session's own.
+/// A ledger entity beside the entity of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SideLog {
     Egress,
@@ -65,7 +67,7 @@ impl SideLog {
         }
     }
 
-    /// What it brings into the session.
+    /// The labels that it brings into the session.
     const fn brings(self) -> Option<Labels> {
         match self {
             Self::Egress => Some(EGRESS_LABELS),
@@ -75,12 +77,12 @@ impl SideLog {
     }
 }
 
-/// Why a connection is not made, or changes are not landed.
+/// Why a connection is not made, changes are not landed, or a server is not started.
 #[derive(Debug)]
 pub struct Denied {
     pub code: &'static str,
     pub message: String,
-    /// Whether a verdict says so already.
+    /// Whether a recorded verdict has this denial.
     pub is_recorded: bool,
 }
 
@@ -96,8 +98,8 @@ impl Denied {
 
 impl From<StoreError> for Denied {
     fn from(error: StoreError) -> Self {
-        tracing::warn!(%error, "a connection was refused, because it could not be written down");
-        Self::unjudged("storage", "nothing can be written down, so nothing is let out: tell the operator")
+        tracing::warn!(%error, "a request was denied because it could not be recorded");
+        Self::unjudged("storage", "nothing can be recorded, so nothing is allowed: tell the operator")
     }
 }
 
@@ -107,7 +109,8 @@ impl From<RuntimeError> for Denied {
     }
 }
 
-/// Authorizes and records what happens outside of turns: connections out of sandboxes, landings, and starts of MCP servers.
+/// Authorizes and records what happens outside of turns: connections out of sandboxes, landings, and starts of MCP
+/// servers.
 ///
 /// Needs no tools and no turns, so the sockets of sessions are built on this alone.
 pub struct OutOfTurn {
@@ -116,8 +119,8 @@ pub struct OutOfTurn {
     pub(super) ledger: LedgerWriter,
     pub(super) vault: Arc<Vault>,
     clock: Arc<dyn Clock>,
-    /// What connections brought into sessions, until their journals have taken it in.
-    seeped: Mutex<HashMap<SessionKey, Labels>>,
+    /// The labels that connections brought into sessions, until the writers of the sessions have applied them.
+    egress_taint: Mutex<HashMap<SessionKey, Labels>>,
 }
 
 impl fmt::Debug for OutOfTurn {
@@ -143,12 +146,12 @@ impl OutOfTurn {
         readers: Readers,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { gate, readers, ledger, vault, clock, seeped: Mutex::default() }
+        Self { gate, readers, ledger, vault, clock, egress_taint: Mutex::default() }
     }
 
-    /// Leave for one call of the house for a session, once the verdict that allows it is durable. Where a person is to decide,
-    /// waits for `wait` at most, and no longer than until `gone`. `carries` is what the box holds beyond what the log says of
-    /// its session.
+    /// Authorizes one call of the daemon for a session. Returns the admission when the verdict that allows it is
+    /// durable. Where a person decides, waits at most `wait`, and no longer than until `gone`. `carries` are the labels
+    /// of the sandbox beyond those that the ledger has for its session.
     pub async fn cross(
         &self,
         (key, carries): (&Arc<SessionKey>, Option<Labels>),
@@ -157,49 +160,48 @@ impl OutOfTurn {
         gone: impl Future<Output = ()>,
     ) -> Result<Admission, Denied> {
         let beside = SideLog::of(&call);
-        let crossing = OutOfTurnRequest { out_of_turn: self, key, call, beside, carries };
-        let (row, standing) = crossing.standing().await?;
-        let vetoes = vetoes
-            .into_iter()
-            .chain(self.gate.hooks.objections(&HookSubject::of(&standing), &crossing.call).await);
-        let (leave, verdict, entry) =
-            crossing.judge(&standing, (DecisionStage::Call, None), vetoes.collect(), Vec::new()).await?;
-        match (leave, verdict.decision) {
-            (Some(leave), _) => Ok(crossing.admit(leave, &entry)),
+        let request = OutOfTurnRequest { out_of_turn: self, key, call, beside, carries };
+        let (row, standing) = request.standing().await?;
+        let vetoes =
+            vetoes.into_iter().chain(self.gate.hooks.objections(&HookSubject::of(&standing), &request.call).await);
+        let (token, verdict, entry) =
+            request.judge(&standing, (DecisionStage::Call, None), vetoes.collect(), Vec::new()).await?;
+        match (token, verdict.decision) {
+            (Some(token), _) => Ok(request.admit(token, &entry)),
             (None, Decision::Ask) => {
-                let requested = crossing.park((&row, &standing), (verdict, entry.cid), wait).await?;
-                crossing.wait(requested, entry.cid, wait, gone).await
+                let requested = request.park((&row, &standing), (verdict, entry.cid), wait).await?;
+                request.wait(requested, entry.cid, wait, gone).await
             }
-            (None, Decision::Allow | Decision::Deny) => Err(refused(&verdict)),
+            (None, Decision::Allow | Decision::Deny) => Err(denied(&verdict)),
         }
     }
 
-    /// Leave for one call of the house for a session, if nobody has to be asked.
+    /// Authorizes one call of the daemon for a session, if no person has to be asked.
     pub(super) async fn cross_at_once(
         &self,
         key: &Arc<SessionKey>,
         call: ToolCall,
     ) -> Result<Admission, Denied> {
         let beside = SideLog::of(&call);
-        let crossing = OutOfTurnRequest { out_of_turn: self, key, call, beside, carries: None };
-        let (_, standing) = crossing.standing().await?;
-        let vetoes = self.gate.hooks.objections(&HookSubject::of(&standing), &crossing.call).await;
-        let (leave, verdict, entry) =
-            crossing.judge(&standing, (DecisionStage::Call, None), vetoes, Vec::new()).await?;
-        leave.map(|leave| crossing.admit(leave, &entry)).ok_or_else(|| refused(&verdict))
+        let request = OutOfTurnRequest { out_of_turn: self, key, call, beside, carries: None };
+        let (_, standing) = request.standing().await?;
+        let vetoes = self.gate.hooks.objections(&HookSubject::of(&standing), &request.call).await;
+        let (token, verdict, entry) =
+            request.judge(&standing, (DecisionStage::Call, None), vetoes, Vec::new()).await?;
+        token.map(|token| request.admit(token, &entry)).ok_or_else(|| denied(&verdict))
     }
 
-    /// Writes down what became of a connection, under the verdict that allowed it.
+    /// Records the end of a connection, under the verdict that allowed it.
     pub async fn note_crossing(&self, key: &SessionKey, verdict: Option<Cid>, record: &EgressRecord) {
         let parents = verdict.into_iter().collect();
         let draft = self.draft_beside(SideLog::Egress, key, (EntryQuality::Delivery, parents), record);
         if let Err(error) = self.ledger.append(&draft).await {
-            // The next start finds the connection without its end, and says so in the ledger.
-            tracing::warn!(session = %key, %error, "what became of a connection could not be written down");
+            // The next start finds the connection without an end, and records it as interrupted.
+            tracing::warn!(session = %key, %error, "the end of a connection could not be recorded");
         }
     }
 
-    /// Takes back the requests of calls that ended with an earlier daemon.
+    /// Withdraws the requests of calls that ended with an earlier daemon.
     pub async fn withdraw_crossings(&self) -> Result<(), StoreError> {
         let waiting = self.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
         let rows =
@@ -211,18 +213,18 @@ impl OutOfTurn {
         Ok(())
     }
 
-    /// What connections have brought into a session.
+    /// The labels that connections have brought into a session.
     pub(super) fn seeped(&self, key: &SessionKey) -> Labels {
-        self.seeped_labels().get(key).copied().unwrap_or(Labels::FRESH)
+        self.egress_taint().get(key).copied().unwrap_or(Labels::FRESH)
     }
 
-    /// Forgets what connections have brought into a session that is unloaded: the log has it.
+    /// Drops the labels of an unloaded session: the ledger has them.
     pub(super) fn unload(&self, key: &SessionKey) {
-        self.seeped_labels().remove(key);
+        self.egress_taint().remove(key);
     }
 
-    fn seeped_labels(&self) -> MutexGuard<'_, HashMap<SessionKey, Labels>> {
-        self.seeped.lock().unwrap_or_else(PoisonError::into_inner)
+    fn egress_taint(&self) -> MutexGuard<'_, HashMap<SessionKey, Labels>> {
+        self.egress_taint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn draft_beside(
@@ -250,11 +252,12 @@ impl OutOfTurn {
 }
 
 impl OutOfTurnRequest<'_> {
-    /// The session as the log tells of it: what it has read is durable before it can act on it.
+    /// The policy context of the session as the ledger has it: what the session has read is durable before the session
+    /// can act on it.
     async fn standing(&self) -> Result<(SessionRow, PolicyContext), Denied> {
         let name = self.key.to_string();
         let row = self.out_of_turn.readers.read(move |reader| reader.session(&name)).await?;
-        // Changes outlive the session that made them.
+        // Changes can be landed after their session is closed.
         let outlives = self.beside == SideLog::Workspace;
         let row = row.filter(|row| outlives || row.state != SessionState::Closed);
         let found = row.and_then(|row| PolicyContext::of(&row).map(|standing| (row, standing)));
@@ -264,7 +267,7 @@ impl OutOfTurnRequest<'_> {
         Ok((row, standing))
     }
 
-    /// Judges the connection and puts the verdict on record.
+    /// Decides about the call and records the verdict.
     async fn judge(
         &self,
         standing: &PolicyContext,
@@ -284,7 +287,7 @@ impl OutOfTurnRequest<'_> {
             approval,
         };
         let judgement = self.out_of_turn.gate.judge(inquiry)?;
-        let leave = judgement.leave();
+        let token = judgement.leave();
         let (facts, verdict) = judgement.into_parts();
         let record = VerdictRecord {
             tool: self.call.name.clone(),
@@ -296,27 +299,28 @@ impl OutOfTurnRequest<'_> {
         let line = (EntryQuality::PolicyVerdict, parents);
         let draft = self.out_of_turn.draft_beside(self.beside, self.key, line, &record);
         let entry = self.out_of_turn.ledger.append(&draft).await?;
-        Ok((leave, record.verdict, entry))
+        Ok((token, record.verdict, entry))
     }
 
-    /// The leave, and what follows from it for the session.
-    fn admit(&self, leave: AllowToken, verdict: &Appended) -> Admission {
+    /// Turns the token into an admission, and applies the labels that the call brings in.
+    fn admit(&self, token: AllowToken, verdict: &Appended) -> Admission {
         if let Some(brought) = self.beside.brings() {
-            let mut seeped = self.out_of_turn.seeped_labels();
-            let labels = seeped.entry((**self.key).clone()).or_insert(Labels::FRESH);
+            let mut taint = self.out_of_turn.egress_taint();
+            let labels = taint.entry((**self.key).clone()).or_insert(Labels::FRESH);
             *labels = labels.meet(brought);
         }
-        Admission::appended(leave, self.call.clone(), Arc::clone(self.key), verdict)
+        Admission::appended(token, self.call.clone(), Arc::clone(self.key), verdict)
     }
 
-    /// What a person decides about: the call, in a session that others have had a word in by then.
+    /// The action that a person decides about: the call, in a session that already has the labels that the call brings
+    /// in.
     fn action(&self, standing: &PolicyContext) -> Action {
         let labels = self.beside.brings().map_or(standing.labels, |brought| standing.labels.meet(brought));
         let standing = PolicyContext { labels, ..standing.clone() };
         self.out_of_turn.gate.action_elsewhere(&standing, &self.call)
     }
 
-    /// Puts on record that the connection waits for a person, until when whoever asked is there to hear the answer.
+    /// Records that the call waits for a person. The request expires when the caller stops waiting.
     async fn park(
         &self,
         (row, standing): (&SessionRow, &PolicyContext),
@@ -328,9 +332,9 @@ impl OutOfTurnRequest<'_> {
             return Err(Denied::judged("too_many_waiting", FULL));
         }
         let action = self.action(standing);
-        let words = json_of(&action)?;
-        let Some(commitment) = self.out_of_turn.vault.keep(&row.id, &words).await? else {
-            let what = "nobody can be asked before something was said in the session: begin with a turn";
+        let json = json_of(&action)?;
+        let Some(commitment) = self.out_of_turn.vault.keep(&row.id, &json).await? else {
+            let what = "no person can be asked before the first turn of the session: start with a turn";
             return Err(Denied::judged("cannot_ask", what));
         };
         let (roles, needs, expires_at) = gate.terms(&self.call.name);
@@ -352,7 +356,7 @@ impl OutOfTurnRequest<'_> {
             roles,
             needs,
             expires_at,
-            // Nobody but whoever asked can carry it out, and it does not outlive its daemon.
+            // Only the caller can execute it, and it does not outlive its daemon.
             runner: CallRunner::Caller,
             instead_of: None,
             changed: Vec::new(),
@@ -366,7 +370,7 @@ impl OutOfTurnRequest<'_> {
         Ok((requested, appended.cid))
     }
 
-    /// Waits for a person, and judges again what was allowed.
+    /// Waits for a person, and decides again about what was allowed.
     async fn wait(
         &self,
         (requested, request): (Requested, Cid),
@@ -379,7 +383,7 @@ impl OutOfTurnRequest<'_> {
         let ruling = inbox.ask(requested.clone(), request);
         let given_up = tokio::select! {
             ruling = ruling => Ok(ruling.unwrap_or(ApprovalDecision::Withdrawn)),
-            () = gone => Err("whoever asked went away before anyone decided"),
+            () = gone => Err("the caller went away before anyone decided"),
             () = tokio::time::sleep(wait) => Err(LATE),
         };
         match given_up {
@@ -399,12 +403,12 @@ impl OutOfTurnRequest<'_> {
             vetoes.push(Veto::new(&format!("{}.stale", self.call.name), what));
         }
         let stage = (DecisionStage::Dispatch, Some(id.as_str()));
-        let (leave, verdict, entry) = self.judge(&standing, stage, vetoes, vec![asked]).await?;
-        leave.map(|leave| self.admit(leave, &entry)).ok_or_else(|| refused(&verdict))
+        let (token, verdict, entry) = self.judge(&standing, stage, vetoes, vec![asked]).await?;
+        token.map(|token| self.admit(token, &entry)).ok_or_else(|| denied(&verdict))
     }
 }
 
-fn refused(verdict: &Verdict) -> Denied {
+fn denied(verdict: &Verdict) -> Denied {
     Denied::judged("denied", denial(verdict).content)
 }
 

@@ -1,5 +1,5 @@
-//! What an agent says on its way out: secrets are taken out, the agent's instructions are kept in, and a channel that takes
-//! no pieces gets the whole at the end.
+//! Filters the output of an agent: removes secrets, withholds the instructions of the agent, and sends the whole output
+//! at the end of the turn where a channel takes no stream.
 
 use std::collections::HashMap;
 
@@ -8,34 +8,34 @@ use tribune_constitution::ChannelClass;
 use tribune_constitution::prompt::DisclosureFilter;
 use tribune_redact::{RedactionStream, Redactor};
 
-/// Bytes of one event with words that were held back until the end.
+/// Maximum size of one event with output that was held back until the end.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// Whether the agent was given instructions that it must not disclose.
+/// Whether the agent has instructions that it must not disclose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Instructed {
     Yes,
     No,
 }
 
-/// Everything that is said in one turn.
+/// Filters all output of one turn.
 pub(super) struct OutputFilter {
     redactor: Redactor,
-    aloud: FilteredStream,
-    thought: FilteredStream,
+    text_stream: FilteredStream,
+    reasoning_stream: FilteredStream,
     instructed: Instructed,
     arguments: HashMap<String, FilteredStream>,
-    /// Whether pieces are shown as they come.
+    /// Whether output is shown as it comes.
     is_streamed: bool,
-    /// What is shown at the end, where they are not.
+    /// The output that is shown at the end of the turn otherwise.
     whole: String,
-    /// Something was withheld.
+    /// Whether something was withheld.
     pub(super) is_withheld: bool,
 }
 
-/// One stream of words.
+/// Filters one stream of text.
 struct FilteredStream {
-    redacting: RedactionStream,
+    redaction: RedactionStream,
     disclosure: Option<DisclosureFilter>,
 }
 
@@ -45,11 +45,11 @@ impl FilteredStream {
             Instructed::Yes => Some(DisclosureFilter::of_instructions()),
             Instructed::No => None,
         };
-        Self { redacting: redactor.stream(), disclosure }
+        Self { redaction: redactor.stream(), disclosure }
     }
 
     fn say(&mut self, text: &str, is_withheld: &mut bool) -> String {
-        let text = self.redacting.push(text);
+        let text = self.redaction.push(text);
         self.disclose(&text, is_withheld)
     }
 
@@ -64,9 +64,9 @@ impl FilteredStream {
         }
     }
 
-    /// What was held back because it might have become a secret, or the beginning of an instruction.
+    /// Returns the text that was held back because it might have become a secret or the start of an instruction.
     fn pause(&mut self, redactor: &Redactor, is_withheld: &mut bool) -> String {
-        let held = std::mem::replace(&mut self.redacting, redactor.stream()).finish();
+        let held = std::mem::replace(&mut self.redaction, redactor.stream()).finish();
         let mut text = self.disclose(&held, is_withheld);
         if let Some(disclosure) = &mut self.disclosure {
             text.push_str(&disclosure.pause().text);
@@ -74,7 +74,7 @@ impl FilteredStream {
         text
     }
 
-    /// What was held back.
+    /// Returns all text that is held back, at the end of the stream.
     fn rest(&mut self, redactor: &Redactor, is_withheld: &mut bool) -> String {
         let mut text = self.pause(redactor, is_withheld);
         if let Some(disclosure) = &mut self.disclosure {
@@ -90,8 +90,8 @@ impl OutputFilter {
     pub(super) fn new(redactor: &Redactor, class: ChannelClass, instructed: Instructed) -> Self {
         Self {
             redactor: redactor.clone(),
-            aloud: FilteredStream::new(redactor, instructed),
-            thought: FilteredStream::new(redactor, instructed),
+            text_stream: FilteredStream::new(redactor, instructed),
+            reasoning_stream: FilteredStream::new(redactor, instructed),
             instructed,
             arguments: HashMap::new(),
             is_streamed: class.policy().streaming,
@@ -100,30 +100,30 @@ impl OutputFilter {
         }
     }
 
-    /// What may be shown now of something said.
+    /// The part of the output that may be shown now.
     pub(super) fn say(&mut self, text: &str) -> Option<String> {
-        let text = self.aloud.say(text, &mut self.is_withheld);
+        let text = self.text_stream.say(text, &mut self.is_withheld);
         self.shown(text)
     }
 
-    /// What may be shown now of a thought. Channels that take no pieces take no thoughts.
+    /// The part of the reasoning that may be shown now. Channels without a stream get no reasoning.
     pub(super) fn think(&mut self, text: &str) -> Option<String> {
-        let text = self.thought.say(text, &mut self.is_withheld);
+        let text = self.reasoning_stream.say(text, &mut self.is_withheld);
         (self.is_streamed && !text.is_empty()).then_some(text)
     }
 
-    /// What may be shown now of a call that is being written.
+    /// The part of the arguments of a call that may be shown now.
     pub(super) fn write_call(&mut self, id: &str, delta: &str) -> Option<String> {
         if !self.is_streamed {
             return None;
         }
-        let voice = || FilteredStream::new(&self.redactor, self.instructed);
+        let new_stream = || FilteredStream::new(&self.redactor, self.instructed);
         let text =
-            self.arguments.entry(id.to_owned()).or_insert_with(voice).say(delta, &mut self.is_withheld);
+            self.arguments.entry(id.to_owned()).or_insert_with(new_stream).say(delta, &mut self.is_withheld);
         (!text.is_empty()).then_some(text)
     }
 
-    /// Whether a call would carry the agent's instructions away. It is remembered as withheld.
+    /// Whether a call would disclose the instructions of the agent. Counts as withheld.
     pub(super) fn discloses(&mut self, input: &Value) -> bool {
         fn texts(value: &Value, all: &mut String) {
             match value {
@@ -151,24 +151,24 @@ impl OutputFilter {
         discloses
     }
 
-    /// What was held back of what was said, when the agent falls silent to do something.
+    /// The output that is held back, when the agent pauses to do something.
     pub(super) fn pause(&mut self) -> Option<String> {
         if !self.is_streamed {
             return None;
         }
-        let text = self.aloud.pause(&self.redactor, &mut self.is_withheld);
+        let text = self.text_stream.pause(&self.redactor, &mut self.is_withheld);
         (!text.is_empty()).then_some(text)
     }
 
-    /// The same of thoughts.
+    /// The reasoning that is held back, when the agent pauses.
     pub(super) fn pause_in_thought(&mut self) -> Option<String> {
-        let text = self.thought.pause(&self.redactor, &mut self.is_withheld);
+        let text = self.reasoning_stream.pause(&self.redactor, &mut self.is_withheld);
         (self.is_streamed && !text.is_empty()).then_some(text)
     }
 
-    /// What was held back of what was said, when the turn ends. Nobody has to hold more than a piece of it at once.
+    /// The output that is held back at the end of the turn, in pieces, so that no event is larger than one piece.
     pub(super) fn rest(&mut self) -> Vec<String> {
-        let rest = self.aloud.rest(&self.redactor, &mut self.is_withheld);
+        let rest = self.text_stream.rest(&self.redactor, &mut self.is_withheld);
         let text = match self.is_streamed {
             true => rest,
             false => std::mem::take(&mut self.whole) + &rest,
@@ -176,9 +176,9 @@ impl OutputFilter {
         pieces(&text)
     }
 
-    /// What was held back of thoughts.
+    /// The reasoning that is held back at the end of the turn.
     pub(super) fn rest_of_thoughts(&mut self) -> Option<String> {
-        let rest = self.thought.rest(&self.redactor, &mut self.is_withheld);
+        let rest = self.reasoning_stream.rest(&self.redactor, &mut self.is_withheld);
         (self.is_streamed && !rest.is_empty()).then_some(rest)
     }
 
@@ -191,7 +191,7 @@ impl OutputFilter {
     }
 }
 
-/// A text in pieces that are no larger than an event should be.
+/// Splits a text into pieces of at most [`PIECE_BYTES`].
 fn pieces(mut text: &str) -> Vec<String> {
     let mut pieces = Vec::new();
     while !text.is_empty() {
@@ -208,82 +208,82 @@ mod tests {
 
     use super::*;
 
-    fn heard(class: ChannelClass, pieces: &[&str]) -> (Vec<String>, bool) {
+    fn filtered(class: ChannelClass, pieces: &[&str]) -> (Vec<String>, bool) {
         let redactor = Redactor::new().with_exact_values(vec!["fixture-secret".to_owned()]);
-        let mut speech = OutputFilter::new(&redactor, class, Instructed::Yes);
-        let mut heard: Vec<String> = pieces.iter().filter_map(|piece| speech.say(piece)).collect();
-        heard.extend(speech.rest());
-        (heard, speech.is_withheld)
+        let mut filter = OutputFilter::new(&redactor, class, Instructed::Yes);
+        let mut filtered: Vec<String> = pieces.iter().filter_map(|piece| filter.say(piece)).collect();
+        filtered.extend(filter.rest());
+        (filtered, filter.is_withheld)
     }
 
     #[test]
-    fn pieces_come_as_they_are_said_or_all_at_once() {
+    fn output_is_streamed_or_sent_at_the_end() {
         let pieces = ["Hello, this is a sentence ", "with a second half."];
-        let (heard_here, _) = heard(ChannelClass::CliLocal, &pieces);
-        assert!(heard_here.len() > 1);
-        assert_eq!(heard_here.concat(), pieces.concat());
-        assert_eq!(heard(ChannelClass::ExternalMessage, &pieces).0, [pieces.concat()]);
+        let (streamed, _) = filtered(ChannelClass::CliLocal, &pieces);
+        assert!(streamed.len() > 1);
+        assert_eq!(streamed.concat(), pieces.concat());
+        assert_eq!(filtered(ChannelClass::ExternalMessage, &pieces).0, [pieces.concat()]);
         let long = "ä".repeat(PIECE_BYTES);
-        let (heard_there, _) = heard(ChannelClass::ExternalMessage, &[&long]);
-        assert!(heard_there.len() > 1 && heard_there.iter().all(|piece| piece.len() <= PIECE_BYTES));
-        assert_eq!(heard_there.concat(), long);
+        let (at_end, _) = filtered(ChannelClass::ExternalMessage, &[&long]);
+        assert!(at_end.len() > 1 && at_end.iter().all(|piece| piece.len() <= PIECE_BYTES));
+        assert_eq!(at_end.concat(), long);
     }
 
     #[test]
-    fn secrets_and_instructions_stay_here_however_they_are_cut() {
-        let (said, _) = heard(ChannelClass::CliLocal, &["it is fixture-", "sec", "ret, really"]);
-        assert_eq!(said.concat(), "it is [redacted:known], really");
+    fn secrets_and_instructions_are_withheld_however_they_are_split() {
+        let (output, _) = filtered(ChannelClass::CliLocal, &["it is fixture-", "sec", "ret, really"]);
+        assert_eq!(output.concat(), "it is [redacted:known], really");
         let base: Vec<String> = base_prompt().content.chars().map(String::from).collect();
         let base: Vec<&str> = base.iter().map(String::as_str).collect();
-        let (said, is_withheld) = heard(ChannelClass::CliLocal, &base);
+        let (output, is_withheld) = filtered(ChannelClass::CliLocal, &base);
         assert!(is_withheld);
-        assert!(said.concat().contains("[withheld"), "{said:?}");
+        assert!(output.concat().contains("[withheld"), "{output:?}");
     }
 
     #[test]
-    fn whoever_stops_to_do_something_has_said_the_whole_sentence() {
-        let mut speech = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
-        let mut said = speech.say("Let me look at the file welcome").unwrap_or_default();
-        said.push_str(&speech.pause().unwrap_or_default());
-        assert_eq!(said, "Let me look at the file welcome");
-        said.extend(speech.say("It says hello"));
-        said.extend(speech.rest());
-        assert_eq!(said, "Let me look at the file welcomeIt says hello");
+    fn a_pause_shows_the_whole_sentence() {
+        let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+        let mut output = filter.say("Let me look at the file welcome").unwrap_or_default();
+        output.push_str(&filter.pause().unwrap_or_default());
+        assert_eq!(output, "Let me look at the file welcome");
+        output.extend(filter.say("It says hello"));
+        output.extend(filter.rest());
+        assert_eq!(output, "Let me look at the file welcomeIt says hello");
     }
 
     #[test]
-    fn instructions_are_withheld_whatever_is_done_between_their_words() {
-        let mut speech = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+    fn instructions_are_withheld_across_pauses() {
+        let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
         let base = base_prompt().content;
-        let mut said = String::new();
+        let mut output = String::new();
         for word in base.split_inclusive(' ') {
-            said.extend(speech.say(word));
-            said.extend(speech.pause());
+            output.extend(filter.say(word));
+            output.extend(filter.pause());
         }
-        assert!(speech.is_withheld && said.len() < 200, "{said}");
+        assert!(filter.is_withheld && output.len() < 200, "{output}");
     }
 
     #[test]
-    fn instructions_do_not_leave_through_calls() {
-        let mut speech = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+    fn instructions_are_withheld_in_calls() {
+        let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
         assert!(
-            !speech.discloses(&serde_json::json!({ "to": "ada", "text": "good day", "n": [1, null, true] }))
+            !filter.discloses(&serde_json::json!({ "to": "ada", "text": "good day", "n": [1, null, true] }))
         );
-        assert!(!speech.is_withheld);
+        assert!(!filter.is_withheld);
         let base = base_prompt().content;
         for input in [
             serde_json::json!({ "to": "ada", "text": base }),
             serde_json::json!({ "path": "a", "content": [{ "deep": base.chars().rev().collect::<String>() }] }),
             serde_json::json!({ (base): 1 }),
         ] {
-            let mut speech = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
-            assert!(speech.discloses(&input) && speech.is_withheld, "{input}");
-            let mut speech = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::No);
-            assert!(!speech.discloses(&input));
+            let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+            assert!(filter.discloses(&input) && filter.is_withheld, "{input}");
+            let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::No);
+            assert!(!filter.discloses(&input));
         }
-        let mut speech = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+        let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
         let delta = serde_json::json!({ "text": base }).to_string();
-        let shown = speech.write_call("c1", &delta).unwrap_or_default();
-        assert!(speech.is_withheld && shown.len() < delta.len() / 2, "{shown}");
+        let shown = filter.write_call("c1", &delta).unwrap_or_default();
+        assert!(filter.is_withheld && shown.len() < delta.len() / 2, "{shown}");
     }
 }

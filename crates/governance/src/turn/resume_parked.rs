@@ -1,5 +1,5 @@
-//! Calls that outlived their turn: parked when the daemon ended, and decided later. Each is carried out at most once, and
-//! its result reaches the agent as a letter before its next turn.
+//! Resumes calls that outlived their turn: parked when the daemon ended, and decided later. Each is executed at most
+//! once, and its result reaches the agent as a mailbox message before its next turn.
 
 use std::sync::Arc;
 
@@ -21,40 +21,41 @@ use crate::approval::MAX_PENDING;
 use crate::gate::Ticket;
 use crate::spend::{share_a_limit, whose};
 
-/// Who writes the letters about such calls.
+/// The sender of the mailbox messages about such calls.
 const FROM: &str = "tribune";
 
-/// Requests whose words are read in one go.
+/// Requests whose content is read at once.
 const READ_AT_ONCE: usize = 256;
 
-/// What an agent learns of a call whose words are gone.
-const LOST: &str = "its words were lost when the daemon ended, and it was not carried out: make it again if it is still needed";
+/// The result of a call whose content is gone.
+const LOST: &str = "its content was lost when the daemon ended, and it was not executed: make the call again if it is still needed";
 
 impl Governance {
-    /// Takes back the requests whose words never reached the disk: the daemon was killed while it wrote both, and nobody can
-    /// decide what nobody can read.
+    /// Withdraws the requests whose content never reached the disk: the daemon was killed while it wrote both, and
+    /// nobody can decide about a request that nobody can read.
     pub async fn withdraw_wordless(self: &Arc<Self>) -> Result<(), RuntimeError> {
         let waiting = self.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
-        let mut wordless = Vec::new();
+        let mut unreadable = Vec::new();
         for some in waiting.await?.chunks(READ_AT_ONCE) {
             let some: Vec<Requested> = some.iter().map(|row| row.requested.clone()).collect();
             let ids: Vec<String> = some.iter().map(|requested| requested.id.clone()).collect();
-            // Words that are there and cannot be opened are another matter, and told when they are asked for.
+            // Content that exists and cannot be decrypted is a different error, reported when the request is read.
             let Ok(actions) = self.actions_of(some).await else { continue };
-            wordless.extend(
+            unreadable.extend(
                 ids.into_iter().zip(actions).filter(|(_, action)| action.is_none()).map(|(id, _)| id),
             );
         }
-        if wordless.is_empty() {
+        if unreadable.is_empty() {
             return Ok(());
         }
-        for requested in self.gate.inbox.withdraw(&wordless).await {
+        for requested in self.gate.inbox.withdraw(&unreadable).await {
             self.finish(requested.id);
         }
         Ok(())
     }
 
-    /// Takes up what an earlier daemon left parked and somebody had decided before it ended. Nobody waits for it to end.
+    /// Resumes what an earlier daemon left parked and a person had decided before it ended. Does not wait for the
+    /// results.
     pub async fn resume_parked(self: &Arc<Self>) -> Result<(), RuntimeError> {
         let parked: Vec<OpenWork> = self
             .readers
@@ -71,7 +72,7 @@ impl Governance {
         Ok(())
     }
 
-    /// Carries out, or refuses, a parked call that no turn waits for.
+    /// Executes, or denies, a parked call that no turn waits for.
     pub(crate) async fn resume_decided(self: &Arc<Self>, id: &str) -> Result<(), RuntimeError> {
         let id = id.to_owned();
         match self.readers.read(move |reader| reader.approval(&id)).await? {
@@ -88,16 +89,16 @@ impl Governance {
         let Some(session) = session else { return Ok(()) };
         let handle = Handle { key: Arc::new(key), session_id: session.id.as_str().into() };
         let journal = self.journal(&handle).await?.lock_owned().await;
-        // Looked at behind the lock: whoever held it may have finished the call.
+        // Checked under the lock: the previous holder may have finished the call.
         if !self.is_parked(&requested.call).await? {
             return Ok(());
         }
         let recorded = self.recorded(&handle, &requested).await?;
-        let mut desk = TurnRecorder::new(Arc::clone(self), handle, journal);
-        let Some(recorded) = recorded else { return self.give_up(desk, &requested).await };
-        let recorded = self.as_asked(&mut desk, recorded, &requested).await?;
+        let mut recorder = TurnRecorder::new(Arc::clone(self), handle, journal);
+        let Some(recorded) = recorded else { return self.record_lost(recorder, &requested).await };
+        let recorded = self.as_asked(&mut recorder, recorded, &requested).await?;
         let id = requested.id.clone();
-        desk.event(EventKind::ApprovalDecided { id, state: state.as_str().to_owned() });
+        recorder.event(EventKind::ApprovalDecided { id, state: state.as_str().to_owned() });
         if state != ApprovalState::Allowed {
             let ruling = match state {
                 ApprovalState::Denied => {
@@ -109,75 +110,74 @@ impl Governance {
                 }
             };
             let outcome = ToolOutcome::error(ruling.sentence());
-            let letter = [letter_of(&requested)];
-            desk.record_not_executed(&recorded, &outcome, &letter)?;
-            desk.write_outside_turn().await?;
-            self.send_letter(&desk, &requested, Some(&recorded.call), &outcome);
+            let touched = [message_about(&requested)];
+            recorder.record_not_executed(&recorded, &outcome, &touched)?;
+            recorder.write_outside_turn().await?;
+            self.send_result(&recorder, &requested, Some(&recorded.call), &outcome);
             return Ok(());
         }
-        self.carry_out(desk, recorded, requested).await
+        self.carry_out(recorder, recorded, requested).await
     }
 
-    /// Ends a call whose words are gone: what it was is not known any more, so it cannot be carried out.
-    async fn give_up(&self, mut desk: TurnRecorder, requested: &Requested) -> Result<(), RuntimeError> {
+    /// Ends a call whose content is gone: it is unknown what it was, so it cannot be executed.
+    async fn record_lost(&self, mut recorder: TurnRecorder, requested: &Requested) -> Result<(), RuntimeError> {
         let Ok(call) = requested.call.parse() else { return Ok(()) };
-        desk.record_unreadable(requested, call, &[letter_of(requested)])?;
-        desk.write_outside_turn().await?;
-        self.send_letter(&desk, requested, None, &ToolOutcome::error(LOST));
+        recorder.record_unreadable(requested, call, &[message_about(requested)])?;
+        recorder.write_outside_turn().await?;
+        self.send_result(&recorder, requested, None, &ToolOutcome::error(LOST));
         Ok(())
     }
 
     async fn carry_out(
         self: &Arc<Self>,
-        mut desk: TurnRecorder,
+        mut recorder: TurnRecorder,
         recorded: Recorded,
         requested: Requested,
     ) -> Result<(), RuntimeError> {
-        let now = action_now(&desk, &recorded.call).await?;
-        // Whatever happens from here on, it happens in the words that were allowed.
-        let recorded = match self.rewording_of(&desk, &requested).await? {
-            Some((by, text)) => desk.reworded(recorded, by, &text)?,
+        let now = action_now(&recorder, &recorded.call).await?;
+        // From here on the call has the text that was allowed.
+        let recorded = match self.rewording_of(&recorder, &requested).await? {
+            Some((by, text)) => recorder.reworded(recorded, by, &text)?,
             None => recorded,
         };
         if !self.gate.still_fits(&requested, &now) {
-            return self.ask_again(desk, recorded, requested).await;
+            return self.ask_again(recorder, recorded, requested).await;
         }
-        let (stage, letter) =
-            ((DecisionStage::Dispatch, Some(requested.id.as_str())), [letter_of(&requested)]);
-        match desk.judge_telling(&recorded, stage, &[], Vec::new(), &letter)? {
-            Judged::Allowed(ticket) => self.run_ticket(desk, recorded, requested, ticket).await,
+        let (stage, touched) = ((DecisionStage::Dispatch, Some(requested.id.as_str())), [message_about(&requested)]);
+        match recorder.judge_telling(&recorded, stage, &[], Vec::new(), &touched)? {
+            Judged::Allowed(ticket) => self.run_ticket(recorder, recorded, requested, ticket).await,
             Judged::Denied(outcome, _) => {
-                desk.write_outside_turn().await?;
-                self.send_letter(&desk, &requested, Some(&recorded.call), &outcome);
+                recorder.write_outside_turn().await?;
+                self.send_result(&recorder, &requested, Some(&recorded.call), &outcome);
                 Ok(())
             }
-            Judged::Asked(..) => self.ask_again(desk, recorded, requested).await,
+            Judged::Asked(..) => self.ask_again(recorder, recorded, requested).await,
         }
     }
 
     async fn run_ticket(
         self: &Arc<Self>,
-        mut desk: TurnRecorder,
+        mut recorder: TurnRecorder,
         recorded: Recorded,
         requested: Requested,
         ticket: Ticket,
     ) -> Result<(), RuntimeError> {
-        let written = desk.write_outside_turn().await?;
+        let written = recorder.write_outside_turn().await?;
         let Some(admission) = ticket.redeem(&written) else { return Ok(()) };
         let mut done = run(&*self.tools, admission, None).await;
         recorded.tell_reworded(&mut done);
-        done.touched.push(letter_of(&requested));
-        self.tell_done(&desk.journal.standing, &recorded, &done.outcome);
-        let result = desk.record_result(&recorded, &done)?;
-        desk.write_outside_turn().await?;
-        desk.tell_persisted(&recorded, &done.outcome, result);
-        self.send_letter(&desk, &requested, Some(&recorded.call), &done.outcome);
-        drop(desk);
+        done.touched.push(message_about(&requested));
+        self.tell_done(&recorder.journal.standing, &recorded, &done.outcome);
+        let result = recorder.record_result(&recorded, &done)?;
+        recorder.write_outside_turn().await?;
+        recorder.tell_persisted(&recorded, &done.outcome, result);
+        self.send_result(&recorder, &requested, Some(&recorded.call), &done.outcome);
+        drop(recorder);
         self.answer_others(&recorded.call, &done.outcome).await;
         Ok(())
     }
 
-    /// A limit that was raised answers all who wait for the same one: those that need still more ask again.
+    /// A raised limit answers all requests about the same limit; those that need still more ask again.
     pub(super) async fn answer_others(self: &Arc<Self>, call: &ToolCall, outcome: &ToolOutcome) {
         if call.name != SPEND || outcome.is_error {
             return;
@@ -198,57 +198,54 @@ impl Governance {
         }
     }
 
-    /// What was approved is not what would run: back to the inbox, with what changed.
+    /// The approved action is not the one that would run: the call returns to the inbox, with what changed.
     async fn ask_again(
         self: &Arc<Self>,
-        mut desk: TurnRecorder,
+        mut recorder: TurnRecorder,
         recorded: Recorded,
         requested: Requested,
     ) -> Result<(), RuntimeError> {
-        let now = action_now(&desk, &recorded.call).await?;
-        let before = self.asked_action(&desk, &requested)?;
+        let now = action_now(&recorder, &recorded.call).await?;
+        let before = self.asked_action(&recorder, &requested)?;
         let changed = before.map_or_else(Vec::new, |before| before.changed(&now));
-        let letter = [letter_of(&requested)];
-        match desk.judge_telling(&recorded, (DecisionStage::Dispatch, None), &[], Vec::new(), &letter)? {
+        let touched = [message_about(&requested)];
+        match recorder.judge_telling(&recorded, (DecisionStage::Dispatch, None), &[], Vec::new(), &touched)? {
             Judged::Asked(verdict, entry) => {
                 let attempt = attempt_after(&recorded.entry, &requested.id);
                 let instead_of = Some((requested.id, changed));
                 let (requested, request) =
-                    desk.request(&recorded, (verdict, entry), &now, (attempt, instead_of))?;
-                let written = desk.write().await?;
-                // Nobody waits in this daemon: dropping the receiver leaves it an orphan, which the next decision finds.
+                    recorder.request(&recorded, (verdict, entry), &now, (attempt, instead_of))?;
+                let written = recorder.write().await?;
+                // No task of this daemon waits: a dropped receiver makes the request an orphan, which the next decision
+                // resumes.
                 drop(self.gate.inbox.ask(requested, request));
-                desk.show(&written);
+                recorder.show(&written);
                 Ok(())
             }
             Judged::Denied(outcome, _) => {
-                desk.write_outside_turn().await?;
-                self.send_letter(&desk, &requested, Some(&recorded.call), &outcome);
+                recorder.write_outside_turn().await?;
+                self.send_result(&recorder, &requested, Some(&recorded.call), &outcome);
                 Ok(())
             }
-            Judged::Allowed(ticket) => self.run_ticket(desk, recorded, requested, ticket).await,
+            Judged::Allowed(ticket) => self.run_ticket(recorder, recorded, requested, ticket).await,
         }
     }
 
-    /// What was asked for, if it is still there.
-    fn asked_action(
-        &self,
-        desk: &TurnRecorder,
-        requested: &Requested,
-    ) -> Result<Option<Action>, RuntimeError> {
+    /// The action that was requested, if its content still exists.
+    fn asked_action(&self, recorder: &TurnRecorder, requested: &Requested) -> Result<Option<Action>, RuntimeError> {
         let action = requested.action.to_string();
-        let json = self.vault.content(&desk.handle.session_id, &action)?;
+        let json = self.vault.content(&recorder.handle.session_id, &action)?;
         Ok(json.and_then(|json| serde_json::from_slice(&json).ok()))
     }
 
-    /// The call as the request has it: one that came back to the inbox may have been put into other words before.
+    /// The call as the request has it: one that returned to the inbox may have got a changed text before.
     async fn as_asked(
         &self,
-        desk: &mut TurnRecorder,
+        recorder: &mut TurnRecorder,
         recorded: Recorded,
         requested: &Requested,
     ) -> Result<Recorded, RuntimeError> {
-        let (Some(before), Some(action)) = (&requested.instead_of, self.asked_action(desk, requested)?)
+        let (Some(before), Some(action)) = (&requested.instead_of, self.asked_action(recorder, requested)?)
         else {
             return Ok(recorded);
         };
@@ -258,21 +255,21 @@ impl Governance {
         let before = before.clone();
         let before = self.readers.read(move |reader| reader.approval(&before)).await?;
         let by = before.and_then(|row| row.decided_by).unwrap_or_else(|| FROM.to_owned());
-        desk.in_place(recorded, by, action.input)
+        recorder.in_place(recorded, by, action.input)
     }
 
-    /// Who let the call go in other words, and in which.
+    /// Who allowed the call with a changed text, and that text.
     async fn rewording_of(
         &self,
-        desk: &TurnRecorder,
+        recorder: &TurnRecorder,
         requested: &Requested,
     ) -> Result<Option<(String, String)>, RuntimeError> {
         let Some((by, text)) = self.other_words(requested).await? else { return Ok(None) };
-        let words = self.vault.content(&desk.handle.session_id, &text.to_string())?;
-        match words.map(String::from_utf8) {
-            Some(Ok(words)) => Ok(Some((by, words))),
-            // Without the words that were allowed, nothing was.
-            _ => Err(RuntimeError::new("internal", "the words that were allowed are gone")),
+        let content = self.vault.content(&recorder.handle.session_id, &text.to_string())?;
+        match content.map(String::from_utf8) {
+            Some(Ok(content)) => Ok(Some((by, content))),
+            // Without the text that was allowed, nothing was allowed.
+            _ => Err(RuntimeError::new("internal", "the text that was allowed is gone")),
         }
     }
 
@@ -286,7 +283,7 @@ impl Governance {
             .map_err(RuntimeError::from)
     }
 
-    /// The call as it was asked for, if its words are still there.
+    /// The call as it was requested, if its content still exists.
     async fn recorded(
         &self,
         handle: &Handle,
@@ -295,14 +292,14 @@ impl Governance {
         let Ok(entry) = requested.call.parse::<Cid>() else { return Ok(None) };
         let record: Option<ToolCallRecord> = self.record_of(entry).await?;
         let Some(record) = record else { return Ok(None) };
-        let words = self.vault.content(&handle.session_id, &record.input_hash.to_string())?;
-        let Some(input) = words.as_deref().and_then(input_from) else { return Ok(None) };
-        // The law looks at what was asked for too; without that it cannot.
+        let content = self.vault.content(&handle.session_id, &record.input_hash.to_string())?;
+        let Some(input) = content.as_deref().and_then(input_from) else { return Ok(None) };
+        // The law also decides by the original input; without it the call cannot be decided.
         let asked = match record.asked_hash {
             None => None,
             Some(hash) => {
-                let words = self.vault.content(&handle.session_id, &hash.to_string())?;
-                let Some(asked) = words.as_deref().and_then(input_from) else { return Ok(None) };
+                let content = self.vault.content(&handle.session_id, &hash.to_string())?;
+                let Some(asked) = content.as_deref().and_then(input_from) else { return Ok(None) };
                 Some(asked)
             }
         };
@@ -317,29 +314,29 @@ impl Governance {
         }))
     }
 
-    /// Tells the agent what came of a call, whose words may be gone.
-    fn send_letter(
+    /// Sends the result of a call to the mailbox of the agent. `call` is None if its content is gone.
+    fn send_result(
         &self,
-        desk: &TurnRecorder,
+        recorder: &TurnRecorder,
         requested: &Requested,
         call: Option<&ToolCall>,
         outcome: &ToolOutcome,
     ) {
-        let text = letter(requested, call, outcome);
+        let text = message_text(requested, call, outcome);
         let text = text.get(..text.floor_char_boundary(MAX_TEXT_BYTES)).unwrap_or_default();
-        let (agent, now) = (desk.handle.key.agent(), self.clock.now());
-        if let Err(error) = self.mailbox.send(FROM, agent, text, now, &letter_id(requested)) {
-            tracing::warn!(%error, "the result of a call that had waited could not be sent to its agent");
+        let (agent, now) = (recorder.handle.key.agent(), self.clock.now());
+        if let Err(error) = self.mailbox.send(FROM, agent, text, now, &message_id(requested)) {
+            tracing::warn!(%error, "the result of a parked call could not be sent to the mailbox of its agent");
         }
     }
 }
 
-/// What a letter says. The house asked for more to spend, not the agent, so that is told in other words.
-fn letter(requested: &Requested, call: Option<&ToolCall>, outcome: &ToolOutcome) -> String {
+/// The text of a mailbox message. A budget increase was requested by the daemon, not by the agent, so its text differs.
+fn message_text(requested: &Requested, call: Option<&ToolCall>, outcome: &ToolOutcome) -> String {
     let (tool, content) = (&requested.tool, &outcome.content);
     if tool != SPEND {
         let id = &requested.call_id;
-        return format!("your call `{id}` of `{tool}`, which waited for approval, came to this: {content}");
+        return format!("your call `{id}` of `{tool}` waited for approval; its result: {content}");
     }
     let budget = match call {
         Some(call) => format!("the budget of {}", whose(&call.input)),
@@ -347,31 +344,33 @@ fn letter(requested: &Requested, call: Option<&ToolCall>, outcome: &ToolOutcome)
     };
     match outcome.is_error {
         true if *content == ApprovalDecision::Withdrawn.sentence() => {
-            format!("{budget} is not asked about any more: it was raised otherwise, or nobody waits for it")
+            format!(
+                "the request to raise {budget} was withdrawn: it was raised otherwise, or nothing waits for it"
+            )
         }
         true => format!("{budget} was not raised: {content}"),
         false => format!("{budget} was raised"),
     }
 }
 
-/// What the name of a letter about a call begins with; the approval's follows.
-const ABOUT: &str = "approval-";
+/// The prefix of the id of a message about a call; the id of the approval follows.
+const APPROVAL_PREFIX: &str = "approval-";
 
-fn letter_id(requested: &Requested) -> String {
-    format!("{ABOUT}{}", requested.id)
+fn message_id(requested: &Requested) -> String {
+    format!("{APPROVAL_PREFIX}{}", requested.id)
 }
 
-/// The approval that a letter is about, if it is one of these.
-pub(super) fn approval_of(letter: &str) -> Option<&str> {
-    letter.strip_prefix(ABOUT)
+/// The approval that a message is about, if its id has the prefix.
+pub(super) fn approval_of(message_id: &str) -> Option<&str> {
+    message_id.strip_prefix(APPROVAL_PREFIX)
 }
 
-/// The letter about a call, which is as trusted as the session that made it.
-fn letter_of(requested: &Requested) -> Access {
-    Access::Wrote(Resource::Letter(letter_id(requested)))
+/// The message about a call, as a resource with the labels of the session that made the call.
+fn message_about(requested: &Requested) -> Access {
+    Access::Wrote(Resource::Letter(message_id(requested)))
 }
 
-/// The number of the next attempt: ids are made from the call and the attempt.
+/// The number of the next attempt: approval ids are derived from the call and the attempt.
 fn attempt_after(call: &Cid, id: &str) -> u32 {
     (0..64)
         .find(|attempt| tribune_records::approval::action::approval_id(call, *attempt) == id)

@@ -1,4 +1,5 @@
-//! What an operator runs in a box, in the history of its session: what it is, what held it, and how it ended.
+//! Ledger entries about programs that the operator runs in a sandbox: the program, its sandbox, and how it ended. The
+//! program is not run here.
 
 use std::sync::Arc;
 
@@ -12,17 +13,17 @@ use super::Governance;
 use super::session_writer::EntryDraft;
 
 impl Governance {
-    /// Writes down that something is about to run. Its words go to the vault.
+    /// Records that a program is about to run. Its command line goes to the vault.
     pub async fn run_began(
         &self,
         handle: &Handle,
-        words: &[u8],
+        command: &[u8],
         record: impl FnOnce(Commitment) -> RunRecord,
     ) -> Result<(), StoreError> {
         let journal = self.journal(handle).await?;
         let mut journal = journal.lock().await;
         let mut page = journal.page();
-        let record = record(journal.content(&mut page, words)?);
+        let record = record(journal.content(&mut page, command)?);
         let target = handle.session_id.to_string();
         let quality = EntryQuality::SessionLifecycle;
         journal.entry(
@@ -32,7 +33,7 @@ impl Governance {
         journal.write(page).await.map(drop)
     }
 
-    /// Writes down what became of it.
+    /// Records how the program ended.
     pub async fn note_run(&self, key: &SessionKey, record: &RunRecord) -> Result<(), StoreError> {
         let name = key.to_string();
         let Some(row) = self.readers.read(move |reader| reader.session(&name)).await? else { return Ok(()) };

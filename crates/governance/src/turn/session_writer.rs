@@ -1,7 +1,8 @@
-//! The one hand that writes a session's history: entries to the ledger, words and events to the vault.
+//! The single writer of one session: entries go to the ledger, content and events to the vault.
 //!
-//! Whatever belongs together is put on a [`Page`]; a page is written as a whole, to both at once, and its events may be
-//! seen once it is. The journal places its entries itself, so that it knows their CIDs before they are on disk.
+//! What belongs together is collected in a [`WriteBatch`], which is written as a whole to both. Its events may be shown
+//! when it is durable. The writer assigns sequence numbers itself, so that it knows the CIDs of entries before they are
+//! on disk.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use tribune_storage::vault::{Conversation, SessionVault, StoredEvent, Vault, Vau
 
 use crate::gate::PolicyContext;
 
-/// A session's history, open for writing.
+/// The writer of one session.
 pub struct SessionWriter {
     pub(super) handle: Handle,
     ledger: LedgerWriter,
@@ -25,39 +26,40 @@ pub struct SessionWriter {
     clock: Arc<dyn Clock>,
     session: SessionVault,
     next_entry: u64,
-    /// The newest turn.
+    /// The entry of the newest turn.
     pub(super) prev_turn: Option<Cid>,
-    /// What the gate looks at: mandates, and what the session has taken in.
+    /// The policy context of the session: mandates, and the labels of what it has read.
     pub(super) standing: PolicyContext,
-    /// Set when a page could not be written: what is on disk is not known, and nothing more is written through this.
+    /// Set while a write is not confirmed, and after a failed one: the state on disk is unknown then, and this writer
+    /// writes nothing more.
     broken: bool,
 }
 
-/// Who writes into the daybook.
+/// Who flushes a batch to the write-ahead log.
 #[derive(Clone, Copy)]
 pub(super) enum FlushMode {
-    /// Whoever waits for it.
+    /// The caller flushes when it waits.
     Own,
-    /// The same, in the middle of a turn: more follows soon.
+    /// The caller flushes when it waits. More batches of the same turn follow soon.
     Midway,
-    /// A thread that is there for it: it takes a moment longer, and whoever waits can do something else.
+    /// The background thread flushes. It takes longer, and the caller can do something else meanwhile.
     Scribe,
-    /// Whoever writes next; after a moment, whoever waits for it.
+    /// The next batch flushes this one too. After 1 ms, the caller flushes.
     Next,
 }
 
 impl FlushMode {
-    /// Whether another page follows soon, so that those who post may wait for it.
-    const fn more_soon(self) -> bool {
+    /// Whether another batch follows soon, so that the appliers may wait for it.
+    const fn more_follows(self) -> bool {
         !matches!(self, Self::Own)
     }
 }
 
-/// A page that has its place and is not durable yet.
-#[must_use = "its events may be seen when it is durable"]
+/// A submitted batch: its position is fixed, and it is not durable yet.
+#[must_use = "its events may be shown when it is durable"]
 pub(super) struct PendingWrite {
-    hand: FlushMode,
-    /// In the daybook; without one it is durable.
+    mode: FlushMode,
+    /// The number in the write-ahead log. Without one, the batch is durable.
     number: Option<u64>,
     events: Vec<RuntimeEvent>,
 }
@@ -70,7 +72,7 @@ pub(super) struct WriteBatch {
     events: Vec<RuntimeEvent>,
 }
 
-/// Where a journal goes on.
+/// The position from which a writer continues.
 pub(super) struct SessionCursor {
     pub(super) handle: Handle,
     pub(super) next_entry: u64,
@@ -78,22 +80,22 @@ pub(super) struct SessionCursor {
     pub(super) standing: PolicyContext,
 }
 
-/// A page that is durable.
+/// Proof that a batch is durable.
 #[derive(Debug)]
 pub struct Durable {
-    // INVARIANT: every entry of the session before this place is on disk.
+    // INVARIANT: every entry of the session before this sequence number is on disk.
     next_entry: u64,
     pub(super) events: Vec<RuntimeEvent>,
 }
 
 impl Durable {
-    /// Whether the entry at this place of the session's history is on disk.
-    pub(crate) const fn reaches(&self, place: u64) -> bool {
-        place < self.next_entry
+    /// Whether the entry with this sequence number is on disk.
+    pub(crate) const fn reaches(&self, seq: u64) -> bool {
+        seq < self.next_entry
     }
 }
 
-/// An entry to be, without what the journal knows by itself.
+/// An entry before the writer adds the position, the time and the source.
 pub(super) struct EntryDraft<'a, P> {
     pub(super) quality: EntryQuality,
     pub(super) target: &'a str,
@@ -123,7 +125,7 @@ impl SessionWriter {
         self.clock.now()
     }
 
-    /// The newest event that is stored.
+    /// The newest stored event.
     pub(super) const fn last_event(&self) -> Option<&StoredEvent> {
         self.session.last_event.as_ref()
     }
@@ -136,7 +138,7 @@ impl SessionWriter {
         self.broken
     }
 
-    /// What was said in the session until now, for a turn that goes on with it.
+    /// The stored conversation, for a turn that continues it.
     pub(super) fn conversation(&self) -> Conversation {
         self.vault.conversation(&self.session)
     }
@@ -145,12 +147,12 @@ impl SessionWriter {
         WriteBatch { batch: VaultBatch::new(&self.session), ..WriteBatch::default() }
     }
 
-    /// Puts content on the page; returns what the ledger may know of it.
+    /// Adds content to the batch. Returns its commitment, which is all that the ledger stores of it.
     pub(super) fn content(&self, page: &mut WriteBatch, text: &[u8]) -> Result<Commitment, StoreError> {
         page.batch.content(&self.session, text).map_err(|error| StoreError::Sealing(error.to_string()))
     }
 
-    /// Puts an entry on the page and gives it its place.
+    /// Adds an entry to the batch and assigns its sequence number.
     pub(super) fn entry<P: Serialize>(
         &mut self,
         page: &mut WriteBatch,
@@ -192,36 +194,33 @@ impl SessionWriter {
         Ok(entry)
     }
 
-    /// Puts an event on the page and gives it its number.
+    /// Adds an event to the batch and assigns its sequence number.
     pub(super) fn event(&mut self, page: &mut WriteBatch, kind: EventKind) {
         let seq = self.session.next_event;
         self.session.next_event += 1;
         page.events.push(RuntimeEvent { seq, kind });
     }
 
-    /// Lets go of events that are older than the newest `kept`.
+    /// Deletes events older than the newest `kept`.
     pub(super) const fn drop_old_events(&self, page: &mut WriteBatch, kept: u64) {
         if self.session.next_event > kept + 1 {
             page.batch.drop_events_below(self.session.next_event - kept);
         }
     }
 
-    /// Writes the page. Its events come back when everything on it is durable.
+    /// Writes the batch. Returns its events when everything in it is durable.
     pub(super) async fn write(&mut self, page: WriteBatch) -> Result<Durable, StoreError> {
         let page = self.submit(FlushMode::Own, page).await?;
         self.wait_durable(page).await
     }
 
-    /// Gives the page its place before whatever is handed in later.
-    pub(super) async fn submit(
-        &mut self,
-        hand: FlushMode,
-        page: WriteBatch,
-    ) -> Result<PendingWrite, StoreError> {
+    /// Submits the batch: it is written before any batch that is submitted later.
+    pub(super) async fn submit(&mut self, mode: FlushMode, page: Page) -> Result<PendingWrite, StoreError> {
         if self.broken {
             return Err(StoreError::Closed);
         }
-        // Until it is written, nobody knows what is on disk; a page that is given up half-way leaves the mark set.
+        // The state on disk is unknown until the write is confirmed. A write that is dropped half-way leaves the mark
+        // set.
         self.broken = true;
         let WriteBatch { mut batch, entries, events } = page;
         let after_entry = self.next_entry.saturating_sub(1);
@@ -236,61 +235,61 @@ impl SessionWriter {
         if !batch.is_empty() {
             batch.take_key(&mut self.session);
         }
-        let number = self.append_to_wal(hand, batch, entries).await?;
-        Ok(PendingWrite { hand, number, events })
+        let number = self.append_to_wal(mode, batch, entries).await?;
+        Ok(PendingWrite { mode, number, events })
     }
 
-    /// Waits until the page is durable.
+    /// Waits until the batch is durable.
     pub(super) async fn wait_durable(&mut self, page: PendingWrite) -> Result<Durable, StoreError> {
-        let PendingWrite { hand, number, events } = page;
-        let book = self.ledger.daybook();
-        match (number, hand) {
+        let PendingWrite { mode, number, events } = page;
+        let wal = self.ledger.daybook();
+        match (number, mode) {
             (None, _) => {}
-            (Some(number), FlushMode::Own | FlushMode::Midway) => book.wait_durable_async(number).await?,
-            (Some(number), FlushMode::Scribe) => book.wait_flushed_in_background(number).await?,
-            (Some(number), FlushMode::Next) => book.wait_or_flush(number).await?,
+            (Some(number), FlushMode::Own | FlushMode::Midway) => wal.wait_durable_async(number).await?,
+            (Some(number), FlushMode::Scribe) => wal.wait_flushed_in_background(number).await?,
+            (Some(number), FlushMode::Next) => wal.wait_or_flush(number).await?,
         }
         self.broken = false;
         Ok(Durable { next_entry: self.next_entry, events })
     }
 
-    /// Has words and entries made durable: together, in the daybook, or past it if they are too large. Returns their number
-    /// there; without one they are durable.
+    /// Appends content and entries to the write-ahead log as one record. Bypasses the log if they are too large for it.
+    /// Returns their number in the log; without one they are durable.
     async fn append_to_wal(
         &self,
-        hand: FlushMode,
+        mode: FlushMode,
         batch: VaultBatch,
         entries: Vec<EntryText>,
     ) -> Result<Option<u64>, StoreError> {
-        let words = match batch.is_empty() {
+        let content = match batch.is_empty() {
             true => None,
-            false => Some(self.vault.part(batch, hand.more_soon()).await?),
+            false => Some(self.vault.part(batch, mode.more_follows()).await?),
         };
-        let bytes = words.as_ref().map_or(0, VaultPart::bytes);
-        let book = self.ledger.daybook();
-        if !book.fits(bytes + entries.iter().map(|entry| entry.payload.len()).sum::<usize>()) {
-            book.written().await;
-            let words = words.map(VaultPart::past_the_book).transpose()?;
+        let bytes = content.as_ref().map_or(0, VaultPart::bytes);
+        let wal = self.ledger.daybook();
+        if !wal.fits(bytes + entries.iter().map(|entry| entry.payload.len()).sum::<usize>()) {
+            wal.written().await;
+            let content = content.map(VaultPart::past_the_book).transpose()?;
             if !entries.is_empty() {
                 self.ledger.append_placed(entries).await?;
             }
-            if let Some(receipt) = words {
+            if let Some(receipt) = content {
                 receipt.await.map_err(|_| StoreError::Closed)??;
             }
             return Ok(None);
         }
         let ledger = match entries.is_empty() {
             true => None,
-            false => Some(self.ledger.encode_for_wal(entries, hand.more_soon()).await?),
+            false => Some(self.ledger.encode_for_wal(entries, mode.more_follows()).await?),
         };
-        let vault = words.map(VaultPart::into_part);
+        let vault = content.map(VaultPart::into_part);
         if ledger.is_none() && vault.is_none() {
             return Ok(None);
         }
         let page = tribune_storage::wal::WalRecord { ledger, vault };
-        match hand {
-            FlushMode::Own | FlushMode::Midway | FlushMode::Next => book.enqueue_lazy(page),
-            FlushMode::Scribe => book.enqueue_background(page),
+        match mode {
+            FlushMode::Own | FlushMode::Midway | FlushMode::Next => wal.enqueue_lazy(page),
+            FlushMode::Scribe => wal.enqueue_background(page),
         }
         .map(Some)
     }

@@ -1,9 +1,9 @@
-//! `/tribune` (and `/clawos`) in a conversation: the house answers by itself with how the law stands, and no agent hears of
-//! it. It is a turn like any other, on record and shown as it is; only nobody runs it.
+//! `/tribune` (and `/clawos`) in a conversation: the daemon answers with the status of the law, and the agent does not
+//! see it. It is recorded and shown like any other turn; only no backend runs it.
 //!
-//! It is for the owner's words alone. Whoever else says them, or an owner whose words a hook does not believe to be that,
-//! says them to the agent. What is shown is about this session and the law that it is under, and nothing of other sessions:
-//! whoever may read the session reads the answer too.
+//! It works for input with owner trust only. Input of others, or of an owner whose trust a hook lowered, goes to the
+//! agent. The answer is about this session and its law, and says nothing about other sessions: everyone who may read
+//! the session can read the answer.
 
 use std::fmt::Write as _;
 
@@ -17,20 +17,20 @@ use tribune_storage::verdict_log::{LastDenial, last_denials};
 
 use super::Governance;
 
-/// What such a turn does for the record.
+/// The skill name of such a turn in the ledger.
 pub(super) const SKILL: &str = "house";
 
-/// The words that are meant for the house.
-const WORDS: [&str; 2] = ["/tribune", "/clawos"];
+/// The commands that the daemon answers.
+const COMMANDS: [&str; 2] = ["/tribune", "/clawos"];
 
-/// Calls that wait, at most.
-const MAX_WAITING: usize = 20;
+/// Maximum number of listed items.
+const MAX_LISTED: usize = 20;
 
-/// Characters of a reason, or of a name that an agent made up.
+/// Maximum number of characters of a reason, or of a name that an agent invented.
 const SHOWN_CHARS: usize = 200;
 
-/// A turn that the house answers, as a backend would tell it; `None` if it is for the agent. `trust` is how far its words
-/// are believed, `gate` what is known of whether the gate holds the agent.
+/// The event stream of a turn that the daemon answers; `None` if the input is for the agent. `trust` is the trust of
+/// the input, `gate` the gate status of the agent.
 pub(super) async fn answer(
     governance: &Governance,
     handle: &Handle,
@@ -47,9 +47,9 @@ pub(super) async fn answer(
     Ok(Some(stream::iter(numbered.collect::<Vec<_>>()).boxed()))
 }
 
-/// Whether what is said is a word for the house and nothing else.
+/// Whether the content is one of the commands and nothing else.
 pub fn is_meant(content: &[ContentBlock]) -> bool {
-    matches!(content, [ContentBlock::Text { text }] if WORDS.contains(&text.trim()))
+    matches!(content, [ContentBlock::Text { text }] if COMMANDS.contains(&text.trim()))
 }
 
 async fn text(
@@ -64,7 +64,7 @@ async fn text(
     let mode = match settings.mode {
         EnforcementMode::Enforce => "enforce: its decisions hold",
         EnforcementMode::Audit => "audit: its decisions are recorded, and calls are allowed",
-        EnforcementMode::Off => "off: it decides nothing beyond mandates, hooks and the stop of everything",
+        EnforcementMode::Off => "off: it decides nothing beyond mandates, hooks and the stop switch",
     };
     let overrides = match settings.overrides.len() {
         0 => String::new(),
@@ -73,7 +73,7 @@ async fn text(
     let mut text =
         format!("The law of this session:\n\n- mode: {mode}{overrides}\n- hash: `{}`\n", law.hash());
     let (all, own) = (law.manifests().len(), law.texts().manifests.len());
-    let _ = writeln!(text, "- manifests: {all}, of which {own} of this house");
+    let _ = writeln!(text, "- manifests: {all}, of which {own} from this instance");
     if let Some(gate) = gate {
         let _ = writeln!(text, "- gate: {}", line(&gate));
     }
@@ -92,15 +92,15 @@ fn list<T>(text: &mut String, name: &str, items: &[T], item: impl Fn(&T) -> Stri
         return;
     }
     let _ = writeln!(text, "- {name}:");
-    for one in items.iter().take(MAX_WAITING) {
+    for one in items.iter().take(MAX_LISTED) {
         let _ = writeln!(text, "  - {}", item(one));
     }
-    if items.len() > MAX_WAITING {
-        let _ = writeln!(text, "  - and {} more", items.len() - MAX_WAITING);
+    if items.len() > MAX_LISTED {
+        let _ = writeln!(text, "  - and {} more", items.len() - MAX_LISTED);
     }
 }
 
-/// The beginning of a text, on one line.
+/// The start of a text, on one line.
 fn line(text: &str) -> String {
     text.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -110,11 +110,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_word_alone_is_for_the_house() {
-        let said = |text: &str| is_meant(&[ContentBlock::text(text)]);
-        assert!(said("/tribune") && said(" /clawos\n"));
+    fn only_the_command_alone_is_answered_by_the_daemon() {
+        let is_command = |text: &str| is_meant(&[ContentBlock::text(text)]);
+        assert!(is_command("/tribune") && is_command(" /clawos\n"));
         for other in ["/tribune please", "tribune", "/Tribune", "", "what does /tribune do?"] {
-            assert!(!said(other), "{other}");
+            assert!(!is_command(other), "{other}");
         }
         assert!(!is_meant(&[]));
         assert!(!is_meant(&[ContentBlock::text("/tribune"), ContentBlock::text("and more")]));

@@ -1,4 +1,4 @@
-//! Which tools a turn is told about.
+//! The tools that a turn offers to its backend.
 
 use std::sync::Arc;
 
@@ -10,29 +10,29 @@ use tribune_runtime::{RuntimeError, ToolSpec};
 use super::turn_recorder::TurnRecorder;
 use crate::gate::AuthorizationRequest;
 
-/// Step four: each tool of the mandate passes the gate; those that could be called are offered.
+/// Step 4: each tool of the mandate passes the gate; those that could be called are offered.
 pub(super) fn offer(
-    desk: &mut TurnRecorder,
+    recorder: &mut TurnRecorder,
     mandate: &Mandate,
     turn: Cid,
 ) -> Result<Vec<ToolSpec>, RuntimeError> {
     let mut offered = Vec::new();
-    let tools = Arc::clone(&desk.governance.tools);
+    let tools = Arc::clone(&recorder.governance.tools);
     for spec in tools.specs().iter().filter(|spec| mandate.allows(&spec.name)) {
-        if is_offered(desk, &spec.name, turn)? {
+        if is_offered(recorder, &spec.name, turn)? {
             offered.push(spec.clone());
         }
     }
-    // All tools of servers are one to the law, until they are called.
-    let of_servers = tools.dynamic_specs(&desk.handle.key);
-    if !of_servers.is_empty() && mandate.allows(MCP) && is_offered(desk, MCP, turn)? {
+    // All tools of MCP servers count as one tool in the law, until they are called.
+    let of_servers = tools.dynamic_specs(&recorder.handle.key);
+    if !of_servers.is_empty() && mandate.allows(MCP) && is_offered(recorder, MCP, turn)? {
         offered.extend(of_servers);
     }
     Ok(offered)
 }
 
-fn is_offered(desk: &mut TurnRecorder, tool: &str, turn: Cid) -> Result<bool, RuntimeError> {
-    let standing = desk.journal.standing.clone();
+fn is_offered(recorder: &mut TurnRecorder, tool: &str, turn: Cid) -> Result<bool, RuntimeError> {
+    let standing = recorder.journal.standing.clone();
     let inquiry = AuthorizationRequest {
         standing: &standing,
         tool,
@@ -44,7 +44,7 @@ fn is_offered(desk: &mut TurnRecorder, tool: &str, turn: Cid) -> Result<bool, Ru
         vetoes: Vec::new(),
         approval: None,
     };
-    let judgement = desk.governance.gate.judge(inquiry)?;
-    let (verdict, _) = desk.verdict(judgement, None, vec![turn])?;
+    let judgement = recorder.governance.gate.judge(inquiry)?;
+    let (verdict, _) = recorder.verdict(judgement, None, vec![turn])?;
     Ok(verdict.is_offered())
 }

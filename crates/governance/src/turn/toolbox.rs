@@ -1,4 +1,4 @@
-//! The tools of one turn, as its backend sees them: a way to ask. Whoever runs the turn answers.
+//! The toolbox of one turn, as its backend sees it: every call is a request, which the code that runs the turn answers.
 
 use std::sync::Arc;
 
@@ -9,34 +9,34 @@ use tribune_runtime::{
     ToolSpec, Toolbox,
 };
 
-/// Calls waiting to be looked at; the next one waits in its backend.
+/// Requests that wait to be handled; the next one waits in its backend.
 pub(super) const CALLS_WAITING: usize = 16;
 
-/// What is told to whoever asks after the turn.
+/// The answer to a request after the end of the turn.
 const OVER: &str = "the turn is over: this call was not made";
 
-/// What is told to whoever has something carried out that was not allowed.
-const NO_LEAVE: &str = "there is no leave for this call: it was not made";
+/// The answer to the execution of a call without permission.
+const NO_PERMISSION: &str = "there is no permission for this call: it was not made";
 
-/// What a backend wants of its turn.
+/// A request of a backend to its turn.
 pub(super) enum BackendRequest {
     Call(ToolRequest),
-    /// A call that its agent has leave for is to be carried out here.
+    /// The daemon executes a call that the agent has permission for.
     CarryOut(String, PendingOutcome),
-    /// What came of a call that its agent carried out, and who waits for that to be on record.
+    /// The result of a call that the agent executed, and the channel that is told when it is recorded.
     Report(String, ToolOutcome, oneshot::Sender<()>),
 }
 
-/// A call, how it comes to be asked about, and where its outcome goes.
+/// A call, and where its outcome goes.
 pub(super) struct ToolRequest {
     pub(super) call: ToolCall,
     pub(super) answer: Responder,
 }
 
-/// The backend that waits for what comes of a call which we carry out.
+/// The backend that waits for the result of a call that the daemon executes.
 pub(super) struct PendingOutcome {
     pub(super) answer: oneshot::Sender<ToolOutcome>,
-    /// Where it watches the call meanwhile, if that is a command.
+    /// The terminal on which it follows the call, if that is a command.
     pub(super) terminal: Option<Arc<Terminal>>,
 }
 
@@ -47,16 +47,16 @@ impl PendingOutcome {
     }
 }
 
-/// Who carries a call out, and what they wait for.
+/// Who executes a call, and what they wait for.
 pub(super) enum Responder {
-    /// We do; the backend waits for what came of it.
+    /// The daemon executes it; the backend waits for the result.
     Outcome(PendingOutcome),
-    /// The agent does; it waits for leave.
-    Leave { said: String, when: PermissionTiming, answer: oneshot::Sender<PermissionOutcome> },
+    /// The agent executes it; it waits for permission.
+    PermissionOutcome { said: String, when: PermissionTiming, answer: oneshot::Sender<PermissionOutcome> },
 }
 
 impl Responder {
-    /// Answers that nothing was done. Nobody may be there to hear it.
+    /// Answers that the call was not executed. The receiver may be gone.
     pub(super) fn refuse(self, outcome: ToolOutcome) {
         match self {
             Self::Outcome(waiting) => drop(waiting.answer.send(outcome)),
@@ -85,7 +85,7 @@ impl TurnTools {
         if self.wishes.send(BackendRequest::CarryOut(call_id, waiting)).await.is_err() {
             return ToolOutcome::error(OVER);
         }
-        outcome.await.unwrap_or_else(|_| ToolOutcome::error(NO_LEAVE))
+        outcome.await.unwrap_or_else(|_| ToolOutcome::error(NO_PERMISSION))
     }
 }
 
@@ -99,34 +99,31 @@ impl Toolbox for TurnTools {
         self.make(call, None).await
     }
 
-    async fn request_permission(
-        &self,
-        AgentExecutedCall { call, raw, timing }: AgentExecutedCall,
-    ) -> PermissionOutcome {
-        let (answer, leave) = oneshot::channel();
-        let asked = ToolRequest { call, answer: Responder::Leave { said: raw, when: timing, answer } };
+    async fn request_permission(&self, AgentExecutedCall { call, raw, timing }: AgentExecutedCall) -> PermissionOutcome {
+        let (answer, permission) = oneshot::channel();
+        let asked = ToolRequest { call, answer: Responder::PermissionOutcome { raw, timing, answer } };
         if self.wishes.send(BackendRequest::Call(asked)).await.is_err() {
             return PermissionOutcome::Denied(OVER.to_owned());
         }
-        leave.await.unwrap_or_else(|_| PermissionOutcome::Denied(OVER.to_owned()))
+        permission.await.unwrap_or_else(|_| PermissionOutcome::Denied(OVER.to_owned()))
     }
 
     async fn execute_granted(&self, call_id: &str) -> ToolOutcome {
         self.make_allowed(call_id.to_owned(), None).await
     }
 
-    async fn run_with_terminal(&self, errand: TerminalCall, terminal: Arc<Terminal>) -> ToolOutcome {
-        match errand {
+    async fn run_with_terminal(&self, request: TerminalCall, terminal: Arc<Terminal>) -> ToolOutcome {
+        match request {
             TerminalCall::Call(call) => self.make(call, Some(terminal)).await,
             TerminalCall::Granted(call_id) => self.make_allowed(call_id, Some(terminal)).await,
         }
     }
 
     async fn report_result(&self, call_id: &str, outcome: ToolOutcome) {
-        let (told, written) = oneshot::channel();
-        if self.wishes.send(BackendRequest::Report(call_id.to_owned(), outcome, told)).await.is_ok() {
-            // A turn that ended meanwhile has written the call off.
-            let _ = written.await;
+        let (recorded, is_recorded) = oneshot::channel();
+        if self.wishes.send(BackendRequest::Report(call_id.to_owned(), outcome, recorded)).await.is_ok() {
+            // A turn that ended meanwhile recorded the call as abandoned.
+            let _ = is_recorded.await;
         }
     }
 }

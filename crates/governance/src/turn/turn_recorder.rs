@@ -1,5 +1,5 @@
-//! Where a session's calls are written down: what was asked, how it was judged, what came of it. Used by the turn that
-//! makes the calls, and by whoever finishes one that outlived its turn.
+//! Records the calls of a session: the request, the verdict, the result. Used by the turn that makes the calls, and by
+//! the code that finishes a call after its turn ended.
 
 use std::sync::Arc;
 
@@ -22,34 +22,34 @@ use super::session_writer::{Durable, EntryDraft, FlushMode, PendingWrite, Sessio
 use crate::approval::draft;
 use crate::gate::{AllowToken, Authorization, AuthorizationRequest, CallEnd, PolicyContext, Ticket};
 
-/// A session's history, open at its end.
+/// Records into one session.
 pub(super) struct TurnRecorder {
     pub(super) governance: Arc<Governance>,
     pub(super) handle: Handle,
     pub(super) journal: OwnedMutexGuard<SessionWriter>,
-    /// What comes next on disk.
+    /// The batch that is written next.
     pub(super) page: WriteBatch,
-    /// The newest line of an agent that is kept, and under which name.
-    last_said: Option<(blake3::Hash, Commitment)>,
+    /// The newest raw message of the agent that was stored, and its commitment.
+    last_raw: Option<(blake3::Hash, Commitment)>,
 }
 
-/// A call that is on record.
+/// A call that is recorded.
 #[derive(Debug, Clone)]
 pub(super) struct Recorded {
     pub(super) call: ToolCall,
-    /// Its entry.
+    /// Its ledger entry.
     pub(super) entry: Cid,
     pub(super) input_hash: Commitment,
-    /// Its input before a hook narrowed it.
+    /// Its input before a hook changed it.
     pub(super) asked: Option<Value>,
-    /// Who carries it out.
+    /// Who executes it.
     pub(super) runner: CallRunner,
-    /// Who put it into other words before allowing it.
+    /// Who changed its text before allowing it.
     pub(super) reworded_by: Option<String>,
 }
 
 impl Recorded {
-    /// Tells the agent that what was done is not quite what it asked for.
+    /// Tells the agent that the executed call differs from the one it asked for.
     pub(super) fn tell_reworded(&self, done: &mut ToolRun) {
         if let Some(by) = &self.reworded_by {
             let content = &mut done.outcome.content;
@@ -58,12 +58,12 @@ impl Recorded {
     }
 }
 
-/// How a recorded call was judged.
+/// The verdict on a recorded call.
 pub(super) enum Judged {
-    /// It may run once the page is written.
+    /// It may run when the batch is durable.
     Allowed(Ticket),
     Asked(Verdict, Cid),
-    /// Its result is on the page.
+    /// Its result is in the batch.
     Denied(ToolOutcome, Cid),
 }
 
@@ -74,42 +74,43 @@ impl TurnRecorder {
         journal: OwnedMutexGuard<SessionWriter>,
     ) -> Self {
         let page = journal.page();
-        let mut desk = Self { governance, handle, journal, page, last_said: None };
-        desk.merge_egress_labels();
-        desk
+        let mut recorder = Self { governance, handle, journal, page, last_raw: None };
+        recorder.merge_egress_labels();
+        recorder
     }
 
-    /// Takes in what connections out of the session's box have brought in by now.
+    /// Applies the labels that connections out of the sandbox of the session have brought in so far.
     fn merge_egress_labels(&mut self) {
-        let seeped = self.governance.out_of_turn.seeped(&self.handle.key);
-        self.journal.standing.labels = self.journal.standing.labels.meet(seeped);
+        let egress_labels = self.governance.out_of_turn.seeped(&self.handle.key);
+        self.journal.standing.labels = self.journal.standing.labels.meet(egress_labels);
     }
 
-    /// Writes the page and begins another.
+    /// Writes the batch and starts a new one.
     pub(super) async fn write(&mut self) -> Result<Durable, RuntimeError> {
         let page = std::mem::replace(&mut self.page, self.journal.page());
         self.journal.write(page).await.map_err(RuntimeError::from)
     }
 
-    /// Has the page written before whatever is handed in later, and begins another.
+    /// Submits the batch, which is written before any that is submitted later, and starts a new one.
     pub(super) async fn hand_in(&mut self, hand: FlushMode) -> Result<PendingWrite, RuntimeError> {
         let page = std::mem::replace(&mut self.page, self.journal.page());
         self.journal.submit(hand, page).await.map_err(RuntimeError::from)
     }
 
-    /// Waits until a page that was handed in is durable.
-    pub(super) async fn written(&mut self, page: PendingWrite) -> Result<Durable, RuntimeError> {
+    /// Waits until a submitted batch is durable.
+    pub(super) async fn wait_durable(&mut self, page: PendingWrite) -> Result<Durable, RuntimeError> {
         self.journal.wait_durable(page).await.map_err(RuntimeError::from)
     }
 
-    /// Writes the page of someone who is no turn, and shows it to those who follow the session.
+    /// Writes the batch outside of a turn, and publishes its events to the subscribers of the session.
     pub(super) async fn write_outside_turn(&mut self) -> Result<Durable, RuntimeError> {
         let written = self.write().await?;
         self.show(&written);
         Ok(written)
     }
 
-    /// Shows what was written outside of a turn. What a turn writes is shown by whoever runs it.
+    /// Publishes events that were written outside of a turn. The events of a turn are published by the code that runs
+    /// it.
     pub(super) fn show(&self, written: &Durable) {
         self.governance.feeds.publish(&self.handle.key, &written.events);
     }
@@ -118,8 +119,8 @@ impl TurnRecorder {
         self.journal.event(&mut self.page, kind);
     }
 
-    pub(super) fn content(&mut self, words: &(impl Serialize + ?Sized)) -> Result<Commitment, RuntimeError> {
-        let json = json_of(words)?;
+    pub(super) fn content(&mut self, value: &(impl Serialize + ?Sized)) -> Result<Commitment, RuntimeError> {
+        let json = json_of(value)?;
         self.journal.content(&mut self.page, &json).map_err(RuntimeError::from)
     }
 
@@ -135,7 +136,7 @@ impl TurnRecorder {
             .map_err(RuntimeError::from)
     }
 
-    /// Puts a call of a turn on record.
+    /// Records a call of a turn.
     pub(super) fn record_call(
         &mut self,
         call: ToolCall,
@@ -147,24 +148,24 @@ impl TurnRecorder {
         Ok(Recorded { asked, ..recorded })
     }
 
-    /// Puts a call on record that its agent carries out itself, with what the agent said.
+    /// Records a call that the agent executes itself, with the raw message of the agent.
     pub(super) fn record_agent_call(
         &mut self,
         call: ToolCall,
-        said: &str,
+        raw: &str,
         turn: Cid,
     ) -> Result<Recorded, RuntimeError> {
-        // One line may tell of many calls, and is kept once.
-        let line = blake3::hash(said.as_bytes());
-        let said = match self.last_said {
+        // One message may describe many calls; it is stored once.
+        let line = blake3::hash(raw.as_bytes());
+        let raw = match self.last_raw {
             Some((known, commitment)) if known == line => commitment,
-            _ => self.journal.content(&mut self.page, said.as_bytes())?,
+            _ => self.journal.content(&mut self.page, raw.as_bytes())?,
         };
-        self.last_said = Some((line, said));
-        self.record_external_call(call, vec![turn], (CallRunner::Agent, Some(said)))
+        self.last_raw = Some((line, raw));
+        self.record_external_call(call, vec![turn], (CallRunner::Agent, Some(raw)))
     }
 
-    /// Puts a call on record that this daemon or someone else is to carry out.
+    /// Records a call that the host, the agent or an external caller executes.
     pub(super) fn record_external_call(
         &mut self,
         call: ToolCall,
@@ -193,7 +194,8 @@ impl TurnRecorder {
         Ok(Recorded { call, entry: cid, input_hash, asked: None, runner, reworded_by: None })
     }
 
-    /// The call in the words of whoever allows it. The law looks at it again, as it will run.
+    /// The call with the text of the person who allows it. The gate decides about it again, in the form in which it
+    /// runs.
     pub(super) fn reworded(
         &mut self,
         recorded: Recorded,
@@ -201,11 +203,12 @@ impl TurnRecorder {
         text: &str,
     ) -> Result<Recorded, RuntimeError> {
         let input = draft::reworded(&recorded.call.name, &recorded.call.input, text);
-        let input = input.ok_or_else(|| RuntimeError::new("internal", "a call has no words to change"))?;
+        let input =
+            input.ok_or_else(|| RuntimeError::new("internal", "the call has no text that can be changed"))?;
         self.in_place(recorded, by, input)
     }
 
-    /// The call with another input, which `by` put in place of its own.
+    /// The call with another input, which `by` put in place of the original.
     pub(super) fn in_place(
         &mut self,
         recorded: Recorded,
@@ -217,7 +220,7 @@ impl TurnRecorder {
         Ok(Recorded { call, input_hash, reworded_by: Some(by), ..recorded })
     }
 
-    /// Judges a recorded call; the verdict is on the page, and so is the result of a denial.
+    /// Decides about a recorded call. The verdict is added to the batch, and so is the result of a denial.
     pub(super) fn judge(
         &mut self,
         recorded: &Recorded,
@@ -229,22 +232,22 @@ impl TurnRecorder {
         self.judge_telling(recorded, (stage, approval), owner_words, vetoes, &[])
     }
 
-    /// The same for a call whose agent is told by what `told` has, if it is refused.
+    /// The same for a call whose denial reaches the agent through `notified`, such as a mailbox message.
     pub(super) fn judge_telling(
         &mut self,
         recorded: &Recorded,
         (stage, approval): (DecisionStage, Option<&str>),
         owner_words: &[&str],
         vetoes: Vec<Veto>,
-        told: &[Access],
+        notified: &[Access],
     ) -> Result<Judged, RuntimeError> {
         self.merge_egress_labels();
         let standing = self.journal.standing.clone();
-        let (leave, verdict, entry) =
+        let (token, verdict, entry) =
             self.authorize(recorded, &standing, (stage, approval), owner_words, vetoes)?;
-        if let Some(leave) = leave {
+        if let Some(token) = token {
             let who = (Arc::clone(&self.handle.key), standing.ground());
-            let ticket = Ticket::new(leave, recorded.call.clone(), who, recorded.entry, entry.seq);
+            let ticket = Ticket::new(token, recorded.call.clone(), who, recorded.entry, entry.seq);
             return Ok(Judged::Allowed(ticket));
         }
         if verdict.is_offered() {
@@ -253,11 +256,11 @@ impl TurnRecorder {
         let outcome = denial(&verdict);
         let parents = vec![recorded.entry, entry.cid];
         let result =
-            self.result(recorded, &outcome, (Effect::None, CallOutcome::Denied), (told, None), parents)?;
+            self.result(recorded, &outcome, (Effect::None, CallOutcome::Denied), (notified, None), parents)?;
         Ok(Judged::Denied(outcome, result))
     }
 
-    /// Judges a recorded call of a session that stands like this, and puts the verdict on record.
+    /// Decides about a recorded call in the given policy context, and records the verdict.
     pub(super) fn authorize(
         &mut self,
         recorded: &Recorded,
@@ -269,9 +272,9 @@ impl TurnRecorder {
         let (governance, call) = (&self.governance, &recorded.call);
         let runs = || match recorded.runner {
             CallRunner::Host | CallRunner::Agent => {
-                aside(|| governance.tools.dependencies(&standing.ground(), call).files)
+                run_blocking(|| governance.tools.dependencies(&standing.ground(), call).files)
             }
-            // What lies where the call is carried out is not known here.
+            // The files at the place where an external caller executes the call are not known here.
             CallRunner::Caller => Files::default(),
         };
         let inquiry = AuthorizationRequest {
@@ -286,12 +289,12 @@ impl TurnRecorder {
             approval,
         };
         let judgement = self.governance.gate.judge(inquiry)?;
-        let leave = judgement.leave();
+        let token = judgement.leave();
         let (verdict, entry) = self.verdict(judgement, Some(recorded.input_hash), vec![recorded.entry])?;
-        Ok((leave, verdict, entry))
+        Ok((token, verdict, entry))
     }
 
-    /// Puts a verdict on record.
+    /// Records a verdict.
     pub(super) fn verdict(
         &mut self,
         judgement: Authorization,
@@ -312,7 +315,7 @@ impl TurnRecorder {
         Ok((record.verdict, placed))
     }
 
-    /// Puts on record that a call waits for a person.
+    /// Records that a call waits for a person.
     pub(super) fn request(
         &mut self,
         recorded: &Recorded,
@@ -328,7 +331,7 @@ impl TurnRecorder {
         let (instead_of, changed) =
             instead_of.map_or((None, Vec::new()), |(id, changed)| (Some(id), changed));
         let (workspace, further) = (action.workspace.clone(), action.further.clone());
-        // As the law saw them, which is how whoever decides is told them.
+        // The labels that the gate used. The approver is shown the same ones.
         let labels = action.labels;
         let action = self.content(action)?;
         let requested = Requested {
@@ -363,14 +366,14 @@ impl TurnRecorder {
         Ok((requested, cid))
     }
 
-    /// Puts on record what came of a call that ran, and moves the labels.
+    /// Records the result of an executed call, and propagates its labels.
     pub(super) fn record_result(&mut self, recorded: &Recorded, done: &ToolRun) -> Result<Cid, RuntimeError> {
         let parents = vec![recorded.entry];
         let (ended, held) = ((Effect::Perhaps, done.how()), (done.touched.as_slice(), done.sandbox.clone()));
         self.result(recorded, &done.outcome, ended, held, parents)
     }
 
-    /// Puts on record that a call was refused after its turn, and what tells its agent so.
+    /// Records that a call was denied after its turn, and the resource that tells the agent so.
     pub(super) fn record_not_executed(
         &mut self,
         recorded: &Recorded,
@@ -381,7 +384,7 @@ impl TurnRecorder {
         self.result(recorded, outcome, how, (touched, None), vec![recorded.entry])
     }
 
-    /// Puts on record that a call did not run.
+    /// Records that a call did not run.
     pub(super) fn record_denial(
         &mut self,
         recorded: &Recorded,
@@ -402,7 +405,7 @@ impl TurnRecorder {
     ) -> Result<Cid, RuntimeError> {
         self.merge_egress_labels();
         let call = &recorded.call;
-        // What did not run brought nothing in.
+        // A call that did not run brought nothing in.
         let tool = (effect == Effect::Perhaps).then_some(call.name.as_str());
         let ended = if outcome.is_error { CallEnd::Badly } else { CallEnd::Well };
         let moved = self.governance.gate.moved(&self.journal.standing, tool, (touched, ended))?;
@@ -427,7 +430,7 @@ impl TurnRecorder {
         Ok(cid)
     }
 
-    /// Puts on record that a call that waited cannot be carried out: its words are gone.
+    /// Records that a parked call cannot be executed because its content is gone.
     pub(super) fn record_unreadable(
         &mut self,
         requested: &Requested,
@@ -449,7 +452,7 @@ impl TurnRecorder {
         self.line(EntryQuality::ToolResult, &requested.tool, vec![call], &record).map(drop)
     }
 
-    /// Puts on record that a call was given up. Whether it took effect is not known.
+    /// Records that a call was abandoned. Whether it took effect is unknown.
     pub(super) fn record_abandoned(
         &mut self,
         (id, tool): (&str, &str),
@@ -479,29 +482,29 @@ impl TurnRecorder {
     }
 }
 
-/// Whether something may have come of a call.
+/// Whether a call may have had an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Perhaps,
     None,
 }
 
-/// Whether a call was under way.
+/// Whether a call had started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
     Yes,
     No,
 }
 
-/// Where an entry stands.
+/// The position of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placed {
     pub(super) cid: Cid,
     pub(super) seq: u64,
 }
 
-/// Does what waits for the disk so that it holds up nobody else, where there are other threads.
-fn aside<T>(work: impl FnOnce() -> T) -> T {
+/// Runs blocking I/O with `block_in_place` on a multi-threaded runtime, so that other tasks go on.
+fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
     let runtime = tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor());
     match runtime {
         Ok(tokio::runtime::RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
@@ -509,7 +512,7 @@ fn aside<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// A denial in words that a model can pass on.
+/// A denial as text that a model can pass on.
 pub(super) fn denial(verdict: &Verdict) -> ToolOutcome {
     let mut text = format!("denied ({}): {}", verdict.rule_list(), verdict.reason);
     if let Some(would_allow) = &verdict.would_allow {
@@ -523,7 +526,7 @@ pub(super) fn json_of(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, Runt
     serde_json::to_vec(value).map_err(|error| RuntimeError::new("internal", error.to_string()))
 }
 
-/// A call's input as it was recorded.
-pub(super) fn input_from(words: &[u8]) -> Option<Value> {
-    serde_json::from_slice(words).ok()
+/// The input of a call as it was recorded.
+pub(super) fn input_from(json: &[u8]) -> Option<Value> {
+    serde_json::from_slice(json).ok()
 }

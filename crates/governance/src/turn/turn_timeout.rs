@@ -1,11 +1,11 @@
-//! How long a turn may take.
+//! The time limit of a turn.
 
 use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// How long the turn may still take. The time does not run while a call waits for a person.
+/// The time that the turn may still take. It is paused while a call waits for a person.
 pub(super) struct TurnTimeout {
     sleep: Pin<Box<Sleep>>,
     left: Duration,
@@ -18,7 +18,7 @@ impl TurnTimeout {
         Self { sleep: Box::pin(tokio::time::sleep_until(now + limit)), left: limit, since: Some(now) }
     }
 
-    /// Lets the time run, or stops it.
+    /// Resumes or pauses the time.
     pub(super) fn run(&mut self, runs: bool) {
         match (self.since, runs) {
             (Some(since), false) => {

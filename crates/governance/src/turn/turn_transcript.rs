@@ -1,4 +1,5 @@
-//! What others read of a turn that is over: a line on the board if calls were refused, and the transcript.
+//! What other agents and people read about a turn that is over: a line on the board if calls were denied, and the
+//! transcript.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,21 +18,21 @@ pub(super) struct CompletedTurn {
     pub(super) turn: String,
     pub(super) input: String,
     pub(super) output: String,
-    /// Names of tools that were refused.
+    /// Names of tools that were denied.
     pub(super) denied: Vec<String>,
     pub(super) now: Timestamp,
 }
 
 impl CompletedTurn {
-    /// Blocks on the disk.
+    /// Writes the board and the transcript. Blocks on the disk.
     pub(super) fn tell(self) {
         let Self { governance, key, turn, input, output, denied, now } = self;
         if is_canary(key.agent()) {
             return;
         }
         if is_on_board(key.agent())
-            && let Some(post) = post(&denied)
-            && let Err(error) = governance.board.append(&post, now, key.agent().as_str())
+            && let Some(board_line) = board_line(&denied)
+            && let Err(error) = governance.board.append(&board_line, now, key.agent().as_str())
         {
             tracing::warn!(%error, "the board could not be written");
         }
@@ -41,7 +42,7 @@ impl CompletedTurn {
     }
 }
 
-/// A turn as its transcript has it.
+/// The transcript lines of a turn.
 fn lines(turn: &str, (input, output): (String, String), at: Timestamp) -> Vec<TranscriptLine> {
     let line = |role: Role, text: String| TranscriptLine { turn: turn.to_owned(), role, text, at };
     let mut lines = vec![line(Role::User, input)];
@@ -51,24 +52,25 @@ fn lines(turn: &str, (input, output): (String, String), at: Timestamp) -> Vec<Tr
     lines
 }
 
-/// Puts a turn that an earlier daemon did not end into its transcript, as far as it came, unless it is there. Blocks on the disk.
+/// Adds a turn that an earlier daemon did not finish to its transcript, as far as it got, unless it is there already.
+/// Blocks on the disk.
 pub(super) fn tell_interrupted(
     governance: &Governance,
     key: &SessionKey,
     turn: &str,
-    said: (String, String),
+    exchange: (String, String),
     now: Timestamp,
 ) {
     if is_canary(key.agent()) {
         return;
     }
-    if let Err(error) = governance.transcripts.append_missing(key, &lines(turn, said, now)) {
+    if let Err(error) = governance.transcripts.append_missing(key, &lines(turn, exchange, now)) {
         tracing::warn!(%error, "an interrupted turn could not be written to its transcript");
     }
 }
 
-/// Such as `3 calls denied: exec (2), write`.
-fn post(denied: &[String]) -> Option<String> {
+/// The line for the board, such as `3 calls denied: exec (2), write`.
+fn board_line(denied: &[String]) -> Option<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for tool in denied {
         *counts.entry(tool).or_default() += 1;
@@ -86,8 +88,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_counted_by_tool() {
-        let denied = |tools: &[&str]| post(&tools.iter().map(|&tool| tool.to_owned()).collect::<Vec<_>>());
+    fn denials_are_counted_by_tool() {
+        let denied =
+            |tools: &[&str]| board_line(&tools.iter().map(|&tool| tool.to_owned()).collect::<Vec<_>>());
         assert_eq!(denied(&[]), None);
         assert_eq!(denied(&["exec"]).unwrap(), "1 call denied: exec");
         assert_eq!(denied(&["exec", "write", "exec"]).unwrap(), "3 calls denied: exec (2), write");
