@@ -41,7 +41,7 @@ async fn without_a_sandbox_nothing_runs() {
     let done = house.done("exec", json!({"command": "touch made"})).await;
     assert_eq!(
         done.outcome.content,
-        "commands are not run here, because there is no sandbox to run them in: work without `exec`, or ask the operator, who can set `sandbox` in config.json5"
+        "commands cannot run here, because there is no sandbox for them: work without `exec`, or ask the operator, who can set `sandbox` in config.json5"
     );
     assert_eq!((done.code, done.touched), (Some(Code::Unavailable), vec![]));
     assert!(!house.inside("made").exists());
@@ -192,7 +192,7 @@ async fn a_followed_command_is_seen_and_ended() {
         pid
     };
     let (done, pid) = tokio::join!(running, watching);
-    let said = "the command and everything it started were ended, because its agent wanted no more of it\n";
+    let said = "the command and everything it started were ended, because its agent requested it\n";
     assert!(done.outcome.content.starts_with(said) && done.outcome.is_error, "{done:?}");
     assert_eq!(done.code, Some(Code::Killed));
     until("it is gone", || !is_alive(&pid)).await;

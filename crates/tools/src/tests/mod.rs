@@ -135,7 +135,7 @@ async fn a_file_is_read_whole_or_in_pieces() {
     assert_eq!(house.good("read", json!({"path": "notes/plan.md", "offset": 13})).await, "");
     assert_eq!(
         house.refused("read", json!({"path": "notes/plan.md", "offset": u64::MAX})).await,
-        "`notes/plan.md` has 13 bytes: choose an `offset` up to there"
+        "`notes/plan.md` has 13 bytes: choose an `offset` within them"
     );
     house.write("image.png", b"\x89PNG\r\n\x1a\n\x00\xff");
     assert_eq!(
