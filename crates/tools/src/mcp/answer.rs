@@ -1,8 +1,8 @@
-//! What a call of a server's tool came to, as an agent reads it.
+//! Converts the result of a server's tool to text for an agent.
 
 use serde_json::Value;
 
-/// The text of a result, and whether the server calls it a failure. What is no text is left out, and said to be.
+/// The text of a result, and whether the server marks it as an error. Content that is not text is left out and named.
 pub(super) fn read(result: &Value) -> Option<(String, bool)> {
     let blocks = result["content"].as_array();
     let structured = result.get("structuredContent").filter(|value| !value.is_null());
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_put_together_and_the_rest_is_named() {
+    fn texts_are_joined_and_other_content_is_named() {
         let result = json!({ "content": [
             { "type": "text", "text": "one" },
             { "type": "resource", "resource": { "uri": "file:///a", "text": "two" } },

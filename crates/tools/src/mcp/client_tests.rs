@@ -2,10 +2,10 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, DuplexStream, Lines, ReadHalf, 
 
 use super::*;
 
-/// For things that happen; nothing here waits for it to pass.
+/// A time limit for events that must happen; no test waits for it to pass.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The other end of a client.
+/// The server end of a client.
 struct Played {
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     out: WriteHalf<DuplexStream>,
@@ -46,7 +46,7 @@ async fn call(client: &Client) -> Result<Value, Fault> {
     client.call("add", &json!({ "a": 1 }), LONG).await
 }
 
-/// A call that nobody answers.
+/// A call without a response.
 async fn call_in_vain(client: &Client) -> Result<Value, Fault> {
     client.call("add", &json!({ "a": 1 }), Duration::from_millis(5)).await
 }
@@ -60,7 +60,7 @@ fn tool(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_server_is_greeted_and_its_tools_are_read_page_by_page() {
+async fn a_server_is_initialized_and_its_tools_are_listed_page_by_page() {
     let (client, mut server) = pair();
     let serving = async {
         let asked = server.hear().await;
@@ -121,7 +121,7 @@ async fn l6_what_is_no_greeting_is_told_apart() {
         let Err(Fault::Nonsense(why)) = tokio::join!(greet(&client), serving).0 else { panic!("{expected}") };
         assert!(why.contains(expected), "{why}");
     }
-    // Without tools nobody asks for them.
+    // The client does not list the tools of a server without the capability.
     let (client, mut server) = pair();
     let serving = async {
         let asked = server.hear().await;
@@ -131,13 +131,13 @@ async fn l6_what_is_no_greeting_is_told_apart() {
 }
 
 #[tokio::test]
-async fn l6_a_line_without_an_end_ends_its_server_and_not_the_house() {
+async fn l6_an_endless_line_ends_its_server_and_not_the_daemon() {
     let (client, mut server) = pair();
     let flooding = async {
         server.hear().await;
         let flood = vec![b'x'; 1 << 16];
         for _ in 0..(50 << 20) / flood.len() {
-            // It is cut off on the way.
+            // The client closes the connection on the way.
             if server.out.write_all(&flood).await.is_err() {
                 break;
             }
@@ -147,8 +147,8 @@ async fn l6_a_line_without_an_end_ends_its_server_and_not_the_house() {
         }
     };
     let (answer, ()) = tokio::join!(call(&client), flooding);
-    assert_eq!(answer, Err(Fault::Ended("it said more in one line than is listened to".to_owned())));
-    assert_eq!(call(&client).await, answer, "and there is nobody to ask from then on");
+    assert_eq!(answer, Err(Fault::Ended("it sent a line that is too long".to_owned())));
+    assert_eq!(call(&client).await, answer, "and no later call reaches the server");
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn l6_what_is_no_message_is_passed_over_for_a_while() {
         for junk in ["log: started", "", "[]", "7", "null", "{}", r#"{"id":null}"#, "{\"a\":", &deep] {
             server.say(junk).await;
         }
-        // Answers to nothing, with ids of every kind; and a second one.
+        // Responses to no request, with ids of every kind; and a second response.
         for id in [json!(0), json!(99), json!(-1), json!(1.5), json!("1"), json!([]), json!(u64::MAX)] {
             server.say(&json!({ "jsonrpc": "2.0", "id": id, "result": "wrong" }).to_string()).await;
         }
@@ -187,7 +187,7 @@ async fn l6_what_is_no_message_is_passed_over_for_a_while() {
         server
     };
     let (answer, _server) = tokio::join!(call(&client), flooding);
-    assert_eq!(answer, Err(Fault::Ended("it said too much that is not MCP".to_owned())));
+    assert_eq!(answer, Err(Fault::Ended("it sent too much that is not MCP".to_owned())));
 }
 
 #[tokio::test]
@@ -195,11 +195,11 @@ async fn l6_bytes_that_are_no_text_end_it() {
     let (client, mut server) = pair();
     let serving = async { server.out.write_all(b"\xff\xfe\n").await.unwrap() };
     let Err(Fault::Ended(why)) = tokio::join!(call(&client), serving).0 else { panic!() };
-    assert!(why.contains("no text"), "{why}");
+    assert!(why.contains("not UTF-8"), "{why}");
 }
 
 #[tokio::test]
-async fn a_server_that_ends_answers_whoever_waits() {
+async fn the_end_of_a_server_fails_its_open_calls() {
     let (client, mut server) = pair();
     let serving = async move {
         server.hear().await;
@@ -211,14 +211,14 @@ async fn a_server_that_ends_answers_whoever_waits() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_is_given_up_and_told_so() {
+async fn an_unanswered_call_times_out_and_is_cancelled() {
     let (client, mut server) = pair();
     assert_eq!(call_in_vain(&client).await, Err(Fault::TimedOut));
     let asked = server.hear().await;
     let told = server.hear().await;
     assert_eq!(told["method"], "notifications/cancelled");
     assert_eq!(told["params"]["requestId"], asked["id"]);
-    // What comes late is an answer to nothing, and the next call has its own.
+    // A late response belongs to no request, and the next call gets its own.
     server.answer(&asked, json!("late")).await;
     let serving = async {
         let asked = server.hear().await;
@@ -238,7 +238,7 @@ async fn l6_a_server_that_does_not_read_is_waited_for_no_longer_than_one_that_do
 }
 
 #[tokio::test]
-async fn a_server_may_ask_whether_we_are_there_and_gets_nothing_else() {
+async fn a_server_may_ping_and_nothing_else() {
     let (_client, mut server) = pair();
     for (method, id) in [("ping", json!("x")), ("roots/list", json!(1)), ("sampling/createMessage", json!(2))]
     {

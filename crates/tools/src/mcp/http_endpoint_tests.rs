@@ -1,4 +1,4 @@
-//! What is said at the door, by those who keep to MCP and by those who do not.
+//! Requests to the endpoint from clients that follow MCP and from clients that do not.
 
 use tribune_runtime::ToolOutcome;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const HERE: &str = "127.0.0.1:4100";
 
-/// A door to one server with one tool.
+/// An endpoint for one server with one tool.
 fn door() -> (Door, Arc<Hatch>) {
     let tool = Told {
         name: "add".to_owned(),
@@ -24,14 +24,14 @@ fn request(method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
     builder.header(CONTENT_TYPE, "application/json").body(body.into()).unwrap()
 }
 
-/// The status, and what stands in the answer.
+/// The status and the body of the response.
 async fn sent(door: &Door, request: Request<Body>) -> (u16, Value) {
     let (head, body) = door.answer(request).await.into_parts();
     let body = to_bytes(body, 1 << 20).await.unwrap();
     (head.status.as_u16(), serde_json::from_slice(&body).unwrap_or_default())
 }
 
-/// What is answered to a message.
+/// The response to a message.
 async fn said(door: &Door, message: &Value) -> (u16, Value) {
     sent(door, request("POST", "/probe", message.to_string())).await
 }
@@ -44,7 +44,7 @@ async fn asked(door: &Door, method: &str, params: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_client_gets_to_know_the_server_and_its_tools() {
+async fn a_client_initializes_and_lists_the_tools() {
     let (door, _) = door();
     let hello =
         asked(&door, "initialize", json!({ "protocolVersion": "2025-06-18", "capabilities": {} })).await;
@@ -55,7 +55,7 @@ async fn a_client_gets_to_know_the_server_and_its_tools() {
     assert_eq!(newer["result"]["protocolVersion"], VERSION);
     let begun = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     assert_eq!(said(&door, &begun).await, (202, Value::Null));
-    // An answer to what nobody asked.
+    // A response, although nothing was requested.
     assert_eq!(said(&door, &json!({ "jsonrpc": "2.0", "id": 1, "result": {} })).await, (202, Value::Null));
     assert_eq!(asked(&door, "ping", Value::Null).await["result"], json!({}));
     let listed = asked(&door, "tools/list", json!({})).await;
@@ -68,7 +68,7 @@ async fn a_client_gets_to_know_the_server_and_its_tools() {
 }
 
 #[tokio::test]
-async fn a_call_is_the_turns_to_answer() {
+async fn the_turn_answers_a_call() {
     let (door, hatch) = door();
     let call = json!({ "name": "add", "arguments": { "a": 2 } });
     let nobody = asked(&door, "tools/call", call.clone()).await["result"].clone();
@@ -85,7 +85,7 @@ async fn a_call_is_the_turns_to_answer() {
         let content = json!([{ "type": "text", "text": outcome.content }]);
         assert_eq!(answer["result"], json!({ "content": content, "isError": is_error }));
     }
-    // The turn ends, or is cancelled, while the call waits; and after it there is none.
+    // The turn ends, or is cancelled, while the call waits; after it no turn is running.
     let mut turn = hatch.open();
     let ended = async {
         let handed = turn.recv().await.unwrap();
@@ -101,7 +101,7 @@ async fn a_call_is_the_turns_to_answer() {
 }
 
 #[tokio::test]
-async fn a_call_of_what_is_not_there_reaches_no_turn() {
+async fn an_invalid_call_reaches_no_turn() {
     let (door, hatch) = door();
     let turn = hatch.open();
     for params in [
@@ -192,7 +192,7 @@ async fn l6_who_comes_by_another_name_or_from_a_page_is_refused() {
     assert_eq!(sent(&door, local).await.0, 200);
 }
 
-/// One that never ends is given up, whoever holds the other end.
+/// A request whose body never ends times out.
 #[tokio::test(start_paused = true)]
 async fn l9_a_message_that_does_not_come_is_not_waited_for() {
     let (door, _) = door();
