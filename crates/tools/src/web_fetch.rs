@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_text_is_text() {
+    fn only_text_types_are_accepted() {
         for good in
             ["text/html", "text/plain", "application/json", "application/xml", "application/xhtml+xml"]
         {

@@ -426,7 +426,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn l1_another_name_of_a_file_is_told_from_its_own() {
+    fn l1_another_name_of_a_file_is_detected() {
         let home = tempfile::tempdir().unwrap();
         let workspace = Workspace::open(home.path(), &Ground::own("main".parse().unwrap())).unwrap();
         let folder = home.path().join("agents/main/workspace");

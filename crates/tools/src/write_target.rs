@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_taken_apart() {
+    fn a_path_is_parsed() {
         let parts =
             |path| Parts::new(path, path, None).map(|parts| (parts.folders.join("/"), parts.name.to_owned()));
         let good = |folders: &str, name: &str| Ok((folders.to_owned(), name.to_owned()));

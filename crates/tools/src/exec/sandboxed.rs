@@ -54,7 +54,7 @@ impl BoxedLauncher {
         Workspace {
             target,
             source: WorkspaceSource::Direct { folder: folder.to_owned() },
-            // Landlock mode cannot hide names; the launch fails there and says so.
+            // Landlock mode cannot hide names, and the launch reports that.
             hide: self.hide.clone(),
             freeze: match self.mode {
                 Mode::Full => HOST_TRAPS.map(str::to_owned).into(),

@@ -45,7 +45,7 @@ pub struct Door {
 
 impl fmt::Debug for Door {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Door")
+        f.write_str("McpEndpoint")
     }
 }
 
@@ -75,8 +75,8 @@ impl Door {
         let all = names.iter().map(|name| Served { name: name.clone(), url: url(name) }).collect();
         let (mcp, session) = (Arc::clone(mcp), session.clone());
         let offer: Offer = Box::new(move |server| mcp.told_of(&session, server));
-        let door = Self { offer, hatch: Arc::clone(&hatch) };
-        Some((door, Servers { all, tools, hatch, edition }))
+        let endpoint = Self { offer, hatch: Arc::clone(&hatch) };
+        Some((endpoint, Servers { all, tools, hatch, edition }))
     }
 
     /// Handles one request.

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn l7_the_workspace_is_where_it_always_is_and_seen_in_no_other_way() {
+    fn l7_the_workspace_is_mounted_once_at_its_usual_path() {
         let machine = Machine::new();
         let args =
             [machine.text("project/tools/server.py"), machine.text("project"), machine.text("project2")];

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn l6_what_does_not_fit_is_left_out_and_counted() {
+    fn l6_oversized_tools_are_left_out_and_counted() {
         let deep =
             (0..200).fold(json!({}), |inner, _| json!({ "type": "object", "properties": { "a": inner } }));
         let wide = json!({ "type": "object", "properties": { "a": { "description": "x".repeat(MAX_SCHEMA_BYTES) } } });
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_is_short_and_looks_like_what_it_is() {
+    fn a_description_is_short_and_has_no_hidden_characters() {
         let mut told = tool("a");
         told["description"] = format!("one\ntwo\u{202e}\u{200b}\u{7} {}", "ä".repeat(5000)).into();
         let listing = listed(json!([told]));

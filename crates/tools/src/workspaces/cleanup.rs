@@ -81,7 +81,7 @@ mod tests {
 
     /// However far the creation got, the next start removes the folder and frees its name.
     #[test]
-    fn l2_a_workspace_that_was_being_made_is_removed_by_the_next_start() {
+    fn l2_an_interrupted_creation_is_removed_by_the_next_start() {
         let (_place, all, label) = site();
         for steps in 0..STEPS.len() {
             let workspace = all.place_for(label.clone()).unwrap();
@@ -100,7 +100,7 @@ mod tests {
 
     /// An interrupted removal is completed as well: the label goes first.
     #[test]
-    fn l2_a_workspace_that_was_being_removed_is_removed_by_the_next_start() {
+    fn l2_an_interrupted_removal_is_completed_by_the_next_start() {
         let (_place, all, label) = site();
         let made = all.create(label).unwrap();
         // Something that cannot be removed as a folder interrupts the removal.
