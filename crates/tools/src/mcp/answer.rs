@@ -27,7 +27,7 @@ fn block(block: &Value) -> String {
     };
     let name = match kind {
         "image" | "audio" | "resource" => kind,
-        _ => "something that is no text",
+        _ => "something that is not text",
     };
     shown.unwrap_or_else(|| format!("[left out: {name}]"))
 }
@@ -49,7 +49,7 @@ mod tests {
             { "type": "hologram" }, 7,
         ], "structuredContent": { "n": 1 } });
         let expected = "one\ntwo\n[link: file:///b]\n[left out: image]\n[left out: resource]\n\
-                        [left out: something that is no text]\n[left out: something that is no text]";
+                        [left out: something that is not text]\n[left out: something that is not text]";
         assert_eq!(read(&result), Some((expected.to_owned(), false)));
         let structured = json!({ "content": [], "structuredContent": { "n": 1 }, "isError": false });
         assert_eq!(read(&structured), Some((r#"{"n":1}"#.to_owned(), false)));
