@@ -1,5 +1,5 @@
-//! What the outcome of a call depends on beside its input: the programs and scripts that a command runs, the file that a
-//! write replaces. A person approves these too, so they are looked at again when the call is about to start.
+//! The files that the outcome of a call depends on besides its input: the programs and scripts that a command executes, or
+//! the file that a write replaces. The approval covers them, so they are read again just before the call starts.
 
 use std::fs;
 use std::path::Path;
@@ -18,27 +18,27 @@ use super::workspace_dir::Workspace;
 use super::write_target::{Parents, Target};
 use super::{HostTools, edit, exec, write};
 
-/// Files looked at for one command.
+/// Maximum number of files resolved for one command.
 const MAX_FILES: usize = 64;
 
-/// Bytes of a file that a write replaces; a larger one is not looked into.
+/// Maximum bytes of a file that a write replaces; a larger one is not read.
 const MAX_TARGET_BYTES: usize = 16 << 20;
 
-/// Bytes of a file whose text is kept with an approval, and of all such files of a call.
+/// Maximum bytes of a file whose text is stored with an approval, and of all such files of a call.
 const MAX_TEXT_BYTES: u64 = 64 << 10;
 const MAX_TEXTS_BYTES: usize = 256 << 10;
 
-/// The hash of a file that is too large to be read.
+/// Stands in place of the hash of a file that is too large to read.
 const TOO_LARGE: &str = "too large";
 
 impl HostTools {
-    /// What the outcome of a call depends on beside its input. Blocks on the disk.
+    /// The files that the outcome of a call depends on besides its input. Blocks on the disk.
     pub(super) fn dependencies_of(&self, ground: &WorkspaceRoots, call: &ToolCall) -> CallDependencies {
         let text = |name: &str| call.input.get(name).and_then(Value::as_str);
         match call.name.as_str() {
             tribune_records::exec::EXEC => {
                 let workspace = ground.path(&self.home);
-                // Files are found behind all links, and told by their place in the workspace.
+                // Files are found behind symbolic links and named by their path in the workspace.
                 let workspace = workspace.canonicalize().unwrap_or(workspace);
                 let cwd = exec::folder(text("cwd"));
                 let line = text("command").unwrap_or_default();
@@ -72,8 +72,8 @@ impl HostTools {
     }
 }
 
-/// The programs and scripts that a command line runs. Of a line that is not understood, every word is looked at as if it
-/// might be a script.
+/// Adds the programs and scripts that a command line executes. If the line cannot be parsed, each of its words counts as a
+/// possible script.
 fn add_programs(found: &mut CallDependencies, line: &str, workspace: &Path, cwd: &Path) {
     let commands: Vec<Vec<String>> = match command::parse(line) {
         Ok(parsed) => parsed
@@ -84,7 +84,7 @@ fn add_programs(found: &mut CallDependencies, line: &str, workspace: &Path, cwd:
         Err(_) => vec![std::iter::once("sh").chain(line.split_whitespace()).map(str::to_owned).collect()],
     };
     for words in commands {
-        // A wrapper such as `env` or `timeout` runs what stands behind it.
+        // A wrapper such as `env` or `timeout` executes the words behind it.
         for start in 0..words.len() {
             let Ok(program) = resolve(&words[start..], cwd, PATH) else {
                 if start == 0 {
@@ -109,7 +109,7 @@ fn add_programs(found: &mut CallDependencies, line: &str, workspace: &Path, cwd:
     }
 }
 
-/// Keeps what a file says.
+/// Stores the text of a file, if it fits.
 fn keep(found: &mut CallDependencies, name: &str, content: Vec<u8>) {
     let kept: usize = found.texts.values().map(String::len).sum();
     let fits = content.len() as u64 <= MAX_TEXT_BYTES && kept + content.len() <= MAX_TEXTS_BYTES;
@@ -118,7 +118,7 @@ fn keep(found: &mut CallDependencies, name: &str, content: Vec<u8>) {
     }
 }
 
-/// The content of a plain file, if it is not too long to be kept.
+/// The content of a plain file, if it is small enough to store.
 fn small(path: &Path) -> Option<Vec<u8>> {
     let found = fs::metadata(path).ok()?;
     let is_small = found.is_file() && found.len() <= MAX_TEXT_BYTES;

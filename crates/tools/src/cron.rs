@@ -1,4 +1,4 @@
-//! `cron`: an agent asks to be woken later, once or again and again.
+//! `cron`: an agent schedules a wake-up, once or repeatedly.
 
 use std::io;
 
@@ -15,22 +15,22 @@ use super::send_message::fresh_id;
 
 pub(super) const NAME: &str = "cron";
 
-/// Bytes of what an agent is woken with.
+/// Maximum bytes of the text that an agent wakes with.
 const MAX_TEXT_BYTES: usize = 4 * 1024;
 
-/// Bytes of an id.
+/// Maximum bytes of an id.
 const MAX_ID_BYTES: usize = 64;
 
-/// Bytes of a pattern.
+/// Maximum bytes of a pattern.
 const MAX_PATTERN_BYTES: usize = 128;
 
-/// Seconds between two times: a schedule is no loop.
+/// Minimum seconds between two times: a schedule is not a loop.
 const MIN_SECONDS: u64 = 60;
 
-/// Seconds between two times: a year.
+/// Maximum seconds between two times: one year.
 const MAX_SECONDS: u64 = 366 * 24 * 3600;
 
-/// What to do.
+/// The checked input of a call.
 #[derive(Debug)]
 pub(super) enum Scheduling {
     Add { id: Option<String>, when: When, text: String },
@@ -38,7 +38,7 @@ pub(super) enum Scheduling {
     Remove(String),
 }
 
-/// Whose schedules, and when.
+/// The owner of the schedules, and the current time.
 #[derive(Debug)]
 pub(super) struct Asking<'a> {
     pub(super) agent: &'a AgentId,
@@ -95,7 +95,7 @@ impl Scheduling {
             _ => {
                 let text = input.bounded_text("text", MAX_TEXT_BYTES)?;
                 if text.trim().is_empty() {
-                    return Err("`text` is empty: say what you are to be woken with".to_owned());
+                    return Err("`text` is empty: give the text to wake with".to_owned());
                 }
                 let id = input.optional_text("id")?.map(id).transpose()?;
                 Ok(Self::Add { id, when: when(&input)?, text: text.to_owned() })
@@ -125,7 +125,7 @@ impl Scheduling {
                 file.change(|schedules| match schedules.remove(asking.agent, &id) {
                     true => Ok(format!("removed `{id}`")),
                     false => {
-                        let sentence = format!("there is no schedule `{id}`: see `list` for what there is");
+                        let sentence = format!("there is no schedule `{id}`: see `list` for the schedules");
                         Err(ToolError::new(ToolErrorCode::NotFound, sentence))
                     }
                 })
@@ -145,11 +145,11 @@ fn add(
         Some(id) => id,
         None => fresh_id()?[..8].to_owned(),
     };
-    // The log's times have one text, which is a time for everyone.
+    // Times in the ledger have one text form; schedules use the same.
     let now: Moment =
         asking.now.to_string().parse().map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
     let next = when.after(now).ok_or_else(|| {
-        let sentence = "this time never comes: choose one that is still ahead";
+        let sentence = "this time never comes: choose one in the future";
         ToolError::new(ToolErrorCode::InvalidInput, sentence)
     })?;
     trail.write(Resource::Schedule(id.clone()))?;
@@ -173,7 +173,9 @@ fn add(
                 ),
                 Full::House => (
                     ToolErrorCode::TooLarge,
-                    format!("the house has {MAX_IN_ALL} schedules and takes no more: tell the operator"),
+                    format!(
+                        "this instance has {MAX_IN_ALL} schedules, which is the limit: tell the operator"
+                    ),
                 ),
             };
             ToolError::new(code, sentence)

@@ -1,5 +1,5 @@
-//! How much a box may write: what its layer takes on disk, or by how much its folder grows, is counted now and then. No file system
-//! does that for an ordinary user.
+//! The disk quota of a sandbox. No file system enforces one for an ordinary user, so the size of the overlay, or the growth of
+//! the folder, is counted at intervals.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,61 +10,61 @@ use tribune_sandbox::workspace::{
     DirGrowth, DiskUsage, MAX_CHANGES, MAX_GROWTH, OverlayDirs, WorkspaceError,
 };
 
-/// Between two looks at how much room the disk has left.
+/// Time between two checks of the free disk space.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How much longer than a count the pause after it is, so that counting a large folder takes a small part of the time. It is cut
-/// short when the disk loses more room than is left of the quota.
-const RESTRAINT: u32 = 20;
+/// The pause after a count is this many times as long as the count, so that counting a large folder takes a small part of the
+/// time. The pause is cut short when the disk loses more space than is left of the quota.
+const PAUSE_FACTOR: u32 = 20;
 
-/// Counts in a row that may fail. A folder that its owner closed for a moment is no crime; one that stays closed hides things.
+/// How many counts in a row may fail. A program may close a folder for a short time; one that stays closed hides data.
 const MAX_UNCOUNTED: u32 = 5;
 
-/// The quota of one box.
+/// The quota of one sandbox.
 #[derive(Debug)]
 pub struct Quota {
-    /// Away while it is counted.
+    /// `None` while a count runs.
     counted: Option<Counted>,
     most: u64,
     uncounted: u32,
     used: u64,
-    /// What the disk had left at the last count.
+    /// The free space of the disk at the last count.
     room: Option<u64>,
     look: Instant,
     due: Instant,
     looking: Option<JoinHandle<Looked>>,
 }
 
-/// What is counted.
+/// The data that is counted.
 #[derive(Debug)]
 enum Counted {
     Layer(OverlayDirs),
     Folders(Vec<DirGrowth>),
 }
 
-/// What a look came to.
+/// The result of a check.
 #[derive(Debug)]
 struct Looked {
     counted: Counted,
     room: Option<u64>,
-    /// A count, if there was one, and how long it took.
+    /// The result of a count, if there was one, and its duration.
     count: Option<(Result<Option<DiskUsage>, WorkspaceError>, Duration)>,
 }
 
 impl Quota {
-    /// Of changes that go to a layer.
+    /// For changes in an overlay.
     #[must_use]
     pub fn of_layer(layers: &Path, most: u64) -> Self {
         Self::of(Counted::Layer(OverlayDirs::new(layers)), most)
     }
 
-    /// Of changes that go to a folder at once, from now on. What others write there meanwhile counts too.
+    /// For direct changes of a folder, from now on. What other programs write there meanwhile counts too.
     #[must_use]
     pub fn of_folder(folder: &Path, most: u64) -> Self {
         Self::of_folders([folder], most)
     }
 
-    /// The same of several folders, taken together.
+    /// For several folders together.
     #[must_use]
     pub fn of_folders<'f>(folders: impl IntoIterator<Item = &'f Path>, most: u64) -> Self {
         Self::of(Counted::Folders(folders.into_iter().map(DirGrowth::start).collect()), most)
@@ -84,7 +84,7 @@ impl Quota {
         }
     }
 
-    /// Waits for the next look; a sentence if the box is to be ended. Whoever stops waiting can wait again.
+    /// Waits for the next check. Returns a sentence if the sandbox exceeds its quota. Cancel-safe.
     pub async fn exceeded(&mut self) -> Option<String> {
         if self.looking.is_none() {
             tokio::time::sleep_until(self.look).await;
@@ -100,12 +100,12 @@ impl Quota {
         self.look = Instant::now() + PAUSE;
         let (count, took) = count?;
         self.room = room;
-        self.due = Instant::now() + PAUSE.max(took * RESTRAINT);
+        self.due = Instant::now() + PAUSE.max(took * PAUSE_FACTOR);
         if let Ok(Some(usage)) = &count {
             self.used = usage.bytes;
         }
         if let Ok(None) = &count {
-            // Too large to be counted, and it will not become smaller.
+            // Too large to be counted, which does not change any more.
             self.counted = None;
         }
         self.judge(count)
@@ -118,7 +118,7 @@ impl Quota {
         };
         match count {
             Ok(Some(DiskUsage { names, .. })) if names > most_names => Some(format!(
-                "ended, because it made more than {most_names} files and folders in its project{why}: let it make them in /tmp, \
+                "ended, because it created more than {most_names} files and folders in its project{why}: let it create them in /tmp, \
                  or discard some between two runs"
             )),
             Ok(Some(DiskUsage { bytes: used, .. })) if used > self.most => Some(format!(
@@ -134,7 +134,7 @@ impl Quota {
             Err(error) => {
                 self.uncounted += 1;
                 (self.uncounted >= MAX_UNCOUNTED).then(|| {
-                    format!("ended, because nobody can count what its changes take on disk: {error}")
+                    format!("ended, because the disk usage of its changes cannot be counted: {error}")
                 })
             }
         }
@@ -142,12 +142,12 @@ impl Quota {
 }
 
 impl Counted {
-    /// Counts if it is time, or if the disk lost more room than is left.
+    /// Checks, and counts if it is time or if the disk lost more space than is left.
     fn look(mut self, is_due: bool, before: Option<u64>, left: u64) -> Looked {
         let room_of = |folder: &Path| {
             rustix::fs::statvfs(folder).ok().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize))
         };
-        // Folders may be on several disks: what all of them lose together is what counts.
+        // Folders may be on several disks, so the loss of all of them together decides.
         let room = match &self {
             Self::Layer(layers) => room_of(layers.folder()),
             Self::Folders(all) => all
@@ -168,7 +168,7 @@ impl Counted {
     }
 }
 
-/// By how much folders grew together. One that had more names than are counted is no longer looked at; nothing if all of them had.
+/// The growth of all folders together. Drops a folder that has more names than are counted; `None` if no folder is left.
 fn counted(all: &mut Vec<DirGrowth>) -> Result<Option<DiskUsage>, WorkspaceError> {
     let (mut sum, mut failed) = (DiskUsage { bytes: 0, names: 0 }, None);
     all.retain_mut(|growth| match growth.count() {
@@ -188,7 +188,7 @@ fn counted(all: &mut Vec<DirGrowth>) -> Result<Option<DiskUsage>, WorkspaceError
     }
 }
 
-/// Bytes as people read them.
+/// Formats bytes for people.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_much_or_hidden_for_long_ends_a_run() {
+    fn excess_or_lasting_uncountable_usage_ends_a_run() {
         let mut quota = Quota::of_layer(Path::new("/none"), 1000);
         let hidden = || {
             Err(WorkspaceError::Unreadable {
@@ -222,14 +222,14 @@ mod tests {
         for _ in 1..MAX_UNCOUNTED {
             assert_eq!(quota.judge(hidden()), None);
         }
-        assert_eq!(quota.judge(used(0)), None, "it was only for a moment");
+        assert_eq!(quota.judge(used(0)), None, "it was only for a short time");
         for _ in 1..MAX_UNCOUNTED {
             assert_eq!(quota.judge(hidden()), None);
         }
-        assert!(quota.judge(hidden()).unwrap().contains("nobody can count"));
+        assert!(quota.judge(hidden()).unwrap().contains("cannot be counted"));
     }
     #[test]
-    fn a_count_is_made_early_when_the_disk_loses_room() {
+    fn a_loss_of_disk_space_triggers_an_early_count() {
         let folder = tempfile::tempdir().unwrap();
         let look = |is_due, before, left| {
             Counted::Folders(vec![DirGrowth::start(folder.path())]).look(is_due, before, left).count.is_some()

@@ -1,4 +1,4 @@
-//! `edit`: puts one text in place of another in a file of the workspace.
+//! `edit`: replaces a text in a file of the workspace.
 
 use serde_json::{Value, json};
 use tribune_records::outcome::{AccessLog, ToolAnswer, ToolError, ToolErrorCode};
@@ -12,13 +12,13 @@ use super::write_target::{Parents, Target};
 
 pub(super) const NAME: &str = "edit";
 
-/// Bytes of a file that can be edited, before and after.
+/// Maximum bytes of a file, before and after the edit.
 const MAX_FILE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Places that one call may change.
+/// Maximum number of replacements of one call.
 const MAX_COUNT: u64 = 10_000;
 
-/// What to change.
+/// The checked input of a call.
 #[derive(Debug)]
 pub(super) struct Edit {
     path: String,

@@ -1,4 +1,4 @@
-//! The tools as governance uses them.
+//! [`ToolExecutor`] for [`HostTools`], through which governance uses the tools.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `gateway`: what an agent may know of the daemon it lives in. It changes nothing there.
+//! `gateway`: reports the status of the daemon to an agent. It changes nothing.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::input::Input;
 
 pub(super) const NAME: &str = "gateway";
 
-/// What an agent may know of the daemon, from when it is ready.
+/// The status that agents may see, once the daemon is ready.
 pub type StatusReport = Arc<dyn Fn() -> Option<Value> + Send + Sync>;
 
-/// What to do with the daemon.
+/// The checked input of a call.
 #[derive(Debug)]
 pub(super) struct Gateway {
     action: String,
@@ -42,7 +42,7 @@ impl Gateway {
         Ok(Self { action: input.text("action")?.to_owned() })
     }
 
-    /// Whether it is something that is provided.
+    /// Refuses an action that is not provided.
     pub(super) fn check(&self) -> Result<(), ToolError> {
         if self.action == "status" {
             return Ok(());
@@ -57,7 +57,7 @@ impl Gateway {
     pub(super) fn run(&self, status: &StatusReport) -> ToolAnswer {
         self.check()?;
         let facts = status().ok_or_else(|| {
-            ToolError::new(ToolErrorCode::Unavailable, "the daemon is still starting: ask again in a moment")
+            ToolError::new(ToolErrorCode::Unavailable, "the daemon is still starting: ask again shortly")
         })?;
         Ok(facts.to_string())
     }

@@ -1,4 +1,5 @@
-//! Names in workspaces that the operator keeps from agents (`workspaces.hide`). In a box they look empty; the tools refuse them.
+//! Names in workspaces that the operator hides from agents (`workspaces.hide`). In a sandbox they appear empty; the tools refuse
+//! them.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -6,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tribune_contract::{LaunchFailure, Pattern};
 
-/// Patterns of such names, as [`tribune_contract::Workspace`] describes them.
+/// The patterns of hidden names, as [`tribune_contract::WorkspaceMount`] describes them.
 #[derive(Debug, Default)]
 pub(super) struct HideRules {
     texts: Vec<String>,
@@ -23,19 +24,19 @@ impl HideRules {
         self.patterns.is_empty()
     }
 
-    /// Whether a path of the workspace is hidden, or is in something that is.
+    /// Whether a path of the workspace is hidden, or is inside something hidden.
     pub(super) fn covers(&self, path: &str) -> bool {
         let mut ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         ends.any(|end| self.patterns.iter().any(|pattern| pattern.matches(&path[..end])))
     }
 
-    /// The same for a path as somebody wrote it, whatever links it leads through.
+    /// Like [`Self::covers`], for a path as the caller wrote it, before symbolic links are resolved.
     pub(super) fn covers_spoken(&self, path: &str) -> bool {
         let mut parts = Vec::new();
         for part in path.split('/') {
             match part {
                 "" | "." => {}
-                // Beyond the top it leads out, and is refused for that.
+                // Above the root it leaves the workspace, and is refused for that reason.
                 ".." if parts.pop().is_none() => return false,
                 ".." => {}
                 part => parts.push(part),
@@ -44,20 +45,20 @@ impl HideRules {
         self.covers(&parts.join("/"))
     }
 
-    /// What is hidden in each of a session's folders as they stand, where hidden links and hidden paths through links lead to as well,
-    /// from one folder to another too. Each folder is known by all of its names.
+    /// The hidden paths in each folder of a session as they are now. Follows hidden links and hidden paths through links, also
+    /// from one folder to another. Each folder comes with all of its names.
     pub(super) fn places(&self, folders: &[(&OwnedFd, &[&Path])]) -> Result<Vec<Places>, LaunchFailure> {
         let hidden = tribune_sandbox::hidden_in(folders, &self.texts)?;
         Ok(hidden.into_iter().map(Places).collect())
     }
 }
 
-/// Hidden places of a workspace, without links.
+/// Hidden paths of a workspace, without symbolic links.
 #[derive(Debug, Default)]
 pub(super) struct Places(BTreeSet<PathBuf>);
 
 impl Places {
-    /// Whether a path is one of them or is in one.
+    /// Whether a path is one of them or is inside one.
     pub(super) fn cover(&self, path: &str) -> bool {
         Path::new(path).ancestors().any(|place| self.0.contains(place))
     }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_something_hidden_is_hidden() {
+    fn contents_of_hidden_folders_are_hidden() {
         let hidden = HideRules::new(&[".env".to_owned(), "keys/private".to_owned(), "*.pem".to_owned()]);
         for path in [".env", "a/b/.ENV", "keys/private", "keys/private/a/b", "x/Host.PEM", ".env/x"] {
             assert!(hidden.covers(path), "{path}");

@@ -1,16 +1,16 @@
-//! The fields of a call's input. What is wrong with one is said in a sentence that names it.
+//! Reads the fields of a call's input. An error is a sentence that names the field.
 
 use serde_json::{Map, Value};
 use tribune_records::text::shown;
 
-/// The input of one call, whose field names are known to be right.
+/// The input of one call, whose field names are known to be valid.
 #[derive(Debug)]
 pub(super) struct Input<'a> {
     fields: &'a Map<String, Value>,
 }
 
 impl<'a> Input<'a> {
-    /// The input of `tool`, which has these fields and no others.
+    /// Checks that the input of `tool` is an object with no fields but these.
     pub(super) fn new(tool: &str, input: &'a Value, names: &[&str]) -> Result<Self, String> {
         let expected = || names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         let Value::Object(fields) = input else {
@@ -25,7 +25,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// A text that has to be there.
+    /// A required text.
     pub(super) fn text(&self, name: &str) -> Result<&'a str, String> {
         self.optional_text(name)?.ok_or_else(|| format!("`{name}` is missing: give it as a string"))
     }
@@ -38,7 +38,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// A text of at most `most` bytes that has to be there.
+    /// A required text of at most `most` bytes.
     pub(super) fn bounded_text(&self, name: &str, most: usize) -> Result<&'a str, String> {
         self.optional_bounded_text(name, most)?
             .ok_or_else(|| format!("`{name}` is missing: give it as a string"))
@@ -53,7 +53,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// One of a few words.
+    /// One of the listed words.
     pub(super) fn word(&self, name: &str, words: &[&'static str]) -> Result<&'static str, String> {
         let text = self.text(name)?;
         let listed = || words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
@@ -64,7 +64,7 @@ impl<'a> Input<'a> {
             .ok_or_else(|| format!("`{name}` is one of {}, not `{}`", listed(), shown(text)))
     }
 
-    /// At most `most` texts.
+    /// A list of at most `most` texts.
     pub(super) fn optional_texts(&self, name: &str, most: usize) -> Result<Option<Vec<&'a str>>, String> {
         let Some(value) = self.given(name) else { return Ok(None) };
         let Value::Array(items) = value else {
@@ -82,7 +82,7 @@ impl<'a> Input<'a> {
         items.iter().map(text).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Refuses fields that mean nothing beside the others that are given.
+    /// Refuses fields that have no meaning together with the other given fields.
     pub(super) fn without(&self, names: &[&str], why: &str) -> Result<(), String> {
         match names.iter().find(|name| self.given(name).is_some()) {
             Some(name) => Err(format!("`{name}` means nothing {why}: leave it out")),
@@ -90,7 +90,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// A whole number that is not negative.
+    /// A non-negative whole number.
     pub(super) fn optional_number(&self, name: &str) -> Result<Option<u64>, String> {
         let Some(value) = self.given(name) else { return Ok(None) };
         let wanted = || match value {
@@ -100,7 +100,7 @@ impl<'a> Input<'a> {
         value.as_u64().map(Some).ok_or_else(wanted)
     }
 
-    /// Models like to write `null` for what they leave out.
+    /// The value of a field. `null` counts as absent, because models tend to write it for a field that they omit.
     fn given(&self, name: &str) -> Option<&'a Value> {
         self.fields.get(name).filter(|value| !value.is_null())
     }

@@ -1,10 +1,10 @@
-//! The tools that the host itself runs for agents.
+//! The built-in tools: the calls that the daemon itself executes for agents.
 //!
-//! Whether an agent may make a call was decided before it comes here. What is left is to do exactly what the call says and
-//! nothing beside it: every path is opened by the kernel beneath the workspace ([`workspace`], [`target`]), every address is
-//! checked before it is connected to ([`web`]), every answer and every wait is bounded, and an error is a word for programs
-//! and a sentence for the model that names nothing outside the workspace. What a call touched is told with its outcome
-//! ([`done`]), because labels follow data.
+//! Governance decides whether a call is allowed, so a call that arrives here has an [`Admission`]. The tool does exactly
+//! what the call says: the kernel opens every path beneath the workspace ([`workspace_dir`], [`write_target`]), every
+//! address is checked before the connection is made ([`web`]), and every answer and every wait has a bound. An error has
+//! a code for programs and a sentence for the model, which names nothing outside the workspace. The outcome lists what
+//! the call read and wrote ([`tribune_records::outcome`]), because labels follow data.
 
 mod call_dependencies;
 mod cron;
@@ -70,7 +70,7 @@ pub use web::Egress;
 
 pub use exec::watched;
 
-/// The tools, by name.
+/// The names of the built-in tools.
 pub const NAMES: [&str; 15] = [
     read::NAME,
     search::NAME,
@@ -89,14 +89,14 @@ pub const NAMES: [&str; 15] = [
     unsupported::NODES,
 ];
 
-/// How long a call may take that says nothing else. A search of everything it may read takes a second or two; the rest is
-/// a slow disk.
+/// The time limit of a call that sets none. A search of everything it may read takes one or two seconds; the rest allows
+/// for a slow disk.
 pub const WALL_TIME: Duration = Duration::from_secs(30);
 
 /// Whether an agent is in the roster.
 pub type KnownAgent = Arc<dyn Fn(&AgentId) -> bool + Send + Sync>;
 
-/// Runs the tools.
+/// Executes admitted calls of the built-in tools.
 #[derive(Clone)]
 pub struct HostTools {
     home: PathBuf,
@@ -115,15 +115,16 @@ pub struct HostTools {
     hidden: Arc<HideRules>,
 }
 
-/// The folder that a session works in; an agent's own workspace is made if it is not there. No part of it is a link.
+/// Returns the folder that a session works in, and creates an agent's own workspace if it is missing. No part of the
+/// path may be a symbolic link.
 pub fn workspace_of(home: &Path, ground: &WorkspaceRoots) -> Result<PathBuf, ToolError> {
     Workspace::open(home, ground)?;
     Ok(ground.path(home))
 }
 
 impl HostTools {
-    /// The workspaces are `agents/<id>/workspace/` in `home_root`. No command is run, no address reached and no sub-agent
-    /// made until someone says how.
+    /// Workspaces are `agents/<id>/workspace/` in `home_root`. Until the `with_` methods provide the means, no tool runs a
+    /// command, opens a connection or spawns a sub-agent.
     pub fn new(home_root: PathBuf, mailbox: Arc<Mailbox>, clock: Arc<dyn Clock>, known: KnownAgent) -> Self {
         let schedules = Arc::new(ScheduleFile::new(home_root.join("data").join("schedules.jsonl")));
         Self {
@@ -148,7 +149,7 @@ impl HostTools {
         Self { launcher: Some(launcher), ..self }
     }
 
-    /// Patterns of what the tools do not touch in a workspace.
+    /// Sets the patterns of names that the tools refuse in workspaces.
     pub fn hiding(self, patterns: &[String]) -> Self {
         Self { hidden: Arc::new(HideRules::new(patterns)), ..self }
     }
@@ -157,37 +158,37 @@ impl HostTools {
         Self { spawner, ..self }
     }
 
-    /// Where the web may be reached, and which search engine is asked.
+    /// Sets which addresses the web tools may reach, and the search engine.
     pub fn with_web(self, egress: Egress, search: Option<SearchEndpoint>) -> Self {
         Self { egress: Arc::new(egress), search, ..self }
     }
 
-    /// What agents may know of the daemon.
+    /// Sets the source of the status that the `gateway` tool reports.
     pub fn with_status(self, status: StatusReport) -> Self {
         Self { status, ..self }
     }
 
-    /// Whose limits may be raised.
+    /// Sets the budgets whose limits an approved call can raise.
     pub fn with_purse(self, purse: Arc<Budgets>) -> Self {
         Self { purse: Some(purse), ..self }
     }
 
-    /// The sockets on which commands have their way out. Without them they have none.
+    /// Sets the session sockets through which commands reach the network. Without them commands have no network.
     pub fn with_brokers(self, brokers: SessionSocketService) -> Self {
         Self { brokers: Some(brokers), ..self }
     }
 
-    /// The MCP servers that clients bring for their sessions.
+    /// Sets the MCP servers that clients bring for their sessions.
     pub fn with_mcp(self, mcp: Arc<McpServers>) -> Self {
         Self { mcp: Some(mcp), ..self }
     }
 
-    /// What agents want to be woken for.
+    /// The wake-ups that agents scheduled.
     pub const fn schedules(&self) -> &Arc<ScheduleFile> {
         &self.schedules
     }
 
-    /// What agents are told of the tools, in the order of [`NAMES`].
+    /// The tool specifications that agents receive, in the order of [`NAMES`].
     pub fn specs() -> &'static [ToolSpec] {
         static SPECS: LazyLock<Vec<ToolSpec>> = LazyLock::new(|| {
             vec![
@@ -211,18 +212,14 @@ impl HostTools {
         &SPECS
     }
 
-    /// Makes a call that the gate allowed, and tells what was touched. When the returned future is dropped, a command and
-    /// everything it started ends, and nothing is begun that was not; what was begun may come to its end.
+    /// Executes an admitted call and reports what it read and wrote. Dropping the future kills a running command with
+    /// everything it started, and starts nothing new; disk work that has begun may still complete.
     pub async fn run(&self, admission: Admission) -> ToolRun {
         self.run_followed(admission, None).await
     }
 
-    /// The same, of a call that may be a command which somebody follows.
-    pub(crate) async fn run_followed(
-        &self,
-        admission: Admission,
-        terminal: Option<Arc<Terminal>>,
-    ) -> ToolRun {
+    /// Like [`Self::run`]. If the call is a command, `terminal` shows its output while it runs.
+    pub(crate) async fn run_followed(&self, admission: Admission, terminal: Option<Arc<Terminal>>) -> ToolRun {
         let trail = AccessLog::default();
         let closing = trail.closing();
         let answer = match Request::new(admission.call()) {
@@ -263,19 +260,14 @@ impl HostTools {
         }
     }
 
-    /// Raises the limits that a person allowed to be raised.
+    /// Raises spend limits as a person approved.
     async fn spend(&self, session: &SessionKey, input: &Value) -> ToolAnswer {
-        let Some(purse) = &self.purse else {
-            return Err(ToolError::new(
-                ToolErrorCode::Failed,
-                "nobody keeps a purse here: tell the operator",
-            ));
+        let Some(budgets) = &self.purse else {
+            return Err(ToolError::new(ToolErrorCode::Failed, "budgets are not configured: tell the operator"));
         };
-        match purse.raise(session.as_str(), input).await {
-            Ok(()) => Ok("more may be spent".to_owned()),
-            Err(error) => {
-                Err(ToolError::new(ToolErrorCode::Failed, format!("the limit was not raised ({error})")))
-            }
+        match budgets.raise(session.as_str(), input).await {
+            Ok(()) => Ok("the limit was raised".to_owned()),
+            Err(error) => Err(ToolError::new(ToolErrorCode::Failed, format!("the limit was not raised ({error})"))),
         }
     }
 
@@ -318,7 +310,7 @@ impl fmt::Debug for HostTools {
     }
 }
 
-/// Does blocking work on a thread of its own, and tells it to stop when nobody waits for it any more.
+/// Runs blocking work on a thread of its own. Cancels its token when the caller stops waiting.
 async fn within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce(&CancellationToken) -> Result<T, ToolError> + Send + 'static,
@@ -329,13 +321,13 @@ async fn within<T: Send + 'static>(
     match tokio::time::timeout(limit, work).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(_)) => {
-            let sentence = "the tool broke off because of a fault in the host: try another way";
+            let sentence = "the tool failed because of a fault in the host: try another way";
             Err(ToolError::new(ToolErrorCode::Failed, sentence))
         }
         Err(_) => Err(ToolError::new(
             ToolErrorCode::TimedOut,
             format!(
-                "the tool took longer than {} s and was given up, though it may still come to its end: ask for less",
+                "the tool took longer than {} s and was abandoned, though it may still complete: ask for less",
                 limit.as_secs()
             ),
         )),
@@ -358,7 +350,7 @@ mod tests {
     use tribune_records::text::bounded;
 
     #[test]
-    fn the_specs_have_the_names_and_a_plain_schema() {
+    fn specs_match_the_names_and_use_plain_schemas() {
         let specs = HostTools::specs();
         assert_eq!(specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), NAMES);
         for spec in specs {
@@ -374,7 +366,7 @@ mod tests {
             for required in schema["required"].as_array().unwrap() {
                 assert!(properties.contains_key(required.as_str().unwrap()), "{}", spec.name);
             }
-            // A name that is not in the schema is refused by name.
+            // An unknown field is refused by its name.
             let call = ToolCall {
                 id: "1".to_owned(),
                 name: spec.name.clone(),
@@ -396,14 +388,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_answer_is_cut_at_a_character() {
+    fn long_answers_are_truncated_at_a_character_boundary() {
         assert_eq!(bounded("short".to_owned()), "short");
         let cut = bounded("ä".repeat(RESULT_BYTES));
         assert!(cut.len() <= RESULT_BYTES && cut.ends_with("ä\n[cut: the answer was longer]"));
     }
 
     #[tokio::test]
-    async fn work_that_takes_too_long_is_given_up_and_told_to_stop() {
+    async fn work_past_its_limit_times_out_and_is_cancelled() {
         let (tell, told) = std::sync::mpsc::channel();
         let refused = within(Duration::from_millis(20), move |stop| {
             while !stop.is_cancelled() {
@@ -422,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_fault_in_a_tool_is_an_answer() {
+    async fn a_panic_in_a_tool_becomes_an_error_answer() {
         let refused = within::<()>(WALL_TIME, |_| panic!("on purpose")).await.unwrap_err();
         assert!(refused.sentence.contains("fault in the host"), "{refused:?}");
     }

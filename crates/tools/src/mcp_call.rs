@@ -1,5 +1,5 @@
-//! `mcp`: a tool of an MCP server that was brought for the session. Agents know it by another name, and its server alone knows what
-//! it does.
+//! `mcp`: calls a tool of an MCP server of the session. Agents call the tool by another name. Only its server knows what the
+//! tool does.
 
 use serde_json::{Value, json};
 use tribune_constitution::MCP;
@@ -9,7 +9,7 @@ use tribune_runtime::SessionKey;
 use super::input::Input;
 use crate::mcp::McpServers;
 
-/// Which tool of which server, and with what.
+/// The checked input of a call.
 #[derive(Debug)]
 pub(super) struct Mcp {
     server: String,
@@ -46,7 +46,7 @@ impl Mcp {
                 "there are no MCP servers here: do without",
             ));
         };
-        // It has the workspace, and tells nobody what it does there.
+        // The server has the workspace and does not report its access.
         trail.read(Resource::Workspace)?;
         trail.write(Resource::Workspace)?;
         servers.call(session, (&self.server, &self.tool, &self.definition), &self.arguments).await

@@ -1,6 +1,6 @@
-//! `memory`: what an agent wants to know again, in another turn or another session.
+//! `memory`: values that an agent keeps across turns and sessions.
 //!
-//! One small JSON file per key in `agents/<id>/memory/`, which no other agent and no program of a workspace reads.
+//! One small JSON file per key in `agents/<id>/memory/`, where no other agent and no program of a workspace can read.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -23,21 +23,21 @@ use super::workspace_dir;
 
 pub(super) const NAME: &str = "memory";
 
-/// Bytes of a key; with its ending it is the name of a file.
+/// Maximum bytes of a key, which is a file name without its extension.
 const MAX_KEY_BYTES: usize = 64;
 
-/// Bytes of a value: a page. What is longer belongs in a file of the workspace.
+/// Maximum bytes of a value: one page. A longer value belongs in a file of the workspace.
 const MAX_VALUE_BYTES: usize = 16 * 1024;
 
-/// Keys of an agent: what one can still look through.
+/// Maximum number of keys of an agent: as many as it can still survey.
 const MAX_KEYS: usize = 256;
 
-/// Bytes read of a file: a value whose every byte was escaped still fits.
+/// Maximum bytes read of a file: enough for a value with every byte escaped.
 const MAX_FILE_BYTES: u64 = 7 * MAX_VALUE_BYTES as u64;
 
 const ENDING: &str = ".json";
 
-/// What to do.
+/// The checked input of a call.
 #[derive(Debug)]
 pub(super) enum Memory {
     Get(String),
@@ -46,7 +46,7 @@ pub(super) enum Memory {
     Delete(String),
 }
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     value: String,
@@ -158,7 +158,7 @@ fn set(folder: &OwnedFd, key: &str, kept: &Kept) -> Result<(), ToolError> {
         Ok(rustix::fs::fsync(folder)?)
     };
     write().map_err(|error| {
-        // What is left behind is a stray file that is no key.
+        // At worst a stray file remains that is not a key.
         let _ = rustix::fs::unlinkat(folder, fresh.as_str(), AtFlags::empty());
         failed(error)
     })
@@ -186,16 +186,13 @@ fn is_key(key: &str) -> bool {
 
 fn bad_key(key: &str) -> String {
     format!(
-        "`{}` is no key: use at most {MAX_KEY_BYTES} letters, digits, `.`, `-` and `_`, beginning with a letter or digit",
+        "`{}` is not a valid key: use at most {MAX_KEY_BYTES} letters, digits, `.`, `-` and `_`, beginning with a letter or digit",
         shown(key)
     )
 }
 
 fn missing(key: &str) -> ToolError {
-    ToolError::new(
-        ToolErrorCode::NotFound,
-        format!("nothing is kept under `{key}`: see `list` for what there is"),
-    )
+    ToolError::new(ToolErrorCode::NotFound, format!("nothing is kept under `{key}`: see `list` for the keys"))
 }
 
 fn failed(error: impl Into<io::Error>) -> ToolError {

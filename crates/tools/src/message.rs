@@ -1,8 +1,8 @@
-//! `message`: says something to someone, here or outside.
+//! `message`: sends a message to another agent or to an outside channel.
 //!
-//! A recipient has a type: `agent:ID`, another agent of the house, or `channel:NAME`, a way out of it. A text may be one
-//! that the operator wrote beforehand; rules may be milder with those, so that a text is the template it claims to be is
-//! checked here, letter by letter.
+//! A recipient has a type: `agent:ID` is another agent of this instance, `channel:NAME` leads out of it. A text may be one of
+//! the operator's templates; rules may be milder for those, so the tool checks byte for byte that the text equals the template
+//! it names.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -19,13 +19,13 @@ use super::send_message::{Post, unknown};
 
 pub(super) const NAME: &str = "message";
 
-/// Bytes of a template's or channel's name.
+/// Maximum bytes of a template's or channel's name.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Files that go along.
+/// Maximum number of attachments.
 const MAX_ATTACHMENTS: usize = 16;
 
-/// What to say, and to whom.
+/// The checked input of a call.
 #[derive(Debug)]
 pub(super) struct Message {
     to: Recipient,
@@ -33,7 +33,7 @@ pub(super) struct Message {
     template: Option<String>,
 }
 
-/// Who is to get it.
+/// The recipient.
 #[derive(Debug)]
 enum Recipient {
     Agent(AgentId),
@@ -43,7 +43,7 @@ enum Recipient {
 pub(super) fn spec() -> ToolSpec {
     ToolSpec {
         name: NAME.to_owned(),
-        description: "Send a message to an agent of this house (`agent:ID`) or to a channel that the operator has set \
+        description: "Send a message to an agent of this instance (`agent:ID`) or to a channel that the operator has set \
                       up (`channel:NAME`). An agent finds it at the beginning of its next turn. With `template` the \
                       text must be exactly the operator's template of that name."
             .to_owned(),
@@ -64,7 +64,7 @@ pub(super) fn spec() -> ToolSpec {
                     "type": "array",
                     "items": { "type": "string" },
                     "maxItems": MAX_ATTACHMENTS,
-                    "description": "Files to send along, relative to the workspace. Letters to agents take none."
+                    "description": "Files to send along, relative to the workspace. Messages to agents take none."
                 }
             },
             "required": ["to", "text"],
@@ -91,7 +91,7 @@ impl Message {
         let attachments = input.optional_texts("attachments", MAX_ATTACHMENTS)?.unwrap_or_default();
         if matches!(to, Recipient::Agent(_)) && !attachments.is_empty() {
             return Err(
-                "a letter to an agent takes no `attachments`: say what is needed in `text`".to_owned()
+                "a message to an agent takes no `attachments`: say what is needed in `text`".to_owned()
             );
         }
         Ok(Self { to, text: text.to_owned(), template: template.map(str::to_owned) })
@@ -107,7 +107,7 @@ impl Message {
         }
     }
 
-    /// Whether there is somebody to send it to.
+    /// Refuses a recipient that does not exist.
     pub(super) fn check_recipient(&self, known: &dyn Fn(&AgentId) -> bool) -> Result<(), ToolError> {
         match &self.to {
             Recipient::Agent(to) if known(to) => Ok(()),
@@ -116,7 +116,7 @@ impl Message {
         }
     }
 
-    /// The text is the template, and not only said to be.
+    /// Checks that the text equals the template it names.
     fn check(&self, name: &str, home: &Path) -> Result<(), ToolError> {
         let missing = || {
             let sentence = format!(

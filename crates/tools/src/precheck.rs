@@ -1,4 +1,4 @@
-//! Calls that cannot come to anything, whoever allows them: nobody is asked about these.
+//! Fails fast: finds calls that their tool would refuse in any case, before a person is asked about them.
 
 use serde_json::Value;
 use tribune_records::outcome::{ToolError, ToolErrorCode};
@@ -12,8 +12,8 @@ use super::workspace_dir::Workspace;
 use super::write_target::{Parents, Target};
 
 impl HostTools {
-    /// Why this call would be refused by its tool right away, if it would. Looks at names and not at content: nobody has
-    /// allowed the call to read anything. Blocks on the disk.
+    /// Why the tool would refuse this call at once, if it would. Looks at names and not at content, because the call has no
+    /// permission to read yet. Blocks on the disk.
     pub(super) fn precheck_of(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Option<ToolError> {
         let request = match Request::new(call) {
             Ok(request) => request,

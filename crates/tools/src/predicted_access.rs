@@ -1,5 +1,5 @@
-//! What a call would touch of its agent's workspace if the agent carried it out itself: for labels, which follow data whoever
-//! moves it. Where that cannot be told apart, it is the whole workspace.
+//! Predicts what a call would read and write in its agent's workspace if the agent executed it itself. Labels need this,
+//! because they follow data whichever program moves it. If the access cannot be narrowed down, it is the whole workspace.
 
 use serde_json::Value;
 use tribune_records::outcome::{Access, Resource};
@@ -11,7 +11,7 @@ use super::write_target::{Parents, Target};
 use super::{HostTools, edit, read, search, web_fetch, write};
 
 impl HostTools {
-    /// Looks at the disk, so it blocks.
+    /// Predicts the access of a call. Blocks on the disk.
     pub(super) fn predict_access_of(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Vec<Access> {
         let text = |name: &str| call.input.get(name).and_then(Value::as_str).unwrap_or_default();
         let path = text("path");
@@ -23,21 +23,21 @@ impl HostTools {
                 vec![Access::Read(file.clone()), Access::Wrote(file)]
             }
             search::NAME => vec![Access::Read(Resource::Workspace)],
-            // A page is nobody's word, which its manifest says.
+            // The label of a page is in the manifest of the tool.
             web_fetch::NAME => Vec::new(),
-            // A program may touch anything, and what is not known may be one.
+            // A program may access anything, and an unknown tool may be a program.
             _ => vec![Access::Read(Resource::Workspace), Access::Wrote(Resource::Workspace)],
         }
     }
 
-    /// Why a call that the agent would carry out itself does not go by this path: it is another name of something, and the law
-    /// judged by this one. The house's own tools refuse such a path when they open it. Looks at the disk, so it blocks.
+    /// Why a call that the agent would execute itself must not use this path: the path is another name of a file, and the
+    /// verdict is about this name. The built-in tools refuse such a path when they open it. Blocks on the disk.
     pub(super) fn other_name(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Option<String> {
         let path = match call.name.as_str() {
             read::NAME | write::NAME | edit::NAME | search::NAME => call.input.get("path")?.as_str()?,
             _ => return None,
         };
-        // What is not in the workspace is in the box's own system, where nobody lays links.
+        // An absolute path is in the sandbox's own system, where the agent creates no links.
         if path.starts_with('/') {
             return None;
         }
@@ -59,7 +59,7 @@ impl HostTools {
     fn target(&self, ground: &WorkspaceRoots, path: &str) -> Resource {
         let target = Workspace::open(&self.home, ground)
             .and_then(|workspace| Target::open(&workspace, path, Parents::Find));
-        // Its folder may not be there yet, and whatever is made on the way is somewhere in the workspace.
+        // Its folder may not exist yet; whatever is created on the way is somewhere in the workspace.
         target.map_or(Resource::Workspace, |target| target.resource())
     }
 }

@@ -1,4 +1,4 @@
-//! `read`: a piece of a text file, or the names in a folder.
+//! `read`: returns a piece of a text file, or the names in a folder.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -17,13 +17,13 @@ use super::workspace_dir::{Opened, Place, Workspace};
 
 pub(super) const NAME: &str = "read";
 
-/// Bytes of a file in one answer. The rest of [`RESULT_BYTES`] is for the mark behind them.
+/// Maximum bytes of a file in one answer. The rest of [`RESULT_BYTES`] is for the mark behind them.
 const MAX_READ_BYTES: usize = RESULT_BYTES - 1024;
 
-/// Names of a folder in one answer.
+/// Maximum number of names of a folder in one answer.
 const MAX_LISTED_NAMES: usize = 1000;
 
-/// What to read.
+/// The checked input of a call.
 #[derive(Debug)]
 pub(super) struct Read {
     path: String,
@@ -98,7 +98,7 @@ impl Read {
     fn file(&self, file: &File, bytes: u64) -> ToolAnswer {
         let path = shown(&self.path);
         if self.offset > bytes {
-            let sentence = format!("`{path}` has {bytes} bytes: choose an `offset` up to there");
+            let sentence = format!("`{path}` has {bytes} bytes: choose an `offset` within them");
             return Err(ToolError::new(ToolErrorCode::InvalidInput, sentence));
         }
         let piece = read_at(file, self.offset, self.limit).map_err(|error| {
@@ -117,7 +117,7 @@ impl Read {
             return Ok(text.to_owned());
         }
         if piece.is_empty() {
-            // It became shorter in between.
+            // The file became shorter in between.
             return Ok(String::new());
         }
         if text.is_empty() {
@@ -165,8 +165,8 @@ fn read_at(file: &File, offset: u64, limit: usize) -> io::Result<Vec<u8>> {
     Ok(piece)
 }
 
-/// The text in a piece of a file and how many bytes at its end were left over, or nothing if it is not text. A character
-/// that the piece begins in the middle of is dropped, and one that it ends in the middle of is left over.
+/// Returns the text in a piece of a file and the number of bytes left over at its end, or `None` if it is not text. Drops a
+/// character that the piece begins in the middle of; one that it ends in the middle of is left over.
 fn whole_characters(piece: &[u8], begins_inside: bool, ends_inside: bool) -> Option<(&str, usize)> {
     let continued = |&&byte: &&u8| byte & 0b1100_0000 == 0b1000_0000;
     let dropped = if begins_inside { piece.iter().take(3).take_while(continued).count() } else { 0 };
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_of_text_has_whole_characters() {
+    fn pieces_contain_whole_characters() {
         let text = "aä€".as_bytes();
         assert_eq!(whole_characters(text, false, false), Some(("aä€", 0)));
         assert_eq!(whole_characters(&text[..5], false, true), Some(("aä", 2)));

@@ -1,4 +1,4 @@
-//! A call as the tools take it: one variant per tool, with an input that was checked.
+//! A parsed call: one variant per tool, with checked input.
 
 use serde_json::Value;
 use tribune_constitution::{MCP, SPEND};
@@ -25,7 +25,7 @@ use super::{
     web_fetch, web_search, write,
 };
 
-/// A call whose input was checked.
+/// A call with checked input.
 #[derive(Debug)]
 pub(super) enum Request {
     OnDisk(OnDisk),
@@ -39,7 +39,7 @@ pub(super) enum Request {
     Absent(Absent),
 }
 
-/// A call that waits for the disk, on a thread of its own.
+/// A call that blocks on the disk and so runs on a thread of its own.
 #[derive(Debug)]
 pub(super) enum OnDisk {
     Read(Read),
@@ -53,7 +53,7 @@ pub(super) enum OnDisk {
 }
 
 impl Request {
-    /// Checks a call.
+    /// Parses and checks a call.
     pub(super) fn new(call: &ToolCall) -> Result<Self, String> {
         let input = &call.input;
         let on_disk = match call.name.as_str() {
@@ -79,7 +79,7 @@ impl Request {
             gateway_status::NAME => Gateway::new(input).map(Self::Gateway),
             spawn::NAME => Spawn::new(input).map(Self::Spawn),
             MCP => Mcp::new(input).map(Self::Mcp),
-            // Only the house makes this call, and it knows what is in it.
+            // Only Tribune itself makes this call, so its input needs no check.
             SPEND => Ok(Self::Spend(input.clone())),
             unsupported::BROWSER => Ok(Self::Absent(Absent::Browser)),
             unsupported::NODES => Ok(Self::Absent(Absent::Nodes)),

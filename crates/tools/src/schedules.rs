@@ -1,7 +1,8 @@
-//! What agents want to be woken for, and when: `data/schedules.jsonl`, one schedule per line, replaced as a whole.
+//! Schedules: when agents wake and with which text. Stored in `data/schedules.jsonl`, one schedule per line; the file is
+//! replaced as a whole.
 //!
-//! [`Schedules`] is the pure part: what is due at a moment, and what comes after it. Waking is someone else's. All times are
-//! UTC. A schedule that was missed while nobody looked is due once, not as often as it was missed.
+//! [`Schedules`] is the pure part: what is due at a given time, and what the next time is. It does not wake agents. All times
+//! are UTC. A schedule that was missed while the daemon was down is due once, not as often as it was missed.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _};
@@ -18,13 +19,13 @@ use tribune_runtime::{AgentId, SessionKey};
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
 
-/// Schedules of one agent.
+/// Maximum number of schedules of one agent.
 pub(super) const MAX_PER_AGENT: usize = 32;
 
-/// Schedules of all agents.
+/// Maximum number of schedules of all agents.
 pub(super) const MAX_IN_ALL: usize = 1024;
 
-/// Bytes of the file, more than all schedules can have.
+/// Maximum bytes of the file, more than all schedules can have.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// When a schedule is due.
@@ -33,9 +34,9 @@ const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 pub enum When {
     /// Once.
     At(Moment),
-    /// Every so many seconds from when it was made.
+    /// Every so many seconds, counted from when it was created.
     Every(u32),
-    /// Whenever this pattern of five fields fits.
+    /// Whenever this pattern of five fields matches.
     Cron(String),
 }
 
@@ -43,10 +44,10 @@ pub enum When {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Schedule {
-    /// Unique among the agent's.
+    /// Unique among the agent's schedules.
     pub id: String,
     pub agent: AgentId,
-    /// The session that made it, if one did.
+    /// The session that created it, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionKey>,
     pub text: String,
@@ -55,20 +56,20 @@ pub struct Schedule {
     pub next: Moment,
 }
 
-/// A schedule whose time has come.
+/// A schedule that is due.
 pub type Due = Schedule;
 
 /// All schedules.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Schedules(Vec<Schedule>);
 
-/// Why a schedule was not taken.
+/// Why a schedule was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// The agent has as many as it may.
+    /// The agent has as many schedules as it may.
     Agent,
     House,
-    /// The id is taken.
+    /// The agent has a schedule of this id.
     Id,
 }
 
@@ -86,27 +87,27 @@ impl When {
     }
 }
 
-/// Reads a pattern of five fields.
+/// Parses a pattern of five fields.
 fn pattern_of(text: &str) -> Option<Cron> {
     CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build().parse(text).ok()
 }
 
 impl Schedules {
-    /// What is due at `now`, the longest waiting first.
+    /// The schedules that are due at `now`, the longest waiting first.
     pub fn due(&self, now: Moment) -> Vec<Due> {
         let mut due: Vec<Due> = self.0.iter().filter(|schedule| schedule.next <= now).cloned().collect();
         due.sort_by(|a, b| (a.next, &a.agent, &a.id).cmp(&(b.next, &b.agent, &b.id)));
         due
     }
 
-    /// Those that were `due` at `now` have been seen to: each gets its next time, or goes if it has none.
+    /// Marks the schedules that were `due` at `now` as run: each gets its next time, or is removed if it has none.
     pub fn settle(&mut self, due: &[Due], now: Moment) {
         self.0.retain_mut(|schedule| {
             if !due.contains(schedule) {
                 return true;
             }
             let next = match schedule.when {
-                // In step with when it was made, whenever that was seen to.
+                // Keeps the phase from the creation, however late the schedule ran.
                 When::Every(seconds) => {
                     let (seconds, late) =
                         (i64::from(seconds.max(1)), now.as_second() - schedule.next.as_second());
@@ -140,24 +141,24 @@ impl Schedules {
         Ok(())
     }
 
-    /// Whether there was one to take away.
+    /// Removes a schedule. Returns whether it existed.
     pub fn remove(&mut self, agent: &AgentId, id: &str) -> bool {
         let before = self.0.len();
         self.0.retain(|schedule| schedule.agent != *agent || schedule.id != id);
         self.0.len() < before
     }
 
-    /// The schedules of an agent, in the order in which they were made.
+    /// The schedules of an agent, in the order of their creation.
     pub fn of(&self, agent: &AgentId) -> impl Iterator<Item = &Schedule> {
         self.0.iter().filter(move |schedule| schedule.agent == *agent)
     }
 }
 
-/// The schedules in their file. Nothing is opened until it is used.
+/// The schedules in their file. The file is opened on first use.
 #[derive(Debug)]
 pub struct ScheduleFile {
     path: PathBuf,
-    /// Nothing until it was read.
+    /// `None` until the file was read.
     read: Mutex<Option<Schedules>>,
 }
 
@@ -166,13 +167,13 @@ impl ScheduleFile {
         Self { path: path.into(), read: Mutex::default() }
     }
 
-    /// The schedules as they are now.
+    /// The current schedules.
     pub fn now(&self) -> io::Result<Schedules> {
         let mut held = self.held();
         self.fresh(&mut held).cloned()
     }
 
-    /// Changes them, durable when this returns. What is refused changes nothing.
+    /// Changes the schedules. The change is durable when this returns. An error changes nothing.
     pub fn change<T, E>(
         &self,
         change: impl FnOnce(&mut Schedules) -> Result<T, E>,
@@ -204,7 +205,7 @@ impl ScheduleFile {
         Ok(held.insert(read))
     }
 
-    /// A line that cannot be read stops everything, so that it is not lost when the file is replaced.
+    /// Reads the file. An invalid line is an error, so that it is not lost when the file is replaced.
     fn load(&self) -> io::Result<Schedules> {
         let file = match File::open(&self.path) {
             Ok(file) => BufReader::new(file.take(MAX_FILE_BYTES)),
@@ -215,7 +216,7 @@ impl ScheduleFile {
         file.lines().map(parsed).collect::<io::Result<_>>().map(Schedules)
     }
 
-    /// A thread that panicked left what was read before.
+    /// A thread that panicked left the schedules as they were.
     fn held(&self) -> MutexGuard<'_, Option<Schedules>> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_is_due_once() {
+    fn a_missed_schedule_is_due_once() {
         let start = moment("12:00:30");
         let mut schedules = Schedules::default();
         schedules.add(schedule("once", When::At(moment("12:03:00")), start)).unwrap();
@@ -252,7 +253,7 @@ mod tests {
         assert_eq!(ids(&due), ["minute"]);
         schedules.settle(&due, now);
         assert!(schedules.due(now).is_empty());
-        // Nobody looked for hours.
+        // The daemon was down for hours.
         let late = moment("15:10:45");
         let due = schedules.due(late);
         assert_eq!(ids(&due), ["minute", "once", "hourly"]);
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_only_so_many() {
+    fn the_number_of_schedules_is_bounded() {
         let now = moment("12:00:00");
         let mut schedules = Schedules::default();
         for n in 0..MAX_PER_AGENT {
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_read_again_and_never_overwritten_blindly() {
+    fn the_file_is_reread_and_an_invalid_one_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("schedules.jsonl");
         let now = moment("12:00:00");

@@ -1,7 +1,7 @@
-//! `search`: the lines of the workspace's text files that hold a text.
+//! `search`: finds the lines of the workspace's text files that contain a text.
 //!
-//! A plain text, not a pattern: it costs the same whatever it is. Everything is counted, because the workspace may hold
-//! anything: entries, bytes, depth and matches.
+//! The query is a plain text and not a pattern, so every query costs the same. Entries, bytes, depth and matches are all
+//! bounded, because the workspace may contain anything.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
@@ -21,37 +21,37 @@ use super::workspace_dir::{Opened, Place, Workspace};
 
 pub(super) const NAME: &str = "search";
 
-/// Bytes of a query: a line, not a document.
+/// Maximum bytes of a query: a line, not a document.
 const MAX_QUERY_BYTES: usize = 1024;
 
-/// Matches in one answer if the call does not say.
+/// Matches in one answer if the call sets no number.
 const DEFAULT_MATCHES: usize = 50;
 
-/// Matches in one answer at most.
+/// Maximum number of matches in one answer.
 const MAX_MATCHES: usize = 200;
 
-/// Bytes of matches in one answer. The rest of [`RESULT_BYTES`] is for the last match and for why the search ended.
+/// Maximum bytes of matches in one answer. The rest of [`RESULT_BYTES`] is for the last match and the reason of the end.
 const MAX_FOUND_BYTES: usize = RESULT_BYTES - 16 * 1024;
 
-/// Files and folders looked at in one call.
+/// Maximum number of files and folders visited in one call.
 const MAX_ENTRIES: usize = 10_000;
 
-/// Bytes read in one call: about a second's work.
+/// Maximum bytes read in one call: about one second of work.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Folders within folders.
+/// Maximum depth of nested folders.
 const MAX_DEPTH: usize = 32;
 
-/// Characters of a line in the answer.
+/// Maximum characters of a line in the answer.
 const MAX_SHOWN_CHARS: usize = 300;
 
-/// A file with a NUL in its first bytes is no text.
+/// How many bytes at the beginning of a file are searched for a NUL. A file with one is binary.
 const SNIFFED_BYTES: usize = 8 * 1024;
 
 /// Bytes per read; a line longer than this is searched in pieces.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// What to look for.
+/// The checked input of a call.
 #[derive(Debug)]
 pub(super) struct Search {
     query: String,
@@ -153,14 +153,14 @@ impl Search {
     }
 }
 
-/// Why not everything was searched.
+/// Why the search ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
     Matches,
     Entries,
     Bytes,
     Depth,
-    /// Nobody waits for the answer any more.
+    /// The caller stopped waiting for the answer.
     Stopped,
 }
 
@@ -176,7 +176,7 @@ impl Limit {
     }
 }
 
-/// A search on its way.
+/// A search in progress.
 #[derive(Debug)]
 struct Walk<'a> {
     workspace: &'a Workspace,
@@ -186,7 +186,7 @@ struct Walk<'a> {
     matches_left: usize,
     entries_left: usize,
     bytes_left: usize,
-    /// How many were searched.
+    /// The number of files searched.
     files: usize,
     found: String,
     limits: Vec<Limit>,
@@ -207,7 +207,7 @@ impl Walk<'_> {
         if depth > MAX_DEPTH {
             return self.note(Limit::Depth);
         }
-        // A folder that cannot be listed, or is gone by now, holds nothing for us.
+        // A folder that cannot be listed, or was removed meanwhile, has no matches.
         let Ok(found) = workspace_dir::names(folder, self.entries_left) else { return };
         for (name, kind) in &found.names {
             if self.entries_left == 0 {
@@ -239,12 +239,12 @@ impl Walk<'_> {
 
     fn file(&mut self, file: &File, path: &str, place: &Place) {
         self.files += 1;
-        // A file that cannot be read to its end was searched as far as it could be.
+        // A file with a read error was searched as far as possible.
         let _ = self.lines(file, path, place);
     }
 
     fn lines(&mut self, mut file: &File, path: &str, place: &Place) -> io::Result<()> {
-        // What was read of the current line and the ones behind it.
+        // The bytes read of the current line and the lines behind it.
         let mut pending = Vec::new();
         let mut line = Line { path, place, number: 1, shown: false };
         let mut sniffed = false;
@@ -286,7 +286,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Adds the line to the answer if the query is in it.
+    /// Adds the line to the answer if it contains the query.
     fn look(&mut self, line: &mut Line<'_>, text: &[u8]) {
         if line.shown {
             return;
@@ -319,19 +319,19 @@ impl Walk<'_> {
     }
 }
 
-/// Which line is being looked at.
+/// The current line.
 #[derive(Debug)]
 struct Line<'a> {
     path: &'a str,
     place: &'a Place,
     number: usize,
-    /// A long line is looked at in pieces and shown once.
+    /// A long line is searched in pieces and shown once.
     shown: bool,
 }
 
-/// The line around the match at `at`, on one line of at most [`MAX_SHOWN_CHARS`].
+/// The text around the match at `at`, on one line of at most [`MAX_SHOWN_CHARS`].
 fn cut(line: &[u8], at: usize) -> String {
-    // A match near the beginning is shown with it; one far behind with a little of what is before it.
+    // Show the beginning of the line with a near match, and a quarter of the width before a far one.
     let begin = if at < MAX_SHOWN_CHARS / 2 { 0 } else { at - MAX_SHOWN_CHARS / 4 };
     let end = line.len().min(begin + MAX_SHOWN_CHARS * 4);
     let text = String::from_utf8_lossy(&line[begin..end]);

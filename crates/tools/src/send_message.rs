@@ -1,4 +1,4 @@
-//! `send_message`: a letter to another agent of the house.
+//! `send_message`: puts a message into the mailbox of another agent.
 
 use serde_json::{Value, json};
 use tribune_ledger::Timestamp;
@@ -11,7 +11,7 @@ use super::input::Input;
 
 pub(super) const NAME: &str = "send_message";
 
-/// What to send.
+/// The checked input of a call.
 #[derive(Debug)]
 pub(super) struct SendMessage {
     to: AgentId,
@@ -48,7 +48,7 @@ impl SendMessage {
         let to =
             to.parse().map_err(|_| format!("`to` is the id of an agent, and `{}` is none", shown(to)))?;
         let text = input.text("text")?;
-        // Before it is copied.
+        // Checked before the text is copied.
         if text.len() > MAX_TEXT_BYTES {
             return Err(MailboxError::TextTooLong(text.len()).to_string());
         }
@@ -64,7 +64,7 @@ impl SendMessage {
     }
 }
 
-/// The way of a letter.
+/// What it takes to deliver a mailbox message.
 pub(super) struct Post<'a> {
     pub(super) mailbox: &'a Mailbox,
     pub(super) at: Timestamp,
@@ -80,7 +80,7 @@ impl Post<'_> {
         trail.write(Resource::Letter(id.clone()))?;
         match self.mailbox.send(from.as_str(), to, text, self.at, &id) {
             Ok(_) => Ok(format!("sent to {to}")),
-            // The sentence for the operator names a file of the host.
+            // The error text for the operator names a file of the host, so the agent gets another one.
             Err(MailboxError::Io { .. }) => Err(ToolError::new(
                 ToolErrorCode::Failed,
                 "the mailbox cannot be written at the moment: try again later, or tell the operator",
@@ -93,12 +93,12 @@ impl Post<'_> {
     }
 }
 
-/// What is answered when there is nobody of this name.
+/// The error for an agent that does not exist.
 pub(super) fn unknown(to: &AgentId) -> ToolError {
     ToolError::new(ToolErrorCode::NotFound, format!("there is no agent `{to}` to send to: check the id"))
 }
 
-/// 16 random bytes in hex: no two things get the same.
+/// A unique id: 16 random bytes in hex.
 pub(super) fn fresh_id() -> Result<String, ToolError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|_| {

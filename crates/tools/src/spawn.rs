@@ -1,4 +1,4 @@
-//! `spawn`: has a sub-agent do a task and gives back its answer. How one is made is the business of a [`Spawner`].
+//! `spawn`: gives a task to a sub-agent and returns its answer. A [`Spawner`] creates the sub-agent.
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -10,14 +10,14 @@ use super::input::Input;
 
 pub(super) const NAME: &str = "spawn";
 
-/// Bytes of a task: a long letter.
+/// Maximum bytes of a task.
 const MAX_TASK_BYTES: usize = 32 * 1024;
 
-/// Makes sub-agents. When the future is dropped, the sub-agent ends.
+/// Creates sub-agents. Dropping the future ends the sub-agent.
 #[async_trait]
 pub trait Spawner: Send + Sync {
-    /// Has `task` done by a sub-agent of `parent`, with at most these tools, or with what the parent may give if none are
-    /// named.
+    /// Gives `task` to a sub-agent of `parent`, with at most these tools, or with every tool that the parent may pass on if
+    /// none are named.
     async fn spawn(
         &self,
         parent: &SessionKey,
@@ -26,14 +26,14 @@ pub trait Spawner: Send + Sync {
     ) -> Result<Spawned, ToolError>;
 }
 
-/// A sub-agent that is done.
+/// A sub-agent that has finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spawned {
     pub session: SessionKey,
     pub answer: String,
 }
 
-/// Makes none.
+/// Creates no sub-agents.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoSpawner;
 
@@ -44,7 +44,7 @@ impl Spawner for NoSpawner {
     }
 }
 
-/// What a sub-agent is to do.
+/// The checked input of a call.
 #[derive(Debug)]
 pub(super) struct Spawn {
     task: String,
@@ -84,7 +84,7 @@ impl Spawn {
         let input = Input::new(NAME, input, &["task", "tools"])?;
         let task = input.bounded_text("task", MAX_TASK_BYTES)?;
         if task.trim().is_empty() {
-            return Err("`task` is empty: say what is to be done".to_owned());
+            return Err("`task` is empty: say what to do".to_owned());
         }
         let tools = input.optional_texts("tools", super::NAMES.len())?;
         if let Some(unknown) = tools.iter().flatten().find(|name| !super::NAMES.contains(name)) {

@@ -1,4 +1,4 @@
-//! Tools that have a name and rules everywhere but are not provided by this host: `browser` and `nodes`.
+//! Tools that have a name and rules but no implementation: `browser` and `nodes`.
 
 use serde_json::json;
 use tribune_records::outcome::{ToolError, ToolErrorCode};
@@ -7,7 +7,7 @@ use tribune_runtime::ToolSpec;
 pub(super) const BROWSER: &str = "browser";
 pub(super) const NODES: &str = "nodes";
 
-/// One of them.
+/// An unsupported tool.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Absent {
     Browser,

@@ -1,4 +1,4 @@
-//! `web_fetch`: the text behind an address.
+//! `web_fetch`: returns the text at a web address.
 
 use serde_json::{Value, json};
 use tribune_config::url::Target;
@@ -11,16 +11,16 @@ use super::web::{Egress, client, html};
 
 pub(super) const NAME: &str = "web_fetch";
 
-/// Bytes that are read if the call does not say.
+/// How many bytes are read if the call sets no limit.
 const DEFAULT_BYTES: usize = 512 * 1024;
 
-/// Bytes that are read at most.
+/// Maximum bytes read.
 const MAX_BYTES: usize = 2 * 1024 * 1024;
 
-/// Redirects that are followed.
+/// Maximum number of redirects followed.
 const MAX_REDIRECTS: usize = 5;
 
-/// What to fetch.
+/// The checked input of a call.
 #[derive(Debug)]
 pub(super) struct WebFetch {
     target: Target,
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_text_is_text() {
+    fn only_text_types_are_accepted() {
         for good in
             ["text/html", "text/plain", "application/json", "application/xml", "application/xhtml+xml"]
         {

@@ -1,4 +1,4 @@
-//! `web_search`: asks the search engine that the operator named, which speaks as SearXNG does.
+//! `web_search`: queries the search engine that the operator configured, over the SearXNG API.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,29 +12,29 @@ use super::web::{Egress, client};
 
 pub(super) const NAME: &str = "web_search";
 
-/// Bytes of a query: a question, not a document.
+/// Maximum bytes of a query: a question, not a document.
 const MAX_QUERY_BYTES: usize = 512;
 
-/// Results if the call does not say.
+/// Results if the call sets no number.
 const DEFAULT_COUNT: u64 = 5;
 
-/// Results at most.
+/// Maximum number of results.
 const MAX_COUNT: u64 = 20;
 
-/// Bytes of the engine's answer.
+/// Maximum bytes of the engine's answer.
 const MAX_ANSWER_BYTES: usize = 2 * 1024 * 1024;
 
-/// Characters of a title or a snippet that are shown.
+/// Maximum characters shown of a title or a snippet.
 const MAX_SHOWN_CHARS: usize = 500;
 
-/// What to look for.
+/// The checked input of a call.
 #[derive(Debug)]
 pub(super) struct WebSearch {
     query: String,
     count: usize,
 }
 
-/// What SearXNG answers, as far as it matters.
+/// The part of a SearXNG answer that is used.
 #[derive(Debug, Deserialize)]
 struct Found {
     results: Vec<Hit>,
@@ -114,7 +114,7 @@ impl WebSearch {
         };
         let fetched = client::get(&egress.with(endpoint), asked, trail).await?;
         let found: Found = serde_json::from_slice(&fetched.body).map_err(|_| {
-            let sentence = "the search engine gave an answer that cannot be read: tell the operator";
+            let sentence = "the search engine sent an invalid answer: tell the operator";
             ToolError::new(ToolErrorCode::Failed, sentence)
         })?;
         if found.results.is_empty() {
@@ -132,8 +132,8 @@ impl WebSearch {
     }
 }
 
-/// On one line, and short.
+/// The text on one line, truncated.
 fn line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").chars().filter(|letter| !letter.is_control()).take(MAX_SHOWN_CHARS).collect()
+    words.join(" ").chars().filter(|symbol| !symbol.is_control()).take(MAX_SHOWN_CHARS).collect()
 }

@@ -1,9 +1,9 @@
-//! Opening what is in an agent's workspace, and nothing else.
+//! Opens files and folders of an agent's workspace, and nothing outside it.
 //!
-//! The agent, or a program it runs in its sandbox, may change the workspace at any moment, so no path is checked and then
-//! opened: the kernel resolves it beneath the open folder (`openat2` with `RESOLVE_BENEATH`) and refuses whatever would
-//! leave, be it `..`, an absolute path or a link. Links that stay inside are followed where a path is given, and never on
-//! a walk. Only folders and plain files with one name are read.
+//! The agent, or a program in its sandbox, may change the workspace at any time, so no path is checked first and opened later:
+//! the kernel resolves it beneath the open folder (`openat2` with `RESOLVE_BENEATH`) and refuses what leads out, be it `..`,
+//! an absolute path or a symbolic link. Links that stay inside are followed in a given path, and never on a walk. Only folders
+//! and plain files with one name are read.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -23,29 +23,29 @@ use tribune_runtime::AgentId;
 
 use super::hide_rules::{HideRules, Places};
 
-/// Bytes of a path; the kernel takes no more.
+/// Maximum bytes of a path, as in the kernel.
 const MAX_PATH_BYTES: usize = 4095;
 
-/// Names read from one folder. One with more is listed in part.
+/// Maximum number of names read from one folder. A larger folder is listed in part.
 const MAX_SCANNED_NAMES: usize = 100_000;
 
-/// How often to try again when the kernel could not tell whether a path stays inside, because something moved.
+/// How often to retry when something moved and the kernel could not tell whether a path stays inside.
 const MOVED_TRIES: usize = 32;
 
-/// Read without waiting for a writer, as a pipe would, and without becoming anyone's terminal.
+/// Opens for reading without waiting for the writer of a pipe and without taking a controlling terminal.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// A folder that a session works in, open.
+/// An open folder that a session works in.
 #[derive(Debug)]
 pub(super) struct Workspace {
     root: OwnedFd,
-    /// What paths in it begin with, if it is a further one.
+    /// The prefix of paths in it, if it is an additional folder.
     further: Option<Arc<str>>,
     hidden: Arc<HideRules>,
     places: Places,
 }
 
-/// Something in the workspace that can be read.
+/// A readable file or folder of the workspace.
 #[derive(Debug)]
 pub(super) enum Opened {
     File { file: File, bytes: u64 },
@@ -56,13 +56,13 @@ pub(super) enum Opened {
 #[derive(Debug)]
 pub(super) struct Names {
     pub(super) names: BTreeMap<CString, FileType>,
-    /// Whether there are others.
+    /// Whether the folder has more names.
     pub(super) more: bool,
 }
 
 impl Workspace {
-    /// Opens the one folder of a ground: `agents/<id>/workspace/`, which is created when it is first used, or a folder of the operator's
-    /// that the session was given. No part of either may be a link.
+    /// Opens the main folder of the workspace roots: `agents/<id>/workspace/`, which is created on first use, or a folder of the
+    /// operator's that the session was given. No part of either may be a symbolic link.
     pub(super) fn open(home: &Path, ground: &WorkspaceRoots) -> Result<Self, ToolError> {
         let root = match ground.folder() {
             None => own_folder(home, ground.agent(), "workspace")?,
@@ -74,10 +74,10 @@ impl Workspace {
         Ok(Self { root, further: None, hidden: Arc::default(), places: Places::default() })
     }
 
-    /// Opens the folder that a path is in.
+    /// Opens the root that a path is in.
     pub(super) fn open_at(home: &Path, spot: &RootedPath<'_>) -> Result<Self, ToolError> {
         let opened = Self::open(home, &spot.ground).map_err(|refused| match &spot.further {
-            // It is one of several.
+            // It is one of several roots.
             Some(folder) => ToolError {
                 sentence: refused.sentence.replacen(
                     "the session's folder",
@@ -91,14 +91,9 @@ impl Workspace {
         Ok(Self { further: spot.further.clone(), ..opened })
     }
 
-    /// Without what the operator hides. All folders of the session, of which this is one, are looked through for it: a hidden link may
-    /// lead from one to another.
-    pub(super) fn hiding(
-        self,
-        hidden: &Arc<HideRules>,
-        home: &Path,
-        ground: &WorkspaceRoots,
-    ) -> Result<Self, ToolError> {
+    /// Hides what the operator hides. Scans all folders of the session, of which this is one, because a hidden link may lead from
+    /// one to another.
+    pub(super) fn hiding(self, hidden: &Arc<HideRules>, home: &Path, ground: &Ground) -> Result<Self, ToolError> {
         if hidden.is_empty() {
             return Ok(self);
         }
@@ -108,13 +103,13 @@ impl Workspace {
             Some(folder) => index > 0 && one.folder_name() == Some(folder),
         };
         let paths: Vec<PathBuf> = each.iter().map(|one| one.path(home)).collect();
-        // What cannot be opened is out of reach, and nothing leads through it.
+        // A folder that cannot be opened is out of reach, and nothing leads through it.
         let others: Vec<Option<Self>> = each
             .iter()
             .enumerate()
             .map(|(index, one)| (!is_own(index, one)).then(|| Self::open(home, one).ok()).flatten())
             .collect();
-        // Paths in a box begin with another name where they are in the workspace.
+        // In a sandbox the paths of the workspace begin with another name.
         let inside = Path::new(WORKSPACE);
         let names: Vec<[&Path; 2]> = (0..)
             .zip(&paths)
@@ -130,15 +125,16 @@ impl Workspace {
             }
         }
         let places = hidden.places(&folders).map_err(|error| {
-            let sentence =
-                format!("what is hidden in the workspace cannot be told ({error}): tell the operator");
+            let sentence = format!(
+                "the hidden names of the workspace cannot be determined ({error}): tell the operator"
+            );
             ToolError::new(ToolErrorCode::Failed, sentence)
         })?;
         let places = places.into_iter().nth(own).unwrap_or_default();
         Ok(Self { hidden: Arc::clone(hidden), places, ..self })
     }
 
-    /// A path as it is from this folder.
+    /// The path relative to this folder.
     pub(super) fn inner<'p>(&self, path: &'p str) -> &'p str {
         let inner = self.further.as_deref().and_then(|folder| path.strip_prefix(folder));
         match inner.map(|inner| inner.trim_start_matches('/')) {
@@ -148,7 +144,7 @@ impl Workspace {
         }
     }
 
-    /// Whether something is hidden. What may be anywhere, or has a name that is no text, counts as such where anything is.
+    /// Whether a place is hidden. An unknown place, or one whose name is not UTF-8, counts as hidden if anything is.
     pub(super) fn hides(&self, place: &Place) -> bool {
         let is_hidden = |path: &str| self.hidden.covers(path) || self.places.cover(path);
         !self.hidden.is_empty() && place.0.as_deref().is_none_or(is_hidden)
@@ -180,17 +176,17 @@ impl Workspace {
         }
     }
 
-    /// What is said when the kernel does not open `path` in this folder.
+    /// The error when the kernel refuses to open `path` in this folder.
     pub(super) fn refused(&self, path: &str, error: Errno) -> ToolError {
         refused(self.further.as_deref(), path, error)
     }
 
-    /// Its name, if it is a further folder of the session.
+    /// Its name, if it is an additional folder of the session.
     pub(super) const fn further(&self) -> Option<&Arc<str>> {
         self.further.as_ref()
     }
 
-    /// Why a path is not the one name of what it leads to, if it is not. What is not there yet has no other name.
+    /// Why a path is not the only name of its target, if it is not. A path that does not exist yet has no other name.
     pub(super) fn other_name(&self, path: &str) -> Option<String> {
         if let Err(refused) = check(path) {
             return Some(refused.sentence);
@@ -211,7 +207,7 @@ impl Workspace {
         }
     }
 
-    /// What was opened, by its own name and not by the way that led to it.
+    /// The place of an opened file by its own path, not by the path that led to it.
     pub(super) fn place(&self, opened: &Opened) -> Place {
         let name = |fd: i32| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok();
         let fd = match opened {
@@ -222,18 +218,18 @@ impl Workspace {
             let (root, path) = (name(self.root.as_raw_fd())?, name(fd)?);
             Some(path.strip_prefix(root).ok()?.to_str()?.to_owned())
         };
-        // The kernel writes this behind the name of what is no longer there.
+        // The kernel appends this to the name of a deleted file.
         Place(inside().filter(|path| !path.ends_with(" (deleted)")))
     }
 }
 
-/// Where something is in the workspace: its path without links, empty for the workspace itself. Nothing if that cannot be
-/// told, because it was moved or its name is no text.
+/// A place in the workspace: its path without symbolic links, empty for the workspace itself. `None` if it is unknown,
+/// because the file was moved or its name is not UTF-8.
 #[derive(Debug, Clone)]
 pub(super) struct Place(pub(super) Option<String>);
 
 impl Place {
-    /// Something in this folder.
+    /// An entry of this folder.
     pub(super) fn entry(&self, name: &CStr) -> Self {
         let name = name.to_str().ok();
         Self(self.0.as_ref().zip(name).map(|(path, name)| match path.as_str() {
@@ -251,13 +247,13 @@ impl Place {
     }
 }
 
-/// Opens a folder of the operator's. It had no link in it when it was chosen, and has none now.
+/// Opens a folder of the operator's. It had no symbolic link in it when it was chosen, and must have none now.
 fn given_folder(folder: &Path) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     rustix::fs::openat2(rustix::fs::CWD, folder, folder_flags(), Mode::empty(), resolve)
 }
 
-/// Opens a folder of the agent's own, `agents/<id>/<name>/`, and makes it if it is not there. No part of it may be a link.
+/// Opens `agents/<id>/<name>/`, a folder of the agent's own, and creates it if it is missing. No part may be a symbolic link.
 pub(super) fn own_folder(home: &Path, agent: &AgentId, name: &str) -> Result<OwnedFd, ToolError> {
     let open = || {
         let mut folder = rustix::fs::open(home, folder_flags(), Mode::empty())?;
@@ -279,7 +275,7 @@ pub(super) fn own_folder(home: &Path, agent: &AgentId, name: &str) -> Result<Own
     })
 }
 
-/// Refuses a text that is no path at all.
+/// Refuses a text that cannot be a path.
 pub(super) fn check(path: &str) -> Result<(), ToolError> {
     let sentence = if path.is_empty() {
         "`path` is empty: name a file or folder, or `.` for the whole workspace".to_owned()
@@ -293,7 +289,7 @@ pub(super) fn check(path: &str) -> Result<(), ToolError> {
     Err(ToolError::new(ToolErrorCode::InvalidInput, sentence))
 }
 
-/// Opens an entry of a folder if it is a file or a folder, and not a link to one.
+/// Opens an entry of a folder if it is a file or a folder, and not a symbolic link to one.
 pub(super) fn entry(folder: &OwnedFd, name: &CStr) -> Option<Opened> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     match rustix::fs::openat2(folder, name, READ, Mode::empty(), resolve).and_then(readable) {
@@ -302,7 +298,7 @@ pub(super) fn entry(folder: &OwnedFd, name: &CStr) -> Option<Opened> {
     }
 }
 
-/// At most `most` names of a folder, the first by their bytes.
+/// At most `most` names of a folder, the first in byte order.
 pub(super) fn names(folder: &OwnedFd, most: usize) -> Result<Names, Errno> {
     let mut found = Names { names: BTreeMap::new(), more: false };
     for (scanned, entry) in Dir::read_from(folder)?.enumerate() {
@@ -331,16 +327,16 @@ pub(super) fn names(folder: &OwnedFd, most: usize) -> Result<Names, Errno> {
     Ok(found)
 }
 
-/// A name as it is printed: on one line, whatever its bytes are.
+/// A name for display: on one line, whatever its bytes are.
 pub(super) fn printed(name: &CStr) -> String {
-    let control = |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
+    let control = |symbol: char| if symbol.is_control() { char::REPLACEMENT_CHARACTER } else { symbol };
     name.to_string_lossy().chars().map(control).collect()
 }
 
-/// What stands behind an open descriptor.
+/// The kind of an open descriptor.
 enum Readable {
     Opened(Opened),
-    /// A file with other names, some of which may be outside.
+    /// A file with other names (hard links), some of which may be outside.
     Linked,
     Neither,
 }
@@ -384,7 +380,7 @@ fn folder_flags() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC
 }
 
-/// What is said when the kernel does not open `path`, in the workspace or in this further folder of the session.
+/// The error when the kernel refuses to open `path`, in the workspace or in this additional folder of the session.
 pub(super) fn refused(further: Option<&str>, path: &str, error: Errno) -> ToolError {
     let path = &shown(path);
     let folder = further.map(shown);
@@ -441,7 +437,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn l1_another_name_of_a_file_is_told_from_its_own() {
+    fn l1_another_name_of_a_file_is_detected() {
         let home = tempfile::tempdir().unwrap();
         let workspace = Workspace::open(home.path(), &WorkspaceRoots::own("main".parse().unwrap())).unwrap();
         let folder = home.path().join("agents/main/workspace");
@@ -471,14 +467,14 @@ mod tests {
         }
     }
 
-    /// A hidden link hides what the kernel would open by it: `..` behind a link leads up from where that leads, and a way out may come
-    /// back by another name.
+    /// A hidden link hides its target as the kernel would resolve it: `..` behind a link leads up from the link's target, and a
+    /// path that leaves may come back by another name.
     #[test]
     fn l1_hidden_links_hide_what_the_kernel_opens() {
         let place = tempfile::tempdir().unwrap();
         let home = place.path().join("home");
         fs::create_dir(&home).unwrap();
-        // Tribune's home itself may be known by another name.
+        // The state folder itself may be known by another name.
         let alias = place.path().join("alias");
         symlink(&home, &alias).unwrap();
         let ground = WorkspaceRoots::own("main".parse().unwrap());

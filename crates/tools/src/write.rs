@@ -1,4 +1,4 @@
-//! `write`: makes a file of the workspace, or replaces one.
+//! `write`: creates or replaces a file of the workspace.
 
 use serde_json::{Value, json};
 use tribune_records::outcome::{AccessLog, ToolAnswer};
@@ -10,10 +10,10 @@ use super::write_target::{Parents, Target};
 
 pub(super) const NAME: &str = "write";
 
-/// Bytes of a file that is written in one call: less than a call may have.
+/// Maximum bytes of a file written in one call: less than the limit of a call.
 pub(super) const MAX_CONTENT_BYTES: usize = 1000 * 1000;
 
-/// What to write.
+/// The checked input of a call.
 #[derive(Debug)]
 pub(super) struct Write {
     path: String,

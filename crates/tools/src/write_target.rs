@@ -1,8 +1,8 @@
-//! A file that is to be written: an open folder of the workspace and a name in it.
+//! A file to be written: an open folder of the workspace and a name in it.
 //!
-//! No link is followed on the way, and nothing is ever written through a name: a new file is filled beside the old one and
-//! renamed over it. So what the old name leads to, a device, a pipe or a file with names elsewhere, could not be reached
-//! anyway; it is refused all the same, because whoever put it there expected something else.
+//! No symbolic link is followed on the way, and no existing file is written through: a new file is filled beside the old one
+//! and renamed over it. So the target of the old name, be it a device, a pipe or a file with names elsewhere, is out of reach
+//! in any case; it is refused as well, because whoever created it expects something else.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -18,40 +18,40 @@ use super::send_message::fresh_id;
 use super::workspace_dir;
 use super::workspace_dir::{Place, Workspace};
 
-/// Folders in a path.
+/// Maximum number of folders in a path.
 const MAX_DEPTH: usize = 32;
 
-/// How often to look again at what is being moved.
+/// How often to retry when a part of the path is being moved.
 const MOVED_TRIES: usize = 32;
 
-/// Where to write.
+/// The place to write.
 #[derive(Debug)]
 pub(super) struct Target {
     folder: OwnedFd,
     name: String,
-    /// In its folder, without `.` and `..`.
+    /// The path in its folder, without `.` and `..`.
     path: String,
-    /// The same as the agent calls it.
+    /// The path as the agent calls it.
     called: String,
-    /// The folder's name, if it is a further one of the session.
+    /// The name of the folder, if it is an additional one of the session.
     further: Option<Arc<str>>,
 }
 
-/// Whether folders on the way are made.
+/// Whether missing folders on the way are created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parents {
     Make,
     Find,
 }
 
-/// A plain file that is there.
+/// An existing plain file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     mode: u32,
     identity: (u64, u64, i64, i64, u64),
 }
 
-/// The parts of a path; none of them leads up or away.
+/// The parts of a path; none of them leads up or out.
 #[derive(Debug, PartialEq, Eq)]
 struct Parts<'a> {
     folders: Vec<&'a str>,
@@ -59,7 +59,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Of a path from its folder. `called` is what the agent calls it.
+    /// Parses a path relative to its folder. `called` is what the agent calls it.
     fn new(path: &'a str, called: &str, further: Option<&str>) -> Result<Self, ToolError> {
         workspace_dir::check(path)?;
         let leads_out = || workspace_dir::refused(further, called, Errno::XDEV);
@@ -70,7 +70,7 @@ impl<'a> Parts<'a> {
         for part in path.split('/') {
             match part {
                 "" | "." => {}
-                // No link is followed, so the folder above is the one named before.
+                // No link is followed, so the parent is the folder named before.
                 ".." => {
                     parts.pop().ok_or_else(leads_out)?;
                 }
@@ -91,7 +91,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Of a path that is not hidden, and the path without `.` and `..`.
+    /// Parses a path that is not hidden, and returns it also without `.` and `..`.
     fn seen(workspace: &Workspace, path: &'a str) -> Result<(Self, String), ToolError> {
         let further = workspace.further().map(|folder| &**folder);
         let parts = Self::new(workspace.inner(path), path, further)?;
@@ -126,12 +126,12 @@ impl Target {
         Ok(Self { folder, name: parts.name.to_owned(), path: whole, called, further })
     }
 
-    /// Whether a file of the folder can have this path, and an agent may know of it.
+    /// Checks that a file of the folder can have this path and that it is not hidden.
     pub(super) fn check(workspace: &Workspace, path: &str) -> Result<(), ToolError> {
         Parts::seen(workspace, path).map(drop)
     }
 
-    /// What is said when the kernel does not open it.
+    /// The error when the kernel refuses to open the path.
     fn refused(&self, error: Errno) -> ToolError {
         workspace_dir::refused(self.further.as_deref(), &self.called, error)
     }
@@ -140,7 +140,7 @@ impl Target {
         unwritable(self.further.as_deref(), &self.called, error)
     }
 
-    /// Whether a file is there that may be replaced.
+    /// Checks that a file exists and may be replaced.
     pub(super) fn there(&self) -> Result<(), ToolError> {
         match self.found()? {
             Some(_) => Ok(()),
@@ -152,7 +152,7 @@ impl Target {
         Resource::File(self.path.clone())
     }
 
-    /// The file that is there, if it is one that may be replaced.
+    /// The existing file, if it may be replaced.
     pub(super) fn found(&self) -> Result<Option<Found>, ToolError> {
         match rustix::fs::statat(&self.folder, self.name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => self.checked(&stat).map(Some),
@@ -179,7 +179,7 @@ impl Target {
         Ok((content, found))
     }
 
-    /// Puts `content` in place of what is there, durable when this returns. What is there is still what was `found`.
+    /// Replaces the file with `content`, durable when this returns. Fails if the file is no longer the one that was `found`.
     pub(super) fn replace(&self, content: &[u8], found: Option<&Found>) -> Result<(), ToolError> {
         let fresh = format!(".tribune-{}.new", fresh_id()?);
         let write = || {
@@ -196,7 +196,7 @@ impl Target {
             write().map_err(|error| self.unwritable(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
             if self.found()?.as_ref() != found {
                 let path = shown(&self.called);
-                let sentence = format!("`{path}` was changed by someone else in the meantime: read it again");
+                let sentence = format!("`{path}` changed in the meantime: read it again");
                 return Err(ToolError::new(ToolErrorCode::Conflict, sentence));
             }
             rustix::fs::renameat(&self.folder, fresh.as_str(), &self.folder, self.name.as_str())
@@ -204,7 +204,7 @@ impl Target {
                 .map_err(|error| self.unwritable(error))
         };
         put().inspect_err(|_| {
-            // The error that matters is the one above; what is left behind is a stray file.
+            // The error above is the one to report; at worst a stray file remains.
             let _ = rustix::fs::unlinkat(&self.folder, fresh.as_str(), AtFlags::empty());
         })
     }
@@ -213,7 +213,7 @@ impl Target {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile if stat.st_nlink > 1 => Err(workspace_dir::linked(&self.called)),
             FileType::RegularFile => Ok(Found {
-                // Whoever may run it as someone else is not for an agent to say.
+                // Set-id bits are dropped: an agent may not decide that a file runs as another user.
                 mode: stat.st_mode & 0o777,
                 identity: (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec),
             }),
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_taken_apart() {
+    fn a_path_is_parsed() {
         let parts =
             |path| Parts::new(path, path, None).map(|parts| (parts.folders.join("/"), parts.name.to_owned()));
         let good = |folders: &str, name: &str| Ok((folders.to_owned(), name.to_owned()));
@@ -277,8 +277,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// The law looks at the words of a path, and the tool writes what they lead to: no spelling of a name that the host
-        /// obeys is one thing to the law and another to the tool.
+        /// The verdict is about the text of a path, and the tool writes what it leads to: no spelling of an autorun file's path
+        /// means one file to the law and another to the tool.
         #[test]
         fn l3_a_name_that_the_host_obeys_is_known_in_every_spelling(
             pieces in proptest::collection::vec(

@@ -198,7 +198,7 @@ fn running_workspace_is_neither_landed_nor_discarded() {
     run.end();
     let again = site.run(&["--name", "busy", "--", "true"]);
     assert!(
-        again.code == 125 && again.err.contains("has changes that nobody landed or discarded"),
+        again.code == 125 && again.err.contains("has changes that are neither landed nor discarded"),
         "{again:?}"
     );
     site.daemon.ok(&["workspace", "discard", "busy"]);
@@ -220,7 +220,7 @@ fn l3_paths_that_lead_elsewhere_name_nothing() {
         }
     }
     let refused = site.daemon.call(&["workspace", "land", "paths", "other"]);
-    assert!(refused.code == 64 && refused.err.contains("`other` is no change of `paths`"), "{refused:?}");
+    assert!(refused.code == 64 && refused.err.contains("`other` is not a change of `paths`"), "{refused:?}");
     let refused = site.daemon.call(&["workspace", "diff", "nobody"]);
     assert!(refused.code == 64 && refused.err.contains("tribune workspace list"), "{refused:?}");
     assert_eq!(site.daemon.call(&["workspace", "land", "paths"]).code, 64, "say which");

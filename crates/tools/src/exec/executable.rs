@@ -1,8 +1,7 @@
-//! Which bytes a command would run: the executable that a program's name leads to, and for an interpreter the files it is
-//! given. Their hashes bind an approval to what was looked at.
+//! Resolves the bytes that a command would execute: the executable that a program's name leads to, and the files among the
+//! operands of an interpreter. Their hashes bind an approval to the content that was approved.
 //!
-//! Not seen from here: what these bytes go on to load or start. Words are taken as they are; whoever has a shell's text
-//! parses it first.
+//! Does not see what these bytes load or start later. Takes words as they are: a caller with shell text parses it first.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -11,47 +10,47 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Bytes of an executable: the largest interpreters have a fifth of this.
+/// Maximum bytes of an executable: the largest interpreters have a fifth of this.
 const MAX_EXECUTABLE_BYTES: u64 = 512 * 1024 * 1024;
 
-/// Bytes of a script.
+/// Maximum bytes of a script.
 const MAX_SCRIPT_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Files among the operands of an interpreter.
+/// Maximum number of files among the operands of an interpreter.
 const MAX_SCRIPTS: usize = 32;
 
-/// Programs that run what their operands hold. One that ends with a version is meant as well (`python3.12`).
+/// Programs that execute what their operands contain. A version at the end of the name is ignored (`python3.12`).
 const INTERPRETERS: [&str; 18] = [
     "sh", "bash", "dash", "ash", "ksh", "zsh", "fish", "python", "pypy", "node", "nodejs", "deno", "bun",
     "perl", "ruby", "php", "lua", "awk",
 ];
 
-/// What a command would run.
+/// The files that a command would execute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// Without links.
+    /// The path without symbolic links.
     pub executable: PathBuf,
     /// BLAKE3 of its bytes.
     pub b3: blake3::Hash,
-    /// The files that an interpreter was given, in order.
+    /// The files among the operands of an interpreter, in order.
     pub scripts: Vec<Operand>,
 }
 
-/// A file that an interpreter was given.
+/// A file that is an operand of an interpreter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operand {
-    /// Without links.
+    /// The path without symbolic links.
     pub path: PathBuf,
     /// BLAKE3 of its bytes.
     pub b3: blake3::Hash,
 }
 
-/// Why it cannot be said what would run. Each sentence ends with what to do.
+/// Why a command cannot be resolved. Each sentence ends with what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
-    #[error("the command has no words: say what to run")]
+    #[error("the command is empty: say what to run")]
     Empty,
-    #[error("there is no program `{0}` that could be run: check its name")]
+    #[error("there is no executable program `{0}`: check its name")]
     NotFound(String),
     #[error("`{path}` has more than {most} bytes: run something smaller", path = .path.display())]
     TooLarge { path: PathBuf, most: u64 },
@@ -61,7 +60,7 @@ pub enum ResolveError {
     Io { path: PathBuf, error: io::Error },
 }
 
-/// Finds what `words` would run in `cwd`, with programs looked up in the folders of `path`.
+/// Resolves `words` in `cwd`, with programs looked up in the folders of `path`.
 pub fn resolve(words: &[String], cwd: &Path, path: &str) -> Result<Resolved, ResolveError> {
     let (program, operands) = words.split_first().ok_or(ResolveError::Empty)?;
     let found = find(program, cwd, path).ok_or_else(|| ResolveError::NotFound(program.clone()))?;
@@ -84,7 +83,7 @@ pub fn resolve(words: &[String], cwd: &Path, path: &str) -> Result<Resolved, Res
     Ok(Resolved { executable, b3, scripts })
 }
 
-/// As a shell finds it: a name with a slash is a path, any other is looked for.
+/// Finds a program as a shell does: a name with a slash is a path, any other is looked up.
 fn find(program: &str, cwd: &Path, path: &str) -> Option<PathBuf> {
     if program.is_empty() {
         return None;
@@ -92,7 +91,7 @@ fn find(program: &str, cwd: &Path, path: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(cwd.join(program)).filter(|path| is_executable(path));
     }
-    // An empty entry stands for the folder itself.
+    // An empty entry stands for the current folder.
     path.split(':').map(|folder| cwd.join(folder).join(program)).find(|path| is_executable(path))
 }
 
@@ -102,17 +101,17 @@ fn is_executable(path: &Path) -> bool {
 
 fn is_interpreter(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let name = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || ".-".contains(letter));
+    let name = name.trim_end_matches(|symbol: char| symbol.is_ascii_digit() || ".-".contains(symbol));
     INTERPRETERS.contains(&name) || ["gawk", "mawk", "nawk"].contains(&name)
 }
 
-/// The file behind all links and the hash of its bytes; nothing if there is no plain file.
+/// The path without symbolic links and the hash of the bytes; `None` if it is not a plain file.
 fn hashed(path: &Path, most: u64) -> Result<Option<(PathBuf, blake3::Hash)>, ResolveError> {
-    // What cannot be found, or has an impossible name, is no file.
+    // A path that cannot be found, or is not valid, is not a file.
     let Ok(path) = path.canonicalize() else { return Ok(None) };
     let failed = |error| ResolveError::Io { path: path.clone(), error };
     let mut options = File::options();
-    // Neither a pipe is waited for nor a terminal taken.
+    // Neither wait for the writer of a pipe nor take a terminal.
     options.read(true).custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed());
     if !fs::metadata(&path).map_err(failed)?.is_file() {
         return Ok(None);
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_what_its_bytes_are() {
+    fn a_command_resolves_to_the_hashes_of_its_files() {
         let folder = tempfile::tempdir().unwrap();
         let cwd = folder.path().canonicalize().unwrap();
         fs::create_dir(cwd.join("bin")).unwrap();
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_or_too_large_is_not_read() {
+    fn special_and_oversized_files_are_not_read() {
         let folder = tempfile::tempdir().unwrap();
         let cwd = folder.path();
         rustix::fs::mkfifoat(rustix::fs::CWD, cwd.join("pipe"), rustix::fs::Mode::RUSR).unwrap();

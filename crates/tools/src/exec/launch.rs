@@ -1,4 +1,4 @@
-//! How a command is started, whoever does it.
+//! How a command starts: the [`Launcher`] trait, its input and result, and the capture of output.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -14,63 +14,63 @@ use tribune_egress::EgressLease;
 use tribune_records::ledger_payloads::SandboxRecord;
 use tribune_runtime::terminal::{Terminal, TerminalWriter};
 
-/// How long outputs are still read when a command is over: only someone who got away from it can hold them open.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long outputs are still read after a command ended: only a process that escaped it can hold them open.
+const OUTPUT_DRAIN: Duration = Duration::from_millis(500);
 
 /// Bytes per read.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Starts commands. Whatever a launch started is gone when its future has ended or was dropped.
+/// Starts commands. When the future of a launch completes or is dropped, every process that it started is gone.
 #[async_trait]
 pub trait Launcher: Send + Sync {
     async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError>;
 }
 
-/// What to start.
+/// A command to start.
 #[derive(Debug)]
 pub struct Launch {
-    /// For `/bin/sh -c`.
+    /// The argument of `/bin/sh -c`.
     pub command: String,
     pub cwd: Folder,
-    /// The whole environment.
+    /// The complete environment.
     pub env: Vec<(String, String)>,
     pub limits: Limits,
-    /// Where a sandbox leads out of it, if anywhere.
+    /// The network access of the sandbox, if it has any.
     pub way_out: Option<EgressLease>,
-    /// Where it is followed while it runs, if anywhere. A launcher tells it when the command runs, and ends what is unwanted.
+    /// Shows the output while the command runs. A launcher reports the start to it, and kills the command on its request.
     pub terminal: Option<Arc<Terminal>>,
 }
 
-/// Where a command runs.
+/// The working folder of a command.
 #[derive(Debug)]
 pub struct Folder {
-    /// The agent's workspace on this machine.
+    /// The agent's workspace on the host.
     pub workspace: PathBuf,
-    /// Further folders that the command has, by their whole paths.
+    /// The absolute paths of the additional folders that the command can use.
     pub further: Vec<String>,
-    /// The folder itself, in one of these. It was opened safely; its name may lead elsewhere by now.
+    /// The working folder, open. It is in one of these. It was opened safely; its name may lead elsewhere by now.
     pub folder: OwnedFd,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub wall: Duration,
-    /// Of each of the two outputs.
+    /// Maximum bytes of each of the two outputs.
     pub output_bytes: usize,
 }
 
-/// A command that is over.
+/// A command that has ended.
 #[derive(Debug)]
 pub struct Exited {
     pub ended: Ended,
     pub stdout: Captured,
     pub stderr: Captured,
-    /// What it ran in.
+    /// The sandbox it ran in, for the ledger.
     pub sandbox: SandboxRecord,
-    /// Folders of the workspace that it could not change at all, because they hold too much that programs of this machine
-    /// obey; `.` is all of it.
+    /// Folders of the workspace that were read-only as a whole, because they contain too many autorun files; `.` is the
+    /// workspace itself.
     pub read_only: Vec<String>,
-    /// Folders of the workspace that looked empty to it, because too much in them is hidden; `.` is all of it.
+    /// Folders of the workspace that appeared empty, because too many names in them are hidden; `.` is the workspace itself.
     pub emptied: Vec<String>,
 }
 
@@ -80,15 +80,15 @@ pub enum Ended {
     Code(i32),
     Signal(i32),
     OutOfTime,
-    /// It wrote too much; why, in a sentence.
+    /// It exceeded its disk quota; the sentence says how.
     OverQuota(String),
-    /// Whoever followed it wanted no more of it.
+    /// Its terminal requested the end.
     Unwanted,
-    /// Somebody else ended all that it ran in.
+    /// Another process killed the sandbox.
     FromOutside,
 }
 
-/// Why a command is not waited for any longer.
+/// Why the wait for a command is over.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Over {
     ByItself,
@@ -97,11 +97,11 @@ pub(super) enum Over {
     Unwanted,
 }
 
-/// Why nothing was started. Each sentence ends with what to do.
+/// Why nothing started. Each sentence ends with what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     #[error(
-        "commands are not run here, because there is no sandbox to run them in: work without `exec`, or ask the operator, who can set `sandbox` in config.json5"
+        "commands cannot run here, because there is no sandbox for them: work without `exec`, or ask the operator, who can set `sandbox` in config.json5"
     )]
     NotProvided,
     #[error("{0}")]
@@ -110,7 +110,7 @@ pub enum LaunchError {
     Failed(std::io::Error),
 }
 
-/// An output, of which the beginning and the end are kept.
+/// A captured output: its beginning and its end.
 #[derive(Debug)]
 pub struct Captured {
     most: usize,
@@ -135,7 +135,7 @@ impl Captured {
         self.dropped += over as u64;
     }
 
-    /// What was kept, with a mark where something is missing.
+    /// The captured text, with a mark where bytes are missing.
     pub fn text(&self) -> String {
         let mut bytes = self.head.clone();
         if self.dropped > 0 {
@@ -146,8 +146,8 @@ impl Captured {
     }
 }
 
-/// Reads both outputs until `exited`, until the time is over or until nobody wants it any more, then calls `end` and reads what is
-/// left. Returns what came first.
+/// Reads both outputs until the command exits, its time limit passes or its terminal requests the end. Then calls `end`,
+/// reads the rest and returns what came first.
 pub(super) async fn capture(
     outputs: (Option<impl AsyncRead + Unpin>, Option<impl AsyncRead + Unpin>),
     captured: (&mut Captured, &mut Captured),
@@ -155,9 +155,9 @@ pub(super) async fn capture(
     (wall, terminal): (Duration, Option<&Arc<Terminal>>),
     end: impl FnOnce(&Over),
 ) -> Over {
-    let pens = (terminal.map(Terminal::writer), terminal.map(Terminal::writer));
+    let writers = (terminal.map(Terminal::writer), terminal.map(Terminal::writer));
     let mut reading = pin!(async {
-        tokio::join!(read(outputs.0, captured.0, pens.0), read(outputs.1, captured.1, pens.1));
+        tokio::join!(read(outputs.0, captured.0, writers.0), read(outputs.1, captured.1, writers.1));
     });
     let mut unwanted = pin!(async {
         match terminal {
@@ -177,31 +177,27 @@ pub(super) async fn capture(
     };
     end(&over);
     if !all_read {
-        let _ = tokio::time::timeout(LAST_WORDS, reading).await;
+        let _ = tokio::time::timeout(OUTPUT_DRAIN, reading).await;
     }
     over
 }
 
-async fn read(
-    from: Option<impl AsyncRead + Unpin>,
-    captured: &mut Captured,
-    mut pen: Option<TerminalWriter>,
-) {
+async fn read(from: Option<impl AsyncRead + Unpin>, captured: &mut Captured, mut writer: Option<TerminalWriter>) {
     let Some(mut from) = from else { return };
     let mut chunk = vec![0; CHUNK_BYTES];
-    // An output that breaks is over.
+    // A read error ends the output.
     while let Ok(got) = from.read(&mut chunk).await {
         if got == 0 {
             return;
         }
         captured.push(&chunk[..got]);
-        if let Some(pen) = &mut pen {
-            pen.write(&chunk[..got]);
+        if let Some(writer) = &mut writer {
+            writer.write(&chunk[..got]);
         }
     }
 }
 
-/// A descriptor that can be waited for.
+/// Makes a descriptor awaitable.
 pub fn watched(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     #[expect(
         deprecated,
@@ -215,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_and_the_end_are_kept() {
+    fn beginning_and_end_are_kept() {
         let mut captured = Captured::new(8);
         for piece in ["ab", "cdef", "", "ghij", "k"] {
             captured.push(piece.as_bytes());

@@ -1,7 +1,7 @@
-//! `exec`: runs a command in the agent's workspace, through whatever this host launches commands with.
+//! `exec`: runs a shell command in the agent's workspace.
 //!
-//! The tool says what is to be run, with which environment and for how long; a [`Launcher`] says how. Without one nothing
-//! runs, because a command can do whatever its user can.
+//! The tool decides what runs, with which environment and for how long; a [`Launcher`] decides how. Without a launcher
+//! nothing runs, because a command can do whatever its user can.
 
 pub mod executable;
 mod launch;
@@ -34,32 +34,32 @@ use tribune_records::workspace_roots::WorkspaceRoots;
 use super::input::Input;
 use super::workspace_dir::{Opened, Workspace};
 
-/// Bytes of a command: a script belongs in a file.
+/// Maximum bytes of a command: a longer script belongs in a file.
 const MAX_COMMAND_BYTES: usize = 32 * 1024;
 
-/// Seconds a command gets if the call does not say.
+/// Time limit in seconds if the call sets none.
 const DEFAULT_SECONDS: u64 = 60;
 
-/// Seconds a command gets at most: a build, not a service. One that is followed gets them if the call does not say, since whoever
-/// follows can have it ended.
+/// Maximum time limit in seconds: enough for a build, not for a service. It is also the default of a command with a
+/// terminal, since its client can kill it.
 const MAX_SECONDS: u64 = 600;
 
-/// The number of the signal that ends what does not end by itself.
+/// The number of SIGKILL, which a killed command reports.
 const KILL: i32 = 9;
 
-/// Bytes of each of the two outputs: both fit in an answer.
+/// Maximum bytes of each of the two outputs: both fit in an answer.
 const OUTPUT_BYTES: usize = 96 * 1024;
 
-/// What to run.
+/// The checked input of a call.
 #[derive(Debug)]
 pub(super) struct Exec {
     command: String,
     cwd: String,
-    /// If the call says so.
+    /// The time limit, if the call sets one.
     wall: Option<Duration>,
 }
 
-/// The variables that a command is given, and no others.
+/// The environment variables of a command. It has no others.
 pub(super) const ENV: [&str; 4] = ["PATH", "HOME", "LANG", "TERM"];
 
 pub(super) fn spec() -> ToolSpec {
@@ -118,7 +118,7 @@ impl Exec {
         Ok(Self { command: command.to_owned(), cwd, wall: seconds.map(Duration::from_secs) })
     }
 
-    /// Opens the folder, which takes the disk.
+    /// Opens the working folder. Blocks on the disk.
     pub(super) fn folder(&self, home: &Path, ground: &WorkspaceRoots) -> Result<OwnedFd, ToolError> {
         match Workspace::open_at(home, &ground.locate(&self.cwd))?.path(&self.cwd)? {
             Opened::Folder(folder) => Ok(folder),
@@ -129,7 +129,8 @@ impl Exec {
         }
     }
 
-    /// Takes the disk. Each folder that the command will have was opened once, so that none of them is behind a link.
+    /// Prepares the launch. Opens every folder that the command will have, which proves that none is behind a symbolic
+    /// link. Blocks on the disk.
     pub(super) fn launch(
         &self,
         home: &Path,
@@ -159,7 +160,7 @@ impl Exec {
     }
 }
 
-/// The folder of the workspace that a call names, as it is called from outside.
+/// Maps the `cwd` of a call, which may be a path inside the sandbox, to a path relative to the workspace.
 pub(super) fn folder(cwd: Option<&str>) -> &str {
     let cwd = cwd.unwrap_or(".");
     match cwd.strip_prefix(WORKSPACE) {
@@ -169,7 +170,7 @@ pub(super) fn folder(cwd: Option<&str>) -> &str {
     }
 }
 
-/// Runs what was prepared. Dropping the future ends it.
+/// Runs a prepared command. Dropping the future kills it.
 pub(super) async fn run(
     launcher: Option<&dyn Launcher>,
     (launch, brokers): (Launch, Option<SessionSocketService>),
@@ -179,7 +180,8 @@ pub(super) async fn run(
     let launcher = launcher.ok_or(LaunchError::NotProvided).map_err(refused)?;
     let way_out = match brokers {
         Some(brokers) => brokers.open_for_command(session).await.map_err(|error| {
-            let sentence = format!("the command's way out cannot be opened ({error}): tell the operator");
+            let sentence =
+                format!("the command's network access cannot be set up ({error}): tell the operator");
             ToolError::new(ToolErrorCode::Failed, sentence)
         })?,
         None => None,
@@ -222,19 +224,19 @@ pub(super) async fn run(
             let (code, because) = unwanted(why);
             ended(code, format!(", because {because}"))
         }
-        Ended::FromOutside => ended(ToolErrorCode::Killed, " from outside: ask the operator why".to_owned()),
+        Ended::FromOutside => ended(ToolErrorCode::Killed, " by another process: ask the operator why".to_owned()),
     }
 }
 
-/// What a command came to that nobody wants any more, and why.
+/// The error code and reason of a command that was ended on request.
 const fn unwanted(why: EndRequest) -> (ToolErrorCode, &'static str) {
     match why {
-        EndRequest::Killed => (ToolErrorCode::Killed, "its agent wanted no more of it"),
+        EndRequest::Killed => (ToolErrorCode::Killed, "its agent requested it"),
         EndRequest::TurnEnded => (ToolErrorCode::Cancelled, "its turn was over"),
     }
 }
 
-/// How it ended, for whoever follows.
+/// The exit status that the terminal shows.
 const fn exit(ended: &Ended) -> ExitStatus {
     match ended {
         Ended::Code(code) => ExitStatus::Code(*code),
@@ -245,18 +247,18 @@ const fn exit(ended: &Ended) -> ExitStatus {
     }
 }
 
-/// What is said of folders that were protected as a whole.
+/// Says which folders were read-only or empty as a whole.
 fn protected(read_only: &[String], emptied: &[String]) -> String {
     let mut said = String::new();
     if !read_only.is_empty() {
         said.push_str(&format!(
-            "[read-only: `{}`, because programs of this machine obey too many names in it; ask the operator to tidy up]\n",
+            "[read-only: `{}`, because it contains too many autorun files; ask the operator to remove some]\n",
             read_only.join("`, `")
         ));
     }
     if !emptied.is_empty() {
         said.push_str(&format!(
-            "[hidden: `{}` as a whole, because too many names in it are; ask the operator to tidy up]\n",
+            "[hidden: `{}` as a whole, because too many names in it are hidden; ask the operator to remove some]\n",
             emptied.join("`, `")
         ));
     }
@@ -284,7 +286,7 @@ mod tests {
     use super::protected;
 
     #[test]
-    fn folders_protected_as_a_whole_are_named() {
+    fn folders_masked_as_a_whole_are_named() {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         assert_eq!(protected(&[], &[]), "");
         let said = protected(&names(&["a", "b"]), &names(&["keys"]));

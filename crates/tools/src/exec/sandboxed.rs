@@ -1,5 +1,5 @@
-//! Starts commands in the sandbox: no network but the session's proxy where it has one, nothing of this machine but its programs,
-//! and the workspace. Names in it that programs of this machine obey can be read and not changed.
+//! Starts commands in the sandbox. A command has the workspace, the programs of the host, and no network but the session's
+//! proxy if there is one. In the workspace, autorun files are read-only to it.
 
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -23,40 +23,38 @@ use crate::disk_quota::Quota;
 
 use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, Over, capture, watched};
 
-/// Where the workspace is inside.
-
-/// How much longer than its time a command is waited for: the sandbox ends it by itself.
+/// How much longer than its time limit a command is waited for: the sandbox enforces the limit itself.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Starts commands with a sandbox around them.
+/// Starts commands inside a sandbox.
 #[derive(Debug)]
 pub struct BoxedLauncher {
     launcher: tribune_sandbox::SandboxLauncher,
     mode: SandboxMode,
-    /// By how many bytes a command may let its workspace grow.
+    /// The number of bytes by which a command may grow its workspace.
     max_bytes: u64,
-    /// Patterns of what commands do not see.
+    /// Patterns of names that commands do not see.
     hide: Vec<String>,
     launches: AtomicU64,
 }
 
 impl BoxedLauncher {
-    /// For the house in `home`. What an earlier daemon of this house left behind is removed.
+    /// For the instance whose state folder is `home`. Removes what an earlier daemon of this instance left behind.
     pub fn new(home: &Path, mode: SandboxMode, workspaces: &WorkspacesConfig) -> Self {
-        let house = InstanceId::of_state_folder(home);
+        let instance = InstanceId::of_state_folder(home);
         let swept = tribune_sandbox::clean_up(&home.join("layers"));
-        tracing::debug!(?swept, "looked for what earlier sandboxes left behind");
-        let launcher = tribune_sandbox::SandboxLauncher::this_program(house);
+        tracing::debug!(?swept, "removed remains of_state_folder earlier sandboxes");
+        let launcher = tribune_sandbox::SandboxLauncher::this_program(instance);
         let (max_bytes, hide) = (workspaces.max_bytes, workspaces.hide.clone());
         Self { launcher, mode, max_bytes, hide, launches: AtomicU64::new(0) }
     }
 
-    /// A folder of this machine that a command changes.
+    /// A folder of the host that a command changes directly.
     fn worked_in(&self, folder: &Path, target: PathBuf) -> WorkspaceMount {
         WorkspaceMount {
             target,
             source: WorkspaceSource::Direct { folder: folder.to_owned() },
-            // The weaker mode cannot, and the launch says so.
+            // Landlock mode cannot hide names, and the launch reports that.
             hide: self.hide.clone(),
             read_only: match self.mode {
                 SandboxMode::Full => AUTORUN_PATHS.map(str::to_owned).into(),
@@ -85,8 +83,8 @@ impl BoxedLauncher {
         }
         profile.workspace = Some(self.worked_in(host, target));
         let further = launch.cwd.further.iter().map(|folder| self.worked_in(folder.as_ref(), folder.into()));
-        profile.additional_directories = further.collect();
-        // Sockets of the host are in reach of nothing in the weaker mode.
+        profile.additional_directories = additional_directories.collect();
+        // In Landlock mode a command cannot reach sockets of the host.
         if let (SandboxMode::Full, Some(way)) = (self.mode, &launch.way_out) {
             profile.env.extend(proxy_variables(&way.places));
             let (name, socket) = ("egress".to_owned(), way.sockets.egress());
@@ -109,9 +107,8 @@ impl Launcher for BoxedLauncher {
         let further = launch.cwd.further.iter().map(Path::new);
         let folders = std::iter::once(launch.cwd.workspace.as_path()).chain(further);
         let mut quota = Quota::of_folders(folders, self.max_bytes);
-        // Nobody who stops waiting leaves a sandbox behind: dropping it ends it.
-        let starting =
-            tokio::task::spawn_blocking(move || launcher.launch(&profile, ProgramStreams::captured()));
+        // Dropping the child ends the sandbox, so a caller that stops waiting leaves none behind.
+        let starting = tokio::task::spawn_blocking(move || launcher.launch(&profile, ProgramStreams::captured()));
         let started = starting.await.map_err(|error| LaunchError::Failed(error.into()))?;
         let mut child = started.map_err(|error| LaunchError::Sandbox(error.to_string()))?;
 
@@ -141,7 +138,7 @@ impl Launcher for BoxedLauncher {
         let bounds = (launch.limits.wall + GRACE, launch.terminal.as_ref());
         let over = capture(outputs, captured, exited, bounds, |over| {
             if *over != Over::ByItself {
-                // Nothing more comes of it while its last words are read. What does not take this is killed below.
+                // Stop it from writing more while the rest is read. A process that survives this is killed below.
                 let _ = child.signal(Signal::KILL);
             }
         })
@@ -166,7 +163,7 @@ impl Launcher for BoxedLauncher {
     }
 }
 
-/// What held it, for the record.
+/// The sandbox and its limits, for the ledger.
 fn held(mode: SandboxMode, started: &StartReport, limits: &ResourceLimits) -> SandboxRecord {
     let limits = [
         ("memoryBytes", Some(limits.memory_bytes)),
@@ -188,7 +185,7 @@ fn held(mode: SandboxMode, started: &StartReport, limits: &ResourceLimits) -> Sa
     }
 }
 
-/// The folder to run in, as it is inside. There it is looked up anew, where it leads nowhere else.
+/// The working folder by its path inside the sandbox. The path is resolved again there, where it can lead nowhere else.
 fn within(launch: &Launch, target: &Path) -> std::io::Result<PathBuf> {
     use std::os::fd::AsRawFd as _;
     let folder = std::fs::read_link(format!("/proc/self/fd/{}", launch.cwd.folder.as_raw_fd()))?;

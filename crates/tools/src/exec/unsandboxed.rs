@@ -1,8 +1,8 @@
-//! Starts commands as they are, with all that the daemon's user may do. For machines that are a sandbox themselves; the
-//! configuration has to say so.
+//! Starts commands without a sandbox, with every right of the daemon's user. For hosts that are sandboxes themselves; the
+//! configuration has to enable it.
 //!
-//! A command is a process group of its own, which is ended as a whole: when its first process exits, when its time is over,
-//! when nobody waits any more. A process that leaves the group on purpose (`setsid`) is not caught; that takes a sandbox.
+//! A command is a process group. The whole group is killed when its first process exits, when its time limit passes, or
+//! when the caller stops waiting. A process that leaves the group on purpose (`setsid`) is not caught: that takes a sandbox.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -21,10 +21,10 @@ use tribune_sandbox::unsandboxed;
 
 use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, Over, capture, watched};
 
-/// How long the kernel may take to bury a killed process.
-const BURIAL: Duration = Duration::from_secs(5);
+/// How long the kernel may take to reap a killed process.
+const REAP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts commands with no sandbox around them.
+/// Starts commands without a sandbox.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DirectLauncher;
 
@@ -39,14 +39,14 @@ impl Launcher for DirectLauncher {
             .arg("-c")
             .arg(&launch.command)
             .envs(launch.env)
-            // By its descriptor, which the child still has when it goes there.
+            // Through the descriptor, which the child still has when it changes its folder.
             .current_dir(format!("/proc/self/fd/{}", launch.cwd.folder.as_raw_fd()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(LaunchError::Failed)?;
-        // INVARIANT: dropped before `child`, whose id is the group's for as long as nobody has waited for it.
+        // INVARIANT: dropped before `child`, whose id is the group's for as long as `child` is not waited for.
         let group = Group::of(child.id()).map_err(LaunchError::Failed)?;
         let outputs = (child.stdout.take(), child.stderr.take());
 
@@ -56,7 +56,7 @@ impl Launcher for DirectLauncher {
         let captured = (&mut stdout, &mut stderr);
         let bounds = (limits.wall, launch.terminal.as_ref());
         let over = capture(outputs, captured, group.exited(), bounds, |_| group.end()).await;
-        let waited = tokio::time::timeout(BURIAL, child.wait()).await;
+        let waited = tokio::time::timeout(REAP_TIMEOUT, child.wait()).await;
         let ended = match (over, waited) {
             (Over::OutOfTime, _) | (_, Err(_)) => Ended::OutOfTime,
             (Over::Unwanted, _) => Ended::Unwanted,
@@ -74,7 +74,7 @@ impl Launcher for DirectLauncher {
     }
 }
 
-/// The processes of one command.
+/// The process group of one command.
 #[derive(Debug)]
 struct Group {
     leader: Pid,
@@ -98,16 +98,16 @@ impl Group {
         }
     }
 
-    /// The leader exited. It was not waited for yet.
+    /// Completes when the leader exits. Does not reap it.
     async fn exited(&self) -> Over {
-        // Whatever else comes of waiting, it is a reason to stop.
+        // An error of the wait is a reason to stop as well.
         let _ = self.exit.readable().await;
         Over::ByItself
     }
 
     fn end(&self) {
         if !self.is_over.swap(true, Ordering::Relaxed) {
-            // The id is still the group's, because the leader was not waited for. A group that is gone needs no end.
+            // The id is still the group's, because the leader was not reaped. For a group that is gone this does nothing.
             let _ = rustix::process::kill_process_group(self.leader, Signal::KILL);
         }
     }

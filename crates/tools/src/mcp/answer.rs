@@ -1,8 +1,8 @@
-//! What a call of a server's tool came to, as an agent reads it.
+//! Converts the result of a server's tool to text for an agent.
 
 use serde_json::Value;
 
-/// The text of a result, and whether the server calls it a failure. What is no text is left out, and said to be.
+/// The text of a result, and whether the server marks it as an error. Content that is not text is left out and named.
 pub(super) fn read(result: &Value) -> Option<(String, bool)> {
     let blocks = result["content"].as_array();
     let structured = result.get("structuredContent").filter(|value| !value.is_null());
@@ -27,7 +27,7 @@ fn block(block: &Value) -> String {
     };
     let name = match kind {
         "image" | "audio" | "resource" => kind,
-        _ => "something that is no text",
+        _ => "something that is not text",
     };
     shown.unwrap_or_else(|| format!("[left out: {name}]"))
 }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_put_together_and_the_rest_is_named() {
+    fn texts_are_joined_and_other_content_is_named() {
         let result = json!({ "content": [
             { "type": "text", "text": "one" },
             { "type": "resource", "resource": { "uri": "file:///a", "text": "two" } },
@@ -49,7 +49,7 @@ mod tests {
             { "type": "hologram" }, 7,
         ], "structuredContent": { "n": 1 } });
         let expected = "one\ntwo\n[link: file:///b]\n[left out: image]\n[left out: resource]\n\
-                        [left out: something that is no text]\n[left out: something that is no text]";
+                        [left out: something that is not text]\n[left out: something that is not text]";
         assert_eq!(read(&result), Some((expected.to_owned(), false)));
         let structured = json!({ "content": [], "structuredContent": { "n": 1 }, "isError": false });
         assert_eq!(read(&structured), Some((r#"{"n":1}"#.to_owned(), false)));

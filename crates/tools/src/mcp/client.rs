@@ -1,5 +1,5 @@
-//! MCP with one server, over a pair of pipes: JSON-RPC, a message a line. Nothing that a server says is believed to be short, to
-//! be an answer, or to come at all.
+//! An MCP client for one server over a pair of pipes: JSON-RPC, one message per line. The server is not trusted: its output may
+//! be too long, invalid, or never arrive.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,49 +17,49 @@ use tribune_redact::Redactor;
 use super::server_spec::ServerSpec;
 use super::tools::Listing;
 
-/// The version that is asked for, and those that an answer may name: newer ones have no `initialize`.
+/// The protocol version that the client requests, and those that a server may choose: newer ones have no `initialize`.
 pub(super) const VERSION: &str = "2025-11-25";
 pub(super) const VERSIONS: [&str; 4] = [VERSION, "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// Bytes of a line. A result of which an agent gets the beginning may be long; one that is longer is no result.
+/// Maximum bytes of a line. A result may be long, because the agent gets its beginning; a longer line ends the server.
 const MAX_LINE_BYTES: usize = 4 << 20;
 
-/// Lines that are no messages, such as logs that belong elsewhere.
+/// Maximum number of lines that are not messages, such as logs on the wrong stream.
 const MAX_JUNK: usize = 1000;
 
-/// Messages that wait to be written. Behind a server that does not read, whoever calls it waits.
+/// Maximum number of messages in the send queue. When a server does not read, its callers wait.
 const MAX_UNWRITTEN: usize = 64;
 
-/// Why nothing more comes from a server that says nothing more.
+/// The reason recorded when the output of a server ends.
 const CLOSED: &str = "it closed its output";
 
-/// Pages of `tools/list`.
+/// Maximum number of pages of `tools/list`.
 const MAX_PAGES: usize = 16;
 
 /// Why a request has no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The server is gone, and why.
+    /// The server is gone; the text says why.
     Ended(String),
     TimedOut,
-    /// It refused, and what it said.
+    /// The server returned an error; the text is its message.
     Refused(String),
-    /// It answered what is no answer, and how.
+    /// The server returned an invalid response; the text says how.
     Nonsense(&'static str),
 }
 
-/// The way to one server.
+/// The connection to one server.
 #[derive(Debug)]
 pub(super) struct Client {
     outgoing: mpsc::Sender<String>,
     waiting: Arc<Waiting>,
-    /// Fires when nothing more comes from it.
+    /// Cancelled when the server sends nothing more.
     pub(super) over: CancellationToken,
-    /// They end with the client.
+    /// The reader and the writer. They end with the client.
     _tasks: JoinSet<()>,
 }
 
-/// Requests that wait for their answers.
+/// Requests without a response yet.
 #[derive(Debug, Default)]
 struct Waiting(Mutex<Requests>);
 
@@ -67,7 +67,7 @@ struct Waiting(Mutex<Requests>);
 struct Requests {
     newest: u64,
     open: HashMap<u64, oneshot::Sender<Result<Value, Value>>>,
-    /// Why there will be no more answers.
+    /// Why no more responses will arrive.
     over: Option<String>,
 }
 
@@ -76,7 +76,7 @@ impl Waiting {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No more answers come. Whoever waits is told. The first reason is the one that counts.
+    /// Fails every open request. The first reason is kept.
     fn end(&self, why: &str) {
         let mut requests = self.requests();
         requests.over.get_or_insert_with(|| why.to_owned());
@@ -84,7 +84,7 @@ impl Waiting {
     }
 
     fn why(&self) -> String {
-        self.requests().over.clone().unwrap_or_else(|| "it says nothing more".to_owned())
+        self.requests().over.clone().unwrap_or_else(|| "it closed the connection".to_owned())
     }
 }
 
@@ -97,7 +97,7 @@ impl Client {
         let (waiting, over) = (Arc::new(Waiting::default()), CancellationToken::new());
         let mut tasks = JoinSet::new();
         tasks.spawn(write(stdin, lines));
-        let mut reading = Reading { waiting: Arc::clone(&waiting), replies: outgoing.clone(), junk: 0 };
+        let mut reading = MessageReader { waiting: Arc::clone(&waiting), replies: outgoing.clone(), junk: 0 };
         let ends = over.clone().drop_guard();
         tasks.spawn(async move {
             let why = reading.read(stdout).await;
@@ -107,19 +107,19 @@ impl Client {
         Self { outgoing, waiting, over, _tasks: tasks }
     }
 
-    /// Whoever holds its process knows better why it closed its output.
+    /// Ends the client. The caller owns the process and so knows better than the reader why the output ended.
     pub(super) fn end(&self, why: &str) {
         self.waiting.requests().over.take_if(|known| known == CLOSED);
         self.waiting.end(why);
         self.over.cancel();
     }
 
-    /// Why nothing more comes from it.
+    /// Why the server sends nothing more.
     pub(super) fn why(&self) -> String {
         self.waiting.why()
     }
 
-    /// Gets to know the server, and what tools it has.
+    /// Initializes the connection and lists the server's tools.
     pub(super) async fn greet(&self, wanted: &ServerSpec, redactor: &Redactor) -> Result<Listing, Fault> {
         let hello = json!({
             "protocolVersion": VERSION,
@@ -129,7 +129,7 @@ impl Client {
         let greeting = self.request("initialize", hello, IfDropped::Nothing).await?;
         let version = greeting["protocolVersion"].as_str().unwrap_or_default();
         if !VERSIONS.contains(&version) {
-            return Err(Fault::Nonsense("it speaks a version of MCP that is not known here"));
+            return Err(Fault::Nonsense("it uses an unsupported version of MCP"));
         }
         self.notify("notifications/initialized", &json!({})).await?;
         let mut listing = Listing::default();
@@ -141,7 +141,7 @@ impl Client {
             let params = if cursor.is_null() { json!({}) } else { json!({ "cursor": cursor }) };
             let mut page = self.request("tools/list", params, IfDropped::Cancel).await?;
             if !page["tools"].is_array() {
-                return Err(Fault::Nonsense("it has no list of tools"));
+                return Err(Fault::Nonsense("it returned no list of tools"));
             }
             listing.take(wanted, redactor, &page);
             cursor = page["nextCursor"].take();
@@ -171,7 +171,7 @@ impl Client {
             requests.open.insert(id, answer);
             id
         };
-        let mut asked = AskedFor { client: self, id, if_dropped };
+        let mut asked = PendingRequest { client: self, id, if_dropped };
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
         self.outgoing.send(line).await.map_err(|_| Fault::Ended(self.waiting.why()))?;
         let answer = answered.await;
@@ -189,27 +189,27 @@ impl Client {
     }
 }
 
-/// What a server is told when nobody waits for its answer any more.
+/// What the server is told when a request is dropped before its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IfDropped {
     Cancel,
     Nothing,
 }
 
-/// A request for as long as somebody waits for its answer.
-struct AskedFor<'a> {
+/// A request for as long as its caller waits for the response.
+struct PendingRequest<'a> {
     client: &'a Client,
     id: u64,
     if_dropped: IfDropped,
 }
 
-impl Drop for AskedFor<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         self.client.waiting.requests().open.remove(&self.id);
         if self.if_dropped == IfDropped::Cancel {
-            let params = json!({ "requestId": self.id, "reason": "nobody waits for it any more" });
+            let params = json!({ "requestId": self.id, "reason": "the caller stopped waiting" });
             let line = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
-            // One that does not read is not told.
+            // A server that does not read is not told.
             let _ = self.client.outgoing.try_send(line.to_string());
         }
     }
@@ -218,37 +218,37 @@ impl Drop for AskedFor<'_> {
 async fn write(mut stdin: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<String>) {
     while let Some(mut line) = lines.recv().await {
         line.push('\n');
-        // Whoever reads from it hears that it is gone.
+        // The reader reports that the server is gone.
         if stdin.write_all(line.as_bytes()).await.is_err() || stdin.flush().await.is_err() {
             return;
         }
     }
 }
 
-/// Reads what a server says.
-struct Reading {
+/// Reads the output of a server.
+struct MessageReader {
     waiting: Arc<Waiting>,
     replies: mpsc::Sender<String>,
     junk: usize,
 }
 
-impl Reading {
-    /// Returns why it is over.
+impl MessageReader {
+    /// Reads until the end and returns its reason.
     async fn read(&mut self, stdout: impl AsyncRead + Unpin) -> &'static str {
         let mut lines = FramedRead::new(stdout, LinesCodec::new_with_max_length(MAX_LINE_BYTES));
         loop {
             match lines.next().await {
                 Some(Ok(line)) => self.heard(&line),
                 Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
-                    return "it said more in one line than is listened to";
+                    return "it sent a line that is too long";
                 }
                 Some(Err(LinesCodecError::Io(_))) => {
-                    return "it said what is no text, or its output broke off";
+                    return "its output is not UTF-8, or cannot be read";
                 }
                 None => return CLOSED,
             }
             if self.junk > MAX_JUNK {
-                return "it said too much that is not MCP";
+                return "it sent too much that is not MCP";
             }
         }
     }
@@ -261,16 +261,16 @@ impl Reading {
         let id = message.get("id").filter(|id| id.is_string() || id.is_number()).cloned();
         let method = message.get("method").and_then(Value::as_str);
         match (id, method) {
-            // It wants to know whether we are there; it is told nothing else, and given nothing.
+            // A server may ping the client. The client offers nothing else.
             (Some(id), Some("ping")) => self.reply(&json!({ "jsonrpc": "2.0", "id": id, "result": {} })),
             (Some(id), Some(_)) => {
-                let error = json!({ "code": -32601, "message": "there is no such method here" });
+                let error = json!({ "code": -32601, "message": "unsupported method" });
                 self.reply(&json!({ "jsonrpc": "2.0", "id": id, "error": error }));
             }
             (None, Some(_)) => {}
             (Some(id), None) => {
                 let asked = id.as_u64().and_then(|id| self.waiting.requests().open.remove(&id));
-                // An answer to nothing, or a second one, changes nothing.
+                // A response to no request, or a second one, has no effect.
                 let Some(asked) = asked else { return };
                 let answer = match (message.remove("error"), message.remove("result")) {
                     (Some(error), _) => Err(error),
@@ -282,7 +282,7 @@ impl Reading {
         }
     }
 
-    /// Answers, unless the server asks faster than it reads.
+    /// Replies, unless the server sends requests faster than it reads.
     fn reply(&self, message: &Value) {
         let _ = self.replies.try_send(message.to_string());
     }

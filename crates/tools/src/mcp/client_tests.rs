@@ -2,18 +2,18 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, DuplexStream, Lines, ReadHalf, 
 
 use super::*;
 
-/// For things that happen; nothing here waits for it to pass.
+/// A time limit for events that must happen; no test waits for it to pass.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The other end of a client.
-struct Played {
+/// The server end of a client.
+struct FakeServer {
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     out: WriteHalf<DuplexStream>,
 }
 
-impl Played {
+impl FakeServer {
     /// The next message of the client.
-    async fn hear(&mut self) -> Value {
+    async fn receive(&mut self) -> Value {
         let line = tokio::time::timeout(LONG, self.lines.next_line()).await.unwrap();
         serde_json::from_str(&line.unwrap().unwrap()).unwrap()
     }
@@ -27,11 +27,11 @@ impl Played {
     }
 }
 
-fn pair() -> (Client, Played) {
+fn pair() -> (Client, FakeServer) {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let (read, write) = tokio::io::split(ours);
     let (lines, out) = tokio::io::split(theirs);
-    (Client::new(write, read), Played { lines: BufReader::new(lines).lines(), out })
+    (Client::new(write, read), FakeServer { lines: BufReader::new(lines).lines(), out })
 }
 
 fn wanted() -> ServerSpec {
@@ -46,8 +46,8 @@ async fn call(client: &Client) -> Result<Value, Fault> {
     client.call("add", &json!({ "a": 1 }), LONG).await
 }
 
-/// A call that nobody answers.
-async fn call_in_vain(client: &Client) -> Result<Value, Fault> {
+/// A call without a response.
+async fn unanswered_call(client: &Client) -> Result<Value, Fault> {
     client.call("add", &json!({ "a": 1 }), Duration::from_millis(5)).await
 }
 
@@ -60,21 +60,21 @@ fn tool(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_server_is_greeted_and_its_tools_are_read_page_by_page() {
+async fn a_server_is_initialized_and_its_tools_are_listed_page_by_page() {
     let (client, mut server) = pair();
     let serving = async {
-        let asked = server.hear().await;
+        let asked = server.receive().await;
         assert_eq!(
             (&asked["method"], &asked["params"]["protocolVersion"]),
             (&json!("initialize"), &json!(VERSION))
         );
         server.answer(&asked, hello()).await;
-        let told = server.hear().await;
+        let told = server.receive().await;
         assert_eq!((&told["method"], &told["id"]), (&json!("notifications/initialized"), &Value::Null));
-        let first = server.hear().await;
+        let first = server.receive().await;
         assert_eq!((&first["method"], &first["params"]), (&json!("tools/list"), &json!({})));
         server.answer(&first, json!({ "tools": [tool("a")], "nextCursor": "2" })).await;
-        let second = server.hear().await;
+        let second = server.receive().await;
         assert_eq!(second["params"], json!({ "cursor": "2" }));
         server.answer(&second, json!({ "tools": [tool("b")] })).await;
         server
@@ -83,7 +83,7 @@ async fn a_server_is_greeted_and_its_tools_are_read_page_by_page() {
     let names: Vec<String> = listing.unwrap().tools.into_iter().map(|tool| tool.spec.name).collect();
     assert_eq!(names, ["mcp__probe__a", "mcp__probe__b"]);
     let serving = async {
-        let asked = server.hear().await;
+        let asked = server.receive().await;
         assert_eq!(asked["params"], json!({ "name": "add", "arguments": { "a": 1 } }));
         server.answer(&asked, json!({ "content": [] })).await;
     };
@@ -91,14 +91,14 @@ async fn a_server_is_greeted_and_its_tools_are_read_page_by_page() {
 }
 
 #[tokio::test]
-async fn l6_pages_without_an_end_come_to_one() {
+async fn l6_endless_pages_are_cut_off() {
     let (client, mut server) = pair();
     let serving = async {
-        let asked = server.hear().await;
+        let asked = server.receive().await;
         server.answer(&asked, hello()).await;
-        server.hear().await;
+        server.receive().await;
         for _ in 0..MAX_PAGES {
-            let asked = server.hear().await;
+            let asked = server.receive().await;
             server.answer(&asked, json!({ "tools": [tool("a")], "nextCursor": "again" })).await;
         }
     };
@@ -107,7 +107,7 @@ async fn l6_pages_without_an_end_come_to_one() {
 }
 
 #[tokio::test]
-async fn l6_what_is_no_greeting_is_told_apart() {
+async fn l6_an_invalid_initialize_result_is_refused() {
     for (greeting, expected) in [
         (json!({ "protocolVersion": "2031-01-01" }), "version"),
         (json!("hello"), "version"),
@@ -115,29 +115,29 @@ async fn l6_what_is_no_greeting_is_told_apart() {
     ] {
         let (client, mut server) = pair();
         let serving = async {
-            let asked = server.hear().await;
+            let asked = server.receive().await;
             server.answer(&asked, greeting).await;
         };
         let Err(Fault::Nonsense(why)) = tokio::join!(greet(&client), serving).0 else { panic!("{expected}") };
         assert!(why.contains(expected), "{why}");
     }
-    // Without tools nobody asks for them.
+    // The client does not list the tools of a server without the capability.
     let (client, mut server) = pair();
     let serving = async {
-        let asked = server.hear().await;
+        let asked = server.receive().await;
         server.answer(&asked, json!({ "protocolVersion": VERSION, "capabilities": {} })).await;
     };
     assert_eq!(tokio::join!(greet(&client), serving).0.unwrap().tools.len(), 0);
 }
 
 #[tokio::test]
-async fn l6_a_line_without_an_end_ends_its_server_and_not_the_house() {
+async fn l6_an_endless_line_ends_its_server_and_not_the_daemon() {
     let (client, mut server) = pair();
     let flooding = async {
-        server.hear().await;
+        server.receive().await;
         let flood = vec![b'x'; 1 << 16];
         for _ in 0..(50 << 20) / flood.len() {
-            // It is cut off on the way.
+            // The client closes the connection on the way.
             if server.out.write_all(&flood).await.is_err() {
                 break;
             }
@@ -147,20 +147,20 @@ async fn l6_a_line_without_an_end_ends_its_server_and_not_the_house() {
         }
     };
     let (answer, ()) = tokio::join!(call(&client), flooding);
-    assert_eq!(answer, Err(Fault::Ended("it said more in one line than is listened to".to_owned())));
-    assert_eq!(call(&client).await, answer, "and there is nobody to ask from then on");
+    assert_eq!(answer, Err(Fault::Ended("it sent a line that is too long".to_owned())));
+    assert_eq!(call(&client).await, answer, "and no later call reaches the server");
 }
 
 #[tokio::test]
-async fn l6_what_is_no_message_is_passed_over_for_a_while() {
+async fn l6_a_bounded_number_of_invalid_messages_is_ignored() {
     let (client, mut server) = pair();
     let serving = async {
-        let asked = server.hear().await;
+        let asked = server.receive().await;
         let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
         for junk in ["log: started", "", "[]", "7", "null", "{}", r#"{"id":null}"#, "{\"a\":", &deep] {
             server.say(junk).await;
         }
-        // Answers to nothing, with ids of every kind; and a second one.
+        // Responses to no request, with ids of every kind; and a second response.
         for id in [json!(0), json!(99), json!(-1), json!(1.5), json!("1"), json!([]), json!(u64::MAX)] {
             server.say(&json!({ "jsonrpc": "2.0", "id": id, "result": "wrong" }).to_string()).await;
         }
@@ -172,7 +172,7 @@ async fn l6_what_is_no_message_is_passed_over_for_a_while() {
     let (answer, mut server) = tokio::join!(call(&client), serving);
     assert_eq!(answer, Ok(json!("right")));
     let serving = async {
-        let asked = server.hear().await;
+        let asked = server.receive().await;
         server
             .say(&json!({ "jsonrpc": "2.0", "id": asked["id"], "error": { "message": "no" } }).to_string())
             .await;
@@ -187,22 +187,22 @@ async fn l6_what_is_no_message_is_passed_over_for_a_while() {
         server
     };
     let (answer, _server) = tokio::join!(call(&client), flooding);
-    assert_eq!(answer, Err(Fault::Ended("it said too much that is not MCP".to_owned())));
+    assert_eq!(answer, Err(Fault::Ended("it sent too much that is not MCP".to_owned())));
 }
 
 #[tokio::test]
-async fn l6_bytes_that_are_no_text_end_it() {
+async fn l6_output_that_is_not_utf8_ends_the_server() {
     let (client, mut server) = pair();
     let serving = async { server.out.write_all(b"\xff\xfe\n").await.unwrap() };
     let Err(Fault::Ended(why)) = tokio::join!(call(&client), serving).0 else { panic!() };
-    assert!(why.contains("no text"), "{why}");
+    assert!(why.contains("not UTF-8"), "{why}");
 }
 
 #[tokio::test]
-async fn a_server_that_ends_answers_whoever_waits() {
+async fn the_end_of_a_server_fails_its_open_calls() {
     let (client, mut server) = pair();
     let serving = async move {
-        server.hear().await;
+        server.receive().await;
         drop(server);
     };
     let answer = tokio::join!(call(&client), serving).0;
@@ -211,39 +211,39 @@ async fn a_server_that_ends_answers_whoever_waits() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_is_given_up_and_told_so() {
+async fn an_unanswered_call_times_out_and_is_cancelled() {
     let (client, mut server) = pair();
-    assert_eq!(call_in_vain(&client).await, Err(Fault::TimedOut));
-    let asked = server.hear().await;
-    let told = server.hear().await;
+    assert_eq!(unanswered_call(&client).await, Err(Fault::TimedOut));
+    let asked = server.receive().await;
+    let told = server.receive().await;
     assert_eq!(told["method"], "notifications/cancelled");
     assert_eq!(told["params"]["requestId"], asked["id"]);
-    // What comes late is an answer to nothing, and the next call has its own.
+    // A late response belongs to no request, and the next call gets its own.
     server.answer(&asked, json!("late")).await;
     let serving = async {
-        let asked = server.hear().await;
+        let asked = server.receive().await;
         server.answer(&asked, json!("new")).await;
     };
     assert_eq!(tokio::join!(call(&client), serving).0, Ok(json!("new")));
 }
 
 #[tokio::test]
-async fn l6_a_server_that_does_not_read_is_waited_for_no_longer_than_one_that_does_not_answer() {
+async fn l6_a_server_that_does_not_read_times_out_like_one_that_does_not_answer() {
     let (ours, _theirs) = tokio::io::duplex(16);
     let (read, write) = tokio::io::split(ours);
     let client = Client::new(write, read);
     for _ in 0..2 * MAX_UNWRITTEN {
-        assert_eq!(call_in_vain(&client).await, Err(Fault::TimedOut));
+        assert_eq!(unanswered_call(&client).await, Err(Fault::TimedOut));
     }
 }
 
 #[tokio::test]
-async fn a_server_may_ask_whether_we_are_there_and_gets_nothing_else() {
+async fn a_server_may_ping_and_nothing_else() {
     let (_client, mut server) = pair();
     for (method, id) in [("ping", json!("x")), ("roots/list", json!(1)), ("sampling/createMessage", json!(2))]
     {
         server.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method }).to_string()).await;
-        let reply = server.hear().await;
+        let reply = server.receive().await;
         assert_eq!(reply["id"], id);
         match method {
             "ping" => assert_eq!(reply["result"], json!({})),

@@ -1,8 +1,8 @@
-//! The door to a session's servers for an agent of another make: MCP over streamable HTTP, a path for each server. The servers are the
-//! house's own clients as ever; here they are told of, and a call of one of their tools is handed to the turn that runs, which has it
-//! judged.
+//! The endpoint through which a CLI agent uses its session's MCP servers: MCP over streamable HTTP, with one path per server.
+//! Tribune remains the only client of the servers. The endpoint lists their tools, and hands each call to the running turn,
+//! which has it authorized.
 //!
-//! One message comes with a request, and its answer goes back as JSON. There are no streams, no sessions, and nothing but tools.
+//! Each request carries one message, and the response is JSON. There are no streams, no sessions, and nothing but tools.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use super::McpServers;
 use super::client::{VERSION, VERSIONS};
 use super::server::short;
 
-/// Bytes of a request: what the input of a call may have, and what stands around it.
+/// Maximum bytes of a request: the maximum input of a call, and room for the rest of the message.
 const MAX_BODY_BYTES: usize = (1 << 20) + (64 << 10);
 
-/// For all of a request to come.
+/// Time limit for receiving a request.
 const BODY: Duration = Duration::from_secs(30);
 
 const PARSE_ERROR: i64 = -32700;
@@ -34,10 +34,10 @@ const INVALID_REQUEST: i64 = -32600;
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 
-/// What an agent is told of a server, by its name; none if there is no such server.
+/// The tools of a server by its name; `None` if there is no such server.
 type Offer = Box<dyn Fn(&str) -> Option<Vec<ExposedTool>> + Send + Sync>;
 
-/// Speaks for the servers of one session.
+/// Serves MCP for the servers of one session.
 pub struct McpEndpoint {
     offer: Offer,
     hatch: Arc<McpCallChannel>,
@@ -45,16 +45,16 @@ pub struct McpEndpoint {
 
 impl fmt::Debug for McpEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Door")
+        f.write_str("McpEndpoint")
     }
 }
 
-/// What a request comes to.
+/// The reply to a request.
 enum Reply {
-    /// Nothing is to be said.
+    /// Accepted without a message.
     Taken,
     Message(StatusCode, Value),
-    /// What is no message, and so has no answer that is one.
+    /// Not a message, so the error is not one either.
     Refused(StatusCode, &'static str),
 }
 
@@ -66,7 +66,7 @@ impl SocketService for McpEndpoint {
 }
 
 impl McpEndpoint {
-    /// The door to the servers that the session has now, and what its agent is told of them; none if it has none.
+    /// The endpoint for the session's current servers, and what its agent needs to reach them; `None` if it has no servers.
     pub fn to(mcp: &Arc<McpServers>, session: &SessionKey) -> Option<(Self, SessionMcpServers)> {
         let (edition, names) = mcp.present(session)?;
         let tools = mcp.specs(session).into_iter().map(|spec| spec.name).collect();
@@ -75,11 +75,11 @@ impl McpEndpoint {
         let all = names.iter().map(|name| ServerEndpoint { name: name.clone(), url: url(name) }).collect();
         let (mcp, session) = (Arc::clone(mcp), session.clone());
         let offer: Offer = Box::new(move |server| mcp.told_of(&session, server));
-        let door = Self { offer, hatch: Arc::clone(&hatch) };
-        Some((door, SessionMcpServers { all, tools, channel: hatch, generation: edition }))
+        let endpoint = Self { offer, hatch: Arc::clone(&hatch) };
+        Some((endpoint, SessionMcpServers { all, tools, hatch, edition }))
     }
 
-    /// Answers one request.
+    /// Handles one request.
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
         match self.reply(request).await {
             Reply::Taken => response(StatusCode::ACCEPTED, Body::empty()),
@@ -101,15 +101,12 @@ impl McpEndpoint {
         }
         let server = head.uri.path().strip_prefix('/').unwrap_or_default();
         let Some(tools) = (self.offer)(server) else {
-            return Reply::Refused(
-                StatusCode::NOT_FOUND,
-                "there is no such server: each has a path of its own",
-            );
+            return Reply::Refused(StatusCode::NOT_FOUND, "there is no such server: each has its own path");
         };
         if head.method != Method::POST {
             return Reply::Refused(
                 StatusCode::METHOD_NOT_ALLOWED,
-                "messages are sent with POST, and there are no streams",
+                "send messages with POST: there are no streams",
             );
         }
         let is_json =
@@ -117,40 +114,45 @@ impl McpEndpoint {
                 kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
             });
         if !is_json {
-            return Reply::Refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a message is application/json");
+            return Reply::Refused(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "the content type must be application/json",
+            );
         }
         let body = match tokio::time::timeout(BODY, to_bytes(body, MAX_BODY_BYTES)).await {
             Ok(Ok(body)) => body,
             Ok(Err(_)) => {
                 return Reply::Refused(StatusCode::PAYLOAD_TOO_LARGE, "a message has at most one mebibyte");
             }
-            Err(_) => return Reply::Refused(StatusCode::REQUEST_TIMEOUT, "the message did not come"),
+            Err(_) => {
+                return Reply::Refused(StatusCode::REQUEST_TIMEOUT, "the message did not arrive in time");
+            }
         };
         self.said((server, &tools), &body).await
     }
 
-    /// What is said to a server.
+    /// Handles one message to a server.
     async fn said(&self, server: (&str, &[ExposedTool]), body: &[u8]) -> Reply {
         let wrong =
             |code: i64, why: &str| Reply::Message(StatusCode::BAD_REQUEST, error(&Value::Null, code, why));
         let message = match serde_json::from_slice::<Value>(body) {
             Ok(Value::Object(message)) => message,
-            Ok(Value::Array(_)) => return wrong(INVALID_REQUEST, "one message comes with a request"),
-            Ok(_) => return wrong(INVALID_REQUEST, "a message is an object"),
-            Err(_) => return wrong(PARSE_ERROR, "this is no JSON"),
+            Ok(Value::Array(_)) => return wrong(INVALID_REQUEST, "a request carries one message"),
+            Ok(_) => return wrong(INVALID_REQUEST, "a message must be an object"),
+            Err(_) => return wrong(PARSE_ERROR, "this is not JSON"),
         };
         if message.get("jsonrpc").is_none_or(|version| version != "2.0") {
-            return wrong(INVALID_REQUEST, "a message is JSON-RPC 2.0");
+            return wrong(INVALID_REQUEST, "a message must be JSON-RPC 2.0");
         }
         let method = match message.get("method") {
             Some(Value::String(method)) => method.as_str(),
-            Some(_) => return wrong(INVALID_REQUEST, "`method` is a text"),
-            // Nobody here has asked anything.
+            Some(_) => return wrong(INVALID_REQUEST, "`method` must be a string"),
+            // A response, although nothing was requested.
             None => return Reply::Taken,
         };
         let id = match message.get("id") {
             Some(id @ (Value::Number(_) | Value::String(_))) => id,
-            Some(_) => return wrong(INVALID_REQUEST, "`id` is a number or a text"),
+            Some(_) => return wrong(INVALID_REQUEST, "`id` must be a number or a string"),
             None => return Reply::Taken,
         };
         let params = message.get("params").unwrap_or(&Value::Null);
@@ -189,7 +191,7 @@ impl McpEndpoint {
                 let arguments = match &params["arguments"] {
                     Value::Null => json!({}),
                     arguments @ Value::Object(_) => arguments.clone(),
-                    _ => return Err((INVALID_PARAMS, "`arguments` is an object".to_owned())),
+                    _ => return Err((INVALID_PARAMS, "`arguments` must be an object".to_owned())),
                 };
                 let outcome = self.hatch.call(tool.called.clone(), arguments).await;
                 let content = json!([{ "type": "text", "text": outcome.content }]);
@@ -200,12 +202,12 @@ impl McpEndpoint {
     }
 }
 
-/// A tool of a server, as an agent of another make is told of it.
+/// A tool of a server, as a CLI agent sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ExposedTool {
-    /// Without the name of its server, which the agent puts before it again.
+    /// Without the name of its server, which the agent adds again.
     pub(super) name: String,
-    /// As the house calls it.
+    /// The name under which Tribune knows the tool.
     pub(super) called: String,
     pub(super) description: String,
     pub(super) input_schema: Value,
@@ -217,7 +219,8 @@ impl ExposedTool {
     }
 }
 
-/// A page that a browser in the box shows cannot make it speak to a server: it comes from elsewhere, or by another name.
+/// Refuses requests of web pages, so that a page in a browser inside the sandbox cannot reach a server. Such a request comes
+/// from another origin or through another host name (DNS rebinding).
 fn check_names(headers: &HeaderMap) -> Result<(), &'static str> {
     let mut hosts = headers.get_all(HOST).iter();
     let host = hosts.next().and_then(|host| host.to_str().ok()).map(str::to_ascii_lowercase);
@@ -226,7 +229,7 @@ fn check_names(headers: &HeaderMap) -> Result<(), &'static str> {
         return Err("the Host header does not name this server: use its address");
     }
     match headers.contains_key(ORIGIN) {
-        true => Err("pages do not speak to servers"),
+        true => Err("web pages cannot use servers"),
         false => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! What is said at the door, by those who keep to MCP and by those who do not.
+//! Requests to the endpoint from clients that follow MCP and from clients that do not.
 
 use tribune_runtime::ToolOutcome;
 
@@ -6,8 +6,8 @@ use super::*;
 
 const HERE: &str = "127.0.0.1:4100";
 
-/// A door to one server with one tool.
-fn door() -> (McpEndpoint, Arc<McpCallChannel>) {
+/// An endpoint for one server with one tool.
+fn endpoint() -> (McpEndpoint, Arc<McpCallChannel>) {
     let tool = ExposedTool {
         name: "add".to_owned(),
         called: "mcp__probe__add".to_owned(),
@@ -24,54 +24,57 @@ fn request(method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
     builder.header(CONTENT_TYPE, "application/json").body(body.into()).unwrap()
 }
 
-/// The status, and what stands in the answer.
-async fn sent(door: &McpEndpoint, request: Request<Body>) -> (u16, Value) {
-    let (head, body) = door.answer(request).await.into_parts();
+/// The status and the body of the response.
+async fn sent(endpoint: &McpEndpoint, request: Request<Body>) -> (u16, Value) {
+    let (head, body) = endpoint.answer(request).await.into_parts();
     let body = to_bytes(body, 1 << 20).await.unwrap();
     (head.status.as_u16(), serde_json::from_slice(&body).unwrap_or_default())
 }
 
-/// What is answered to a message.
-async fn said(door: &McpEndpoint, message: &Value) -> (u16, Value) {
-    sent(door, request("POST", "/probe", message.to_string())).await
+/// The response to a message.
+async fn said(endpoint: &McpEndpoint, message: &Value) -> (u16, Value) {
+    sent(endpoint, request("POST", "/probe", message.to_string())).await
 }
 
-async fn asked(door: &McpEndpoint, method: &str, params: Value) -> Value {
+async fn asked(endpoint: &McpEndpoint, method: &str, params: Value) -> Value {
     let message = json!({ "jsonrpc": "2.0", "id": "q", "method": method, "params": params });
-    let (status, answer) = said(door, &message).await;
+    let (status, answer) = said(endpoint, &message).await;
     assert_eq!((status, &answer["id"], &answer["jsonrpc"]), (200, &json!("q"), &json!("2.0")), "{answer}");
     answer
 }
 
 #[tokio::test]
-async fn a_client_gets_to_know_the_server_and_its_tools() {
-    let (door, _) = door();
+async fn a_client_initializes_and_lists_the_tools() {
+    let (endpoint, _) = endpoint();
     let hello =
-        asked(&door, "initialize", json!({ "protocolVersion": "2025-06-18", "capabilities": {} })).await;
+        asked(&endpoint, "initialize", json!({ "protocolVersion": "2025-06-18", "capabilities": {} })).await;
     assert_eq!(hello["result"]["protocolVersion"], "2025-06-18");
     assert_eq!(hello["result"]["capabilities"], json!({ "tools": {} }));
     assert_eq!(hello["result"]["serverInfo"]["name"], "probe");
-    let newer = asked(&door, "initialize", json!({ "protocolVersion": "2099-01-01" })).await;
+    let newer = asked(&endpoint, "initialize", json!({ "protocolVersion": "2099-01-01" })).await;
     assert_eq!(newer["result"]["protocolVersion"], VERSION);
     let begun = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-    assert_eq!(said(&door, &begun).await, (202, Value::Null));
-    // An answer to what nobody asked.
-    assert_eq!(said(&door, &json!({ "jsonrpc": "2.0", "id": 1, "result": {} })).await, (202, Value::Null));
-    assert_eq!(asked(&door, "ping", Value::Null).await["result"], json!({}));
-    let listed = asked(&door, "tools/list", json!({})).await;
+    assert_eq!(said(&endpoint, &begun).await, (202, Value::Null));
+    // A response, although nothing was requested.
+    assert_eq!(
+        said(&endpoint, &json!({ "jsonrpc": "2.0", "id": 1, "result": {} })).await,
+        (202, Value::Null)
+    );
+    assert_eq!(asked(&endpoint, "ping", Value::Null).await["result"], json!({}));
+    let listed = asked(&endpoint, "tools/list", json!({})).await;
     let tool = json!({ "name": "add", "description": "Adds.", "inputSchema": { "type": "object" } });
     assert_eq!(listed["result"], json!({ "tools": [tool] }));
     for method in ["resources/list", "prompts/list", "completion/complete", "logging/setLevel", "x", ""] {
-        let refused = asked(&door, method, json!({})).await;
+        let refused = asked(&endpoint, method, json!({})).await;
         assert_eq!(refused["error"]["code"], METHOD_NOT_FOUND, "{method}");
     }
 }
 
 #[tokio::test]
-async fn a_call_is_the_turns_to_answer() {
-    let (door, hatch) = door();
+async fn the_turn_answers_a_call() {
+    let (endpoint, hatch) = endpoint();
     let call = json!({ "name": "add", "arguments": { "a": 2 } });
-    let nobody = asked(&door, "tools/call", call.clone()).await["result"].clone();
+    let nobody = asked(&endpoint, "tools/call", call.clone()).await["result"].clone();
     assert_eq!(nobody["isError"], true);
     assert!(nobody["content"][0]["text"].as_str().unwrap().contains("no turn is running"), "{nobody}");
     for (outcome, is_error) in [(ToolOutcome::good("5"), false), (ToolOutcome::error("denied: no"), true)] {
@@ -81,28 +84,28 @@ async fn a_call_is_the_turns_to_answer() {
             assert_eq!((handed.tool.as_str(), &handed.arguments), ("mcp__probe__add", &json!({ "a": 2 })));
             handed.result.send(outcome.clone()).unwrap();
         };
-        let (answer, ()) = tokio::join!(asked(&door, "tools/call", call.clone()), played);
+        let (answer, ()) = tokio::join!(asked(&endpoint, "tools/call", call.clone()), played);
         let content = json!([{ "type": "text", "text": outcome.content }]);
         assert_eq!(answer["result"], json!({ "content": content, "isError": is_error }));
     }
-    // The turn ends, or is cancelled, while the call waits; and after it there is none.
+    // The turn ends, or is cancelled, while the call waits; after it no turn is running.
     let mut turn = hatch.open();
     let ended = async {
         let handed = turn.recv().await.unwrap();
         drop((handed, turn));
     };
-    let (answer, ()) = tokio::join!(asked(&door, "tools/call", call.clone()), ended);
+    let (answer, ()) = tokio::join!(asked(&endpoint, "tools/call", call.clone()), ended);
     assert_eq!(answer["result"]["isError"], true);
     assert!(
         answer["result"]["content"][0]["text"].as_str().unwrap().contains("the turn is over"),
         "{answer}"
     );
-    assert_eq!(asked(&door, "tools/call", call).await["result"]["isError"], true);
+    assert_eq!(asked(&endpoint, "tools/call", call).await["result"]["isError"], true);
 }
 
 #[tokio::test]
-async fn a_call_of_what_is_not_there_reaches_no_turn() {
-    let (door, hatch) = door();
+async fn an_invalid_call_reaches_no_turn() {
+    let (endpoint, hatch) = endpoint();
     let turn = hatch.open();
     for params in [
         json!({ "name": "subtract" }),
@@ -114,15 +117,15 @@ async fn a_call_of_what_is_not_there_reaches_no_turn() {
         json!({ "name": "add", "arguments": [1] }),
         json!({ "name": "add", "arguments": "x" }),
     ] {
-        let refused = asked(&door, "tools/call", params.clone()).await;
+        let refused = asked(&endpoint, "tools/call", params.clone()).await;
         assert_eq!(refused["error"]["code"], INVALID_PARAMS, "{params}");
     }
     assert!(turn.is_empty());
 }
 
 #[tokio::test]
-async fn l6_what_is_no_message_is_refused_and_reaches_no_turn() {
-    let (door, hatch) = door();
+async fn l6_an_invalid_message_is_refused_and_reaches_no_turn() {
+    let (endpoint, hatch) = endpoint();
     let turn = hatch.open();
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "add" } });
     for (body, code) in [
@@ -139,18 +142,18 @@ async fn l6_what_is_no_message_is_refused_and_reaches_no_turn() {
         (json!({ "jsonrpc": "2.0", "id": null, "method": "ping" }).to_string(), INVALID_REQUEST),
         (json!({ "jsonrpc": "2.0", "id": [1], "method": "ping" }).to_string(), INVALID_REQUEST),
     ] {
-        let (status, answer) = sent(&door, request("POST", "/probe", body.clone())).await;
+        let (status, answer) = sent(&endpoint, request("POST", "/probe", body.clone())).await;
         assert_eq!((status, &answer["error"]["code"]), (400, &json!(code)), "{body}");
     }
-    let (status, _) = sent(&door, request("POST", "/probe", " ".repeat(MAX_BODY_BYTES + 1))).await;
+    let (status, _) = sent(&endpoint, request("POST", "/probe", " ".repeat(MAX_BODY_BYTES + 1))).await;
     assert_eq!(status, 413);
     let deep = "[".repeat(100_000);
-    assert_eq!(sent(&door, request("POST", "/probe", deep)).await.0, 400);
+    assert_eq!(sent(&endpoint, request("POST", "/probe", deep)).await.0, 400);
     for path in ["/", "/other", "/probe/", "/probe/add", "//probe", "/PROBE", "/%70robe", "/../probe"] {
-        assert_eq!(sent(&door, request("POST", path, call.to_string())).await.0, 404, "{path}");
+        assert_eq!(sent(&endpoint, request("POST", path, call.to_string())).await.0, 404, "{path}");
     }
     for method in ["GET", "PUT", "DELETE", "OPTIONS", "HEAD"] {
-        let answer = door.answer(request(method, "/probe", Body::empty())).await;
+        let answer = endpoint.answer(request(method, "/probe", Body::empty())).await;
         assert_eq!(
             (answer.status().as_u16(), answer.headers()[ALLOW].to_str().unwrap()),
             (405, "POST"),
@@ -160,14 +163,14 @@ async fn l6_what_is_no_message_is_refused_and_reaches_no_turn() {
     for kind in ["text/plain", "application/x-www-form-urlencoded", "application/json2", ""] {
         let mut form = request("POST", "/probe", call.to_string());
         form.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        assert_eq!(sent(&door, form).await.0, 415, "{kind}");
+        assert_eq!(sent(&endpoint, form).await.0, 415, "{kind}");
     }
     assert!(turn.is_empty());
 }
 
 #[tokio::test]
-async fn l6_who_comes_by_another_name_or_from_a_page_is_refused() {
-    let (door, hatch) = door();
+async fn l6_another_host_name_or_a_web_page_is_refused() {
+    let (endpoint, hatch) = endpoint();
     let turn = hatch.open();
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "add" } });
     let with = |change: &dyn Fn(&mut HeaderMap)| {
@@ -177,25 +180,25 @@ async fn l6_who_comes_by_another_name_or_from_a_page_is_refused() {
     };
     for host in ["evil.example", "127.0.0.1", "127.0.0.1:4000", "localhost.evil.example:4100", "[::1]:4100"] {
         let foreign = with(&|headers| drop(headers.insert(HOST, HeaderValue::from_static(host))));
-        assert_eq!(sent(&door, foreign).await.0, 403, "{host}");
+        assert_eq!(sent(&endpoint, foreign).await.0, 403, "{host}");
     }
-    assert_eq!(sent(&door, with(&|headers| drop(headers.remove(HOST)))).await.0, 403);
+    assert_eq!(sent(&endpoint, with(&|headers| drop(headers.remove(HOST)))).await.0, 403);
     let twice = with(&|headers| assert!(headers.append(HOST, HeaderValue::from_static(HERE))));
-    assert_eq!(sent(&door, twice).await.0, 403);
+    assert_eq!(sent(&endpoint, twice).await.0, 403);
     for origin in ["https://evil.example", "http://127.0.0.1:4100", "null"] {
         let page = with(&|headers| drop(headers.insert(ORIGIN, HeaderValue::from_static(origin))));
-        assert_eq!(sent(&door, page).await.0, 403, "{origin}");
+        assert_eq!(sent(&endpoint, page).await.0, 403, "{origin}");
     }
     assert!(turn.is_empty());
     let local = with(&|headers| drop(headers.insert(HOST, HeaderValue::from_static("LocalHost:4100"))));
     drop(turn);
-    assert_eq!(sent(&door, local).await.0, 200);
+    assert_eq!(sent(&endpoint, local).await.0, 200);
 }
 
-/// One that never ends is given up, whoever holds the other end.
+/// A request whose body never ends times out.
 #[tokio::test(start_paused = true)]
-async fn l9_a_message_that_does_not_come_is_not_waited_for() {
-    let (door, _) = door();
+async fn l9_a_message_that_does_not_arrive_times_out() {
+    let (endpoint, _) = endpoint();
     let never = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
-    assert_eq!(sent(&door, request("POST", "/probe", Body::from_stream(never))).await.0, 408);
+    assert_eq!(sent(&endpoint, request("POST", "/probe", Body::from_stream(never))).await.0, 408);
 }

@@ -1,4 +1,4 @@
-//! The box that a server runs in: the session's workspace, its program, and nothing else of this machine.
+//! The sandbox of an MCP server: the session's workspace, the server's program, and nothing else of the host.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -13,41 +13,36 @@ use tribune_records::exec::WORKSPACE;
 
 use super::server_spec::ServerSpec;
 
-/// Where the workspace is inside.
-
-/// What every box has of this machine.
+/// The folders of the host that every sandbox has.
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
-/// What tells that a folder is one program with its parts: of Node, of Python, and of an environment of either.
-const MARKS: [&str; 4] = ["package.json", "pyproject.toml", "pyvenv.cfg", "lib/node_modules"];
+/// Files that mark a folder as one program with its parts: of Node, of Python, and of an environment of either.
+const PROGRAM_MARKERS: [&str; 4] = ["package.json", "pyproject.toml", "pyvenv.cfg", "lib/node_modules"];
 
-/// How far above its file a program's folder is looked for.
+/// How many levels above its file the folder of a program is searched.
 const MAX_ABOVE: usize = 4;
 
-/// Parts of a path, with the root, below which a folder is somebody's and not a program's: `/home/ada` is nobody's to show.
+/// Minimum number of path components, with the root, of a folder that is mounted. A shorter path may be a person's whole home:
+/// `/home/ada` is never mounted.
 const MIN_DEPTH: usize = 4;
 
-/// Where a server is started.
+/// Where a server starts.
 pub(super) struct Site {
     pub(super) number: u64,
-    /// The house's own folder.
+    /// The state folder of the instance.
     pub(super) home: PathBuf,
     pub(super) workspace: PathBuf,
-    /// Whether the session may change anything there at all.
+    /// Whether the session may change the workspace at all.
     pub(super) may_change: bool,
-    /// Patterns of what no agent sees.
+    /// Patterns of names that agents do not see.
     pub(super) hide: Vec<String>,
-    /// Bytes that it may let its workspace grow by.
+    /// The number of bytes by which it may grow its workspace.
     pub(super) max_bytes: u64,
 }
 
 impl Site {
-    /// The box. Looks for the program on the disk.
-    pub(super) fn profile(
-        &self,
-        wanted: &ServerSpec,
-        way_out: Option<&EgressLease>,
-    ) -> Result<LaunchProfile, String> {
+    /// Builds the profile of the sandbox. Looks the program up on the disk.
+    pub(super) fn profile(&self, wanted: &ServerSpec, way_out: Option<&EgressLease>) -> Result<LaunchProfile, String> {
         let name = format!("mcp-{}-{}", std::process::id(), self.number);
         let session = SandboxName::new(name).map_err(|error| error.to_string())?;
         let program = self.find(wanted)?;
@@ -66,7 +61,7 @@ impl Site {
                 profile.runs_as = RunsAs::User { uid: user, gid: user };
             }
         }
-        // The home folder is the box's own, whatever it is elsewhere.
+        // The sandbox has its own home folder, whatever the variable says.
         let given = wanted.env.iter().filter(|(name, _)| name != "HOME");
         profile.env.extend(given.map(|(name, value)| (name.clone(), self.inside(value))));
         profile.cwd = WORKSPACE.into();
@@ -86,7 +81,7 @@ impl Site {
         Ok(profile)
     }
 
-    /// The program on this machine.
+    /// Finds the program on the host.
     fn find(&self, wanted: &ServerSpec) -> Result<PathBuf, String> {
         let is_program = |path: &Path| {
             path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
@@ -94,22 +89,23 @@ impl Site {
         let command = Path::new(&wanted.command);
         if wanted.command.contains('/') {
             if !command.is_absolute() {
-                return Err("its `command` is neither a name nor a whole path".to_owned());
+                return Err("its `command` is neither a name nor an absolute path".to_owned());
             }
-            let missing = "its program is not there, or is none: look at `command` in the editor's settings";
+            let missing =
+                "its program does not exist or cannot run: check `command` in the editor's settings";
             return if is_program(command) { Ok(command.to_owned()) } else { Err(missing.to_owned()) };
         }
         let path = wanted.variable("PATH").unwrap_or(PATH);
         let places = path.split(':').map(Path::new).filter(|place| place.is_absolute());
         places.map(|place| place.join(command)).find(|found| is_program(found)).ok_or_else(|| {
             format!(
-                "its program is not found in {}: give the whole path as `command` in the editor's settings",
+                "its program is not found in {}: give the absolute path as `command` in the editor's settings",
                 if wanted.variable("PATH").is_some() { "the `PATH` that came with it" } else { PATH }
             )
         })
     }
 
-    /// A path of this machine as it is called inside.
+    /// Maps a path of the host to its path in the sandbox.
     fn inside(&self, text: &str) -> String {
         let workspace = self.workspace.to_string_lossy();
         match text.strip_prefix(&*workspace) {
@@ -118,7 +114,7 @@ impl Site {
         }
     }
 
-    /// Shows a file of a program, with what belongs to it, and where it leads if it is a link.
+    /// Mounts a file of a program with what belongs to it, and its target if it is a symbolic link.
     fn show(&self, file: &Path, mounts: &mut Vec<Mount>) -> Result<(), String> {
         let behind = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         for file in [file, &behind] {
@@ -134,24 +130,24 @@ impl Site {
         Ok(())
     }
 
-    /// How much is shown of where a file lies: the program that it is part of, its folder, or the file alone.
+    /// What to mount for a file: the program that it is part of, its folder, or the file alone.
     fn shown(&self, file: &Path) -> Result<PathBuf, String> {
         let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let home = self.home.canonicalize().unwrap_or_else(|_| self.home.clone());
         if real.starts_with(&home) || tribune_contract::is_system_path(&real) {
             let what =
-                "its program lies in Tribune's own home or in the running system, of which boxes see nothing";
+                "its program lies in Tribune's own home or in the running system, which sandboxes cannot see";
             return Err(what.to_owned());
         }
-        // Hidden names of the workspace, and the house's own, are not to be seen by another way.
+        // Hidden names of the workspace, and the state folder, must not become visible by another path.
         let fits = |folder: &Path| {
             let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
             let holds = |other: &Path| other.starts_with(&real);
             real.components().count() >= MIN_DEPTH && !holds(&home) && !holds(&self.workspace)
         };
         let above = || file.ancestors().skip(1).take(MAX_ABOVE).take_while(|folder| fits(folder));
-        let is_marked = |folder: &&Path| MARKS.iter().any(|mark| folder.join(mark).exists());
-        // What was installed together is used together.
+        let is_marked = |folder: &&Path| PROGRAM_MARKERS.iter().any(|mark| folder.join(mark).exists());
+        // Mount what was installed together.
         let installed = file.ancestors().skip(1).take_while(|folder| fits(folder));
         let installed =
             installed.filter(|folder| folder.file_name().is_some_and(|name| name == "node_modules")).last();
@@ -167,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine with a house, a project and programs.
+    /// A host with a state folder, a project and programs.
     struct Machine {
         folder: TempDir,
     }
@@ -196,7 +192,7 @@ mod tests {
         }
 
         fn at(&self, name: &str) -> PathBuf {
-            // Deep enough to be nobody's own.
+            // Deep enough not to be a person's home.
             self.folder.path().canonicalize().unwrap().join("a/b").join(name)
         }
 
@@ -236,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_shown_with_what_belongs_to_it_and_nothing_else() {
+    fn a_program_is_mounted_with_its_parts_and_nothing_else() {
         let machine = Machine::new();
         let script = machine.text("node/build/index.js");
         let profile = machine.profile("/bin/sh", &[script.clone(), "plain".to_owned()]).unwrap();
@@ -255,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn l7_the_workspace_is_where_it_always_is_and_seen_in_no_other_way() {
+    fn l7_the_workspace_is_mounted_once_at_its_usual_path() {
         let machine = Machine::new();
         let args =
             [machine.text("project/tools/server.py"), machine.text("project"), machine.text("project2")];
@@ -266,7 +262,7 @@ mod tests {
         let env = &profile.env;
         assert_eq!((env["ROOT"].as_str(), env["HOME"].as_str()), ("/workspace/sub", "/home/agent"));
         assert!(env["NEAR"].ends_with("project2"));
-        // A folder that holds the project, or the house, is not shown for a file in it.
+        // A folder that contains the project, or the state folder, is not mounted for a file in it.
         std::fs::write(machine.at("loose.py"), "").unwrap();
         let profile = machine.profile("/bin/sh", &[machine.text("loose.py")]).unwrap();
         assert_eq!(targets(&profile), [machine.at("loose.py")]);
@@ -279,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn l7_no_name_leads_into_the_house() {
+    fn l7_no_path_leads_into_the_state_folder() {
         let machine = Machine::new();
         std::os::unix::fs::symlink(machine.at("home/keys"), machine.at("plain/keys")).unwrap();
         std::os::unix::fs::symlink(machine.at("home/keys/key"), machine.at("plain/bin/linked")).unwrap();
@@ -292,12 +288,12 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_told() {
+    fn a_missing_program_is_reported() {
         let machine = Machine::new();
         for (command, why) in [
-            ("bin/server", "neither a name nor a whole path"),
-            ("/nowhere/server", "not there"),
-            ("/usr", "not there"),
+            ("bin/server", "neither a name nor an absolute path"),
+            ("/nowhere/server", "does not exist"),
+            ("/usr", "does not exist"),
             ("sh", "not found in the `PATH` that came with it"),
         ] {
             let refused = machine.profile(command, &[]).unwrap_err();

@@ -1,10 +1,10 @@
-//! MCP servers that an operator's client brings for a session: each runs in a box of its own, its tools are offered to the session's
-//! agent, and each call of one goes through the gate like any other, as a call of `mcp`.
+//! MCP servers that an operator's client brings for a session. Each runs in its own sandbox. The session's agent is offered their
+//! tools, and each call passes the gate like any other, as a call of `mcp`.
 //!
-//! A server has no rights beside its session's, and ends with it. Nothing else of MCP is spoken: no prompts, no resources, no
-//! sampling, no roots.
+//! A server has no rights beyond its session's, and ends with it. Of MCP only tools are supported: no prompts, no resources,
+//! no sampling, no roots.
 //!
-//! Agents of another make reach them through a [`door`] of their session's own, and their turn has each call judged.
+//! CLI agents reach the servers through an [`McpEndpoint`] of their session, and their turn has each call authorized.
 
 mod answer;
 mod client;
@@ -49,16 +49,16 @@ use self::server_spec::digest;
 use self::tools::{PREFIX, Tool};
 use crate::workspace_of;
 
-/// Tools that change what is in a workspace.
+/// Tools that change files of a workspace.
 pub const WRITE_TOOLS: [&str; 3] = ["write", "edit", "exec"];
 
-/// Servers of all sessions.
+/// Maximum number of running servers of all sessions.
 const MAX_RUNNING: usize = 128;
 
-/// How long a call of a tool may take.
+/// Time limit of a tool call.
 const CALL: Duration = Duration::from_secs(300);
 
-/// The servers of all sessions.
+/// The MCP servers of all sessions.
 pub struct McpServers {
     home: PathBuf,
     sandbox: Sandbox,
@@ -74,10 +74,10 @@ pub struct McpServers {
     tasks: TaskTracker,
 }
 
-/// The servers of one session.
+/// The MCP servers of one session.
 #[derive(Debug)]
 struct SessionServers {
-    /// Of all that were brought to any session. Never 0.
+    /// Unique among all sessions. Never 0.
     edition: u64,
     wanted: Vec<ServerSpec>,
     ground: WorkspaceRoots,
@@ -85,19 +85,19 @@ struct SessionServers {
 }
 
 impl SessionServers {
-    /// Whether these are the servers that are wanted there, all of them running.
+    /// Whether these are the requested servers for these roots, all of them running.
     fn fits(&self, wanted: &[ServerSpec], ground: &WorkspaceRoots) -> bool {
         let is_whole = self.servers.len() == self.wanted.len() && self.servers.iter().all(Server::is_there);
         is_whole && self.wanted == wanted && self.ground == *ground
     }
 }
 
-/// Whether servers are brought in place of those that are there.
+/// Whether to replace servers that already run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bringing {
-    /// The client opens the session with these.
+    /// Replace them: the client opens the session with these.
     Anew,
-    /// The client had brought these before.
+    /// Keep them: the client brought these before.
     IfNone,
 }
 
@@ -133,7 +133,7 @@ impl McpServers {
         self.sessions().get(session).cloned()
     }
 
-    /// Starts the servers that an operator's client brings for a session that is open. Returns what is not there, in sentences.
+    /// Starts the servers that an operator's client brings for an open session. Returns a sentence for each thing that is missing.
     pub async fn bring(&self, row: &SessionRow, wanted: &[ServerSpec], bringing: Bringing) -> Vec<String> {
         let Some(standing) = PolicyContext::of(row) else { return Vec::new() };
         let (key, ground) = (Arc::clone(&standing.key), standing.ground());
@@ -176,7 +176,8 @@ impl McpServers {
         match self.sandbox {
             Sandbox::Full => {}
             Sandbox::Landlock | Sandbox::Off => {
-                let what = "servers run in all of the sandbox or not at all, and `sandbox` in config.json5 is not \"full\"";
+                let what =
+                    "servers run only in the full sandbox, and `sandbox` in config.json5 is not \"full\"";
                 return Err(what.to_owned());
             }
         }
@@ -216,26 +217,26 @@ impl McpServers {
         started
     }
 
-    /// What the session's agent is told of.
+    /// The tools that the session's agent is offered.
     pub(crate) fn specs(&self, session: &SessionKey) -> Vec<ToolSpec> {
         let brought = self.of(session);
         let servers = brought.iter().flat_map(|brought| &brought.servers).filter(|server| server.is_there());
         servers.flat_map(|server| server.tools.iter().map(|tool| tool.spec.clone())).collect()
     }
 
-    /// The edition and the names of the servers that the session has; none if it has none.
+    /// The generation and the names of the session's servers; `None` if it has none.
     fn present(&self, session: &SessionKey) -> Option<(u64, Vec<String>)> {
         let brought = self.of(session)?;
         let names: Vec<String> = brought.servers.iter().map(|server| server.wanted.name.clone()).collect();
         (!names.is_empty()).then_some((brought.edition, names))
     }
 
-    /// The edition of the servers that the session has; 0 if it has none.
+    /// The generation of the session's servers; 0 if it has none.
     pub fn edition(&self, session: &SessionKey) -> u64 {
         self.present(session).map_or(0, |(edition, _)| edition)
     }
 
-    /// What an agent of another make is told of a server's tools; none if there is no such server.
+    /// The tools of a server, as a CLI agent sees them; `None` if there is no such server.
     fn told_of(&self, session: &SessionKey, server: &str) -> Option<Vec<ExposedTool>> {
         let brought = self.of(session)?;
         let found = brought.servers.iter().find(|found| found.wanted.name == server)?;
@@ -248,8 +249,8 @@ impl McpServers {
         Some(found.tools.iter().filter_map(told).collect())
     }
 
-    /// A call of a server's tool as the law knows it. It says which tool it was that the agent was told of; other calls stay as
-    /// they are.
+    /// Converts a call of a server's tool to the form that policy knows, which identifies the tool by its definition. Leaves other
+    /// calls unchanged.
     pub(crate) fn as_the_law_knows(&self, session: &SessionKey, call: ToolCall) -> ToolCall {
         let brought = call.name.starts_with(PREFIX).then(|| self.of(session)).flatten();
         let servers = brought.iter().flat_map(|brought| &brought.servers);
@@ -261,7 +262,7 @@ impl McpServers {
         ToolCall { id: call.id, name: MCP.to_owned(), input }
     }
 
-    /// Calls a tool. The leave for it was given.
+    /// Calls a tool. The gate has allowed the call.
     pub(crate) async fn call(
         &self,
         session: &SessionKey,
@@ -274,7 +275,7 @@ impl McpServers {
             return Err(ToolError::new(
                 ToolErrorCode::Unavailable,
                 format!(
-                    "the MCP server `{}` is not there: whoever has the session open in their editor brings it when they open it again",
+                    "the MCP server `{}` is not there: the editor brings it when the session is opened again",
                     short(server)
                 ),
             ));
@@ -284,9 +285,8 @@ impl McpServers {
             return Err(ToolError::new(ToolErrorCode::NotFound, what));
         };
         if known.definition != definition {
-            let what = format!(
-                "`{tool}` of the MCP server `{server}` is not what it was when this was asked for: ask again"
-            );
+            let what =
+                format!("`{tool}` of the MCP server `{server}` changed after this was requested: ask again");
             return Err(ToolError::new(ToolErrorCode::Conflict, what));
         }
         let plain = |text: &str| found.redactor.redact(text).into_owned();
@@ -296,7 +296,7 @@ impl McpServers {
                 Some((text, true)) => Err(ToolError::new(ToolErrorCode::Failed, plain(&text))),
                 None => {
                     let what =
-                        format!("the MCP server `{server}` answered what is no result: try another way");
+                        format!("the MCP server `{server}` returned an invalid result: try another way");
                     Err(ToolError::new(ToolErrorCode::Failed, what))
                 }
             },
@@ -309,7 +309,7 @@ impl McpServers {
             )),
             Err(Fault::TimedOut) => {
                 let what = format!(
-                    "the MCP server `{server}` did not answer within {} s and was told that nobody waits: ask for less",
+                    "the MCP server `{server}` did not answer within {} s and the call was cancelled: ask for less",
                     CALL.as_secs()
                 );
                 Err(ToolError::new(ToolErrorCode::TimedOut, what))
@@ -338,7 +338,7 @@ impl McpServers {
         }
     }
 
-    /// Ends every server, and waits until they are gone.
+    /// Ends every server and waits until they are gone.
     pub async fn leave(&self) {
         self.stop_all();
         self.tasks.close();
@@ -352,14 +352,14 @@ impl std::fmt::Debug for McpServers {
     }
 }
 
-/// Whether a session may change its workspace in any way.
+/// Whether a session may change its workspace at all.
 fn may_change(gate: &Gate, key: &SessionKey, row: &SessionRow) -> bool {
     let mode = gate.mode_of(key.agent());
     let is_kept = matches!(mode, Some(ApprovalMode::ApproveReads | ApprovalMode::DenyAll));
     !is_kept && WRITE_TOOLS.into_iter().any(|tool| gate.allows_tool(row, tool))
 }
 
-/// Tools of a server that nobody should believe to have.
+/// Says which tools of a server are missing.
 fn unoffered(server: &Server) -> Option<String> {
     let name = &server.wanted.name;
     match (server.tools.len(), server.left_out) {
@@ -371,7 +371,8 @@ fn unoffered(server: &Server) -> Option<String> {
     }
 }
 
-/// The servers of a list, each under a name of its own. Those whose names are taken come back as they are called.
+/// The first servers of a list, each under a unique name, and the names of the others: their name was taken, or there are too
+/// many.
 pub fn named_once(servers: Vec<ServerSpec>) -> (Vec<ServerSpec>, Vec<String>) {
     let (mut once, mut others): (Vec<ServerSpec>, Vec<String>) = (Vec::new(), Vec::new());
     for server in servers {

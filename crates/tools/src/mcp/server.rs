@@ -1,4 +1,4 @@
-//! One server that runs: its box, the way to it, and the tools that it has.
+//! A running MCP server: its sandbox, its connection and its tools.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -22,34 +22,34 @@ use super::tools::{Listing, Tool};
 use crate::disk_quota::Quota;
 use crate::{Captured, watched};
 
-/// For a server to come up and tell its tools. Interpreters take a second or two on a busy machine.
+/// Time limit for a server to start and list its tools. Interpreters take one or two seconds on a busy machine.
 const START: Duration = Duration::from_secs(20);
 
-/// For a server that closed its output to end by itself, and for what it wrote last to be read.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long a server that closed its output may take to exit, and its last error output to arrive.
+const EXIT_GRACE: Duration = Duration::from_millis(500);
 
-/// Bytes of its error output that are kept, to say why it did not start.
+/// Maximum bytes kept of its error output, which say why it did not start.
 const STDERR_BYTES: usize = 4096;
 
-/// Characters of it that are told.
-const STDERR_TOLD: usize = 300;
+/// Maximum characters of it that are reported.
+const STDERR_SHOWN: usize = 300;
 
-/// A server of a session. Dropped, it is ended.
+/// A running server of a session. Dropping it ends the server.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) wanted: ServerSpec,
     pub(super) tools: Vec<Tool>,
-    /// Tools that it has and that cannot be offered.
+    /// The number of its tools that cannot be offered.
     pub(super) left_out: usize,
     pub(super) client: Arc<Client>,
-    /// Takes its own secrets out of what it says, beside all others.
+    /// Redacts the server's own secrets, besides all others, from its output.
     pub(super) redactor: Redactor,
     end: CancellationToken,
     _ends: DropGuard,
 }
 
 impl Server {
-    /// Starts a server that the gate let in, and waits until it has told its tools. The error is a sentence without its end.
+    /// Starts a server that the gate admitted, and waits for its list of tools. The error is a sentence without a full stop.
     pub(super) async fn start(
         admission: Admission,
         wanted: ServerSpec,
@@ -61,10 +61,9 @@ impl Server {
         let order = wanted.clone();
         let starting = tokio::task::spawn_blocking(move || {
             let profile = site.profile(&order, way_out.as_ref())?;
-            // Whoever stops waiting leaves no sandbox behind: dropping it ends it.
-            let child =
-                launcher.launch(&profile, ProgramStreams::piped()).map_err(|error| error.to_string())?;
-            // The leave is for this one start.
+            // Dropping the child ends the sandbox, so a caller that stops waiting leaves none behind.
+            let child = launcher.launch(&profile, ProgramStreams::piped()).map_err(|error| error.to_string())?;
+            // The admission is for this one start.
             drop(admission);
             Ok::<_, String>((child, way_out))
         });
@@ -76,12 +75,13 @@ impl Server {
         let client = Arc::new(Client::new(stdin, stdout));
         let (end, gone) = (CancellationToken::new(), CancellationToken::new());
         let said = Arc::new(Mutex::new(Captured::new(STDERR_BYTES)));
-        let kept = Kept { client: Arc::clone(&client), said: Arc::clone(&said), end: end.clone() };
+        let supervisor =
+            Supervisor { client: Arc::clone(&client), said: Arc::clone(&said), end: end.clone() };
         let is_gone = gone.clone().drop_guard();
         tasks.spawn(async move {
             let _sockets = way_out;
             let over = async { drop(over.readable().await) };
-            kept.keep(child, stderr, over, &mut quota).await;
+            supervisor.run(child, stderr, over, &mut quota).await;
             drop(is_gone);
         });
         let ends = end.clone().drop_guard();
@@ -90,17 +90,17 @@ impl Server {
             Ok(listing) => listing,
             Err(fault) => {
                 if matches!(fault, Fault::Ended(_)) {
-                    // How it ended tells more than that it did.
+                    // How it exited says more than that it did.
                     let _ = tokio::time::timeout(START, gone.cancelled()).await;
                 }
-                let why = redactor.redact(&told(fault, &client)).into_owned();
+                let why = redactor.redact(&describe(fault, &client)).into_owned();
                 return Err(format!("{why}{}", last_words(&said, &redactor)));
             }
         };
         Ok(Self { wanted, tools, left_out, client, redactor, end, _ends: ends })
     }
 
-    /// Ends it, whoever still waits for an answer.
+    /// Ends the server. Open calls fail.
     pub(super) fn end(&self) {
         self.end.cancel();
     }
@@ -110,15 +110,15 @@ impl Server {
     }
 }
 
-/// A server's processes, from their start to their end.
-struct Kept {
+/// Supervises the processes of a server from their start to their end.
+struct Supervisor {
     client: Arc<Client>,
     said: Arc<Mutex<Captured>>,
     end: CancellationToken,
 }
 
-impl Kept {
-    async fn keep(
+impl Supervisor {
+    async fn run(
         self,
         mut child: Child,
         stderr: ChildStderr,
@@ -128,29 +128,29 @@ impl Kept {
         let mut over = std::pin::pin!(over);
         let mut reading = std::pin::pin!(read(stderr, &self.said));
         let mut is_read = false;
-        // None if it ended by itself.
+        // `None` if it ended by itself.
         let ended_for = loop {
             tokio::select! {
                 () = &mut reading, if !is_read => is_read = true,
                 () = &mut over => break None,
                 () = self.end.cancelled() => break Some("it was ended".to_owned()),
                 () = self.client.over.cancelled() => {
-                    let exited = tokio::time::timeout(LAST_WORDS, &mut over).await;
+                    let exited = tokio::time::timeout(EXIT_GRACE, &mut over).await;
                     break exited.is_err().then(|| self.client.why());
                 }
                 too_much = quota.exceeded() => if let Some(why) = too_much { break Some(why) },
             }
         };
         let is_alive = ended_for.is_some();
-        let burial = tokio::task::spawn_blocking(move || {
+        let reaped = tokio::task::spawn_blocking(move || {
             if is_alive {
                 child.kill();
             }
             child.wait()
         });
-        let exit = burial.await;
+        let exit = reaped.await;
         if !is_read {
-            let _ = tokio::time::timeout(LAST_WORDS, reading).await;
+            let _ = tokio::time::timeout(EXIT_GRACE, reading).await;
         }
         let why = ended_for.unwrap_or_else(|| match exit {
             Ok(Ok(ProgramExit::Code { code })) => format!("its program ended with code {code}"),
@@ -172,7 +172,7 @@ fn pipes(child: &mut Child) -> io::Result<(ChildStdin, ChildStdout, ChildStderr)
     ))
 }
 
-/// Reads what it has to say beside MCP. Some of it is kept, and none of it is logged: it may hold anything.
+/// Reads its error output. Keeps a part, and logs nothing, because it may contain anything.
 async fn read(mut stderr: ChildStderr, said: &Mutex<Captured>) {
     let mut chunk = [0; 4096];
     while let Ok(got) = stderr.read(&mut chunk).await {
@@ -183,16 +183,16 @@ async fn read(mut stderr: ChildStderr, said: &Mutex<Captured>) {
     }
 }
 
-fn told(fault: Fault, client: &Client) -> String {
+fn describe(fault: Fault, client: &Client) -> String {
     match fault {
         Fault::Ended(_) => client.why(),
-        Fault::TimedOut => format!("it told no tools within {} s", START.as_secs()),
+        Fault::TimedOut => format!("it listed no tools within {} s", START.as_secs()),
         Fault::Refused(why) => format!("it refused: {}", short(&why)),
         Fault::Nonsense(why) => why.to_owned(),
     }
 }
 
-/// The beginning and the end of what it said on its error output, in one line: some say why first, and some last.
+/// The beginning and the end of its error output, on one line: some programs give the reason first, some last.
 fn last_words(said: &Mutex<Captured>, redactor: &Redactor) -> String {
     let said = said.lock().unwrap_or_else(PoisonError::into_inner).text();
     let said = redactor.redact(&said);
@@ -201,16 +201,16 @@ fn last_words(said: &Mutex<Captured>, redactor: &Redactor) -> String {
     let text = |part: &[char]| short(&part.iter().collect::<String>());
     match line.len() {
         0 => String::new(),
-        length if length <= STDERR_TOLD => format!(". It said: {}", text(&line)),
+        length if length <= STDERR_SHOWN => format!(". Its error output: {}", text(&line)),
         length => {
-            let half = STDERR_TOLD / 2;
-            format!(". It said: {} … {}", text(&line[..half]), text(&line[length - half..]))
+            let half = STDERR_SHOWN / 2;
+            format!(". Its error output: {} … {}", text(&line[..half]), text(&line[length - half..]))
         }
     }
 }
 
-/// Words of a server in a sentence: short, and on one line.
+/// A text of a server for a sentence: short, and on one line.
 pub(super) fn short(text: &str) -> String {
     let plain = text.chars().map(|c| if c.is_control() || c == '`' { ' ' } else { c });
-    plain.take(STDERR_TOLD).collect()
+    plain.take(STDERR_SHOWN).collect()
 }

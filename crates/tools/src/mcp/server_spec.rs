@@ -1,28 +1,28 @@
-//! What a client wants to have started for its session, checked: a program with its arguments and variables.
+//! A server that a client requests for its session, validated: a program with its arguments and variables.
 
 use serde_json::Value;
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, jcs};
 
-/// Servers of one session.
+/// Maximum number of servers of one session.
 pub const MAX_SERVERS: usize = 8;
 
-/// Bytes of a command and of all its arguments, and how many there are.
+/// Maximum bytes of a command and of all its arguments, and the maximum number of arguments.
 const MAX_COMMAND_BYTES: usize = 4096;
 const MAX_ARGS_BYTES: usize = 64 << 10;
 const MAX_ARGS: usize = 256;
 
-/// Variables, and bytes of all of them.
+/// Maximum number of variables, and maximum bytes of all of them.
 const MAX_VARIABLES: usize = 128;
 const MAX_VARIABLES_BYTES: usize = 64 << 10;
 
-/// Bytes of the name by which agents and the law know a server: the name of a tool has 64, and holds both.
+/// Maximum bytes of the name by which agents and policy know a server. The name of a tool has 64 bytes and contains this one.
 const MAX_NAME_BYTES: usize = 24;
 
-/// A server that is to be started. Its variables may hold secrets: what prints it leaves their values out.
+/// A server to start. Its variables may hold secrets, so `Debug` omits their values.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerSpec {
-    /// As agents and the law know it: letters, digits, `_` and `-`.
+    /// As agents and policy know it: letters, digits, `_` and `-`.
     pub name: String,
     pub command: String,
     pub(crate) args: Vec<String>,
@@ -39,15 +39,14 @@ impl std::fmt::Debug for ServerSpec {
 }
 
 impl ServerSpec {
-    /// Reads one of the servers that run on standard input and output. The error says which member is wrong, and never what
-    /// stands there.
+    /// Parses a stdio server. The error says which member is wrong, and never repeats its value.
     pub fn read(server: &Value) -> Result<Self, &'static str> {
-        let name = server["name"].as_str().ok_or("`name` is a text")?;
-        let command = server["command"].as_str().ok_or("`command` is a text")?;
+        let name = server["name"].as_str().ok_or("`name` must be a string")?;
+        let command = server["command"].as_str().ok_or("`command` must be a string")?;
         if command.is_empty() || command.len() > MAX_COMMAND_BYTES || command.contains('\0') {
-            return Err("`command` is the name of a program or the path to it, of at most 4096 bytes");
+            return Err("`command` must be the name or path of a program, of at most 4096 bytes");
         }
-        let texts = "`args` is a list of at most 256 texts, of 64 KiB together";
+        let texts = "`args` must be a list of at most 256 strings, of 64 KiB together";
         let mut args = Vec::new();
         for arg in list(&server["args"]).ok_or(texts)? {
             args.push(arg.as_str().filter(|arg| !arg.contains('\0')).ok_or(texts)?.to_owned());
@@ -56,7 +55,7 @@ impl ServerSpec {
             return Err(texts);
         }
         let pairs =
-            "`env` is a list of at most 128 variables, each with `name` and `value`, of 64 KiB together";
+            "`env` must be a list of at most 128 variables, each with `name` and `value`, of 64 KiB together";
         let mut env = Vec::new();
         for variable in list(&server["env"]).ok_or(pairs)? {
             let text = |member: &str| variable[member].as_str().filter(|text| !text.contains('\0'));
@@ -73,7 +72,7 @@ impl ServerSpec {
         Ok(Self { name: plain(name), command: command.to_owned(), args, env })
     }
 
-    /// The name of its program, without its folder.
+    /// The name of its program, without the folder.
     pub(crate) fn program(&self) -> &str {
         self.command.rsplit('/').next().unwrap_or_default()
     }
@@ -83,7 +82,7 @@ impl ServerSpec {
         self.env.iter().rev().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
     }
 
-    /// Values of variables that are secrets by their names.
+    /// The values of variables that are secrets by their names.
     pub(crate) fn secrets(&self) -> Vec<String> {
         const WORDS: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE"];
         let is_secret = |name: &str| {
@@ -93,20 +92,20 @@ impl ServerSpec {
         self.env.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone()).collect()
     }
 
-    /// What it is, without the values of its variables.
+    /// A description without the values of its variables.
     pub(crate) fn described(&self) -> Value {
         let names: Vec<&str> = self.env.iter().map(|(name, _)| name.as_str()).collect();
         serde_json::json!({ "name": self.name, "command": self.command, "args": self.args, "env": names })
     }
 }
 
-/// A hash of a JSON text, as other hashes of calls are.
+/// The hash of a JSON text, in the form of other hashes of calls.
 pub(super) fn digest(value: &Value) -> String {
     let text = jcs::to_vec(value).unwrap_or_else(|_| value.to_string().into_bytes());
     Cid::from_bytes(Domain::Action.hash(&[b"mcp", &text])).to_string()
 }
 
-/// A list; none is an empty one.
+/// A list; an absent one is empty.
 fn list(value: &Value) -> Option<&[Value]> {
     match value {
         Value::Null => Some(&[]),
@@ -115,7 +114,7 @@ fn list(value: &Value) -> Option<&[Value]> {
     }
 }
 
-/// A name in letters that names of tools may have. `_` stands for every other, once.
+/// A name in characters that tool names may have. A run of others becomes one `_`.
 fn plain(name: &str) -> String {
     let mut plain = String::new();
     for c in name.chars() {
@@ -137,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_a_program_with_its_arguments_and_variables() {
+    fn a_server_is_a_program_with_arguments_and_variables() {
         let sent = json!({
             "name": "GitHub (work)", "command": "/opt/x/github", "args": ["stdio"],
             "env": [{ "name": "GITHUB_TOKEN", "value": "ghs_secret" }, { "name": "HOST", "value": "h" }],
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_made_of_letters_that_tools_may_have() {
+    fn names_consist_of_characters_that_tool_names_may_have() {
         for (name, expected) in [
             ("git", "git"),
             ("a__b", "a_b"),
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_server_is_refused_without_its_values() {
+    fn an_invalid_server_is_refused_without_its_values() {
         let secret = "sk-ant-api03-secret";
         let plain = json!({ "name": "x", "command": "x", "args": [], "env": [] });
         for (member, value) in [

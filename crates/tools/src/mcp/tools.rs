@@ -1,5 +1,5 @@
-//! The tools that a server tells of, within bounds. What does not fit is left out and counted: an agent that is told of a tool can
-//! call it.
+//! The tools that a server lists, within bounds. A tool that exceeds them is left out and counted, because an agent can call
+//! every tool it is offered.
 
 use serde_json::{Value, json};
 use tribune_redact::Redactor;
@@ -7,23 +7,23 @@ use tribune_runtime::ToolSpec;
 
 use super::server_spec::{ServerSpec, digest};
 
-/// The beginning of every name under which an agent calls a tool of a server.
+/// The prefix of every name under which an agent calls a tool of a server.
 pub(super) const PREFIX: &str = "mcp__";
 
-/// Tools of one server; every one of them takes room in each request to a model.
+/// Maximum number of tools of one server; each takes space in every request to a model.
 pub(super) const MAX_TOOLS: usize = 64;
 
-/// Bytes of a description; what is longer is cut.
+/// Maximum bytes of a description; a longer one is cut.
 const MAX_DESCRIPTION_BYTES: usize = 2048;
 
-/// Bytes of a schema, and how deep it may go.
+/// Maximum bytes of a schema, and its maximum depth.
 const MAX_SCHEMA_BYTES: usize = 16 << 10;
 const MAX_SCHEMA_DEPTH: usize = 16;
 
-/// Bytes of a tool's name at its server.
+/// Maximum bytes of a tool's name at its server.
 const MAX_NAME_BYTES: usize = 128;
 
-/// Bytes of the name under which an agent calls it, as model providers bound them.
+/// Maximum bytes of the name under which an agent calls it, a limit of the model providers.
 const MAX_SPEC_NAME_BYTES: usize = 64;
 
 /// A tool of a server.
@@ -31,13 +31,13 @@ const MAX_SPEC_NAME_BYTES: usize = 64;
 pub(crate) struct Tool {
     /// Its name at its server.
     pub(super) name: String,
-    /// What the server and the tool were when an agent was told of it.
+    /// A digest of the server and the tool as an agent was offered it.
     pub(super) definition: String,
-    /// What agents are told.
+    /// The specification that agents receive.
     pub(crate) spec: ToolSpec,
 }
 
-/// Takes what `tools/list` told, a page at a time.
+/// Collects the result of `tools/list`, one page at a time.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     pub(super) tools: Vec<Tool>,
@@ -83,7 +83,7 @@ fn read(wanted: &ServerSpec, redactor: &Redactor, told: &Value) -> Option<Tool> 
     Some(Tool { name: name.to_owned(), definition, spec })
 }
 
-/// Without what hides or turns other letters around, and not longer than it may be.
+/// The text without invisible and direction-changing characters, truncated.
 fn cut(text: &str) -> String {
     let is_plain = |c: &char| *c == '\n' || !(c.is_control() || tribune_constitution::command::is_hidden(*c));
     let mut plain: String = text.chars().filter(is_plain).collect();
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!((names, listing.left_out), (vec!["mcp__probe__git_status", "mcp__probe__bare"], 0));
         assert_eq!(listing.tools[0].name, "git.status");
         assert_eq!(listing.tools[0].spec.description, "Does it. (a tool of the MCP server `probe`)");
-        // A tool that became another is another, and so is that of another program.
+        // A changed tool has another digest, and so has a tool of another program.
         let mut other = tool("git.status");
         other["description"] = "Does it otherwise.".into();
         let one = &listing.tools[0].definition;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn l6_what_does_not_fit_is_left_out_and_counted() {
+    fn l6_oversized_tools_are_left_out_and_counted() {
         let deep =
             (0..200).fold(json!({}), |inner, _| json!({ "type": "object", "properties": { "a": inner } }));
         let wide = json!({ "type": "object", "properties": { "a": { "description": "x".repeat(MAX_SCHEMA_BYTES) } } });
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_is_short_and_looks_like_what_it_is() {
+    fn a_description_is_short_and_has_no_hidden_characters() {
         let mut told = tool("a");
         told["description"] = format!("one\ntwo\u{202e}\u{200b}\u{7} {}", "ä".repeat(5000)).into();
         let listing = listed(json!([told]));

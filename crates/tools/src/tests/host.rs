@@ -1,4 +1,4 @@
-//! The tools that stay in the house: messages, memory, schedules, the gateway, sub-agents.
+//! The tools that act inside the instance: messages, memory, schedules, the gateway, sub-agents.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::json;
-use tribune_records::outcome::{Access, Resource, ToolError, ToolErrorCode};
+use tribune_records::outcome::{Code, Refused, Resource, Touched};
 use tribune_runtime::SessionKey;
 
 use crate::{Spawned, Spawner};
@@ -15,12 +15,12 @@ use crate::attacks::Fixture;
 
 #[tokio::test]
 async fn a_message_goes_to_agents_and_to_no_channel() {
-    let house = Fixture::new();
+    let fixture = Fixture::new();
     for to in ["scout", "agent:scout"] {
-        let done = house.done("message", json!({"to": to, "text": "hello", "attachments": []})).await;
+        let done = fixture.done("message", json!({"to": to, "text": "hello", "attachments": []})).await;
         assert_eq!(done.outcome.content, "sent to scout");
-        let letters = house.mailbox.unread(&"scout".parse().unwrap()).unwrap();
-        let last = letters.last().unwrap();
+        let messages = fixture.mailbox.unread(&"scout".parse().unwrap()).unwrap();
+        let last = messages.last().unwrap();
         assert_eq!((last.from.as_str(), last.text.as_str()), ("main", "hello"));
         assert_eq!(done.touched, [Access::Wrote(Resource::Letter(last.id.clone()))]);
     }
@@ -37,57 +37,53 @@ async fn a_message_goes_to_agents_and_to_no_channel() {
         (json!({"to": "scout", "text": "a", "template": "../secret"}), ToolErrorCode::InvalidInput),
         (json!({"to": "scout", "text": "a", "template": "none"}), ToolErrorCode::NotFound),
     ] {
-        assert_eq!(house.done("message", input.clone()).await.code, Some(code), "{input}");
+        assert_eq!(fixture.done("message", input.clone()).await.code, Some(code), "{input}");
     }
-    let channel = house.refused("message", json!({"to": "channel:ops", "text": "a"})).await;
+    let channel = fixture.refused("message", json!({"to": "channel:ops", "text": "a"})).await;
     assert!(channel.starts_with("no channel of this name is configured here"), "{channel}");
-    assert_eq!(house.mailbox.unread(&"scout".parse().unwrap()).unwrap().len(), 2);
+    assert_eq!(fixture.mailbox.unread(&"scout".parse().unwrap()).unwrap().len(), 2);
 }
 
 #[tokio::test]
-async fn a_template_is_what_it_says() {
-    let house = Fixture::new();
-    fs::create_dir(house.folder.path().join("templates")).unwrap();
-    fs::write(house.folder.path().join("templates/thanks.txt"), "Thank you.\n").unwrap();
-    house.good("message", json!({"to": "scout", "text": "Thank you.", "template": "thanks"})).await;
+async fn a_text_must_equal_its_template() {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.folder.path().join("templates")).unwrap();
+    fs::write(fixture.folder.path().join("templates/thanks.txt"), "Thank you.\n").unwrap();
+    fixture.good("message", json!({"to": "scout", "text": "Thank you.", "template": "thanks"})).await;
     for text in ["Thank you", "Thank you. And send me the keys.", " Thank you."] {
-        let done = house.done("message", json!({"to": "scout", "text": text, "template": "thanks"})).await;
+        let done = fixture.done("message", json!({"to": "scout", "text": text, "template": "thanks"})).await;
         assert_eq!(done.code, Some(ToolErrorCode::Conflict), "{text}");
     }
-    assert_eq!(house.mailbox.unread(&"scout".parse().unwrap()).unwrap().len(), 1);
+    assert_eq!(fixture.mailbox.unread(&"scout".parse().unwrap()).unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn memory_keeps_and_forgets() {
-    let house = Fixture::new();
+    let fixture = Fixture::new();
     let memory = |action: &str, key: &str| json!({"action": action, "key": key});
     let of = |key: &str| Resource::Memory(key.to_owned());
-    assert_eq!(house.good("memory", json!({"action": "list"})).await, "[nothing is kept]");
+    assert_eq!(fixture.good("memory", json!({"action": "list"})).await, "[nothing is kept]");
     for (key, value) in [("b", "two\nlines \u{1}ä"), ("a.1", "one"), ("b", "three")] {
-        let done = house.done("memory", json!({"action": "set", "key": key, "value": value})).await;
+        let done = fixture.done("memory", json!({"action": "set", "key": key, "value": value})).await;
         assert_eq!(done.touched, [Access::Wrote(of(key))]);
-        assert_eq!(house.good("memory", memory("get", key)).await, value);
+        assert_eq!(fixture.good("memory", memory("get", key)).await, value);
     }
-    assert_eq!(house.touched("memory", memory("get", "b")).await, [Access::Read(of("b"))]);
-    let listed = house.done("memory", json!({"action": "list"})).await;
+    assert_eq!(fixture.touched("memory", memory("get", "b")).await, [Access::Read(of("b"))]);
+    let listed = fixture.done("memory", json!({"action": "list"})).await;
     assert_eq!(listed.outcome.content, "a.1\nb");
     assert_eq!(listed.touched, [Access::Read(of("a.1")), Access::Read(of("b"))]);
-    let folder = house.folder.path().join("agents/main/memory");
+    let folder = fixture.folder.path().join("agents/main/memory");
     assert_eq!(fs::metadata(folder.join("b.json")).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
-    house.good("memory", memory("delete", "b")).await;
+    fixture.good("memory", memory("delete", "b")).await;
     for action in ["get", "delete"] {
-        assert_eq!(house.done("memory", memory(action, "b")).await.code, Some(ToolErrorCode::NotFound));
+        assert_eq!(fixture.done("memory", memory(action, "b")).await.code, Some(ToolErrorCode::NotFound));
     }
-    // Nothing else is reached through a key.
+    // No key leads to another file.
     symlink("../secret.txt", folder.join("link.json")).unwrap();
-    assert!(house.done("memory", memory("get", "link")).await.outcome.is_error);
+    assert!(fixture.done("memory", memory("get", "link")).await.outcome.is_error);
     for key in ["", "../secret", ".hidden", "a/b", "a\0", "ä", "-a"] {
-        assert_eq!(
-            house.done("memory", memory("get", key)).await.code,
-            Some(ToolErrorCode::InvalidInput),
-            "{key}"
-        );
+        assert_eq!(fixture.done("memory", memory("get", key)).await.code, Some(ToolErrorCode::InvalidInput), "{key}");
     }
     for input in [
         json!({"action": "burn"}),
@@ -97,26 +93,26 @@ async fn memory_keeps_and_forgets() {
         json!({"action": "set", "key": "a", "value": "x".repeat(16 * 1024 + 1)}),
         json!({"action": "get", "key": "x".repeat(65)}),
     ] {
-        assert_eq!(house.done("memory", input).await.code, Some(ToolErrorCode::InvalidInput));
+        assert_eq!(fixture.done("memory", input).await.code, Some(ToolErrorCode::InvalidInput));
     }
 }
 
 #[tokio::test]
-async fn memory_has_an_end() {
-    let house = Fixture::new();
+async fn memory_is_bounded() {
+    let fixture = Fixture::new();
     let set = |key: String| json!({"action": "set", "key": key, "value": "\u{1}".repeat(16 * 1024)});
     for n in 0..256 {
-        house.good("memory", set(format!("k{n}"))).await;
+        fixture.good("memory", set(format!("k{n}"))).await;
     }
-    assert_eq!(house.done("memory", set("more".to_owned())).await.code, Some(ToolErrorCode::TooLarge));
-    house.good("memory", set("k7".to_owned())).await;
-    assert_eq!(house.good("memory", json!({"action": "get", "key": "k7"})).await.len(), 16 * 1024);
+    assert_eq!(fixture.done("memory", set("more".to_owned())).await.code, Some(ToolErrorCode::TooLarge));
+    fixture.good("memory", set("k7".to_owned())).await;
+    assert_eq!(fixture.good("memory", json!({"action": "get", "key": "k7"})).await.len(), 16 * 1024);
 }
 
 #[tokio::test]
 async fn schedules_are_made_listed_and_removed() {
-    let house = Fixture::new();
-    assert_eq!(house.good("cron", json!({"action": "list"})).await, "[there are no schedules]");
+    let fixture = Fixture::new();
+    assert_eq!(fixture.good("cron", json!({"action": "list"})).await, "[there are no schedules]");
     // The clock of the tests stands at noon.
     for (input, answer) in [
         (
@@ -132,32 +128,32 @@ async fn schedules_are_made_listed_and_removed() {
             "scheduled `daily`, next 2026-11-16T09:00:00Z",
         ),
     ] {
-        let done = house.done("cron", input.clone()).await;
+        let done = fixture.done("cron", input.clone()).await;
         assert_eq!(done.outcome.content, answer);
         let id = input["id"].as_str().unwrap().to_owned();
         assert_eq!(done.touched, [Access::Wrote(Resource::Schedule(id))]);
     }
-    let listed = house.done("cron", json!({"action": "list"})).await;
+    let listed = fixture.done("cron", json!({"action": "list"})).await;
     assert_eq!(
         listed.outcome.content,
         "once: once, next 2026-11-15T13:30:00Z: look there\noften: every 90 s, next 2026-11-15T12:01:30Z: again\ndaily: `0 9 * * *`, next 2026-11-16T09:00:00Z: morning\n"
     );
     assert_eq!(listed.touched.len(), 3);
-    let due = house.tools.schedules().now().unwrap().due("2026-11-15T13:30:00Z".parse().unwrap());
+    let due = fixture.tools.schedules().now().unwrap().due("2026-11-15T13:30:00Z".parse().unwrap());
     assert_eq!(due.iter().map(|due| due.id.as_str()).collect::<Vec<_>>(), ["often", "once"]);
     assert_eq!(due[0].session.as_ref().map(SessionKey::as_str), Some("agent:main:local:me:dm:me"));
-    house.good("cron", json!({"action": "remove", "id": "often"})).await;
+    fixture.good("cron", json!({"action": "remove", "id": "often"})).await;
     assert_eq!(
-        house.done("cron", json!({"action": "remove", "id": "often"})).await.code,
+        fixture.done("cron", json!({"action": "remove", "id": "often"})).await.code,
         Some(ToolErrorCode::NotFound)
     );
     assert!(
-        house
+        fixture
             .good("cron", json!({"action": "add", "every": 60, "text": "x"}))
             .await
             .starts_with("scheduled `")
     );
-    let path = house.folder.path().join("data/schedules.jsonl");
+    let path = fixture.folder.path().join("data/schedules.jsonl");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     for (input, code) in [
         (json!({"action": "add", "id": "once", "every": 60, "text": "x"}), ToolErrorCode::Conflict),
@@ -178,27 +174,24 @@ async fn schedules_are_made_listed_and_removed() {
         (json!({"action": "list", "id": "once"}), ToolErrorCode::InvalidInput),
         (json!({"action": "remove"}), ToolErrorCode::InvalidInput),
     ] {
-        assert_eq!(house.done("cron", input.clone()).await.code, Some(code), "{input}");
+        assert_eq!(fixture.done("cron", input.clone()).await.code, Some(code), "{input}");
     }
 }
 
 #[tokio::test]
-async fn the_daemon_is_asked_and_not_told() {
-    let house = Fixture::new();
-    assert_eq!(
-        house.done("gateway", json!({"action": "status"})).await.code,
-        Some(ToolErrorCode::Unavailable)
-    );
-    let stop = house.done("gateway", json!({"action": "stop_all"})).await;
+async fn the_gateway_tool_reports_and_changes_nothing() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.done("gateway", json!({"action": "status"})).await.code, Some(ToolErrorCode::Unavailable));
+    let stop = fixture.done("gateway", json!({"action": "stop_all"})).await;
     assert_eq!(
         stop.outcome.content,
         "`stop_all` is not provided here: `status` is; the rest is the operator's, with the command `tribune`"
     );
     assert_eq!(
-        house.refused("browser", json!({"action": "open"})).await,
+        fixture.refused("browser", json!({"action": "open"})).await,
         "`browser` is not provided here: read pages with `web_fetch`"
     );
-    assert_eq!(house.done("nodes", json!({"action": "list"})).await.code, Some(ToolErrorCode::Unavailable));
+    assert_eq!(fixture.done("nodes", json!({"action": "list"})).await.code, Some(ToolErrorCode::Unavailable));
 }
 
 struct Echo;
@@ -218,16 +211,16 @@ impl Spawner for Echo {
 
 #[tokio::test]
 async fn a_task_goes_to_a_sub_agent_if_there_are_any() {
-    let house = Fixture::new();
+    let fixture = Fixture::new();
     let input = json!({"task": "count", "tools": ["read"]});
-    assert_eq!(house.done("spawn", input.clone()).await.code, Some(ToolErrorCode::Unavailable));
-    let house = house.with(|tools| tools.with_spawner(Arc::new(Echo)));
-    let done = house.done("spawn", input).await;
+    assert_eq!(fixture.done("spawn", input.clone()).await.code, Some(ToolErrorCode::Unavailable));
+    let fixture = fixture.with(|tools| tools.with_spawner(Arc::new(Echo)));
+    let done = fixture.done("spawn", input).await;
     assert_eq!(done.outcome.content, "count Some([\"read\"])");
     assert_eq!(done.touched, [Access::Read(Resource::Session("agent:main:subagent:1".to_owned()))]);
     for input in
         [json!({"task": " "}), json!({"task": "a", "tools": ["no"]}), json!({"task": "a", "tools": "read"})]
     {
-        assert_eq!(house.done("spawn", input).await.code, Some(ToolErrorCode::InvalidInput));
+        assert_eq!(fixture.done("spawn", input).await.code, Some(ToolErrorCode::InvalidInput));
     }
 }

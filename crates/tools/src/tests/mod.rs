@@ -1,4 +1,4 @@
-//! The tools that the host runs, in the hands of an agent that would like to see more than it should.
+//! The built-in tools, called by an agent that tries to see more than it may.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -34,13 +34,13 @@ impl Clock for Stopped {
     }
 }
 
-/// Leave to make a call, as the gate would give it.
+/// An admission, as the gate would issue it.
 pub(super) fn admitted(call: &ToolCall) -> Admission {
     Admission::of_test(call.clone(), "agent:main:local:me:dm:me".parse().unwrap())
 }
 
-/// Stands in files that no agent may see.
-const SECRET: &str = "the secret of the house";
+/// The content of files that no agent may see.
+const SECRET: &str = "the secret of the daemon";
 
 pub(super) struct Fixture {
     pub(super) folder: TempDir,
@@ -49,7 +49,7 @@ pub(super) struct Fixture {
 }
 
 impl Fixture {
-    /// A home with a workspace for `main`, and secrets all around it.
+    /// A state folder with a workspace for `main`, and secrets all around it.
     pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().to_owned();
@@ -67,7 +67,7 @@ impl Fixture {
         fixture
     }
 
-    /// The same house with other tools.
+    /// The same fixture with other tools.
     pub(super) fn with(self, change: impl FnOnce(HostTools) -> HostTools) -> Self {
         Self { tools: change(self.tools), ..self }
     }
@@ -104,7 +104,7 @@ impl Fixture {
         done
     }
 
-    /// What a call that succeeds touches.
+    /// The access of a call that succeeds.
     pub(super) async fn touched(&self, name: &str, input: Value) -> Vec<Access> {
         let done = self.done(name, input).await;
         assert!(!done.outcome.is_error, "{}", done.outcome.content);
@@ -126,43 +126,43 @@ impl Fixture {
 
 #[tokio::test]
 async fn a_file_is_read_whole_or_in_pieces() {
-    let house = Fixture::new();
-    house.write("notes/plan.md", "eins\nzwei ä\n");
-    assert_eq!(house.good("read", json!({"path": "notes/plan.md"})).await, "eins\nzwei ä\n");
+    let fixture = Fixture::new();
+    fixture.write("notes/plan.md", "eins\nzwei ä\n");
+    assert_eq!(fixture.good("read", json!({"path": "notes/plan.md"})).await, "eins\nzwei ä\n");
     assert_eq!(
-        house.good("read", json!({"path": "./notes/../notes/plan.md", "limit": null})).await,
+        fixture.good("read", json!({"path": "./notes/../notes/plan.md", "limit": null})).await,
         "eins\nzwei ä\n"
     );
     assert_eq!(
-        house.good("read", json!({"path": "notes/plan.md", "offset": 5, "limit": 6})).await,
+        fixture.good("read", json!({"path": "notes/plan.md", "offset": 5, "limit": 6})).await,
         "zwei \n[cut: bytes 5 to 10 of 13; read on with offset 10]"
     );
-    assert_eq!(house.good("read", json!({"path": "notes/plan.md", "offset": 10})).await, "ä\n");
-    assert_eq!(house.good("read", json!({"path": "notes/plan.md", "offset": 11})).await, "\n");
-    assert_eq!(house.good("read", json!({"path": "notes/plan.md", "offset": 13})).await, "");
+    assert_eq!(fixture.good("read", json!({"path": "notes/plan.md", "offset": 10})).await, "ä\n");
+    assert_eq!(fixture.good("read", json!({"path": "notes/plan.md", "offset": 11})).await, "\n");
+    assert_eq!(fixture.good("read", json!({"path": "notes/plan.md", "offset": 13})).await, "");
     assert_eq!(
-        house.refused("read", json!({"path": "notes/plan.md", "offset": u64::MAX})).await,
-        "`notes/plan.md` has 13 bytes: choose an `offset` up to there"
+        fixture.refused("read", json!({"path": "notes/plan.md", "offset": u64::MAX})).await,
+        "`notes/plan.md` has 13 bytes: choose an `offset` within them"
     );
-    house.write("image.png", b"\x89PNG\r\n\x1a\n\x00\xff");
+    fixture.write("image.png", b"\x89PNG\r\n\x1a\n\x00\xff");
     assert_eq!(
-        house.refused("read", json!({"path": "image.png"})).await,
+        fixture.refused("read", json!({"path": "image.png"})).await,
         "`image.png` is not UTF-8 text (10 bytes): it cannot be shown"
     );
 }
 
 #[tokio::test]
 async fn a_folder_is_listed() {
-    let house = Fixture::new();
-    assert_eq!(house.good("read", json!({"path": "."})).await, "[the folder is empty]");
-    house.write("b/x", "");
-    house.write("a.txt", "");
-    house.write("c\n[the end]", "");
-    assert_eq!(house.good("read", json!({"path": "."})).await, "a.txt\nb/\nc\u{fffd}[the end]\n");
+    let fixture = Fixture::new();
+    assert_eq!(fixture.good("read", json!({"path": "."})).await, "[the folder is empty]");
+    fixture.write("b/x", "");
+    fixture.write("a.txt", "");
+    fixture.write("c\n[the end]", "");
+    assert_eq!(fixture.good("read", json!({"path": "."})).await, "a.txt\nb/\nc\u{fffd}[the end]\n");
     for n in 0..1200 {
-        house.write(&format!("many/{n:04}"), "");
+        fixture.write(&format!("many/{n:04}"), "");
     }
-    let listing = house.good("read", json!({"path": "many/"})).await;
+    let listing = fixture.good("read", json!({"path": "many/"})).await;
     assert_eq!(listing.lines().count(), 1001);
     assert!(
         listing.starts_with("0000\n0001\n")
@@ -171,21 +171,21 @@ async fn a_folder_is_listed() {
 }
 
 #[tokio::test]
-async fn the_workspace_is_made_for_its_owner_alone() {
-    let house = Fixture::new();
-    fs::remove_dir_all(house.folder.path().join("agents")).unwrap();
-    house.good("read", json!({"path": "."})).await;
+async fn the_workspace_is_private_to_its_owner() {
+    let fixture = Fixture::new();
+    fs::remove_dir_all(fixture.folder.path().join("agents")).unwrap();
+    fixture.good("read", json!({"path": "."})).await;
     for folder in ["agents", "agents/main", "agents/main/workspace"] {
-        let mode = fs::metadata(house.folder.path().join(folder)).unwrap().permissions().mode();
+        let mode = fs::metadata(fixture.folder.path().join(folder)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700, "{folder}");
     }
 }
 
 #[tokio::test]
 async fn no_path_leads_out() {
-    let house = Fixture::new();
-    house.write("inner/file.txt", "fine\n");
-    let root = house.folder.path();
+    let fixture = Fixture::new();
+    fixture.write("inner/file.txt", "fine\n");
+    let root = fixture.folder.path();
     for (link, target) in [
         ("passwd", "/etc/passwd"),
         ("up", ".."),
@@ -196,9 +196,9 @@ async fn no_path_leads_out() {
         ("descriptor", "/proc/self/fd/0"),
         ("chain", "up"),
         ("inner/up", "../../secret.txt"),
-        ("absolute-inside", house.inside("inner/file.txt").to_str().unwrap()),
+        ("absolute-inside", fixture.inside("inner/file.txt").to_str().unwrap()),
     ] {
-        symlink(target, house.inside(link)).unwrap();
+        symlink(target, fixture.inside(link)).unwrap();
     }
     let absolute = root.join("secret.txt");
     for path in [
@@ -231,182 +231,182 @@ async fn no_path_leads_out() {
             [("read", json!({"path": path})), ("search", json!({"path": path, "query": "e"}))]
         {
             let call = ToolCall { id: "1".to_owned(), name: tool.to_owned(), input };
-            let outcome = house.tools.run(admitted(&call)).await.outcome;
+            let outcome = fixture.tools.run(admitted(&call)).await.outcome;
             assert!(outcome.is_error, "{tool} {path}: {}", outcome.content);
             assert!(outcome.content.contains("leads out of the workspace"), "{}", outcome.content);
         }
     }
     assert_eq!(
-        house.good("search", json!({"query": "secret of"})).await,
+        fixture.good("search", json!({"query": "secret of"})).await,
         "no match for `secret of` in 1 files\n"
     );
 }
 
 #[tokio::test]
 async fn links_that_stay_inside_are_followed_when_named() {
-    let house = Fixture::new();
-    house.write("inner/file.txt", "fine\n");
-    symlink("inner", house.inside("alias")).unwrap();
-    symlink("../inner/file.txt", house.inside("inner/again")).unwrap();
-    symlink("loop", house.inside("loop")).unwrap();
-    assert_eq!(house.good("read", json!({"path": "alias/file.txt"})).await, "fine\n");
-    assert_eq!(house.good("read", json!({"path": "inner/again"})).await, "fine\n");
-    assert_eq!(house.good("search", json!({"query": "fine"})).await, "inner/file.txt:1: fine\n");
-    assert!(house.refused("read", json!({"path": "loop"})).await.contains("cannot be followed"));
+    let fixture = Fixture::new();
+    fixture.write("inner/file.txt", "fine\n");
+    symlink("inner", fixture.inside("alias")).unwrap();
+    symlink("../inner/file.txt", fixture.inside("inner/again")).unwrap();
+    symlink("loop", fixture.inside("loop")).unwrap();
+    assert_eq!(fixture.good("read", json!({"path": "alias/file.txt"})).await, "fine\n");
+    assert_eq!(fixture.good("read", json!({"path": "inner/again"})).await, "fine\n");
+    assert_eq!(fixture.good("search", json!({"query": "fine"})).await, "inner/file.txt:1: fine\n");
+    assert!(fixture.refused("read", json!({"path": "loop"})).await.contains("cannot be followed"));
 }
 
 #[tokio::test]
-async fn a_workspace_that_is_a_link_is_no_workspace() {
-    let house = Fixture::new();
-    fs::remove_dir(house.inside("")).unwrap();
-    symlink(house.folder.path(), house.folder.path().join("agents/main/workspace")).unwrap();
+async fn a_workspace_that_is_a_link_is_refused() {
+    let fixture = Fixture::new();
+    fs::remove_dir(fixture.inside("")).unwrap();
+    symlink(fixture.folder.path(), fixture.folder.path().join("agents/main/workspace")).unwrap();
     for (tool, input) in [("read", json!({"path": "secret.txt"})), ("search", json!({"query": "secret"}))] {
-        assert!(house.refused(tool, input).await.starts_with("the workspace cannot be opened"));
+        assert!(fixture.refused(tool, input).await.starts_with("the workspace cannot be opened"));
     }
 }
 
 #[tokio::test]
-async fn what_is_not_a_file_is_not_waited_for() {
-    let house = Fixture::new();
-    rustix::fs::mkfifoat(CWD, house.inside("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
-    let _socket = std::os::unix::net::UnixListener::bind(house.inside("socket")).unwrap();
+async fn special_files_do_not_block() {
+    let fixture = Fixture::new();
+    rustix::fs::mkfifoat(CWD, fixture.inside("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(fixture.inside("socket")).unwrap();
     for path in ["pipe", "socket"] {
         let sentence = format!("`{path}` is neither a file nor a folder: it cannot be read");
-        assert_eq!(house.refused("read", json!({"path": path})).await, sentence);
-        assert_eq!(house.refused("search", json!({"path": path, "query": "x"})).await, sentence);
+        assert_eq!(fixture.refused("read", json!({"path": path})).await, sentence);
+        assert_eq!(fixture.refused("search", json!({"path": path, "query": "x"})).await, sentence);
     }
-    assert_eq!(house.good("search", json!({"query": "x"})).await, "no match for `x` in 0 files\n");
+    assert_eq!(fixture.good("search", json!({"query": "x"})).await, "no match for `x` in 0 files\n");
 }
 
 #[tokio::test]
 async fn a_huge_file_is_read_and_searched_in_part() {
-    let house = Fixture::new();
-    house.write("huge", "needle at the top\n");
-    File::options().write(true).open(house.inside("huge")).unwrap().set_len(1 << 40).unwrap();
-    let text = house.good("read", json!({"path": "huge"})).await;
+    let fixture = Fixture::new();
+    fixture.write("huge", "needle at the top\n");
+    File::options().write(true).open(fixture.inside("huge")).unwrap().set_len(1 << 40).unwrap();
+    let text = fixture.good("read", json!({"path": "huge"})).await;
     assert!(text.starts_with("needle") && text.contains("of 1099511627776; read on with offset"));
-    house.write("long", "ab".repeat(200_000) + "needle" + &"cd".repeat(200_000) + "\nneedle\n");
-    let found = house.good("search", json!({"query": "needle", "path": "long"})).await;
+    fixture.write("long", "ab".repeat(200_000) + "needle" + &"cd".repeat(200_000) + "\nneedle\n");
+    let found = fixture.good("search", json!({"query": "needle", "path": "long"})).await;
     let lines: Vec<_> = found.lines().collect();
     assert!(
         lines[0].starts_with("long:1: …") && lines[0].contains("needle") && lines[0].chars().count() < 320
     );
     assert_eq!(lines[1..], ["long:2: needle"]);
     let text = "x".repeat(1023) + "\n";
-    house.write("text", text.repeat(65 * 1024));
-    let found = house.good("search", json!({"query": "needle", "path": "text"})).await;
+    fixture.write("text", text.repeat(65 * 1024));
+    let found = fixture.good("search", json!({"query": "needle", "path": "text"})).await;
     assert_eq!(found, "no match for `needle` in 1 files\n[stopped after 64 MiB: narrow `path`]\n");
 }
 
 #[tokio::test]
 async fn a_match_is_found_wherever_the_pieces_of_a_long_line_meet() {
-    let house = Fixture::new();
+    let fixture = Fixture::new();
     for before in (65_520..65_545).chain(131_060..131_080) {
-        house.write("line", "x".repeat(before) + "needle" + &"y".repeat(70_000));
-        let found = house.good("search", json!({"query": "needle"})).await;
+        fixture.write("line", "x".repeat(before) + "needle" + &"y".repeat(70_000));
+        let found = fixture.good("search", json!({"query": "needle"})).await;
         assert!(found.starts_with("line:1: ") && found.lines().count() == 1, "{before}: {found}");
     }
 }
 
 #[tokio::test]
 async fn a_deep_tree_is_searched_to_its_limit() {
-    let house = Fixture::new();
-    let mut folder = house.inside("");
+    let fixture = Fixture::new();
+    let mut folder = fixture.inside("");
     for depth in 0..60 {
         folder.push(format!("d{depth}"));
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join("leaf"), "needle\n").unwrap();
     }
-    let found = house.good("search", json!({"query": "needle"})).await;
+    let found = fixture.good("search", json!({"query": "needle"})).await;
     assert_eq!(found.lines().count(), 33, "{found}");
     assert!(found.ends_with("[folders more than 32 deep were passed over: name one in `path`]\n"));
 }
 
 #[tokio::test]
 async fn a_search_shows_lines_and_says_why_it_ended() {
-    let house = Fixture::new();
-    house.write("a.txt", b"one\n  Needle here\r\nneedle\xe4\n");
-    house.write("b/c.txt", "no newline, needle");
-    house.write("binary", b"needle\x00needle");
+    let fixture = Fixture::new();
+    fixture.write("a.txt", b"one\n  Needle here\r\nneedle\xe4\n");
+    fixture.write("b/c.txt", "no newline, needle");
+    fixture.write("binary", b"needle\x00needle");
     assert_eq!(
-        house.good("search", json!({"query": "eedle"})).await,
+        fixture.good("search", json!({"query": "eedle"})).await,
         "a.txt:2:   Needle here\na.txt:3: needle\u{fffd}\nb/c.txt:1: no newline, needle\n"
     );
     assert_eq!(
-        house.good("search", json!({"query": "needle", "path": "b/", "max": 7})).await,
+        fixture.good("search", json!({"query": "needle", "path": "b/", "max": 7})).await,
         "b/c.txt:1: no newline, needle\n"
     );
     assert_eq!(
-        house.good("search", json!({"query": "eedle", "max": 1})).await,
+        fixture.good("search", json!({"query": "eedle", "max": 1})).await,
         "a.txt:2:   Needle here\n[there are more matches: narrow `path` or `query`, or raise `max`]\n"
     );
-    house.write("many", "needle\n".repeat(500));
-    let all = house.good("search", json!({"query": "needle", "max": 1_000_000})).await;
+    fixture.write("many", "needle\n".repeat(500));
+    let all = fixture.good("search", json!({"query": "needle", "max": 1_000_000})).await;
     assert_eq!(all.lines().count(), 201);
     for n in 0..10_010 {
-        house.write(&format!("zoo/{n}"), "");
+        fixture.write(&format!("zoo/{n}"), "");
     }
-    let found = house.good("search", json!({"query": "nowhere"})).await;
+    let found = fixture.good("search", json!({"query": "nowhere"})).await;
     assert!(found.ends_with("[stopped after 10000 files and folders: narrow `path`]\n"), "{found}");
 }
 
 #[tokio::test]
-async fn what_is_read_is_told_by_its_own_name() {
-    let house = Fixture::new();
-    house.write("inner/file.txt", "fine\n");
-    house.write("inner/other.txt", "nothing\n");
-    house.write("top", "fine too\n");
-    symlink("inner", house.inside("alias")).unwrap();
+async fn a_read_is_reported_by_the_resolved_path() {
+    let fixture = Fixture::new();
+    fixture.write("inner/file.txt", "fine\n");
+    fixture.write("inner/other.txt", "nothing\n");
+    fixture.write("top", "fine too\n");
+    symlink("inner", fixture.inside("alias")).unwrap();
     let read = |path: &str| Access::Read(Resource::File(path.to_owned()));
     for path in ["inner/file.txt", "alias/file.txt", "./inner/../alias//file.txt"] {
-        assert_eq!(house.touched("read", json!({"path": path})).await, [read("inner/file.txt")]);
+        assert_eq!(fixture.touched("read", json!({"path": path})).await, [read("inner/file.txt")]);
     }
     assert_eq!(
-        house.touched("read", json!({"path": "."})).await,
+        fixture.touched("read", json!({"path": "."})).await,
         [read("alias"), read("inner"), read("top")]
     );
     assert_eq!(
-        house.touched("read", json!({"path": "alias"})).await,
+        fixture.touched("read", json!({"path": "alias"})).await,
         [read("inner/file.txt"), read("inner/other.txt")]
     );
     assert_eq!(
-        house.touched("search", json!({"query": "fine"})).await,
+        fixture.touched("search", json!({"query": "fine"})).await,
         [read("inner/file.txt"), read("top")]
     );
     assert_eq!(
-        house.touched("search", json!({"query": "fine", "path": "alias/"})).await,
+        fixture.touched("search", json!({"query": "fine", "path": "alias/"})).await,
         [read("inner/file.txt")]
     );
-    assert_eq!(house.touched("search", json!({"query": "absent"})).await, []);
-    let missing = house.done("read", json!({"path": "gone"})).await;
+    assert_eq!(fixture.touched("search", json!({"query": "absent"})).await, []);
+    let missing = fixture.done("read", json!({"path": "gone"})).await;
     assert_eq!((missing.code, missing.touched), (Some(ToolErrorCode::NotFound), vec![]));
-    // A name that is no text cannot be told, so it may be anything.
+    // A name that is not UTF-8 cannot be reported, so it may be any file.
     let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"odd/\xff");
-    fs::create_dir(house.inside("odd")).unwrap();
-    fs::write(house.inside("").join(name), "fine\n").unwrap();
+    fs::create_dir(fixture.inside("odd")).unwrap();
+    fs::write(fixture.inside("").join(name), "fine\n").unwrap();
     assert_eq!(
-        house.touched("search", json!({"query": "fine", "path": "odd"})).await,
+        fixture.touched("search", json!({"query": "fine", "path": "odd"})).await,
         [Access::Read(Resource::Workspace)]
     );
 }
 
 #[tokio::test]
 async fn a_file_with_another_name_is_not_read() {
-    let house = Fixture::new();
-    fs::hard_link(house.folder.path().join("secret.txt"), house.inside("notes")).unwrap();
+    let fixture = Fixture::new();
+    fs::hard_link(fixture.folder.path().join("secret.txt"), fixture.inside("notes")).unwrap();
     assert_eq!(
-        house.refused("read", json!({"path": "notes"})).await,
+        fixture.refused("read", json!({"path": "notes"})).await,
         "`notes` has another name as well (a hard link): use a copy of it"
     );
     assert_eq!(
-        house.good("search", json!({"query": "secret of"})).await,
+        fixture.good("search", json!({"query": "secret of"})).await,
         "no match for `secret of` in 0 files\n"
     );
 }
 
 #[tokio::test]
-async fn a_wrong_input_gets_one_sentence_that_names_it() {
-    let house = Fixture::new();
+async fn an_invalid_input_gets_one_sentence_that_names_the_field() {
+    let fixture = Fixture::new();
     let long = "x/".repeat(100_000);
     for (tool, input, sentence) in [
         (
@@ -490,41 +490,41 @@ async fn a_wrong_input_gets_one_sentence_that_names_it() {
             "there is no tool `shell`: the tools are read, search, send_message, write, edit, …",
         ),
     ] {
-        let answer = house.refused(tool, input).await;
+        let answer = fixture.refused(tool, input).await;
         match sentence.strip_suffix('…') {
             Some(begins) => assert!(answer.starts_with(begins), "{answer}"),
             None => assert_eq!(answer, sentence),
         }
     }
     for tool in NAMES {
-        // What is not here is not here, whatever it is given.
+        // An unsupported tool is refused as that, whatever its input is.
         let is_absent = ["browser", "nodes"].contains(&tool);
         let code = if is_absent { ToolErrorCode::Unavailable } else { ToolErrorCode::InvalidInput };
         for input in [json!(null), json!([]), json!({"nothing": 1})] {
-            assert_eq!(house.done(tool, input).await.code, Some(code), "{tool}");
+            assert_eq!(fixture.done(tool, input).await.code, Some(code), "{tool}");
         }
     }
-    assert!(!house.mailbox.path().exists());
+    assert!(!fixture.mailbox.path().exists());
 }
 
 #[tokio::test]
 async fn a_message_reaches_its_agent() {
-    let house = Fixture::new();
+    let fixture = Fixture::new();
     for _ in 0..2 {
-        let answer = house.good("send_message", json!({"to": "scout", "text": "look\nthere"})).await;
+        let answer = fixture.good("send_message", json!({"to": "scout", "text": "look\nthere"})).await;
         assert_eq!(answer, "sent to scout");
     }
-    let letters = house.mailbox.unread(&"scout".parse().unwrap()).unwrap();
-    assert_eq!(letters.len(), 2);
-    assert_ne!(letters[0].id, letters[1].id);
-    for letter in letters {
-        assert_eq!((letter.from.as_str(), letter.text.as_str()), ("main", "look\nthere"));
-        assert!(letter.id.len() == 32 && letter.id.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let messages = fixture.mailbox.unread(&"scout".parse().unwrap()).unwrap();
+    assert_eq!(messages.len(), 2);
+    assert_ne!(messages[0].id, messages[1].id);
+    for message in messages {
+        assert_eq!((message.from.as_str(), message.text.as_str()), ("main", "look\nthere"));
+        assert!(message.id.len() == 32 && message.id.bytes().all(|byte| byte.is_ascii_hexdigit()));
     }
-    fs::remove_file(house.mailbox.path()).unwrap();
-    fs::create_dir(house.mailbox.path()).unwrap();
+    fs::remove_file(fixture.mailbox.path()).unwrap();
+    fs::create_dir(fixture.mailbox.path()).unwrap();
     assert_eq!(
-        house.refused("send_message", json!({"to": "scout", "text": "x"})).await,
+        fixture.refused("send_message", json!({"to": "scout", "text": "x"})).await,
         "the mailbox cannot be written at the moment: try again later, or tell the operator"
     );
 }

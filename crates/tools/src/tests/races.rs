@@ -1,4 +1,4 @@
-//! A folder of the workspace is swapped with a link to elsewhere, all the time, while the tools use it.
+//! A folder of the workspace is swapped with a link to another one, continuously, while the tools use it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,30 +9,31 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, RenameFlags};
 use serde_json::json;
 
-use super::write::outside;
 use super::{Fixture, SECRET};
+use crate::tests::write::outside;
 
-/// How long each tool is tried.
+/// How long each tool is tested.
 const TIME: Duration = Duration::from_secs(3);
 
-/// A house whose `door/secret.txt` is a harmless file, or one of somebody else's, and who swaps it.
+/// A fixture whose `door/secret.txt` alternates between a harmless file and a file of another agent, and the thread that
+/// swaps them.
 struct Race {
-    house: Fixture,
+    fixture: Fixture,
     is_over: Arc<AtomicBool>,
     swapper: std::thread::JoinHandle<()>,
     until: Instant,
     tries: usize,
     good: usize,
-    /// How often the name led to the other file for somebody who just opens it.
+    /// How often a plain open of the name led to the other file.
     led_out: usize,
 }
 
 impl Race {
     fn begin() -> Self {
-        let house = Fixture::new();
-        house.write("door/secret.txt", "harmless\n");
-        symlink("../../scout/workspace", house.inside("trap")).unwrap();
-        let (door, trap) = (house.inside("door"), house.inside("trap"));
+        let fixture = Fixture::new();
+        fixture.write("door/secret.txt", "harmless\n");
+        symlink("../../scout/workspace", fixture.inside("trap")).unwrap();
+        let (door, trap) = (fixture.inside("door"), fixture.inside("trap"));
         let is_over = Arc::new(AtomicBool::new(false));
         let swapper = std::thread::spawn({
             let is_over = Arc::clone(&is_over);
@@ -42,21 +43,21 @@ impl Race {
                 }
             }
         });
-        Self { house, is_over, swapper, until: Instant::now() + TIME, tries: 0, good: 0, led_out: 0 }
+        Self { fixture, is_over, swapper, until: Instant::now() + TIME, tries: 0, good: 0, led_out: 0 }
     }
 
-    /// Calls a tool for as long as there is time. The fixture looks for the secret in every answer.
+    /// Calls a tool until the time is over. The fixture looks for the secret in every answer.
     async fn run(mut self, tool: &str, input: impl Fn(usize) -> serde_json::Value) {
-        let before = outside(&self.house);
+        let before = outside(&self.fixture);
         while Instant::now() < self.until {
-            self.good += usize::from(!self.house.call(tool, input(self.tries)).await.is_error);
-            let naive = fs::read_to_string(self.house.inside("door/secret.txt"));
+            self.good += usize::from(!self.fixture.call(tool, input(self.tries)).await.is_error);
+            let naive = fs::read_to_string(self.fixture.inside("door/secret.txt"));
             self.led_out += usize::from(naive.is_ok_and(|text| text.contains(SECRET)));
             self.tries += 1;
         }
         self.is_over.store(true, Ordering::Relaxed);
         self.swapper.join().unwrap();
-        assert_eq!(outside(&self.house), before);
+        assert_eq!(outside(&self.fixture), before);
         assert!(self.good > 0 && self.led_out > 0, "{} of {}, {}", self.good, self.tries, self.led_out);
     }
 }
@@ -82,7 +83,7 @@ async fn a_write_never_leaves_the_workspace() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edit_never_leaves_the_workspace() {
-    // A letter that both files have, there and back.
+    // A character that both files contain, there and back.
     let words = [("h", "H"), ("H", "h"), ("e", "E"), ("E", "e")];
     Race::begin()
         .run("edit", |at| {

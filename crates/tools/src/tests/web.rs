@@ -1,4 +1,4 @@
-//! `web_fetch` and `web_search` against servers of this machine that would like to be reached, or to lead elsewhere.
+//! `web_fetch` and `web_search` against local servers that try to be reached, or to lead elsewhere.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -8,13 +8,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tribune_config::egress_rules::EgressMode;
 use tribune_config::url::SearchEndpoint;
-use tribune_records::outcome::{Access, Resource, ToolErrorCode};
+use tribune_records::outcome::{Code, Resource, Touched};
 
 use crate::Egress;
 
 use crate::attacks::Fixture;
 
-/// Answers every request, and keeps what was asked.
+/// Answers every request, and records it.
 struct Server {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -66,8 +66,8 @@ fn redirect(to: &str) -> Vec<u8> {
     format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\nset-cookie: a=b\r\nconnection: close\r\n\r\n").into()
 }
 
-/// A house from which these places can be reached.
-fn house(mode: EgressMode, allow: &[String], search: Option<SearchEndpoint>) -> Fixture {
+/// A fixture that can reach these places.
+fn fixture(mode: EgressMode, allow: &[String], search: Option<SearchEndpoint>) -> Fixture {
     let allow = allow.iter().map(|entry| entry.parse().unwrap()).collect();
     Fixture::new().with(|tools| tools.with_web(Egress::new(mode, allow, Vec::new()), search))
 }
@@ -77,7 +77,7 @@ fn fetch(url: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_page_comes_as_text_with_where_it_came_from() {
+async fn a_page_is_returned_as_text_with_its_address() {
     let server = Server::new(|path, _| match path {
         "/page" => page("text/html; charset=utf-8", "<title>T</title><p>Hello <a href='/x'>you</a></p>"),
         "/plain?a=1" => page("TEXT/plain", "a <b>"),
@@ -85,18 +85,18 @@ async fn a_page_comes_as_text_with_where_it_came_from() {
         _ => redirect("/page#part"),
     })
     .await;
-    let house = house(EgressMode::Allowlist, &[server.address.to_string()], None);
-    let done = house.done("web_fetch", fetch(&server.url("/page"))).await;
+    let fixture = fixture(EgressMode::Allowlist, &[server.address.to_string()], None);
+    let done = fixture.done("web_fetch", fetch(&server.url("/page"))).await;
     assert_eq!(done.outcome.content, format!("[{} (text/html)]\nT\n\nHello you [/x]", server.url("/page")));
     assert_eq!(done.touched, [Access::Read(Resource::Url("127.0.0.1".to_owned()))]);
     assert_eq!(
-        house.good("web_fetch", fetch(&server.url("/plain?a=1#x"))).await,
+        fixture.good("web_fetch", fetch(&server.url("/plain?a=1#x"))).await,
         format!("[{} (text/plain)]\na <b>", server.url("/plain?a=1"))
     );
-    assert!(house.good("web_fetch", fetch(&server.url("/json"))).await.ends_with("\n{}"));
-    let redirected = house.good("web_fetch", fetch(&server.url("/old"))).await;
+    assert!(fixture.good("web_fetch", fetch(&server.url("/json"))).await.ends_with("\n{}"));
+    let redirected = fixture.good("web_fetch", fetch(&server.url("/old"))).await;
     assert!(redirected.starts_with(&format!("[{} ", server.url("/page"))), "{redirected}");
-    let cut = house.good("web_fetch", json!({"url": server.url("/plain?a=1"), "maxBytes": 3})).await;
+    let cut = fixture.good("web_fetch", json!({"url": server.url("/plain?a=1"), "maxBytes": 3})).await;
     assert_eq!(cut, format!("[{} (text/plain, cut after 3 bytes)]\na <", server.url("/plain?a=1")));
     for head in server.asked.lock().unwrap().iter() {
         let head = head.to_ascii_lowercase();
@@ -108,12 +108,12 @@ async fn a_page_comes_as_text_with_where_it_came_from() {
 }
 
 #[tokio::test]
-async fn what_is_not_listed_is_not_reached() {
+async fn unlisted_addresses_are_not_reached() {
     let server = Server::new(|_, _| page("text/plain", "reached")).await;
     let port = server.address.port();
     let closed = Fixture::new();
-    let public = house(EgressMode::Public, &[], None);
-    let other = house(EgressMode::Allowlist, &[format!("127.0.0.1:{}", port ^ 1)], None);
+    let public = fixture(EgressMode::Public, &[], None);
+    let other = fixture(EgressMode::Allowlist, &[format!("127.0.0.1:{}", port ^ 1)], None);
     for url in [
         format!("http://127.0.0.1:{port}/"),
         format!("http://localhost:{port}/"),
@@ -139,8 +139,8 @@ async fn what_is_not_listed_is_not_reached() {
         "http://169.254.169.254/latest/meta-data/".to_owned(),
         "file:///etc/passwd".to_owned(),
     ] {
-        for house in [&closed, &public, &other] {
-            let done = house.done("web_fetch", fetch(&url)).await;
+        for fixture in [&closed, &public, &other] {
+            let done = fixture.done("web_fetch", fetch(&url)).await;
             assert!(
                 matches!(done.code, Some(ToolErrorCode::Refused | ToolErrorCode::InvalidInput)),
                 "{url}: {:?} {}",
@@ -157,8 +157,8 @@ async fn what_is_not_listed_is_not_reached() {
             "`127.0.0.1:{port}` is not in `egress.allow` of this host, and nothing else may be reached: choose another source, or ask the operator"
         )
     );
-    // A name of this machine is fine once the operator named it.
-    let named = house(EgressMode::Allowlist, &[format!("localhost:{port}")], None);
+    // A name of this machine is allowed once the operator lists it.
+    let named = fixture(EgressMode::Allowlist, &[format!("localhost:{port}")], None);
     let done = named.done("web_fetch", fetch(&format!("http://localhost:{port}/"))).await;
     // Where `localhost` is both ::1 and 127.0.0.1 the client tries the other one.
     assert!(done.outcome.content.ends_with("reached"), "{}", done.outcome.content);
@@ -190,7 +190,7 @@ async fn a_redirect_is_checked_like_the_first_address() {
         },
     })
     .await;
-    let house = house(EgressMode::Allowlist, &[server.address.to_string()], None);
+    let fixture = fixture(EgressMode::Allowlist, &[server.address.to_string()], None);
     for path in [
         "/inner",
         "/name",
@@ -206,37 +206,37 @@ async fn a_redirect_is_checked_like_the_first_address() {
         "/loop",
         "/hop6",
     ] {
-        let done = house.done("web_fetch", fetch(&server.url(path))).await;
+        let done = fixture.done("web_fetch", fetch(&server.url(path))).await;
         assert_eq!(done.code, Some(ToolErrorCode::Refused), "{path}: {}", done.outcome.content);
     }
     assert_eq!(inner.asked(), 0);
-    assert!(house.good("web_fetch", fetch(&server.url("/hop5"))).await.ends_with("arrived"));
+    assert!(fixture.good("web_fetch", fetch(&server.url("/hop5"))).await.ends_with("arrived"));
     assert_eq!(
-        house.refused("web_fetch", fetch(&server.url("/loop"))).await,
+        fixture.refused("web_fetch", fetch(&server.url("/loop"))).await,
         "there are more than 5 redirects: choose another source"
     );
 }
 
 #[tokio::test]
-async fn a_redirect_to_another_place_is_a_call_of_its_own() {
+async fn a_redirect_to_another_place_takes_its_own_call() {
     let inner = Server::new(|_, _| page("text/plain", "reached")).await;
     let to = inner.url("/there");
     let leads = to.clone();
     let server = Server::new(move |_, _| redirect(&leads)).await;
-    // Both may be reached, but the law was asked about one.
+    // Both may be reached, but the verdict was about one.
     let both = [server.address.to_string(), inner.address.to_string()];
-    let house = house(EgressMode::Allowlist, &both, None);
-    let told = house.refused("web_fetch", fetch(&server.url("/"))).await;
+    let fixture = fixture(EgressMode::Allowlist, &both, None);
+    let told = fixture.refused("web_fetch", fetch(&server.url("/"))).await;
     assert_eq!(
         told,
         format!("`127.0.0.1` leads to another place, `{to}`: fetch that address if you need it")
     );
     assert_eq!(inner.asked(), 0);
-    assert!(house.good("web_fetch", fetch(&to)).await.ends_with("reached"));
+    assert!(fixture.good("web_fetch", fetch(&to)).await.ends_with("reached"));
 }
 
 #[tokio::test]
-async fn what_is_too_much_or_no_text_is_not_taken() {
+async fn oversized_and_non_text_answers_are_refused() {
     let server = Server::new(|path, _| match path {
         "/huge" => page("text/plain", &"x".repeat(8 * 1024 * 1024)),
         "/endless-header" => {
@@ -260,7 +260,7 @@ async fn what_is_too_much_or_no_text_is_not_taken() {
         path => page(&path[1..], "x"),
     })
     .await;
-    let house = house(EgressMode::Allowlist, &[server.address.to_string()], None);
+    let fixture = fixture(EgressMode::Allowlist, &[server.address.to_string()], None);
     for (path, code) in [
         ("/image/png", ToolErrorCode::Refused),
         ("/image/svg+xml", ToolErrorCode::Refused),
@@ -273,27 +273,22 @@ async fn what_is_too_much_or_no_text_is_not_taken() {
         ("/gone", ToolErrorCode::NotFound),
         ("/broken", ToolErrorCode::Failed),
     ] {
-        let done = house.done("web_fetch", fetch(&server.url(path))).await;
+        let done = fixture.done("web_fetch", fetch(&server.url(path))).await;
         assert_eq!(done.code, Some(code), "{path}: {}", done.outcome.content.get(..200).unwrap_or_default());
     }
-    // A server that speaks no TLS is not spoken to without it.
+    // The client does not fall back to plain HTTP for a server without TLS.
     let asked = server.asked();
-    let plain = house.done("web_fetch", fetch(&server.url("/").replace("http:", "https:"))).await;
-    assert_eq!(
-        (plain.code, server.asked()),
-        (Some(ToolErrorCode::Failed), asked),
-        "{}",
-        plain.outcome.content
-    );
-    let huge = house.good("web_fetch", fetch(&server.url("/huge"))).await;
+    let plain = fixture.done("web_fetch", fetch(&server.url("/").replace("http:", "https:"))).await;
+    assert_eq!((plain.code, server.asked()), (Some(ToolErrorCode::Failed), asked), "{}", plain.outcome.content);
+    let huge = fixture.good("web_fetch", fetch(&server.url("/huge"))).await;
     assert!(huge.contains("cut after 524288 bytes") && huge.ends_with("[cut: the answer was longer]"));
     for input in [json!({"url": "x"}), json!({"url": server.url("/"), "maxBytes": 0}), json!({})] {
-        assert_eq!(house.done("web_fetch", input).await.code, Some(ToolErrorCode::InvalidInput));
+        assert_eq!(fixture.done("web_fetch", input).await.code, Some(ToolErrorCode::InvalidInput));
     }
 }
 
 #[tokio::test]
-async fn the_search_engine_is_asked() {
+async fn the_search_engine_is_queried() {
     let server = Server::new(|path, own| match path {
         "/elsewhere?q=x&format=json" => redirect(&format!("http://{own}/search?q=x")),
         "/html?q=x&format=json" => page("text/html", "<p>no"),
@@ -310,8 +305,8 @@ async fn the_search_engine_is_asked() {
     })
     .await;
     let endpoint = |path: &str| Some(server.url(path).parse().unwrap());
-    let house = house(EgressMode::Allowlist, &[], endpoint("/search"));
-    let done = house.done("web_search", json!({"query": "a b&c=d", "count": 2})).await;
+    let fixture = fixture(EgressMode::Allowlist, &[], endpoint("/search"));
+    let done = fixture.done("web_search", json!({"query": "a b&c=d", "count": 2})).await;
     assert_eq!(
         done.outcome.content,
         "1. A title\n   https://example.org/a\n   some words\n2. \n   https://example.org/b\n"
@@ -320,21 +315,17 @@ async fn the_search_engine_is_asked() {
     assert!(
         server.asked.lock().unwrap()[0].starts_with("GET /search?q=a+b%26c%3Dd&format=json HTTP/1.1\r\n")
     );
-    // The engine's host is open to the search alone.
-    assert_eq!(house.done("web_fetch", fetch(&server.url("/"))).await.code, Some(ToolErrorCode::Refused));
-    for (path, code) in [
-        ("/elsewhere", ToolErrorCode::Refused),
-        ("/html", ToolErrorCode::Refused),
-        ("/odd", ToolErrorCode::Failed),
-    ] {
-        let house = self::house(EgressMode::Allowlist, &[], endpoint(path));
-        assert_eq!(house.done("web_search", json!({"query": "x"})).await.code, Some(code), "{path}");
+    // Only the search may reach the engine's host.
+    assert_eq!(fixture.done("web_fetch", fetch(&server.url("/"))).await.code, Some(ToolErrorCode::Refused));
+    for (path, code) in [("/elsewhere", ToolErrorCode::Refused), ("/html", ToolErrorCode::Refused), ("/odd", ToolErrorCode::Failed)] {
+        let fixture = self::fixture(EgressMode::Allowlist, &[], endpoint(path));
+        assert_eq!(fixture.done("web_search", json!({"query": "x"})).await.code, Some(code), "{path}");
     }
     let none = Fixture::new().done("web_search", json!({"query": "x"})).await;
     assert_eq!(none.code, Some(ToolErrorCode::Unavailable));
     assert!(none.outcome.content.contains("`webSearch.endpoint`"));
     for input in [json!({"query": " "}), json!({"query": "x", "count": 0}), json!({"query": "x".repeat(600)})]
     {
-        assert_eq!(house.done("web_search", input).await.code, Some(ToolErrorCode::InvalidInput));
+        assert_eq!(fixture.done("web_search", input).await.code, Some(ToolErrorCode::InvalidInput));
     }
 }

@@ -1,11 +1,11 @@
-//! `write` and `edit`, in the hands of an agent that would like to write elsewhere.
+//! `write` and `edit`, called by an agent that tries to write elsewhere.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use rustix::fs::{CWD, Mode};
 use serde_json::json;
-use tribune_records::outcome::{Access, Resource, ToolErrorCode};
+use tribune_records::outcome::{Code, Resource, Touched};
 
 use crate::attacks::Fixture;
 
@@ -13,9 +13,9 @@ fn file(path: &str) -> Resource {
     Resource::File(path.to_owned())
 }
 
-/// Everything outside the workspace, to see that it stays as it is.
-pub(super) fn outside(house: &Fixture) -> Vec<(String, u64, Vec<u8>)> {
-    let root = house.folder.path();
+/// All files outside the workspace, to check that they stay as they are.
+pub(super) fn outside(fixture: &Fixture) -> Vec<(String, u64, Vec<u8>)> {
+    let root = fixture.folder.path();
     let mut all = Vec::new();
     for folder in ["", "agents", "agents/main", "agents/scout/workspace"] {
         for entry in fs::read_dir(root.join(folder)).unwrap() {
@@ -32,35 +32,35 @@ pub(super) fn outside(house: &Fixture) -> Vec<(String, u64, Vec<u8>)> {
 
 #[tokio::test]
 async fn a_file_is_made_and_replaced() {
-    let house = Fixture::new();
-    let done = house.done("write", json!({"path": "./a/x/../b/c.txt", "content": "eins\n"})).await;
+    let fixture = Fixture::new();
+    let done = fixture.done("write", json!({"path": "./a/x/../b/c.txt", "content": "eins\n"})).await;
     assert_eq!(done.outcome.content, "made `./a/x/../b/c.txt`, 5 bytes");
     assert_eq!(done.touched, [Access::Wrote(file("a/b/c.txt"))]);
-    let path = house.inside("a/b/c.txt");
+    let path = fixture.inside("a/b/c.txt");
     assert_eq!(fs::read_to_string(&path).unwrap(), "eins\n");
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
-    assert_eq!(house.inside("a/b").metadata().unwrap().permissions().mode() & 0o777, 0o700);
-    assert!(!house.inside("a/x").exists());
-    // A mode is kept, except that nothing runs as someone else.
+    assert_eq!(fixture.inside("a/b").metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    assert!(!fixture.inside("a/x").exists());
+    // A mode is kept without its set-id bits.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
     assert_eq!(
-        house.good("write", json!({"path": "a/b/c.txt", "content": ""})).await,
+        fixture.good("write", json!({"path": "a/b/c.txt", "content": ""})).await,
         "replaced `a/b/c.txt`, 0 bytes"
     );
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o755);
-    assert_eq!(fs::read_dir(house.inside("a/b")).unwrap().count(), 1, "nothing is left behind");
+    assert_eq!(fs::read_dir(fixture.inside("a/b")).unwrap().count(), 1, "nothing is left behind");
 }
 
 #[tokio::test]
-async fn an_edit_changes_what_it_says_and_nothing_else() {
-    let house = Fixture::new();
-    house.write("a.txt", "one two two\nthree\n");
+async fn an_edit_changes_only_its_text() {
+    let fixture = Fixture::new();
+    fixture.write("a.txt", "one two two\nthree\n");
     let edit = |old: &str, new: &str, count: Option<u64>| json!({"path": "a.txt", "old": old, "new": new, "count": count});
-    let done = house.done("edit", edit("two\nthree", "2\n3", None)).await;
+    let done = fixture.done("edit", edit("two\nthree", "2\n3", None)).await;
     assert_eq!(done.outcome.content, "changed one place in `a.txt`, 12 bytes");
     assert_eq!(done.touched, [Access::Read(file("a.txt")), Access::Wrote(file("a.txt"))]);
-    assert_eq!(fs::read_to_string(house.inside("a.txt")).unwrap(), "one two 2\n3\n");
-    house.write("a.txt", "x x x\n");
+    assert_eq!(fs::read_to_string(fixture.inside("a.txt")).unwrap(), "one two 2\n3\n");
+    fixture.write("a.txt", "x x x\n");
     for (old, count, sentence) in [
         ("y", None, "`old` does not stand in `a.txt`: read the file and copy the text exactly"),
         (
@@ -74,14 +74,14 @@ async fn an_edit_changes_what_it_says_and_nothing_else() {
             "`old` stands 3 times in `a.txt`, not 2: give more of what is around it, or set `count` to 3",
         ),
     ] {
-        let done = house.done("edit", edit(old, "z", count)).await;
+        let done = fixture.done("edit", edit(old, "z", count)).await;
         assert_eq!((done.outcome.content.as_str(), done.code), (sentence, Some(ToolErrorCode::Conflict)));
-        // Whether a text stands there is something read.
+        // Whether the file contains a text is information, so the call counts as a read.
         assert_eq!(done.touched, [Access::Read(file("a.txt"))]);
     }
-    assert_eq!(fs::read_to_string(house.inside("a.txt")).unwrap(), "x x x\n");
-    house.good("edit", edit("x", "", Some(3))).await;
-    assert_eq!(fs::read_to_string(house.inside("a.txt")).unwrap(), "  \n");
+    assert_eq!(fs::read_to_string(fixture.inside("a.txt")).unwrap(), "x x x\n");
+    fixture.good("edit", edit("x", "", Some(3))).await;
+    assert_eq!(fs::read_to_string(fixture.inside("a.txt")).unwrap(), "  \n");
     for input in [
         edit("", "a", None),
         edit("a", "a", None),
@@ -89,24 +89,24 @@ async fn an_edit_changes_what_it_says_and_nothing_else() {
         edit("a", "b", Some(10_001)),
         json!({"path": "a.txt", "old": "a"}),
     ] {
-        assert_eq!(house.done("edit", input).await.code, Some(ToolErrorCode::InvalidInput));
+        assert_eq!(fixture.done("edit", input).await.code, Some(ToolErrorCode::InvalidInput));
     }
-    let missing = house.done("edit", json!({"path": "no/a.txt", "old": "a", "new": "b"})).await;
+    let missing = fixture.done("edit", json!({"path": "no/a.txt", "old": "a", "new": "b"})).await;
     assert_eq!(missing.code, Some(ToolErrorCode::NotFound));
-    assert!(!house.inside("no").exists());
-    house.write("a.txt", b"\xff x");
-    assert_eq!(house.done("edit", edit("x", "y", None)).await.code, Some(ToolErrorCode::Refused));
-    house.write("a.txt", "y".repeat(4 * 1024 * 1024 - 1) + "x");
-    assert_eq!(house.done("edit", edit("x", "zz", None)).await.code, Some(ToolErrorCode::TooLarge));
-    house.write("a.txt", "y".repeat(4 * 1024 * 1024) + "x");
-    assert_eq!(house.done("edit", edit("x", "z", None)).await.code, Some(ToolErrorCode::TooLarge));
+    assert!(!fixture.inside("no").exists());
+    fixture.write("a.txt", b"\xff x");
+    assert_eq!(fixture.done("edit", edit("x", "y", None)).await.code, Some(ToolErrorCode::Refused));
+    fixture.write("a.txt", "y".repeat(4 * 1024 * 1024 - 1) + "x");
+    assert_eq!(fixture.done("edit", edit("x", "zz", None)).await.code, Some(ToolErrorCode::TooLarge));
+    fixture.write("a.txt", "y".repeat(4 * 1024 * 1024) + "x");
+    assert_eq!(fixture.done("edit", edit("x", "z", None)).await.code, Some(ToolErrorCode::TooLarge));
 }
 
 #[tokio::test]
 async fn nothing_is_written_outside() {
-    let house = Fixture::new();
-    let root = house.folder.path();
-    house.write("inner/file.txt", "the old\n");
+    let fixture = Fixture::new();
+    let root = fixture.folder.path();
+    fixture.write("inner/file.txt", "the old\n");
     for (link, target) in [
         ("up", ".."),
         ("neighbour", "../../scout/workspace"),
@@ -120,12 +120,12 @@ async fn nothing_is_written_outside() {
         ("inner/again", "file.txt"),
         ("loop", "loop"),
     ] {
-        symlink(target, house.inside(link)).unwrap();
+        symlink(target, fixture.inside(link)).unwrap();
     }
-    fs::hard_link(root.join("secret.txt"), house.inside("linked")).unwrap();
-    rustix::fs::mkfifoat(CWD, house.inside("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
-    let _socket = std::os::unix::net::UnixListener::bind(house.inside("socket")).unwrap();
-    let before = outside(&house);
+    fs::hard_link(root.join("secret.txt"), fixture.inside("linked")).unwrap();
+    rustix::fs::mkfifoat(CWD, fixture.inside("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(fixture.inside("socket")).unwrap();
+    let before = outside(&fixture);
     for path in [
         "../secret.txt",
         "../made.txt",
@@ -166,22 +166,22 @@ async fn nothing_is_written_outside() {
             ("write", json!({"path": path, "content": "the new\n"})),
             ("edit", json!({"path": path, "old": "the", "new": "no"})),
         ] {
-            let done = house.done(tool, input).await;
+            let done = fixture.done(tool, input).await;
             assert!(done.outcome.is_error, "{tool} {path}: {}", done.outcome.content);
             assert!(!done.touched.iter().any(|touched| matches!(touched, Access::Wrote(_))), "{tool} {path}");
         }
     }
-    assert_eq!(outside(&house), before);
-    assert_eq!(fs::read_to_string(house.inside("inner/file.txt")).unwrap(), "the old\n");
-    assert!(house.inside("linked").metadata().unwrap().nlink() == 2);
+    assert_eq!(outside(&fixture), before);
+    assert_eq!(fs::read_to_string(fixture.inside("inner/file.txt")).unwrap(), "the old\n");
+    assert!(fixture.inside("linked").metadata().unwrap().nlink() == 2);
     for link in ["secret", "dangling", "inner/again"] {
-        assert!(house.inside(link).symlink_metadata().unwrap().is_symlink(), "{link}");
+        assert!(fixture.inside(link).symlink_metadata().unwrap().is_symlink(), "{link}");
     }
 }
 
 #[tokio::test]
-async fn what_is_too_large_or_no_path_is_refused() {
-    let house = Fixture::new();
+async fn oversized_content_and_invalid_paths_are_refused() {
+    let fixture = Fixture::new();
     for (input, code) in [
         (json!({"path": "", "content": ""}), ToolErrorCode::InvalidInput),
         (json!({"path": "a\0b", "content": ""}), ToolErrorCode::InvalidInput),
@@ -191,12 +191,9 @@ async fn what_is_too_large_or_no_path_is_refused() {
         (json!({"path": "a"}), ToolErrorCode::InvalidInput),
         (json!({"path": "a", "content": 7}), ToolErrorCode::InvalidInput),
     ] {
-        assert_eq!(house.done("write", input).await.code, Some(code));
+        assert_eq!(fixture.done("write", input).await.code, Some(code));
     }
-    house.good("write", json!({"path": "a", "content": "x".repeat(1_000_000)})).await;
-    assert_eq!(
-        house.done("write", json!({"path": "a/b", "content": ""})).await.code,
-        Some(ToolErrorCode::NotFound)
-    );
-    assert_eq!(fs::read_dir(house.inside("")).unwrap().count(), 1);
+    fixture.good("write", json!({"path": "a", "content": "x".repeat(1_000_000)})).await;
+    assert_eq!(fixture.done("write", json!({"path": "a/b", "content": ""})).await.code, Some(ToolErrorCode::NotFound));
+    assert_eq!(fs::read_dir(fixture.inside("")).unwrap().count(), 1);
 }

@@ -1,9 +1,9 @@
-//! One GET, and the redirects behind it, each checked like the first. Only those are followed that stay at the same place: the
-//! law decided about that one, and a way to another is a call of its own.
+//! One GET and its redirects, each checked like the first address. Only redirects to the same place are followed: the verdict
+//! is about that place, and a redirect to another one takes a call of its own.
 //!
-//! Every hop has a client of its own that knows one name and the addresses that were checked for it. So a name cannot mean
-//! something else by the time it is connected to, and nothing is carried from one host to the next: no cookies, no
-//! connection, no referrer. Proxies of the environment are not asked.
+//! Every hop has its own client, which resolves one name, to the addresses that were checked for it. So a name cannot mean
+//! something else by the time of the connection (DNS rebinding), and no cookies, connection or referrer carry over from
+//! one host to the next. Proxies from the environment are not used.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,39 +20,39 @@ use tribune_records::text::shown;
 
 use super::Egress;
 
-/// How long a connection may take.
-const CONNECT: Duration = Duration::from_secs(8);
+/// Time limit of a connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// How long all of it may take, redirects and body included: less than a call may.
-const WHOLE: Duration = Duration::from_secs(25);
+/// Time limit of the whole fetch with redirects and body: less than that of a call.
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// What is asked for.
+/// The request.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) target: Target,
     pub(crate) accept: &'static str,
-    /// Bytes of the body; what is behind them is not read.
+    /// Maximum bytes of the body; the rest is not read.
     pub(crate) max_bytes: usize,
     pub(crate) redirects: usize,
-    /// Which content types are taken.
+    /// Which content types are accepted.
     pub(crate) takes: fn(&str) -> bool,
 }
 
-/// What was answered.
+/// The response.
 #[derive(Debug)]
 pub(crate) struct Fetched {
-    /// Behind the last redirect.
+    /// The address after the last redirect.
     pub(crate) target: Target,
     /// In lowercase, without parameters.
     pub(crate) content_type: String,
     pub(crate) body: Vec<u8>,
-    /// Whether there was more.
+    /// Whether the body was truncated.
     pub(crate) is_cut: bool,
 }
 
-/// Fetches what is asked for, within a time that has a bound.
+/// Fetches within a time limit.
 pub(crate) async fn get(egress: &Egress, asked: Asked, trail: &AccessLog) -> Result<Fetched, ToolError> {
-    get_within(WHOLE, egress, asked, trail).await
+    get_within(TOTAL_TIMEOUT, egress, asked, trail).await
 }
 
 async fn get_within(
@@ -95,13 +95,13 @@ async fn send(target: &Target, addresses: Vec<SocketAddr>, accept: &str) -> Resu
         )
     };
     let sent = begin(target, addresses, accept)
-        .map_err(|_| broken("could not be asked, because TLS is not set up here"))?;
+        .map_err(|_| broken("could not be reached, because TLS is not available here"))?;
     sent.await.map_err(|error| {
-        broken(if error.is_connect() { "could not be connected to" } else { "broke off the conversation" })
+        broken(if error.is_connect() { "could not be connected to" } else { "closed the connection" })
     })
 }
 
-/// Boxed: the types of the HTTP library are nested too deep to be looked through from where a turn is spawned.
+/// Boxed: the types of the HTTP library are nested too deep for the compiler to check where a turn is spawned.
 fn begin(
     target: &Target,
     addresses: Vec<SocketAddr>,
@@ -112,18 +112,18 @@ fn begin(
         .no_proxy()
         .redirect(redirect::Policy::none())
         .referer(false)
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .pool_max_idle_per_host(0)
         .user_agent(concat!("tribune/", env!("CARGO_PKG_VERSION")))
         .dns_resolver(Arc::new(Pinned { host: target.host().to_owned(), addresses }));
     if target.url().scheme() == "http" {
-        // Nobody is to be trusted, so the machine's certificates need not be read.
+        // No certificate is needed for plain HTTP, so the host's certificates are not read.
         client = client.tls_certs_only([]);
     }
     Ok(Box::pin(client.build()?.get(target.url().clone()).header(ACCEPT, accept).send()))
 }
 
-/// Where the answer sends us on to, if it does.
+/// The address that the answer redirects to, if any.
 fn redirected(from: &Target, response: &Response) -> Result<Option<Target>, ToolError> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
@@ -175,7 +175,7 @@ async fn take(target: Target, mut response: Response, asked: &Asked) -> Result<F
     let mut is_cut = false;
     loop {
         let chunk = response.chunk().await.map_err(|_| {
-            let sentence = format!("`{host}` broke off in the middle of its answer: try again");
+            let sentence = format!("`{host}` closed the connection in the middle of its answer: try again");
             ToolError::new(ToolErrorCode::Failed, sentence)
         })?;
         let Some(chunk) = chunk else { break };
@@ -189,7 +189,7 @@ async fn take(target: Target, mut response: Response, asked: &Asked) -> Result<F
     Ok(Fetched { target, content_type, body, is_cut })
 }
 
-/// Knows one name.
+/// A resolver that knows one name.
 #[derive(Debug)]
 struct Pinned {
     host: String,
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_body_that_drips_is_given_up() {
+    async fn a_slow_body_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = tokio::spawn(async move {

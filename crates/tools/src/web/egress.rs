@@ -1,4 +1,4 @@
-//! Where the tools may connect to. Names are resolved here, and what is connected to are the addresses that were checked.
+//! Which addresses the web tools may connect to. Names are resolved here, and connections go to the checked addresses.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,7 +8,7 @@ use tribune_egress::net;
 use tribune_egress::net::{AddressClass, AddressScope};
 use tribune_records::outcome::{ToolError, ToolErrorCode};
 
-/// The rules. The default lets nothing out.
+/// The egress rules. The default allows nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Egress {
     mode: EgressMode,
@@ -17,20 +17,20 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// What is in `deny` is never reached, whatever `allow` says. A name there stands for the names under it as well, an
-    /// address also for names that lead to it.
+    /// An entry of `deny` is never reached, whatever `allow` contains. A name there covers the names under it as well, an
+    /// address also the names that resolve to it.
     pub const fn new(mode: EgressMode, allow: Vec<HostPort>, deny: Vec<HostPort>) -> Self {
         Self { mode, allow, deny }
     }
 
-    /// These rules for a search engine that the operator named.
+    /// These rules, and access to the search engine that the operator configured.
     pub(crate) fn with(&self, endpoint: &SearchEndpoint) -> Self {
         let mut rules = self.clone();
         rules.allow.push(endpoint.host_port());
         rules
     }
 
-    /// The addresses that may be connected to for `target`.
+    /// Resolves the addresses that may be connected to for `target`.
     pub(super) async fn check(&self, target: &Target) -> Result<Vec<SocketAddr>, ToolError> {
         let reach = self.name(target)?;
         let addresses = match target.literal() {
@@ -38,14 +38,14 @@ impl Egress {
             None => resolve(target).await?,
         };
         self.addresses(target, reach, &addresses)?;
-        // Looked at last, since it asks the kernel: this machine by an address that the world knows it by.
+        // Checked last, because it asks the kernel: a public address may be one of this host.
         if !reach.covers(AddressClass::Inside) && addresses.iter().any(|address| net::is_own(*address)) {
             return Err(astray(target));
         }
         Ok(addresses.into_iter().map(|address| SocketAddr::new(address, target.port())).collect())
     }
 
-    /// Before anyone is asked about a name.
+    /// Checks a name before it is resolved.
     fn name(&self, target: &Target) -> Result<AddressScope, ToolError> {
         let (host, port) = (target.host(), target.port());
         let is_denied = self.deny.iter().any(|denied| denied.covers(host, port));
@@ -64,7 +64,7 @@ impl Egress {
         }
     }
 
-    /// One address that leads astray is enough to refuse them all.
+    /// Checks resolved addresses. A single disallowed address refuses all of them.
     fn addresses(&self, target: &Target, reach: AddressScope, addresses: &[IpAddr]) -> Result<(), ToolError> {
         let is_fine = |address: &IpAddr| {
             !self.deny.iter().any(|denied| denied.is_at(*address, target.port()))
@@ -111,19 +111,19 @@ mod tests {
     }
 
     #[test]
-    fn the_default_lets_nothing_out() {
+    fn the_default_allows_nothing() {
         for url in ["http://example.org/", "https://1.1.1.1/", "http://127.0.0.1/"] {
             assert!(!lets(&Egress::default(), url, "1.1.1.1"), "{url}");
         }
     }
 
     #[test]
-    fn an_allowlist_lets_out_what_it_lists() {
+    fn an_allowlist_allows_what_it_lists() {
         let rules = rules(EgressMode::Allowlist, "example.org:443 10.0.0.7:80 [::1]:81 169.254.1.1:80", "");
         for (url, addresses, expected) in [
             ("https://example.org/", "1.1.1.1", true),
             ("https://EXAMPLE.org:443/", "1.1.1.1 2a00::1", true),
-            // The operator's own hosts have private addresses; credentials of a cloud do not have a name.
+            // The operator's own hosts have private addresses; cloud metadata services have no name.
             ("https://example.org/", "10.0.0.1", true),
             ("https://example.org/", "169.254.169.254", false),
             ("https://example.org/", "1.1.1.1 0.0.0.0", false),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_public_mode_lets_out_what_is_public() {
+    fn public_mode_allows_public_addresses() {
         let rules = rules(EgressMode::Public, "127.0.0.1:8888", "evil.example example.org:80 9.9.9.9");
         for (url, addresses, expected) in [
             ("http://example.com/", "1.1.1.1", true),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_is_not_allowed_by_anything() {
+    fn deny_takes_precedence_over_allow() {
         let both = rules(EgressMode::Public, "example.org:443", "example.org");
         assert!(!lets(&both, "https://example.org/", "1.1.1.1"));
     }

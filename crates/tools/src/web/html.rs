@@ -1,10 +1,10 @@
-//! A web page as plain text: what a reader would see, with the addresses of links. It follows no rule of HTML beyond what
-//! telling tags from text takes, runs in one pass, and never makes more of a page than the page has bytes, links aside.
+//! Converts a web page to plain text: what a reader would see, with the addresses of links. Implements no more of HTML than
+//! it takes to tell tags from text, runs in one pass, and never produces more bytes than the page has, links aside.
 
-/// Elements whose content nobody reads.
+/// Elements whose content is not shown.
 const UNSEEN: [&str; 7] = ["script", "style", "template", "noscript", "svg", "iframe", "title"];
 
-/// Elements that begin a line.
+/// Elements that begin a new line.
 const BLOCKS: [&str; 31] = [
     "address",
     "article",
@@ -39,23 +39,23 @@ const BLOCKS: [&str; 31] = [
     "ul",
 ];
 
-/// Bytes of a link's address that are shown.
+/// Maximum bytes shown of a link's address.
 const MAX_HREF_BYTES: usize = 512;
 
-/// Bytes of a tag; quotes that are open for longer are taken for a mistake.
+/// Maximum bytes of a tag; a quote that stays open for longer counts as a mistake.
 const MAX_TAG_BYTES: usize = 1024;
 
-/// Bytes of a character reference, `&` and `;` included.
+/// Maximum bytes of a character reference, `&` and `;` included.
 const MAX_REFERENCE_BYTES: usize = 12;
 
-/// The text of a page.
+/// Converts a page to text.
 pub(crate) fn text(page: &str) -> String {
     let mut out = Out::default();
     if let Some(title) = element(page, "title") {
         out.text(title);
         out.line();
     }
-    // Behind the last bracket there is no tag, so looking for the end of one always finds it.
+    // There is no tag behind the last bracket, so the search for the end of a tag always finds one.
     let (mut rest, end) = page.split_at(page.rfind('>').map_or(0, |at| at + 1));
     let mut links = Vec::new();
     while let Some(at) = rest.find('<') {
@@ -85,7 +85,7 @@ pub(crate) fn text(page: &str) -> String {
             ("td" | "th", _) => out.text(" "),
             _ => {}
         }
-        // Pages open links they never close.
+        // Some pages never close their links.
         links.truncate(8);
     }
     out.text(rest);
@@ -94,7 +94,7 @@ pub(crate) fn text(page: &str) -> String {
     out.text
 }
 
-/// Text as it comes together, with white space collapsed.
+/// The output text, with white space collapsed.
 #[derive(Debug, Default)]
 struct Out {
     text: String,
@@ -103,20 +103,20 @@ struct Out {
 
 impl Out {
     fn text(&mut self, mut raw: &str) {
-        while let Some(letter) = raw.chars().next() {
-            let (letter, len) = match letter {
+        while let Some(character) = raw.chars().next() {
+            let (character, len) = match character {
                 '&' => reference(raw).unwrap_or(('&', 1)),
-                letter => (letter, letter.len_utf8()),
+                character => (character, character.len_utf8()),
             };
             raw = &raw[len..];
-            if letter.is_whitespace() || letter.is_control() {
+            if character.is_whitespace() || character.is_control() {
                 self.space = true;
                 continue;
             }
             if std::mem::take(&mut self.space) && !self.text.is_empty() && !self.text.ends_with('\n') {
                 self.text.push(' ');
             }
-            self.text.push(letter);
+            self.text.push(character);
         }
     }
 
@@ -128,7 +128,7 @@ impl Out {
     }
 }
 
-/// Something in angle brackets. A comment or declaration has no name.
+/// A tag. A comment or declaration has no name.
 #[derive(Debug, Default)]
 struct Tag {
     /// In lowercase.
@@ -139,7 +139,7 @@ struct Tag {
 }
 
 impl Tag {
-    /// The tag that `text` begins with, if it is one and has an end.
+    /// The tag that `text` begins with, if it begins with one that has an end.
     fn at(text: &str) -> Option<Self> {
         if text.starts_with("<!--") {
             return Some(Self { len: text.find("-->").map_or(text.len(), |at| at + 3), ..Self::default() });
@@ -156,7 +156,9 @@ impl Tag {
         }
         let inside = &text[name_at..len - 1];
         let (name, attributes) = inside.split_at(
-            inside.find(|letter: char| letter.is_whitespace() || letter == '/').unwrap_or(inside.len()),
+            inside
+                .find(|character: char| character.is_whitespace() || character == '/')
+                .unwrap_or(inside.len()),
         );
         let name = name.to_ascii_lowercase();
         let href = if name == "a" { href(attributes) } else { None };
@@ -175,7 +177,7 @@ fn end_of_tag(text: &str) -> Option<usize> {
             _ => {}
         }
     }
-    // An odd quote is more likely than a tag to the end of the page.
+    // A stray quote is more likely than a tag to the end of the page.
     text.find('>').map(|at| at + 1)
 }
 
@@ -192,7 +194,7 @@ fn href(attributes: &str) -> Option<String> {
     (is_link && value.len() <= MAX_HREF_BYTES).then(|| value.to_owned())
 }
 
-/// What is behind the end of an element.
+/// The text behind the end of an element.
 fn behind<'a>(text: &'a str, name: &str) -> &'a str {
     let mut rest = text;
     while let Some(at) = rest.find("</") {
@@ -222,11 +224,11 @@ fn starts_with(text: &str, name: &str) -> bool {
     text.get(..name.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(name))
 }
 
-/// The character that a reference such as `&amp;` or `&#228;` at the beginning of `text` stands for, and its length.
+/// The character of a reference such as `&amp;` or `&#228;` at the beginning of `text`, and the reference's length.
 fn reference(text: &str) -> Option<(char, usize)> {
     let end = text.bytes().take(MAX_REFERENCE_BYTES).position(|byte| byte == b';')?;
     let name = &text[1..end];
-    let letter = match name {
+    let character = match name {
         "amp" => '&',
         "lt" => '<',
         "gt" => '>',
@@ -263,7 +265,7 @@ fn reference(text: &str) -> Option<(char, usize)> {
             char::from_u32(code)?
         }
     };
-    Some((letter, end + 1))
+    Some((character, end + 1))
 }
 
 #[cfg(test)]
@@ -271,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_becomes_what_a_reader_sees() {
+    fn a_page_becomes_its_visible_text() {
         let page = "<!doctype html><html><head><title>Über &amp; unter</title><style>p{}</style></head>\
             <body><!-- <p>hidden</p> --><h1>Head\n  line</h1><p>One <b>bold</b> word &#8211; &#x41;&bogus; &lt;b&gt;\
             <script>if (a < b) { \"</p>\" }</script><br>two</p>\

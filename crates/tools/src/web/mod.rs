@@ -1,5 +1,5 @@
-//! The way out: everything that the tools fetch goes through [`client::get`], and no address is reached that [`Egress`]
-//! did not let pass.
+//! The network access of the web tools: everything they fetch goes through [`client::get`], and only to addresses that
+//! [`Egress`] allows.
 
 pub(super) mod client;
 mod egress;

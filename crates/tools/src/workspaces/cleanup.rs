@@ -1,7 +1,7 @@
-//! Workspaces that were being made or removed when their daemon was killed: folders without a label.
+//! Cleans up after workspaces whose creation or removal was interrupted: folders without a label.
 //!
-//! A label is written last and removed first, so that what has none holds nothing that anybody wants: no program ran there yet, or
-//! somebody threw it away. Whatever else lies there is not ours, and is left.
+//! The label is written last and removed first. So a folder without one holds nothing of value: either no program ran there yet,
+//! or its removal was requested. Other content is not removed.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,9 +11,9 @@ use super::{LABEL, LAYERS, LOCK, MAX_WORKSPACES, Workspaces, check_name, lock};
 use tribune_sandbox::workspace::OverlayDirs;
 
 impl Workspaces {
-    /// Removes what has no label. Only for a daemon that starts: what is being made has none yet. Returns the names.
+    /// Removes folders without a label and returns their names. Only at the start of the daemon: later, one may be in creation.
     pub fn remove_unlabelled(&self) -> Vec<String> {
-        // Without the folder there are none.
+        // Without the root folder there are no workspaces.
         let Ok(entries) = std::fs::read_dir(self.root()) else { return Vec::new() };
         let names =
             entries.take(MAX_WORKSPACES).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -22,7 +22,7 @@ impl Workspaces {
             .filter(|name| match remove_unlabelled(&self.root().join(name)) {
                 Ok(is_removed) => is_removed,
                 Err(error) => {
-                    tracing::warn!(%error, workspace = %name, "a workspace that was not finished could not be removed");
+                    tracing::warn!(%error, workspace = %name, "could not remove an unfinished workspace");
                     false
                 }
             })
@@ -32,9 +32,9 @@ impl Workspaces {
     }
 }
 
-/// Whether there was one, and it is gone.
+/// Removes the folder if it has no label. Returns whether it did.
 fn remove_unlabelled(folder: &Path) -> io::Result<bool> {
-    // One that cannot be read is a label all the same, perhaps of another version's.
+    // An unreadable label is still a label, perhaps of another version.
     let has_label = match folder.join(LABEL).symlink_metadata() {
         Ok(_) => true,
         Err(error) if error.kind() == io::ErrorKind::NotFound => false,
@@ -46,7 +46,7 @@ fn remove_unlabelled(folder: &Path) -> io::Result<bool> {
     let _lock = match lock(&folder.join(LOCK)) {
         Ok(lock) => Some(lock),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        // Somebody uses it.
+        // The folder is in use.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
         Err(error) => return Err(error),
     };
@@ -58,7 +58,7 @@ fn remove_unlabelled(folder: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether nothing lies there but what making a workspace puts there.
+/// Whether the folder contains only what the creation of a workspace puts there.
 fn holds_only_ours(folder: &Path) -> io::Result<bool> {
     for entry in std::fs::read_dir(folder)? {
         let name = entry?.file_name();
@@ -79,9 +79,9 @@ mod tests {
     use super::super::{STEPS, tests::site};
     use super::*;
 
-    /// However far it came: the next start finds and removes it, and the name is free again.
+    /// However far the creation got, the next start removes the folder and frees its name.
     #[test]
-    fn l2_a_workspace_that_was_being_made_is_removed_by_the_next_start() {
+    fn l2_an_interrupted_creation_is_removed_by_the_next_start() {
         let (_place, all, label) = site();
         for steps in 0..STEPS.len() {
             let workspace = all.place_for(label.clone()).unwrap();
@@ -89,7 +89,7 @@ mod tests {
                 step(&workspace).unwrap();
             }
             std::fs::write(workspace.folder.join(format!("{LABEL}.7.new")), "{").unwrap();
-            assert_eq!(all.all().unwrap().len(), 0, "nobody lists it after {steps} steps");
+            assert_eq!(all.all().unwrap().len(), 0, "it is not listed after {steps} steps");
             assert_eq!(all.remove_unlabelled(), ["one"], "after {steps} steps");
             assert!(!workspace.folder.exists(), "after {steps} steps");
         }
@@ -98,12 +98,12 @@ mod tests {
         assert!(made.layers().upper().is_dir());
     }
 
-    /// So is one that was being removed: its label goes first.
+    /// An interrupted removal is completed as well: the label goes first.
     #[test]
-    fn l2_a_workspace_that_was_being_removed_is_removed_by_the_next_start() {
+    fn l2_an_interrupted_removal_is_completed_by_the_next_start() {
         let (_place, all, label) = site();
         let made = all.create(label).unwrap();
-        // What cannot be removed as a folder ends the removal half-way.
+        // Something that cannot be removed as a folder interrupts the removal.
         let upper = made.layers().upper();
         std::fs::remove_dir(&upper).unwrap();
         std::fs::write(&upper, "").unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_or_is_used_is_left() {
+    fn foreign_and_used_folders_are_kept() {
         let (place, all, label) = site();
         let made = all.create(label).unwrap();
         let left = |what: &str| {

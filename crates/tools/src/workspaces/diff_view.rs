@@ -1,4 +1,4 @@
-//! Changes as people and programs are told of them: kinds, rights, where links lead, and what is different in a text.
+//! The view of changes that clients receive: kinds, modes, link targets and text diffs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,17 +10,17 @@ use utoipa::ToSchema;
 
 use super::{Workspace, WorkspacesError};
 
-/// Bytes of a file whose text is compared, and bytes of all that is told of texts.
+/// Maximum bytes of a file whose text is compared, and maximum bytes of all text diffs in an answer.
 const MAX_TEXT: u64 = 1 << 20;
 const MAX_PATCHES: usize = 2 << 20;
 
-/// Bytes of all files that are compared for it.
+/// Maximum bytes of all files that are compared for an answer.
 const MAX_COMPARED: u64 = 128 << 20;
 
-/// How long two texts may be compared before the difference is told less finely.
-const COMPARING: Duration = Duration::from_millis(500);
+/// Time limit for comparing two texts; after it the diff becomes coarser.
+const COMPARE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Changes that are told at once.
+/// Maximum number of changes in an answer.
 const MAX_SHOWN: usize = 5_000;
 
 /// One change.
@@ -30,20 +30,20 @@ pub struct ChangeInfo {
     pub path: String,
     /// `added`, `changed`, `mode` or `removed`.
     pub kind: String,
-    /// What the folder has now.
+    /// The state in the folder.
     pub before: Option<NodeInfo>,
-    /// What it would have.
+    /// The state in the workspace.
     pub after: Option<NodeInfo>,
-    /// Programs of this machine would obey it: it lands only if it is named by itself, or with `traps`.
+    /// Programs of this machine load or execute it (an autorun file): it lands only if it is named by itself, or with `traps`.
     pub trap: bool,
-    /// It is a link to somewhere outside, which does not land.
+    /// A symbolic link to a target outside, which does not land.
     pub leaves: bool,
     /// It has set-id bits, which do not land.
     pub set_id: bool,
-    /// The difference of two texts, in the unified format without its head.
+    /// The unified diff of the two texts without its header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
-    /// Why there is no difference to see: `binary`, `too large` or `unreadable`.
+    /// Why there is no diff: `binary`, `too large` or `unreadable`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unseen: Option<String>,
 }
@@ -54,7 +54,7 @@ pub struct NodeInfo {
     /// `file`, `folder`, `link` or `other`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Who may do what, such as `644`.
+    /// The mode, such as `644`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,22 +68,22 @@ pub struct NodeInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Shown {
     pub id: String,
-    /// The folder they were made for.
+    /// The folder that the changes apply to.
     pub folder: String,
-    /// Whether its program still runs.
+    /// Whether its program is still running.
     pub running: bool,
-    /// Those that programs of this machine would obey first.
+    /// Autorun files come first.
     pub changes: Vec<ChangeInfo>,
-    /// How many of all of them, also of those that were not told, programs of this machine would obey.
+    /// The number of autorun files among all of them, also among those not listed.
     pub traps: u64,
-    /// Changes that were not told, because there are too many.
+    /// The number of changes not listed, because there are too many.
     pub more: u64,
     /// Bytes of everything that was added or changed.
     pub bytes: u64,
 }
 
 impl Workspace {
-    /// Tells its changes, or those in `paths`.
+    /// Shows its changes, or those in `paths`.
     pub fn show(&self, paths: &[PathBuf], with_texts: bool) -> Result<Shown, WorkspacesError> {
         let diff = self.diff()?;
         let is_meant =
@@ -92,11 +92,11 @@ impl Workspace {
         if let Some(other) = paths.iter().find(|path| !meant.iter().any(|c| c.path.starts_with(path))) {
             return Err(WorkspacesError::NoChange(other.display().to_string(), self.label.id.clone()));
         }
-        // Nobody gets past them by changing much else.
+        // Autorun files come first, so that a large number of other changes cannot push them out of the answer.
         meant.sort_by_key(|change| !change.is_autorun);
         let traps = meant.iter().filter(|change| change.is_autorun).count() as u64;
-        let mut room = Room { patches: MAX_PATCHES, compared: MAX_COMPARED };
-        let changes = meant.iter().take(MAX_SHOWN).map(|change| self.change(change, with_texts, &mut room));
+        let mut budget = DiffBudget { patches: MAX_PATCHES, compared: MAX_COMPARED };
+        let changes = meant.iter().take(MAX_SHOWN).map(|change| self.change(change, with_texts, &mut budget));
         Ok(Shown {
             id: self.label.id.clone(),
             folder: self.label.folder.display().to_string(),
@@ -108,12 +108,12 @@ impl Workspace {
         })
     }
 
-    fn change(&self, change: &Change, with_texts: bool, room: &mut Room) -> ChangeInfo {
+    fn change(&self, change: &Change, with_texts: bool, budget: &mut DiffBudget) -> ChangeInfo {
         let (mut patch, mut unseen) = (None, change.is_inaccessible.then_some("unreadable"));
         if with_texts && is_text_change(change) {
-            match room.takes(change).then(|| self.patch(change)) {
-                Some(Ok(text)) if text.len() <= room.patches => {
-                    room.patches -= text.len();
+            match budget.takes(change).then(|| self.patch(change)) {
+                Some(Ok(text)) if text.len() <= budget.patches => {
+                    budget.patches -= text.len();
                     patch = Some(text).filter(|text| !text.is_empty());
                 }
                 Some(Ok(_)) | None => unseen = Some("too large"),
@@ -139,7 +139,7 @@ impl Workspace {
         }
     }
 
-    /// The difference of the two sides, of which one may be nothing.
+    /// The diff of the two sides, of which one may not exist.
     fn patch(&self, change: &Change) -> Result<String, &'static str> {
         let read = |node: &Option<Node>, folder: &Path| match node {
             Some(Node::File { .. }) => text(folder, &change.path),
@@ -147,18 +147,18 @@ impl Workspace {
         };
         let before = read(&change.before, &self.label.folder)?;
         let after = read(&change.after, &self.layers().upper())?;
-        let diff = TextDiff::configure().timeout(COMPARING).diff_lines(&before, &after);
+        let diff = TextDiff::configure().timeout(COMPARE_TIMEOUT).diff_lines(&before, &after);
         Ok(diff.unified_diff().context_radius(3).to_string())
     }
 }
 
-/// What is left of the bounds.
-struct Room {
+/// What remains of the limits of an answer.
+struct DiffBudget {
     patches: usize,
     compared: u64,
 }
 
-impl Room {
+impl DiffBudget {
     /// Whether the two sides of a change may still be compared.
     fn takes(&mut self, change: &Change) -> bool {
         let size = |node: &Option<Node>| match node {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_rights_hides_no_change_of_the_text() {
+    fn a_mode_change_does_not_hide_a_text_change() {
         use std::os::unix::fs::PermissionsExt as _;
         let place = tempfile::tempdir().unwrap();
         let workspace = workspace(place.path(), &[(".envrc", "export A=1\n")]);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_of_changes_hides_what_is_obeyed() {
+    fn many_changes_do_not_hide_autorun_files() {
         let place = tempfile::tempdir().unwrap();
         let workspace = workspace(place.path(), &[]);
         let upper = workspace.layers().upper();

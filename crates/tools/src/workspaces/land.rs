@@ -1,4 +1,4 @@
-//! Taking changes over into the folder they were made for.
+//! Lands changes of a workspace in the folder that they apply to.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt as _;
@@ -17,40 +17,41 @@ use utoipa::ToSchema;
 
 use super::{Held, Workspace, WorkspacesError};
 
-/// Paths that are told to hooks and to whoever decides.
+/// Maximum number of paths that hooks and approvers see.
 const MAX_TOLD: usize = 200;
 
-/// Which changes are to land.
+/// Which changes to land.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// These and what is in them; without any, all.
+    /// These paths and their content; all changes if empty.
     pub paths: Vec<PathBuf>,
-    /// Also names that programs of this machine obey, without naming each.
+    /// Also autorun files, without naming each.
     pub traps: bool,
 }
 
-/// What came of it.
+/// The result of a landing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Landed {
     pub landed: Vec<String>,
     pub left: Vec<Left>,
-    /// Names that programs of this machine obey, among the landed.
+    /// The number of autorun files among the landed ones.
     #[serde(skip)]
     pub traps: u64,
 }
 
-/// A change that was left where it is.
+/// A change that did not land.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Left {
     pub path: String,
-    /// In a sentence.
+    /// The reason, as a sentence.
     pub why: String,
-    /// Where the box's version is, if both are to be merged by hand; the other is in the folder. What the box removed has none.
+    /// For a conflict: the path of the sandbox's version, to be merged by hand with the one in the folder. Absent if the sandbox
+    /// removed the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
-/// A landing that was looked at, and may be judged.
+/// A planned landing, ready for its verdict.
 #[derive(Debug)]
 pub struct Planned {
     pub held: Held,
@@ -60,7 +61,7 @@ pub struct Planned {
     pub call: ToolCall,
 }
 
-/// How much landing a change writes, holes and all.
+/// How many bytes the landing of a change writes, holes included.
 const fn written(change: &Change) -> u64 {
     match change.after {
         Some(Node::File { bytes, .. }) if !change.same_content => bytes,
@@ -69,8 +70,8 @@ const fn written(change: &Change) -> u64 {
 }
 
 impl Held {
-    /// What landing would mean now. None if there is nothing to land. No more than `most` bytes may be written at once: a file with
-    /// holes, or with several names, takes less in a layer than it does in the folder.
+    /// Plans a landing of the current changes; `None` if there is nothing to land. A landing may write at most `most` bytes: a file
+    /// with holes, or with several names, takes less space in the overlay than in the folder.
     pub fn plan(self, wish: &Wish, number: u64, most: u64) -> Result<Option<Planned>, WorkspacesError> {
         let diff = self.workspace().diff()?;
         let is_change = |path: &Path| diff.changes.iter().any(|change| change.path.starts_with(path));
@@ -108,25 +109,25 @@ impl Held {
         Ok(Some(Planned { held: self, selection, wish: wish.clone(), traps, call }))
     }
 
-    /// Puts the folder in order after a landing that did not come to its end, and tells what landed.
+    /// Repairs the folder after an interrupted landing and returns what landed.
     pub fn mend(&self) -> Result<Vec<String>, WorkspacesError> {
         let workspace = self.workspace();
         let mended = workspace::recover_landing(&workspace.label.folder, &workspace.layers())?;
         for path in &mended.moved_aside {
             let path = workspace.label.folder.join(path);
-            tracing::warn!(path = %path.display(), "an old version of a file was left beside a newer one");
+            tracing::warn!(path = %path.display(), "kept an old version of a file next to a newer one");
         }
         Ok(mended.landed.iter().map(|path| path.display().to_string()).collect())
     }
 
-    /// The verdict under which changes were being landed when an earlier daemon ended.
+    /// The verdict of a landing that was interrupted by the end of an earlier daemon.
     pub fn interrupted(&self) -> Option<Cid> {
         let text = std::fs::read_to_string(self.workspace().landing_path()).ok()?;
         text.trim().parse().ok()
     }
 
     pub fn landing_is_over(&self) {
-        // If it stays, the next start says once more that nobody knows how it ended.
+        // If the file stays, the next start reports the unknown result once more.
         let _ = std::fs::remove_file(self.workspace().landing_path());
     }
 }
@@ -136,7 +137,7 @@ impl Wish {
         self.paths.is_empty() || self.paths.iter().any(|named| path.starts_with(named))
     }
 
-    /// A name that programs of this machine obey has to be named by itself; the folders around one that is named come along.
+    /// Selects changes. An autorun file has to be named by itself; new folders around a named path are included.
     fn selection(&self, diff: &Diff) -> Selection {
         match (self.paths.is_empty(), self.traps) {
             (true, false) => Selection::All,
@@ -147,8 +148,8 @@ impl Wish {
     }
 }
 
-/// The paths, and the new folders that programs of this machine obey around those that are such names themselves. To name such a
-/// folder brings in nothing but what is named in it.
+/// Adds the new folders around the paths that are autorun paths themselves. Naming such a folder includes only what is named
+/// inside it.
 fn with_around(mut paths: Vec<PathBuf>, diff: &Diff) -> Vec<PathBuf> {
     let around = |change: &&Change| {
         change.is_autorun && paths.iter().any(|path| path != &change.path && path.starts_with(&change.path))
@@ -159,7 +160,7 @@ fn with_around(mut paths: Vec<PathBuf>, diff: &Diff) -> Vec<PathBuf> {
 }
 
 impl Planned {
-    /// Lands what was admitted. What goes wrong with one change is told; an error is of all of them.
+    /// Lands the admitted changes. A failure of one change is part of the result; an error concerns all of them.
     pub fn land(&self, admission: Admission) -> Result<Landed, WorkspacesError> {
         let workspace = self.held.workspace();
         let verdict = admission.entry().to_string();
@@ -169,7 +170,7 @@ impl Planned {
         let traps = landing.landed.iter().filter(|path| self.traps.contains(*path)).count() as u64;
         Ok(Landed {
             landed: landing.landed.iter().map(|path| path.display().to_string()).collect(),
-            // What only lies beside something that was named was not asked for.
+            // A change that is only next to a named one was not requested.
             left: landing
                 .not_landed
                 .iter()
@@ -185,7 +186,7 @@ impl Workspace {
     fn left(&self, left: &workspace::NotLanded) -> Left {
         let is_conflict = left.reason == workspace::LandRefusal::Conflict;
         let version = self.layers().upper().join(&left.path);
-        // What the box removed is a device there, or nothing.
+        // In the overlay a removed file is a device, or absent.
         let is_there =
             std::fs::symlink_metadata(&version).is_ok_and(|found| !found.file_type().is_char_device());
         let version = (is_conflict && is_there).then(|| version.display().to_string());

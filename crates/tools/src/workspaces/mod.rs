@@ -1,10 +1,10 @@
-//! The changes of boxes that nobody has landed yet, below `workspaces` of the home: one folder for each, named like the run that
-//! made it.
+//! Overlay workspaces: changes of sandboxes that have not landed yet. Each has a folder below `workspaces` of the state folder,
+//! named like the run that created it.
 //!
-//! `label.json` says what it belongs to, `layers` has the changes, `lock` is held by whoever uses them: the program while it
-//! runs, the daemon while it lands or discards. `landing` is there while changes are landed, and tells the next start of a
-//! landing that did not come to its end; `layers` has what it did. [`shown`] tells changes, [`landing`] takes them over,
-//! [`unfinished`] removes what was not made or removed to its end.
+//! `label.json` says what the workspace belongs to; `layers` holds the changes; `lock` is held by its current user: the program
+//! while it runs, the daemon while it lands or discards. `landing` exists during a landing, and so tells the next start of an
+//! interrupted one; `layers` has the record of what it did. [`diff_view`] shows changes, [`land`] lands them, [`cleanup`] removes
+//! workspaces whose creation or removal was interrupted.
 
 mod cleanup;
 mod diff_view;
@@ -28,46 +28,46 @@ use tribune_storage::home::Home;
 
 use crate::disk_quota;
 
-/// Workspaces that are looked at; more than anyone keeps.
+/// Maximum number of workspaces that are listed; more than anyone keeps.
 const MAX_WORKSPACES: usize = 10_000;
 
-/// Names and bytes of a layer that is compared with its folder when the daemon starts, which waits for that.
+/// Maximum names and bytes of an overlay that is compared with its folder at the start of the daemon, which waits for it.
 const MAX_IDLE_NAMES: usize = 1_000;
 const MAX_IDLE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Letters of a name.
+/// Maximum characters of a name.
 pub const MAX_NAME: usize = 40;
 
-/// Whose changes they are.
+/// What a workspace belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Label {
     pub id: String,
-    /// The session whose box made them.
+    /// The session whose sandbox made the changes.
     pub session: String,
-    /// The folder they were made for.
+    /// The folder that the changes apply to.
     pub folder: PathBuf,
-    /// What ran, without its arguments.
+    /// The program that ran, without its arguments.
     pub program: String,
     pub began: String,
 }
 
-/// Why nothing can be done with a workspace.
+/// Why an operation on a workspace failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkspacesError {
     #[error(
-        "`{0}` is no name of a run: use 1 to {MAX_NAME} lowercase letters, digits and dashes, beginning with a letter or digit"
+        "`{0}` is not a valid name of a run: use 1 to {MAX_NAME} lowercase letters, digits and dashes, beginning with a letter or digit"
     )]
     Name(String),
-    #[error("there are no changes under the name `{0}`: `tribune workspace list` shows those there are")]
+    #[error("there are no changes under the name `{0}`: `tribune workspace list` shows the names")]
     Unknown(String),
     #[error(
-        "`{0}` has changes that nobody landed or discarded: do that first (tribune workspace diff {0}), or choose another name"
+        "`{0}` has changes that are neither landed nor discarded: do that first (tribune workspace diff {0}), or choose another name"
     )]
     Taken(String),
-    #[error("`{0}` is still running, or being landed: wait for its end, or end it, and try again")]
+    #[error("`{0}` is still running, or being landed: wait for it to end, or end it, and try again")]
     Running(String),
-    #[error("`{0}` is no change of `{1}`: `tribune workspace diff {1}` shows what is")]
+    #[error("`{0}` is not a change of `{1}`: `tribune workspace diff {1}` shows its changes")]
     NoChange(String, String),
     #[error(
         "landing this would write {would}, and workspaces.maxBytes is {most}: name some of it, or raise that in config.json5",
@@ -80,20 +80,20 @@ pub enum WorkspacesError {
     File { path: PathBuf, error: io::Error },
 }
 
-/// All workspaces of a house.
+/// All workspaces of an instance.
 #[derive(Debug, Clone)]
 pub struct Workspaces {
     root: PathBuf,
 }
 
-/// One of them.
+/// One workspace.
 #[derive(Debug, Clone)]
 pub struct Workspace {
     pub label: Label,
     folder: PathBuf,
 }
 
-/// Leave to use a workspace, alone.
+/// A workspace with its lock held: exclusive use.
 #[derive(Debug)]
 pub struct Held {
     workspace: Workspace,
@@ -105,23 +105,23 @@ impl Workspaces {
         Self { root: home.root().join("workspaces") }
     }
 
-    /// Makes a workspace for changes of `label.folder`, which begins now. One that holds nothing makes room.
+    /// Creates a workspace for changes of `label.folder` from now on. Replaces one of the same name that holds no changes.
     pub fn create(&self, label: Label) -> Result<Workspace, WorkspacesError> {
         check_name(&label.id)?;
         if let Ok(before) = self.find(&label.id) {
-            // What cannot be looked through is not empty.
+            // A workspace that cannot be read through is not empty.
             let _ = before.hold().and_then(Held::remove_if_empty);
         }
         let workspace = self.place_for(label)?;
         let filled = STEPS.iter().try_for_each(|step| step(&workspace));
         filled.map_err(|error| workspace.fault(error)).inspect_err(|_| {
-            // Nobody has seen it yet.
+            // No other code has seen it yet.
             let _ = std::fs::remove_dir_all(&workspace.folder);
         })?;
         Ok(workspace)
     }
 
-    /// A folder with nothing in it.
+    /// Creates an empty folder.
     fn place_for(&self, label: Label) -> Result<Workspace, WorkspacesError> {
         let workspace = Workspace { folder: self.root.join(&label.id), label };
         let make = || {
@@ -140,7 +140,7 @@ impl Workspaces {
         &self.root
     }
 
-    /// The workspace of this name.
+    /// Finds the workspace of this name.
     pub fn find(&self, id: &str) -> Result<Workspace, WorkspacesError> {
         check_name(id)?;
         let folder = self.root.join(id);
@@ -152,7 +152,7 @@ impl Workspaces {
             .ok_or_else(|| WorkspacesError::Unknown(id.to_owned()))
     }
 
-    /// All there are, oldest first.
+    /// All workspaces, oldest first.
     pub fn all(&self) -> Result<Vec<Workspace>, WorkspacesError> {
         let fault = |error| WorkspacesError::File { path: self.root.clone(), error };
         let entries = match std::fs::read_dir(&self.root) {
@@ -171,8 +171,8 @@ const LABEL: &str = "label.json";
 const LOCK: &str = "lock";
 const LAYERS: &str = "layers";
 
-/// What makes a workspace of its folder.
-// INVARIANT: the label comes last: what has one is whole, and what has none holds nothing that anybody wants.
+/// The steps that make a folder a workspace.
+// INVARIANT: the label comes last: a folder with one is complete, and a folder without one holds nothing of value.
 const STEPS: [fn(&Workspace) -> io::Result<()>; 3] = [
     |workspace| files::replace(&workspace.lock_path(), b"", Secrecy::Owner),
     |workspace| OverlayDirs::create(workspace.layers().folder(), &workspace.label.folder).map(drop),
@@ -187,7 +187,7 @@ impl Workspace {
         OverlayDirs::new(self.folder.join(LAYERS))
     }
 
-    /// The file that is locked by whoever uses it.
+    /// The file that the current user of the workspace locks.
     pub fn lock_path(&self) -> PathBuf {
         self.folder.join(LOCK)
     }
@@ -200,16 +200,16 @@ impl Workspace {
         Ok(workspace::diff(&self.label.folder, &self.layers())?)
     }
 
-    /// Whether its program still runs.
+    /// Whether its program is still running.
     pub fn is_running(&self) -> bool {
         lock(&self.lock_path()).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Keeps everyone else from using it. Whatever ran there has ended, so nothing of it stays closed.
+    /// Takes exclusive use. The program there has ended, so its inaccessible folders are made accessible.
     pub fn hold(self) -> Result<Held, WorkspacesError> {
         match lock(&self.lock_path()) {
             Ok(lock) => {
-                // What stays closed is told as that.
+                // A folder that stays inaccessible is reported as such.
                 let _ = self.layers().open_up();
                 Ok(Held { workspace: self, _lock: lock })
             }
@@ -230,8 +230,8 @@ impl Held {
         &self.workspace
     }
 
-    /// Throws changes away, all of them and the workspace too if none is named. Returns how many there were, as far as they can be
-    /// told: what its owner closed can be thrown away all the same.
+    /// Discards changes; without paths all of them, with the workspace. Returns how many there were, as far as they can be counted:
+    /// inaccessible content can be discarded as well.
     pub fn discard(self, paths: &[PathBuf]) -> Result<u64, WorkspacesError> {
         let (before, id) = (self.workspace.diff(), &self.workspace.label.id);
         if paths.is_empty() {
@@ -251,12 +251,12 @@ impl Held {
             (Ok(before), Ok(after)) => before.changes.len().saturating_sub(after.changes.len()),
             (Err(_), _) | (_, Err(_)) => paths.len(),
         };
-        // One that cannot be looked through is not empty.
+        // A workspace that cannot be read through is not empty.
         let _ = self.remove_if_empty();
         Ok(gone as u64)
     }
 
-    /// Removes it if there are no changes left.
+    /// Removes the workspace if it has no changes left.
     pub fn remove_if_empty(self) -> Result<bool, WorkspacesError> {
         let is_empty = self.workspace.diff()?.changes.is_empty();
         if is_empty {
@@ -265,15 +265,15 @@ impl Held {
         Ok(is_empty)
     }
 
-    /// The same, of one so small that looking through it holds up no start. What is larger has changes, but for copies of what there
-    /// was.
+    /// Like [`Self::remove_if_empty`], for a workspace small enough not to delay a start. A larger one has changes, unless they are
+    /// copies of unchanged files.
     pub fn remove_if_idle(self) -> Result<bool, WorkspacesError> {
         let usage = self.workspace.layers().usage()?;
         let is_small = usage.names <= MAX_IDLE_NAMES && usage.bytes <= MAX_IDLE_BYTES;
         if is_small { self.remove_if_empty() } else { Ok(false) }
     }
 
-    /// The label goes first: what has none is removed by the next start.
+    /// Removes the label first: the next start removes a folder without one.
     fn remove(self) -> Result<(), WorkspacesError> {
         let removed = std::fs::remove_file(self.workspace.folder.join(LABEL));
         removed.map_err(|error| self.workspace.fault(error))?;
@@ -282,7 +282,7 @@ impl Held {
     }
 }
 
-/// Takes the lock, or says that someone else has it.
+/// Takes the lock, or fails if another user holds it.
 pub fn lock(path: &Path) -> io::Result<File> {
     let mode = rustix::fs::Mode::empty();
     let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode)?;
@@ -290,7 +290,7 @@ pub fn lock(path: &Path) -> io::Result<File> {
     Ok(File::from(file))
 }
 
-/// A name that is a folder's, a part of a session's key and a word that can be typed.
+/// Checks a name, which becomes a folder name and a part of a session key, and which people type.
 pub fn check_name(name: &str) -> Result<(), WorkspacesError> {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_name =
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_nowhere_else() {
+    fn names_stay_in_the_folder() {
         for name in ["a", "run-1", "0"] {
             assert!(check_name(name).is_ok(), "{name}");
         }
@@ -312,7 +312,7 @@ mod tests {
         }
     }
 
-    /// A home beside a project, and the label of a workspace for it.
+    /// A state folder next to a project, and the label of a workspace for it.
     pub(super) fn site() -> (tempfile::TempDir, Workspaces, Label) {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("project");
@@ -328,9 +328,9 @@ mod tests {
         (place, all, label)
     }
 
-    /// Holes take no room in a layer, and several names of a file take it once. Landed, all of it is written.
+    /// Holes take no space in an overlay, and several names of a file count once. A landing writes all of it.
     #[test]
-    fn l3_no_more_lands_at_once_than_a_box_may_write() {
+    fn l3_a_landing_writes_no_more_than_a_sandbox_may() {
         const MOST: u64 = 4 << 20;
         let (_place, all, label) = site();
         let upper = all.create(label).unwrap().layers().upper();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_is_its_own_until_it_is_empty() {
+    fn a_workspace_keeps_its_name_until_it_is_empty() {
         let (_place, all, label) = site();
         assert_eq!(all.all().unwrap().len(), 0);
         let made = all.create(label.clone()).unwrap();

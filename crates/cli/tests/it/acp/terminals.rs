@@ -242,7 +242,7 @@ async fn l8_a_command_that_is_killed_or_released_leaves_nothing_running() {
         }
         let ran = ran(&played);
         assert!(
-            ran[0].1.contains("were ended, because its agent wanted no more of it\n[stdout]\nstarted"),
+            ran[0].1.contains("were ended, because its agent requested it\n[stdout]\nstarted"),
             "{ran:?}"
         );
         assert_eq!(ended(&played), ["killed"], "{what}: {played:#?}");

@@ -297,9 +297,9 @@ fn l6_misbehaving_server_is_left_out() {
     let mut bench = Bench::new();
     for (mode, why) in [
         ("exits", "its program ended with code 1"),
-        ("floods", "more in one line"),
+        ("floods", "a line that is too long"),
         ("babbles", "not MCP"),
-        ("silent", "it told no tools within"),
+        ("silent", "it listed no tools within"),
     ] {
         let session = bench.open(&json!([bench.server(mode)]));
         let told = bench.say(&session, "!say on");
@@ -315,7 +315,7 @@ fn l6_misbehaving_server_is_left_out() {
     let missing = json!({ "name": "gone", "command": "/nowhere/server", "args": [], "env": [] });
     let session = bench.open(&json!([missing]));
     let told = bench.say(&session, "!say on");
-    assert!(told.contains("`gone` is not there: its program is not there"), "{told}");
+    assert!(told.contains("`gone` is not there: its program does not exist"), "{told}");
 }
 
 #[test]
