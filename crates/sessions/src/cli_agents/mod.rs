@@ -1,8 +1,9 @@
-//! Agents of others, each in a box of its own: what [`tribune_cli_agents`] drives is started here.
+//! Starts CLI agents, each in a sandbox of its own. [`tribune_cli_agents`] drives the started process.
 //!
-//! An agent sees its workspace, its program, a home folder of its session's own ([`room`]), and two or three ports of its own loopback:
-//! one to the model, where the house's key is put in, one that leads out past the gate, and one to the MCP servers that were brought for its session, if any were. It has no key, no variable of the
-//! daemon's, and no way to anything else. If its mandate has no tool that changes files, its workspace cannot be changed.
+//! An agent sees its workspace, its program, the home folder of its session ([`session_dir`]), and two or three ports on its
+//! loopback interface: the model proxy, which inserts the provider key; the egress proxy, which goes through the gate; and the MCP
+//! servers of its session, if it has any. It has no key, no environment variable of the daemon, and no other connection. If its
+//! mandate has no tool that changes files, its workspace is read-only.
 
 mod canary_target;
 mod clear_dir;
@@ -46,11 +47,11 @@ use self::session_dir::Room;
 pub use self::session_dir::forget_session;
 use crate::canary::{Milestone, Play};
 
-/// Starts the agents of a house.
+/// Starts CLI agents in sandboxes.
 pub struct CliAgents {
     home: Home,
     sandbox: Sandbox,
-    /// Patterns of what no agent sees in its workspace.
+    /// Patterns of files that are hidden from every agent's workspace.
     hide: Vec<String>,
     launcher: Launcher,
     profiles: Profiles,
@@ -60,13 +61,13 @@ pub struct CliAgents {
     mcp: Arc<McpServers>,
     brokers: Brokers,
     launches: AtomicU64,
-    /// What programs of this machine obey in the workspaces of sessions, as it was when somebody last looked.
+    /// Snapshots of the autorun files in the workspaces of sessions, from the last check.
     looked_at: Mutex<HashMap<SessionKey, Looked>>,
-    /// Sessions of canaries.
+    /// Agents of canary sessions.
     played: Mutex<HashMap<SessionKey, Played>>,
 }
 
-/// What a canary's session has in place of an agent of the roster.
+/// The agent of a canary session, which is not in the roster.
 #[derive(Debug, Clone)]
 struct Played {
     profile: String,
@@ -74,17 +75,17 @@ struct Played {
     play: Arc<Play>,
 }
 
-/// A workspace that was looked at.
+/// The autorun files of a workspace at the last check.
 #[derive(Debug, Clone)]
 struct Looked {
     folder: PathBuf,
     standing: Standing,
 }
 
-/// Whom a session is for.
+/// The resolved agent of a session.
 struct Seated<'a> {
     profile: &'a Profile,
-    /// The model's own name; none if it asks none of the house's.
+    /// The provider's name of the model; `None` if the agent uses no configured model.
     model: Option<String>,
     play: Option<Arc<Play>>,
 }
@@ -117,13 +118,13 @@ impl CliAgents {
         }
     }
 
-    /// The newest of what a session's agent wrote to its standard error.
+    /// The tail of the standard error of a session's agent.
     pub fn stderr(&self, session: &Handle) -> Option<String> {
         Room::of(&self.home, session).stderr()
     }
 
-    /// Whom a session is for, if it can be run here.
-    fn seated(&self, session: &SessionKey) -> Result<Seated<'_>, RuntimeError> {
+    /// Resolves the agent of a session, if it can run here.
+    fn resolve_agent(&self, session: &SessionKey) -> Result<Seated<'_>, RuntimeError> {
         let played = self.played.lock().unwrap_or_else(PoisonError::into_inner).get(session).cloned();
         if let Some(Played { profile, model, play }) = played {
             let profile = self.installed(&profile)?;
@@ -134,7 +135,7 @@ impl CliAgents {
         Ok(Seated { profile, model, play: None })
     }
 
-    /// How an agent of the roster is run.
+    /// The profile of an agent of the roster.
     fn profile(&self, agent: &AgentId) -> Result<&Profile, RuntimeError> {
         let refused = |what: String| RuntimeError::new("no_profile", what);
         let (backend, id) = match self.agents.agent(agent) {
@@ -146,10 +147,10 @@ impl CliAgents {
             }
         };
         let profile = self.installed(&id)?;
-        let fitting = profile.protocol().backend();
-        if backend != fitting {
+        let expected = profile.protocol().backend();
+        if backend != expected {
             return Err(refused(format!(
-                "the profile `{id}` speaks {} and is not for the backend `{backend}`: name the backend `{fitting}` in the line of \
+                "the profile `{id}` speaks {} and is not for the backend `{backend}`: name the backend `{expected}` in the line of \
                  `{agent}` in data/agent-roster.jsonl",
                 profile.protocol().title()
             )));
@@ -157,12 +158,13 @@ impl CliAgents {
         Ok(profile)
     }
 
-    /// A profile that can be run here.
+    /// A profile whose program is installed, if the sandbox can run it.
     fn installed(&self, id: &str) -> Result<&Profile, RuntimeError> {
         match self.sandbox {
             Sandbox::Full => {}
             Sandbox::Landlock | Sandbox::Off => {
-                let what = "agents of others run in all of the sandbox or not at all: set `sandbox` to \"full\" in config.json5";
+                let what =
+                    "CLI agents run only in the full sandbox: set `sandbox` to \"full\" in config.json5";
                 return Err(RuntimeError::new("sandbox", what));
             }
         }
@@ -173,7 +175,7 @@ impl CliAgents {
         Ok(profile)
     }
 
-    /// The model that an agent of this profile asks; none if it asks none of the house's.
+    /// The model of an agent of this profile; `None` if the profile uses no configured model.
     fn model(&self, agent: &AgentId, profile: &Profile) -> Result<Option<ModelRef>, RuntimeError> {
         if profile.model().is_none() {
             return Ok(None);
@@ -189,7 +191,7 @@ impl CliAgents {
         Ok(Some(model))
     }
 
-    /// Where the session works, and whether it may change anything there at all.
+    /// The workspace of the session, and whether the law can allow any change there.
     async fn workspace(&self, session: &Handle) -> Result<(Ground, bool), RuntimeError> {
         let key = session.key.to_string();
         let row = self.governance.readers.read(move |reader| reader.session(&key)).await;
@@ -198,8 +200,9 @@ impl CliAgents {
         let mode = self.agents.agent(&agent).and_then(|agent| agent.mode);
         let Some(row) = row else { return Ok((Ground::own(agent), false)) };
         let ground = Ground::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
-        let is_kept = matches!(mode, Some(Asking::ApproveReads | Asking::DenyAll));
-        let may_change = !is_kept && CHANGING.into_iter().any(|tool| self.governance.gate.gives(&row, tool));
+        let is_read_only = matches!(mode, Some(Asking::ApproveReads | Asking::DenyAll));
+        let may_change =
+            !is_read_only && CHANGING.into_iter().any(|tool| self.governance.gate.gives(&row, tool));
         Ok((ground, may_change))
     }
 }
@@ -213,15 +216,15 @@ impl std::fmt::Debug for CliAgents {
 #[async_trait]
 impl Spawner for CliAgents {
     fn check(&self, session: &Handle) -> Result<(), RuntimeError> {
-        self.seated(&session.key).map(drop)
+        self.resolve_agent(&session.key).map(drop)
     }
 
     async fn spawn(&self, session: &Handle) -> Result<Spawned, RuntimeError> {
         let failed = |what: String| RuntimeError::new("not_started", what);
-        let Seated { profile, model, play } = self.seated(&session.key)?;
+        let Seated { profile, model, play } = self.resolve_agent(&session.key)?;
         let profile = profile.clone();
         let (ground, may_change) = self.workspace(session).await?;
-        // A canary's workspace can be changed, or nobody would know what stopped it.
+        // The workspace of a canary is writable; otherwise the mount could stop a call that the gate lets pass.
         let may_change = play.is_some() || may_change;
         let brokers = &self.brokers;
         if brokers.is_closing() {
@@ -259,7 +262,7 @@ impl Spawner for CliAgents {
             let launch = seat.launch(&filled, &sockets, conversation.clone())?;
             let instructions = seat.instructions(&filled);
             let looked = may_change.then(|| seat.look()).transpose()?;
-            // Whoever stops waiting leaves no sandbox behind: dropping it ends it.
+            // If the caller stops waiting, the child is dropped, which ends the sandbox.
             let child = launcher.launch(&launch, Streams::piped()).map_err(|error| error.to_string())?;
             Ok::<_, String>((child, sockets, conversation, instructions, looked))
         });
@@ -275,7 +278,7 @@ impl Spawner for CliAgents {
         if let Some(play) = play {
             play.reach(Milestone::Started);
         } else if let Some(looked) = looked {
-            // What came since an earlier start is told with the next turn.
+            // An earlier baseline is kept, so that changes since then are reported with the next turn.
             let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
             looked_at.entry((*session.key).clone()).or_insert(looked);
         }
@@ -297,7 +300,7 @@ impl Spawner for CliAgents {
         self.mcp.edition(&session.key)
     }
 
-    /// A canary is over in seconds, and nobody may be refused because the house was busy.
+    /// Canaries are exempt from the process limit: they end in seconds, and a busy daemon must not make one fail.
     fn needs_room(&self, session: &Handle) -> bool {
         !self.played.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&session.key)
     }
@@ -318,19 +321,19 @@ impl Spawner for CliAgents {
     async fn obeyed(&self, session: &Handle) -> Vec<String> {
         let looked = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).get(&session.key).cloned();
         let Some(Looked { folder, standing: before }) = looked else { return Vec::new() };
-        let looking = tokio::task::spawn_blocking(move || {
+        let checking = tokio::task::spawn_blocking(move || {
             let now = Standing::of(&folder)?;
-            let told = now.since(&before).map(|path| path.display().to_string()).collect();
-            Ok::<_, WorkspaceError>((Looked { folder, standing: now }, told))
+            let changed = now.since(&before).map(|path| path.display().to_string()).collect();
+            Ok::<_, WorkspaceError>((Looked { folder, standing: now }, changed))
         });
-        match looking.await {
-            Ok(Ok((now, told))) => {
+        match checking.await {
+            Ok(Ok((now, changed))) => {
                 let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
                 looked_at.insert((*session.key).clone(), now);
-                told
+                changed
             }
             Ok(Err(error)) => {
-                tracing::warn!(%error, "a workspace cannot be looked through");
+                tracing::warn!(%error, "the autorun files of a workspace could not be checked");
                 Vec::new()
             }
             // The daemon is being torn down.
@@ -338,8 +341,8 @@ impl Spawner for CliAgents {
         }
     }
 
-    fn keep_stderr(&self, session: &Handle, said: &str) {
-        let said = self.governance.redactor.redact(said);
-        Room::of(&self.home, session).keep_stderr(&said);
+    fn keep_stderr(&self, session: &Handle, text: &str) {
+        let text = self.governance.redactor.redact(text);
+        Room::of(&self.home, session).keep_stderr(&text);
     }
 }

@@ -181,21 +181,21 @@ async fn l1_error_names_exactly_the_unpermitted_call() {
         (
             "asked",
             json!([ask("ls"), ask("touch b"), told("ls", "touch b", "completed")]),
-            "`touch b` was carried out without leave",
+            "`touch b` was executed without permission",
         ),
         // Permission for one command, and another one is reported as done under its id.
         (
             "unasked",
             json!([ask("ls"), told("ls", "touch c", "completed")]),
-            "`touch c` was carried out unasked: ",
+            "`touch c` was executed without asking: ",
         ),
         // The title changes to something else.
         (
             "renamed",
             json!([told("touch d", "touch d", "in_progress"), told("List files", "touch d", "completed")]),
-            "`touch d` was carried out unasked: ",
+            "`touch d` was executed without asking: ",
         ),
-        ("one file of two", json!([files]), "`write no/b.txt` was carried out unasked: "),
+        ("one file of two", json!([files]), "`write no/b.txt` was executed without asking: "),
     ] {
         let place = Rig::set_up(Setting { law, ..Setting::default() });
         std::fs::write(place.home().join("policy/law.json5"), "{}").unwrap();
