@@ -1,5 +1,5 @@
-//! The house's own loops as they are tried: Tribune's own, with a model that orders what the session was not offered, and the
-//! rehearsal, with a script that does.
+//! Tribune's built-in backends as canary targets: the native loop, with a scripted model that calls a tool which the session was
+//! not offered, and the rehearsal, with a script that does the same.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::model_socket::Loopback;
 use super::probe_run::{Obstacle, Scene, Stage};
 use super::scripted_model::{Milestone, Play, Probe};
 
-/// Tribune's own loop.
+/// The native loop as a target.
 #[derive(Debug, Default)]
 pub struct NativeStage {
     tasks: TaskTracker,
@@ -41,7 +41,7 @@ impl Stage for NativeStage {
     }
 
     async fn set(&self, _: &str, _: &SessionKey, play: &Arc<Play>) -> Result<Scene, String> {
-        let unusable = |what: &str| format!("its model cannot be played ({what})");
+        let unusable = |what: &str| format!("its scripted model cannot be set up ({what})");
         let loopback = Loopback::open(Arc::clone(play), &self.tasks)
             .await
             .map_err(|error| unusable(&error.to_string()))?;
@@ -57,14 +57,14 @@ impl Stage for NativeStage {
         };
         let client = Client::new(endpoint).map_err(|error| unusable(&error.to_string()))?;
         let model = "canary:canary".parse().map_err(|_| unusable("no name for it"))?;
-        let seats = PlayedSeats { client, model };
+        let resolver = ScriptedModelResolver { client, model };
         // Budgets do not apply: the model is scripted.
-        let runtime = NativeBackend::new(Arc::new(seats), Arc::new(NoHouse));
+        let runtime = NativeBackend::new(Arc::new(resolver), Arc::new(NoHouse));
         Ok(Scene { runtime: Arc::new(runtime), props: Box::new(loopback) })
     }
 }
 
-/// More than a play needs.
+/// Larger limits than any scripted answer needs.
 const LIMITS: ModelLimits = ModelLimits {
     context_window: 200_000,
     max_output_tokens: 8_192,
@@ -74,13 +74,13 @@ const LIMITS: ModelLimits = ModelLimits {
     thinking: ThinkingForm::Unasked,
 };
 
-/// The one seat of a play.
-struct PlayedSeats {
+/// Resolves every agent to the scripted model.
+struct ScriptedModelResolver {
     client: Client,
     model: ModelRef,
 }
 
-impl Seats for PlayedSeats {
+impl Seats for ScriptedModelResolver {
     fn seat(&self, _: &AgentId, _: Option<&str>) -> Result<Seat, RuntimeError> {
         Ok(Seat {
             client: self.client.clone(),
@@ -94,7 +94,7 @@ impl Seats for PlayedSeats {
     }
 }
 
-/// The rehearsal.
+/// The rehearsal as a target.
 #[derive(Debug)]
 pub struct RehearsalStage;
 
@@ -117,7 +117,7 @@ impl Stage for RehearsalStage {
     }
 
     async fn set(&self, _: &str, _: &SessionKey, play: &Arc<Play>) -> Result<Scene, String> {
-        // The script is the model.
+        // The script takes the place of the model, so the milestone is reached at once.
         play.reach(Milestone::ModelReached);
         let runtime = Arc::new(RehearsalBackend::new(Scenes::builtin()));
         Ok(Scene { runtime, props: Box::new(()) })
