@@ -85,9 +85,9 @@ struct Mark {
 
 impl Mark {
     /// The grounds on which a canary that the operator requested clears the mark; `None` if it does not.
-    fn grounds(&self, trial: &Trial, absolve: Absolve, is_excepted: bool) -> Option<Grounds> {
+    fn grounds(&self, trial: &Trial, clear_mark: Absolve, is_excepted: bool) -> Option<Grounds> {
         let is_held = trial.session.is_some() && trial.outcome == Outcome::Live;
-        match (&trial.outcome, absolve) {
+        match (&trial.outcome, clear_mark) {
             (Outcome::Live, _) if is_held && self.is_covered_by(&trial.held) => Some(Grounds::Tried),
             (Outcome::Live, Absolve::Yes) if is_held => Some(Grounds::LookedAt),
             (Outcome::NotTried { .. }, Absolve::Yes) if is_excepted => Some(Grounds::LookedAtUntried),
@@ -205,7 +205,7 @@ impl Canaries {
     pub async fn test(
         self: &Arc<Self>,
         agent: &AgentId,
-        (by, absolve): (&str, Absolve),
+        (by, clear_mark): (&str, Absolve),
     ) -> Result<Tested, RuntimeError> {
         let subject = self.subject_of(agent).ok_or_else(|| {
             RuntimeError::new("unsupported", format!("the backend of `{agent}` has no canary"))
@@ -214,14 +214,14 @@ impl Canaries {
         let trial = self.test_now(&subject, Occasion::Operator).await.ok_or_else(draining)?;
         let is_excepted = self.is_excepted(&subject);
         let mark = self.state(&subject).marked;
-        let grounds = mark.as_ref().and_then(|mark| mark.grounds(&trial, absolve, is_excepted));
+        let grounds = mark.as_ref().and_then(|mark| mark.grounds(&trial, clear_mark, is_excepted));
         if let (Some(mark), Some(grounds)) = (mark, grounds) {
             // Recorded first: a mark whose clearing is not in the ledger stays.
             record::cleared(&self.governance, &subject, &mark.tool, (by, grounds)).await.map_err(
                 |error| {
                     RuntimeError::new(
                         "internal",
-                        format!("the mark stays, because its end could not be recorded: {error}"),
+                        format!("the mark stays, because its clearing could not be recorded: {error}"),
                     )
                 },
             )?;
@@ -358,13 +358,13 @@ impl Canaries {
                 all.entry(subject).or_default().push(agent.id.to_string());
             }
         }
-        all.into_iter().map(|(subject, agents)| self.standpoint(subject, agents)).collect()
+        all.into_iter().map(|(subject, agents)| self.status(subject, agents)).collect()
     }
 
     /// The status of an agent's subject as a sentence.
     fn told_of(&self, agent: &AgentId) -> Option<String> {
         let subject = self.subject_of(agent)?;
-        let Standpoint { state, detail, at, .. } = self.standpoint(subject, vec![agent.to_string()]);
+        let Standpoint { state, detail, at, .. } = self.status(subject, vec![agent.to_string()]);
         let (detail, at) = (detail.unwrap_or_default(), at.map(|at| at.to_string()).unwrap_or_default());
         Some(match state {
             "live" => format!("live, tested at {at}"),
@@ -377,7 +377,7 @@ impl Canaries {
         })
     }
 
-    fn standpoint(&self, subject: Subject, agents: Vec<String>) -> Standpoint {
+    fn status(&self, subject: Subject, agents: Vec<String>) -> Standpoint {
         let SubjectState { last, marked, is_running, .. } = self.state(&subject);
         let target = self.targets.get(subject.backend.as_str());
         let obstacle = target.and_then(|target| target.obstacle(&subject.name));

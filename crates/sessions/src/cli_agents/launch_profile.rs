@@ -59,7 +59,7 @@ impl Seat {
             Ok(bundled) => Path::new(PROGRAM).join(bundled),
             Err(system) => system,
         };
-        let surroundings = Surroundings {
+        let context = Surroundings {
             arch: profiles::ARCH.to_owned(),
             conversation,
             home: HOME.to_owned(),
@@ -71,7 +71,7 @@ impl Seat {
             placeholder_key: PLACEHOLDER.to_owned(),
             servers: self.servers.clone(),
         };
-        let filled = profile.fill(&surroundings);
+        let filled = profile.fill(&context);
         let unusable = |error: std::io::Error| format!("its home folder cannot be prepared ({error})");
         let home = self.room.furnish(&filled.files, profile.keep()).map_err(unusable)?;
         let workspace = workspace_of(self.house.root(), &self.ground).map_err(|refused| refused.sentence)?;
@@ -123,8 +123,8 @@ impl Seat {
     /// Takes the baseline of the autorun files in the workspace.
     pub(super) fn look(&self) -> Result<Looked, String> {
         let folder = workspace_of(self.house.root(), &self.ground).map_err(|refused| refused.sentence)?;
-        let standing = Standing::of(&folder).map_err(|error| error.to_string())?;
-        Ok(Looked { folder, standing })
+        let snapshot = Standing::of(&folder).map_err(|error| error.to_string())?;
+        Ok(Looked { folder, standing: snapshot })
     }
 
     /// The name of the instruction file at the root of the workspace, of whatever type. It is not opened.

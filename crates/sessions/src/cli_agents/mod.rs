@@ -62,7 +62,7 @@ pub struct CliAgents {
     brokers: Brokers,
     launches: AtomicU64,
     /// Snapshots of the autorun files in the workspaces of sessions, from the last check.
-    looked_at: Mutex<HashMap<SessionKey, Looked>>,
+    baselines: Mutex<HashMap<SessionKey, Looked>>,
     /// Agents of canary sessions.
     played: Mutex<HashMap<SessionKey, Played>>,
 }
@@ -113,7 +113,7 @@ impl CliAgents {
             mcp,
             brokers,
             launches: AtomicU64::new(0),
-            looked_at: Mutex::default(),
+            baselines: Mutex::default(),
             played: Mutex::default(),
         }
     }
@@ -199,11 +199,11 @@ impl CliAgents {
         let agent = session.key.agent().clone();
         let mode = self.agents.agent(&agent).and_then(|agent| agent.mode);
         let Some(row) = row else { return Ok((Ground::own(agent), false)) };
-        let ground = Ground::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
+        let roots = Ground::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
         let is_read_only = matches!(mode, Some(Asking::ApproveReads | Asking::DenyAll));
         let may_change =
             !is_read_only && CHANGING.into_iter().any(|tool| self.governance.gate.gives(&row, tool));
-        Ok((ground, may_change))
+        Ok((roots, may_change))
     }
 }
 
@@ -223,19 +223,19 @@ impl Spawner for CliAgents {
         let failed = |what: String| RuntimeError::new("not_started", what);
         let Seated { profile, model, play } = self.resolve_agent(&session.key)?;
         let profile = profile.clone();
-        let (ground, may_change) = self.workspace(session).await?;
+        let (roots, may_change) = self.workspace(session).await?;
         // The workspace of a canary is writable; otherwise the mount could stop a call that the gate lets pass.
         let may_change = play.is_some() || may_change;
         let brokers = &self.brokers;
         if brokers.is_closing() {
             return Err(RuntimeError::new("draining", "the daemon is stopping and starts no agents"));
         }
-        let door = if play.is_none() { Door::to(&self.mcp, &session.key) } else { None };
-        let (door, servers) = door.unzip();
+        let endpoint = if play.is_none() { Door::to(&self.mcp, &session.key) } else { None };
+        let (endpoint, servers) = endpoint.unzip();
         let sockets = match &play {
             Some(play) => brokers.open_isolated(&session.key, Arc::clone(play) as Arc<dyn SocketService>),
             None => {
-                let servers = door.map(|door| Arc::new(door) as Arc<dyn SocketService>);
+                let servers = endpoint.map(|endpoint| Arc::new(endpoint) as Arc<dyn SocketService>);
                 brokers.open_serving(&session.key, servers)
             }
         };
@@ -244,12 +244,12 @@ impl Spawner for CliAgents {
         if let Some(user) = user {
             sockets.give_to(user, user).map_err(|error| failed(error.to_string()))?;
         }
-        let seat = Seat {
+        let spec = Seat {
             number: self.launches.fetch_add(1, Ordering::Relaxed),
             program: profiles::program_folder(&self.home, &profile),
             room: Room::of(&self.home, session),
             house: self.home.clone(),
-            ground,
+            ground: roots,
             model,
             may_change,
             user,
@@ -258,36 +258,36 @@ impl Spawner for CliAgents {
         };
         let (filled, launcher) = (profile.clone(), self.launcher.clone());
         let launching = tokio::task::spawn_blocking(move || {
-            let conversation = seat.room.conversation().filter(|id| filled.takes_up(id));
-            let launch = seat.launch(&filled, &sockets, conversation.clone())?;
-            let instructions = seat.instructions(&filled);
-            let looked = may_change.then(|| seat.look()).transpose()?;
+            let conversation = spec.room.conversation().filter(|id| filled.takes_up(id));
+            let launch = spec.launch(&filled, &sockets, conversation.clone())?;
+            let instructions = spec.instructions(&filled);
+            let baseline = may_change.then(|| spec.look()).transpose()?;
             // If the caller stops waiting, the child is dropped, which ends the sandbox.
             let child = launcher.launch(&launch, Streams::piped()).map_err(|error| error.to_string())?;
-            Ok::<_, String>((child, sockets, conversation, instructions, looked))
+            Ok::<_, String>((child, sockets, conversation, instructions, baseline))
         });
         let launched = launching.await.map_err(|_| failed("the daemon is being torn down".to_owned()))?;
-        let (mut child, sockets, conversation, instructions, looked) =
+        let (mut child, sockets, conversation, instructions, baseline) =
             launched.map_err(|what| failed(format!("{} cannot be started: {what}", profile.title())))?;
         let broken = |error: std::io::Error| {
             failed(format!("the pipes of an agent cannot be used ({error}): try again"))
         };
         let pipes = process::pipes(&mut child).map_err(broken)?;
-        let census = BoxCensus::below(child.id());
+        let process_counter = BoxCensus::below(child.id());
         let process = BoxedAgent::new(child, sockets).map_err(broken)?;
         if let Some(play) = play {
             play.reach(Milestone::Started);
-        } else if let Some(looked) = looked {
+        } else if let Some(baseline) = baseline {
             // An earlier baseline is kept, so that changes since then are reported with the next turn.
-            let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
-            looked_at.entry((*session.key).clone()).or_insert(looked);
+            let mut baselines = self.baselines.lock().unwrap_or_else(PoisonError::into_inner);
+            baselines.entry((*session.key).clone()).or_insert(baseline);
         }
         Ok(Spawned {
             stdin: Box::new(pipes.stdin),
             stdout: Box::new(pipes.stdout),
             stderr: Box::new(pipes.stderr),
             process: Box::new(process),
-            census: Arc::new(census),
+            census: Arc::new(process_counter),
             profile,
             workspace: WORKSPACE.to_owned(),
             conversation,
@@ -319,8 +319,9 @@ impl Spawner for CliAgents {
     }
 
     async fn obeyed(&self, session: &Handle) -> Vec<String> {
-        let looked = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).get(&session.key).cloned();
-        let Some(Looked { folder, standing: before }) = looked else { return Vec::new() };
+        let baseline =
+            self.baselines.lock().unwrap_or_else(PoisonError::into_inner).get(&session.key).cloned();
+        let Some(Looked { folder, standing: before }) = baseline else { return Vec::new() };
         let checking = tokio::task::spawn_blocking(move || {
             let now = Standing::of(&folder)?;
             let changed = now.since(&before).map(|path| path.display().to_string()).collect();
@@ -328,8 +329,8 @@ impl Spawner for CliAgents {
         });
         match checking.await {
             Ok(Ok((now, changed))) => {
-                let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
-                looked_at.insert((*session.key).clone(), now);
+                let mut baselines = self.baselines.lock().unwrap_or_else(PoisonError::into_inner);
+                baselines.insert((*session.key).clone(), now);
                 changed
             }
             Ok(Err(error)) => {

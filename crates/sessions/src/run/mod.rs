@@ -174,7 +174,7 @@ impl Runs {
     }
 
     /// Opens a run: its session, its overlay and its sockets. Also returns the canonical path of the folder.
-    pub async fn open(self: &Arc<Self>, wanted: Wanted) -> Result<(Lease, PathBuf), RunError> {
+    pub async fn open(self: &Arc<Self>, request: Wanted) -> Result<(Lease, PathBuf), RunError> {
         match self.sandbox {
             Sandbox::Full => {}
             Sandbox::Landlock => return Err(RunError::Sandbox("landlock")),
@@ -187,14 +187,14 @@ impl Runs {
         if self.brokers.is_closing() {
             return Err(RunError::Leaving);
         }
-        let id = match wanted.name {
+        let id = match request.name {
             Some(name) => name,
             None => fresh_id().ok_or(RunError::Leaving)?,
         };
         check_name(&id)?;
-        let program = program_name(&wanted.command)?;
-        let folder = self.check_folder(&wanted.folder)?;
-        for other in &wanted.others {
+        let program = program_name(&request.command)?;
+        let folder = self.check_folder(&request.folder)?;
+        for other in &request.others {
             self.check_folder(other)?;
         }
         let key = key_of(&id)?;
@@ -202,10 +202,10 @@ impl Runs {
         if self.sessions.row(&key).await?.is_some_and(|row| row.state != SessionState::Closed) {
             return Err(RunError::Busy(id));
         }
-        let outlets = Outlets { places: wanted.places, unlisted: Some(Unlisted::Ask), carries: None };
-        let places = outlets.places.len() as u64;
-        let sockets = self.brokers.open_with(&key, outlets)?;
-        let workspace = match wanted.mode {
+        let egress = Outlets { places: request.places, unlisted: Some(Unlisted::Ask), carries: None };
+        let places = egress.places.len() as u64;
+        let sockets = self.brokers.open_with(&key, egress)?;
+        let workspace = match request.mode {
             Mode::Overlay => {
                 let (session, began) = (key.to_string(), governance.clock.now().to_string());
                 let (folder, program) = (folder.clone(), program.clone());
@@ -228,8 +228,8 @@ impl Runs {
             is_over: false,
         };
         let handle = self.sessions.open_run(lease.key.clone()).await?;
-        let command = serde_json::to_vec(&wanted.command).unwrap_or_default();
-        let mode = wanted.mode.as_str().to_owned();
+        let command = serde_json::to_vec(&request.command).unwrap_or_default();
+        let mode = request.mode.as_str().to_owned();
         let record = |command| RunRecord::RunBegan { program, command, workspace: mode, places };
         governance.run_began(&handle, &command, record).await?;
         if rustix::process::geteuid().is_root() {

@@ -33,7 +33,7 @@ struct OpenCounts {
 /// A slot for a session that is about to be opened. Dropping it returns the slot, unless [`keep`](Self::keep) was called.
 #[derive(Debug)]
 pub(super) struct Place {
-    room: Room,
+    limit: Room,
     agent: AgentId,
     is_kept: bool,
 }
@@ -77,7 +77,7 @@ impl Room {
             }
         }
         counts.add(agent.as_str(), 1);
-        Ok(Place { room: self.clone(), agent: agent.clone(), is_kept: false })
+        Ok(Place { limit: self.clone(), agent: agent.clone(), is_kept: false })
     }
 
     /// Returns the slot of a session of this agent whose closing is recorded.
@@ -124,7 +124,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.is_kept {
-            self.room.leave(&self.agent);
+            self.limit.leave(&self.agent);
         }
     }
 }
@@ -133,44 +133,44 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn take(room: &Room, agent: &str) -> Result<Place, String> {
-        room.take(&agent.parse().unwrap(), IfFull::Refuse).map_err(|error| error.to_string())
+    fn take(limit: &Room, agent: &str) -> Result<Place, String> {
+        limit.take(&agent.parse().unwrap(), IfFull::Refuse).map_err(|error| error.to_string())
     }
 
     #[test]
     fn slot_is_returned_unless_kept() {
         let main = "main".parse().unwrap();
-        let room = Room::new(vec![("main".to_owned(), 1)], 2);
-        let place = take(&room, "main").unwrap();
-        assert!(take(&room, "main").is_err(), "taken before the opening is recorded");
-        drop(place);
-        take(&room, "main").unwrap().keep();
-        assert_eq!((room.taken(), take(&room, "main").is_err()), (2, true));
-        room.take(&main, IfFull::Admit).unwrap().keep();
-        assert_eq!(room.taken(), 3);
-        room.leave(&main);
-        assert!(take(&room, "main").is_err());
-        room.leave(&main);
-        assert!(take(&room, "main").is_ok());
+        let limit = Room::new(vec![("main".to_owned(), 1)], 2);
+        let slot = take(&limit, "main").unwrap();
+        assert!(take(&limit, "main").is_err(), "taken before the opening is recorded");
+        drop(slot);
+        take(&limit, "main").unwrap().keep();
+        assert_eq!((limit.taken(), take(&limit, "main").is_err()), (2, true));
+        limit.take(&main, IfFull::Admit).unwrap().keep();
+        assert_eq!(limit.taken(), 3);
+        limit.leave(&main);
+        assert!(take(&limit, "main").is_err());
+        limit.leave(&main);
+        assert!(take(&limit, "main").is_ok());
     }
 
     #[test]
     fn unregistered_callers_share_half_and_each_has_an_eighth() {
-        let room = Room::new(vec![("stranger-a".to_owned(), 1)], 16);
-        take(&room, "stranger-a").unwrap().keep();
-        let refused = take(&room, "stranger-a").unwrap_err();
+        let limit = Room::new(vec![("stranger-a".to_owned(), 1)], 16);
+        take(&limit, "stranger-a").unwrap().keep();
+        let refused = take(&limit, "stranger-a").unwrap_err();
         assert!(refused.starts_with("you have 2 sessions open"), "{refused}");
         for other in ["stranger-b", "stranger-c", "anonymous"] {
-            take(&room, other).unwrap().keep();
-            take(&room, other).unwrap().keep();
+            take(&limit, other).unwrap().keep();
+            take(&limit, other).unwrap().keep();
         }
-        let refused = take(&room, "stranger-d").unwrap_err();
+        let refused = take(&limit, "stranger-d").unwrap_err();
         assert!(refused.starts_with("unregistered callers have 8 sessions open"), "{refused}");
         for _ in 0..8 {
-            take(&room, "main").unwrap().keep();
+            take(&limit, "main").unwrap().keep();
         }
-        assert!(take(&room, "main").is_err());
-        room.leave(&"stranger-b".parse().unwrap());
-        assert!(take(&room, "stranger-d").is_ok());
+        assert!(take(&limit, "main").is_err());
+        limit.leave(&"stranger-b".parse().unwrap());
+        assert!(take(&limit, "stranger-d").is_ok());
     }
 }

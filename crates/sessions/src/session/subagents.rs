@@ -141,9 +141,9 @@ impl SessionManager {
     }
 
     async fn collect_answer(&self, key: &SessionKey, task: String) -> Result<String, SessionError> {
-        let mut ticket = self.run_turn(key, vec![ContentBlock::text(task)], Speaker::Agent).await?;
-        let accepted = ticket.accepted().await?;
-        let mut events = ticket.events(&accepted).ok_or(SessionError::Draining)?;
+        let mut turn = self.run_turn(key, vec![ContentBlock::text(task)], Speaker::Agent).await?;
+        let accepted = turn.accepted().await?;
+        let mut events = turn.events(&accepted).ok_or(SessionError::Draining)?;
         let mut answer = String::new();
         let mut stopped = None;
         while stopped.is_none() {
@@ -163,7 +163,7 @@ impl SessionManager {
             }
         }
         // The session is closed when this returns, so its labels are final.
-        let end = ticket.ended().await?;
+        let end = turn.ended().await?;
         if end.stop_reason != StopReason::EndTurn {
             answer.insert_str(0, &format!("[the sub-agent stopped early: {}]\n", end.stop_reason.as_str()));
         }
