@@ -116,14 +116,14 @@ impl Toolbox for RecordingToolbox {
         if when == When::Before {
             self.play.reach(Milestone::Asked);
         }
-        let leave = self.inner.ask_leave(own).await;
-        let answer = match (&leave, when) {
+        let outcome = self.inner.ask_leave(own).await;
+        let answer = match (&outcome, when) {
             (Leave::Given, _) => Answer::LetGo,
             (Leave::Refused(_), When::Before) => Answer::Refused,
             (Leave::Refused(_), When::Underway) => Answer::TooLate,
         };
         self.questions.add(&asked, answer);
-        leave
+        outcome
     }
 
     async fn carry_out(&self, call_id: &str) -> ToolOutcome {
