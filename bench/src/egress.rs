@@ -1,4 +1,4 @@
-//! Throughput of egress from a sandbox: reading from a server on loopback through the relay and the broker, compared
+//! Throughput of egress from a sandbox: reading from a server on loopback through the relay and the egress proxy, compared
 //! with reading directly.
 
 use std::error::Error;
@@ -101,7 +101,7 @@ fn measure(server: &str, relay: PortRelay) -> Result<(), Box<dyn Error>> {
     };
     let (inside, outside) = (median(&mut inside), median(&mut outside));
     println!(
-        "egress, {} MiB from a server on loopback: {inside:.0} MB/s through relay and broker, {outside:.0} without: {:.2}",
+        "egress, {} MiB from a server on loopback: {inside:.0} MB/s through relay and proxy, {outside:.0} without: {:.2}",
         BYTES >> 20,
         inside / outside
     );

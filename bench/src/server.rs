@@ -73,7 +73,7 @@ impl DaemonProcess {
             at += 1;
         }
         for pid in family.into_iter().skip(1) {
-            // One that ended meanwhile takes nothing.
+            // A process that has ended meanwhile counts as 0.
             let status = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
             let pss = status.lines().find_map(|line| line.strip_prefix("Pss:"));
             kilobytes += pss
@@ -86,13 +86,13 @@ impl DaemonProcess {
 
 impl Drop for DaemonProcess {
     fn drop(&mut self) {
-        // Its standard input ends, and so does it.
+        // The daemon process ends when its standard input is closed.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
 }
 
-/// The other side: serves `home` until standard input ends.
+/// Runs in the daemon process: serves `home` until standard input ends.
 pub(crate) fn serve(home: &str) -> Result<(), Box<dyn Error>> {
     memory::ask_for_small_pages();
     let mut config = Config::load(&Home::at(home).root().join("config.json5"))?;

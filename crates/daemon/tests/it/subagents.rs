@@ -84,7 +84,7 @@ async fn c7_a_sub_agent_has_the_tools_it_was_given_and_gives_no_others() {
         assert!(told.contains("not yours to give") || told.contains("spawn.narrowed"), "{told}");
     }
     let (events, _) = run_turn(&mut client, KEY, &spawn(write, Some(&["exec"]))).await.unwrap();
-    assert!(results(&events)[0].contains("`exec` is not yours to give"), "{events:?}");
+    assert!(results(&events)[0].contains("`exec` is not one of your tools"), "{events:?}");
     let workspace = daemon.home.home.root().join("agents/main/workspace/a");
     assert!(!workspace.exists());
     // The owner's words in the parent's turn are nobody's words in the sub-agent's.

@@ -1,5 +1,5 @@
-//! The house's own loops as they are tried: Tribune's own, with a model that orders what the session was not offered, and the
-//! rehearsal, with a script that does.
+//! Tribune's built-in backends as canary targets: the native loop, with a scripted model that calls a tool which the session was
+//! not offered, and the rehearsal, with a script that does the same.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::model_socket::Loopback;
 use super::probe_run::{Obstacle, ProbeSetup, ProbeTarget};
 use super::scripted_model::{Milestone, Probe, ScriptedModel};
 
-/// Tribune's own loop.
+/// The native loop as a target.
 #[derive(Debug, Default)]
 pub struct NativeStage {
     tasks: TaskTracker,
@@ -44,7 +44,7 @@ impl ProbeTarget for NativeStage {
     }
 
     async fn set(&self, _: &str, _: &SessionKey, play: &Arc<ScriptedModel>) -> Result<ProbeSetup, String> {
-        let unusable = |what: &str| format!("its model cannot be played ({what})");
+        let unusable = |what: &str| format!("its scripted model cannot be set up ({what})");
         let loopback = Loopback::open(Arc::clone(play), &self.tasks)
             .await
             .map_err(|error| unusable(&error.to_string()))?;
@@ -60,14 +60,14 @@ impl ProbeTarget for NativeStage {
         };
         let client = ProviderClient::new(endpoint).map_err(|error| unusable(&error.to_string()))?;
         let model = "canary:canary".parse().map_err(|_| unusable("no name for it"))?;
-        let seats = PlayedSeats { client, model };
+        let resolver = ScriptedModelResolver { client, model };
         // Budgets do not apply: the model is scripted.
-        let runtime = NativeBackend::new(Arc::new(seats), Arc::new(NoHostServices));
+        let runtime = NativeBackend::new(Arc::new(resolver), Arc::new(NoHostServices));
         Ok(ProbeSetup { runtime: Arc::new(runtime), props: Box::new(loopback) })
     }
 }
 
-/// More than a play needs.
+/// Larger limits than any scripted answer needs.
 const LIMITS: ModelLimits = ModelLimits {
     context_window: 200_000,
     max_output_tokens: 8_192,
@@ -77,13 +77,13 @@ const LIMITS: ModelLimits = ModelLimits {
     thinking: ThinkingForm::NoParameter,
 };
 
-/// The one seat of a play.
-struct PlayedSeats {
+/// Resolves every agent to the scripted model.
+struct ScriptedModelResolver {
     client: ProviderClient,
     model: ModelRef,
 }
 
-impl ModelResolver for PlayedSeats {
+impl ModelResolver for ScriptedModelResolver {
     fn resolve(&self, _: &AgentId, _: Option<&str>) -> Result<ModelBinding, RuntimeError> {
         Ok(ModelBinding {
             client: self.client.clone(),
@@ -97,7 +97,7 @@ impl ModelResolver for PlayedSeats {
     }
 }
 
-/// The rehearsal.
+/// The rehearsal as a target.
 #[derive(Debug)]
 pub struct RehearsalStage;
 
@@ -120,7 +120,7 @@ impl ProbeTarget for RehearsalStage {
     }
 
     async fn set(&self, _: &str, _: &SessionKey, play: &Arc<ScriptedModel>) -> Result<ProbeSetup, String> {
-        // The script is the model.
+        // The script takes the place of the model, so the milestone is reached at once.
         play.reach(Milestone::ModelReached);
         let runtime = Arc::new(RehearsalBackend::new(Scenes::builtin()));
         Ok(ProbeSetup { runtime, props: Box::new(()) })

@@ -1,8 +1,9 @@
-//! What the model of a canary says, in the four ways that agents speak to models. Pure: a request's path and body in, bytes out.
+//! The answers of a canary's scripted model, in the four API formats that agents use. Pure: takes an answer, returns a response
+//! body.
 
 use serde_json::{Value, json};
 
-/// How a request is written.
+/// The API format of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// Anthropic Messages.
@@ -14,12 +15,12 @@ pub(super) enum Dialect {
     Gemini,
 }
 
-/// One answer: words, and perhaps a call behind them.
+/// One answer of the model: text, and optionally a tool call after it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Say {
     pub(super) text: String,
     pub(super) call: Option<Call>,
-    /// Tells answers apart: agents take two with the same name for one.
+    /// Makes the ids of an answer unique: agents take two answers with the same id for one.
     pub(super) number: u64,
 }
 
@@ -29,7 +30,7 @@ pub(super) struct Call {
     pub(super) arguments: Value,
 }
 
-/// An answer as it goes out.
+/// An HTTP response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) status: u16,
@@ -55,7 +56,7 @@ impl Reply {
 }
 
 impl Dialect {
-    /// The dialect of a path, and whether the path itself asks for a stream.
+    /// The API format of a path, and whether the path itself requests a stream.
     pub(super) fn of(path: &str) -> Option<(Self, bool)> {
         let ends = |end: &str| path.ends_with(end);
         if ends("/messages") {
@@ -71,7 +72,7 @@ impl Dialect {
         }
     }
 
-    /// The answer, in pieces or whole.
+    /// Encodes the answer, as a stream or as one body.
     pub(super) fn write(self, say: &Say, is_stream: bool) -> Reply {
         match (self, is_stream) {
             (Self::Messages, true) => Reply::events(messages(say)),
@@ -152,11 +153,11 @@ fn named(events: Vec<(&'static str, Value)>) -> Vec<(Option<&'static str>, Strin
 fn tool_calls(say: &Say, index: Option<u32>) -> Option<Value> {
     let call = say.call.as_ref()?;
     let function = json!({ "name": call.name, "arguments": call.text() });
-    let mut told = json!({ "id": say.id("call_"), "type": "function", "function": function });
+    let mut entry = json!({ "id": say.id("call_"), "type": "function", "function": function });
     if let Some(index) = index {
-        told["index"] = index.into();
+        entry["index"] = index.into();
     }
-    Some(json!([told]))
+    Some(json!([entry]))
 }
 
 const fn finish(say: &Say) -> &'static str {

@@ -1,21 +1,22 @@
-//! What a canary comes to. Pure: what was ordered, asked and left behind in, an outcome out.
+//! Derives the outcome of a canary. Pure: takes what the model ordered, what the gate decided and what was executed, and returns
+//! an outcome.
 
 use super::probe_recorder::{Answer, Question};
 use super::scripted_model::{Ordered, ProbeKind};
 
-/// What a canary came to.
+/// The outcome of a canary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Everything that the agent was made to try was put to the gate, refused, and did not happen.
+    /// Every attempted action was submitted to the gate, refused, and not executed.
     Live,
-    /// Something happened that nobody allowed: the gate does not hold this agent.
+    /// An action was executed without permission: the gate does not hold this agent.
     NotStopped { what: String },
-    /// The agent could not be made to try, so nothing is known.
+    /// The agent could not be made to attempt anything, so nothing is known.
     NotTried { why: String },
 }
 
 impl Outcome {
-    /// One word for programs.
+    /// The code, for programs.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -24,7 +25,7 @@ impl Outcome {
         }
     }
 
-    /// What stands behind the word, if anything does.
+    /// The reason for the outcome, if there is one.
     pub fn detail(&self) -> Option<&str> {
         match self {
             Self::Live => None,
@@ -34,13 +35,13 @@ impl Outcome {
     }
 }
 
-/// What is known of one probe when the agent is gone.
+/// The observations of one probe after the agent has ended.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) feat: ProbeKind,
     pub(super) ordered: Ordered,
     pub(super) questions: Vec<Question>,
-    /// Whether the mark is there.
+    /// Whether the action was executed: its file exists, or the model got the secret.
     pub(super) is_done: bool,
 }
 
@@ -49,13 +50,13 @@ impl Seen {
         self.questions.iter().any(|question| question.answer == Answer::Refused)
     }
 
-    /// What happened though nobody allowed it.
-    fn misdeed(&self) -> Option<String> {
+    /// Describes an action that was executed without permission.
+    fn violation(&self) -> Option<String> {
         let Ordered::Call(tool) = &self.ordered else {
             return self.is_done.then(|| "something was done that its model did not order".to_owned());
         };
         if self.questions.iter().any(|question| question.answer == Answer::LetGo) {
-            return Some(format!("the gate let `{tool}` go in a session that may use no tool"));
+            return Some(format!("the gate allowed `{tool}` in a session that may use no tool"));
         }
         if !self.is_done {
             return None;
@@ -67,9 +68,10 @@ impl Seen {
     }
 }
 
-/// The outcome of a canary. `ungoverned` is what the turn itself found out, `fault` why it could not go on.
+/// Derives the outcome of a canary. `ungoverned` is a violation that the turn itself reported, `fault` the reason why it could not
+/// continue.
 pub(super) fn judge(seen: &[Seen], ungoverned: Option<String>, fault: Option<String>) -> Outcome {
-    if let Some(what) = seen.iter().find_map(Seen::misdeed).or(ungoverned) {
+    if let Some(what) = seen.iter().find_map(Seen::violation).or(ungoverned) {
         return Outcome::NotStopped { what };
     }
     let ordered =
@@ -106,42 +108,43 @@ mod tests {
         Seen { feat: ProbeKind::Run, ordered, questions: Vec::new(), is_done: false }
     }
 
-    fn word(seen: &[Seen]) -> &'static str {
+    fn outcome_code(seen: &[Seen]) -> &'static str {
         judge(seen, None, None).as_str()
     }
 
     #[test]
-    fn l1_it_is_live_only_if_everything_tried_was_asked_refused_and_undone() {
+    fn l1_live_requires_every_probe_to_be_refused_and_not_executed() {
         let (write, run, within) = (ProbeKind::Write, ProbeKind::Run, ProbeKind::RunWithin);
         let good = seen(write, &[Answer::Refused], false);
-        assert_eq!(word(std::slice::from_ref(&good)), "live");
-        assert_eq!(word(&[good.clone(), unordered(Ordered::NoTool)]), "live");
-        assert_eq!(word(&[good.clone(), seen(within, &[], false)]), "live", "its own sandbox held it");
+        assert_eq!(outcome_code(std::slice::from_ref(&good)), "live");
+        assert_eq!(outcome_code(&[good.clone(), unordered(Ordered::NoTool)]), "live");
+        assert_eq!(
+            outcome_code(&[good.clone(), seen(within, &[], false)]),
+            "live",
+            "its own sandbox held it"
+        );
         for (what, bad) in [
             ("done without asking", seen(run, &[], true)),
             ("refused and done", seen(run, &[Answer::Refused], true)),
-            ("told when it was done", seen(run, &[Answer::TooLate], true)),
-            ("let go", seen(run, &[Answer::LetGo], false)),
+            ("asked during the call, and done", seen(run, &[Answer::TooLate], true)),
+            ("allowed", seen(run, &[Answer::LetGo], false)),
             ("its own sandbox did not hold it", seen(within, &[], true)),
             ("unordered", Seen { is_done: true, ..unordered(Ordered::NoTool) }),
         ] {
-            assert_eq!(word(&[good.clone(), bad]), "not_stopped", "{what}");
+            assert_eq!(outcome_code(&[good.clone(), bad]), "not_stopped", "{what}");
         }
-        let what = "told by the turn".to_owned();
+        let what = "reported by the turn".to_owned();
         let alone = std::slice::from_ref(&good);
         assert_eq!(judge(alone, Some(what.clone()), None), Outcome::NotStopped { what });
         for (what, unknown) in [
             ("neither asked nor acted", vec![good.clone(), seen(run, &[], false)]),
-            (
-                "asked too late, and it came to nothing",
-                vec![good.clone(), seen(run, &[Answer::TooLate], false)],
-            ),
-            ("nothing to try it with", vec![unordered(Ordered::NoTool)]),
-            ("nobody asked the model", vec![unordered(Ordered::Unheard)]),
+            ("asked during the call, and not done", vec![good.clone(), seen(run, &[Answer::TooLate], false)]),
+            ("no tool for it", vec![unordered(Ordered::NoTool)]),
+            ("the model was not asked", vec![unordered(Ordered::Unheard)]),
             ("only within its own sandbox", vec![seen(within, &[], false)]),
             ("nothing", Vec::new()),
         ] {
-            assert_eq!(word(&unknown), "not_tried", "{what}");
+            assert_eq!(outcome_code(&unknown), "not_tried", "{what}");
         }
         let fault = Some("it ended".to_owned());
         assert_eq!(judge(&[good], None, fault.clone()).as_str(), "not_tried");

@@ -1,12 +1,13 @@
-//! Canaries: a backend is made to try something harmless that the gate must stop. If it is not stopped, whatever is said of its
-//! agents, the gate does not hold them, and they are not run.
+//! Canaries: a test makes a backend attempt something harmless that the gate must stop. If it is not stopped, the gate does not
+//! hold the agents of that backend, and they are not run.
 //!
-//! The agent is the real one, in its box; the gate, the session and the log are the real ones; only the model is played ([`play`],
-//! in the [`dialect`]s that agents speak), so that trying costs nothing and needs no network. [`trial`] is one canary, [`watch`]
-//! sees what is asked in it, [`judge`] says what it comes to, [`record`] writes it down. A backend is tried through what it brings
-//! as a [`Stage`]; [`loops`] are those of the house. [`guard`] stands before each turn.
+//! The agent in its sandbox, the gate, the session and the ledger are the real ones. Only the model is scripted
+//! ([`scripted_model`], in the API formats of [`dialect`]), so a canary costs nothing and needs no network. [`probe_run`] runs one
+//! canary, [`probe_recorder`] records the gate's decisions in it, [`evaluate`] derives the outcome, and [`record`] writes it to the
+//! ledger. A backend provides a [`ProbeTarget`]; [`builtin_targets`] has those of Tribune's own loops. [`turn_guard`] checks the
+//! canary before each turn.
 //!
-//! An agent that can tell a canary from a person is not found out by one: the box is what bounds it.
+//! A canary does not detect an agent that can distinguish it from a person; such an agent is bounded by its sandbox.
 
 mod builtin_targets;
 mod dialect;
@@ -39,43 +40,43 @@ use self::scripted_model::ProbeKind;
 pub(crate) use self::scripted_model::{Milestone, ScriptedModel};
 pub use self::turn_guard::Guarded;
 
-/// The canaries of a house.
+/// Runs the canaries and keeps their results.
 pub struct Canaries {
     governance: Arc<Governance>,
     agents: Arc<Agents>,
-    /// By the name of the backend.
-    stages: BTreeMap<&'static str, Arc<dyn ProbeTarget>>,
-    /// How often all of them are tried; `None`: never.
+    /// The targets, by backend name.
+    targets: BTreeMap<&'static str, Arc<dyn ProbeTarget>>,
+    /// The interval at which all subjects are tested; `None`: never.
     every: Option<Duration>,
-    /// Subjects that are run though nobody could try them, because the operator says so.
+    /// Subjects that the operator allows to run although they cannot be tested (`canary.untried`).
     untried: BTreeSet<String>,
-    known: Mutex<BTreeMap<ProbeSubject, Standing>>,
+    known: Mutex<BTreeMap<ProbeSubject, SubjectState>>,
     tasks: TaskTracker,
-    leaving: CancellationToken,
+    shutdown: CancellationToken,
 }
 
-/// What is known of one subject.
+/// The state of one subject.
 #[derive(Debug, Clone, Default)]
-struct Standing {
-    told: Option<Told>,
-    /// What one of its agents did in a turn that nobody allowed.
+struct SubjectState {
+    last: Option<LastResult>,
+    /// What one of its agents did without permission in a turn.
     marked: Option<Mark>,
-    /// The log was asked what stands against it.
+    /// The mark was read from the ledger.
     is_recalled: bool,
     is_running: bool,
-    /// Canaries so far: whoever waited for one need not have another.
-    trials: u64,
-    /// One at a time.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    /// The number of canaries so far. A caller that waited for one sees that the number has changed, and needs no other.
+    runs: u64,
+    /// Held while a canary of the subject runs.
+    run_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
-impl Standing {
+impl SubjectState {
     fn outcome(&self) -> Option<&Outcome> {
-        self.told.as_ref().map(|told| &told.outcome)
+        self.last.as_ref().map(|last| &last.outcome)
     }
 }
 
-/// What stands against a subject.
+/// A mark against a subject: one of its agents executed a call without permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mark {
     tool: String,
@@ -83,19 +84,19 @@ struct Mark {
 }
 
 impl Mark {
-    /// On which grounds it is cleared by a canary that somebody asked for, if it is.
-    fn grounds(&self, trial: &ProbeRun, absolve: ClearMark, is_excepted: bool) -> Option<Grounds> {
+    /// The grounds on which a canary that the operator requested clears the mark; `None` if it does not.
+    fn grounds(&self, trial: &ProbeRun, clear_mark: ClearMark, is_excepted: bool) -> Option<Grounds> {
         let is_held = trial.session.is_some() && trial.outcome == Outcome::Live;
-        match (&trial.outcome, absolve) {
-            (Outcome::Live, _) if is_held && self.is_answered_by(&trial.held) => Some(Grounds::Tried),
+        match (&trial.outcome, clear_mark) {
+            (Outcome::Live, _) if is_held && self.is_covered_by(&trial.held) => Some(Grounds::Tried),
             (Outcome::Live, ClearMark::Yes) if is_held => Some(Grounds::LookedAt),
             (Outcome::NotTried { .. }, ClearMark::Yes) if is_excepted => Some(Grounds::LookedAtUntried),
             (Outcome::Live | Outcome::NotTried { .. } | Outcome::NotStopped { .. }, _) => None,
         }
     }
 
-    /// Whether a canary that held the agent at these says anything of what it did.
-    fn is_answered_by(&self, held: &[ProbeKind]) -> bool {
+    /// Whether a canary that was stopped at these probes covers the marked tool.
+    fn is_covered_by(&self, held: &[ProbeKind]) -> bool {
         match self.tool.as_str() {
             "write" | "edit" => held.contains(&ProbeKind::Write),
             "read" | "search" => held.contains(&ProbeKind::Read),
@@ -105,39 +106,39 @@ impl Mark {
     }
 }
 
-/// Whether whoever has an agent tried says that what it did was looked at, whatever the canary tries.
+/// Whether the operator confirms that the marked action was reviewed, which clears a mark that the canary does not cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClearMark {
     Yes,
     No,
 }
 
-/// A canary that somebody asked for, and what stood and stands against its subject.
+/// The result of a canary that the operator requested.
 #[derive(Debug, Clone)]
 pub struct Tested {
     pub trial: ProbeRun,
-    /// What stands against it now.
+    /// The mark that remains.
     pub mark: Option<String>,
-    /// Why nothing does any more, if something did.
+    /// The grounds on which a mark was cleared.
     pub cleared: Option<Grounds>,
-    /// Whether its agents are run though nobody could try them.
+    /// Whether its agents are run although they cannot be tested.
     pub is_excepted: bool,
 }
 
-/// What a canary came to, and when.
+/// The outcome and time of the last canary of a subject.
 #[derive(Debug, Clone)]
-struct Told {
+struct LastResult {
     outcome: Outcome,
     at: Timestamp,
     took: Duration,
 }
 
-/// How one subject stands, for people and programs.
+/// The canary status of one subject, for people and programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CanaryStatus {
     pub subject: ProbeSubject,
     pub agents: Vec<String>,
-    /// `live`; `ungoverned` and `not_tried`, which are not run; `untried`, which is, because the operator says so; `waiting`,
+    /// `live`; `ungoverned` and `not_tried`, which are not run; `untried`, which is run because the operator allows it; `waiting`,
     /// `running`; or `off`.
     pub state: &'static str,
     pub detail: Option<String>,
@@ -155,191 +156,191 @@ impl Canaries {
     pub fn new(
         governance: &Arc<Governance>,
         agents: &Arc<Agents>,
-        stages: impl IntoIterator<Item = (&'static str, Arc<dyn ProbeTarget>)>,
+        targets: impl IntoIterator<Item = (&'static str, Arc<dyn ProbeTarget>)>,
         config: &CanaryConfig,
     ) -> Arc<Self> {
         Arc::new(Self {
             governance: Arc::clone(governance),
             agents: Arc::clone(agents),
-            stages: stages.into_iter().collect(),
+            targets: targets.into_iter().collect(),
             every: config.every,
             untried: config.untried.iter().cloned().collect(),
             known: Mutex::default(),
             tasks: TaskTracker::new(),
-            leaving: CancellationToken::new(),
+            shutdown: CancellationToken::new(),
         })
     }
 
-    /// Tries the agents of the roster that have hands, and then all of the backends again and again. Until the house leaves.
+    /// Tests the subjects of the roster whose agents execute tools themselves, then tests all subjects at each interval, until the
+    /// daemon stops.
     pub async fn keep_trying(self: Arc<Self>) {
         for (subject, _) in self.subjects() {
             self.recall(&subject).await;
         }
         let Some(every) = self.every else { return };
-        for (subject, stage) in self.subjects() {
-            if stage.has_hands() && stage.obstacle(&subject.name).is_none() {
-                self.first(&subject, Occasion::Start).await;
+        for (subject, target) in self.subjects() {
+            if target.has_hands() && target.obstacle(&subject.name).is_none() {
+                self.ensure_tested(&subject, Occasion::Start).await;
             }
         }
-        while let Some(()) = self.leaving.run_until_cancelled(tokio::time::sleep(every)).await {
-            for (subject, stage) in self.subjects() {
-                if stage.obstacle(&subject.name).is_none() {
-                    self.try_now(&subject, Occasion::Timer).await;
+        while let Some(()) = self.shutdown.run_until_cancelled(tokio::time::sleep(every)).await {
+            for (subject, target) in self.subjects() {
+                if target.obstacle(&subject.name).is_none() {
+                    self.test_now(&subject, Occasion::Timer).await;
                 }
             }
         }
     }
 
-    /// Ends what is under way. Returns when it is over.
+    /// Cancels running canaries, and waits for their end.
     pub async fn leave(&self) {
-        self.leaving.cancel();
+        self.shutdown.cancel();
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// Tries the backend of an agent, because somebody wants to know. A good end clears what one of its agents did before, if
-    /// that was tried, or somebody says that it was looked at. Where nobody can try it and the operator has it run all the same,
-    /// that word is enough.
+    /// Tests the backend of an agent on the operator's request. If the canary is stopped, a mark is cleared that the canary covers
+    /// or that the operator has reviewed. For a subject that cannot be tested and is listed in `canary.untried`, the operator's
+    /// review is enough.
     pub async fn test(
         self: &Arc<Self>,
         agent: &AgentId,
-        (by, absolve): (&str, ClearMark),
+        (by, clear_mark): (&str, ClearMark),
     ) -> Result<Tested, RuntimeError> {
         let subject = self.subject_of(agent).ok_or_else(|| {
-            RuntimeError::new(
-                "unsupported",
-                format!("the backend of `{agent}` brings nothing to try it with"),
-            )
+            RuntimeError::new("unsupported", format!("the backend of `{agent}` has no canary"))
         })?;
         self.recall(&subject).await;
-        let trial = self.try_now(&subject, Occasion::Operator).await.ok_or_else(draining)?;
+        let trial = self.test_now(&subject, Occasion::Operator).await.ok_or_else(draining)?;
         let is_excepted = self.is_excepted(&subject);
-        let mark = self.standing(&subject).marked;
-        let grounds = mark.as_ref().and_then(|mark| mark.grounds(&trial, absolve, is_excepted));
+        let mark = self.state(&subject).marked;
+        let grounds = mark.as_ref().and_then(|mark| mark.grounds(&trial, clear_mark, is_excepted));
         if let (Some(mark), Some(grounds)) = (mark, grounds) {
-            // On record first: what is not written down is not lifted.
+            // Recorded first: a mark whose clearing is not in the ledger stays.
             record::cleared(&self.governance, &subject, &mark.tool, (by, grounds)).await.map_err(
                 |error| {
                     RuntimeError::new(
                         "internal",
-                        format!("the mark stays, because its end could not be recorded: {error}"),
+                        format!("the mark stays, because its clearing could not be recorded: {error}"),
                     )
                 },
             )?;
-            self.change(&subject, |standing| {
-                // One that was made meanwhile is another one.
-                if standing.marked.as_ref() == Some(&mark) {
-                    standing.marked = None;
+            self.change(&subject, |state| {
+                // A mark that was set meanwhile is a different one.
+                if state.marked.as_ref() == Some(&mark) {
+                    state.marked = None;
                 }
             });
         }
-        let mark = self.standing(&subject).marked.map(|mark| mark.what);
+        let mark = self.state(&subject).marked.map(|mark| mark.what);
         Ok(Tested { trial, mark, cleared: grounds, is_excepted })
     }
 
-    /// Whether agents of a subject are run though nobody could try them: the operator names it, or has nobody tried.
+    /// Whether agents of a subject are run although it cannot be tested: the operator lists it, or has turned canaries off.
     fn is_excepted(&self, subject: &ProbeSubject) -> bool {
         self.every.is_none() || self.untried.contains(&subject.name)
     }
 
-    /// Takes up what the log has against a subject from before this daemon was started.
+    /// Reads the mark of a subject from the ledger, once per daemon start.
     async fn recall(&self, subject: &ProbeSubject) {
-        if self.standing(subject).is_recalled {
+        if self.state(subject).is_recalled {
             return;
         }
         let marked = record::mark_of(&self.governance, subject).await;
-        self.change(subject, |standing| {
-            let mark = |tool: String| Mark { what: format!("`{tool}` was carried out without leave"), tool };
-            if !std::mem::replace(&mut standing.is_recalled, true) && standing.marked.is_none() {
-                standing.marked = marked.map(mark);
+        self.change(subject, |state| {
+            let mark =
+                |tool: String| Mark { what: format!("`{tool}` was executed without permission"), tool };
+            if !std::mem::replace(&mut state.is_recalled, true) && state.marked.is_none() {
+                state.marked = marked.map(mark);
             }
         });
     }
 
-    /// Whether an agent may be spoken to: a canary of its kind was stopped, and nothing stands against it. Waits for the first
-    /// canary, and for another where the last one could not be tried.
+    /// Admits a turn of an agent if a canary of its subject was stopped and the subject has no mark. Waits for the first canary, and
+    /// for another one if the last could not test the agent.
     pub(crate) async fn admit(self: &Arc<Self>, agent: &AgentId) -> Result<(), RuntimeError> {
         let Some(subject) = self.subject_of(agent) else { return Ok(()) };
-        let Some(stage) = self.stages.get(subject.backend.as_str()) else { return Ok(()) };
+        let Some(target) = self.targets.get(subject.backend.as_str()) else { return Ok(()) };
         self.recall(&subject).await;
         self.check(&subject, agent)?;
-        if self.every.is_none() || !stage.has_hands() {
+        if self.every.is_none() || !target.has_hands() {
             return Ok(());
         }
-        match stage.obstacle(&subject.name) {
-            // Whoever would start it says so in its own words.
+        match target.obstacle(&subject.name) {
+            // The start of the agent reports the error itself.
             Some(Obstacle::NotRunnable(_)) => return Ok(()),
             Some(Obstacle::NothingToTry(why)) => return self.excepted(&subject, agent, &why),
             None => {}
         }
-        if self.wants_canary(&subject) {
-            self.first(&subject, Occasion::FirstUse).await;
+        if self.needs_canary(&subject) {
+            self.ensure_tested(&subject, Occasion::FirstUse).await;
             self.check(&subject, agent)?;
         }
-        match self.standing(&subject).outcome() {
+        match self.state(&subject).outcome() {
             Some(Outcome::Live) => Ok(()),
             Some(Outcome::NotTried { why }) => self.excepted(&subject, agent, why),
-            // Looked at above.
+            // `check` above refuses this.
             Some(Outcome::NotStopped { .. }) => self.check(&subject, agent),
             None => Err(draining()),
         }
     }
 
-    /// What stands against an agent by what is known already.
+    /// Checks an agent against the known state, without a canary.
     fn check_known(&self, agent: &AgentId) -> Result<(), RuntimeError> {
         self.subject_of(agent).map_or(Ok(()), |subject| self.check(&subject, agent))
     }
 
     fn check(&self, subject: &ProbeSubject, agent: &AgentId) -> Result<(), RuntimeError> {
-        let standing = self.standing(subject);
+        let state = self.state(subject);
         let name = &subject.name;
         let refused = |what: String| Err(RuntimeError::new("ungoverned", what));
-        if let Some(Outcome::NotStopped { what }) = standing.outcome() {
+        if let Some(Outcome::NotStopped { what }) = state.outcome() {
             return refused(format!(
                 "UNGOVERNED: agents of `{name}` are not run, because its canary was not stopped ({what}): look at the settings of \
                  the profile, then run `tribune agents test {agent}`"
             ));
         }
-        if let Some(Mark { what, .. }) = standing.marked {
+        if let Some(Mark { what, .. }) = state.marked {
             return refused(format!(
-                "UNGOVERNED: agents of `{name}` are not run any more, because one did what nobody allowed ({what}): look at the \
+                "UNGOVERNED: agents of `{name}` are not run any more, because one acted without permission ({what}): look at the \
                  session's record and the profile's settings, then run `tribune agents test {agent}`"
             ));
         }
         Ok(())
     }
 
-    /// What could not be tried is run only if the operator says so.
+    /// An agent that cannot be tested is run only if the operator lists its subject in `canary.untried`.
     fn excepted(&self, subject: &ProbeSubject, agent: &AgentId, why: &str) -> Result<(), RuntimeError> {
         let name = &subject.name;
         if self.untried.contains(name) {
             return Ok(());
         }
         let what = format!(
-            "agents of `{name}` are not run, because nobody knows whether the gate holds them: its canary could not be tried \
-             ({why}); run `tribune agents test {agent}` to see how far it comes, or name `{name}` in canary.untried in \
-             config.json5 to have it run all the same"
+            "agents of `{name}` are not run, because it is not known whether the gate holds them: the canary could not test them \
+             ({why}); run `tribune agents test {agent}` to see how far it gets, or add `{name}` to canary.untried in \
+             config.json5 to run them all the same"
         );
         Err(RuntimeError::new("untried", what))
     }
 
-    /// Whether nobody knows yet how the subject stands, and somebody has to.
-    fn wants_canary(&self, subject: &ProbeSubject) -> bool {
-        match self.standing(subject).outcome() {
+    /// Whether the subject must be tested before its next turn.
+    fn needs_canary(&self, subject: &ProbeSubject) -> bool {
+        match self.state(subject).outcome() {
             None => true,
             Some(Outcome::NotTried { .. }) => !self.untried.contains(&subject.name),
             Some(Outcome::Live | Outcome::NotStopped { .. }) => false,
         }
     }
 
-    /// An agent did what nobody allowed. That is on record too, for whoever starts the daemon next.
+    /// Marks a subject because an agent executed a call without permission. The mark is recorded in the ledger, so it survives a
+    /// restart.
     pub(crate) fn mark(&self, session: &SessionKey, tool: &str, what: &str) {
         let Some(subject) = self.subject_of(session.agent()) else { return };
         let mark = Mark { tool: tool.to_owned(), what: what.to_owned() };
-        self.change(&subject, |standing| {
-            // One that no canary answers is not covered up by one that is.
-            if standing.marked.as_ref().is_none_or(|known| known.is_answered_by(&ProbeKind::ALL)) {
-                standing.marked = Some(mark);
+        self.change(&subject, |state| {
+            // A mark that no canary covers is not replaced by one that a canary could clear.
+            if state.marked.as_ref().is_none_or(|known| known.is_covered_by(&ProbeKind::ALL)) {
+                state.marked = Some(mark);
             }
         });
         let (governance, tool, session) =
@@ -349,7 +350,7 @@ impl Canaries {
         });
     }
 
-    /// How all of them stand.
+    /// The status of every subject of the roster.
     pub fn standpoints(&self) -> Vec<CanaryStatus> {
         let mut all: BTreeMap<ProbeSubject, Vec<String>> = BTreeMap::new();
         for agent in self.agents.all() {
@@ -357,31 +358,31 @@ impl Canaries {
                 all.entry(subject).or_default().push(agent.id.to_string());
             }
         }
-        all.into_iter().map(|(subject, agents)| self.standpoint(subject, agents)).collect()
+        all.into_iter().map(|(subject, agents)| self.status(subject, agents)).collect()
     }
 
-    /// How the one of an agent stands, in words.
+    /// The status of an agent's subject as a sentence.
     fn told_of(&self, agent: &AgentId) -> Option<String> {
         let subject = self.subject_of(agent)?;
-        let CanaryStatus { state, detail, at, .. } = self.standpoint(subject, vec![agent.to_string()]);
+        let CanaryStatus { state, detail, at, .. } = self.status(subject, vec![agent.to_string()]);
         let (detail, at) = (detail.unwrap_or_default(), at.map(|at| at.to_string()).unwrap_or_default());
         Some(match state {
-            "live" => format!("live, tried at {at}"),
+            "live" => format!("live, tested at {at}"),
             "ungoverned" => format!("UNGOVERNED, so that the agent is not run: {detail}"),
-            "not_tried" => format!("not tried, so that the agent is not run: {detail}"),
-            "untried" => format!("not tried, and run because canary.untried names it: {detail}"),
-            "running" => "being tried".to_owned(),
-            "off" => "nobody tries whether it holds".to_owned(),
-            _ => "not tried yet".to_owned(),
+            "not_tried" => format!("not tested, so that the agent is not run: {detail}"),
+            "untried" => format!("not tested, and run because canary.untried names it: {detail}"),
+            "running" => "being tested".to_owned(),
+            "off" => "off: no canary tests whether the gate holds it".to_owned(),
+            _ => "not tested yet".to_owned(),
         })
     }
 
-    fn standpoint(&self, subject: ProbeSubject, agents: Vec<String>) -> CanaryStatus {
-        let Standing { told, marked, is_running, .. } = self.standing(&subject);
-        let stage = self.stages.get(subject.backend.as_str());
-        let obstacle = stage.and_then(|stage| stage.obstacle(&subject.name));
+    fn status(&self, subject: ProbeSubject, agents: Vec<String>) -> CanaryStatus {
+        let SubjectState { last, marked, is_running, .. } = self.state(&subject);
+        let target = self.targets.get(subject.backend.as_str());
+        let obstacle = target.and_then(|target| target.obstacle(&subject.name));
         let not_tried = if self.untried.contains(&subject.name) { "untried" } else { "not_tried" };
-        let outcome = told.as_ref().map(|told| &told.outcome);
+        let outcome = last.as_ref().map(|last| &last.outcome);
         let (state, detail) = match (outcome, marked) {
             (Some(Outcome::NotStopped { what }), _) => ("ungoverned", Some(what.clone())),
             (_, Some(Mark { what, .. })) => ("ungoverned", Some(what)),
@@ -395,76 +396,76 @@ impl Canaries {
                 None => ("waiting", None),
             },
         };
-        let (at, took) = (told.as_ref().map(|told| told.at), told.map(|told| told.took));
+        let (at, took) = (last.as_ref().map(|last| last.at), last.map(|last| last.took));
         CanaryStatus { subject, agents, state, detail, at, took }
     }
 
-    fn standing(&self, subject: &ProbeSubject) -> Standing {
+    fn state(&self, subject: &ProbeSubject) -> SubjectState {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.entry(subject.clone()).or_default().clone()
     }
 
     fn subject_of(&self, agent: &AgentId) -> Option<ProbeSubject> {
         let agent = self.agents.agent(agent)?;
-        let stage = self.stages.get(agent.backend.as_str())?;
-        let name = stage.subject(agent.profile.as_deref())?;
+        let target = self.targets.get(agent.backend.as_str())?;
+        let name = target.subject(agent.profile.as_deref())?;
         Some(ProbeSubject { backend: agent.backend, name })
     }
 
-    /// What the roster stands for, each once.
+    /// The subjects of the roster, without duplicates.
     fn subjects(&self) -> Vec<(ProbeSubject, Arc<dyn ProbeTarget>)> {
         let all = self.agents.all().into_iter().filter_map(|agent| {
             let subject = self.subject_of(&agent.id)?;
-            let stage = Arc::clone(self.stages.get(subject.backend.as_str())?);
-            Some((subject, stage))
+            let target = Arc::clone(self.targets.get(subject.backend.as_str())?);
+            Some((subject, target))
         });
         all.collect::<BTreeMap<_, _>>().into_iter().collect()
     }
 
-    /// Tries a subject of which nothing is known; whoever comes meanwhile waits for the same canary.
-    async fn first(self: &Arc<Self>, subject: &ProbeSubject, occasion: Occasion) {
-        let Standing { turn, trials, .. } = self.standing(subject);
+    /// Tests a subject without a usable result. Concurrent callers wait for the same canary.
+    async fn ensure_tested(self: &Arc<Self>, subject: &ProbeSubject, occasion: Occasion) {
+        let SubjectState { run_lock, runs, .. } = self.state(subject);
         let (canaries, subject) = (Arc::clone(self), subject.clone());
-        let trying = self.tasks.spawn(async move {
-            let _turn = turn.lock_owned().await;
-            if canaries.standing(&subject).trials == trials && canaries.wants_canary(&subject) {
-                canaries.carry_out(&subject, occasion).await;
+        let testing = self.tasks.spawn(async move {
+            let _running = run_lock.lock_owned().await;
+            if canaries.state(&subject).runs == runs && canaries.needs_canary(&subject) {
+                canaries.run_canary(&subject, occasion).await;
             }
         });
-        // It fails only when the daemon is being torn down.
-        let _ = trying.await;
+        // It fails only when the runtime shuts down.
+        let _ = testing.await;
     }
 
-    /// Tries a subject, whatever is known of it. Nothing if the house leaves meanwhile.
-    async fn try_now(self: &Arc<Self>, subject: &ProbeSubject, occasion: Occasion) -> Option<ProbeRun> {
-        let turn = Arc::clone(&self.standing(subject).turn);
+    /// Tests a subject, whatever its state is. `None` if the daemon stops meanwhile.
+    async fn test_now(self: &Arc<Self>, subject: &ProbeSubject, occasion: Occasion) -> Option<ProbeRun> {
+        let run_lock = Arc::clone(&self.state(subject).run_lock);
         let (canaries, subject) = (Arc::clone(self), subject.clone());
-        let trying = self.tasks.spawn(async move {
-            let _turn = turn.lock_owned().await;
-            canaries.carry_out(&subject, occasion).await
+        let testing = self.tasks.spawn(async move {
+            let _running = run_lock.lock_owned().await;
+            canaries.run_canary(&subject, occasion).await
         });
-        trying.await.ok().flatten()
+        testing.await.ok().flatten()
     }
 
-    async fn carry_out(&self, subject: &ProbeSubject, occasion: Occasion) -> Option<ProbeRun> {
-        let stage = Arc::clone(self.stages.get(subject.backend.as_str())?);
-        self.change(subject, |standing| standing.is_running = true);
-        let trying = probe_run::try_out(&self.governance, &*stage, subject);
-        let trial = self.leaving.run_until_cancelled(trying).await;
-        self.change(subject, |standing| standing.is_running = false);
+    async fn run_canary(&self, subject: &ProbeSubject, occasion: Occasion) -> Option<ProbeRun> {
+        let target = Arc::clone(self.targets.get(subject.backend.as_str())?);
+        self.change(subject, |state| state.is_running = true);
+        let testing = probe_run::try_out(&self.governance, &*target, subject);
+        let trial = self.shutdown.run_until_cancelled(testing).await;
+        self.change(subject, |state| state.is_running = false);
         let trial = trial?;
-        let (at, told) = (self.governance.clock.now(), trial.outcome.clone());
-        let told = Told { outcome: told, at, took: trial.took };
-        // What could not begin says nothing of the agent: it takes away nothing that is known of it.
+        let (at, outcome) = (self.governance.clock.now(), trial.outcome.clone());
+        let last = LastResult { outcome, at, took: trial.took };
+        // A canary that could not begin says nothing about the agent, so it does not replace a known result.
         let is_known = trial.session.is_some() && !self.governance.gate.is_frozen();
         if is_known {
             record::write(&self.governance, subject, &trial, occasion).await;
         }
-        self.change(subject, |standing| {
-            standing.trials += 1;
-            // What stands against it from a turn stays: somebody looks at what happened; a clock does not.
-            if is_known || standing.told.is_none() {
-                standing.told = Some(told);
+        self.change(subject, |state| {
+            state.runs += 1;
+            // A mark from a turn stays: only a test on the operator's request clears it, not the timer.
+            if is_known || state.last.is_none() {
+                state.last = Some(last);
             }
         });
         match &trial.outcome {
@@ -472,7 +473,7 @@ impl Canaries {
                 tracing::info!(subject = subject.name, took = millis(trial.took), "a canary was stopped")
             }
             Outcome::NotTried { why } => {
-                tracing::warn!(subject = subject.name, why, "a canary could not be tried")
+                tracing::warn!(subject = subject.name, why, "a canary could not test its subject")
             }
             Outcome::NotStopped { what } => tracing::error!(
                 subject = subject.name,
@@ -483,12 +484,12 @@ impl Canaries {
         Some(trial)
     }
 
-    fn change(&self, subject: &ProbeSubject, change: impl FnOnce(&mut Standing)) {
+    fn change(&self, subject: &ProbeSubject, change: impl FnOnce(&mut SubjectState)) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         change(known.entry(subject.clone()).or_default());
     }
 }
 
 fn draining() -> RuntimeError {
-    RuntimeError::new("draining", "the daemon is stopping and tries nothing any more")
+    RuntimeError::new("draining", "the daemon is stopping and runs no more canaries")
 }

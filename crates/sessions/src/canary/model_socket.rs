@@ -1,4 +1,4 @@
-//! The way to a canary's model: its play answers where the house's model would.
+//! Serves a canary's scripted model over HTTP, in place of the configured model.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use super::scripted_model::ScriptedModel;
 /// Bytes of a request. Agents send their whole prompt and every tool's description, which is less than a tenth of this.
 const MAX_BODY_BYTES: usize = 16 << 20;
 
-/// How long the head of a request may take.
+/// The timeout for the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
 
 #[async_trait]
@@ -64,12 +64,12 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .serve_connection(TokioIo::new(stream), service);
-    // A peer that breaks off is no news.
+    // A connection that the peer breaks off is no error.
     let _ = serving.await;
 }
 
-/// A play on a port of this machine's loopback, for a loop of the house. It holds nothing that anybody might want, and ends with
-/// this.
+/// A scripted model on a loopback port, for Tribune's native loop. Other local processes can reach it; it holds nothing of value,
+/// and ends when this is dropped.
 pub(super) struct Loopback {
     pub(super) address: SocketAddr,
     _open: DropGuard,

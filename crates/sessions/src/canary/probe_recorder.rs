@@ -1,4 +1,5 @@
-//! Stands between a backend and the governed turn of a canary, and sees what is asked and what is answered. It changes nothing.
+//! Records the permission requests of a canary and the gate's answers, between the backend and the governed turn. It changes
+//! nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +12,7 @@ use tribune_runtime::{
 
 use super::scripted_model::{Milestone, ScriptedModel};
 
-/// A question that was put to the gate.
+/// A permission request to the gate, with its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) tool: String,
@@ -22,15 +23,15 @@ pub(super) struct Question {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Before anything was done, and it was refused.
+    /// Requested before the call, and refused.
     Refused,
-    /// The gate let it go.
+    /// The gate allowed it.
     LetGo,
-    /// The agent was at it already.
+    /// Requested when the agent executed the call already.
     TooLate,
 }
 
-/// What was asked so far.
+/// The recorded requests.
 #[derive(Debug, Default)]
 pub(super) struct Questions(Mutex<Vec<Question>>);
 
@@ -40,14 +41,14 @@ impl Questions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(question);
     }
 
-    /// Those that speak of this mark.
+    /// The requests whose input contains this marker.
     pub(super) fn about(&self, mark: &str) -> Vec<Question> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter(|question| question.input.contains(mark)).cloned().collect()
     }
 }
 
-/// A backend that is watched.
+/// A backend whose requests are recorded.
 #[derive(Clone)]
 pub(super) struct Watched {
     pub(super) inner: Arc<dyn AgentRuntime>,
@@ -62,7 +63,7 @@ impl AgentRuntime for Watched {
     }
 
     fn run_turn(&self, handle: &Handle, input: TurnInput) -> EventStream {
-        let tools = WatchedTools {
+        let tools = RecordingToolbox {
             inner: Arc::clone(&input.tools),
             questions: Arc::clone(&self.questions),
             play: Arc::clone(&self.play),
@@ -91,14 +92,14 @@ impl AgentRuntime for Watched {
     }
 }
 
-struct WatchedTools {
+struct RecordingToolbox {
     inner: Arc<dyn Toolbox>,
     questions: Arc<Questions>,
     play: Arc<ScriptedModel>,
 }
 
 #[async_trait]
-impl Toolbox for WatchedTools {
+impl Toolbox for RecordingToolbox {
     fn tools(&self) -> &[ToolSpec] {
         self.inner.tools()
     }
@@ -116,14 +117,14 @@ impl Toolbox for WatchedTools {
         if when == PermissionTiming::BeforeCall {
             self.play.reach(Milestone::Asked);
         }
-        let leave = self.inner.request_permission(own).await;
-        let answer = match (&leave, when) {
+        let outcome = self.inner.request_permission(own).await;
+        let answer = match (&outcome, when) {
             (PermissionOutcome::Granted, _) => Answer::LetGo,
-            (PermissionOutcome::Denied(_), PermissionTiming::BeforeCall) => Answer::Refused,
+            (PermissionOutcome::Denied(_), PermissionTiming::BeforeCall) => Answer::Denied,
             (PermissionOutcome::Denied(_), PermissionTiming::DuringCall) => Answer::TooLate,
         };
         self.questions.add(&asked, answer);
-        leave
+        outcome
     }
 
     async fn execute_granted(&self, call_id: &str) -> ToolOutcome {

@@ -1,5 +1,5 @@
-//! One canary, from its first word to what it left behind: the real backend, the real gate, a session that may use no tool, and a
-//! workspace that nobody else has.
+//! Runs one canary from its first message to its cleanup: the real backend, the real gate, a session that may use no tool, and a
+//! workspace of its own.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,56 +23,50 @@ use super::probe_recorder::{Questions, Watched};
 use super::scripted_model::{Milestone, Probe, ProbeKind, ScriptedModel};
 use crate::session::NoTools;
 
-/// What the agents of canaries are called, before what nobody can guess.
+/// The timeout of a whole canary. The slowest agent takes a tenth of it on an idle machine.
+const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// For all of a canary: the slowest agent takes a tenth of it on a machine that is not busy.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The timeout for closing the agent after the probes.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// For the agent to end when it was looked at.
-const GOODBYE: Duration = Duration::from_secs(20);
-
-/// What is tried: a backend, or what of it has settings of its own.
+/// The subject of a canary: a backend, or a profile of a backend, which has settings of its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProbeSubject {
     pub backend: String,
-    /// The profile, or the backend once more.
+    /// The profile; without profiles, the backend again.
     pub name: String,
 }
 
-/// What a backend brings so that it can be tried.
+/// A backend that can be tested by a canary.
 #[async_trait]
 pub trait ProbeTarget: Send + Sync {
-    /// What of this backend an agent of the roster stands for. Agents that share it share its canary.
+    /// The subject of an agent of the roster with this profile. Agents of one subject share its canary.
     fn subject(&self, profile: Option<&str>) -> Option<String>;
 
-    /// Whether its agents have hands of their own: they are tried at the start, and before anything is said to them.
+    /// Whether its agents execute tools themselves. Such agents are tested at the daemon's start, and before their first message.
     fn has_hands(&self) -> bool;
 
-    /// Why it cannot be tried now.
+    /// Why it cannot be tested now; `None` if it can.
     fn obstacle(&self, name: &str) -> Option<Obstacle>;
 
+    /// The scripted model of one canary.
     fn play(&self, nonce: &str) -> ScriptedModel;
 
-    /// Makes everything ready for the session of a canary.
-    async fn set(
-        &self,
-        name: &str,
-        session: &SessionKey,
-        play: &Arc<ScriptedModel>,
-    ) -> Result<ProbeSetup, String>;
+    /// Prepares the backend for the session of a canary.
+    async fn set(&self, name: &str, session: &SessionKey, play: &Arc<ScriptedModel>) -> Result<ProbeSetup, String>;
 
-    /// What is said so that the probe is tried.
+    /// The message that makes the agent attempt the probe.
     fn words(&self, probe: &Probe) -> String {
         probe.words()
     }
 }
 
-/// Why a backend cannot be tried.
+/// Why a backend cannot be tested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It cannot be run either.
+    /// It cannot be run at all.
     NotRunnable(RuntimeError),
-    /// It can be run, and nobody can make it try anything.
+    /// It can be run, but not be made to attempt anything.
     NothingToTry(String),
 }
 
@@ -85,37 +79,37 @@ impl Obstacle {
     }
 }
 
-/// A stage that is set.
+/// A prepared target.
 pub struct ProbeSetup {
-    /// What runs the canary's turns.
+    /// The backend that runs the canary's turns.
     pub(crate) runtime: Arc<dyn AgentRuntime>,
-    /// What has to be there meanwhile.
+    /// Resources that must live until the canary ends.
     pub(crate) props: Box<dyn Send>,
 }
 
-/// What came of a canary.
+/// The result of a canary.
 #[derive(Debug, Clone)]
 pub struct ProbeRun {
     pub outcome: Outcome,
-    /// What the agent was made to try, asked for and was refused.
+    /// The probes that the agent requested and that were refused.
     pub(crate) held: Vec<ProbeKind>,
     pub steps: Vec<ProbeStep>,
     pub took: Duration,
-    /// Its session, if it came to have one.
+    /// Its session, if it was opened.
     pub session: Option<String>,
 }
 
-/// How far it came, for people.
+/// A step of the canary, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeStep {
     pub name: &'static str,
     pub is_good: bool,
-    /// Since the step before.
+    /// Time since the previous step.
     pub took: Duration,
     pub detail: Option<String>,
 }
 
-/// Removes what canaries of a killed daemon left behind.
+/// Removes the folders of canaries that a killed daemon left.
 pub fn sweep(home: &Home) {
     let Ok(found) = std::fs::read_dir(home.root().join("agents")) else { return };
     let left = found.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(CANARY_PREFIX));
@@ -124,12 +118,8 @@ pub fn sweep(home: &Home) {
     }
 }
 
-/// Tries a backend.
-pub(super) async fn try_out(
-    governance: &Arc<Governance>,
-    stage: &dyn ProbeTarget,
-    subject: &ProbeSubject,
-) -> ProbeRun {
+/// Runs the canary of a subject.
+pub(super) async fn try_out(governance: &Arc<Governance>, target: &dyn ProbeTarget, subject: &Subject) -> ProbeRun {
     let name = subject.name.as_str();
     let began = Instant::now();
     let not_tried = |why: String| ProbeRun {
@@ -144,15 +134,15 @@ pub(super) async fn try_out(
         took: began.elapsed(),
         session: None,
     };
-    if let Some(obstacle) = stage.obstacle(name) {
+    if let Some(obstacle) = target.obstacle(name) {
         return not_tried(obstacle.why());
     }
     let Some((nonce, key)) = session_of(name) else {
-        return not_tried("this machine gives no random numbers".to_owned());
+        return not_tried("the system has no random numbers".to_owned());
     };
-    let play = Arc::new(stage.play(&nonce));
+    let play = Arc::new(target.play(&nonce));
     let folder = Folder(governance.home.root().join("agents").join(key.agent().as_str()));
-    let scene = match stage.set(name, &key, &play).await {
+    let scene = match target.set(name, &key, &play).await {
         Ok(scene) => scene,
         Err(why) => return not_tried(why),
     };
@@ -165,13 +155,13 @@ pub(super) async fn try_out(
     };
     let canary = Canary {
         runtime: ConstitutionalRuntime::new(watched, Arc::clone(governance)),
-        stage,
+        target,
         play: &play,
         backend: &subject.backend,
     };
     let workspace = folder.0.join("workspace");
-    if let Err(error) = plant(&play, &workspace) {
-        return not_tried(format!("nothing can be laid into its workspace ({error})"));
+    if let Err(error) = write_secret(&play, &workspace) {
+        return not_tried(format!("its workspace cannot be prepared ({error})"));
     }
     let mut found = Found::default();
     let handle = match canary.runtime.open_confined(canary.session(key)).await {
@@ -182,26 +172,26 @@ pub(super) async fn try_out(
         }
     };
     if let Some(handle) = &handle {
-        if tokio::time::timeout(PATIENCE, canary.perform(handle, &mut found)).await.is_err() {
-            found.fault.get_or_insert(format!("it took longer than {} seconds", PATIENCE.as_secs()));
+        if tokio::time::timeout(RUN_TIMEOUT, canary.perform(handle, &mut found)).await.is_err() {
+            found.fault.get_or_insert(format!("it took longer than {} seconds", RUN_TIMEOUT.as_secs()));
         }
-        // What it would do later, it does not do here.
+        // Closed before the evaluation, so that the agent executes nothing after it.
         let closing = canary.runtime.close(handle, CloseReason::Requested);
-        let _ = tokio::time::timeout(GOODBYE, closing).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
     }
     let seen: Vec<Seen> =
         play.probes.iter().map(|probe| seen(probe, &play, &questions, &workspace)).collect();
     drop(scene.props);
     let mut outcome = judge(&seen, found.ungoverned, found.fault);
     if outcome == Outcome::Live && found.denials == 0 {
-        outcome = Outcome::NotTried { why: "what it asked was refused without a verdict".to_owned() };
+        outcome = Outcome::NotTried { why: "its request was refused without a verdict".to_owned() };
     }
     if let (Outcome::Live, Some(handle)) = (&outcome, &handle)
         && let Err(error) = governance.forget(handle, "canary").await
     {
-        tracing::warn!(%error, "the words of a canary could not be removed");
+        tracing::warn!(%error, "the content of a canary's session could not be removed");
     }
-    let steps = steps(&play, (began, installed), &outcome, stage.has_hands());
+    let steps = steps(&play, (began, installed), &outcome, target.has_hands());
     let held = seen.iter().filter(|probe| probe.was_asked_first()).map(|probe| probe.feat).collect();
     ProbeRun {
         outcome,
@@ -212,15 +202,15 @@ pub(super) async fn try_out(
     }
 }
 
-/// A canary under way.
+/// A running canary.
 struct Canary<'a> {
     runtime: ConstitutionalRuntime<Watched>,
-    stage: &'a dyn ProbeTarget,
+    target: &'a dyn ProbeTarget,
     play: &'a ScriptedModel,
     backend: &'a str,
 }
 
-/// What the turns told.
+/// The observations from the events of the turns.
 #[derive(Debug, Default)]
 struct Found {
     ungoverned: Option<String>,
@@ -244,14 +234,14 @@ impl Canary<'_> {
         }
     }
 
-    /// Has it try one thing after the other, each in a turn of its own: some agents end their turn after a refusal.
+    /// Runs the probes one after the other, each in a turn of its own, because some agents end their turn after a refusal.
     async fn perform(&self, handle: &Handle, found: &mut Found) {
         for probe in &self.play.probes {
             if probe.feat == ProbeKind::RunWithin && !self.play.has_own_sandbox() {
                 continue;
             }
             let input = TurnInput {
-                content: vec![ContentBlock::text(self.stage.words(probe))],
+                content: vec![ContentBlock::text(self.target.words(probe))],
                 speaker: Speaker::Schedule,
                 schedule_id: None,
                 system: String::new(),
@@ -269,7 +259,7 @@ impl Canary<'_> {
                         found.denials += usize::from(is_denial);
                     }
                     Ok(EventKind::Ungoverned { tool, .. }) => {
-                        found.ungoverned = Some(format!("`{tool}` was carried out without leave"));
+                        found.ungoverned = Some(format!("`{tool}` was executed without permission"));
                     }
                     Ok(EventKind::Error { message, .. }) => found.fault = Some(message),
                     Ok(_) => {}
@@ -283,7 +273,7 @@ impl Canary<'_> {
     }
 }
 
-/// A name that nobody can know before, and the session of the canary under it.
+/// An unpredictable nonce, and the session key of the canary with it.
 fn session_of(name: &str) -> Option<(String, SessionKey)> {
     let mut bytes = [0_u8; 8];
     getrandom::fill(&mut bytes).ok()?;
@@ -303,14 +293,14 @@ fn seen(probe: &Probe, play: &ScriptedModel, questions: &Questions, workspace: &
     Seen { feat: probe.feat, ordered: probe.ordered(), questions: questions.about(&probe.mark), is_done }
 }
 
-/// Lays what nobody may read where the agent finds it.
-fn plant(play: &ScriptedModel, workspace: &Path) -> std::io::Result<()> {
+/// Writes the file with the secret, which the session may not read, into the workspace.
+fn write_secret(play: &ScriptedModel, workspace: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(workspace)?;
     let mut files = play.probes.iter().filter(|probe| probe.feat == ProbeKind::Read);
     files.try_for_each(|probe| std::fs::write(workspace.join(&probe.mark), &play.secret))
 }
 
-/// How far it came, step by step.
+/// The steps of the canary, from the milestones that were reached.
 fn steps(
     play: &ScriptedModel,
     (began, installed): (Instant, Duration),
@@ -327,7 +317,7 @@ fn steps(
     let mut missing = false;
     for (milestone, name) in all {
         let Some(when) = play.when(milestone) else {
-            let detail = (!missing).then(|| outcome.detail().unwrap_or("it did not come to that").to_owned());
+            let detail = (!missing).then(|| outcome.detail().unwrap_or("it did not get that far").to_owned());
             missing = true;
             steps.push(ProbeStep { name, is_good: false, took: Duration::ZERO, detail });
             continue;
@@ -346,7 +336,7 @@ fn steps(
     steps
 }
 
-/// The folder of a canary's agent. Goes with this.
+/// The folder of a canary's agent, removed when this is dropped.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -354,7 +344,7 @@ impl Drop for Folder {
         if let Err(error) = std::fs::remove_dir_all(&self.0)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, "what a canary left behind could not be removed");
+            tracing::warn!(%error, "the folder of a canary could not be removed");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the log tells of canaries. No word of an agent's is in it.
+//! Ledger entries of canaries. They contain no text of an agent.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use tribune_storage::store::{EntryFilter, StoreError};
 use super::evaluate::Outcome;
 use super::probe_run::{ProbeRun, ProbeSubject};
 
-/// Why a canary was tried.
+/// Why a canary was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Occasion {
     Start,
     FirstUse,
     Timer,
-    /// Somebody asked for it.
+    /// The operator requested it.
     Operator,
 }
 
-/// A canary that is over.
+/// The ledger payload of a finished canary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CanaryRecord {
     pub event: String,
@@ -31,30 +31,30 @@ pub struct CanaryRecord {
     pub subject: String,
     /// `live`, `not_stopped` or `not_tried`.
     pub outcome: String,
-    /// What was not stopped.
+    /// The action that was not stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub what: Option<String>,
     pub occasion: Occasion,
-    /// Where its calls and their verdicts are.
+    /// The session that has its calls and their verdicts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     pub constitution_hash: String,
     pub took_ms: u64,
 }
 
-/// What stands against a subject from its agents' own turns, and that it does no more. No word of an agent's is in it.
+/// The ledger payload that sets or clears the mark of a subject. It contains no text of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarkRecord {
     /// `marked` or `mark_cleared`.
     pub event: String,
     pub backend: String,
     pub subject: String,
-    /// What was carried out without leave.
+    /// The tool that was executed without permission.
     pub tool: String,
-    /// Where that is on record.
+    /// The session in which that is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// Who had it cleared, and on which grounds.
+    /// The principal that cleared it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,11 +70,11 @@ impl MarkRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grounds {
-    /// A canary held the agent at what it had done.
+    /// A canary was stopped at the same kind of action.
     Tried,
-    /// Somebody says that it was looked at, and a canary held the agent at something else.
+    /// The operator reviewed it, and a canary was stopped at another kind of action.
     LookedAt,
-    /// Somebody says that it was looked at, and nobody can try the agent: their word alone.
+    /// The operator reviewed it, and the agent cannot be tested: the review alone.
     LookedAtUntried,
 }
 
@@ -88,18 +88,13 @@ impl Grounds {
     }
 }
 
-/// Where the canaries of a subject are written down.
+/// The ledger entity that has the canaries of a subject.
 pub fn canary_entity(backend: &str, subject: &str) -> String {
     format!("canary:{backend}:{subject}")
 }
 
-/// Writes down what a canary came to. One that cannot be written is told by the daemon's log, and counts all the same.
-pub(super) async fn write(
-    governance: &Governance,
-    subject: &ProbeSubject,
-    trial: &ProbeRun,
-    occasion: Occasion,
-) {
+/// Records the outcome of a canary. If that fails, the daemon logs it, and the outcome applies nevertheless.
+pub(super) async fn write(governance: &Governance, subject: &ProbeSubject, trial: &ProbeRun, occasion: Occasion) {
     let what = match &trial.outcome {
         Outcome::NotStopped { what } => Some(governance.redactor.redact(what).into_owned()),
         Outcome::Live | Outcome::NotTried { .. } => None,
@@ -118,7 +113,7 @@ pub(super) async fn write(
     note(governance, subject, payload(&record)).await;
 }
 
-/// Writes down what stands against a subject. If that fails, it is told by the daemon's log, and stands all the same.
+/// Records the mark of a subject. If that fails, the daemon logs it, and the mark applies nevertheless.
 pub(super) async fn marked(
     governance: &Governance,
     subject: &ProbeSubject,
@@ -136,7 +131,7 @@ pub(super) async fn marked(
     note(governance, subject, payload(&record)).await;
 }
 
-/// Writes down that it does no more.
+/// Records that a mark is cleared.
 pub(super) async fn cleared(
     governance: &Governance,
     subject: &ProbeSubject,
@@ -155,15 +150,15 @@ pub(super) async fn cleared(
     append(governance, subject, payload(&record)).await
 }
 
-/// What stands against a subject by the log: the tool of the newest mark that nobody cleared.
+/// The mark of a subject in the ledger: the tool of the newest mark, if it was not cleared.
 pub(super) async fn mark_of(governance: &Governance, subject: &ProbeSubject) -> Option<String> {
     let entity_id = Some(canary_entity(&subject.backend, &subject.name));
     let newest = governance.readers.read(move |reader| {
         let filter = EntryFilter { entity_id, ..EntryFilter::default() };
-        reader.tail(&filter, MAX_LOOKED_BACK)
+        reader.tail(&filter, MAX_SCANNED_ENTRIES)
     });
     let newest = newest.await.unwrap_or_else(|error| {
-        tracing::warn!(%error, subject = subject.name, "what the log has against an agent could not be read");
+        tracing::warn!(%error, subject = subject.name, "the mark of an agent could not be read from the ledger");
         Vec::new()
     });
     let records = newest.iter().rev();
@@ -171,12 +166,12 @@ pub(super) async fn mark_of(governance: &Governance, subject: &ProbeSubject) -> 
     mark.take(1).find(|mark| mark.event == MarkRecord::MARKED).map(|mark| mark.tool)
 }
 
-/// Entries of a subject that are looked back through: more than a canary every hour leaves in a year.
-const MAX_LOOKED_BACK: usize = 10_000;
+/// Entries of a subject that are scanned for its mark: more than an hourly canary leaves in a year.
+const MAX_SCANNED_ENTRIES: usize = 10_000;
 
 async fn note(governance: &Governance, subject: &ProbeSubject, payload: Map<String, Value>) {
     if let Err(error) = append(governance, subject, payload).await {
-        tracing::warn!(%error, subject = subject.name, "what a canary came to could not be written down");
+        tracing::warn!(%error, subject = subject.name, "a canary entry could not be recorded in the ledger");
     }
 }
 

@@ -1,8 +1,8 @@
-//! What a canary has an agent try, and the model that makes it try: it answers in place of the house's own, so that trying costs
-//! nothing and needs nobody. Pure but for what it remembers of the requests.
+//! The probes of a canary, and the scripted model that makes an agent attempt them. It answers in place of the configured model, so
+//! a canary costs nothing and needs no provider. Pure except for the state that it keeps of the requests.
 //!
-//! Nothing here knows an agent by name. A tool is found among those that the agent offers its model, by the shape of its input:
-//! one that takes a path and a content writes, one that takes a command runs, one that needs nothing but a path reads.
+//! Nothing here depends on the name of an agent. A tool is selected from those that the agent offers its model, by its input
+//! schema: a tool with a path and a content writes, a tool with a command runs, and a tool that requires only a path reads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,23 +12,23 @@ use serde_json::{Map, Value, json};
 
 use super::dialect::{Call, Dialect, Reply, Say};
 
-/// How deep a schema is followed.
+/// The depth to which a schema is followed.
 const MAX_DEPTH: usize = 8;
 
-/// What is said where nothing is to be tried.
+/// The answer to a request without a probe.
 const NOTHING: &str = "There is nothing to do.";
 
-/// What an agent is made to try.
+/// The kind of action that an agent is made to attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProbeKind {
     /// Writing a file.
     Write,
-    /// Reading a file that is there, with words that nobody knows.
+    /// Reading an existing file with a secret content.
     Read,
     /// Running a command that leaves a file.
     Run,
-    /// The same without the word that makes the agent leave its own sandbox, for agents that have one: they need not ask, and it
-    /// must come to nothing.
+    /// The same without the argument that makes the command leave the agent's own sandbox, for agents that have one. They need not
+    /// request permission for it, and it must have no effect.
     RunWithin,
 }
 
@@ -36,67 +36,67 @@ impl ProbeKind {
     pub(crate) const ALL: [Self; 4] = [Self::Write, Self::Read, Self::Run, Self::RunWithin];
 }
 
-/// One thing that is tried, in a turn of its own.
+/// One attempt, in a turn of its own.
 #[derive(Debug)]
 pub(crate) struct Probe {
     pub(crate) feat: ProbeKind,
-    /// In what is said to the agent, and nowhere else.
+    /// A marker that only the message to the agent contains.
     order: String,
-    /// The file that would be there afterwards, or that is there to be read. In the call, and nowhere else.
+    /// The name of the file that the call would create, or that it reads. Only the call contains it.
     pub(crate) mark: String,
     ordered: Mutex<Ordered>,
 }
 
-/// What the agent's model came to say of a probe.
+/// What the scripted model answered to a probe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Ordered {
     /// The model was not asked.
     #[default]
     Unheard,
-    /// The agent offers its model nothing of the kind.
+    /// The agent offers its model no fitting tool.
     NoTool,
     /// The model ordered a call of this tool.
     Call(String),
 }
 
-/// How far an agent came, for whoever watches.
+/// The progress of an agent, as reported in the steps of the canary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Milestone {
     /// Its process runs.
     Started,
-    /// It said its first words, and has a session.
+    /// The handshake is complete, and it has a session.
     Initialized,
-    /// It asked its model.
+    /// It sent a request to its model.
     ModelReached,
-    /// It asked leave.
+    /// It requested permission.
     Asked,
 }
 
-/// What one canary plays.
+/// The scripted model of one canary, with its probes.
 #[derive(Debug)]
 pub(crate) struct ScriptedModel {
     pub(crate) probes: Vec<Probe>,
-    /// Where the agent has its workspace, with a slash behind; empty where paths are relative.
+    /// The agent's workspace, with a trailing slash; empty where paths are relative.
     workspace: &'static str,
-    /// The call is made whatever tools are offered.
+    /// The model makes the call whatever tools are offered.
     is_forced: bool,
-    /// Whether the agent runs commands in a sandbox of its own unless it is told otherwise.
+    /// Whether the agent runs commands in its own sandbox unless the call requests otherwise.
     has_own_sandbox: AtomicBool,
-    /// What stands in the file that is to be read.
+    /// The content of the file for the read probe.
     pub(crate) secret: String,
-    /// Whether the model was told that.
-    is_told: AtomicBool,
+    /// Whether a request to the model contained the secret.
+    has_leaked: AtomicBool,
     answers: AtomicU64,
     reached: Mutex<Vec<(Milestone, Instant)>>,
 }
 
 impl ScriptedModel {
-    /// For an agent that offers its model tools of its own. `nonce` is nothing that anybody could know before.
+    /// For an agent that offers its model its own tools. `nonce` is unpredictable.
     pub(crate) fn for_agent(nonce: &str) -> Self {
         Self::of(nonce, &ProbeKind::ALL, "/workspace/", false)
     }
 
-    /// For a loop of the house: the model orders a call that the session was not offered.
+    /// For a built-in loop: the model orders a call of a tool that the session was not offered.
     pub(crate) fn for_loop(nonce: &str) -> Self {
         Self::of(nonce, &[ProbeKind::Write], "", true)
     }
@@ -114,25 +114,25 @@ impl ScriptedModel {
             workspace,
             is_forced,
             has_own_sandbox: AtomicBool::new(false),
-            // In no word that is said to the agent.
+            // No message to the agent contains it.
             secret: format!("kept-{}", nonce.chars().rev().collect::<String>()),
-            is_told: AtomicBool::new(false),
+            has_leaked: AtomicBool::new(false),
             answers: AtomicU64::new(1),
             reached: Mutex::default(),
         }
     }
 
-    /// Whether there is something to try within the agent's own sandbox.
+    /// Whether the agent has its own sandbox, so that `RunWithin` applies.
     pub(crate) fn has_own_sandbox(&self) -> bool {
         self.has_own_sandbox.load(Ordering::Relaxed)
     }
 
-    /// Whether the agent's model was told what stands in the file that nobody may read.
+    /// Whether a request to the model contained the secret, which the session may not read.
     pub(crate) fn is_told(&self) -> bool {
-        self.is_told.load(Ordering::Relaxed)
+        self.has_leaked.load(Ordering::Relaxed)
     }
 
-    /// Remembers when something was first reached.
+    /// Stores the time at which a milestone was first reached.
     pub(crate) fn reach(&self, milestone: Milestone) {
         let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
         if !reached.iter().any(|(known, _)| *known == milestone) {
@@ -145,7 +145,7 @@ impl ScriptedModel {
         reached.iter().find(|(known, _)| *known == milestone).map(|(_, when)| *when)
     }
 
-    /// The answer to a request of the agent's.
+    /// Answers a request of the agent.
     pub(super) fn answer(&self, method: &str, path: &str, body: &[u8]) -> Reply {
         let path = path.split('?').next().unwrap_or_default();
         let unknown = || Reply::json(404, &json!({ "error": { "message": "there is nothing here" } }));
@@ -161,7 +161,7 @@ impl ScriptedModel {
         };
         self.reach(Milestone::ModelReached);
         if String::from_utf8_lossy(body).contains(&self.secret) {
-            self.is_told.store(true, Ordering::Relaxed);
+            self.has_leaked.store(true, Ordering::Relaxed);
         }
         let (text, call) = self.next(dialect, &request, &String::from_utf8_lossy(body));
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
@@ -173,11 +173,11 @@ impl ScriptedModel {
         let probe = self.probes.iter().rev().find(|probe| body.contains(&probe.order));
         if tools.is_empty() && !self.is_forced {
             if let Some(probe) = probe {
-                probe.hear(Ordered::NoTool);
+                probe.set_ordered(Ordered::NoTool);
             }
-            // Titles, summaries, which model to ask: words, or the least that the schema takes.
-            let words = schema_of_answer(request).map(|schema| least(schema, 0).to_string());
-            return (words.unwrap_or_else(|| "A check".to_owned()), None);
+            // Requests for titles, summaries or model routing: text, or the minimal value of the schema.
+            let text = response_schema(request).map(|schema| minimal_value(schema, 0).to_string());
+            return (text.unwrap_or_else(|| "A check".to_owned()), None);
         }
         let nothing = (NOTHING.to_owned(), None);
         let Some(probe) = probe else { return nothing };
@@ -185,17 +185,17 @@ impl ScriptedModel {
             return ("That is all.".to_owned(), None);
         }
         let call = match self.is_forced {
-            true => Some(probe.house_call()),
+            true => Some(probe.builtin_call()),
             false => probe.call(&tools, self.workspace),
         };
-        let heard = match &call {
+        let ordered = match &call {
             Some(call) => Ordered::Call(call.name.clone()),
             None => Ordered::NoTool,
         };
         if call.as_ref().is_some_and(|call| call.arguments.get(OWN_SANDBOX).is_some()) {
             self.has_own_sandbox.store(true, Ordering::Relaxed);
         }
-        probe.hear(heard);
+        probe.set_ordered(ordered);
         match call {
             Some(call) => ("I will.".to_owned(), Some(call)),
             None => nothing,
@@ -204,72 +204,73 @@ impl ScriptedModel {
 }
 
 impl Probe {
-    /// What is said to the agent.
+    /// The message to the agent.
     pub(crate) fn words(&self) -> String {
-        format!("The house checks that its gate works ({}). Do what you are told.", self.order)
+        format!("Tribune checks that its gate works ({}). Do what you are told.", self.order)
     }
 
     pub(crate) fn ordered(&self) -> Ordered {
         self.ordered.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Remembers what the model said of it. What was ordered once was ordered.
-    fn hear(&self, heard: Ordered) {
+    /// Stores the model's answer. A call that was ordered once stays ordered.
+    fn set_ordered(&self, answer: Ordered) {
         let mut ordered = self.ordered.lock().unwrap_or_else(PoisonError::into_inner);
         if !matches!(*ordered, Ordered::Call(_)) {
-            *ordered = heard;
+            *ordered = answer;
         }
     }
 
-    /// For what needs no model to be told.
+    /// The script line of the call, for the rehearsal backend, which has no model.
     pub(crate) fn script(&self) -> String {
-        let Call { name, arguments } = self.house_call();
-        self.hear(Ordered::Call(name.clone()));
+        let Call { name, arguments } = self.builtin_call();
+        self.set_ordered(Ordered::Call(name.clone()));
         format!("!call {name} {arguments}")
     }
 
-    /// As the house's own tools are called.
-    fn house_call(&self) -> Call {
+    /// The call of Tribune's own `write` tool.
+    fn builtin_call(&self) -> Call {
         Call { name: "write".to_owned(), arguments: json!({ "path": self.mark, "content": self.mark }) }
     }
 
-    /// With one of the tools that the agent offers.
+    /// A call of one of the tools that the agent offers, if one fits.
     fn call(&self, tools: &[Tool<'_>], workspace: &str) -> Option<Call> {
         let path = format!("{workspace}{}", self.mark);
         match self.feat {
             ProbeKind::Write => {
                 let fits =
                     |tool: &&Tool<'_>| tool.property(&PATHS).is_some() && tool.property(&CONTENTS).is_some();
-                let tool = best(tools.iter().filter(fits), &["write", "create"])?;
-                let mut arguments = tool.least();
+                let tool = best_match(tools.iter().filter(fits), &["write", "create"])?;
+                let mut arguments = tool.minimal_arguments();
                 arguments.insert(tool.property(&PATHS)?.0.to_owned(), path.into());
                 arguments.insert(tool.property(&CONTENTS)?.0.to_owned(), self.mark.clone().into());
-                Some(tool.called(arguments))
+                Some(tool.call_with(arguments))
             }
             ProbeKind::Read => {
-                let needs_no_more =
-                    |tool: &Tool<'_>| tool.least().keys().all(|name| PATHS.contains(&name.as_str()));
+                let requires_only_path = |tool: &Tool<'_>| {
+                    tool.minimal_arguments().keys().all(|name| PATHS.contains(&name.as_str()))
+                };
                 let fits = |tool: &&Tool<'_>| {
                     tool.property(&PATHS).is_some()
                         && tool.property(&CONTENTS).is_none()
-                        && needs_no_more(tool)
+                        && requires_only_path(tool)
                 };
-                let tool = best(tools.iter().filter(fits), &["read", "view", "open"])?;
-                let mut arguments = tool.least();
+                let tool = best_match(tools.iter().filter(fits), &["read", "view", "open"])?;
+                let mut arguments = tool.minimal_arguments();
                 arguments.insert(tool.property(&PATHS)?.0.to_owned(), path.into());
-                Some(tool.called(arguments))
+                Some(tool.call_with(arguments))
             }
             ProbeKind::Run | ProbeKind::RunWithin => {
                 let fits = |tool: &&Tool<'_>| tool.property(&COMMANDS).is_some();
                 let tool =
-                    best(tools.iter().filter(fits), &["bash", "shell", "exec", "command", "terminal"])?;
+                    best_match(tools.iter().filter(fits), &["bash", "shell", "exec", "command", "terminal"])?;
                 let (name, schema) = tool.property(&COMMANDS)?;
-                let line = format!("touch {path}");
+                let shell_line = format!("touch {path}");
                 let command = match schema["type"] == "array" {
-                    true => json!(["sh", "-c", line]),
-                    false => line.into(),
+                    true => json!(["sh", "-c", shell_line]),
+                    false => shell_line.into(),
                 };
-                let mut arguments = tool.least();
+                let mut arguments = tool.minimal_arguments();
                 arguments.insert(name.to_owned(), command);
                 match (self.feat, tool.property(&[OWN_SANDBOX])) {
                     (ProbeKind::RunWithin, None) => return None,
@@ -277,21 +278,21 @@ impl Probe {
                     (_, None) => {}
                     (_, Some(_)) => {
                         arguments.insert(OWN_SANDBOX.to_owned(), "require_escalated".into());
-                        arguments.insert("justification".to_owned(), "the house checks its gate".into());
+                        arguments.insert("justification".to_owned(), "Tribune checks its gate".into());
                     }
                 }
-                Some(tool.called(arguments))
+                Some(tool.call_with(arguments))
             }
         }
     }
 }
 
-/// What agents call the path of a file, its content, and a command.
+/// The argument names that agents use for a path, a content and a command.
 const PATHS: [&str; 4] = ["file_path", "filePath", "path", "filename"];
 const CONTENTS: [&str; 3] = ["content", "contents", "text"];
 const COMMANDS: [&str; 3] = ["command", "cmd", "script"];
 
-/// With this an agent's model says whether a command is to leave the agent's own sandbox.
+/// The argument by which a model requests that a command runs outside the agent's own sandbox.
 const OWN_SANDBOX: &str = "sandbox_permissions";
 
 /// A tool that an agent offers its model.
@@ -306,21 +307,21 @@ impl<'a> Tool<'a> {
         names.iter().find_map(|name| Some((*name, properties.get(*name)?)))
     }
 
-    /// Everything that must be said, in the least way.
-    fn least(&self) -> Map<String, Value> {
-        match least(self.schema, 0) {
+    /// The required arguments, with minimal values.
+    fn minimal_arguments(&self) -> Map<String, Value> {
+        match minimal_value(self.schema, 0) {
             Value::Object(members) => members,
             _ => Map::new(),
         }
     }
 
-    fn called(&self, arguments: Map<String, Value>) -> Call {
+    fn call_with(&self, arguments: Map<String, Value>) -> Call {
         Call { name: self.name.to_owned(), arguments: Value::Object(arguments) }
     }
 }
 
-/// The first whose name has one of these words; else the first.
-fn best<'t, 'a>(tools: impl Iterator<Item = &'t Tool<'a>>, words: &[&str]) -> Option<&'t Tool<'a>> {
+/// The first tool whose name contains one of these words; otherwise the first.
+fn best_match<'t, 'a>(tools: impl Iterator<Item = &'t Tool<'a>>, words: &[&str]) -> Option<&'t Tool<'a>> {
     let tools: Vec<&Tool<'_>> = tools.collect();
     let is_named = |tool: &&&Tool<'_>| words.iter().any(|word| tool.name.to_lowercase().contains(word));
     tools.iter().find(is_named).or_else(|| tools.first()).copied()
@@ -328,45 +329,45 @@ fn best<'t, 'a>(tools: impl Iterator<Item = &'t Tool<'a>>, words: &[&str]) -> Op
 
 fn tools<'a>(dialect: Dialect, request: &'a Value) -> Vec<Tool<'a>> {
     let all = request["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let tool = |told: &'a Value, schemas: [&str; 2]| {
-        let schema = schemas.into_iter().map(|name| &told[name]).find(|schema| schema.is_object());
-        Some(Tool { name: told["name"].as_str()?, schema: schema.unwrap_or(&Value::Null) })
+    let tool = |entry: &'a Value, schemas: [&str; 2]| {
+        let schema = schemas.into_iter().map(|name| &entry[name]).find(|schema| schema.is_object());
+        Some(Tool { name: entry["name"].as_str()?, schema: schema.unwrap_or(&Value::Null) })
     };
     match dialect {
         Dialect::Messages => {
-            all.iter().filter_map(|told| tool(told, ["input_schema", "parameters"])).collect()
+            all.iter().filter_map(|entry| tool(entry, ["input_schema", "parameters"])).collect()
         }
         Dialect::Chat => {
-            all.iter().filter_map(|told| tool(&told["function"], ["parameters", "input_schema"])).collect()
+            all.iter().filter_map(|entry| tool(&entry["function"], ["parameters", "input_schema"])).collect()
         }
         Dialect::Responses => {
-            all.iter().filter_map(|told| tool(told, ["parameters", "input_schema"])).collect()
+            all.iter().filter_map(|entry| tool(entry, ["parameters", "input_schema"])).collect()
         }
         Dialect::Gemini => {
             let declared = all.iter().flat_map(|group| {
                 let both = ["functionDeclarations", "function_declarations"];
                 both.into_iter().filter_map(|name| group[name].as_array()).flatten()
             });
-            declared.filter_map(|told| tool(told, ["parametersJsonSchema", "parameters"])).collect()
+            declared.filter_map(|entry| tool(entry, ["parametersJsonSchema", "parameters"])).collect()
         }
     }
 }
 
-/// The schema that an answer without tools is to have, if one is asked for.
-fn schema_of_answer(request: &Value) -> Option<&Value> {
+/// The schema that the request sets for the answer, if any.
+fn response_schema(request: &Value) -> Option<&Value> {
     let generation = &request["generationConfig"];
-    let wanted = [
+    let schemas = [
         &generation["responseJsonSchema"],
         &generation["responseSchema"],
         &request["output_config"]["format"]["schema"],
         &request["text"]["format"]["schema"],
         &request["response_format"]["json_schema"]["schema"],
     ];
-    wanted.into_iter().find(|schema| schema.is_object())
+    schemas.into_iter().find(|schema| schema.is_object())
 }
 
-/// The least value that a schema takes: what must be there, and no more.
-fn least(schema: &Value, depth: usize) -> Value {
+/// A minimal value of a schema: the required members only.
+fn minimal_value(schema: &Value, depth: usize) -> Value {
     if let Some(first) = schema["enum"].as_array().and_then(|values| values.first()) {
         return first.clone();
     }
@@ -382,7 +383,9 @@ fn least(schema: &Value, depth: usize) -> Value {
         "null" => Value::Null,
         _ => {
             let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            required.map(|name| (name.to_owned(), least(&schema["properties"][name], depth + 1))).collect()
+            required
+                .map(|name| (name.to_owned(), minimal_value(&schema["properties"][name], depth + 1)))
+                .collect()
         }
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-fn asked(play: &ScriptedModel, path: &str, request: &Value) -> String {
+fn post(play: &ScriptedModel, path: &str, request: &Value) -> String {
     let reply = play.answer("POST", path, request.to_string().as_bytes());
     assert_eq!(reply.status, 200, "{}", reply.body);
     reply.body
@@ -14,11 +14,11 @@ fn text() -> Value {
     json!({ "type": "string" })
 }
 
-/// A path, the tools that are offered there, and how something is said.
-type Spoken = (&'static str, Value, fn(&str) -> Value);
+/// A path, the tools that are offered there, and the request for a message.
+type DialectCase = (&'static str, Value, fn(&str) -> Value);
 
-/// Tools as the four agents offer them, in their dialects, with a way to say something to the model.
-fn dialects() -> Vec<Spoken> {
+/// Tools as four agents offer them, each in its API format, with the request for a message.
+fn dialects() -> Vec<DialectCase> {
     let bash = schema(&json!({ "command": text(), "description": text() }), &["command", "description"]);
     let write = schema(&json!({ "file_path": text(), "content": text() }), &["file_path", "content"]);
     let edit = schema(&json!({ "file_path": text(), "old_string": text() }), &["file_path", "old_string"]);
@@ -62,13 +62,13 @@ fn dialects() -> Vec<Spoken> {
 }
 
 #[test]
-fn each_dialect_is_told_to_write_to_read_and_to_run() {
+fn every_dialect_gets_write_read_and_run_calls() {
     for (path, tools, say) in dialects() {
         let play = ScriptedModel::for_agent("n0nce");
         for probe in &play.probes {
             let mut request = say(&probe.words());
             request["tools"] = tools.clone();
-            let body = asked(&play, path, &request);
+            let body = post(&play, path, &request);
             let has_tool = match probe.feat {
                 ProbeKind::Write => !path.contains("responses"),
                 ProbeKind::Read => path.contains("messages"),
@@ -84,37 +84,37 @@ fn each_dialect_is_told_to_write_to_read_and_to_run() {
                 "{path} {:?}",
                 probe.feat
             );
-            // With the call in the conversation, there is nothing left to say.
+            // With the call in the conversation, the probe is over.
             let mut after = say(&format!("{} {}", probe.words(), probe.mark));
             after["tools"] = tools.clone();
-            assert!(asked(&play, path, &after).contains("That is all."), "{path}");
+            assert!(post(&play, path, &after).contains("That is all."), "{path}");
         }
     }
 }
 
 #[test]
-fn l1_what_nobody_may_read_is_seen_when_the_model_is_told_it() {
+fn l1_secret_in_a_model_request_is_detected() {
     let play = ScriptedModel::for_agent("n0nce");
     let (path, _, say) = dialects().remove(0);
-    asked(&play, path, &say(&play.probes[1].words()));
-    assert!(!play.is_told(), "no word of it is in an order");
-    asked(&play, path, &say(&format!("it says: {}", play.secret)));
+    post(&play, path, &say(&play.probes[1].words()));
+    assert!(!play.is_told(), "the order does not contain it");
+    post(&play, path, &say(&format!("it says: {}", play.secret)));
     assert!(play.is_told());
 }
 
 #[test]
-fn what_has_no_tools_gets_words_or_the_least_json() {
+fn request_without_tools_gets_text_or_minimal_json() {
     let play = ScriptedModel::for_agent("n0nce");
     let order = play.probes[0].words();
     let title = json!({ "messages": [{ "role": "user", "content": order }] });
-    assert!(!asked(&play, "/v1/messages", &title).contains("tool_use"));
+    assert!(!post(&play, "/v1/messages", &title).contains("tool_use"));
     let routing = schema(
         &json!({ "reasoning": text(), "model_choice": { "type": "string", "enum": ["pro", "flash"] } }),
         &["reasoning", "model_choice"],
     );
     let request = json!({ "contents": [], "generationConfig": { "responseJsonSchema": routing } });
     let body: Value =
-        serde_json::from_str(&asked(&play, "/v1beta/models/m:generateContent", &request)).unwrap();
+        serde_json::from_str(&post(&play, "/v1beta/models/m:generateContent", &request)).unwrap();
     let words = body["candidates"][0]["content"]["parts"][0]["text"].as_str().unwrap();
     assert_eq!(
         serde_json::from_str::<Value>(words).unwrap(),
@@ -126,26 +126,26 @@ fn what_has_no_tools_gets_words_or_the_least_json() {
 }
 
 #[test]
-fn nothing_is_ordered_that_was_not_asked_for() {
+fn unknown_order_or_unfit_tool_gets_no_call() {
     let play = ScriptedModel::for_agent("n0nce");
     let (path, tools, say) = dialects().remove(0);
     let mut request = say("order-another-0");
     request["tools"] = tools;
-    assert!(asked(&play, path, &request).contains(NOTHING));
+    assert!(post(&play, path, &request).contains(NOTHING));
     assert!(play.probes.iter().all(|probe| probe.ordered() == Ordered::Unheard));
-    let none = ScriptedModel::for_agent("n0nce");
-    let mut request = say(&none.probes[0].words());
+    let unfit = ScriptedModel::for_agent("n0nce");
+    let mut request = say(&unfit.probes[0].words());
     request["tools"] =
         json!([{ "name": "List", "input_schema": schema(&json!({ "folder": text() }), &["folder"]) }]);
-    assert!(asked(&none, path, &request).contains(NOTHING));
-    assert_eq!(none.probes[0].ordered(), Ordered::NoTool);
+    assert!(post(&unfit, path, &request).contains(NOTHING));
+    assert_eq!(unfit.probes[0].ordered(), Ordered::NoTool);
 }
 
 #[test]
-fn a_loop_of_the_house_is_told_to_call_what_it_was_not_offered() {
+fn builtin_loop_gets_a_call_of_a_tool_that_was_not_offered() {
     let play = ScriptedModel::for_loop("n0nce");
     let request = json!({ "messages": [{ "role": "user", "content": play.probes[0].words() }] });
-    let body: Value = serde_json::from_str(&asked(&play, "/v1/chat/completions", &request)).unwrap();
+    let body: Value = serde_json::from_str(&post(&play, "/v1/chat/completions", &request)).unwrap();
     let call = &body["choices"][0]["message"]["tool_calls"][0]["function"];
     assert_eq!(call["name"], "write");
     assert!(call["arguments"].as_str().unwrap().contains(&play.probes[0].mark));

@@ -1,5 +1,5 @@
-//! Stands before the turns of a backend: an agent whose gate is not known to be live is tried first, and one that the gate does not
-//! hold is not run.
+//! Checks the canary before each turn of a backend: an agent whose gate is not known to be live is tested first, and an agent that
+//! the gate does not hold is not run.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::Canaries;
 const CANCELLED: RuntimeEvent =
     RuntimeEvent { seq: 1, kind: EventKind::Done { stop_reason: StopReason::Cancelled } };
 
-/// A backend whose agents are looked at first.
+/// A backend whose agents are checked before each turn.
 #[derive(Clone)]
 pub struct Guarded {
     pub inner: Arc<dyn AgentRuntime>,
@@ -36,7 +36,7 @@ impl AgentRuntime for Guarded {
             let admitted = tokio::select! {
                 admitted = guarded.canaries.admit(agent) => admitted,
                 () = input.cancel.cancelled() => match guarded.canaries.check_known(agent) {
-                    // Nothing was said to anyone.
+                    // The agent got no message.
                     Ok(()) => return stream::iter([Ok(CANCELLED)]).boxed(),
                     Err(refused) => Err(refused),
                 },
@@ -44,7 +44,7 @@ impl AgentRuntime for Guarded {
             match admitted {
                 Ok(()) => guarded.inner.run_turn(&own, input),
                 Err(error) => {
-                    // Whatever runs of it does not go on.
+                    // A process of the agent that still runs is ended.
                     let _ = guarded.inner.close(&own, CloseReason::Requested).await;
                     stream::iter([Err(error)]).boxed()
                 }

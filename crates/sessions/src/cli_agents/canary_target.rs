@@ -1,4 +1,4 @@
-//! Agents of others, as they are tried: the real program in its box, with a played model behind its socket.
+//! CLI agents as canary targets: the real program in its sandbox, with the scripted model behind its model socket.
 
 use std::sync::{Arc, PoisonError};
 
@@ -10,10 +10,10 @@ use tribune_runtime::SessionKey;
 use super::{CanaryAgent, CliAgents};
 use crate::canary::{Obstacle, ProbeSetup, ProbeTarget, ScriptedModel};
 
-/// What an agent is told that its model is called, where the roster names none.
+/// The model name that an agent gets where the roster names none.
 const MODEL: &str = "canary";
 
-/// Agents of one of the backends.
+/// The CLI agents of one backend.
 pub struct CliStage {
     pub cli_agents: Arc<CliAgents>,
     pub backend: CliBackend,
@@ -32,8 +32,7 @@ impl ProbeTarget for CliStage {
     fn obstacle(&self, name: &str) -> Option<Obstacle> {
         match self.cli_agents.installed(name) {
             Ok(profile) if profile.model().is_none() => Some(Obstacle::NothingToTry(
-                "its profile names no model of the house, so that it cannot be made to try anything"
-                    .to_owned(),
+                "its profile names no model of Tribune, so it cannot be made to try anything".to_owned(),
             )),
             Ok(_) => None,
             Err(error) => Some(Obstacle::NotRunnable(error)),
@@ -55,13 +54,14 @@ impl ProbeTarget for CliStage {
         let mut sessions = self.cli_agents.played.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.insert(session.clone(), played);
         drop(sessions);
-        let props = Props { cli_agents: Arc::clone(&self.cli_agents), session: session.clone() };
-        Ok(ProbeSetup { runtime: Arc::new(self.backend.clone()), props: Box::new(props) })
+        let registration =
+            CanaryRegistration { cli_agents: Arc::clone(&self.cli_agents), session: session.clone() };
+        Ok(ProbeSetup { runtime: Arc::new(self.backend.clone()), props: Box::new(registration) })
     }
 }
 
 impl CliStage {
-    /// The model of the first agent of a profile: some agents do otherwise with other models.
+    /// The model of the first agent of a profile, because some agents behave differently with other models.
     fn model(&self, name: &str) -> String {
         let CliAgents { agents, providers, .. } = &*self.cli_agents;
         let own = agents.all().into_iter().filter(|agent| agent.profile.as_deref() == Some(name));
@@ -70,13 +70,13 @@ impl CliStage {
     }
 }
 
-/// A session that is played, until this is dropped.
-struct Props {
+/// Registers a session as a canary's until it is dropped.
+struct CanaryRegistration {
     cli_agents: Arc<CliAgents>,
     session: SessionKey,
 }
 
-impl Drop for Props {
+impl Drop for CanaryRegistration {
     fn drop(&mut self) {
         self.cli_agents.played.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.session);
     }

@@ -1,5 +1,5 @@
-//! Empties a folder that somebody else filled, but for what is kept: no link is followed, and however deep its folders are,
-//! only a few are open at once.
+//! Clears a folder with untrusted content, except for the paths that are kept. No symbolic link is followed, and only a few
+//! folders are open at once, however deep the tree is.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{self, Permissions};
@@ -11,82 +11,86 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
-/// Folders in a folder that is kept. What is deeper goes: no transcript is.
+/// The depth to which a kept folder is kept. Deeper folders are removed; no transcript is that deep.
 const MAX_KEPT_DEPTH: usize = 16;
 
-/// Removes everything beneath a folder but these paths. What is kept is a file, or a folder with the files and folders in it; a
-/// link is neither. A `*` stands for any signs of one name; where the last name has one, files alone are kept. `trash` is a
-/// folder on the same disk, of nobody else's, for what is on its way out.
+/// Removes everything beneath a folder except these paths. A kept path is a file, or a folder with its files and folders; a link
+/// is neither. A `*` matches any characters of one name; where the last name has one, only files are kept. `trash` is a private
+/// folder on the same file system that holds entries while they are removed.
 pub(super) fn clear(folder: &OwnedFd, keep: &[&Path], trash: &OwnedFd) -> io::Result<()> {
-    let mut bin = Bin { trash, next: 0 };
-    bin.sort(folder, keep)?;
-    bin.empty()
+    let mut clearing = Clearing { trash, next: 0 };
+    clearing.remove_unkept(folder, keep)?;
+    clearing.empty_trash()
 }
 
-struct Bin<'a> {
+struct Clearing<'a> {
     trash: &'a OwnedFd,
     next: u64,
 }
 
-impl Bin<'_> {
-    /// Goes as deep as paths that are kept do.
-    fn sort(&mut self, folder: &OwnedFd, keep: &[&Path]) -> io::Result<()> {
+impl Clearing<'_> {
+    /// Removes what is not kept. Descends as deep as the kept paths do.
+    fn remove_unkept(&mut self, folder: &OwnedFd, keep: &[&Path]) -> io::Result<()> {
         for (name, kind) in entries(folder)? {
-            let named: Vec<(&OsStr, &Path)> =
-                keep.iter().filter_map(|path| below(path, name.to_bytes())).collect();
+            let matches: Vec<(&OsStr, &Path)> =
+                keep.iter().filter_map(|path| strip_name(path, name.to_bytes())).collect();
             let is_kept = |(_, rest): &(&OsStr, &Path)| rest.as_os_str().is_empty();
-            let is_whole = |named: &(&OsStr, &Path)| is_kept(named) && !named.0.as_bytes().contains(&b'*');
+            let is_exact = |entry: &(&OsStr, &Path)| is_kept(entry) && !entry.0.as_bytes().contains(&b'*');
             let inner: Vec<&Path> =
-                named.iter().filter(|named| !is_kept(named)).map(|(_, rest)| *rest).collect();
+                matches.iter().filter(|entry| !is_kept(entry)).map(|(_, rest)| *rest).collect();
             match kind {
-                FileType::RegularFile if named.iter().any(is_kept) => {}
-                FileType::Directory if named.iter().any(is_whole) => {
-                    self.weed(&entered(folder, &name)?, MAX_KEPT_DEPTH)?;
+                FileType::RegularFile if matches.iter().any(is_kept) => {}
+                FileType::Directory if matches.iter().any(is_exact) => {
+                    self.remove_special(&open_dir(folder, &name)?, MAX_KEPT_DEPTH)?;
                 }
-                FileType::Directory if !inner.is_empty() => self.sort(&entered(folder, &name)?, &inner)?,
-                FileType::Directory => self.throw(folder, &name)?,
+                FileType::Directory if !inner.is_empty() => {
+                    self.remove_unkept(&open_dir(folder, &name)?, &inner)?
+                }
+                FileType::Directory => self.move_to_trash(folder, &name)?,
                 _ => rustix::fs::unlinkat(folder, name.as_c_str(), AtFlags::empty())?,
             }
         }
         Ok(())
     }
 
-    /// Takes what is neither file nor folder out of a folder that is kept.
-    fn weed(&mut self, folder: &OwnedFd, depth: usize) -> io::Result<()> {
+    /// Removes entries of a kept folder that are neither files nor folders.
+    fn remove_special(&mut self, folder: &OwnedFd, depth: usize) -> io::Result<()> {
         for (name, kind) in entries(folder)? {
             match kind {
                 FileType::RegularFile => {}
-                FileType::Directory if depth > 0 => self.weed(&entered(folder, &name)?, depth - 1)?,
-                FileType::Directory => self.throw(folder, &name)?,
+                FileType::Directory if depth > 0 => {
+                    self.remove_special(&open_dir(folder, &name)?, depth - 1)?
+                }
+                FileType::Directory => self.move_to_trash(folder, &name)?,
                 _ => rustix::fs::unlinkat(folder, name.as_c_str(), AtFlags::empty())?,
             }
         }
         Ok(())
     }
 
-    fn throw(&mut self, folder: &OwnedFd, name: &CStr) -> io::Result<()> {
-        // Nobody moves a folder that its owner has no right to change.
-        drop(entered(folder, name)?);
+    fn move_to_trash(&mut self, folder: &OwnedFd, name: &CStr) -> io::Result<()> {
+        // Sets its mode: a folder without write permission for its owner cannot be moved.
+        drop(open_dir(folder, name)?);
         loop {
-            let place = format!("{}", self.next);
+            let target = format!("{}", self.next);
             self.next += 1;
             match rustix::fs::renameat_with(
                 folder,
                 name,
                 self.trash,
-                place,
+                target,
                 rustix::fs::RenameFlags::NOREPLACE,
             ) {
                 Ok(()) => return Ok(()),
-                // Left from a time when the daemon was killed at this.
+                // Left by a daemon that was killed while it cleared.
                 Err(rustix::io::Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Takes folders out of folders until there are none.
-    fn empty(&mut self) -> io::Result<()> {
+    /// Moves nested folders up into the trash and removes them, until none is left.
+    fn empty_trash(&mut self) -> io::Result<()> {
         loop {
             let left = entries(self.trash)?;
             if left.is_empty() {
@@ -97,10 +101,10 @@ impl Bin<'_> {
                     rustix::fs::unlinkat(self.trash, name.as_c_str(), AtFlags::empty())?;
                     continue;
                 }
-                let folder = entered(self.trash, &name)?;
+                let folder = open_dir(self.trash, &name)?;
                 for (inner, kind) in entries(&folder)? {
                     match kind {
-                        FileType::Directory => self.throw(&folder, &inner)?,
+                        FileType::Directory => self.move_to_trash(&folder, &inner)?,
                         _ => rustix::fs::unlinkat(&folder, inner.as_c_str(), AtFlags::empty())?,
                     }
                 }
@@ -110,30 +114,30 @@ impl Bin<'_> {
     }
 }
 
-/// The first name of a path, if it stands for this one, and what comes behind it.
-fn below<'p>(path: &'p Path, name: &[u8]) -> Option<(&'p OsStr, &'p Path)> {
+/// Returns the first name of `path`, if it matches `name`, and the rest of the path.
+fn strip_name<'p>(path: &'p Path, name: &[u8]) -> Option<(&'p OsStr, &'p Path)> {
     let mut parts = path.components();
     let first = parts.next()?.as_os_str();
-    stands_for(first.as_bytes(), name).then_some((first, parts.as_path()))
+    matches_name(first.as_bytes(), name).then_some((first, parts.as_path()))
 }
 
-/// Whether a name with stars in it stands for another.
-fn stands_for(pattern: &[u8], name: &[u8]) -> bool {
+/// Whether a pattern with `*` wildcards matches a name.
+fn matches_name(pattern: &[u8], name: &[u8]) -> bool {
     match pattern.split_first() {
         None => name.is_empty(),
-        Some((b'*', rest)) => (0..=name.len()).any(|at| stands_for(rest, &name[at..])),
-        Some((sign, rest)) => {
-            name.split_first().is_some_and(|(first, name)| first == sign && stands_for(rest, name))
+        Some((b'*', rest)) => (0..=name.len()).any(|at| matches_name(rest, &name[at..])),
+        Some((byte, rest)) => {
+            name.split_first().is_some_and(|(first, name)| first == byte && matches_name(rest, name))
         }
     }
 }
 
-/// Opens a folder in a folder, with the rights that its owner may have taken from itself.
-fn entered(folder: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
+/// Opens a folder in a folder, and restores the permissions that its owner may have removed.
+fn open_dir(folder: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let held = rustix::fs::openat(folder, name, flags | OFlags::PATH, Mode::empty())?;
-    fs::set_permissions(format!("/proc/self/fd/{}", held.as_raw_fd()), Permissions::from_mode(0o700))?;
-    Ok(rustix::fs::openat(&held, c".", flags | OFlags::RDONLY, Mode::empty())?)
+    let fd = rustix::fs::openat(folder, name, flags | OFlags::PATH, Mode::empty())?;
+    fs::set_permissions(format!("/proc/self/fd/{}", fd.as_raw_fd()), Permissions::from_mode(0o700))?;
+    Ok(rustix::fs::openat(&fd, c".", flags | OFlags::RDONLY, Mode::empty())?)
 }
 
 fn entries(folder: &OwnedFd) -> io::Result<Vec<(CString, FileType)>> {
@@ -155,10 +159,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn l3_only_what_is_kept_stays_however_it_was_laid() {
-        let place = tempfile::tempdir().unwrap();
+    fn l3_only_kept_paths_remain() {
+        let temp = tempfile::tempdir().unwrap();
         let (home, trash, outside) =
-            (place.path().join("home"), place.path().join("trash"), place.path().join("outside"));
+            (temp.path().join("home"), temp.path().join("trash"), temp.path().join("outside"));
         for folder in [
             "home/.a/kept/deep",
             "home/.a/hooks",
@@ -169,7 +173,7 @@ mod tests {
             "trash/0/left",
             "outside/mine",
         ] {
-            fs::create_dir_all(place.path().join(folder)).unwrap();
+            fs::create_dir_all(temp.path().join(folder)).unwrap();
         }
         for file in [
             "home/.a/kept/deep/talk",
@@ -183,7 +187,7 @@ mod tests {
             "home/.t/3.jsonl",
             "outside/mine/file",
         ] {
-            fs::write(place.path().join(file), "x").unwrap();
+            fs::write(temp.path().join(file), "x").unwrap();
         }
         symlink(&outside, home.join("bin/link")).unwrap();
         symlink(outside.join("mine/file"), home.join(".a/kept/deep/link")).unwrap();
@@ -192,7 +196,7 @@ mod tests {
         symlink(&outside, home.join(".c")).unwrap();
         symlink(outside.join("mine"), home.join("linked")).unwrap();
         fs::set_permissions(home.join(".a/hooks"), Permissions::from_mode(0o000)).unwrap();
-        // Deeper than anyone may open at once.
+        // Deeper than the limit of open file descriptors.
         let mut deep = rustix::fs::open(&home, OFlags::PATH, Mode::empty()).unwrap();
         for _ in 0..1_500 {
             rustix::fs::mkdirat(&deep, "d", Mode::RWXU).unwrap();

@@ -1,4 +1,4 @@
-//! The box that a profile becomes.
+//! Builds the sandbox launch profile of an agent from its agent profile.
 
 use std::path::{Path, PathBuf};
 
@@ -20,19 +20,18 @@ use tribune_tools::workspace_of;
 use super::session_dir::AgentSessionDir;
 use super::{AutorunBaseline, git};
 
-/// Where the workspace is inside.
-
-/// Where the session's home folder is inside.
+/// The session's home folder inside the sandbox.
 const HOME: &str = "/home/session";
 
-/// Where the agent's program is inside.
+/// The agent's program inside the sandbox.
 const PROGRAM: &str = "/opt/agent";
 
-/// Agents ask git how the workspace stands without asking anyone; a repository could name a program that git is to run for that.
+/// Turns off `core.fsmonitor`. Agents run `git status` without a permission request, and a repository can name a program there
+/// that git runs.
 const QUIET_GIT: [(&str, &str); 3] =
     [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "core.fsmonitor"), ("GIT_CONFIG_VALUE_0", "false")];
 
-/// One start of an agent.
+/// The inputs of one start of an agent.
 pub(super) struct LaunchSpec {
     pub(super) number: u64,
     pub(super) program: PathBuf,
@@ -42,14 +41,14 @@ pub(super) struct LaunchSpec {
     pub(super) model: Option<String>,
     pub(super) may_change: bool,
     pub(super) user: Option<u32>,
-    /// Patterns of what no agent sees.
+    /// Patterns of files that are hidden from every agent.
     pub(super) hide: Vec<String>,
-    /// MCP servers that the house runs for the session.
+    /// MCP servers that the daemon runs for the session.
     pub(super) servers: Vec<ServerEndpoint>,
 }
 
 impl LaunchSpec {
-    /// The box, with everything that it needs in its place. Reads and writes the disk.
+    /// Builds the launch profile and prepares the home folder. Reads and writes the disk.
     pub(super) fn launch(
         &self,
         profile: &Profile,
@@ -57,10 +56,10 @@ impl LaunchSpec {
         conversation: Option<String>,
     ) -> Result<LaunchProfile, String> {
         let node = match profiles::node(&self.program) {
-            Ok(own) => Path::new(PROGRAM).join(own),
-            Err(of_this_machine) => of_this_machine,
+            Ok(bundled) => Path::new(PROGRAM).join(bundled),
+            Err(system) => system,
         };
-        let surroundings = ProfileContext {
+        let context = ProfileContext {
             arch: profiles::ARCH.to_owned(),
             conversation,
             home: HOME.to_owned(),
@@ -72,17 +71,17 @@ impl LaunchSpec {
             placeholder_key: PLACEHOLDER.to_owned(),
             servers: self.servers.clone(),
         };
-        let filled = profile.fill(&surroundings);
+        let filled = profile.fill(&context);
         let unusable = |error: std::io::Error| format!("its home folder cannot be prepared ({error})");
         let home = self.room.furnish(&filled.files, profile.keep()).map_err(unusable)?;
         let workspace = workspace_of(self.house.root(), &self.ground).map_err(|refused| refused.sentence)?;
 
         let name = format!("cli-{}-{}", std::process::id(), self.number);
         let session = SandboxName::new(name).map_err(|error| error.to_string())?;
-        // Finds the program where the box has it, and says so if it has none.
+        // The shell finds the program in the sandbox, and reports if it is missing.
         let mut launch = LaunchProfile::new(session, "/bin/sh");
-        let words = ["-c", "exec \"$@\"", "tribune"].map(str::to_owned);
-        launch.args = words.into_iter().chain(filled.command).collect();
+        let shell_args = ["-c", "exec \"$@\"", "tribune"].map(str::to_owned);
+        launch.args = shell_args.into_iter().chain(filled.command).collect();
         launch.env.extend(proxy_variables(&[]));
         launch.env.extend(QUIET_GIT.map(|(name, value)| (name.to_owned(), value.to_owned())));
         let (name, value) = git::VARIABLE;
@@ -109,9 +108,10 @@ impl LaunchSpec {
         Ok(launch)
     }
 
-    /// The law decides each call before it happens, so changes go to the folder at once; where it can allow none, none can.
+    /// The mount of the workspace. The law decides each call before it is executed, so changes go to the folder directly; where
+    /// the law can allow no change, the mount is read-only.
     ///
-    /// What others wrote there for programs of this kind is not seen: whoever wrote it would have them act unasked.
+    /// Instruction files for agents of this kind are hidden, because their author could make the agent act without a request.
     fn workspace(&self, folder: PathBuf, hide: &[String]) -> WorkspaceMount {
         let (source, freeze) = match self.may_change {
             true => (WorkspaceSource::Direct { folder }, AUTORUN_PATHS.map(str::to_owned).into()),
@@ -125,18 +125,18 @@ impl LaunchSpec {
         }
     }
 
-    /// What programs of this machine obey in the workspace.
+    /// Takes the baseline of the autorun files in the workspace.
     pub(super) fn look(&self) -> Result<AutorunBaseline, String> {
         let folder = workspace_of(self.house.root(), &self.ground).map_err(|refused| refused.sentence)?;
-        let standing = AutorunSnapshot::take(&folder).map_err(|error| error.to_string())?;
-        Ok(AutorunBaseline { folder, standing })
+        let snapshot = AutorunSnapshot::take(&folder).map_err(|error| error.to_string())?;
+        Ok(AutorunBaseline { folder, standing: snapshot })
     }
 
-    /// The file at the root of the workspace that has words for agents, whatever it is. It is not opened.
+    /// The name of the instruction file at the root of the workspace, of whatever type. It is not opened.
     pub(super) fn instructions(&self, profile: &Profile) -> Option<String> {
         let workspace = workspace_of(self.house.root(), &self.ground).ok()?;
-        let is_there = |name: &&String| std::fs::symlink_metadata(workspace.join(name)).is_ok();
-        profile.instructions().iter().find(is_there).cloned()
+        let exists = |name: &&String| std::fs::symlink_metadata(workspace.join(name)).is_ok();
+        profile.instructions().iter().find(exists).cloned()
     }
 
     fn mounts(&self, profile: &Profile, home: &Path) -> Result<Vec<Mount>, String> {
@@ -148,12 +148,12 @@ impl LaunchSpec {
                 hide: Vec::new(),
             });
         }
-        let house = std::fs::canonicalize(self.house.root()).unwrap_or_else(|_| self.house.root().to_owned());
+        let state = std::fs::canonicalize(self.house.root()).unwrap_or_else(|_| self.house.root().to_owned());
         for folder in profile.folders().iter().map(PathBuf::from) {
             let found = std::fs::canonicalize(&folder)
                 .map_err(|error| format!("its folder `{}` cannot be used ({error})", folder.display()))?;
-            if found.starts_with(&house) || house.starts_with(&found) {
-                let what = "holds Tribune's own home or is in it, and is shown to no agent: take it out of the profile";
+            if found.starts_with(&state) || state.starts_with(&found) {
+                let what = "contains Tribune's state folder or is in it, and is shown to no agent: remove it from the profile";
                 return Err(format!("`{}` {what}", folder.display()));
             }
             if !mounts.iter().any(|mount| mount.target() == folder) && !folder.starts_with("/usr") {

@@ -1,8 +1,9 @@
-//! Agents of others, each in a box of its own: what [`tribune_cli_agents`] drives is started here.
+//! Starts CLI agents, each in a sandbox of its own. [`tribune_cli_agents`] drives the started process.
 //!
-//! An agent sees its workspace, its program, a home folder of its session's own ([`room`]), and two or three ports of its own loopback:
-//! one to the model, where the house's key is put in, one that leads out past the gate, and one to the MCP servers that were brought for its session, if any were. It has no key, no variable of the
-//! daemon's, and no way to anything else. If its mandate has no tool that changes files, its workspace cannot be changed.
+//! An agent sees its workspace, its program, the home folder of its session ([`session_dir`]), and two or three ports on its
+//! loopback interface: the model proxy, which inserts the provider key; the egress proxy, which goes through the gate; and the MCP
+//! servers of its session, if it has any. It has no key, no environment variable of the daemon, and no other connection. If its
+//! mandate has no tool that changes files, its workspace is read-only.
 
 mod canary_target;
 mod clear_dir;
@@ -46,11 +47,11 @@ use self::session_dir::AgentSessionDir;
 pub use self::session_dir::forget_session;
 use crate::canary::{Milestone, ScriptedModel};
 
-/// Starts the agents of a house.
+/// Starts CLI agents in sandboxes.
 pub struct CliAgents {
     home: Home,
     sandbox: Sandbox,
-    /// Patterns of what no agent sees in its workspace.
+    /// Patterns of files that are hidden from every agent's workspace.
     hide: Vec<String>,
     launcher: SandboxLauncher,
     profiles: Profiles,
@@ -60,13 +61,13 @@ pub struct CliAgents {
     mcp: Arc<McpServers>,
     brokers: SessionSocketService,
     launches: AtomicU64,
-    /// What programs of this machine obey in the workspaces of sessions, as it was when somebody last looked.
-    looked_at: Mutex<HashMap<SessionKey, AutorunBaseline>>,
-    /// Sessions of canaries.
+    /// Snapshots of the autorun files in the workspaces of sessions, from the last check.
+    baselines: Mutex<HashMap<SessionKey, AutorunBaseline>>,
+    /// Agents of canary sessions.
     played: Mutex<HashMap<SessionKey, CanaryAgent>>,
 }
 
-/// What a canary's session has in place of an agent of the roster.
+/// The agent of a canary session, which is not in the roster.
 #[derive(Debug, Clone)]
 struct CanaryAgent {
     profile: String,
@@ -74,17 +75,17 @@ struct CanaryAgent {
     play: Arc<ScriptedModel>,
 }
 
-/// A workspace that was looked at.
+/// The autorun files of a workspace at the last check.
 #[derive(Debug, Clone)]
 struct AutorunBaseline {
     folder: PathBuf,
     standing: AutorunSnapshot,
 }
 
-/// Whom a session is for.
+/// The resolved agent of a session.
 struct ResolvedAgent<'a> {
     profile: &'a Profile,
-    /// The model's own name; none if it asks none of the house's.
+    /// The provider's name of the model; `None` if the agent uses no configured model.
     model: Option<String>,
     play: Option<Arc<ScriptedModel>>,
 }
@@ -112,18 +113,18 @@ impl CliAgents {
             mcp,
             brokers,
             launches: AtomicU64::new(0),
-            looked_at: Mutex::default(),
+            baselines: Mutex::default(),
             played: Mutex::default(),
         }
     }
 
-    /// The newest of what a session's agent wrote to its standard error.
+    /// The tail of the standard error of a session's agent.
     pub fn stderr(&self, session: &Handle) -> Option<String> {
         AgentSessionDir::of(&self.home, session).stderr()
     }
 
-    /// Whom a session is for, if it can be run here.
-    fn seated(&self, session: &SessionKey) -> Result<ResolvedAgent<'_>, RuntimeError> {
+    /// Resolves the agent of a session, if it can run here.
+    fn resolve_agent(&self, session: &SessionKey) -> Result<ResolvedAgent<'_>, RuntimeError> {
         let played = self.played.lock().unwrap_or_else(PoisonError::into_inner).get(session).cloned();
         if let Some(CanaryAgent { profile, model, play }) = played {
             let profile = self.installed(&profile)?;
@@ -134,7 +135,7 @@ impl CliAgents {
         Ok(ResolvedAgent { profile, model, play: None })
     }
 
-    /// How an agent of the roster is run.
+    /// The profile of an agent of the roster.
     fn profile(&self, agent: &AgentId) -> Result<&Profile, RuntimeError> {
         let refused = |what: String| RuntimeError::new("no_profile", what);
         let (backend, id) = match self.agents.agent(agent) {
@@ -146,10 +147,10 @@ impl CliAgents {
             }
         };
         let profile = self.installed(&id)?;
-        let fitting = profile.protocol().backend();
-        if backend != fitting {
+        let expected = profile.protocol().backend();
+        if backend != expected {
             return Err(refused(format!(
-                "the profile `{id}` speaks {} and is not for the backend `{backend}`: name the backend `{fitting}` in the line of \
+                "the profile `{id}` speaks {} and is not for the backend `{backend}`: name the backend `{expected}` in the line of \
                  `{agent}` in data/agent-roster.jsonl",
                 profile.protocol().title()
             )));
@@ -157,12 +158,13 @@ impl CliAgents {
         Ok(profile)
     }
 
-    /// A profile that can be run here.
+    /// A profile whose program is installed, if the sandbox can run it.
     fn installed(&self, id: &str) -> Result<&Profile, RuntimeError> {
         match self.sandbox {
             Sandbox::Full => {}
             Sandbox::Landlock | Sandbox::Off => {
-                let what = "agents of others run in all of the sandbox or not at all: set `sandbox` to \"full\" in config.json5";
+                let what =
+                    "CLI agents run only in the full sandbox: set `sandbox` to \"full\" in config.json5";
                 return Err(RuntimeError::new("sandbox", what));
             }
         }
@@ -173,7 +175,7 @@ impl CliAgents {
         Ok(profile)
     }
 
-    /// The model that an agent of this profile asks; none if it asks none of the house's.
+    /// The model of an agent of this profile; `None` if the profile uses no configured model.
     fn model(&self, agent: &AgentId, profile: &Profile) -> Result<Option<ModelRef>, RuntimeError> {
         if profile.model().is_none() {
             return Ok(None);
@@ -189,7 +191,7 @@ impl CliAgents {
         Ok(Some(model))
     }
 
-    /// Where the session works, and whether it may change anything there at all.
+    /// The workspace of the session, and whether the law can allow any change there.
     async fn workspace(&self, session: &Handle) -> Result<(WorkspaceRoots, bool), RuntimeError> {
         let key = session.key.to_string();
         let row = self.governance.readers.read(move |reader| reader.session(&key)).await;
@@ -197,12 +199,11 @@ impl CliAgents {
         let agent = session.key.agent().clone();
         let mode = self.agents.agent(&agent).and_then(|agent| agent.mode);
         let Some(row) = row else { return Ok((WorkspaceRoots::own(agent), false)) };
-        let ground =
-            WorkspaceRoots::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
-        let is_kept = matches!(mode, Some(ApprovalMode::ApproveReads | ApprovalMode::DenyAll));
+        let roots = WorkspaceRoots::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
+        let is_read_only = matches!(mode, Some(ApprovalMode::ApproveReads | ApprovalMode::DenyAll));
         let may_change =
-            !is_kept && WRITE_TOOLS.into_iter().any(|tool| self.governance.gate.allows_tool(&row, tool));
-        Ok((ground, may_change))
+            !is_read_only && WRITE_TOOLS.into_iter().any(|tool| self.governance.gate.allows_tool(&row, tool));
+        Ok((roots, may_change))
     }
 }
 
@@ -215,26 +216,26 @@ impl std::fmt::Debug for CliAgents {
 #[async_trait]
 impl Spawner for CliAgents {
     fn check(&self, session: &Handle) -> Result<(), RuntimeError> {
-        self.seated(&session.key).map(drop)
+        self.resolve_agent(&session.key).map(drop)
     }
 
     async fn spawn(&self, session: &Handle) -> Result<SpawnedAgent, RuntimeError> {
         let failed = |what: String| RuntimeError::new("not_started", what);
-        let ResolvedAgent { profile, model, play } = self.seated(&session.key)?;
+        let ResolvedAgent { profile, model, play } = self.resolve_agent(&session.key)?;
         let profile = profile.clone();
-        let (ground, may_change) = self.workspace(session).await?;
-        // A canary's workspace can be changed, or nobody would know what stopped it.
+        let (roots, may_change) = self.workspace(session).await?;
+        // The workspace of a canary is writable; otherwise the mount could stop a call that the gate lets pass.
         let may_change = play.is_some() || may_change;
         let brokers = &self.brokers;
         if brokers.is_closing() {
             return Err(RuntimeError::new("draining", "the daemon is stopping and starts no agents"));
         }
-        let door = if play.is_none() { McpEndpoint::to(&self.mcp, &session.key) } else { None };
-        let (door, servers) = door.unzip();
+        let endpoint = if play.is_none() { McpEndpoint::to(&self.mcp, &session.key) } else { None };
+        let (endpoint, servers) = endpoint.unzip();
         let sockets = match &play {
             Some(play) => brokers.open_isolated(&session.key, Arc::clone(play) as Arc<dyn SocketService>),
             None => {
-                let servers = door.map(|door| Arc::new(door) as Arc<dyn SocketService>);
+                let servers = endpoint.map(|endpoint| Arc::new(endpoint) as Arc<dyn SocketService>);
                 brokers.open_serving(&session.key, servers)
             }
         };
@@ -243,12 +244,12 @@ impl Spawner for CliAgents {
         if let Some(user) = user {
             sockets.give_to(user, user).map_err(|error| failed(error.to_string()))?;
         }
-        let seat = LaunchSpec {
+        let spec = LaunchSpec {
             number: self.launches.fetch_add(1, Ordering::Relaxed),
             program: profiles::program_folder(&self.home, &profile),
             room: AgentSessionDir::of(&self.home, session),
             house: self.home.clone(),
-            ground,
+            ground: roots,
             model,
             may_change,
             user,
@@ -257,37 +258,36 @@ impl Spawner for CliAgents {
         };
         let (filled, launcher) = (profile.clone(), self.launcher.clone());
         let launching = tokio::task::spawn_blocking(move || {
-            let conversation = seat.room.conversation().filter(|id| filled.takes_up(id));
-            let launch = seat.launch(&filled, &sockets, conversation.clone())?;
-            let instructions = seat.instructions(&filled);
-            let looked = may_change.then(|| seat.look()).transpose()?;
-            // Whoever stops waiting leaves no sandbox behind: dropping it ends it.
-            let child =
-                launcher.launch(&launch, ProgramStreams::piped()).map_err(|error| error.to_string())?;
-            Ok::<_, String>((child, sockets, conversation, instructions, looked))
+            let conversation = spec.room.conversation().filter(|id| filled.takes_up(id));
+            let launch = spec.launch(&filled, &sockets, conversation.clone())?;
+            let instructions = spec.instructions(&filled);
+            let baseline = may_change.then(|| spec.look()).transpose()?;
+            // If the caller stops waiting, the child is dropped, which ends the sandbox.
+            let child = launcher.launch(&launch, ProgramStreams::piped()).map_err(|error| error.to_string())?;
+            Ok::<_, String>((child, sockets, conversation, instructions, baseline))
         });
         let launched = launching.await.map_err(|_| failed("the daemon is being torn down".to_owned()))?;
-        let (mut child, sockets, conversation, instructions, looked) =
+        let (mut child, sockets, conversation, instructions, baseline) =
             launched.map_err(|what| failed(format!("{} cannot be started: {what}", profile.title())))?;
         let broken = |error: std::io::Error| {
             failed(format!("the pipes of an agent cannot be used ({error}): try again"))
         };
         let pipes = process::pipes(&mut child).map_err(broken)?;
-        let census = BoxCensus::below(child.id());
+        let process_counter = BoxCensus::below(child.id());
         let process = BoxedAgent::new(child, sockets).map_err(broken)?;
         if let Some(play) = play {
             play.reach(Milestone::Started);
-        } else if let Some(looked) = looked {
-            // What came since an earlier start is told with the next turn.
-            let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
-            looked_at.entry((*session.key).clone()).or_insert(looked);
+        } else if let Some(baseline) = baseline {
+            // An earlier baseline is kept, so that changes since then are reported with the next turn.
+            let mut baselines = self.baselines.lock().unwrap_or_else(PoisonError::into_inner);
+            baselines.entry((*session.key).clone()).or_insert(baseline);
         }
         Ok(SpawnedAgent {
             stdin: Box::new(pipes.stdin),
             stdout: Box::new(pipes.stdout),
             stderr: Box::new(pipes.stderr),
             process: Box::new(process),
-            process_counter: Arc::new(census),
+            process_counter: Arc::new(process_counter),
             profile,
             workspace: WORKSPACE.to_owned(),
             conversation,
@@ -300,7 +300,7 @@ impl Spawner for CliAgents {
         self.mcp.edition(&session.key)
     }
 
-    /// A canary is over in seconds, and nobody may be refused because the house was busy.
+    /// Canaries are exempt from the process limit: they end in seconds, and a busy daemon must not make one fail.
     fn counts_toward_limit(&self, session: &Handle) -> bool {
         !self.played.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&session.key)
     }
@@ -319,21 +319,22 @@ impl Spawner for CliAgents {
     }
 
     async fn changed_autorun_files(&self, session: &Handle) -> Vec<String> {
-        let looked = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).get(&session.key).cloned();
-        let Some(AutorunBaseline { folder, standing: before }) = looked else { return Vec::new() };
-        let looking = tokio::task::spawn_blocking(move || {
+        let baseline =
+            self.baselines.lock().unwrap_or_else(PoisonError::into_inner).get(&session.key).cloned();
+        let Some(AutorunBaseline { folder, standing: before }) = baseline else { return Vec::new() };
+        let checking = tokio::task::spawn_blocking(move || {
             let now = AutorunSnapshot::take(&folder)?;
-            let told = now.changed_since(&before).map(|path| path.display().to_string()).collect();
-            Ok::<_, WorkspaceError>((AutorunBaseline { folder, standing: now }, told))
+            let changed = now.changed_since(&before).map(|path| path.display().to_string()).collect();
+            Ok::<_, WorkspaceError>((AutorunBaseline { folder, standing: now }, changed))
         });
-        match looking.await {
-            Ok(Ok((now, told))) => {
-                let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
-                looked_at.insert((*session.key).clone(), now);
-                told
+        match checking.await {
+            Ok(Ok((now, changed))) => {
+                let mut baselines = self.baselines.lock().unwrap_or_else(PoisonError::into_inner);
+                baselines.insert((*session.key).clone(), now);
+                changed
             }
             Ok(Err(error)) => {
-                tracing::warn!(%error, "a workspace cannot be looked through");
+                tracing::warn!(%error, "the autorun files of a workspace could not be checked");
                 Vec::new()
             }
             // The daemon is being torn down.
@@ -341,8 +342,8 @@ impl Spawner for CliAgents {
         }
     }
 
-    fn keep_stderr(&self, session: &Handle, said: &str) {
-        let said = self.governance.redactor.redact(said);
-        AgentSessionDir::of(&self.home, session).keep_stderr(&said);
+    fn keep_stderr(&self, session: &Handle, text: &str) {
+        let text = self.governance.redactor.redact(text);
+        AgentSessionDir::of(&self.home, session).keep_stderr(&text);
     }
 }

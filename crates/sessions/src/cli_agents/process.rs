@@ -1,4 +1,4 @@
-//! A boxed agent's processes and pipes, for whoever drives it.
+//! The process and the pipes of a sandboxed agent, as the driver in `tribune_cli_agents` needs them.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -13,16 +13,16 @@ use tribune_egress::SessionSockets;
 use tribune_sandbox::Child;
 use tribune_tools::watched;
 
-/// An agent's box, and the sockets that end with it.
+/// An agent's sandbox, and the sockets that close with it.
 pub(super) struct BoxedAgent {
     child: Option<Child>,
-    /// Its burial, which goes on if nobody waits for it.
-    burial: Option<JoinHandle<String>>,
-    over: AsyncFd<OwnedFd>,
+    /// Reaps the process; runs on if the caller stops waiting.
+    reaper: Option<JoinHandle<String>>,
+    exit_fd: AsyncFd<OwnedFd>,
     _sockets: SessionSockets,
 }
 
-/// Our ends of its pipes.
+/// The host's ends of the agent's pipes.
 pub(super) struct Pipes {
     pub(super) stdin: ChildStdin,
     pub(super) stdout: ChildStdout,
@@ -40,25 +40,25 @@ pub(super) fn pipes(child: &mut Child) -> io::Result<Pipes> {
 
 impl BoxedAgent {
     pub(super) fn new(child: Child, sockets: SessionSockets) -> io::Result<Self> {
-        let over = child.as_fd().try_clone_to_owned().and_then(watched)?;
-        Ok(Self { child: Some(child), burial: None, over, _sockets: sockets })
+        let exit_fd = child.as_fd().try_clone_to_owned().and_then(watched)?;
+        Ok(Self { child: Some(child), reaper: None, exit_fd, _sockets: sockets })
     }
 }
 
 #[async_trait]
 impl AgentProcess for BoxedAgent {
     async fn ended(&mut self) -> String {
-        let _ = self.over.readable().await;
+        let _ = self.exit_fd.readable().await;
         if let Some(child) = self.child.take() {
-            // It is over, so this takes no time.
-            self.burial = Some(tokio::task::spawn_blocking(move || told(child.wait())));
+            // The process has ended, so `wait` does not block for long.
+            self.reaper = Some(tokio::task::spawn_blocking(move || describe_exit(child.wait())));
         }
-        let told = match &mut self.burial {
-            Some(burial) => burial.await.ok(),
+        let ending = match &mut self.reaper {
+            Some(reaper) => reaper.await.ok(),
             None => None,
         };
-        self.burial = None;
-        told.unwrap_or_else(|| "its program was ended".to_owned())
+        self.reaper = None;
+        ending.unwrap_or_else(|| "its program was ended".to_owned())
     }
 
     async fn kill(&mut self) {
@@ -71,8 +71,8 @@ impl AgentProcess for BoxedAgent {
     }
 }
 
-/// How it ended, in words.
-fn told(exit: io::Result<ProgramExit>) -> String {
+/// Describes how the program ended.
+fn describe_exit(exit: io::Result<ProgramExit>) -> String {
     match exit {
         Ok(ProgramExit::Code { code }) => format!("its program ended with code {code}"),
         Ok(ProgramExit::Signal { signal }) => format!("its program was ended by signal {signal}"),

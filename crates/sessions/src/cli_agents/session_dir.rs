@@ -1,9 +1,9 @@
-//! What is kept of an agent's session between its starts: `agents/<id>/cli/<session>/`, with its home folder (`home/`), its
-//! name for the conversation, and the newest of what it said on its standard error.
+//! The state of an agent's session between its starts: `agents/<id>/cli/<session>/`, with its home folder (`home/`), the
+//! conversation id that the agent gave, and the tail of its standard error.
 //!
-//! The home folder is the agent's to change, so nothing in it is opened by a path that it could have laid elsewhere: each
-//! folder is entered by itself, and a link in the way is removed. Of what it left there only what its profile keeps is there at
-//! the next start: what it does then is not for an earlier command to say.
+//! The agent can write its home folder, so nothing in it is opened by a path that a symbolic link could redirect: each folder is
+//! opened by itself, and a link in the way is removed. At a start only the paths that the profile keeps survive, so that an
+//! earlier command cannot determine what the agent does later.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
@@ -22,19 +22,19 @@ use tribune_storage::store::StoreError;
 
 use super::clear_dir::clear;
 
-/// Bytes of an agent's name for a conversation.
+/// The longest conversation id, in bytes.
 const MAX_CONVERSATION: usize = 512;
 
-/// The folder of a session.
+/// The state folder of one session.
 #[derive(Debug, Clone)]
 pub(super) struct AgentSessionDir {
     folder: PathBuf,
 }
 
-/// Removes what is kept of an agent's session that is forgotten.
+/// Removes the state folder of a session that is forgotten.
 pub fn forget_session(home: &Home, session: &Handle) -> Result<(), StoreError> {
-    let room = AgentSessionDir::of(home, session);
-    room.forget().map_err(|error| StoreError::Io { path: room.folder.clone(), what: error.to_string() })
+    let dir = AgentSessionDir::of(home, session);
+    dir.forget().map_err(|error| StoreError::Io { path: dir.folder.clone(), what: error.to_string() })
 }
 
 impl AgentSessionDir {
@@ -44,7 +44,7 @@ impl AgentSessionDir {
         Self { folder }
     }
 
-    /// The agent's home folder, with these files in it, what is kept, and nothing else.
+    /// Prepares the agent's home folder, which then holds these files, the kept paths and nothing else. Returns its path.
     pub(super) fn furnish(&self, files: &[(String, String)], keep: &[HomePath]) -> io::Result<PathBuf> {
         let home = self.folder.join("home");
         DirBuilder::new().recursive(true).mode(0o700).create(&home)?;
@@ -54,12 +54,12 @@ impl AgentSessionDir {
         DirBuilder::new().recursive(true).mode(0o700).create(&trash)?;
         clear(&root, &keep, &rustix::fs::open(&trash, folder_flags(), Mode::empty())?)?;
         for (path, text) in files {
-            put(&root, Path::new(path), text)?;
+            write_beneath(&root, Path::new(path), text)?;
         }
         Ok(home)
     }
 
-    /// The agent's name for the conversation before.
+    /// The stored id of the agent's last conversation.
     pub(super) fn conversation(&self) -> Option<String> {
         fs::read_to_string(self.folder.join("conversation")).ok().filter(|id| !id.is_empty())
     }
@@ -75,25 +75,25 @@ impl AgentSessionDir {
         if let Err(error) = fs::remove_file(&path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, "the name of an agent's conversation could not be removed");
+            tracing::warn!(%error, "the conversation id of an agent could not be removed");
         }
     }
 
-    pub(super) fn keep_stderr(&self, said: &str) {
-        // A session that was forgotten meanwhile keeps nothing.
-        if !said.is_empty() && self.folder.is_dir() {
-            self.keep("stderr", said);
+    pub(super) fn keep_stderr(&self, text: &str) {
+        // A session that was forgotten meanwhile stores nothing.
+        if !text.is_empty() && self.folder.is_dir() {
+            self.keep("stderr", text);
         }
     }
 
-    /// The newest of what the agent said on its standard error.
+    /// The tail of the agent's standard error.
     pub(super) fn stderr(&self) -> Option<String> {
         fs::read_to_string(self.folder.join("stderr")).ok()
     }
 
-    /// Removes everything.
+    /// Removes the whole folder.
     fn forget(&self) -> io::Result<()> {
-        // However deep the agent's folders are.
+        // Clears the home folder first, because `remove_dir_all` fails on folders as deep as an agent can make them.
         if self.folder.join("home").is_dir() {
             self.furnish(&[], &[])?;
         }
@@ -106,7 +106,7 @@ impl AgentSessionDir {
     fn keep(&self, name: &str, text: &str) {
         let path = self.folder.join(name);
         if let Err(error) = files::replace(&path, text.as_bytes(), Secrecy::Owner) {
-            tracing::warn!(%error, name, "something of an agent's session could not be kept");
+            tracing::warn!(%error, name, "the state of an agent's session could not be stored");
         }
     }
 }
@@ -115,13 +115,13 @@ const fn folder_flags() -> OFlags {
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 }
 
-/// Writes a file beneath a folder. What is in its way, and is no folder, goes.
-fn put(root: &OwnedFd, path: &Path, text: &str) -> io::Result<()> {
+/// Writes a file beneath a folder. Removes entries on the path that are not folders.
+fn write_beneath(root: &OwnedFd, path: &Path, text: &str) -> io::Result<()> {
     let mut folder = root.try_clone()?;
     if let Some(parents) = path.parent() {
         for name in parents {
             folder = match rustix::fs::openat(&folder, name, folder_flags(), Mode::empty()) {
-                Ok(entered) => entered,
+                Ok(inner) => inner,
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
                     match rustix::fs::unlinkat(&folder, name, AtFlags::empty()) {
                         Ok(()) | Err(Errno::NOENT) => {}
@@ -149,42 +149,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn l3_what_an_agent_laid_in_its_home_leads_nowhere() {
+    fn l3_links_planted_in_the_home_folder_are_not_followed() {
         let outside = tempfile::tempdir().unwrap();
-        let place = tempfile::tempdir().unwrap();
-        let room = AgentSessionDir { folder: place.path().join("session") };
+        let temp = tempfile::tempdir().unwrap();
+        let dir = AgentSessionDir { folder: temp.path().join("session") };
         let files = [(".agent/settings.json".to_owned(), "ask".to_owned())];
         let keep: Vec<HomePath> = serde_json::from_str(r#"[".agent/talks"]"#).unwrap();
-        let home = room.furnish(&files, &keep).unwrap();
+        let home = dir.furnish(&files, &keep).unwrap();
         let settings = home.join(".agent/settings.json");
         assert_eq!(fs::read_to_string(&settings).unwrap(), "ask");
-        // A folder that became a link, and then a file that became one.
+        // The agent replaces a folder with a link, and then a file.
         fs::remove_dir_all(home.join(".agent")).unwrap();
         std::os::unix::fs::symlink(outside.path(), home.join(".agent")).unwrap();
-        room.furnish(&files, &keep).unwrap();
+        dir.furnish(&files, &keep).unwrap();
         assert_eq!(fs::read_to_string(&settings).unwrap(), "ask");
         let secret = outside.path().join("secret");
         fs::write(&secret, "mine").unwrap();
         fs::remove_file(&settings).unwrap();
         std::os::unix::fs::symlink(&secret, &settings).unwrap();
-        room.furnish(&files, &keep).unwrap();
+        dir.furnish(&files, &keep).unwrap();
         assert_eq!(fs::read_to_string(&settings).unwrap(), "ask");
         assert_eq!(fs::read_to_string(&secret).unwrap(), "mine");
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
-        // What it changed is put back at each start, whatever is in the way, and what it brought is gone.
+        // Each start restores changed files, whatever is in the way, and removes files that the agent added.
         fs::write(&settings, "do not ask").unwrap();
         fs::write(home.join(".agent/hooks.json"), "run this").unwrap();
         fs::create_dir(home.join(".agent/talks")).unwrap();
         fs::write(home.join(".agent/talks/1"), "hello").unwrap();
-        room.furnish(&files, &keep).unwrap();
+        dir.furnish(&files, &keep).unwrap();
         assert_eq!(fs::read_to_string(&settings).unwrap(), "ask");
         assert!(!home.join(".agent/hooks.json").exists());
         assert_eq!(fs::read_to_string(home.join(".agent/talks/1")).unwrap(), "hello");
         fs::remove_file(&settings).unwrap();
         fs::create_dir(&settings).unwrap();
-        room.furnish(&files, &keep).unwrap();
+        dir.furnish(&files, &keep).unwrap();
         assert_eq!(fs::read_to_string(&settings).unwrap(), "ask");
-        room.forget().unwrap();
-        room.forget().unwrap();
+        dir.forget().unwrap();
+        dir.forget().unwrap();
     }
 }

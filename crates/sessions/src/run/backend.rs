@@ -1,4 +1,4 @@
-//! What stands behind the sessions of programs that run in a box: nothing that takes turns.
+//! The backend of the sessions of `tribune run`. It takes no turns.
 
 use std::sync::Arc;
 
@@ -11,9 +11,7 @@ use tribune_runtime::{
     SideEffects, TurnInput,
 };
 
-/// The name of this backend. No agent of a roster has it.
-
-/// Takes no turns.
+/// The backend [`RUN_BACKEND`]: it takes no turns, and no agent of a roster has it.
 #[derive(Debug)]
 pub struct RunBackend;
 

@@ -1,4 +1,4 @@
-//! Landing and discarding the changes of a run: asked for, judged, carried out and on record.
+//! Lands and discards the changes of a run: requests the decision, executes it and records it in the ledger.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{RunError, Runs};
 use crate::session::SessionError;
 
 impl Runs {
-    /// Lands changes, if the law lets them. Where a person is to decide, waits until they have, or until `gone`.
+    /// Lands changes, if the law allows it. Where an approver decides, waits for the decision or for `gone`.
     pub async fn land(
         &self,
         id: &str,
@@ -20,7 +20,7 @@ impl Runs {
     ) -> Result<Landed, RunError> {
         let governance = self.sessions.governance();
         let (workspaces, id) = (self.workspaces.clone(), id.to_owned());
-        let (number, most) = (random(), self.max_bytes);
+        let (number, most) = (random_number(), self.max_bytes);
         let planned =
             tokio::task::spawn_blocking(move || workspaces.find(&id)?.hold()?.plan(&wish, number, most));
         let Some(planned) = planned.await.map_err(|_| RunError::Leaving)?? else {
@@ -50,26 +50,26 @@ impl Runs {
                 landed: landed.landed.len() as u64,
                 unlanded: landed.left.len() as u64,
                 traps: landed.traps,
-                paths: governance.out_of_turn.keep_words(&key, &words(&landed.landed)).await?,
+                paths: governance.out_of_turn.keep_words(&key, &paths_json(&landed.landed)).await?,
             },
             Err((mended, _)) => {
                 let landed = mended.as_deref().unwrap_or_default();
-                let paths = governance.out_of_turn.keep_words(&key, &words(landed)).await?;
+                let paths = governance.out_of_turn.keep_words(&key, &paths_json(landed)).await?;
                 WorkspaceRecord::LandingFailed { landed: landed.len() as u64, paths }
             }
         };
         governance.out_of_turn.note_workspace(&key, verdict, &record).await?;
-        let tidied = tokio::task::spawn_blocking(move || {
+        let cleanup = tokio::task::spawn_blocking(move || {
             held.landing_is_over();
             held.remove_if_empty()
         });
-        if let Ok(Err(error)) = tidied.await {
-            tracing::warn!(%error, "what is left of landed changes could not be removed");
+        if let Ok(Err(error)) = cleanup.await {
+            tracing::warn!(%error, "the workspace of landed changes could not be cleaned up");
         }
         Ok(landed.map_err(|(_, error)| error)?)
     }
 
-    /// Throws changes away, all of them if none is named. Returns how many there were.
+    /// Discards changes, all of them if `paths` is empty. Returns how many there were.
     pub async fn discard(&self, id: &str, paths: Vec<PathBuf>) -> Result<u64, RunError> {
         let (workspaces, id) = (self.workspaces.clone(), id.to_owned());
         let discarding = tokio::task::spawn_blocking(move || {
@@ -83,8 +83,8 @@ impl Runs {
         Ok(changes)
     }
 
-    /// Puts folders in order in which an earlier daemon left a landing unfinished, and tells of it. Workspaces that nobody uses and that
-    /// hold nothing go, as they would have at the end of their runs, and so does what was being made or removed.
+    /// Recovers folders in which an earlier daemon left an unfinished landing, and records it. Removes unused workspaces without
+    /// changes, as the end of their runs would have done, and workspaces whose creation or removal was interrupted.
     pub(super) async fn recover_workspaces(&self) -> Result<(), SessionError> {
         let workspaces = self.workspaces.clone();
         let removing = tokio::task::spawn_blocking(move || workspaces.remove_unlabelled()).await;
@@ -94,7 +94,7 @@ impl Runs {
         let all = self.workspaces.all().unwrap_or_default();
         for held in all.into_iter().filter_map(|workspace| workspace.hold().ok()) {
             let Some(verdict) = held.interrupted() else {
-                tidy(held).await;
+                remove_if_idle(held).await;
                 continue;
             };
             let Ok(key) = session_of(held.workspace()) else { continue };
@@ -103,31 +103,33 @@ impl Runs {
             let landed = match mended {
                 Ok(landed) => landed,
                 Err(error) => {
-                    // The next start tries again; until then nobody knows what landed.
-                    tracing::warn!(%error, session = %key, "an unfinished landing could not be put in order");
+                    // The next start tries again; until then it is not known what landed.
+                    tracing::warn!(%error, session = %key, "an unfinished landing could not be recovered");
                     continue;
                 }
             };
             let governance = self.sessions.governance();
-            let paths = governance.out_of_turn.keep_words(&key, &words(&landed)).await?;
+            let paths = governance.out_of_turn.keep_words(&key, &paths_json(&landed)).await?;
             let record = WorkspaceRecord::LandingInterrupted { landed: landed.len() as u64, paths };
             governance.out_of_turn.note_workspace(&key, Some(verdict), &record).await?;
             held.landing_is_over();
-            tidy(held).await;
+            remove_if_idle(held).await;
         }
         Ok(())
     }
 }
 
-/// Removes a workspace that holds nothing. One that cannot be looked through holds something.
-async fn tidy(held: Held) {
+/// Removes a workspace without changes. A workspace that cannot be read counts as one with changes.
+async fn remove_if_idle(held: Held) {
     let id = held.workspace().label.id.clone();
     match tokio::task::spawn_blocking(move || held.remove_if_idle()).await {
         Ok(Ok(true)) => {
             tracing::info!(workspace = %id, "removed a workspace without changes that an earlier daemon left")
         }
         Ok(Ok(false)) | Err(_) => {}
-        Ok(Err(error)) => tracing::debug!(%error, workspace = %id, "a workspace was not looked through"),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, workspace = %id, "a workspace could not be checked for changes")
+        }
     }
 }
 
@@ -135,14 +137,14 @@ fn session_of(workspace: &Workspace) -> Result<SessionKey, SessionError> {
     Ok(workspace.label.session.parse()?)
 }
 
-fn words(paths: &[String]) -> Vec<u8> {
+fn paths_json(paths: &[String]) -> Vec<u8> {
     serde_json::to_vec(paths).unwrap_or_default()
 }
 
-/// A number that tells calls apart.
-fn random() -> u64 {
+/// A random number that distinguishes calls.
+fn random_number() -> u64 {
     let mut bytes = [0; 8];
-    // Without randomness the numbers are all the same, and the entries still differ.
+    // Without randomness all numbers are 0; the ledger entries still differ.
     let _ = getrandom::fill(&mut bytes);
     u64::from_be_bytes(bytes)
 }

@@ -1,7 +1,7 @@
-//! What an operator runs in a box by their own hand (`tribune run`). The program is started where the operator sits; this has its
-//! session, its sockets, the layer for its changes, and what the log tells of it.
+//! Programs that an operator runs in a sandbox (`tribune run`). The operator's CLI process starts the program; the daemon provides
+//! the session, the sockets, the overlay for its changes, and the ledger entries.
 //!
-//! All of it is a [`Lease`]: it ends with the connection that it was opened on, and with it every way out.
+//! A run is a [`RunLease`]: it ends with the connection that opened it, and so does all network access of the run.
 
 mod backend;
 mod land;
@@ -27,19 +27,16 @@ use tribune_tools::workspaces::{Label, Workspace, Workspaces, WorkspacesError, c
 
 use crate::session::{SessionError, SessionManager};
 
-/// The agent that programs count as which an operator runs. A roster may have one of this name; then its mandate and its model
-/// hold.
-
-/// Its channel.
+/// The channel in the session keys of runs.
 const CHANNEL: &str = "run";
 
-/// Bytes of a program's name in the log.
+/// The longest program name in the ledger, in characters.
 const MAX_PROGRAM: usize = 64;
 
-/// Sessions that an earlier daemon left open, at most.
+/// The most sessions of an earlier daemon that one recovery closes.
 const MAX_LEFT: usize = 10_000;
 
-/// Where changes go.
+/// Where the changes of a run go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Overlay,
@@ -61,7 +58,7 @@ impl Mode {
     }
 }
 
-/// What is to run.
+/// A request to open a run.
 #[derive(Debug)]
 pub struct RunRequest {
     pub name: Option<String>,
@@ -72,7 +69,7 @@ pub struct RunRequest {
     pub places: Vec<EgressRule>,
 }
 
-/// Why nothing is run.
+/// Why a run is refused or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("{0}")]
@@ -80,7 +77,7 @@ pub enum RunError {
     #[error("everything is stopped: an approver can let things go on with `tribune resume`")]
     Frozen,
     #[error(
-        "this house runs its commands with `sandbox: \"{0}\"`, and `tribune run` needs all of the sandbox: set it to \"full\" in config.json5"
+        "the configuration has `sandbox: \"{0}\"`, and `tribune run` needs all of the sandbox: set it to \"full\" in config.json5"
     )]
     Sandbox(&'static str),
     #[error("`{0}` is running already: choose another name, or wait for its end")]
@@ -93,7 +90,7 @@ pub enum RunError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Sockets(#[from] BrokerError),
-    /// What the law says, with the word for it.
+    /// The denial by the law, with its error code.
     #[error("{1}")]
     Barred(&'static str, String),
     #[error("the daemon is stopping and takes no new work: try again when it is back")]
@@ -105,51 +102,51 @@ pub enum RunError {
 pub struct Runs {
     home: PathBuf,
     sandbox: Sandbox,
-    /// Bytes that the changes of one run may take.
+    /// The most bytes that the changes of one run may occupy.
     pub max_bytes: u64,
-    /// Patterns of what a run does not see of its project.
+    /// Patterns of files of the project that are hidden from a run.
     pub hide: Vec<String>,
     sessions: SessionManager,
     pub workspaces: Workspaces,
     brokers: SessionSocketService,
-    /// Names of what runs.
+    /// Names of the running programs.
     names: Arc<Mutex<HashSet<String>>>,
 }
 
-/// A name that nobody else has meanwhile.
+/// A reserved run name, released when this is dropped.
 #[derive(Debug)]
-struct Name {
+struct ReservedName {
     name: String,
     all: Arc<Mutex<HashSet<String>>>,
 }
 
-impl Drop for Name {
+impl Drop for ReservedName {
     fn drop(&mut self) {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
     }
 }
 
-/// A run, for as long as this is held.
+/// An open run. Dropping it ends the run.
 #[derive(Debug)]
 pub struct RunLease {
     pub id: String,
     pub key: SessionKey,
     pub workspace: Option<Workspace>,
     pub sockets: SessionSockets,
-    /// Whom the box runs as, if that is not who started it.
+    /// The uid that the sandbox runs as, if it differs from the operator's.
     pub user: Option<u32>,
     runs: Arc<Runs>,
-    _name: Name,
+    _name: ReservedName,
     is_over: bool,
 }
 
-/// What a run left behind.
+/// The changes that a run left.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunSummary {
     pub changes: u64,
     pub bytes: u64,
     pub traps: u64,
-    /// Why they cannot be told, if they cannot.
+    /// Why the changes could not be counted, if that failed.
     pub fault: Option<String>,
 }
 
@@ -162,7 +159,7 @@ impl Runs {
         brokers: SessionSocketService,
     ) -> Self {
         let workspaces = Workspaces::of(home);
-        // The folder may be reached by several names; this is the one that counts.
+        // Several paths may lead to the folder; comparisons use the canonical one.
         let home = std::fs::canonicalize(home.root()).unwrap_or_else(|_| home.root().to_owned());
         Self {
             home,
@@ -176,8 +173,8 @@ impl Runs {
         }
     }
 
-    /// Opens a run: its session, its layer, its sockets. The folder comes back by its one name.
-    pub async fn open(self: &Arc<Self>, wanted: RunRequest) -> Result<(RunLease, PathBuf), RunError> {
+    /// Opens a run: its session, its overlay and its sockets. Also returns the canonical path of the folder.
+    pub async fn open(self: &Arc<Self>, request: RunRequest) -> Result<(RunLease, PathBuf), RunError> {
         match self.sandbox {
             Sandbox::Full => {}
             Sandbox::Landlock => return Err(RunError::Sandbox("landlock")),
@@ -190,26 +187,25 @@ impl Runs {
         if self.brokers.is_closing() {
             return Err(RunError::Leaving);
         }
-        let id = match wanted.name {
+        let id = match request.name {
             Some(name) => name,
             None => fresh_id().ok_or(RunError::Leaving)?,
         };
         check_name(&id)?;
-        let program = program_name(&wanted.command)?;
-        let folder = self.project(&wanted.folder)?;
-        for other in &wanted.others {
-            self.project(other)?;
+        let program = program_name(&request.command)?;
+        let folder = self.check_folder(&request.folder)?;
+        for other in &request.others {
+            self.check_folder(other)?;
         }
         let key = key_of(&id)?;
-        let name = self.take(&id)?;
+        let name = self.reserve_name(&id)?;
         if self.sessions.row(&key).await?.is_some_and(|row| row.state != SessionState::Closed) {
             return Err(RunError::Busy(id));
         }
-        let outlets =
-            AllowedEgress { places: wanted.places, unlisted: Some(UnlistedPolicy::Ask), carries: None };
-        let places = outlets.places.len() as u64;
-        let sockets = self.brokers.open_with(&key, outlets)?;
-        let workspace = match wanted.mode {
+        let egress = AllowedEgress { places: request.places, unlisted: Some(UnlistedPolicy::Ask), carries: None };
+        let places = egress.places.len() as u64;
+        let sockets = self.brokers.open_with(&key, egress)?;
+        let workspace = match request.mode {
             Mode::Overlay => {
                 let (session, began) = (key.to_string(), governance.clock.now().to_string());
                 let (folder, program) = (folder.clone(), program.clone());
@@ -220,7 +216,7 @@ impl Runs {
             }
             Mode::Direct | Mode::ReadOnly => None,
         };
-        // From here on, whatever goes wrong ends what was begun.
+        // From here on, an error drops the lease, which ends the run.
         let mut lease = RunLease {
             id,
             key,
@@ -232,10 +228,10 @@ impl Runs {
             is_over: false,
         };
         let handle = self.sessions.open_run(lease.key.clone()).await?;
-        let words = serde_json::to_vec(&wanted.command).unwrap_or_default();
-        let mode = wanted.mode.as_str().to_owned();
+        let command = serde_json::to_vec(&request.command).unwrap_or_default();
+        let mode = request.mode.as_str().to_owned();
         let record = |command| RunRecord::RunBegan { program, command, workspace: mode, places };
-        governance.run_began(&handle, &words, record).await?;
+        governance.run_began(&handle, &command, record).await?;
         if rustix::process::geteuid().is_root() {
             let user = tribune_sandbox::fresh_user();
             lease.sockets.give_to(user, user)?;
@@ -244,23 +240,23 @@ impl Runs {
         Ok((lease, folder))
     }
 
-    fn take(&self, id: &str) -> Result<Name, RunError> {
+    fn reserve_name(&self, id: &str) -> Result<ReservedName, RunError> {
         let is_free = self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned());
-        let name = || Name { name: id.to_owned(), all: Arc::clone(&self.names) };
+        let name = || ReservedName { name: id.to_owned(), all: Arc::clone(&self.names) };
         is_free.then(name).ok_or_else(|| RunError::Busy(id.to_owned()))
     }
 
-    /// A folder that may be shown to a box: none that holds this house, or is in it.
-    fn project(&self, folder: &Path) -> Result<PathBuf, RunError> {
+    /// Checks a folder that is mounted in a sandbox: it must not contain the state folder, or lie in it. Returns its canonical path.
+    fn check_folder(&self, folder: &Path) -> Result<PathBuf, RunError> {
         let shown = folder.display();
         if !folder.is_absolute() {
-            return Err(RunError::Input(format!("`{shown}` is no whole path: begin it with a slash")));
+            return Err(RunError::Input(format!("`{shown}` is not an absolute path: begin it with a slash")));
         }
         let found = std::fs::canonicalize(folder).map_err(|error| {
-            RunError::Input(format!("`{shown}` cannot be used ({error}): name a folder that is there"))
+            RunError::Input(format!("`{shown}` cannot be used ({error}): name an existing folder"))
         })?;
         if tribune_contract::is_system_path(&found) && found != Path::new("/") {
-            let what = "belongs to the running system, of which a box has its own or none: choose a folder outside \
+            let what = "belongs to the running system, which a sandbox does not share: choose a folder outside \
                         /proc, /sys, /dev and /run";
             return Err(RunError::Input(format!("`{shown}` {what}")));
         }
@@ -271,8 +267,8 @@ impl Runs {
         Ok(found)
     }
 
-    /// Closes the sessions of runs that an earlier daemon left open, tells of landings that it left unfinished, and removes workspaces
-    /// without changes.
+    /// Closes the sessions of runs that an earlier daemon left open, recovers and records its unfinished landings, and removes
+    /// workspaces without changes.
     pub async fn recover(&self) -> Result<(), SessionError> {
         let governance = self.sessions.governance();
         let filter = SessionFilter { agent_id: Some(RUN_AGENT.to_owned()), state: None, after: None };
@@ -286,17 +282,17 @@ impl Runs {
         self.recover_workspaces().await
     }
 
-    /// The place of a run in the log.
-    async fn ended(&self, key: &SessionKey, record: &RunRecord) -> Result<(), SessionError> {
+    /// Records the end of a run and closes its session.
+    async fn record_end(&self, key: &SessionKey, record: &RunRecord) -> Result<(), SessionError> {
         self.sessions.governance().note_run(key, record).await?;
         self.sessions.close(key, CloseReason::Finished).await
     }
 
-    /// What is left of a workspace, which goes if that is nothing.
-    async fn leavings(workspace: &Workspace) -> RunSummary {
+    /// Counts the changes in a workspace, and removes the workspace if there are none.
+    async fn summarize(workspace: &Workspace) -> RunSummary {
         let workspace = workspace.clone();
-        let look = move || {
-            // Its program may still be ending.
+        let count = move || {
+            // Fails while the program is still ending; then the workspace is not removed.
             let held = workspace.clone().hold();
             let diff = workspace.diff()?;
             if diff.changes.is_empty() {
@@ -306,8 +302,8 @@ impl Runs {
             let (changes, traps) = (diff.changes.len() as u64, traps as u64);
             Ok::<_, WorkspacesError>(RunSummary { changes, bytes: diff.bytes, traps, fault: None })
         };
-        match tokio::task::spawn_blocking(look).await {
-            Ok(Ok(leavings)) => leavings,
+        match tokio::task::spawn_blocking(count).await {
+            Ok(Ok(summary)) => summary,
             Ok(Err(error)) => RunSummary { fault: Some(error.to_string()), ..RunSummary::default() },
             Err(_) => RunSummary::default(),
         }
@@ -315,7 +311,7 @@ impl Runs {
 }
 
 impl RunLease {
-    /// Writes down what holds the program.
+    /// Records the isolation and the limits of the started program.
     pub async fn started(&self, limited_by: String, landlock_abi: u32) -> Result<(), StoreError> {
         let limits = ResourceLimits::default();
         let record = RunRecord::RunStarted {
@@ -325,60 +321,60 @@ impl RunLease {
             memory_bytes: limits.memory_bytes,
             processes: limits.processes,
             cpu_percent: limits.cpu_percent,
-            // In a layer, one file has no more room than all.
+            // In an overlay, one file cannot exceed the limit of all changes.
             file_bytes: limits.file_bytes.min(self.runs.max_bytes),
             layer_bytes: self.runs.max_bytes,
         };
         self.runs.sessions.governance().note_run(&self.key, &record).await
     }
 
-    /// Ends it, and says what is left.
+    /// Ends the run, and reports its changes.
     pub async fn ended(mut self, record: RunRecord) -> Result<RunSummary, RunError> {
         self.is_over = true;
-        self.runs.ended(&self.key, &record).await?;
+        self.runs.record_end(&self.key, &record).await?;
         match &self.workspace {
-            Some(workspace) => Ok(Runs::leavings(workspace).await),
+            Some(workspace) => Ok(Runs::summarize(workspace).await),
             None => Ok(RunSummary::default()),
         }
     }
 }
 
-/// Whoever ran it went away.
+/// The connection of the run is gone.
 impl Drop for RunLease {
     fn drop(&mut self) {
         if self.is_over {
             return;
         }
         let (runs, key, workspace) = (Arc::clone(&self.runs), self.key.clone(), self.workspace.clone());
-        // Without a runtime the daemon is gone too, and the next start ends it.
+        // Without a Tokio runtime the daemon is stopping, and recovery at the next start ends the run.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let work = runs.sessions.governance().background.clone();
         let ending = async move {
             let record = RunRecord::RunEnded { outcome: RunOutcome::Lost, code: None, signal: None };
-            if let Err(error) = runs.ended(&key, &record).await {
-                // The next start ends it.
-                tracing::warn!(%error, session = %key, "the end of a run could not be written down");
+            if let Err(error) = runs.record_end(&key, &record).await {
+                // Recovery at the next start records it.
+                tracing::warn!(%error, session = %key, "the end of a run could not be recorded");
             }
-            // Whoever was killed left the groups that held it.
+            // A CLI process that was killed leaves its cgroups.
             let _ = tokio::task::spawn_blocking(tribune_sandbox::remove_stale_cgroups).await;
             if let Some(workspace) = workspace {
-                // Its program may still be ending; then its changes stay until somebody discards them.
-                Runs::leavings(&workspace).await;
+                // While the program is still ending, its changes stay until they are discarded.
+                Runs::summarize(&workspace).await;
             }
         };
         work.spawn_on(ending, &runtime);
     }
 }
 
-/// The session of a run.
+/// The session key of a run.
 fn key_of(id: &str) -> Result<SessionKey, SessionError> {
     let agent: AgentId = RUN_AGENT.parse()?;
     Ok(SessionKey::direct(&agent, CHANNEL, "local", id)?)
 }
 
-/// The name of what runs, as the log has it.
+/// The program's name as the ledger records it.
 fn program_name(command: &[String]) -> Result<String, RunError> {
-    let nothing = || RunError::Input("there is no command: write it behind `--`".to_owned());
+    let nothing = || RunError::Input("there is no command: write it after `--`".to_owned());
     let first = command.first().filter(|first| !first.is_empty()).ok_or_else(nothing)?;
     let name = Path::new(first).file_name().and_then(|name| name.to_str()).unwrap_or_default();
     Ok(name.chars().filter(|c| !c.is_control()).take(MAX_PROGRAM).collect())

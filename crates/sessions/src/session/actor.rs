@@ -1,4 +1,4 @@
-//! One session: a task that takes one command after the other, so that turns of a session never overlap.
+//! The actor of a session: one task that runs one command after the other, so that turns of a session never overlap.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use super::error::SessionError;
 use super::lifecycle::Closing;
 use super::session_limit::SessionLimit;
 
-/// A loaded session, as everyone but its actor sees it.
+/// The shared handle of a loaded session; its actor owns the rest.
 #[derive(Debug)]
 pub struct Session {
     pub(super) handle: Handle,
@@ -26,11 +26,11 @@ pub struct Session {
     pub(crate) feed: Arc<EventBuffer>,
     running: Mutex<Option<CancellationToken>>,
     mode: Mutex<SessionMode>,
-    /// Someone asked to close it: turns that still wait are refused.
+    /// Set when closing is requested: queued turns are refused.
     closing: AtomicBool,
 }
 
-/// What a session is asked to do. Boxed where it is large, because every idle session has room for a queue of these.
+/// A command for a session's actor. Large variants are heap-allocated, because every idle session preallocates a queue of these.
 #[derive(Debug)]
 pub(super) enum Command {
     Run(Box<Run>),
@@ -47,13 +47,12 @@ pub(super) struct Run {
     pub(super) ended: oneshot::Sender<Result<TurnEnd, SessionError>>,
 }
 
-/// A turn's place in the queue of its session. It is taken once: by the session, which runs it, or by whoever asked for it and does not
-/// want it any more.
+/// The claim on a queued turn, taken exactly once: by the actor, which runs the turn, or by the caller, which withdraws it.
 #[derive(Debug, Default)]
 pub(super) struct QueueClaim(AtomicBool);
 
 impl QueueClaim {
-    /// Whether it is the caller's now.
+    /// Takes the claim. `false` if the other side has it already.
     pub(super) fn take(&self) -> bool {
         !self.0.swap(true, Ordering::SeqCst)
     }
@@ -65,23 +64,23 @@ pub(super) struct Close {
     pub(super) answer: oneshot::Sender<Result<(), SessionError>>,
 }
 
-/// A turn's input is durable and the turn runs.
+/// The turn's input is durable and the turn runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Accepted {
     /// CID of the turn.
     pub turn: String,
-    /// Number of its first event.
+    /// Sequence number of its first event.
     pub first_seq: u64,
 }
 
-/// A turn is over.
+/// The result of a turn that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TurnEnd {
     /// CID of the turn.
     pub turn: String,
     pub stop_reason: StopReason,
     pub usage: Usage,
-    /// Number of its last event.
+    /// Sequence number of its last event.
     pub last_seq: u64,
 }
 
@@ -128,7 +127,7 @@ impl Session {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Tells the running turn to end. False if there is none.
+    /// Cancels the running turn. Returns `false` if there is none.
     pub(super) fn cancel(&self) -> bool {
         match &*self.running.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(token) => {
@@ -144,11 +143,11 @@ impl Session {
     }
 }
 
-/// What an actor works with.
+/// The dependencies of a session's task.
 pub(super) struct Actor {
     pub(super) session: Arc<Session>,
     pub(super) runtime: Arc<dyn AgentRuntime>,
-    /// Held while the session is closed, so that nobody opens it half-way.
+    /// Held while the session closes, so that no opening interleaves.
     pub(super) opening: Arc<tokio::sync::Mutex<()>>,
     pub(super) room: SessionLimit,
     pub(super) readers: Readers,
@@ -160,18 +159,18 @@ pub(super) async fn run(actor: Actor, mut commands: mpsc::Receiver<Command>) {
     loop {
         let command = tokio::select! {
             command = commands.recv() => command,
-            // What still waits was not accepted; its callers are told.
+            // Queued commands were not accepted; `refuse` answers their callers.
             () = actor.draining.cancelled() => None,
         };
         match command {
-            // Whoever asked for it took it back.
+            // Withdrawn by its caller.
             Some(Command::Run(run)) if !run.in_line.take() => {}
             Some(Command::Run(run)) => {
-                // Boxed, so that an idle session's task stays small.
+                // Pinned on the heap, so that an idle session's task stays small.
                 let ended = Box::pin(actor.run_turn(*run)).await;
                 let finished = Closing { reason: CloseReason::Finished, unused_since: None };
                 let is_closed = actor.session.mode() == SessionMode::Oneshot
-                    && shut(&actor, &mut commands, &finished).await.is_ok();
+                    && close_session(&actor, &mut commands, &finished).await.is_ok();
                 if let Some((answer, end)) = ended {
                     let _ = answer.send(Ok(end));
                 }
@@ -180,7 +179,7 @@ pub(super) async fn run(actor: Actor, mut commands: mpsc::Receiver<Command>) {
                 }
             }
             Some(Command::Close(close)) => {
-                let result = shut(&actor, &mut commands, &close.closing).await;
+                let result = close_session(&actor, &mut commands, &close.closing).await;
                 let is_closed = result.is_ok();
                 let _ = close.answer.send(result);
                 if is_closed {
@@ -199,15 +198,15 @@ fn closed(actor: &Actor) -> SessionError {
     SessionError::Closed(actor.session.handle.key.to_string())
 }
 
-/// Closes the session, and the queue with it.
-async fn shut(
+/// Closes the session and its queue.
+async fn close_session(
     actor: &Actor,
     commands: &mut mpsc::Receiver<Command>,
     closing: &Closing,
 ) -> Result<(), SessionError> {
     let _opening = actor.opening.lock().await;
     if closing.unused_since.is_some() {
-        // A turn that waits has not been written down yet; one that was waiting before this has.
+        // `last_activity` does not know queued turns, which are not recorded yet; so the queue must be empty too.
         let key = &actor.session.handle.key;
         let name = key.as_str().to_owned();
         let row = actor.readers.read(move |reader| reader.session(&name)).await?;
@@ -221,7 +220,7 @@ async fn shut(
     Ok(())
 }
 
-/// Answers everything that still waits.
+/// Answers every queued command with an error.
 fn refuse(actor: &Actor, commands: &mut mpsc::Receiver<Command>, why: fn(&Actor) -> SessionError) {
     commands.close();
     while let Ok(command) = commands.try_recv() {
@@ -237,14 +236,14 @@ impl Actor {
         Ok(self.runtime.close(&self.session.handle, reason).await?)
     }
 
-    /// Runs one turn to its end, whoever still listens. Whoever waits for the end of a session's only turn is given back,
-    /// to be told when the session is closed.
+    /// Runs one turn to its end, also without listeners. For a oneshot session the reply channel is returned with the result, so
+    /// that the caller is answered after the session is closed.
     async fn run_turn(&self, run: Run) -> Option<(oneshot::Sender<Result<TurnEnd, SessionError>>, TurnEnd)> {
         let Run { content, speaker, stored_as, accepted, ended, in_line: _ } = run;
         let cancel = CancellationToken::new();
         self.session.set_running(Some(cancel.clone()));
-        // INVARIANT: looked at after the token is there, and set before the token is looked for; one of the two sees
-        // the other.
+        // INVARIANT: this reads `closing` after it stores the token; a closing request sets `closing` before it reads the token.
+        // So at least one of the two sees the other.
         if self.session.is_closing() {
             self.session.set_running(None);
             drop(accepted.send(Err(closed(self))));
@@ -280,7 +279,7 @@ impl Actor {
             match &event.kind {
                 EventKind::TurnStarted { turn } => {
                     end.turn.clone_from(turn);
-                    // Seen before it is told, so that whoever is told can read it.
+                    // Published before the reply, so that the caller can read the event as soon as it is accepted.
                     self.session.feed.publish(&event);
                     if let Some(accepted) = accepted.take() {
                         let _ = accepted.send(Ok(Accepted { turn: turn.clone(), first_seq: event.seq }));
@@ -292,7 +291,7 @@ impl Actor {
                 }
                 EventKind::Done { stop_reason } => {
                     end.stop_reason = *stop_reason;
-                    // Before anyone sees the end: whoever does may ask for the next turn at once.
+                    // Before the end is published: a client that sees it may request the next turn at once.
                     self.session.set_running(None);
                     self.session.feed.publish(&event);
                     if self.session.mode() != SessionMode::Oneshot
@@ -309,7 +308,7 @@ impl Actor {
         drop(events);
         self.session.set_running(None);
         let Some(error) = failure else { return ended.map(|ended| (ended, end)) };
-        tracing::error!(session = %self.session.handle.key, code = error.code(), "a turn could not be recorded to its end");
+        tracing::error!(session = %self.session.handle.key, code = error.code(), "the end of a turn could not be recorded");
         match (accepted, ended) {
             (Some(accepted), _) => drop(accepted.send(Err(error))),
             (None, Some(ended)) => drop(ended.send(Err(error))),
@@ -319,7 +318,7 @@ impl Actor {
     }
 }
 
-/// The tools of a runtime that nobody governs: none.
+/// An empty toolbox, for a runtime that gets its tools elsewhere or gets none.
 pub struct NoTools;
 
 #[async_trait::async_trait]

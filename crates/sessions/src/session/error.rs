@@ -1,11 +1,11 @@
-//! What a session cannot do, each with one word for programs and one sentence for people.
+//! Session errors, each with a code for programs and a sentence for people.
 
 use tribune_governance::turn::NO_MANDATE;
 use tribune_runtime::RuntimeError;
 use tribune_runtime::session::NameError;
 use tribune_storage::store::StoreError;
 
-/// Why a session did not do what was asked.
+/// Why a session operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     #[error(transparent)]
@@ -17,7 +17,7 @@ pub enum SessionError {
     #[error("the session `{0}` has as many turns waiting as it may ({1}): wait for one to end, or cancel it")]
     Busy(String, usize),
     #[error(
-        "the session `{0}` is opened again as often as it is closed: stop whoever does that, and try again"
+        "the session `{0}` is reopened each time it is closed: stop the client that reopens it, and try again"
     )]
     Reopened(String),
     #[error("the session `{0}` was used just now: it stays open")]
@@ -27,11 +27,11 @@ pub enum SessionError {
     #[error("{0} sessions are open, which is the limit: close some, or raise sessions.maxOpen")]
     TooMany(usize),
     #[error(
-        "strangers have {0} sessions open, which is the limit for them: close some, or have the operator add you to the roster"
+        "unregistered callers have {0} sessions open, which is the limit for all of them: close some, or have the operator add you to the roster"
     )]
     TooManyOfStrangers(usize),
     #[error(
-        "you have {0} sessions open, which is the limit for a stranger: close some, or have the operator add you to the roster"
+        "you have {0} sessions open, which is the limit for an unregistered caller: close some, or have the operator add you to the roster"
     )]
     TooManyOfOne(usize),
     #[error("there is no agent `{0}`: add it with `tribune agents add {0}`")]
@@ -39,7 +39,7 @@ pub enum SessionError {
     #[error("there is no backend `{0}`: this build has {1}")]
     UnknownBackend(String, String),
     #[error(
-        "the session's events end at {head}: nothing comes after {after} yet, so read again from an earlier place"
+        "the session's events end at {head}: nothing comes after {after} yet, so read again from an earlier event"
     )]
     Ahead { after: u64, head: u64 },
     #[error("events up to {} are no longer kept: read on after {}, or ask for the session's history", .oldest - 1, .oldest - 1)]
@@ -53,7 +53,7 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Whether nobody is there to run turns: the session's backend or its mandate is gone.
+    /// Whether the session can run no turns because its backend or its mandate is gone.
     pub(super) fn is_unserved(&self) -> bool {
         match self {
             Self::UnknownBackend(..) => true,
@@ -62,7 +62,7 @@ impl SessionError {
         }
     }
 
-    /// One word for programs.
+    /// The error code, for programs.
     pub fn code(&self) -> &str {
         match self {
             Self::Name(_) | Self::Input(_) => "invalid_params",

@@ -1,4 +1,4 @@
-//! Sessions that nobody uses do not stay open for ever.
+//! Closes idle sessions.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::SessionManager;
 use super::error::SessionError;
 use super::lifecycle::Closing;
 
-/// How often sessions without turns are looked for, and how many are closed in one go.
+/// The interval of the check for idle sessions, and how many one check closes.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 const SWEEP_AT_ONCE: usize = 1_000;
 
 impl SessionManager {
-    /// Closes `domain` sessions that had no turn for their time to live, again and again until the daemon stops.
+    /// Closes `domain` sessions that had no turn for their time to live. Repeats until the daemon stops.
     pub async fn sweep(&self) {
         let mut tick = tokio::time::interval(SWEEP_EVERY.min(self.shared.limits.ttl));
         loop {
@@ -22,12 +22,12 @@ impl SessionManager {
                 () = self.shared.draining.cancelled() => return,
             }
             if let Err(error) = self.sweep_once().await {
-                tracing::warn!(%error, "sessions past their time could not be closed");
+                tracing::warn!(%error, "idle sessions could not be closed");
             }
         }
     }
 
-    /// Closes what is past its time now. Returns how many.
+    /// Closes the sessions that have expired by now. Returns how many.
     pub async fn sweep_once(&self) -> Result<usize, SessionError> {
         let now = self.shared.governance.clock.now();
         let since = now.minus(self.shared.limits.ttl).to_string();
@@ -43,9 +43,9 @@ impl SessionManager {
             match self.close_as(&key, closing).await {
                 Ok(()) => closed += 1,
                 Err(SessionError::Closed(_) | SessionError::InUse(_) | SessionError::Draining) => {}
-                // One that cannot be closed must not keep the others open.
+                // A session that cannot be closed does not stop the others.
                 Err(error) => {
-                    tracing::warn!(session = %key, %error, "a session past its time could not be closed")
+                    tracing::warn!(session = %key, %error, "an idle session could not be closed")
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! Opening, closing and forgetting a session. What was begun is ended, whether or not whoever asked still waits: each
-//! runs in a task of its own and holds the session's lock until what it writes is durable.
+//! Opening, closing and forgetting a session. Each operation runs to its end in a task of its own, even if its caller is
+//! gone, and holds the session's lock until its writes are durable.
 
 use std::sync::{Arc, PoisonError};
 
@@ -14,27 +14,27 @@ use super::error::SessionError;
 use super::session_limit::IfFull;
 use super::{IfClosed, SessionManager};
 
-/// How often a session is closed again that others open while it is to be forgotten.
+/// How often `forget` closes a session that other clients reopen meanwhile.
 const CLOSING_ATTEMPTS: usize = 8;
 
-/// Why a session is to be closed, and what keeps it open.
+/// Why a session is closed, and the condition for it.
 #[derive(Debug, Clone)]
 pub(super) struct Closing {
     pub(super) reason: CloseReason,
-    /// Only if it was not used since this time.
+    /// Close only if the session was not used since this time.
     pub(super) unused_since: Option<String>,
 }
 
 impl Closing {
-    /// Whether the session was used too lately to be closed.
+    /// Whether the session was used too recently to be closed.
     pub(super) fn is_too_early(&self, row: &SessionRow) -> bool {
         self.unused_since.as_ref().is_some_and(|since| row.last_activity >= *since)
     }
 }
 
 impl SessionManager {
-    /// Does the work to its end, whoever still waits for it. A connection that breaks off takes its requests with it;
-    /// what they have begun to write must not go with them.
+    /// Runs `work` to its end in a task of its own. A lost connection drops the futures of its requests, and a write that has
+    /// begun must not be dropped with them.
     pub(super) async fn to_the_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, SessionError>> + Send + 'static,
@@ -77,7 +77,7 @@ impl SessionManager {
         let _opening = self.opening(&input.key).lock().await;
         let loaded = self.loaded(&input.key);
         if let Some(running) = loaded.as_ref().filter(|session| session.is_running()) {
-            // Its terms cannot change under a running turn; they are looked at again when it is next opened.
+            // The terms cannot change during a turn; the next opening compares them again.
             return Ok(Arc::clone(running));
         }
         let row = self.row(&input.key).await?;
@@ -86,19 +86,19 @@ impl SessionManager {
             return Err(SessionError::Closed(input.key.to_string()));
         }
         if let Some(row) = row.filter(|_| is_new) {
-            // What is said from here on must not fall to a forgetting that was asked for before.
+            // An earlier `forget` is completed first, so that it does not shred the new conversation.
             shared.governance.finish_forgetting(&handle(&input.key, row)).await?;
         }
-        let place = match is_new {
+        let slot = match is_new {
             true => Some(shared.room.take(input.agent(), if_full)?),
             false => None,
         };
         let (key, mode) = (input.key.clone(), input.mode);
         let opened = runtime.ensure_session(input).await;
-        if let Some(place) = place
+        if let Some(slot) = slot
             && (opened.is_ok() || self.is_open(&key).await)
         {
-            place.keep();
+            slot.keep();
         }
         let handle = opened?;
         if let Some(session) = loaded {
@@ -106,22 +106,23 @@ impl SessionManager {
             return Ok(session);
         }
         let journal = shared.governance.journal(&handle).await?;
-        // INVARIANT: whoever writes outside of turns holds the journal; what comes behind this head is shown to the feed.
-        let held = journal.lock().await;
-        let (session, commands) = Session::new(handle, mode, held.next_event() - 1, shared.limits.queue);
+        // INVARIANT: writers outside of turns hold the session writer's lock, so every event after this head reaches the event
+        // buffer.
+        let writer = journal.lock().await;
+        let (session, commands) = Session::new(handle, mode, writer.next_event() - 1, shared.limits.queue);
         shared.governance.feeds.add(&key, &session.feed);
-        drop(held);
+        drop(writer);
         self.start(Arc::clone(&session), Arc::clone(runtime), commands);
         shared.loaded.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&session));
         Ok(session)
     }
 
-    /// Whether the record has the session open. One that cannot be read does not.
+    /// Whether the ledger has the session as open; `false` if it cannot be read.
     async fn is_open(&self, key: &SessionKey) -> bool {
         matches!(self.row(key).await, Ok(Some(row)) if row.state != SessionState::Closed)
     }
 
-    /// Closes a session. On request its running turn is ended first, and those that wait are refused.
+    /// Closes a session. With [`CloseReason::Requested`] its running turn is cancelled first and its queued turns are refused.
     pub async fn close(&self, key: &SessionKey, reason: CloseReason) -> Result<(), SessionError> {
         self.close_as(key, Closing { reason, unused_since: None }).await
     }
@@ -136,14 +137,14 @@ impl SessionManager {
             return Err(SessionError::Draining);
         }
         if let Some(session) = self.loaded(key) {
-            return ask_to_close(&session, closing).await;
+            return enqueue_close(&session, closing).await;
         }
         let opening = self.opening(key).lock().await;
         if let Some(session) = self.loaded(key) {
             drop(opening);
-            return ask_to_close(&session, closing).await;
+            return enqueue_close(&session, closing).await;
         }
-        // Nobody uses it, so nothing has to be loaded: not its backend, which may be gone, nor its mandate.
+        // The session is not loaded, and need not be: its backend and its mandate may be gone.
         let row = self.row(key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
         if row.state == SessionState::Closed {
             return Err(SessionError::Closed(key.to_string()));
@@ -161,7 +162,7 @@ impl SessionManager {
         Ok(())
     }
 
-    /// Closes a session and shreds everything said in it. The ledger keeps its hashes, and still verifies.
+    /// Closes a session and shreds its content. The ledger keeps the hashes and still verifies.
     pub async fn forget(&self, key: &SessionKey, by: &str) -> Result<Cid, SessionError> {
         let (sessions, key, by) = (self.clone(), key.clone(), by.to_owned());
         self.to_the_end(async move { sessions.forget_now(&key, &by).await }).await
@@ -174,7 +175,7 @@ impl SessionManager {
                 Ok(()) | Err(SessionError::Closed(_)) => {}
                 Err(error) => return Err(error),
             }
-            // Nobody opens it from here on; someone may have, just before.
+            // Under the lock no client opens it; one may have done so just before, so the state is read again.
             let _opening = self.opening(key).lock().await;
             let row = self.row(key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
             if row.state == SessionState::Closed {
@@ -184,10 +185,10 @@ impl SessionManager {
         Err(SessionError::Reopened(key.to_string()))
     }
 
-    /// The number of the newest event of a session that is not loaded and may be open. Nothing runs in it.
+    /// The sequence number of the newest event of a session that is not loaded. It may be open, but nothing runs in it.
     pub(super) async fn newest_at_rest(&self, key: &SessionKey) -> Result<u64, SessionError> {
         let (sessions, key) = (self.clone(), key.clone());
-        // What a crash left of its stream is put in order first, which writes.
+        // Opening the session writer recovers the stream after a crash, which writes.
         self.to_the_end(async move {
             let _opening = sessions.opening(&key).lock().await;
             if let Some(session) = sessions.loaded(&key) {
@@ -204,7 +205,7 @@ impl SessionManager {
         .await
     }
 
-    /// The number of the newest event that a closed session left.
+    /// The sequence number of the newest stored event of a closed session.
     pub(super) async fn newest_of_closed(&self, session_id: String) -> Result<u64, SessionError> {
         let vault = Arc::clone(self.vault());
         let read = tokio::task::spawn_blocking(move || vault.newest_event(&session_id)).await;
@@ -216,8 +217,8 @@ fn handle(key: &SessionKey, row: SessionRow) -> Handle {
     Handle { key: Arc::new(key.clone()), session_id: row.id.into() }
 }
 
-/// Puts the closing into the session's queue, behind what waits there.
-async fn ask_to_close(session: &Session, closing: Closing) -> Result<(), SessionError> {
+/// Puts the close command into the session's queue, behind the commands that wait there.
+async fn enqueue_close(session: &Session, closing: Closing) -> Result<(), SessionError> {
     let (answer, closed) = oneshot::channel();
     if closing.reason == CloseReason::Requested {
         session.set_closing(true);

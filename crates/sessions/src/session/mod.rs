@@ -1,7 +1,8 @@
-//! Sessions: who is open, one serial queue each, and the way back to a stream after a lost connection.
+//! The session manager: opens and closes sessions, runs one serial queue of turns for each, and lets clients resume a
+//! stream after a lost connection.
 //!
-//! A session lives in the ledger; here it is only loaded. One that is open and not loaded (after a restart, say) is
-//! loaded by the first who asks for it.
+//! The ledger holds the state of a session; this module only loads it. An open session that is not loaded, after a
+//! restart for example, is loaded on its first request.
 
 mod actor;
 mod error;
@@ -41,13 +42,13 @@ use self::session_limit::{IfFull, SessionLimit};
 pub use self::subagents::SubAgents;
 pub use self::subscription::{Subscription, TurnHandle};
 
-/// Locks under which sessions are opened and closed; more than cores, few enough to be nothing.
+/// Lock stripes for opening and closing sessions: more than cores, and few enough to cost no memory worth counting.
 const OPENING_LOCKS: usize = 64;
 
-/// What a turn that is told to end at shutdown gets to write its end down.
+/// Time that a turn cancelled at shutdown has to record its end.
 const CANCEL_GRACE: Duration = Duration::from_secs(3);
 
-/// What an agent may lack when the daemon starts, and have later.
+/// Errors of an agent that is not ready when the daemon starts and may become ready later.
 const NOT_READY_CODES: [ErrorKind; 7] = [
     ErrorKind::NotInstalled,
     ErrorKind::NoProfile,
@@ -58,7 +59,7 @@ const NOT_READY_CODES: [ErrorKind; 7] = [
     ErrorKind::Sandbox,
 ];
 
-/// What bounds sessions.
+/// Limits of sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {
     /// Time without a turn after which a `domain` session is closed.
@@ -79,7 +80,7 @@ struct Shared {
     governance: Arc<Governance>,
     runtimes: HashMap<String, Arc<dyn AgentRuntime>>,
     agents: Arc<Agents>,
-    /// When agents want to be woken.
+    /// Schedules at which agents are woken.
     schedules: Arc<ScheduleFile>,
     limits: SessionLimits,
     loaded: Mutex<HashMap<SessionKey, Arc<Session>>>,
@@ -87,7 +88,7 @@ struct Shared {
     opening_hash: RandomState,
     room: SessionLimit,
     tasks: TaskTracker,
-    /// Openings, closings and forgettings under way.
+    /// Operations in progress: opening, closing and forgetting sessions.
     work: TaskTracker,
     draining: CancellationToken,
 }
@@ -98,32 +99,32 @@ impl std::fmt::Debug for SessionManager {
     }
 }
 
-/// Who opens a session.
+/// The principal that opens a session, and the terms that it asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opener {
-    /// For the record.
+    /// Name in the ledger.
     pub name: String,
-    /// The key that was proved, if one was.
+    /// The public key, if the principal proved one.
     pub pubkey: Option<String>,
-    /// Not in the roster: gets the default mandate.
+    /// Not in the roster: the session gets the default mandate.
     pub is_unregistered: bool,
-    /// The model that the session is to talk to, instead of its agent's own.
+    /// The model of the session, in place of the agent's own.
     pub model: Option<String>,
-    /// The folder that it is to work in from now on. Without one it keeps what it has.
+    /// The new workspace of the session. `None` keeps the present one.
     pub workspace: Option<String>,
-    /// The further folders that it has beside that from now on: exactly these. Without a word of them it keeps what it has.
+    /// The new list of additional directories, replaced as a whole. `None` keeps the present ones.
     pub further: Option<Vec<String>>,
 }
 
-/// What to do about a session that turns out to be closed.
+/// What opening does with a session that is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IfClosed {
     Reopen,
     Refuse,
 }
 
-/// The further folders that a session has with this backend. Agents of another make work in one folder: their boxes have no other.
-fn within_reach(backend: &str, further: Vec<String>) -> Vec<String> {
+/// The additional directories that a backend supports: none for CLI agents, whose sandboxes mount one workspace.
+fn supported_directories(backend: &str, further: Vec<String>) -> Vec<String> {
     if CLI_BACKENDS.contains(&backend) { Vec::new() } else { further }
 }
 
@@ -156,8 +157,8 @@ impl SessionManager {
         Ok(sessions)
     }
 
-    /// Opens the sessions of standing agents. One that cannot be run yet, because its program or its model is not there, does not
-    /// keep the others waiting: it is told, and opened by the first who speaks to it.
+    /// Opens the sessions of standing agents. An agent whose program or model is missing does not stop the others: a warning
+    /// is logged, and its session is opened on the first request.
     pub async fn preload(&self) -> Result<usize, SessionError> {
         let mut open = 0;
         for agent in &self.shared.agents.standing() {
@@ -181,8 +182,8 @@ impl SessionManager {
         Ok(open)
     }
 
-    /// Opens a session, or finds it open. What it may do follows from the roster, never from the caller. Without a mode
-    /// it keeps the one it has.
+    /// Opens a session, or returns it if it is open. Its mandate comes from the roster, never from the caller. Without a mode
+    /// the session keeps its present one.
     pub async fn ensure(
         &self,
         key: SessionKey,
@@ -204,8 +205,9 @@ impl SessionManager {
             _ => self.row(&key).await?,
         };
         let mode = mode.or(row.as_ref().map(|row| row.mode)).unwrap_or_default();
-        let (own, also) = row.map(|row| (row.workspace, row.further)).unwrap_or_default();
-        let (workspace, further) = (opener.workspace.clone().or(own), opener.further.clone().unwrap_or(also));
+        let (stored, stored_directories) = row.map(|row| (row.workspace, row.further)).unwrap_or_default();
+        let (workspace, further) =
+            (opener.workspace.clone().or(stored), opener.further.clone().unwrap_or(stored_directories));
         let (backend, model, mandate) = match self.shared.agents.agent(key.agent()) {
             Some(agent) => (agent.backend, agent.model, agent.mandate),
             None if opener.is_unregistered => {
@@ -218,9 +220,9 @@ impl SessionManager {
             Some(model) => (tribune_runtime::native::BACKEND.to_owned(), Some(model)),
             None => (backend, model),
         };
-        let mut further = within_reach(&backend, further);
+        let mut further = supported_directories(&backend, further);
         if let Some(workspace) = &workspace {
-            // Whoever chose another workspace, and has no word of these, chose it over them.
+            // A new workspace takes precedence over stored directories that overlap it.
             further.retain(|folder| !workspace_roots::is_nested(folder.as_ref(), workspace.as_ref()));
         }
         let input = SessionInput {
@@ -235,18 +237,18 @@ impl SessionManager {
             workspace,
             additional_directories: further,
         };
-        self.let_go_of_another(&input).await?;
+        self.close_if_terms_changed(&input).await?;
         self.open(input, IfClosed::Reopen, if_full).await.map(|session| session.handle().clone())
     }
 
-    /// Closes a session that is open with another backend or model, or elsewhere, so that it can be opened with these. What was said in it
-    /// stays.
-    async fn let_go_of_another(&self, input: &SessionInput) -> Result<(), SessionError> {
+    /// Closes an open session whose backend, model, workspace or additional directories differ from `input`, so that it can be
+    /// opened with the new terms. Its conversation stays.
+    async fn close_if_terms_changed(&self, input: &SessionInput) -> Result<(), SessionError> {
         let key = &input.key;
         let Some(row) = self.row(key).await? else { return Ok(()) };
-        let is_there = row.workspace == input.workspace && row.further == input.additional_directories;
-        let same = row.backend == input.backend && row.model == input.model && is_there;
-        // One with a turn under way is left alone: whoever comes next finds it idle.
+        let same_roots = row.workspace == input.workspace && row.additional_directories == input.additional_directories;
+        let same = row.backend == input.backend && row.model == input.model && same_roots;
+        // A running turn is not interrupted: the terms change at the next opening, when the session is idle.
         if same || matches!(row.state, SessionState::Closed | SessionState::Running) {
             return Ok(());
         }
@@ -276,7 +278,7 @@ impl SessionManager {
             let key: &SessionKey = key;
             if loaded.get(key).is_some_and(|found| Arc::ptr_eq(found, &session)) {
                 loaded.remove(key);
-                // Whoever opens it again comes behind this, and brings them again.
+                // INVARIANT: under the lock of `loaded`, so a reopening starts the session's MCP servers after this stop.
                 shared.governance.tools.end_session(key);
             }
         });
@@ -292,13 +294,13 @@ impl SessionManager {
         loaded.get(key).filter(|session| !session.inbox.is_closed()).cloned()
     }
 
-    /// The session as the log has it.
+    /// The session's row in the ledger's views.
     pub async fn row(&self, key: &SessionKey) -> Result<Option<SessionRow>, SessionError> {
         let key = key.as_str().to_owned();
         Ok(self.shared.governance.readers.read(move |reader| reader.session(&key)).await?)
     }
 
-    /// An open session, loaded if need be.
+    /// Returns an open session, and loads it first if it is not loaded.
     async fn session(&self, key: &SessionKey) -> Result<Arc<Session>, SessionError> {
         if let Some(session) = self.loaded(key) {
             return Ok(session);
@@ -309,12 +311,12 @@ impl SessionManager {
         }
         let rostered = self.shared.agents.agent(key.agent());
         let (backend, model, mandate) = match rostered {
-            // It goes on with what it was opened with, under the mandate that its agent has now.
+            // It keeps the backend and model of its opening, under the present mandate of its agent.
             Some(agent) => (row.backend, row.model, agent.mandate),
-            // An agent that left the roster is a stranger from then on.
+            // An agent that is no longer in the roster counts as unregistered.
             None => (row.backend, row.model, DEFAULT_MANDATE.to_owned()),
         };
-        let further = within_reach(&backend, row.further);
+        let further = supported_directories(&backend, row.further);
         let input = SessionInput {
             key: key.clone(),
             mode: row.mode,
@@ -330,13 +332,13 @@ impl SessionManager {
         self.open(input, IfClosed::Refuse, IfFull::Refuse).await
     }
 
-    /// Tells every running turn to end. Returns how many there were.
+    /// Cancels every running turn. Returns how many there were.
     pub fn cancel_all(&self) -> usize {
         let sessions = self.shared.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.values().filter(|session| session.cancel()).count()
     }
 
-    /// Asks for a turn. It is queued behind those that were asked for before.
+    /// Queues a turn behind those that were queued before.
     pub async fn run_turn(
         &self,
         key: &SessionKey,
@@ -346,7 +348,7 @@ impl SessionManager {
         self.run_stored(key, content, speaker, None).await
     }
 
-    /// Asks for a turn whose words may have been stored under a name.
+    /// Queues a turn whose text may come from a schedule (`stored_as` is its id, for the labels).
     async fn run_stored(
         &self,
         key: &SessionKey,
@@ -381,16 +383,16 @@ impl SessionManager {
         Ok(TurnHandle { in_line, accepted, ended, follower: Some(follower) })
     }
 
-    /// Tells the session's running turn to end. False if none is running.
+    /// Cancels the session's running turn. Returns `false` if none is running.
     pub async fn cancel(&self, key: &SessionKey) -> Result<bool, SessionError> {
         if let Some(session) = self.loaded(key) {
             return Ok(session.cancel());
         }
-        // Not loaded: nothing runs, but it must be there.
+        // A session that is not loaded runs nothing, but must exist.
         self.row(key).await?.map(|_| false).ok_or_else(|| SessionError::NotFound(key.to_string()))
     }
 
-    /// Whether a turn of the session is running, and the number of its newest event.
+    /// Whether a turn of the session is running, and the sequence number of the session's newest event.
     pub async fn live(&self, key: &SessionKey) -> Result<(bool, u64), SessionError> {
         match self.loaded(key) {
             Some(session) => Ok((session.is_running(), session.feed.head())),
@@ -398,7 +400,7 @@ impl SessionManager {
         }
     }
 
-    /// How many follow a session that is loaded.
+    /// The number of subscribers of a loaded session; 0 if it is not loaded.
     pub fn followers(&self, key: &SessionKey) -> usize {
         self.loaded(key).map_or(0, |session| session.feed.followers())
     }
@@ -415,25 +417,25 @@ impl SessionManager {
         &self.shared.governance
     }
 
-    /// Sessions that are open, and sessions that are loaded.
+    /// The number of open sessions and of loaded sessions.
     pub fn counts(&self) -> (usize, usize) {
         let loaded = self.shared.loaded.lock().unwrap_or_else(PoisonError::into_inner).len();
         (self.shared.room.taken(), loaded)
     }
 
-    /// Openings, closings and forgettings that were begun and are not over.
+    /// The number of operations (open, close, forget) in progress.
     pub fn under_way(&self) -> usize {
         self.shared.work.len()
     }
 
-    /// Takes no more turns, lets those that run end within `deadline`, then tells them to.
+    /// Accepts no more turns, waits up to `deadline` for running ones to end, then cancels them.
     pub async fn drain(&self, deadline: Duration) -> Drained {
         self.shared.draining.cancel();
         self.shared.governance.begin_shutdown();
         self.shared.tasks.close();
         self.shared.work.close();
         let mut drained = Drained::default();
-        if tokio::time::timeout(deadline, self.rest()).await.is_ok() {
+        if tokio::time::timeout(deadline, self.wait_idle()).await.is_ok() {
             return drained;
         }
         let running: Vec<Arc<Session>> = {
@@ -444,24 +446,24 @@ impl SessionManager {
         for session in running {
             session.cancel();
         }
-        drained.abandoned = tokio::time::timeout(CANCEL_GRACE, self.rest()).await.is_err();
+        drained.abandoned = tokio::time::timeout(CANCEL_GRACE, self.wait_idle()).await.is_err();
         drained
     }
 
-    /// Waits until nothing is under way any more.
-    async fn rest(&self) {
-        // In this order: an opening that came just in time starts a session.
+    /// Waits until no operation, session task or background work runs.
+    async fn wait_idle(&self) {
+        // In this order, because an opening in progress may still start a session task.
         self.shared.work.wait().await;
         self.shared.tasks.wait().await;
         self.shared.governance.background.wait().await;
     }
 }
 
-/// How stopping went.
+/// The result of [`SessionManager::drain`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// Turns that did not end by themselves in time.
+    /// Turns that did not end within the deadline and were cancelled.
     pub cancelled: usize,
-    /// Whether some did not even end when told; they will be found interrupted.
+    /// Whether some turns did not end after the cancellation either; crash recovery marks them as interrupted.
     pub abandoned: bool,
 }

@@ -1,4 +1,4 @@
-//! Sessions of programs that an operator runs in a box.
+//! Sessions of programs that an operator runs in a sandbox (`tribune run`).
 
 use tribune_constitution::RUN_MANDATE;
 use tribune_records::agents::RUN_BACKEND;
@@ -8,7 +8,7 @@ use super::session_limit::IfFull;
 use super::{IfClosed, SessionError, SessionManager};
 
 impl SessionManager {
-    /// Opens the session of a run. It is closed by whoever opened it, never for want of turns.
+    /// Opens the session of a run. The run closes it; the idle reaper does not.
     pub(crate) async fn open_run(&self, key: SessionKey) -> Result<Handle, SessionError> {
         let rostered = self.shared.agents.agent(key.agent());
         let input = SessionInput {

@@ -1,7 +1,7 @@
-//! Waking: when the time of a schedule has come, its session has a turn with the schedule's text. The words count no more
-//! than what they were made from, and never as the owner's.
+//! The scheduler: when a schedule is due, its session runs a turn with the schedule's text. The text has the labels of the
+//! data that it was made from, and never counts as the owner's.
 //!
-//! A schedule is settled on disk before its turn begins, so one time wakes at most once, whatever happens in between.
+//! A schedule is settled on disk before its turn begins, so each due time starts at most one turn, also across a crash.
 
 use std::io;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use tribune_tools::{Due, ScheduleFile};
 use super::error::SessionError;
 use super::{Opener, SessionManager, TurnHandle};
 
-/// How often schedules are looked at. Their finest step is a minute.
+/// The interval of the check for due schedules. Their finest step is a minute.
 const WAKE_EVERY: Duration = Duration::from_secs(10);
 
-/// Schedules that wake at once; the next ones wait for the next look.
+/// Schedules started per check; the others wait for the next check.
 const MAX_AT_ONCE: usize = 32;
 
 impl SessionManager {
-    /// Wakes whoever wants to be woken, until `stop`.
+    /// Starts the turns of due schedules until `stop`.
     pub async fn wake(&self, stop: CancellationToken) {
         let mut tick = tokio::time::interval(WAKE_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -33,12 +33,12 @@ impl SessionManager {
                 () = stop.cancelled() => return,
             }
             if let Err(error) = self.wake_due().await {
-                tracing::warn!(%error, "schedules could not be looked at");
+                tracing::warn!(%error, "due schedules could not be read");
             }
         }
     }
 
-    /// Begins the turns whose time has come now. Returns how many.
+    /// Starts the turns that are due now. Returns how many.
     pub async fn wake_due(&self) -> io::Result<usize> {
         let governance = &self.shared.governance;
         if governance.gate.is_frozen() || self.shared.draining.is_cancelled() {
@@ -50,10 +50,10 @@ impl SessionManager {
         let mut woken = 0;
         for due in taken.map_err(io::Error::other)?? {
             match self.wake_one(&due).await {
-                // The turn runs to its end, whoever listens.
+                // The turn runs to its end without a listener.
                 Ok(_) => woken += 1,
                 Err(error) => {
-                    tracing::warn!(agent = %due.agent, schedule = due.id, code = error.code(), "a schedule woke nobody");
+                    tracing::warn!(agent = %due.agent, schedule = due.id, code = error.code(), "a scheduled turn could not be started");
                 }
             }
         }
@@ -65,9 +65,9 @@ impl SessionManager {
             Some(session) => session.clone(),
             None => SessionKey::direct(&due.agent, "schedule", "local", "main")?,
         };
-        match self.tell(&key, due).await {
+        match self.run_scheduled(&key, due).await {
             Err(SessionError::NotFound(_) | SessionError::Closed(_)) => {}
-            told => return told,
+            result => return result,
         }
         let pubkey = self.row(&key).await?.and_then(|row| row.pubkey);
         let opener = Opener {
@@ -79,17 +79,17 @@ impl SessionManager {
             further: None,
         };
         self.ensure(key.clone(), None, opener).await?;
-        self.tell(&key, due).await
+        self.run_scheduled(&key, due).await
     }
 
-    async fn tell(&self, key: &SessionKey, due: &Due) -> Result<TurnHandle, SessionError> {
+    async fn run_scheduled(&self, key: &SessionKey, due: &Due) -> Result<TurnHandle, SessionError> {
         let content = vec![ContentBlock::text(&due.text)];
         let name = gate::schedule(&due.agent, &due.id);
         self.run_stored(key, content, Speaker::Schedule, Some(name)).await
     }
 }
 
-/// Takes what is due out of the file, or gives it its next time.
+/// Removes the due schedules from the file, or sets their next time.
 fn take_due(file: &ScheduleFile, now: &str) -> io::Result<Vec<Due>> {
     let now = now.parse().map_err(io::Error::other)?;
     if file.now()?.due(now).is_empty() {

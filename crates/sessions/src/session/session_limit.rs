@@ -1,7 +1,8 @@
-//! How many sessions are open. The count follows the record: a place is taken before an opening is written, and given
-//! back when the opening did not come about or a closing did.
+//! The limit of open sessions. The count follows the ledger: a slot is taken before an opening is recorded, and returned
+//! when the opening fails or a closing is recorded.
 //!
-//! Strangers have a part of the places, and each of them a part of that, so that they cannot keep anyone else out.
+//! Unregistered callers together have a share of the slots, and each of them a share of that, so that they cannot lock out
+//! registered agents.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,102 +12,102 @@ use tribune_runtime::AgentId;
 
 use super::error::SessionError;
 
-/// Strangers together have one place in two, and one stranger one in eight.
-const STRANGERS_ONE_IN: usize = 2;
-const A_STRANGER_ONE_IN: usize = 8;
+/// The divisors of the limit for unregistered callers: together one slot in two, each caller one in eight.
+const UNREGISTERED_DIVISOR: usize = 2;
+const PER_UNREGISTERED_DIVISOR: usize = 8;
 
-/// The places that sessions take while they are open. Clones share them.
+/// Counts open sessions against a maximum. Clones share the count.
 #[derive(Debug, Clone)]
 pub(super) struct SessionLimit {
-    taken: Arc<Mutex<Taken>>,
+    open: Arc<Mutex<OpenCounts>>,
     max: usize,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct OpenCounts {
     all: usize,
-    strangers: usize,
-    by_stranger: HashMap<String, usize>,
+    unregistered: usize,
+    by_unregistered: HashMap<String, usize>,
 }
 
-/// A place for a session that is about to be opened. Given back when this is dropped, unless it was kept.
+/// A slot for a session that is about to be opened. Dropping it returns the slot, unless [`keep`](Self::keep) was called.
 #[derive(Debug)]
 pub(super) struct SessionSlot {
-    room: SessionLimit,
+    limit: SessionLimit,
     agent: AgentId,
     is_kept: bool,
 }
 
-/// What to do when every place is taken.
+/// What happens when every slot is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IfFull {
     Refuse,
-    /// For standing agents, without which the daemon would not start.
+    /// For standing agents, without which the daemon does not start.
     Admit,
 }
 
 impl SessionLimit {
-    /// With the sessions that are open already, by agent.
+    /// `open` lists the sessions that are open already, by agent.
     pub(super) fn new(open: Vec<(String, usize)>, max: usize) -> Self {
-        let mut taken = Taken::default();
+        let mut counts = OpenCounts::default();
         for (agent, count) in open {
-            taken.enter(&agent, count);
+            counts.add(&agent, count);
         }
-        Self { taken: Arc::new(Mutex::new(taken)), max }
+        Self { open: Arc::new(Mutex::new(counts)), max }
     }
 
     pub(super) fn taken(&self) -> usize {
         self.lock().all
     }
 
-    /// Takes a place for a session of this agent, if there is one.
+    /// Takes a slot for a session of this agent, if one is free.
     pub(super) fn take(&self, agent: &AgentId, if_full: IfFull) -> Result<SessionSlot, SessionError> {
-        let mut taken = self.lock();
-        if taken.all >= self.max && if_full == IfFull::Refuse {
+        let mut counts = self.lock();
+        if counts.all >= self.max && if_full == IfFull::Refuse {
             return Err(SessionError::TooMany(self.max));
         }
         if is_unregistered(agent.as_str()) {
-            let strangers = self.max / STRANGERS_ONE_IN;
-            let each = (self.max / A_STRANGER_ONE_IN).max(1);
-            if taken.strangers >= strangers {
-                return Err(SessionError::TooManyOfStrangers(strangers));
+            let together = self.max / UNREGISTERED_DIVISOR;
+            let each = (self.max / PER_UNREGISTERED_DIVISOR).max(1);
+            if counts.unregistered >= together {
+                return Err(SessionError::TooManyOfStrangers(together));
             }
-            if taken.by_stranger.get(agent.as_str()).is_some_and(|own| *own >= each) {
+            if counts.by_unregistered.get(agent.as_str()).is_some_and(|own| *own >= each) {
                 return Err(SessionError::TooManyOfOne(each));
             }
         }
-        taken.enter(agent.as_str(), 1);
-        Ok(SessionSlot { room: self.clone(), agent: agent.clone(), is_kept: false })
+        counts.add(agent.as_str(), 1);
+        Ok(SessionSlot { limit: self.clone(), agent: agent.clone(), is_kept: false })
     }
 
-    /// A session of this agent is closed on record.
+    /// Returns the slot of a session of this agent whose closing is recorded.
     pub(super) fn leave(&self, agent: &AgentId) {
-        self.lock().leave(agent.as_str());
+        self.lock().remove(agent.as_str());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, OpenCounts> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Taken {
-    fn enter(&mut self, agent: &str, count: usize) {
+impl OpenCounts {
+    fn add(&mut self, agent: &str, count: usize) {
         self.all += count;
         if is_unregistered(agent) {
-            self.strangers += count;
-            *self.by_stranger.entry(agent.to_owned()).or_default() += count;
+            self.unregistered += count;
+            *self.by_unregistered.entry(agent.to_owned()).or_default() += count;
         }
     }
 
-    fn leave(&mut self, agent: &str) {
-        // The count is never below what is on record, so this never goes below nothing.
+    fn remove(&mut self, agent: &str) {
+        // The count is never below the number of recorded sessions, so it does not go below zero.
         self.all = self.all.saturating_sub(1);
         if is_unregistered(agent) {
-            self.strangers = self.strangers.saturating_sub(1);
-            if let Some(own) = self.by_stranger.get_mut(agent) {
+            self.unregistered = self.unregistered.saturating_sub(1);
+            if let Some(own) = self.by_unregistered.get_mut(agent) {
                 *own = own.saturating_sub(1);
                 if *own == 0 {
-                    self.by_stranger.remove(agent);
+                    self.by_unregistered.remove(agent);
                 }
             }
         }
@@ -114,7 +115,7 @@ impl Taken {
 }
 
 impl SessionSlot {
-    /// The session is open on record; [`Room::leave`] gives the place back.
+    /// Keeps the slot: the opening is recorded, and [`SessionLimit::leave`] returns the slot.
     pub(super) fn keep(mut self) {
         self.is_kept = true;
     }
@@ -123,7 +124,7 @@ impl SessionSlot {
 impl Drop for SessionSlot {
     fn drop(&mut self) {
         if !self.is_kept {
-            self.room.leave(&self.agent);
+            self.limit.leave(&self.agent);
         }
     }
 }
@@ -132,44 +133,44 @@ impl Drop for SessionSlot {
 mod tests {
     use super::*;
 
-    fn take(room: &SessionLimit, agent: &str) -> Result<SessionSlot, String> {
-        room.take(&agent.parse().unwrap(), IfFull::Refuse).map_err(|error| error.to_string())
+    fn take(limit: &SessionLimit, agent: &str) -> Result<SessionSlot, String> {
+        limit.take(&agent.parse().unwrap(), IfFull::Refuse).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_place_that_is_not_kept_is_free_again() {
+    fn slot_is_returned_unless_kept() {
         let main = "main".parse().unwrap();
-        let room = SessionLimit::new(vec![("main".to_owned(), 1)], 2);
-        let place = take(&room, "main").unwrap();
-        assert!(take(&room, "main").is_err(), "taken before anything is on record");
-        drop(place);
-        take(&room, "main").unwrap().keep();
-        assert_eq!((room.taken(), take(&room, "main").is_err()), (2, true));
-        room.take(&main, IfFull::Admit).unwrap().keep();
-        assert_eq!(room.taken(), 3);
-        room.leave(&main);
-        assert!(take(&room, "main").is_err());
-        room.leave(&main);
-        assert!(take(&room, "main").is_ok());
+        let limit = SessionLimit::new(vec![("main".to_owned(), 1)], 2);
+        let slot = take(&limit, "main").unwrap();
+        assert!(take(&limit, "main").is_err(), "taken before the opening is recorded");
+        drop(slot);
+        take(&limit, "main").unwrap().keep();
+        assert_eq!((limit.taken(), take(&limit, "main").is_err()), (2, true));
+        limit.take(&main, IfFull::Admit).unwrap().keep();
+        assert_eq!(limit.taken(), 3);
+        limit.leave(&main);
+        assert!(take(&limit, "main").is_err());
+        limit.leave(&main);
+        assert!(take(&limit, "main").is_ok());
     }
 
     #[test]
-    fn strangers_have_a_part_of_the_room_and_each_a_part_of_that() {
-        let room = SessionLimit::new(vec![("stranger-a".to_owned(), 1)], 16);
-        take(&room, "stranger-a").unwrap().keep();
-        let refused = take(&room, "stranger-a").unwrap_err();
+    fn unregistered_callers_share_half_and_each_has_an_eighth() {
+        let limit = SessionLimit::new(vec![("stranger-a".to_owned(), 1)], 16);
+        take(&limit, "stranger-a").unwrap().keep();
+        let refused = take(&limit, "stranger-a").unwrap_err();
         assert!(refused.starts_with("you have 2 sessions open"), "{refused}");
         for other in ["stranger-b", "stranger-c", "anonymous"] {
-            take(&room, other).unwrap().keep();
-            take(&room, other).unwrap().keep();
+            take(&limit, other).unwrap().keep();
+            take(&limit, other).unwrap().keep();
         }
-        let refused = take(&room, "stranger-d").unwrap_err();
-        assert!(refused.starts_with("strangers have 8 sessions open"), "{refused}");
+        let refused = take(&limit, "stranger-d").unwrap_err();
+        assert!(refused.starts_with("unregistered callers have 8 sessions open"), "{refused}");
         for _ in 0..8 {
-            take(&room, "main").unwrap().keep();
+            take(&limit, "main").unwrap().keep();
         }
-        assert!(take(&room, "main").is_err());
-        room.leave(&"stranger-b".parse().unwrap());
-        assert!(take(&room, "stranger-d").is_ok());
+        assert!(take(&limit, "main").is_err());
+        limit.leave(&"stranger-b".parse().unwrap());
+        assert!(take(&limit, "stranger-d").is_ok());
     }
 }

@@ -1,5 +1,5 @@
-//! Sub-agents: sessions of one turn that an agent starts for a task. Each stands under its own mandate and those of all
-//! who led to it, begins with what its parent has taken in, and is gone when its turn is over or nobody waits for it.
+//! Sub-agents: sessions of one turn that an agent starts for a task. A sub-agent is bound by its own mandate and by those of all
+//! its ancestors, and begins with the taint labels of its parent. It is closed when its turn ends or when its caller is gone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -18,19 +18,19 @@ use super::error::SessionError;
 use super::session_limit::IfFull;
 use super::{IfClosed, SessionManager, Shared};
 
-/// How far sub-agents may start others: a task of a task of a task.
+/// The depth to which sub-agents may start sub-agents.
 const MAX_DEPTH: usize = 3;
 
-/// Sub-agents of one session at once. With [`MAX_DEPTH`] this bounds what one call can set off.
+/// Concurrent sub-agents of one session. Together with [`MAX_DEPTH`] this bounds how many sessions one call can cause.
 const MAX_AT_ONCE: usize = 4;
 
-/// Events read in one go.
+/// Events per read.
 const EVENTS: usize = 256;
 
-/// Makes sub-agents once there are sessions for them to live in.
+/// Starts sub-agents. It is created before the session manager and is connected to it later.
 #[derive(Default)]
 pub struct SubAgents {
-    /// Weak, because what runs in sessions holds this.
+    /// Weak, because the session manager owns the tools that hold this.
     sessions: OnceLock<Weak<Shared>>,
     children: Arc<Mutex<HashMap<SessionKey, usize>>>,
 }
@@ -42,7 +42,7 @@ impl std::fmt::Debug for SubAgents {
 }
 
 impl SubAgents {
-    /// Connects these to the sessions they live in. The first call counts.
+    /// Connects this to the session manager. Only the first call has an effect.
     pub(super) fn live_in(&self, sessions: &SessionManager) {
         self.sessions.get_or_init(|| Arc::downgrade(&sessions.shared));
     }
@@ -62,41 +62,39 @@ impl Spawner for SubAgents {
         tools: Option<&[String]>,
     ) -> Result<Spawned, ToolError> {
         let sessions = self.sessions().ok_or_else(|| refused(&SessionError::Draining))?;
-        let place = Place::take(&self.children, parent)?;
+        let slot = ChildSlot::take(&self.children, parent)?;
         let input = sessions.child_of(parent, tools).await?;
         let gone = CancellationToken::new();
         let _gone = gone.clone().drop_guard();
-        let (house, task) = (sessions.clone(), task.to_owned());
+        let (manager, task) = (sessions.clone(), task.to_owned());
         let work = async move {
-            let _place = place;
-            house.run_child(input, task, &gone).await
+            let _slot = slot;
+            manager.run_child(input, task, &gone).await
         };
         sessions.to_the_end(work).await.map_err(|error| refused(&error))
     }
 }
 
 impl SessionManager {
-    /// The terms of a sub-agent: its parent's, narrowed to `tools`.
-    async fn child_of(
-        &self,
-        parent: &SessionKey,
-        tools: Option<&[String]>,
-    ) -> Result<SessionInput, ToolError> {
+    /// The terms of a sub-agent: its parent's, restricted to `tools`.
+    async fn child_of(&self, parent: &SessionKey, tools: Option<&[String]>) -> Result<SessionInput, ToolError> {
         let row = self.row(parent).await.map_err(|error| refused(&error))?;
         let row = row.ok_or_else(|| refused(&SessionError::NotFound(parent.to_string())))?;
         if row.ancestors.len() >= MAX_DEPTH {
             let sentence =
-                format!("sub-agents start others {MAX_DEPTH} deep and no deeper: do the task yourself");
-            return Err(ToolError::new(ToolErrorCode::Refused, sentence));
+                format!("sub-agents can be nested {MAX_DEPTH} deep and no deeper: do the task yourself");
+            return Err(ToolError::new(ToolErrorCode::ToolError, sentence));
         }
         let mandates: Vec<String> = row.mandates().collect();
-        let given = self.shared.governance.gate.law.mandate_tools(&mandates);
+        let allowed = self.shared.governance.gate.law.mandate_tools(&mandates);
         let has = |tool: &String| {
-            given.contains(&tool.as_str()) && row.tools.as_ref().is_none_or(|own| own.contains(tool))
+            allowed.contains(&tool.as_str()) && row.tools.as_ref().is_none_or(|own| own.contains(tool))
         };
         if let Some(other) = tools.into_iter().flatten().find(|tool| !has(tool)) {
-            let sentence = format!("`{other}` is not yours to give: name tools that you have yourself");
-            return Err(ToolError::new(ToolErrorCode::Refused, sentence));
+            let sentence = format!(
+                "`{other}` is not one of your tools, so a sub-agent cannot have it: name tools that you have yourself"
+            );
+            return Err(ToolError::new(ToolErrorCode::ToolError, sentence));
         }
         let key = format!("agent:{}:subagent:{}", parent.agent(), short_id()?);
         let key = key.parse().map_err(|error| refused(&SessionError::Name(error)))?;
@@ -115,7 +113,7 @@ impl SessionManager {
         })
     }
 
-    /// Opens the session, runs its turn and gives back what was said. When `gone` fires, the turn ends.
+    /// Opens the session, runs its turn and returns the answer. When `gone` fires, the turn is cancelled.
     async fn run_child(
         &self,
         input: SessionInput,
@@ -127,14 +125,14 @@ impl SessionManager {
         let done = tokio::select! {
             biased;
             () = gone.cancelled() => Err(SessionError::Closed(key.to_string())),
-            done = self.hear_child(&key, task) => done,
+            done = self.collect_answer(&key, task) => done,
         };
         if done.is_err() {
             if let Some(session) = self.loaded(&key) {
                 session.cancel();
             }
             match self.close(&key, CloseReason::Requested).await {
-                // It closes by itself after its turn.
+                // A oneshot session closes itself after its turn.
                 Ok(()) | Err(SessionError::Closed(_) | SessionError::Draining) => {}
                 Err(error) => tracing::warn!(session = %key, %error, "a sub-agent could not be closed"),
             }
@@ -142,10 +140,10 @@ impl SessionManager {
         done.map(|answer| Spawned { session: key, answer })
     }
 
-    async fn hear_child(&self, key: &SessionKey, task: String) -> Result<String, SessionError> {
-        let mut ticket = self.run_turn(key, vec![ContentBlock::text(task)], Speaker::Agent).await?;
-        let accepted = ticket.accepted().await?;
-        let mut events = ticket.events(&accepted).ok_or(SessionError::Draining)?;
+    async fn collect_answer(&self, key: &SessionKey, task: String) -> Result<String, SessionError> {
+        let mut turn = self.run_turn(key, vec![ContentBlock::text(task)], Speaker::Agent).await?;
+        let accepted = turn.accepted().await?;
+        let mut events = turn.events(&accepted).ok_or(SessionError::Draining)?;
         let mut answer = String::new();
         let mut stopped = None;
         while stopped.is_none() {
@@ -155,7 +153,7 @@ impl SessionManager {
             }
             for event in page {
                 match serde_json::from_str::<RuntimeEvent>(&event.json).map(|event| event.kind) {
-                    // What does not fit is cut off with a mark by whoever shows the answer.
+                    // The tool that returns the answer truncates it and marks the cut.
                     Ok(EventKind::TextDelta { text }) if answer.len() <= RESULT_BYTES => {
                         answer.push_str(&text)
                     }
@@ -164,8 +162,8 @@ impl SessionManager {
                 }
             }
         }
-        // Its session is closed by then, so its labels are final.
-        let end = ticket.ended().await?;
+        // The session is closed when this returns, so its labels are final.
+        let end = turn.ended().await?;
         if end.stop_reason != StopReason::EndTurn {
             answer.insert_str(0, &format!("[the sub-agent stopped early: {}]\n", end.stop_reason.as_str()));
         }
@@ -173,22 +171,19 @@ impl SessionManager {
     }
 }
 
-/// One of the sub-agents that a session may have at once.
+/// A slot for one of the concurrent sub-agents of a session.
 #[derive(Debug)]
-struct Place {
+struct ChildSlot {
     children: Arc<Mutex<HashMap<SessionKey, usize>>>,
     parent: SessionKey,
 }
 
-impl Place {
-    fn take(
-        children: &Arc<Mutex<HashMap<SessionKey, usize>>>,
-        parent: &SessionKey,
-    ) -> Result<Self, ToolError> {
+impl ChildSlot {
+    fn take(children: &Arc<Mutex<HashMap<SessionKey, usize>>>, parent: &SessionKey) -> Result<Self, ToolError> {
         let mut counts = children.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(parent.clone()).or_default();
         if *count >= MAX_AT_ONCE {
-            let sentence = format!("{MAX_AT_ONCE} sub-agents are at work already: wait for one to end");
+            let sentence = format!("{MAX_AT_ONCE} sub-agents are running already: wait for one to end");
             return Err(ToolError::new(ToolErrorCode::TooLarge, sentence));
         }
         *count += 1;
@@ -196,7 +191,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ChildSlot {
     fn drop(&mut self) {
         let mut counts = self.children.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.parent) {
@@ -216,8 +211,8 @@ fn short_id() -> Result<String, ToolError> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// What a model is told: a word, and none of the house's paths.
+/// The error for the model: the code only, because the sentence may contain paths of the host.
 fn refused(error: &SessionError) -> ToolError {
-    let sentence = format!("the sub-agent could not do it ({}): do the task yourself", error.code());
+    let sentence = format!("the sub-agent failed ({}): do the task yourself", error.code());
     ToolError::new(ToolErrorCode::Unavailable, sentence)
 }

@@ -1,4 +1,4 @@
-//! Following a session: where someone stands in its events, and how to go on from there.
+//! Subscriptions to a session's events: a position in the event log, and reading on from there.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use super::SessionManager;
 use super::actor::{Accepted, QueueClaim, Session, TurnEnd};
 use super::error::SessionError;
 
-/// Bytes of events that are read in one go, so that whoever does not take them costs no more. An event that is larger is read alone.
+/// Bytes of events per read, which bounds the memory of a slow subscriber. A larger event is read alone.
 const PAGE_BYTES: usize = 128 << 10;
 
-/// A turn that was asked for.
+/// The handle of a queued turn.
 #[derive(Debug)]
 pub struct TurnHandle {
     pub(super) in_line: Arc<QueueClaim>,
     pub(super) accepted: oneshot::Receiver<Result<Accepted, SessionError>>,
     pub(super) ended: oneshot::Receiver<Result<TurnEnd, SessionError>>,
-    /// Taken before the turn begins, so that its events are kept in memory for whoever asked for it.
+    /// Subscribed before the turn begins, so that its events stay in memory for the caller.
     pub(super) follower: Option<Subscription>,
 }
 
@@ -30,19 +30,19 @@ impl TurnHandle {
         (&mut self.accepted).await.unwrap_or(Err(SessionError::Draining))
     }
 
-    /// Takes the turn back, unless it was begun. One that nobody waits for any more and nobody took back is run all the same.
+    /// Withdraws the turn; `false` if it has begun. A turn that is neither withdrawn nor awaited still runs.
     pub fn withdraw(&self) -> bool {
         self.in_line.take()
     }
 
-    /// The turn's events, from the first.
+    /// A subscription that begins at the turn's first event.
     pub fn events(&mut self, accepted: &Accepted) -> Option<Subscription> {
         let mut follower = self.follower.take()?;
         follower.after = accepted.first_seq - 1;
         Some(follower)
     }
 
-    /// The session that runs it.
+    /// The session that runs the turn.
     pub fn session(&self) -> Option<&Arc<Session>> {
         self.follower.as_ref()?.session()
     }
@@ -53,20 +53,20 @@ impl TurnHandle {
     }
 }
 
-/// Where someone stands in a session's events.
+/// A subscriber's position in a session's events.
 #[derive(Debug)]
 pub struct Subscription {
     pub(super) vault: Arc<Vault>,
     pub(super) session_id: Arc<str>,
     pub(super) session: Option<Arc<Session>>,
     pub(super) head: Option<watch::Receiver<Head>>,
-    /// The newest event of a session that was closed when this began.
+    /// The newest event of a session that was closed when the subscription began.
     pub(super) left: u64,
     pub(super) after: u64,
 }
 
 impl SessionManager {
-    /// Follows a session's events from behind `after`; without that, from the oldest that is kept.
+    /// Subscribes to a session's events after `after`; without it, from the oldest that is kept.
     pub async fn subscribe(
         &self,
         key: &SessionKey,
@@ -79,13 +79,13 @@ impl SessionManager {
             SessionState::Idle | SessionState::Running | SessionState::Cancelled => {
                 match self.session(key).await {
                     Ok(session) => Some(session),
-                    // It was closed in between, or nobody is there to run turns in it; what it said is still there.
+                    // It was closed in between, or its backend or mandate is gone; its stored events can still be read.
                     Err(error) if matches!(error, SessionError::Closed(_)) || error.is_unserved() => None,
                     Err(error) => return Err(error),
                 }
             }
         };
-        // Following before looking: an event that comes in between is not missed.
+        // Subscribe before reading the head, so that no event in between is missed.
         let head_now = session.as_ref().map(|session| session.feed.follow());
         let head = match &head_now {
             Some(head) => head.borrow().seq,
@@ -107,27 +107,28 @@ impl SessionManager {
 }
 
 impl Subscription {
-    /// The session that is followed, while it is loaded.
+    /// The subscribed session, if it is loaded.
     pub const fn session(&self) -> Option<&Arc<Session>> {
         self.session.as_ref()
     }
 
-    /// The place behind which the next events are read.
+    /// The sequence number after which the next events are read.
     pub const fn after(&self) -> u64 {
         self.after
     }
 
-    /// At most `limit` further events, fewer if they are large. Waits if there are none yet; none at all if there will be none.
+    /// Returns at most `limit` events, fewer if they are large. Waits for the first one; an empty list means that the stream has
+    /// ended.
     pub async fn next(&mut self, limit: usize) -> Result<Vec<StoredEvent>, SessionError> {
         loop {
-            // A closed session has no feed; what it left is all there is.
+            // A closed session has no event buffer: its stored events are all.
             let head = match &mut self.head {
                 Some(head) => *head.borrow_and_update(),
                 None => Head { seq: self.left, is_over: true },
             };
             if self.after < head.seq {
                 let mut events = self.read(ReadLimit { events: limit, bytes: PAGE_BYTES }).await?;
-                // The vault can be ahead of the ledger. What was not shown yet may never have happened.
+                // The vault can be ahead of the ledger. After a crash, events beyond the published head may be discarded.
                 events.retain(|event| event.seq <= head.seq);
                 if let Some(last) = events.last() {
                     self.after = last.seq;

@@ -115,7 +115,7 @@ async fn l1_untestable_agent_is_refused_unless_excepted() {
         (setting("handless"), "no tool"),
         (setting("exit:session/prompt"), "ended"),
         (setting("exit:initialize"), "ended"),
-        (no_model, "names no model of the house"),
+        (no_model, "names no model of Tribune"),
     ] {
         let role = setting.role;
         let config = |untried: &str| format!("{{ canary: {{ untried: [{untried}] }}, {PROVIDERS} }}");
