@@ -9,8 +9,8 @@ use tribune_daemon::daemon::Daemon;
 use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
-use crate::authentication::{http, within};
 use crate::fixture::Hand;
+use crate::raw_clients::{http, within};
 use crate::vault::vault;
 
 pub(crate) const KEY: &str = "agent:main:cli:local:dm:op";

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tribune_client::Client;
 use tribune_testkit::{TestDaemon, assert_sound, config, text, turn};
 
-use crate::authentication::{Dice, wait_for_status, within};
+use crate::raw_clients::{Dice, wait_for_status, within};
 
 const SESSIONS: u64 = 6;
 const CLIENTS: u64 = 8;

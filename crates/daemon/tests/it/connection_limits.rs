@@ -10,9 +10,9 @@ use tribune_daemon::daemon::{Daemon, Extras};
 use tribune_storage::clock::Clock;
 use tribune_testkit::{TempHome, TestDaemon, config, turn};
 
-use crate::authentication::{Raw, Said, assert_healthy, http, wait_for_status, within};
 use crate::fixture::Hand;
 use crate::principals::{agent, public};
+use crate::raw_clients::{Raw, Said, assert_healthy, http, wait_for_status, within};
 
 fn key(seed: u8) -> SigningKey {
     SigningKey::from_bytes(&[seed; 32])

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say};
 
 use crate::approvals::{decide, home, pending, write};
-use crate::authentication::{body, http, within};
+use crate::raw_clients::{body, http, within};
 
 const KEY: &str = "agent:main:web:local:dm:ada";
 

@@ -10,7 +10,7 @@ use tribune_runtime::AgentRuntime;
 use tribune_runtime::rehearsal::{RehearsalBackend, Scenes};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
 
-use crate::authentication::start_with;
+use crate::raw_clients::start_with;
 
 const HOMELESS: &str = "agent:homeless:cli:local:dm:operator";
 const LAWLESS: &str = "agent:lawless:cli:local:dm:operator";

@@ -7,7 +7,7 @@ use tribune_config::Anonymous;
 use tribune_gateway::{METHODS, challenge_text};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
 
-use crate::authentication::{assert_healthy, events_until, is_done, within};
+use crate::raw_clients::{assert_healthy, events_until, is_done, within};
 
 const MAIN: &str = "agent:main:test:local:dm:operator";
 

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tribune_client::{Client, Incoming};
 use tribune_testkit::{TestDaemon, assert_sound, say, text};
 
-use crate::authentication::{Dice, is_done, within};
+use crate::raw_clients::{Dice, is_done, within};
 
 const CONNECTIONS: usize = 20;
 const SESSIONS: usize = 50;

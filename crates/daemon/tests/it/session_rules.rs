@@ -13,8 +13,8 @@ use tribune_runtime::{
 use tribune_storage::clock::Clock;
 use tribune_testkit::{TempHome, TestDaemon, config, say, text, turn};
 
-use crate::authentication::within;
 use crate::fixture::Hand;
+use crate::raw_clients::within;
 
 const KEY: &str = "agent:main:cli:local:dm:rules";
 

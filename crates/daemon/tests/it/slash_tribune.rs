@@ -10,9 +10,9 @@ use tribune_runtime::AgentRuntime;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
 use crate::approvals::{decide, id, pending};
-use crate::authentication::{body, http, start_with};
 use crate::fake_agent_scripted::Puppet;
 use crate::principals::agent;
+use crate::raw_clients::{body, http, start_with};
 
 const KEY: &str = "agent:main:cli:local:dm:op";
 const SCOUT: &str = "agent:scout:cli:local:dm:op";

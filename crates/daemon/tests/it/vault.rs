@@ -12,8 +12,8 @@ use tribune_storage::home::Home;
 use tribune_storage::store::Store;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
-use crate::authentication::{assert_healthy, events_until, is_done, within};
 use crate::fixture::{Hand, draft};
+use crate::raw_clients::{assert_healthy, events_until, is_done, within};
 
 const KEY: &str = "agent:main:cli:local:dm:operator";
 const STANDING: &str = "agent:main:standing:local:dm:main";

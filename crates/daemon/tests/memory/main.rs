@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 #[allow(dead_code, reason = "the other tests of the door use the rest")]
-#[path = "../it/authentication.rs"]
-mod authentication;
+#[path = "../it/raw_clients.rs"]
+mod raw_clients;
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tribune_daemon::daemon::Extras;
 use tribune_gateway::Patience;
 use tribune_testkit::{TempHome, TestDaemon, config};
 
-use crate::authentication::{Raw, Said, assert_healthy, flood, start_with, wait_for_status};
+use crate::raw_clients::{Raw, Said, assert_healthy, flood, start_with, wait_for_status};
 
 const KEY: &str = "agent:main:test:local:dm:hostile";
 

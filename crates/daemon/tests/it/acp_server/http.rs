@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 use tribune_testkit::TestDaemon;
 
 use super::{house, path};
-use crate::authentication::within;
+use crate::raw_clients::within;
 
 /// One request and its whole answer: status, head and body.
 async fn request(

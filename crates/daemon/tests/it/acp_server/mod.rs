@@ -1,14 +1,14 @@
 //! Tribune as an ACP agent, over its WebSocket and over HTTP: what version 1 of the protocol asks for, each by name.
 
-mod further;
+mod additional_directories;
+mod error_echo;
 mod http;
 mod models;
+mod pending_approvals;
 mod permissions;
 mod prompts;
 mod protocol;
 mod sessions;
-mod silence;
-mod waiting;
 mod workspaces;
 
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use tribune_client::acp::{self, Receiving, Sending};
 use tribune_testkit::{TestDaemon, config};
 
 use crate::approvals::home;
-use crate::authentication::within;
+use crate::raw_clients::within;
 
 /// A client that keeps what it is told.
 pub(crate) struct Editor {

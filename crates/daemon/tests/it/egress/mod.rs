@@ -1,12 +1,12 @@
 //! The brokers with programs in a box on one side, played by this process, and servers on loopback on the other: what gets out,
 //! what does not, and what is on record afterwards. Names and routes are the test's own, so nothing leaves the machine.
 
-mod attacking;
-mod deciding;
-mod misleading;
+mod address_scope;
+mod allowed;
+mod approvals;
+mod denials;
 mod model;
-mod reaching;
-mod rooms;
+mod socket_dir;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;

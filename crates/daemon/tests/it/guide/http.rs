@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::coverage::Shown;
 use super::fences::Fence;
-use super::house::House;
-use super::matching::{Names, fill, is_like, matches};
-use super::shown::Shown;
+use super::in_process_daemon::House;
+use super::pattern::{Names, fill, is_like, matches};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

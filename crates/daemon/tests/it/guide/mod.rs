@@ -1,12 +1,12 @@
 //! The guides are true: every example is played against a running daemon, and nothing is left without one.
 
+mod coverage;
 mod fences;
-mod house;
 mod http;
+mod in_process_daemon;
 mod law;
-mod matching;
+mod pattern;
 mod rpc;
-mod shown;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ use tribune_providers::ProviderError;
 use tribune_providers::catalog::BUILT_IN;
 use tribune_runtime::EventKind;
 
+use self::coverage::Shown;
 use self::fences::{Fence, docs, fences, guide, rows};
-use self::house::House;
-use self::matching::{Names, matches};
-use self::shown::Shown;
+use self::in_process_daemon::House;
+use self::pattern::{Names, matches};
 
 /// The house with narrow limits; what is not tried in it is tried in one as it comes.
 const STRICT: &str = "strict";

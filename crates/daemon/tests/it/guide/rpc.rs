@@ -14,10 +14,10 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use tribune_gateway::challenge_text;
 
+use super::coverage::Shown;
 use super::fences::Fence;
-use super::house::House;
-use super::matching::{Names, fill, matches};
-use super::shown::Shown;
+use super::in_process_daemon::House;
+use super::pattern::{Names, fill, matches};
 
 /// How long a frame may take; one example waits for a connection to be idle for five seconds.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,10 +1,10 @@
 //! The model proxy with a real client on one side and a real provider on the other: what passes, what does not, who sees the
 //! key, and what is on record afterwards.
 
-mod ending;
-mod passing;
-mod refusing;
-mod spending;
+mod budget;
+mod denials;
+mod forwarding;
+mod termination;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use tribune_storage::clock::SystemClock;
 use tribune_testkit::TempHome;
 
 use super::fences::Fence;
-use super::matching::Names;
+use super::pattern::Names;
 
 /// How long turns may run on when a daemon of the examples stops; the default would only make the test slow.
 const DRAIN: std::time::Duration = std::time::Duration::from_secs(1);

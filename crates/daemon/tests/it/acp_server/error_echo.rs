@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Editor, house, path};
-use crate::authentication::http;
+use crate::raw_clients::http;
 
 const TOKEN: &str = "sk-ant-api03-qX7vT2mLr9";
 

@@ -73,7 +73,7 @@ async fn what_others_follow_tells_of_a_call_that_is_decided_after_a_restart() {
     decide(&mut operator, &id(&waiting[0]), json!({ "decision": "deny" })).await.unwrap();
     let mut seen = Vec::new();
     while seen.last() != Some(&json!("approval_decided")) {
-        match crate::authentication::within("the decision is told", follower.next()).await.unwrap() {
+        match crate::raw_clients::within("the decision is told", follower.next()).await.unwrap() {
             tribune_client::Incoming::Notification(said) => seen.push(said.params["event"]["type"].clone()),
             tribune_client::Incoming::Answer(..) => {}
         }

@@ -11,7 +11,7 @@ use tribune_daemon::daemon::Extras;
 use tribune_gateway::Patience;
 use tribune_testkit::{TempHome, TestDaemon, config, say};
 
-use crate::authentication::{
+use crate::raw_clients::{
     BINARY, Raw, Said, TEXT, assert_healthy, body, events_until, flood, http, is_done, start_with,
     wait_for_status, within,
 };

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tribune_daemon::daemon::{Daemon, StartError};
 use tribune_testkit::{TempHome, TestDaemon, config, say};
 
-use crate::authentication::{body, events_until, http, within};
+use crate::raw_clients::{body, events_until, http, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_drains_says_so_and_takes_no_new_work_until_it_is_gone() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
-use super::matching::Names;
+use super::pattern::Names;
 
 #[derive(Debug, Default)]
 pub(super) struct Shown {

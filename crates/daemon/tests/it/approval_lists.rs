@@ -5,7 +5,7 @@ use tribune_client::Client;
 use tribune_testkit::{TestDaemon, config, say};
 
 use crate::approvals::{KEY, decide, ended, home, id, open, pending, write};
-use crate::authentication::{body, http};
+use crate::raw_clients::{body, http};
 
 /// How many there are of everything here: more than come in the right order by chance.
 const MANY: usize = 6;

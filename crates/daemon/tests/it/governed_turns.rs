@@ -24,7 +24,7 @@ use tribune_storage::store::Filter;
 use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
-use crate::authentication::{Raw, Said, assert_healthy, events_until, http, is_done, start_with, within};
+use crate::raw_clients::{Raw, Said, assert_healthy, events_until, http, is_done, start_with, within};
 
 const KEY: &str = "agent:main:cli:local:dm:governed";
 const SCOUT: &str = "agent:scout:cli:local:dm:operator";

@@ -167,7 +167,7 @@ async fn a_question_does_not_outlive_its_daemon() {
     tunnel.write_all(connect("new.example:443").as_bytes()).await.unwrap();
     crate::approvals::pending(&mut operator, 1).await;
     // As if the daemon were killed now: whatever is on disk at this moment is all there is.
-    let copy = super::rooms::copy_of(&house.daemon.home);
+    let copy = super::socket_dir::copy_of(&house.daemon.home);
     drop(house.close().await);
     let house = House::on(copy, &asks()).await;
     let mut operator = house.daemon.operator().await;
