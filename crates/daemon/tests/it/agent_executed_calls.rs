@@ -85,7 +85,7 @@ fn outcomes(home: &TempHome) -> Vec<(String, CallOutcome)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_leave_is_given_by_the_law_and_the_record_has_the_agents_own_words() {
+async fn l1_permission_is_decided_by_the_law_and_recorded_with_the_agents_input() {
     let mut house = settle(home()).await;
     let acts = vec![
         Act::Ask("read", json!({ "path": "notes.txt" })),
@@ -123,7 +123,7 @@ async fn l1_leave_is_given_by_the_law_and_the_record_has_the_agents_own_words() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_a_call_of_the_agents_own_waits_for_a_person() {
+async fn l2_agent_executed_call_waits_for_approval() {
     let mut house = settle(home()).await;
     for (decision, answer) in [
         (json!({ "decision": "allow_once" }), "given"),
@@ -156,7 +156,7 @@ async fn l2_a_call_of_the_agents_own_waits_for_a_person() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_is_cancelled_or_frozen_gives_no_leave() {
+async fn cancelled_or_frozen_turn_grants_no_permission() {
     let mut house = settle(home()).await;
     house.hands.prepare(vec![Act::Ask("write", write())]);
     let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
@@ -180,7 +180,7 @@ async fn a_turn_that_is_cancelled_or_frozen_gives_no_leave() {
 
 /// What waits when the daemon stops stays in the inbox. The agent asks again, and what was answered meanwhile counts once.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_an_answer_given_after_a_restart_releases_the_same_call_once() {
+async fn l2_decision_after_a_restart_releases_the_same_call_once() {
     let mut house = settle(home()).await;
     house.hands.prepare(vec![Act::Ask("write", write())]);
     house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
@@ -235,7 +235,7 @@ async fn l2_an_answer_given_after_a_restart_releases_the_same_call_once() {
 
 /// An agent that asks first and wants it done for it gets exactly what was allowed, once.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_what_leave_was_given_for_is_carried_out_as_it_was_allowed_and_once() {
+async fn l2_permitted_call_is_executed_once_exactly_as_allowed() {
     let mut house = settle(home()).await;
     let acts = vec![Act::Ask("write", write()), Act::CarryOut(1), Act::CarryOut(1), Act::CarryOut(7)];
     house.hands.prepare(acts);
@@ -255,7 +255,7 @@ async fn l2_what_leave_was_given_for_is_carried_out_as_it_was_allowed_and_once()
 
 /// An agent can read first and tell later, so labels sink with the leave and not with the report.
 #[tokio::test(flavor = "multi_thread")]
-async fn l4_labels_sink_before_anything_is_told() {
+async fn l4_labels_change_with_the_permission() {
     let mut house = settle(home()).await;
     let acts = vec![
         Act::Ask("read", json!({ "path": "notes.txt" })),

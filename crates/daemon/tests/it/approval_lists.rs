@@ -67,7 +67,7 @@ async fn grants_are_listed_newest_first_before_and_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_is_listed_oldest_first_and_anything_else_newest_first() {
+async fn pending_approvals_are_listed_oldest_first_and_others_newest_first() {
     let daemon = TestDaemon::on(home(), &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;

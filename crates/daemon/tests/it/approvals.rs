@@ -84,7 +84,7 @@ pub(crate) fn written(home: &TempHome, path: &str) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_a_call_that_asks_waits_for_a_person_and_runs_once() {
+async fn l2_parked_call_waits_for_a_decision_and_runs_once() {
     let daemon = daemon().await;
     let (mut talker, mut approver) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -118,7 +118,7 @@ async fn l2_a_call_that_asks_waits_for_a_person_and_runs_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn decisions_that_are_late_double_unknown_or_not_theirs_are_refused() {
+async fn late_duplicate_unknown_and_unauthorized_decisions_are_refused() {
     let home = home();
     home.write("policy/law.json5", r#"{ approvals: { roles: { write: ["security"] } } }"#);
     let daemon = TestDaemon::on(home, &config()).await;
@@ -166,7 +166,7 @@ async fn decisions_that_are_late_double_unknown_or_not_theirs_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_who_decide_at_once_one_wins() {
+async fn one_of_two_concurrent_decisions_wins() {
     let daemon = daemon().await;
     let (mut talker, mut one, mut two) =
         (daemon.operator().await, daemon.operator().await, daemon.operator().await);
@@ -190,7 +190,7 @@ async fn of_two_who_decide_at_once_one_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_needs_two_people_waits_for_two() {
+async fn call_with_two_approvers_waits_for_both() {
     let home = home();
     home.write("policy/law.json5", r#"{ approvals: { twoPerson: ["write"] } }"#);
     let daemon = TestDaemon::on(home, &config()).await;
@@ -213,7 +213,7 @@ async fn what_needs_two_people_waits_for_two() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_decides_in_time_is_refused() {
+async fn undecided_call_is_denied_at_its_deadline() {
     let home = home();
     home.write("policy/law.json5", "{ approvals: { expiresMinutes: 10 } }");
     let hand = Arc::new(Hand::at(1_800_000_000));
@@ -234,7 +234,7 @@ async fn what_nobody_decides_in_time_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_survives_a_restart_and_is_carried_out_once() {
+async fn parked_call_survives_a_restart_and_runs_once() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -271,7 +271,7 @@ async fn what_waits_survives_a_restart_and_is_carried_out_once() {
 
 /// A kill can fall after the request is in the log and before the words are in the vault.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_without_its_words_is_taken_back_and_its_agent_told() {
+async fn parked_call_without_its_input_is_withdrawn_and_the_agent_notified() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -313,7 +313,7 @@ async fn what_waits_without_its_words_is_taken_back_and_its_agent_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l8_what_changed_after_it_was_approved_comes_back() {
+async fn l8_call_changed_after_approval_requires_a_new_approval() {
     let home = home();
     home.write("agents/main/workspace/a.txt", "old");
     let daemon = TestDaemon::on(home, &config()).await;
@@ -346,7 +346,7 @@ async fn l8_what_changed_after_it_was_approved_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a3_a_card_tells_what_a_pattern_would_have_covered() {
+async fn a3_card_shows_past_calls_that_a_pattern_would_cover() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -372,7 +372,7 @@ async fn a3_a_card_tells_what_a_pattern_would_have_covered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_covers_its_subject_until_it_is_taken_back() {
+async fn grant_covers_its_subject_until_revoked() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -412,7 +412,7 @@ async fn a_grant_covers_its_subject_until_it_is_taken_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_of_everything_holds_until_an_approver_resumes() {
+async fn global_freeze_holds_until_an_approver_resumes() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -511,7 +511,7 @@ async fn l8_a_granted_command_runs_the_bytes_that_were_granted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_is_no_pattern_for_a_program_of_the_workspace() {
+async fn workspace_program_gets_no_grant_pattern() {
     let (home, config) = home_with_scripts();
     let inside = home.home.root().join("agents/main/workspace/b.sh");
     let daemon = TestDaemon::on(home, &config).await;
@@ -537,7 +537,7 @@ async fn there_is_no_pattern_for_a_program_of_the_workspace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_asked_about_a_call_that_can_never_run() {
+async fn call_that_can_never_run_requires_no_approval() {
     let home = home();
     let tools = "write, edit, exec, message, send_message, cron, gateway, browser";
     home.write("mandates/dev.md", &format!("---\ntools: {tools}\n---\n"));
@@ -580,7 +580,7 @@ async fn nobody_is_asked_about_a_call_that_can_never_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_late_denial_is_told_and_leaves_the_session_as_it_was() {
+async fn late_denial_is_reported_and_leaves_the_session_unchanged() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -615,7 +615,7 @@ async fn a_late_denial_is_told_and_leaves_the_session_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_decides_about_a_call_of_their_own() {
+async fn approver_cannot_decide_their_own_call() {
     let daemon = daemon().await;
     let mut operator = daemon.operator().await;
     let made = operator.call("approver.add", &json!({ "id": "alice", "roles": [] })).await.unwrap();
@@ -647,7 +647,7 @@ async fn nobody_decides_about_a_call_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l8_a_script_that_was_swapped_after_it_was_asked_for_comes_back() {
+async fn l8_script_swapped_after_the_request_requires_a_new_approval() {
     let (home, config) = home_with_scripts();
     let daemon = TestDaemon::on(home, &config).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);

@@ -51,7 +51,7 @@ async fn open_on_record(client: &mut Client) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_hangs_up_while_a_session_is_opened_closed_or_forgotten_leaves_nothing_half_done() {
+async fn disconnect_during_a_session_request_leaves_no_partial_change() {
     let daemon = TestDaemon::start().await;
     let mut hanging = JoinSet::new();
     for client in 0..CLIENTS {
@@ -109,7 +109,7 @@ async fn whoever_hangs_up_while_a_session_is_opened_closed_or_forgotten_leaves_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_that_are_opened_at_the_same_time_stay_within_the_limit() {
+async fn concurrent_session_opens_stay_within_the_limit() {
     let mut limited = config();
     limited.sessions.max_open = 4;
     let daemon = TestDaemon::on(Default::default(), &limited).await;

@@ -24,7 +24,7 @@ async fn is_up(daemon: &TestDaemon) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_of_nobody_do_not_keep_the_operator_out() {
+async fn unauthenticated_connections_do_not_block_the_operator() {
     let mut config = config();
     config.gateway.max_connections = 8;
     let daemon = TestDaemon::on(TempHome::new(), &config).await;
@@ -58,7 +58,7 @@ async fn connections_of_nobody_do_not_keep_the_operator_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_of_the_roster_leave_the_operator_a_place() {
+async fn registered_agents_leave_a_slot_for_the_operator() {
     let mut config = config();
     config.gateway.max_connections = 16;
     let home = TempHome::new();
@@ -90,7 +90,7 @@ async fn init(client: &mut Client, params: serde_json::Value) -> Result<(), Stri
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_of_strangers_do_not_keep_the_operator_out() {
+async fn sessions_of_unregistered_callers_do_not_block_the_operator() {
     let mut config = config();
     config.sessions.max_open = 16;
     let clock = Arc::new(Hand::at(1_800_000_000));
@@ -135,7 +135,7 @@ async fn sessions_of_strangers_do_not_keep_the_operator_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn coming_and_going_leaves_the_board_as_it_is() {
+async fn opening_and_closing_sessions_leaves_the_board_unchanged() {
     let clock = Arc::new(Hand::at(1_800_000_000));
     let home = TempHome::new();
     let given = Arc::clone(&clock) as Arc<dyn Clock>;

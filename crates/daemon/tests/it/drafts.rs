@@ -43,7 +43,7 @@ async fn written_soon(home: &TempHome, path: &str, is_there: impl Fn(Option<&str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a2_a_draft_goes_out_in_the_words_of_whoever_allows_it() {
+async fn a2_draft_is_sent_with_the_text_of_its_approver() {
     let daemon = TestDaemon::on(home(), &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -69,7 +69,7 @@ async fn a2_a_draft_goes_out_in_the_words_of_whoever_allows_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a2_words_that_the_law_denies_are_refused_before_anything_is_decided() {
+async fn a2_denied_draft_text_is_refused_before_the_decision() {
     let home = home();
     home.write("policy/short.cedar", SHORT);
     let daemon = TestDaemon::on(home, &config()).await;
@@ -90,7 +90,7 @@ async fn a2_words_that_the_law_denies_are_refused_before_anything_is_decided() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_a_hook_sees_the_words_that_will_go_out() {
+async fn c6_hook_sees_the_draft_text_that_is_sent() {
     let home = home();
     let script = "#!/bin/sh\nif grep -q secret-plan; then echo '{\"block\":true,\"blockReason\":\"too much\"}'; else echo '{}'; fi\n";
     home.write("hook.sh", script);
@@ -114,7 +114,7 @@ async fn c6_a_hook_sees_the_words_that_will_go_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l8_a_draft_whose_place_changed_comes_back_in_the_new_words() {
+async fn l8_draft_with_a_changed_target_is_requested_again_with_the_new_text() {
     let home = home();
     home.write("agents/main/workspace/a.txt", "old");
     let daemon = TestDaemon::on(home, &config()).await;
@@ -135,7 +135,7 @@ async fn l8_a_draft_whose_place_changed_comes_back_in_the_new_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l8_a_grant_does_not_bring_back_the_words_that_were_replaced() {
+async fn l8_grant_does_not_restore_replaced_draft_text() {
     let home = home();
     home.write("agents/main/workspace/a.txt", "old");
     let daemon = TestDaemon::on(home, &config()).await;
@@ -164,7 +164,7 @@ async fn l8_a_grant_does_not_bring_back_the_words_that_were_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_draft_holds_through_restarts_however_often_it_comes_back() {
+async fn edited_draft_survives_restarts_and_repeated_requests() {
     let home = home();
     home.write("agents/main/workspace/c.txt", "old");
     let daemon = TestDaemon::on(home, &config()).await;
@@ -194,7 +194,7 @@ async fn a_draft_holds_through_restarts_however_often_it_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_made_elsewhere_is_no_draft() {
+async fn externally_executed_call_cannot_be_a_draft() {
     let daemon = TestDaemon::on(home(), &config()).await;
     let mut operator = daemon.operator().await;
     open(&mut operator).await;

@@ -258,7 +258,7 @@ fn l1_every_effect_is_in_the_registry() {
 }
 
 #[test]
-fn l1_every_place_that_starts_reaches_out_or_writes_for_agents_is_counted() {
+fn l1_every_call_site_of_an_effect_is_counted() {
     let is_counted =
         |file: &str, effect: Effect| effect != Effect::Writes || file.starts_with("host/src/tools/");
     let mut found: Vec<(String, Effect, usize)> = Vec::new();
@@ -272,7 +272,7 @@ fn l1_every_place_that_starts_reaches_out_or_writes_for_agents_is_counted() {
 }
 
 #[test]
-fn l1_what_happens_for_agents_stands_behind_the_gate() {
+fn l1_every_effect_for_agents_requires_an_admission() {
     for (file, effects) in REGISTRY {
         let behind = ["host/src/tools/", "host/src/broker/egress/", "host/src/mcp/"];
         let is_tool = behind.iter().any(|folder| file.starts_with(folder));

@@ -49,7 +49,7 @@ fn page() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g7_a_call_that_is_over_is_allowed_no_more() {
+async fn g7_finished_call_is_no_longer_allowed() {
     let daemon = TestDaemon::on(with_web(), &config()).await;
     let mut operator = daemon.operator().await;
     let write = json!({ "path": "a.txt", "content": "x" });
@@ -83,7 +83,7 @@ async fn g7_a_call_that_is_over_is_allowed_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g7_a_yes_does_not_outlive_its_context() {
+async fn g7_allowance_ends_with_its_context() {
     let daemon = TestDaemon::on(with_web(), &config()).await;
     assert_eq!(ask(&daemon, "p1", "web_fetch", page()).await.1["verdict"], "allow");
     assert_eq!(ask(&daemon, "p1", "web_fetch", page()).await.1["verdict"], "allow");
@@ -101,7 +101,7 @@ async fn g7_a_yes_does_not_outlive_its_context() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g7_a_yes_does_not_outlive_its_law() {
+async fn g7_allowance_ends_when_the_law_changes() {
     let daemon = TestDaemon::on(with_web(), &config()).await;
     let mut operator = daemon.operator().await;
     let write = json!({ "path": "a.txt", "content": "x" });
@@ -127,7 +127,7 @@ async fn g7_a_yes_does_not_outlive_its_law() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g7_a_session_whose_turn_waits_for_a_person_says_so() {
+async fn g7_session_with_a_parked_turn_reports_it() {
     let daemon = TestDaemon::on(with_web(), &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     talker.call("session.init", &json!({ "session_key": KEY })).await.unwrap();

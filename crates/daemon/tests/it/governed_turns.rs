@@ -146,7 +146,7 @@ async fn behaves(client: &mut Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_a_backend_that_reports_effects_of_its_own_is_stopped() {
+async fn l1_backend_that_reports_its_own_effects_is_stopped() {
     let (daemon, mut client) = rogue().await;
     for word in ["claims a call", "claims a result", "claims a turn"] {
         let (events, result) = turn(&mut client, ROGUE, word).await.unwrap();
@@ -248,7 +248,7 @@ async fn l2_the_call_and_its_verdict_are_on_disk_before_the_effect() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l3_what_is_not_known_is_refused() {
+async fn l3_unknown_tools_and_values_are_refused() {
     let home = with_agents(
         "{\"id\":\"lawless\",\"mandate\":\"missing\"}\n{\"id\":\"bodiless\",\"backend\":\"missing\"}",
     );
@@ -521,7 +521,7 @@ async fn l6_views_equal_their_rebuild_after_a_mixed_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l9_a_full_queue_answers_busy_and_loses_nothing() {
+async fn l9_full_queue_answers_busy_and_loses_nothing() {
     let mut config = config();
     config.sessions.queue = 2;
     let daemon = TestDaemon::on(TempHome::new(), &config).await;
@@ -562,7 +562,7 @@ async fn l9_a_full_queue_answers_busy_and_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_eight_steps_are_on_record_in_their_order() {
+async fn eight_steps_of_a_turn_are_recorded_in_order() {
     let home = with_agents("{\"id\":\"scout\"}");
     home.write("agents/scout/workspace/a.txt", "hello\n");
     let daemon = TestDaemon::on(home, &config()).await;
@@ -623,7 +623,7 @@ fn letters(events: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_letter_arrives_in_the_next_turn_once() {
+async fn mailbox_message_arrives_once_in_the_next_turn() {
     let daemon = TestDaemon::on(with_agents("{\"id\":\"scout\"}"), &config()).await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
@@ -658,7 +658,7 @@ async fn a_letter_arrives_in_the_next_turn_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_sessions_of_one_agent_exactly_one_gets_a_letter() {
+async fn exactly_one_of_two_sessions_gets_a_mailbox_message() {
     let daemon = TestDaemon::on(with_agents("{\"id\":\"scout\"}"), &config()).await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
@@ -678,7 +678,7 @@ async fn of_two_sessions_of_one_agent_exactly_one_gets_a_letter() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_is_usable_after_whatever_its_backend_did() {
+async fn session_stays_usable_after_every_backend_fault() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
@@ -726,7 +726,7 @@ async fn a_session_is_usable_after_whatever_its_backend_did() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rogue_backend_hurts_only_its_own_turn() {
+async fn faulty_backend_affects_only_its_own_turn() {
     let (daemon, mut client) = rogue().await;
     for (word, code) in
         [("says nothing", "ended_early"), ("panics", "backend_panicked"), ("thinks too much", "too_long")]
@@ -769,7 +769,7 @@ async fn a_rogue_backend_hurts_only_its_own_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closing_ends_the_turn_and_refuses_those_that_wait() {
+async fn closing_ends_the_turn_and_refuses_queued_turns() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     for round in 0..20 {
@@ -804,7 +804,7 @@ async fn closing_ends_the_turn_and_refuses_those_that_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_does_not_lose_its_turn() {
+async fn turn_continues_after_its_connection_is_lost() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;

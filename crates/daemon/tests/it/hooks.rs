@@ -53,7 +53,7 @@ fn is_written(home: &TempHome) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_a_hook_that_objects_fails_or_keeps_silent_stops_the_call() {
+async fn c6_hook_that_denies_fails_or_times_out_stops_the_call() {
     for (script, said) in [
         ("echo '{\"block\":true,\"blockReason\":\"not on Sundays\"}'", "not on Sundays"),
         ("echo '{\"block\":true}'", "does not say why"),
@@ -85,7 +85,7 @@ async fn c6_a_hook_that_objects_fails_or_keeps_silent_stops_the_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_hooks_see_main_and_sub_agents_and_their_consent_changes_nothing() {
+async fn c6_hooks_see_agents_and_subagents_and_cannot_allow() {
     let hooks = [
         "before_tool_call",
         "after_tool_call",
@@ -124,7 +124,7 @@ async fn c6_hooks_see_main_and_sub_agents_and_their_consent_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_a_hook_may_refuse_a_turn_and_lower_the_trust_in_a_message() {
+async fn c6_hook_can_refuse_a_turn_and_lower_message_trust() {
     let block = "echo '{\"block\":true,\"blockReason\":\"closed today\"}'";
     let (home, config) = home(block, "{on: 'before_agent_start', command: ['HOOK']}");
     let (_, told) = played(home, &config, WRITE).await;
@@ -152,7 +152,7 @@ async fn c6_a_hook_may_refuse_a_turn_and_lower_the_trust_in_a_message() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_a_hook_behind_an_address_is_asked_and_may_narrow() {
+async fn c6_http_hook_is_called_and_can_narrow() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = tokio::spawn(async move {
@@ -179,7 +179,7 @@ async fn c6_a_hook_behind_an_address_is_asked_and_may_narrow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_hooks_see_calls_that_others_carry_out() {
+async fn c6_hooks_see_externally_executed_calls() {
     let call = |id: &str| ToolCall {
         id: id.to_owned(),
         name: "write".to_owned(),
@@ -204,7 +204,7 @@ async fn c6_hooks_see_calls_that_others_carry_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_a_hook_takes_nothing_out_of_a_call_that_the_law_holds_against_it() {
+async fn c6_hook_cannot_remove_input_that_the_law_denies() {
     const SECRETS: &str = r#"@id("secrets") forbid(principal, action in [Tribune::Action::"read", Tribune::Action::"search"], resource)
         when { context has path && context.path == "secrets" }"#;
     const NARROWS: &str = "echo '{\"params\":{\"query\":\"sesame\",\"path\":\"secrets/open\"}}'";

@@ -48,7 +48,7 @@ fn close(code: u16, reason: &str) -> Said {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn frames_that_cannot_be_read_end_the_connection_with_a_reason() {
+async fn unreadable_frames_close_the_connection_with_a_reason() {
     let daemon = TestDaemon::on(TempHome::new(), &small()).await;
     let giant = vec![b' '; (64 << 10) + 1];
     let reserved = [0xF1];
@@ -77,7 +77,7 @@ async fn frames_that_cannot_be_read_end_the_connection_with_a_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frame_that_is_no_request_gets_one_error_and_the_connection_goes_on() {
+async fn invalid_request_gets_one_error_and_the_connection_stays_open() {
     let daemon = TestDaemon::start().await;
     let mut raw = Raw::operator(&daemon).await;
     let request = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"auth.whoami"}}"#);
@@ -242,7 +242,7 @@ async fn a_frame_that_is_no_request_gets_one_error_and_the_connection_goes_on() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_principal_nothing_is_answered() {
+async fn unauthenticated_connection_gets_no_answers() {
     let daemon = TestDaemon::start().await;
     let mut raw = Raw::connect(&daemon, None).await;
     for method in tribune_gateway::METHODS.iter().filter(|method| !method.starts_with("auth.")) {
@@ -288,7 +288,7 @@ async fn without_a_principal_nothing_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_tokens_are_rate_limited_and_the_right_one_is_not() {
+async fn wrong_tokens_are_rate_limited_and_the_right_one_is_accepted() {
     let daemon = TestDaemon::start().await;
     let mut answers = Vec::new();
     for _ in 0..25 {
@@ -309,7 +309,7 @@ async fn wrong_tokens_are_rate_limited_and_the_right_one_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_host_or_origin_is_refused_at_every_door() {
+async fn foreign_host_or_origin_is_refused_on_every_endpoint() {
     let daemon = TestDaemon::start().await;
     let own = format!("Host: {}\r\n", daemon.address());
     let port = daemon.daemon.address().port();
@@ -348,7 +348,7 @@ async fn a_foreign_host_or_origin_is_refused_at_every_door() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_http_and_what_is_too_much_of_it_is_refused() {
+async fn malformed_and_oversized_http_is_refused() {
     let daemon = TestDaemon::on(TempHome::new(), &small()).await;
     let host = daemon.address();
     let head = format!("Host: {host}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n", daemon.token());
@@ -405,7 +405,7 @@ async fn what_is_not_http_and_what_is_too_much_of_it_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn heads_and_bodies_that_never_end_are_given_up() {
+async fn unfinished_heads_and_bodies_time_out() {
     let mut config = config();
     config.gateway.idle = Duration::from_secs(1);
     let daemon = with_patience(&config, |patience| patience.head = Duration::from_secs(1)).await;
@@ -438,7 +438,7 @@ async fn heads_and_bodies_that_never_end_are_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_connection_too_many_is_told_so_websockets_included() {
+async fn connection_over_the_limit_is_refused_with_a_reason() {
     let mut config = config();
     config.gateway.max_connections = 4;
     let daemon = TestDaemon::on(TempHome::new(), &config).await;
@@ -468,7 +468,7 @@ async fn one_connection_too_many_is_told_so_websockets_included() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_socket_that_does_not_say_who_it_is_is_closed() {
+async fn websocket_without_authentication_is_closed() {
     let daemon =
         with_patience(&config(), |patience| patience.authenticate = Duration::from_millis(500)).await;
     let mut silent = Raw::connect(&daemon, None).await;
@@ -486,7 +486,7 @@ async fn a_socket_that_does_not_say_who_it_is_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_reader_costs_nobody_else_anything_and_is_let_go() {
+async fn slow_reader_is_disconnected_and_delays_no_other_client() {
     let daemon = with_patience(&config(), |patience| patience.slow_reader = Duration::from_secs(1)).await;
     let mut operator = daemon.operator().await;
     let mut slow = Vec::new();
@@ -520,7 +520,7 @@ async fn a_slow_reader_costs_nobody_else_anything_and_is_let_go() {
 
 /// A flood on the same connection must not keep a cancel from being heard.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_is_heard_through_a_flood() {
+async fn cancel_is_processed_during_a_request_flood() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();

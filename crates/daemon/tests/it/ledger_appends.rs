@@ -16,7 +16,7 @@ fn writer(store: &Store) -> LedgerWriter {
 }
 
 #[test]
-fn a_log_begins_with_its_key_and_goes_on_after_a_restart() {
+fn ledger_begins_with_its_key_and_continues_after_a_restart() {
     let home = TempHome::new();
     let store = home.store();
     assert_eq!(store.beginning(), Beginning::Began);
@@ -75,7 +75,7 @@ fn async_callers_wait_for_the_same_commits() {
 }
 
 #[test]
-fn several_entries_are_appended_whole_or_not_at_all() {
+fn batch_append_is_atomic() {
     let home = TempHome::new();
     let store = home.store();
     let stranger = Cid::of_entry(&[b"nobody wrote this"]);
@@ -92,7 +92,7 @@ fn several_entries_are_appended_whole_or_not_at_all() {
 }
 
 #[test]
-fn what_is_refused_leaves_its_neighbours_alone() {
+fn refused_append_does_not_affect_its_neighbours() {
     let home = TempHome::new();
     let store = home.store();
     let good = writer(&store).submit_blocking(&[draft("a", 0)]).unwrap();
@@ -105,7 +105,7 @@ fn what_is_refused_leaves_its_neighbours_alone() {
 }
 
 #[test]
-fn an_attested_entry_must_be_placed_right_named_right_and_signed() {
+fn attested_entry_requires_its_position_name_and_signature() {
     let home = TempHome::new();
     let store = home.store();
     let agent = Ed25519Signer::from_seed("agent", &[5; 32]).unwrap();
@@ -133,7 +133,7 @@ fn an_attested_entry_must_be_placed_right_named_right_and_signed() {
 }
 
 #[test]
-fn nobody_but_a_rotation_writes_the_history_of_keys() {
+fn key_history_is_written_only_by_a_rotation() {
     let home = TempHome::new();
     let store = home.store();
     let forged = Draft { quality: EntryQuality::KeyChange, ..draft("tribune:ledger", 0) };
@@ -174,7 +174,7 @@ fn l9_requests_are_bounded_and_the_limit_is_named() {
 }
 
 #[test]
-fn l9_a_full_queue_holds_callers_back_and_drops_nothing() {
+fn l9_full_queue_blocks_callers_and_drops_nothing() {
     let home = TempHome::new();
     let store = home.store();
     let writer = writer(&store);
@@ -199,7 +199,7 @@ fn closing_finishes_what_was_queued() {
 }
 
 #[test]
-fn readers_keep_their_snapshot_and_never_stop_the_writer() {
+fn readers_keep_their_snapshot_and_never_block_the_writer() {
     let home = TempHome::with(10);
     let reader = home.reader();
     let store = home.store();
@@ -215,7 +215,7 @@ fn readers_keep_their_snapshot_and_never_stop_the_writer() {
 }
 
 #[test]
-fn l9_the_write_ahead_log_is_begun_again_unless_a_snapshot_is_held() {
+fn l9_sqlite_wal_is_truncated_unless_a_snapshot_is_held() {
     let home = TempHome::with(1);
     let reader = home.reader();
     let store = home.store();
@@ -246,7 +246,7 @@ fn one_process_at_a_time_writes() {
 }
 
 #[test]
-fn entries_are_found_by_place_by_cid_and_by_its_first_digits() {
+fn entries_are_found_by_position_cid_and_cid_prefix() {
     let home = TempHome::with(600);
     let reader = home.reader();
     for index in [0, 1, 255, 256, 257, 511, 512, 600] {
@@ -268,7 +268,7 @@ fn entries_are_found_by_place_by_cid_and_by_its_first_digits() {
 }
 
 #[test]
-fn a_history_is_read_along_its_own_thread() {
+fn history_follows_its_own_chain() {
     let home = TempHome::with(100);
     let reader = home.reader();
     let filter = tribune_storage::store::Filter { entity_id: Some("entity-1".to_owned()), quality: None };
@@ -280,7 +280,7 @@ fn a_history_is_read_along_its_own_thread() {
 }
 
 #[test]
-fn a_history_that_points_forward_is_damage_and_not_a_circle() {
+fn history_that_points_forward_is_damage_not_a_loop() {
     let home = TempHome::with(100);
     #[expect(clippy::disallowed_methods, reason = "the test goes behind the store's back on purpose")]
     let connection = rusqlite::Connection::open(home.home.database()).unwrap();
@@ -294,7 +294,7 @@ fn a_history_that_points_forward_is_damage_and_not_a_circle() {
 }
 
 #[test]
-fn a_home_without_a_log_says_how_to_begin_one() {
+fn home_without_a_ledger_says_how_to_create_one() {
     let home = TempHome::new();
     let error = Reader::open(&home.home).unwrap_err().to_string();
     assert!(error.contains("there is no ledger in") && error.contains("tribune up"), "{error}");

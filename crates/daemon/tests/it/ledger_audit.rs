@@ -60,7 +60,7 @@ fn dice(seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 #[test]
-fn untouched_exports_of_many_sizes_are_sound() {
+fn unchanged_exports_of_many_sizes_verify() {
     for n in [0, 1, 253, 254, 255, 256, 600] {
         let export = exported(n);
         let report = export.verify();
@@ -70,7 +70,7 @@ fn untouched_exports_of_many_sizes_are_sound() {
 }
 
 #[test]
-fn every_flipped_byte_in_every_file_of_an_export_is_found() {
+fn every_flipped_byte_of_an_export_is_detected() {
     let export = exported(300);
     let files = files(&export.folder);
     assert!(files.len() >= 7, "{files:?}");
@@ -91,7 +91,7 @@ fn every_flipped_byte_in_every_file_of_an_export_is_found() {
 }
 
 #[test]
-fn missing_cut_and_lengthened_files_are_found() {
+fn missing_truncated_and_extended_files_are_detected() {
     let export = exported(300);
     for path in files(&export.folder) {
         let content = fs::read(&path).unwrap();
@@ -114,7 +114,7 @@ fn missing_cut_and_lengthened_files_are_found() {
 }
 
 #[test]
-fn deleted_swapped_and_repeated_lines_are_found() {
+fn deleted_swapped_and_repeated_lines_are_detected() {
     let export = exported(300);
     let path = export.folder.join(export::ENTRIES);
     let text = fs::read_to_string(&path).unwrap();
@@ -137,7 +137,7 @@ fn deleted_swapped_and_repeated_lines_are_found() {
 }
 
 #[test]
-fn an_absurd_size_in_the_checkpoint_costs_nothing() {
+fn absurd_checkpoint_size_allocates_nothing() {
     let export = exported(3);
     let path = export.folder.join(export::CHECKPOINT);
     let note = fs::read_to_string(&path).unwrap().replacen("\n5\n", "\n9223372036854775807\n", 1);
@@ -146,7 +146,7 @@ fn an_absurd_size_in_the_checkpoint_costs_nothing() {
 }
 
 #[test]
-fn tampering_with_the_database_is_found_and_the_entry_is_named() {
+fn tampering_with_the_database_is_detected_and_names_the_entry() {
     let columns = [
         "cid",
         "quality",
@@ -208,7 +208,7 @@ fn sql(home: &TempHome, statement: &str) {
 }
 
 #[test]
-fn a_kept_checkpoint_shows_that_nothing_was_cut() {
+fn saved_checkpoint_detects_truncation() {
     let export = exported(40);
     let kept = export.home.reader().checkpoint().unwrap();
     let held = || vec![HeldCheckpoint { label: "kept".into(), note: kept.clone() }];
@@ -222,7 +222,7 @@ fn a_kept_checkpoint_shows_that_nothing_was_cut() {
 }
 
 #[test]
-fn an_export_appears_whole_or_not_at_all() {
+fn export_is_atomic() {
     let home = TempHome::with(5);
     let reader = home.reader();
     let folder = home.folder.path().join("export");
@@ -242,7 +242,7 @@ fn an_export_appears_whole_or_not_at_all() {
 }
 
 #[test]
-fn absurd_places_in_the_database_are_findings_and_no_panics() {
+fn absurd_positions_in_the_database_are_findings_not_panics() {
     for (act, what) in [
         ("UPDATE ledger SET idx = 4611686018427387904 WHERE idx = 41", "entry 41: it is missing"),
         ("UPDATE ledger SET idx = 9223372036854775807 WHERE idx = 41", "is damaged"),
@@ -292,7 +292,7 @@ fn files_that_are_not_part_of_the_log_are_reported() {
 }
 
 #[test]
-fn l9_hostile_files_neither_hang_nor_fill_memory() {
+fn l9_hostile_files_do_not_hang_or_exhaust_memory() {
     let export = exported(300);
     let tile = export.folder.join("tile/0/000");
     // A file of a terabyte, none of it on disk.

@@ -21,7 +21,7 @@ fn chmod(path: &Path, mode: u32) {
 }
 
 #[test]
-fn secrets_are_for_their_owner_alone() {
+fn secret_files_are_private_to_their_owner() {
     let home = TempHome::with(1);
     let root = home.home.root();
     assert_eq!(mode(&root.join("keys/ledger.key")), 0o600);
@@ -32,7 +32,7 @@ fn secrets_are_for_their_owner_alone() {
 }
 
 #[test]
-fn a_key_that_others_could_read_is_refused() {
+fn key_readable_by_others_is_refused() {
     let home = TempHome::with(1);
     for (path, wide, right) in
         [("keys/ledger.key", 0o640, 0o600), ("keys/ledger.key", 0o604, 0o600), ("keys", 0o750, 0o700)]
@@ -48,7 +48,7 @@ fn a_key_that_others_could_read_is_refused() {
 }
 
 #[test]
-fn a_lost_or_foreign_key_stops_appends_and_is_never_replaced_silently() {
+fn lost_or_foreign_key_stops_appends_and_is_not_replaced() {
     let home = TempHome::with(1);
     let path = keys::secret_path(&home.home);
     let kept = fs::read(&path).unwrap();
@@ -77,7 +77,7 @@ fn a_lost_or_foreign_key_stops_appends_and_is_never_replaced_silently() {
 }
 
 #[test]
-fn the_key_passes_on_and_old_and_new_holders_can_verify() {
+fn rotated_ledger_verifies_with_the_old_and_the_new_key() {
     let home = TempHome::with(3);
     let old = home.reader().key_in_force().unwrap();
     let store = home.store();
@@ -100,7 +100,7 @@ fn the_key_passes_on_and_old_and_new_holders_can_verify() {
 }
 
 #[test]
-fn a_rotation_interrupted_at_any_step_is_finished_or_forgotten() {
+fn interrupted_rotation_is_completed_or_rolled_back() {
     // Before the log took it: the next key lies there and is not in force.
     let home = TempHome::with(1);
     let before = home.reader().key_in_force().unwrap();
@@ -125,7 +125,7 @@ fn a_rotation_interrupted_at_any_step_is_finished_or_forgotten() {
 }
 
 #[test]
-fn a_log_is_never_begun_twice_under_one_key() {
+fn ledger_is_never_created_twice_under_one_key() {
     for lost in [&["tribune.db"][..], &["tribune.db", "keys/ledger.vkey"]] {
         let home = TempHome::with(3);
         lost.iter().for_each(|name| fs::remove_file(home.home.root().join(name)).unwrap());
@@ -139,7 +139,7 @@ fn a_log_is_never_begun_twice_under_one_key() {
 }
 
 #[test]
-fn a_beginning_interrupted_before_the_log_knew_its_key_begins_again() {
+fn interrupted_ledger_creation_starts_again() {
     let home = TempHome::new();
     home.home.prepare().unwrap();
     keys::prepare_next(&home.home, &keys::generate(None).unwrap()).unwrap();

@@ -94,7 +94,7 @@ async fn a_model_reads_a_file_through_the_gate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conversation_outlives_the_daemon_and_is_forgotten_with_its_session() {
+async fn conversation_survives_a_restart_and_is_forgotten_with_its_session() {
     let upstream = upstream().await;
     let config = models(&upstream, "");
     let daemon = start(home(), &config).await;
@@ -122,7 +122,7 @@ async fn a_conversation_outlives_the_daemon_and_is_forgotten_with_its_session() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failing_provider_is_one_line_and_the_session_goes_on() {
+async fn provider_failure_is_one_line_and_the_session_stays_usable() {
     let upstream = upstream().await;
     let daemon = start(home(), &models(&upstream, "")).await;
     let mut client = daemon.operator().await;
@@ -143,7 +143,7 @@ async fn a_failing_provider_is_one_line_and_the_session_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_picks_a_model_and_nobody_else_does() {
+async fn only_the_operator_can_select_a_model() {
     let upstream = upstream().await;
     let daemon = start(home(), &models(&upstream, "")).await;
     let mut client = daemon.operator().await;

@@ -44,7 +44,7 @@ async fn ask(client: &mut Client, method: &str, key: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_without_a_backend_or_a_mandate_are_shown_closed_and_forgotten() {
+async fn orphaned_sessions_can_be_listed_closed_and_forgotten() {
     let daemon = with_unserved_sessions().await;
     let mut client = daemon.operator().await;
     for (key, code) in [(HOMELESS, "unknown_backend"), (LAWLESS, "no_mandate")] {
@@ -68,7 +68,7 @@ async fn sessions_without_a_backend_or_a_mandate_are_shown_closed_and_forgotten(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_without_a_backend_is_forgotten_while_it_is_open() {
+async fn open_session_without_a_backend_can_be_forgotten() {
     let daemon = with_unserved_sessions().await;
     let mut client = daemon.operator().await;
     ask(&mut client, "session.forget", HOMELESS).await;

@@ -56,7 +56,7 @@ fn results(events: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stranger_has_the_default_mandate_and_gets_nothing_else_by_any_method() {
+async fn unregistered_caller_has_only_the_default_mandate() {
     let daemon = TestDaemon::start().await;
     let mut operator = daemon.operator().await;
     operator.call("session.init", &json!({ "session_key": MAIN })).await.unwrap();
@@ -180,7 +180,7 @@ async fn a_stranger_has_the_default_mandate_and_gets_nothing_else_by_any_method(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_stranger_may_not_do_is_denied_and_on_record() {
+async fn denied_call_of_an_unregistered_caller_is_recorded() {
     let daemon = TestDaemon::start().await;
     let (mut stranger, who) = agent(&daemon, &key(2)).await;
     let own =
@@ -235,7 +235,7 @@ fn roster(extra: &str) -> TempHome {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rostered_agent_must_prove_its_key_and_gets_its_own_mandate() {
+async fn registered_agent_must_prove_its_key_and_gets_its_mandate() {
     let scout = key(3);
     let line = format!("{{\"id\":\"scout\",\"mandate\":\"reader\",\"pubkey\":\"{}\"}}", public(&scout));
     let daemon = TestDaemon::on(roster(&line), &config()).await;
@@ -330,7 +330,7 @@ async fn a_rostered_agent_must_prove_its_key_and_gets_its_own_mandate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_anonymous_are_refused_unless_the_configuration_lets_them_in() {
+async fn anonymous_callers_are_refused_unless_configured() {
     let daemon = TestDaemon::start().await;
     let mut nobody = Client::connect(&daemon.address(), None).await.unwrap();
     assert_eq!(code(nobody.call("session.init", &json!({})).await), "unauthorized");
@@ -364,7 +364,7 @@ async fn the_anonymous_are_refused_unless_the_configuration_lets_them_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_connection_followed_is_not_followed_by_whom_it_becomes() {
+async fn subscriptions_end_when_the_principal_changes() {
     let daemon = TestDaemon::start().await;
     let mut operator = daemon.operator().await;
     operator.call("session.init", &json!({ "session_key": MAIN })).await.unwrap();
@@ -384,7 +384,7 @@ async fn what_a_connection_followed_is_not_followed_by_whom_it_becomes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_takes_a_pass_for_itself_alone() {
+async fn agent_gets_a_proxy_token_only_for_itself() {
     let home = TempHome::new();
     let line = |id: &str, seed: u8| {
         let line = json!({ "id": id, "backend": "native", "model": "moonshot:kimi-k1-128k", "mandate": "default",

@@ -26,7 +26,7 @@ async fn started(upstream: &FakeUpstream) -> (TestDaemon, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_that_works_is_asked_for_its_models_and_for_a_word() {
+async fn provider_test_lists_models_and_sends_one_prompt() {
     let upstream = upstream().await;
     let (daemon, mut client) = started(&upstream).await;
     upstream.reply(Say::new().text("ok").usage(9, 2, 0).anthropic());
@@ -52,7 +52,7 @@ async fn a_provider_that_works_is_asked_for_its_models_and_for_a_word() {
 
 /// What asking found is told until asking finds something else.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_was_refused_at_the_start_is_told_until_the_model_answers() {
+async fn refused_key_is_reported_until_the_model_answers() {
     let upstream = FakeUpstream::start().await;
     let refused = json!({ "type": "error", "error": { "type": "authentication_error", "message": "no" } });
     upstream.reply(Reply::json(401, &refused));
@@ -83,7 +83,7 @@ async fn a_key_that_was_refused_at_the_start_is_told_until_the_model_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_failure_is_one_line_without_a_key_or_an_escape() {
+async fn provider_errors_are_one_line_without_keys_or_escapes() {
     let upstream = FakeUpstream::start().await;
     let (daemon, mut client) = started(&upstream).await;
     let complaint = |kind: &str| {
@@ -118,7 +118,7 @@ async fn each_failure_is_one_line_without_a_key_or_an_escape() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_key_is_told_without_asking_anyone() {
+async fn missing_key_is_reported_without_a_request() {
     let upstream = FakeUpstream::start().await;
     let text = format!(
         "{{ models: {{ providers: {{ other: {{ baseUrl: '{}', keyEnv: 'OTHER_API_KEY' }}, bare: {{ baseUrl: '{0}', local: true }} }} }} }}",
@@ -153,7 +153,7 @@ async fn a_missing_key_is_told_without_asking_anyone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_operator_looks_at_providers_and_spends_tokens() {
+async fn provider_methods_require_the_operator() {
     let upstream = upstream().await;
     let (daemon, mut client) = started(&upstream).await;
     let made = client.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
@@ -171,7 +171,7 @@ async fn only_the_operator_looks_at_providers_and_spends_tokens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn addresses_and_numbers_are_taken_out_where_the_house_wants_it() {
+async fn provider_errors_are_redacted_for_personal_data_when_configured() {
     let upstream = upstream().await;
     let said = "write to ada@example.org or call +49 30 1234567";
     for (settings, in_transcript) in [
@@ -200,7 +200,7 @@ async fn addresses_and_numbers_are_taken_out_where_the_house_wants_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_what_a_trial_asks_is_spent_by_the_operator_and_in_the_log_of_requests() {
+async fn s9_provider_test_is_charged_to_the_operator_and_logged() {
     let upstream = upstream().await;
     let spend = Config::parse("config.json5", "{ spend: { perDay: { tokens: 3000 } } }").unwrap().spend;
     let daemon = start(home(), &Config { spend, ..models(&upstream, "startupValidation: 'off'") }).await;

@@ -21,7 +21,7 @@ fn seq(event: &Value) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_sessions_with_interleaved_turns_keep_order_and_do_not_mix() {
+async fn thousand_sessions_with_interleaved_turns_keep_order() {
     let daemon = TestDaemon::start().await;
     let mut work = JoinSet::new();
     for connection in 0..CONNECTIONS {
@@ -190,7 +190,7 @@ async fn everything(client: &mut Client, key: &str) -> Vec<Value> {
 
 /// Whoever catches up reads what is stored.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_an_entry_is_on_disk_before_anyone_is_told_of_it() {
+async fn l2_entry_is_on_disk_before_it_is_announced() {
     const KEY: &str = "agent:main:scale:local:dm:told";
     let daemon = TestDaemon::start().await;
     let mut driver = daemon.operator().await;

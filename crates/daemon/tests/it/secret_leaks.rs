@@ -59,7 +59,7 @@ fn bytes_sent(upstream: &FakeUpstream) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn p8_no_secret_is_kept_shown_or_sent_wherever_it_came_from() {
+async fn p8_no_secret_is_stored_shown_or_sent() {
     let (fakes, lines) = planted();
     let upstream = upstream().await;
     let home = home();
@@ -120,7 +120,7 @@ async fn p8_no_secret_is_kept_shown_or_sent_wherever_it_came_from() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn p8_what_only_looks_like_a_secret_is_left_alone() {
+async fn p8_text_that_resembles_a_secret_is_unchanged() {
     let upstream = upstream().await;
     let daemon = start(home(), &models(&upstream, "")).await;
     let mut client = daemon.operator().await;

@@ -30,7 +30,7 @@ async fn answers(client: &mut Client, n: usize) -> Vec<(u64, Result<serde_json::
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn turns_of_one_connection_run_in_the_order_they_were_asked_for() {
+async fn turns_of_one_connection_run_in_request_order() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
@@ -45,7 +45,7 @@ async fn turns_of_one_connection_run_in_the_order_they_were_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closing_ends_the_running_turn_and_refuses_those_that_wait() {
+async fn closing_ends_the_running_turn_and_refuses_queued_turns() {
     let daemon = TestDaemon::start().await;
     let (mut client, mut closer) = (daemon.operator().await, daemon.operator().await);
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
@@ -63,7 +63,7 @@ async fn closing_ends_the_running_turn_and_refuses_those_that_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_keeps_its_mode_until_another_is_asked_for() {
+async fn session_keeps_its_mode_until_another_is_requested() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     let mut init = async |params| client.call("session.init", &params).await.unwrap()["mode"].clone();
@@ -84,7 +84,7 @@ async fn a_session_keeps_its_mode_until_another_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_followed_a_session_that_was_closed_still_sees_the_turns_it_asks_for() {
+async fn subscriber_of_a_closed_session_receives_its_own_later_turns() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     let about = json!({ "session_key": KEY });
@@ -141,7 +141,7 @@ impl AgentRuntime for Clinging {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_is_used_while_others_are_swept_stays_open() {
+async fn session_in_use_survives_the_idle_sweep() {
     let backend = Arc::new(Clinging { asked: Notify::new(), may_go: Notify::new() });
     let backends = vec![("clinging".to_owned(), Arc::clone(&backend) as Arc<dyn AgentRuntime>)];
     let home = TempHome::new();
@@ -168,7 +168,7 @@ async fn a_session_that_is_used_while_others_are_swept_stays_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_cannot_be_added_is_told_why_by_the_right_word() {
+async fn agent_add_errors_have_distinct_codes() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     let mut add =

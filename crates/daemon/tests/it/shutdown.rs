@@ -10,7 +10,7 @@ use tribune_testkit::{TempHome, TestDaemon, config, say};
 use crate::raw_clients::{body, events_until, http, within};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_drains_says_so_and_takes_no_new_work_until_it_is_gone() {
+async fn status_is_draining_and_new_work_is_refused_while_the_daemon_stops() {
     let mut patient = config();
     patient.gateway.drain = Duration::from_secs(600);
     let daemon = TestDaemon::on(TempHome::new(), &patient).await;
@@ -62,7 +62,7 @@ async fn a_daemon_that_drains_says_so_and_takes_no_new_work_until_it_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_standing_agents_than_sessions_may_be_open_is_told_before_anything_is_opened() {
+async fn start_fails_when_standing_agents_exceed_the_session_limit() {
     let home = TempHome::new();
     home.write(
         "data/agent-roster.jsonl",
@@ -80,7 +80,7 @@ async fn more_standing_agents_than_sessions_may_be_open_is_told_before_anything_
 }
 
 #[test]
-fn a_taken_port_is_blamed_on_nobody_but_by_default() {
+fn taken_port_error_names_another_daemon_only_for_the_default_port() {
     let said = |address: &str| StartError::PortTaken(address.parse().unwrap()).to_string();
     assert!(said("127.0.0.1:18789").contains("OpenClaw"));
     assert!(!said("127.0.0.1:4000").contains("OpenClaw"));

@@ -44,7 +44,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c8_the_house_answers_its_owner_with_how_the_law_stands() {
+async fn c8_slash_tribune_reports_the_law_to_the_owner() {
     let (daemon, puppet) = house().await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
@@ -102,7 +102,7 @@ async fn c8_the_house_answers_its_owner_with_how_the_law_stands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c8_what_waits_in_this_session_is_shown_and_nothing_of_others() {
+async fn c8_pending_calls_of_only_this_session_are_shown() {
     let (daemon, puppet) = house().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     for key in [KEY, SCOUT] {
@@ -135,7 +135,7 @@ async fn c8_what_waits_in_this_session_is_shown_and_nothing_of_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c8_whoever_else_says_it_and_whatever_else_is_said_is_for_the_agent() {
+async fn c8_other_callers_and_other_text_go_to_the_agent() {
     let (daemon, _) = house().await;
     let mut operator = daemon.operator().await;
     open(&mut operator, KEY).await;
@@ -160,7 +160,7 @@ async fn c8_whoever_else_says_it_and_whatever_else_is_said_is_for_the_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn letters_wait_for_a_turn_that_the_agent_hears() {
+async fn mailbox_messages_wait_for_the_next_agent_turn() {
     let (daemon, puppet) = house().await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;

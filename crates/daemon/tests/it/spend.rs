@@ -58,7 +58,7 @@ async fn s9_every_request_is_counted_with_its_cost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_at_the_limit_nothing_is_sent() {
+async fn s9_no_request_is_sent_at_the_limit() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 60000 }, atLimit: 'stop'").await;
     upstream.reply(Say::new().text("one").usage(59_000, 900, 0).anthropic());
@@ -99,7 +99,7 @@ async fn s9_the_limits_of_an_agent_and_of_a_day_hold_over_all_sessions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
+async fn s9_turn_at_the_limit_continues_after_approval() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 60000 }").await;
     let mut operator = daemon.operator().await;
@@ -132,7 +132,7 @@ async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_a_raise_that_outlives_its_turn_counts() {
+async fn s9_raise_decided_after_its_turn_still_counts() {
     let upstream = upstream().await;
     let spend = "perSession: { tokens: 60000 }";
     let (daemon, mut client) = begin(&upstream, spend).await;
@@ -171,7 +171,7 @@ async fn s9_a_raise_that_outlives_its_turn_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_an_agent_cannot_ask_for_money_itself() {
+async fn s9_agent_cannot_request_a_raise() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 60000 }").await;
     let raise = json!({ "why": "trust me", "raise": [{ "scope": "day", "name": "", "tokens": 1_000_000 }] });
@@ -192,7 +192,7 @@ async fn s9_an_agent_cannot_ask_for_money_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_a_model_without_a_price_is_not_asked_where_cost_is_limited() {
+async fn s9_unpriced_model_is_refused_under_a_cost_limit() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perDay: { cost: 5 }").await;
     let (code, told) = failure(&mut client, KEY, "hello").await;
@@ -204,7 +204,7 @@ async fn s9_a_model_without_a_price_is_not_asked_where_cost_is_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_a_turn_that_is_cancelled_in_the_middle_of_an_answer_counts_in_full() {
+async fn s9_turn_cancelled_during_an_answer_costs_its_reservation() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 1000000 }").await;
     upstream.reply(Say::new().text("a long answer").usage(50, 900, 0).anthropic().first(3).then_silence());
@@ -226,7 +226,7 @@ async fn s9_a_turn_that_is_cancelled_in_the_middle_of_an_answer_counts_in_full()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_what_a_provider_does_not_tell_counts_in_full_and_what_it_refuses_not_at_all() {
+async fn s9_missing_usage_costs_its_reservation_and_refused_request_is_free() {
     let upstream = upstream().await;
     let mut config = config(&upstream, "perSession: { tokens: 1000000 }");
     config.models.providers.get_mut("fake").unwrap().dialect = Dialect::OpenAi;
@@ -246,7 +246,7 @@ async fn s9_what_a_provider_does_not_tell_counts_in_full_and_what_it_refuses_not
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_a_turn_that_is_ended_in_the_middle_of_an_answer_is_on_record_in_full_before_its_end_is_shown() {
+async fn s9_charge_of_an_ended_turn_is_recorded_before_its_end_is_sent() {
     let upstream = upstream().await;
     let mut config = config(&upstream, &format!("perSession: {{ tokens: 1000000 }}, {PRICES}"));
     config.sessions.turn = std::time::Duration::from_millis(400);
@@ -266,7 +266,7 @@ async fn s9_a_turn_that_is_ended_in_the_middle_of_an_answer_is_on_record_in_full
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_one_raise_answers_all_who_wait_for_the_same_limit() {
+async fn s9_one_raise_resumes_every_turn_parked_on_the_same_limit() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perAgentAndDay: { tokens: 60000 }").await;
     let mut operator = daemon.operator().await;

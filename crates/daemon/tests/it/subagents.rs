@@ -39,7 +39,7 @@ async fn children(client: &mut Client) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c7_a_sub_agent_answers_and_stands_under_every_mandate_before_it() {
+async fn c7_subagent_is_bound_by_every_mandate_of_its_ancestors() {
     let daemon = daemon().await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
@@ -69,7 +69,7 @@ async fn c7_a_sub_agent_answers_and_stands_under_every_mandate_before_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c7_a_sub_agent_has_the_tools_it_was_given_and_gives_no_others() {
+async fn c7_subagent_has_and_delegates_only_its_given_tools() {
     let daemon = daemon().await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
@@ -96,7 +96,7 @@ async fn c7_a_sub_agent_has_the_tools_it_was_given_and_gives_no_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sub_agents_go_three_deep() {
+async fn subagents_nest_three_deep() {
     let daemon = daemon().await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
@@ -113,7 +113,7 @@ async fn sub_agents_go_three_deep() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sub_agent_ends_with_the_turn_that_waits_for_it() {
+async fn subagent_ends_with_the_turn_that_waits_for_it() {
     let daemon = daemon().await;
     let mut client = daemon.operator().await;
     open(&mut client).await;

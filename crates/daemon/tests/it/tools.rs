@@ -5,7 +5,7 @@ use tribune_config::{Config, Sandbox};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_gives_its_agents_what_the_configuration_says() {
+async fn daemon_offers_the_configured_tools() {
     for (sandbox, expected) in [
         // Nothing weaker in its place: this program cannot make a sandbox.
         (Sandbox::Full, "the sandbox cannot be started"),

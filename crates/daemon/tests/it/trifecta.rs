@@ -208,7 +208,7 @@ async fn pending(client: &mut Client) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_before_the_page_every_way_out_is_open() {
+async fn c3_every_egress_is_allowed_before_taint() {
     let mut house = house().await;
     for (n, call) in house.ways_out().into_iter().enumerate() {
         if call.0 == "write" {
@@ -225,7 +225,7 @@ async fn c3_before_the_page_every_way_out_is_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_after_a_page_and_a_private_file_every_way_out_waits_for_a_person() {
+async fn c3_every_egress_requires_approval_after_taint() {
     let mut house = house().await;
     house.taint(KEY).await;
     let calls = house.ways_out();
@@ -243,7 +243,7 @@ async fn c3_after_a_page_and_a_private_file_every_way_out_waits_for_a_person() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_file_keeps_what_it_was_made_from() {
+async fn c3_file_keeps_the_labels_of_its_sources() {
     let mut house = house().await;
     house.taint(KEY).await;
     let write = ("write", json!({ "path": "notes.txt", "content": "from the page" }));
@@ -257,7 +257,7 @@ async fn c3_a_file_keeps_what_it_was_made_from() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_file_of_a_call_that_was_cut_short_is_no_cleaner() {
+async fn c3_file_of_an_interrupted_call_keeps_its_labels() {
     let mut house = house().await;
     house.taint(KEY).await;
     house.puppet.prepare(vec![vec![("exec", json!({ "command": "echo page > cut.txt; sleep 60" }))]]);
@@ -281,7 +281,7 @@ async fn c3_a_file_of_a_call_that_was_cut_short_is_no_cleaner() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_memory_keeps_what_it_was_made_from() {
+async fn c3_memory_keeps_the_labels_of_its_sources() {
     let mut house = house().await;
     house.taint(KEY).await;
     let set = ("memory", json!({ "action": "set", "key": "k", "value": "from the page" }));
@@ -295,7 +295,7 @@ async fn c3_a_memory_keeps_what_it_was_made_from() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_letter_keeps_what_it_was_made_from() {
+async fn c3_mailbox_message_keeps_the_labels_of_its_sources() {
     let mut house = house().await;
     house.taint(KEY).await;
     let letter = ("send_message", json!({ "to": "scout", "text": "from the page" }));
@@ -310,7 +310,7 @@ async fn c3_a_letter_keeps_what_it_was_made_from() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c7_a_sub_agent_of_a_tainted_session_is_denied_every_way_out() {
+async fn c7_subagent_of_a_tainted_session_is_denied_every_egress() {
     let mut house = house().await;
     house.taint(KEY).await;
     let spawn = ("spawn", json!({ "task": "what the page said" }));
@@ -329,7 +329,7 @@ async fn c7_a_sub_agent_of_a_tainted_session_is_denied_every_way_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c7_what_a_sub_agent_read_comes_back_with_its_answer() {
+async fn c7_labels_of_a_subagent_return_with_its_answer() {
     let mut house = house().await;
     house.open(KEY).await;
     house.puppet.prepare(vec![vec![("spawn", json!({ "task": "read it for me" }))]]);
@@ -345,7 +345,7 @@ async fn c7_what_a_sub_agent_read_comes_back_with_its_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_schedule_keeps_what_it_was_made_from_and_wakes_once() {
+async fn c3_schedule_keeps_the_labels_of_its_sources_and_fires_once() {
     let mut house = house().await;
     house.taint(KEY).await;
     let cron = ("cron", json!({ "action": "add", "id": "later", "every": 60, "text": "what the page said" }));
@@ -392,7 +392,7 @@ impl House {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a3_a_card_tells_what_the_session_read_and_where_that_came_from() {
+async fn a3_card_shows_the_origin_of_the_session_labels() {
     let mut house = house().await;
     house.taint(KEY).await;
     let write = ("write", json!({ "path": "notes.txt", "content": "from the page" }));
@@ -420,7 +420,7 @@ async fn a3_a_card_tells_what_the_session_read_and_where_that_came_from() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_calls_whose_results_nobody_reports_count_as_made() {
+async fn c3_unreported_calls_count_as_made() {
     let mut house = house().await;
     house.open(KEY).await;
     let key = KEY.parse().unwrap();
@@ -441,7 +441,7 @@ async fn c3_calls_whose_results_nobody_reports_count_as_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_calls_that_nobody_reported_count_however_long_ago_they_were() {
+async fn c3_unreported_calls_count_at_any_age() {
     let mut house = house().await;
     house.open(KEY).await;
     let key: tribune_runtime::SessionKey = KEY.parse().unwrap();

@@ -41,7 +41,7 @@ fn count(home: &Home, query: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forgetting_shreds_the_words_and_the_ledger_still_verifies() {
+async fn forgetting_erases_the_words_and_the_ledger_still_verifies() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     for key in [KEY, STANDING] {
@@ -121,7 +121,7 @@ async fn a_running_session_is_ended_before_it_is_forgotten() {
 /// Someone opens and uses the session again and again while it is being forgotten: what is kept can be read, and what was
 /// forgotten cannot.
 #[tokio::test(flavor = "multi_thread")]
-async fn forgetting_a_session_in_use_leaves_nothing_half_way() {
+async fn forgetting_a_session_in_use_is_complete() {
     let daemon = TestDaemon::start().await;
     let mut user = daemon.operator().await;
     let mut operator = daemon.operator().await;
@@ -158,7 +158,7 @@ async fn forgetting_a_session_in_use_leaves_nothing_half_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forgetting_that_a_crash_cut_short_is_finished_at_the_next_start() {
+async fn interrupted_forgetting_is_completed_at_the_next_start() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &about(KEY)).await.unwrap();
@@ -188,7 +188,7 @@ async fn a_forgetting_that_a_crash_cut_short_is_finished_at_the_next_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forgetting_that_failed_is_finished_before_the_session_is_opened_again() {
+async fn failed_forgetting_is_completed_before_the_session_reopens() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &about(KEY)).await.unwrap();
@@ -217,7 +217,7 @@ async fn a_forgetting_that_failed_is_finished_before_the_session_is_opened_again
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_vault_opens_with_its_key_and_nothing_else() {
+async fn vault_opens_only_with_its_key() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &about(KEY)).await.unwrap();
@@ -265,7 +265,7 @@ async fn the_vault_opens_with_its_key_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn domain_sessions_go_after_their_time_and_persistent_ones_stay() {
+async fn domain_sessions_expire_and_persistent_ones_stay() {
     let (home, clock) = (TempHome::new(), Arc::new(Hand::at(1_800_000_000)));
     let daemon = Daemon::start(&home.home, &config(), Arc::clone(&clock) as Arc<dyn Clock>).await.unwrap();
     let daemon = TestDaemon { daemon, home };
@@ -330,7 +330,7 @@ async fn a_oneshot_is_closed_when_its_turn_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_open_session_keeps_its_mode_unless_another_is_asked_for() {
+async fn open_session_keeps_its_mode_unless_another_is_requested() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     let found = client.call("session.init", &about(STANDING)).await.unwrap();
@@ -345,7 +345,7 @@ async fn an_open_session_keeps_its_mode_unless_another_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_survive_a_restart_and_standing_ones_are_open_before_the_port() {
+async fn sessions_survive_a_restart_and_standing_ones_open_before_the_port() {
     let daemon = TestDaemon::start().await;
     assert_eq!(daemon.daemon.standing(), 1);
     let mut client = daemon.operator().await;

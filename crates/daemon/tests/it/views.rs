@@ -28,7 +28,7 @@ fn l6_every_view_equals_its_rebuild() {
 }
 
 #[test]
-fn l6_any_difference_in_a_view_is_found_and_a_rebuild_mends_it() {
+fn l6_changed_view_is_detected_and_repaired_by_a_rebuild() {
     let acts = [
         (
             "UPDATE entities SET next_seq = next_seq + 1 WHERE entity_id = 'entity-1'",
@@ -61,7 +61,7 @@ fn l6_any_difference_in_a_view_is_found_and_a_rebuild_mends_it() {
 }
 
 #[test]
-fn a_rebuild_never_covers_up_altered_entries() {
+fn rebuild_does_not_hide_altered_entries() {
     for act in [
         "DELETE FROM ledger WHERE idx = 300",
         "DELETE FROM ledger WHERE idx > 290",
@@ -81,7 +81,7 @@ fn a_rebuild_never_covers_up_altered_entries() {
 
 /// Past 65,536 entries the way from a CID to its place goes through the stored runs.
 #[test]
-fn a_long_log_is_indexed_proven_and_rebuilt() {
+fn long_ledger_is_indexed_proven_and_rebuilt() {
     let n = 66_000;
     let home = TempHome::with(n);
     assert_eq!(check(&home), None);

@@ -69,7 +69,7 @@ async fn wake(home: &Home) -> (Daemon, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_what_was_promised_is_there_though_the_databases_lost_it() {
+async fn l2_acknowledged_entries_survive_lost_databases() {
     let daemon = TestDaemon::start().await;
     let home = daemon.home.home.root().to_owned();
     let mut client = daemon.operator().await;
@@ -102,7 +102,7 @@ async fn l2_what_was_promised_is_there_though_the_databases_lost_it() {
 
 /// From the first start on, and again behind each cut, with clean ends in between.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_cut_after_cut_nothing_promised_is_lost() {
+async fn l2_acknowledged_entries_survive_repeated_power_cuts() {
     let elsewhere = tempfile::tempdir().unwrap();
     let mut home = Home::at(elsewhere.path().join("home-0"));
     let mut said = 0;
@@ -134,7 +134,7 @@ const FRAME: u64 = 24 + 8192;
 
 /// A forgetting takes a number that no database has.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_a_cut_behind_a_forgetting_loses_nothing() {
+async fn l2_power_cut_after_forgetting_loses_nothing() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
@@ -155,7 +155,7 @@ async fn l2_a_cut_behind_a_forgetting_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_book_that_ends_in_the_middle_of_a_sheet_is_read_up_to_there() {
+async fn wal_with_a_torn_last_frame_is_replayed_up_to_it() {
     let daemon = TestDaemon::start().await;
     let home = daemon.home.home.root().to_owned();
     let mut client = daemon.operator().await;
@@ -206,7 +206,7 @@ fn refusal(home: &Home) -> String {
 }
 
 #[test]
-fn a_book_that_does_not_fit_is_refused_and_kept() {
+fn wal_of_another_database_is_refused_and_kept() {
     let elsewhere = tempfile::tempdir().unwrap();
     let (one, other) = (killed(5, &elsewhere.path().join("one")), killed(3, &elsewhere.path().join("other")));
     let book = std::fs::read(other.root().join("daybook")).unwrap();
@@ -231,7 +231,7 @@ fn a_book_that_does_not_fit_is_refused_and_kept() {
 }
 
 #[test]
-fn a_killed_house_needs_its_book_and_a_peaceful_one_does_not() {
+fn wal_is_required_after_a_kill_and_not_after_a_clean_shutdown() {
     let elsewhere = tempfile::tempdir().unwrap();
     let home = killed(5, &elsewhere.path().join("home"));
     for missing in [true, false] {
@@ -255,7 +255,7 @@ fn a_killed_house_needs_its_book_and_a_peaceful_one_does_not() {
 }
 
 #[test]
-fn a_sheet_that_went_bad_does_not_hide_the_ones_behind_it() {
+fn corrupt_frame_does_not_hide_later_frames() {
     let elsewhere = tempfile::tempdir().unwrap();
     let home = TempHome::new();
     let store = home.store();
@@ -278,7 +278,7 @@ fn a_sheet_that_went_bad_does_not_hide_the_ones_behind_it() {
 }
 
 #[test]
-fn a_log_that_is_gone_is_noticed_before_its_book_is_touched() {
+fn missing_database_is_detected_before_the_wal_is_changed() {
     let elsewhere = tempfile::tempdir().unwrap();
     let home = killed(5, &elsewhere.path().join("home"));
     let book = std::fs::read(home.root().join("daybook")).unwrap();
@@ -293,7 +293,7 @@ fn a_log_that_is_gone_is_noticed_before_its_book_is_touched() {
 
 /// What a session promised and the log cannot take: only a fault of ours, or of the disk, does that.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_promise_that_does_not_fit_is_named_and_can_be_put_aside() {
+async fn record_that_cannot_be_applied_is_named_and_can_be_quarantined() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
@@ -324,7 +324,7 @@ async fn a_promise_that_does_not_fit_is_named_and_can_be_put_aside() {
 }
 
 #[test]
-fn nothing_is_taken_once_the_book_is_closed() {
+fn writes_are_refused_after_the_wal_is_closed() {
     let home = TempHome::new();
     let store = home.store();
     let writer = store.writer().unwrap();
@@ -337,7 +337,7 @@ fn nothing_is_taken_once_the_book_is_closed() {
 
 /// A program that opens the database and closes it again must find somebody there, or it tidies the log away.
 #[test]
-fn the_locks_on_the_database_are_held_whoever_reads() {
+fn database_locks_are_held_while_others_read() {
     let home = TempHome::new();
     let store = home.store();
     let readers = store.readers().unwrap();
@@ -357,7 +357,7 @@ fn the_locks_on_the_database_are_held_whoever_reads() {
 }
 
 #[test]
-fn what_is_posted_already_is_not_posted_again() {
+fn applied_records_are_not_applied_again() {
     let elsewhere = tempfile::tempdir().unwrap();
     let home = killed(10, &elsewhere.path().join("home"));
     for round in 0..3 {
@@ -370,7 +370,7 @@ fn what_is_posted_already_is_not_posted_again() {
 
 /// A caller is told its place before the database has it. Callers of many histories, some of whom are refused.
 #[test]
-fn l2_entries_are_found_where_their_callers_were_told_though_the_database_lost_them() {
+fn l2_replayed_entries_keep_their_acknowledged_positions() {
     let home = TempHome::new();
     let store = home.store();
     let elsewhere = tempfile::tempdir().unwrap();
@@ -441,7 +441,7 @@ async fn append(task: u64, writer: LedgerWriter, readers: Readers) -> Vec<Cid> {
 /// Sixteen callers of every kind at once, some of whom leave before they are answered, through a book that is begun again
 /// several times.
 #[test]
-fn nobody_waits_for_ever_and_nothing_is_lost_whoever_leaves() {
+fn concurrent_callers_finish_and_lose_nothing_when_some_cancel() {
     let home = TempHome::new();
     let store = home.store();
     let mut answered = Vec::new();
@@ -474,7 +474,7 @@ fn nobody_waits_for_ever_and_nothing_is_lost_whoever_leaves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_forgotten_is_not_in_the_book() {
+async fn forgotten_words_are_not_in_the_wal() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();

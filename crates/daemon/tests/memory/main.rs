@@ -30,7 +30,7 @@ fn resident_kib() -> u64 {
 
 /// A hundred followers of 8 MiB of events, none of whom reads.
 #[tokio::test(flavor = "multi_thread")]
-async fn events_that_nobody_reads_are_not_kept_in_memory() {
+async fn unread_events_are_not_held_in_memory() {
     let _alone = ALONE.lock().await;
     // Nobody is let go while the memory is looked at.
     let patience = Patience { slow_reader: Duration::from_secs(600), ..Patience::default() };
@@ -65,7 +65,7 @@ const SOCKETS: usize = 2_000;
 const ROUNDS: usize = 9;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_thousand_idle_sockets_are_nothing() {
+async fn two_thousand_idle_sockets_use_little_memory() {
     let _alone = ALONE.lock().await;
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

@@ -78,7 +78,7 @@ async fn listed(editor: &mut Editor, session: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_agent_works_in_further_folders_by_their_whole_paths() {
+async fn agent_uses_additional_directories_by_absolute_path() {
     let (daemon, project) = (TestDaemon::on(home(), &hiding()).await, Project::new());
     let mut editor = Editor::connect(&daemon).await;
     let hello = editor.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": {} })).await;
@@ -131,7 +131,7 @@ async fn an_agent_works_in_further_folders_by_their_whole_paths() {
 }
 
 #[tokio::test]
-async fn folders_that_cannot_be_had_are_refused_with_a_sentence() {
+async fn unusable_additional_directories_are_refused_with_a_reason() {
     let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     std::fs::create_dir_all(project.at("app/inner")).unwrap();
@@ -171,7 +171,7 @@ async fn folders_that_cannot_be_had_are_refused_with_a_sentence() {
 
 /// Nobody is asked about what would be refused anyway, and what is refused is told for the folder that it is about.
 #[tokio::test]
-async fn a_hidden_name_is_refused_before_anyone_is_asked_and_sentences_name_their_folder() {
+async fn hidden_file_is_refused_without_approval_and_the_error_names_its_directory() {
     let (daemon, project) = (TestDaemon::on(home(), &hiding()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
@@ -225,7 +225,7 @@ async fn a_hidden_name_is_refused_before_anyone_is_asked_and_sentences_name_thei
 }
 
 #[tokio::test]
-async fn nothing_leads_from_one_folder_into_another() {
+async fn no_path_leads_from_one_directory_into_another() {
     let (daemon, project) = (TestDaemon::on(home(), &hiding()).await, Project::new());
     let (app, lib) = (project.name("app"), project.name("lib"));
     for (to, link) in [
@@ -285,7 +285,7 @@ async fn nothing_leads_from_one_folder_into_another() {
 }
 
 #[tokio::test]
-async fn what_programs_obey_is_asked_about_in_further_folders_too() {
+async fn autorun_files_in_additional_directories_require_approval() {
     let (home, project) = (home(), Project::new());
     let lib = project.name("lib");
     let traps = [("envrc", ".envrc"), ("hook", ".git/hooks/pre-commit"), ("tasks", "src/.vscode/tasks.json")];
@@ -311,7 +311,7 @@ async fn what_programs_obey_is_asked_about_in_further_folders_too() {
 
 /// A yes is for the folder in which it was given: neither for another one, nor for the session's own.
 #[tokio::test]
-async fn a_grant_holds_in_its_own_folder() {
+async fn grant_covers_only_its_own_directory() {
     let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib", "docs"])).await;
@@ -340,7 +340,7 @@ async fn a_grant_holds_in_its_own_folder() {
 
 /// A command reaches all that its session has, so that a yes to one is for a session with the same folders.
 #[tokio::test]
-async fn a_granted_command_is_granted_with_the_folders_that_it_reaches() {
+async fn grant_for_a_command_covers_only_its_set_of_directories() {
     let (home, project) = (home(), Project::new());
     let config = Config { sandbox: Sandbox::Off, ..config() };
     let daemon = TestDaemon::on(home, &config).await;
@@ -371,7 +371,7 @@ fn option(question: &Value, word: &str) -> String {
 
 /// The file that a write would replace is part of what was approved, there as in the workspace.
 #[tokio::test]
-async fn l8_a_file_that_changed_since_it_was_approved_is_asked_about_again() {
+async fn l8_file_changed_after_approval_requires_a_new_approval() {
     let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
@@ -388,7 +388,7 @@ async fn l8_a_file_that_changed_since_it_was_approved_is_asked_about_again() {
 
 /// What an agent that read untrusted words left in a folder is untrusted to whoever reads it there.
 #[tokio::test]
-async fn labels_follow_what_lies_in_a_further_folder() {
+async fn labels_follow_files_in_additional_directories() {
     let (home, project, page) = (home(), Project::new(), page().await);
     home.write("mandates/dev.md", "---\ntools: read, write, web_fetch\n---\n");
     let mut config = config();
@@ -427,7 +427,7 @@ async fn labels_follow_what_lies_in_a_further_folder() {
 }
 
 #[tokio::test]
-async fn further_folders_are_terms_of_the_session() {
+async fn additional_directories_are_terms_of_the_session() {
     let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib"])).await;

@@ -36,7 +36,7 @@ fn spoilt(value: &Value) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn l5_no_error_repeats_what_was_sent() {
+async fn l5_no_error_repeats_the_input() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;

@@ -73,7 +73,7 @@ async fn event(stream: &mut BufReader<TcpStream>) -> Value {
 }
 
 #[tokio::test]
-async fn answers_come_on_streams_and_a_session_has_its_own() {
+async fn responses_arrive_on_streams_and_each_session_has_its_own() {
     let (daemon, folder) = house().await;
     let id = connection(&daemon).await;
     let mut own = listen(&daemon, &id, None).await;
@@ -113,7 +113,7 @@ async fn answers_come_on_streams_and_a_session_has_its_own() {
 }
 
 #[tokio::test]
-async fn the_word_that_a_session_is_loaded_comes_behind_what_was_told_of_it() {
+async fn load_response_follows_the_replayed_updates() {
     let (daemon, folder) = house().await;
     let id = connection(&daemon).await;
     let mut own = listen(&daemon, &id, None).await;
@@ -142,7 +142,7 @@ async fn the_word_that_a_session_is_loaded_comes_behind_what_was_told_of_it() {
 }
 
 #[tokio::test]
-async fn wrong_requests_have_their_own_answers() {
+async fn each_invalid_request_has_its_own_status() {
     let (daemon, _folder) = house().await;
     let id = connection(&daemon).await;
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "session/list", "params": {} }).to_string();

@@ -7,7 +7,7 @@ use super::Editor;
 use crate::models::{asked, home, models, start, upstream};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_picks_a_model_and_is_told_what_is_in_its_context() {
+async fn client_selects_a_model_and_receives_its_context_usage() {
     let upstream = upstream().await;
     let daemon = start(home(), &models(&upstream, "")).await;
     let mut editor = Editor::ready(&daemon).await;
@@ -36,7 +36,7 @@ async fn a_client_picks_a_model_and_is_told_what_is_in_its_context() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_is_told_once_of_the_folders_beside_its_workspace() {
+async fn model_is_told_once_about_additional_directories() {
     let upstream = upstream().await;
     let daemon = start(home(), &models(&upstream, "")).await;
     let mut editor = Editor::ready(&daemon).await;

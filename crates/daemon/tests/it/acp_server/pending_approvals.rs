@@ -21,7 +21,7 @@ fn is_question(message: &Value) -> bool {
 }
 
 #[tokio::test]
-async fn a_call_that_is_decided_after_a_restart_is_told_and_not_asked_again() {
+async fn call_decided_after_a_restart_is_reported_and_not_requested_again() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
@@ -59,7 +59,7 @@ async fn a_call_that_is_decided_after_a_restart_is_told_and_not_asked_again() {
 }
 
 #[tokio::test]
-async fn what_others_follow_tells_of_a_call_that_is_decided_after_a_restart() {
+async fn subscribers_receive_a_decision_made_after_a_restart() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -81,7 +81,7 @@ async fn what_others_follow_tells_of_a_call_that_is_decided_after_a_restart() {
 }
 
 #[tokio::test]
-async fn whoever_takes_a_session_up_is_asked_what_waits_and_told_nothing_again() {
+async fn resuming_client_receives_pending_requests_and_no_replay() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
@@ -110,7 +110,7 @@ async fn whoever_takes_a_session_up_is_asked_what_waits_and_told_nothing_again()
 }
 
 #[tokio::test]
-async fn a_dialog_that_is_dismissed_ends_the_turn_of_whoever_asked_for_it_and_no_other() {
+async fn dismissed_dialog_ends_only_the_turn_of_the_client_that_prompted() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let (mut editor, mut other) = (Editor::ready(&daemon).await, Editor::ready(&daemon).await);
@@ -130,7 +130,7 @@ async fn a_dialog_that_is_dismissed_ends_the_turn_of_whoever_asked_for_it_and_no
 }
 
 #[tokio::test]
-async fn a_session_that_is_loaded_again_takes_its_dialogs_back_and_asks_anew() {
+async fn reloading_a_session_withdraws_its_dialogs_and_requests_again() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     for method in ["session/load", "session/resume"] {
@@ -151,7 +151,7 @@ async fn a_session_that_is_loaded_again_takes_its_dialogs_back_and_asks_anew() {
 }
 
 #[tokio::test]
-async fn closing_a_session_takes_its_dialogs_back() {
+async fn closing_a_session_withdraws_its_dialogs() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;

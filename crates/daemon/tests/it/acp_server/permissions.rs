@@ -7,7 +7,7 @@ use super::{Editor, house, load, path, text_of};
 use crate::approvals::{decide, id, pending, write};
 
 #[tokio::test]
-async fn a_call_is_asked_about_decided_and_told_with_its_entries() {
+async fn call_is_requested_decided_and_reported_with_its_ledger_entries() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -43,7 +43,7 @@ async fn a_call_is_asked_about_decided_and_told_with_its_entries() {
 
 /// Events have no secrets, nor what stands between two marks of one; who decides sees all of what would be done.
 #[tokio::test]
-async fn l8_who_decides_in_an_editor_sees_what_would_be_written_whole() {
+async fn l8_permission_request_shows_the_whole_content_to_be_written() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -94,7 +94,7 @@ async fn a_denial_is_a_failed_call_with_the_reason() {
 }
 
 #[tokio::test]
-async fn whoever_answers_first_wins_and_the_others_see_it() {
+async fn first_answer_wins_and_other_clients_see_it() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -121,7 +121,7 @@ async fn whoever_answers_first_wins_and_the_others_see_it() {
 }
 
 #[tokio::test]
-async fn one_clients_answer_takes_the_question_from_the_other() {
+async fn answer_of_one_client_withdraws_the_request_from_the_other() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -137,7 +137,7 @@ async fn one_clients_answer_takes_the_question_from_the_other() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_leaves_the_question_parked_and_finds_it_again() {
+async fn request_stays_parked_after_a_disconnect_and_is_sent_again() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -158,7 +158,7 @@ async fn a_client_that_goes_leaves_the_question_parked_and_finds_it_again() {
 }
 
 #[tokio::test]
-async fn allowed_for_the_session_is_asked_once() {
+async fn allow_for_the_session_is_requested_once() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -187,7 +187,7 @@ async fn allowed_for_the_session_is_asked_once() {
 }
 
 #[tokio::test]
-async fn modes_answer_while_their_client_is_there() {
+async fn mode_answers_requests_only_while_its_client_is_connected() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -208,7 +208,7 @@ async fn modes_answer_while_their_client_is_there() {
 }
 
 #[tokio::test]
-async fn what_needs_two_people_is_told_so_and_waits_for_the_other() {
+async fn call_with_two_approvers_reports_it_and_waits_for_the_second() {
     let home = crate::approvals::home();
     home.write("policy/law.json5", r#"{ approvals: { twoPerson: ["write"] } }"#);
     let (daemon, folder) = (TestDaemon::on(home, &config()).await, tempfile::tempdir().unwrap());

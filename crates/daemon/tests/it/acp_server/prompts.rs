@@ -6,7 +6,7 @@ use super::{Editor, code, house, load, path, text_of};
 use crate::approvals::write;
 
 #[tokio::test]
-async fn a_prompt_streams_and_ends_with_its_reason() {
+async fn prompt_streams_and_returns_its_stop_reason() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -24,7 +24,7 @@ async fn a_prompt_streams_and_ends_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_failed_turn_is_an_error_with_its_sentence() {
+async fn failed_turn_returns_an_error_with_its_message() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -48,7 +48,7 @@ async fn a_prompt_while_a_prompt_runs_is_refused() {
 }
 
 #[tokio::test]
-async fn cancel_idle_changes_nothing() {
+async fn cancel_of_an_idle_session_changes_nothing() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -57,7 +57,7 @@ async fn cancel_idle_changes_nothing() {
 }
 
 #[tokio::test]
-async fn cancel_in_flight_ends_the_prompt_as_cancelled() {
+async fn cancel_of_a_running_prompt_returns_cancelled() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -73,7 +73,7 @@ async fn cancel_in_flight_ends_the_prompt_as_cancelled() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_waits_in_line_is_taken_back() {
+async fn queued_prompt_can_be_cancelled() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let (mut one, mut two) = (Editor::ready(&daemon).await, Editor::ready(&daemon).await);
@@ -98,7 +98,7 @@ async fn a_prompt_that_waits_in_line_is_taken_back() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_in_use_is_refused_and_stays_in_use() {
+async fn duplicate_request_id_is_refused_and_the_first_request_continues() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -111,7 +111,7 @@ async fn an_id_that_is_in_use_is_refused_and_stays_in_use() {
 }
 
 #[tokio::test]
-async fn cancel_during_permission_takes_the_questions_back() {
+async fn cancel_withdraws_pending_permission_requests() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -148,7 +148,7 @@ async fn two_sessions_interleave() {
 }
 
 #[tokio::test]
-async fn five_megabytes_are_a_prompt() {
+async fn prompt_of_five_megabytes_is_accepted() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -164,7 +164,7 @@ async fn five_megabytes_are_a_prompt() {
 }
 
 #[tokio::test]
-async fn the_house_answers_its_own_commands() {
+async fn slash_tribune_is_answered_by_the_daemon() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;

@@ -9,7 +9,7 @@ use tribune_testkit::{TempHome, TestDaemon, config};
 use super::{Editor, code, house, path};
 
 #[tokio::test]
-async fn a_version_that_nobody_speaks_is_answered_with_ours() {
+async fn unsupported_protocol_version_is_answered_with_the_supported_one() {
     let (daemon, _folder) = house().await;
     for asked in [0, 1, 2, 65535] {
         let mut editor = Editor::connect(&daemon).await;
@@ -71,7 +71,7 @@ async fn an_unknown_session_is_not_found() {
 }
 
 #[tokio::test]
-async fn wrong_params_and_unknown_methods_are_told_apart() {
+async fn invalid_params_and_unknown_methods_have_different_codes() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -105,7 +105,7 @@ async fn wrong_params_and_unknown_methods_are_told_apart() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_answered_and_the_connection_lives() {
+async fn invalid_message_gets_an_error_and_the_connection_stays_open() {
     let (daemon, _folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     for (text, expected) in [("{", -32700), ("[]", -32600), ("7", -32600), ("{\"jsonrpc\":\"2.0\"}", -32600)]
@@ -136,7 +136,7 @@ const UPGRADE: &str =
     "upgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==";
 
 #[tokio::test]
-async fn a_foreign_origin_gets_403_and_a_missing_token_401() {
+async fn foreign_origin_gets_403_and_missing_token_gets_401() {
     let (daemon, _folder) = house().await;
     let token = daemon.token();
     for (method, head) in [
@@ -155,7 +155,7 @@ async fn a_foreign_origin_gets_403_and_a_missing_token_401() {
 }
 
 #[tokio::test]
-async fn a_caller_without_proof_gets_its_own_sessions_and_chooses_no_folder() {
+async fn anonymous_caller_sees_only_its_own_sessions_and_cannot_choose_a_folder() {
     let mut config = config();
     config.gateway.anonymous = tribune_config::Anonymous::DefaultMandate;
     let daemon = TestDaemon::on(TempHome::new(), &config).await;

@@ -31,7 +31,7 @@ fn lines(updates: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn load_replays_everything_once_and_in_order() {
+async fn load_replays_every_update_once_and_in_order() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
@@ -71,7 +71,7 @@ async fn load_replays_everything_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn a_client_that_breaks_off_loads_what_it_missed() {
+async fn reconnected_client_loads_what_it_missed() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
@@ -91,7 +91,7 @@ async fn a_client_that_breaks_off_loads_what_it_missed() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_taken_up_while_its_prompt_runs_leaves_the_prompt_its_answer() {
+async fn loading_a_session_keeps_the_response_of_its_running_prompt() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
@@ -141,7 +141,7 @@ async fn two_clients_on_one_session_see_the_same() {
 }
 
 #[tokio::test]
-async fn resume_tells_nothing_again() {
+async fn resume_replays_nothing() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
@@ -154,7 +154,7 @@ async fn resume_tells_nothing_again() {
 }
 
 #[tokio::test]
-async fn sessions_are_listed_page_by_page_with_titles_and_folders() {
+async fn session_list_is_paged_with_titles_and_folders() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
@@ -192,7 +192,7 @@ async fn sessions_are_listed_page_by_page_with_titles_and_folders() {
 }
 
 #[tokio::test]
-async fn a_list_begins_with_what_was_used_last_and_its_titles_stay() {
+async fn session_list_starts_with_the_latest_and_keeps_titles() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
@@ -222,7 +222,7 @@ async fn a_list_begins_with_what_was_used_last_and_its_titles_stay() {
 }
 
 #[tokio::test]
-async fn the_agent_of_a_session_is_not_changed_under_someone_else() {
+async fn agent_of_a_shared_session_cannot_be_changed() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let mut operator = daemon.operator().await;
@@ -247,7 +247,7 @@ async fn the_agent_of_a_session_is_not_changed_under_someone_else() {
 }
 
 #[tokio::test]
-async fn closed_sessions_can_be_loaded_and_deleted_ones_have_forgotten() {
+async fn closed_session_can_be_loaded_and_deleted_one_is_forgotten() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
@@ -270,7 +270,7 @@ async fn closed_sessions_can_be_loaded_and_deleted_ones_have_forgotten() {
 }
 
 #[tokio::test]
-async fn a_session_that_was_closed_meanwhile_is_opened_by_the_next_prompt() {
+async fn prompt_reopens_a_closed_session() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
@@ -283,7 +283,7 @@ async fn a_session_that_was_closed_meanwhile_is_opened_by_the_next_prompt() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_named_is_the_session_that_is_taken_up() {
+async fn named_session_key_opens_that_session() {
     let (daemon, _folder) = house().await;
     let key = "agent:main:cli:local:dm:op";
     let mut editor = Editor::connect_to(&daemon, None, Some(key)).await;
@@ -293,7 +293,7 @@ async fn a_key_that_is_named_is_the_session_that_is_taken_up() {
 }
 
 #[tokio::test]
-async fn the_agent_is_chosen_until_something_was_said() {
+async fn agent_can_be_chosen_until_the_first_prompt() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let mut operator = daemon.operator().await;

@@ -14,7 +14,7 @@ pub(super) async fn run(editor: &mut Editor, session: &str, script: &str) -> Str
 }
 
 #[tokio::test]
-async fn an_agent_works_in_the_folder_of_its_session_and_nowhere_else() {
+async fn agent_works_only_in_the_folder_of_its_session() {
     let home = home();
     for (name, file) in [("envrc", ".envrc"), ("hook", ".git/hooks/pre-commit")] {
         let scene =
@@ -66,7 +66,7 @@ async fn an_agent_works_in_the_folder_of_its_session_and_nowhere_else() {
 
 /// A folder that programs of this machine obey as a whole: its names are asked about as if somebody wrote them from above.
 #[tokio::test]
-async fn l1_a_session_in_an_obeyed_folder_is_asked_about_its_names() {
+async fn l1_writes_in_an_autorun_folder_require_approval() {
     let (home, project) = (home(), tempfile::tempdir().unwrap());
     let root = project.path().canonicalize().unwrap();
     let cases = [
@@ -107,7 +107,7 @@ async fn l1_a_session_in_an_obeyed_folder_is_asked_about_its_names() {
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_used_is_refused_with_a_sentence() {
+async fn unusable_folder_is_refused_with_a_reason() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let home = daemon.home.home.root().to_str().unwrap().to_owned();
@@ -126,7 +126,7 @@ async fn a_folder_that_cannot_be_used_is_refused_with_a_sentence() {
 }
 
 #[tokio::test]
-async fn what_one_agent_left_in_a_folder_is_known_to_the_next() {
+async fn labels_of_files_in_a_folder_hold_for_the_next_agent() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let mut operator = daemon.operator().await;
@@ -145,7 +145,7 @@ async fn what_one_agent_left_in_a_folder_is_known_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_session_stays_where_it_is_while_a_turn_runs_in_it() {
+async fn session_keeps_its_folder_while_a_turn_runs() {
     let (daemon, folder) = house().await;
     let (cwd, elsewhere) = (path(&folder), tempfile::tempdir().unwrap());
     let mut editor = Editor::ready(&daemon).await;
@@ -171,7 +171,7 @@ async fn a_session_stays_where_it_is_while_a_turn_runs_in_it() {
 }
 
 #[tokio::test]
-async fn servers_that_a_session_does_not_get_are_told() {
+async fn mcp_servers_that_a_session_does_not_get_are_reported() {
     let (daemon, folder) = house().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;

@@ -25,7 +25,7 @@ const ASTRAY: [&str; 15] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_does_not_lead_into_the_house() {
+async fn host_name_of_an_internal_address_is_refused() {
     let house = House::open(
         "agents: { main: [{ host: 'out.example' }, { host: 'in.example', private: true }, { host: 'web.example', scheme: 'http' }] }",
     )
@@ -69,7 +69,7 @@ async fn a_name_does_not_lead_into_the_house() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_means_something_else_the_next_time_is_looked_at_each_time() {
+async fn host_name_is_resolved_and_checked_for_each_connection() {
     let server = Server::echo().await;
     let house = House::open("agents: { main: [{ host: 'flip.example' }] }").await;
     house.map.route("93.184.216.34:443", server.address);
@@ -86,7 +86,7 @@ async fn a_name_that_means_something_else_the_next_time_is_looked_at_each_time()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redirect_into_the_house_ends_here() {
+async fn redirect_to_an_internal_address_is_refused() {
     let inside = Server::echo().await;
     let location = format!("http://127.0.0.1:{}/secret", inside.port());
     let server =

@@ -8,7 +8,7 @@ use tribune_storage::store::Reader;
 use super::{House, KEY, Server, connect, get, hello};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listed_host_is_reached_and_every_step_is_on_record() {
+async fn allowed_host_is_reached_and_every_step_recorded() {
     let server = Server::echo().await;
     let house = House::open("agents: { main: [{ host: 'api.example.com' }] }").await;
     house.map.name("api.example.com", &["93.184.216.34"]);
@@ -49,7 +49,7 @@ async fn a_listed_host_is_reached_and_every_step_is_on_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_loopback_server_is_reached_where_it_is_listed_as_such() {
+async fn loopback_server_is_reached_only_when_listed_as_loopback() {
     let server = Server::echo().await;
     let port = server.port();
     let house = House::open(&format!(
@@ -75,7 +75,7 @@ async fn a_loopback_server_is_reached_where_it_is_listed_as_such() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plain_request_is_written_anew_for_its_server() {
+async fn plain_http_request_is_rewritten_for_its_server() {
     let server = Server::http(
         "HTTP/1.1 201 Created\r\nConnection: keep-alive\r\nX-Own: yes\r\nContent-Length: 5\r\n\r\nhello",
     )
@@ -132,7 +132,7 @@ async fn a_plain_request_is_written_anew_for_its_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_listed_for_one_agent_is_listed_for_no_other() {
+async fn allowlist_of_one_agent_applies_to_no_other() {
     let house = House::open("agents: { bare: [{ host: 'api.example' }] }").await;
     assert_eq!(house.refused(connect("api.example:443")).await, (403, "denied".to_owned()));
     // And a list is nothing without a mandate.
@@ -152,7 +152,7 @@ async fn what_is_listed_for_one_agent_is_listed_for_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_is_said_to_be() {
+async fn unreachable_server_is_reported() {
     let house =
         House::open("agents: { main: [{ host: 'a.example', scheme: 'http' }, { host: 'b.example' }] }").await;
     house.map.name("a.example", &["93.184.216.34"]);

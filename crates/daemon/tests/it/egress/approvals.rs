@@ -34,7 +34,7 @@ async fn works(house: &House, tunnel: &mut tokio::net::UnixStream, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_waits_for_a_person_and_goes_on() {
+async fn parked_connection_continues_after_approval() {
     let (house, _server) = house(asks()).await;
     let mut tunnel = house.connect().await;
     tunnel.write_all(connect("new.example:443").as_bytes()).await.unwrap();
@@ -59,7 +59,7 @@ async fn a_connection_waits_for_a_person_and_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_allowed_for_a_session_is_not_asked_again() {
+async fn connection_allowed_for_a_session_is_not_requested_again() {
     let (house, _server) = house(asks()).await;
     let mut tunnel = house.connect().await;
     tunnel.write_all(connect("new.example:443").as_bytes()).await.unwrap();
@@ -81,7 +81,7 @@ async fn what_is_allowed_for_a_session_is_not_asked_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_cannot_be_asked_into_the_house() {
+async fn approval_cannot_allow_an_internal_address() {
     let (house, server) = house(asks()).await;
     house.map.name("in.example", &["127.0.0.1"]);
     let mut tunnel = house.connect().await;
@@ -96,7 +96,7 @@ async fn a_person_cannot_be_asked_into_the_house() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_for_ever_and_nobody_is_asked_for_nothing() {
+async fn parked_connections_time_out_and_abandoned_requests_are_withdrawn() {
     let limits = Limits { ask: Duration::from_millis(50), ..Limits::default() };
     let (house, _server) = house(Plan { limits, ..asks() }).await;
     assert_eq!(house.refused(connect("new.example:443")).await, (403, "undecided".to_owned()));
@@ -139,7 +139,7 @@ async fn over_rest(house: &House) -> Value {
 
 /// Whoever is asked is told until when an answer is of use, at every door and in the log.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_says_how_long_its_connection_waits() {
+async fn request_states_how_long_its_connection_waits() {
     let house = House::with(asks()).await;
     let mut operator = house.daemon.operator().await;
     let mut tunnel = house.connect().await;
@@ -160,7 +160,7 @@ async fn a_question_says_how_long_its_connection_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_does_not_outlive_its_daemon() {
+async fn connection_request_ends_with_its_daemon() {
     let house = House::with(asks()).await;
     let mut operator = house.daemon.operator().await;
     let mut tunnel = house.connect().await;
@@ -176,7 +176,7 @@ async fn a_question_does_not_outlive_its_daemon() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_what_a_connection_brought_in_counts_while_the_turn_runs() {
+async fn l1_labels_of_a_connection_apply_during_the_turn() {
     let server = Server::echo().await;
     let plan = Plan { egress: "agents: { main: [{ host: 'a.example' }] }".to_owned(), ..Plan::default() };
     let house = House::with(plan).await;
@@ -211,7 +211,7 @@ async fn works_on(tunnel: &mut tokio::net::UnixStream) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_of_everything_ends_tunnels_and_lets_none_begin() {
+async fn global_freeze_ends_tunnels_and_refuses_new_ones() {
     let server = Server::echo().await;
     let house = House::open("agents: { main: [{ host: 'a.example' }] }").await;
     house.map.name("a.example", &["93.184.216.34"]);
@@ -231,7 +231,7 @@ async fn a_stop_of_everything_ends_tunnels_and_lets_none_begin() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_nobody_calls_egress_but_the_house() {
+async fn l1_egress_is_called_only_by_the_daemon() {
     let house = House::with(asks()).await;
     let mut operator = house.daemon.operator().await;
     let call = "!call egress {\"url\":\"https://new.example:443\",\"method\":\"CONNECT\",\"action\":\"listed\"}\n!say $result";

@@ -35,7 +35,7 @@ async fn untouched(house: House, server: &Server, refusals: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn places_that_are_not_listed_are_refused() {
+async fn unlisted_destinations_are_refused() {
     let server = Server::echo().await;
     let house = house(&server).await;
     let port = server.port();
@@ -69,7 +69,7 @@ async fn places_that_are_not_listed_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn addresses_are_refused_in_every_spelling() {
+async fn addresses_are_refused_in_every_notation() {
     let server = Server::echo().await;
     let house = house(&server).await;
     let port = server.port();
@@ -118,7 +118,7 @@ async fn addresses_are_refused_in_every_spelling() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_that_two_would_read_differently_are_refused() {
+async fn ambiguous_requests_are_refused() {
     let server = Server::echo().await;
     let house = house(&server).await;
     let port = server.port();
@@ -206,7 +206,7 @@ async fn requests_that_two_would_read_differently_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tls_for_another_host_goes_no_further_than_here() {
+async fn tls_for_another_host_is_not_forwarded() {
     let server = Server::echo().await;
     let house = house(&server).await;
     let place = format!("api.example:{}", server.port());
@@ -239,7 +239,7 @@ async fn tls_for_another_host_goes_no_further_than_here() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_request_behind_the_first_goes_nowhere() {
+async fn pipelined_second_request_is_not_forwarded() {
     let server = Server::http("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     let house = house(&server).await;
     let web = format!("web.example:{}", server.port());

@@ -101,7 +101,7 @@ fn message(model: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_key_is_put_in_on_the_way_and_no_other_goes_up() {
+async fn provider_key_is_inserted_and_no_other_is_forwarded() {
     let house = House::open("").await;
     house.upstream.reply(Say::new().text("hello from the model").usage(30, 7, 0).anthropic());
     let (status, answer) = house.post("/v1/messages", &message("m")).await;
@@ -120,7 +120,7 @@ async fn the_key_is_put_in_on_the_way_and_no_other_goes_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_box_asks_its_own_model_on_the_listed_paths_and_nothing_else() {
+async fn sandbox_reaches_only_its_own_model_on_the_allowed_paths() {
     let house = House::open("").await;
     for (path, body, expected) in [
         ("/v1/messages", message("other"), 403),
@@ -147,7 +147,7 @@ async fn a_box_asks_its_own_model_on_the_listed_paths_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_what_a_box_asks_is_the_sessions_to_pay_and_ends_at_its_limit() {
+async fn s9_sandbox_requests_are_charged_to_the_session_up_to_its_limit() {
     let house = House::open("perSession: { tokens: 1950 }").await;
     house.upstream.reply(Say::new().text("one").usage(1_500, 400, 0).anthropic());
     assert_eq!(house.post("/v1/messages", &message("m")).await.0, 200);
@@ -187,7 +187,7 @@ fn other_apis() -> [(&'static str, &'static str, Value, tribune_testkit::Reply);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn responses_and_gemini_pass_with_the_houses_key_and_their_tokens_count() {
+async fn responses_and_gemini_are_forwarded_with_the_key_and_counted() {
     for (kind, path, body, reply) in other_apis() {
         let house = House::open_as(kind, "perSession: { tokens: 4000 }").await;
         let whole = String::from_utf8(reply.bytes()).unwrap();
@@ -217,7 +217,7 @@ async fn responses_and_gemini_pass_with_the_houses_key_and_their_tokens_count() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn responses_and_gemini_lead_nowhere_else() {
+async fn responses_and_gemini_reach_no_other_path() {
     for (kind, path, body, _) in other_apis() {
         let house = House::open_as(kind, "perSession: { tokens: 4000 }").await;
         let with = |name: &str, value: Value| {
@@ -259,7 +259,7 @@ async fn responses_and_gemini_lead_nowhere_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_cut_costs_what_was_set_aside() {
+async fn interrupted_stream_costs_its_reservation() {
     for (kind, path, body, reply) in other_apis() {
         let house = House::open_as(kind, "").await;
         house.upstream.reply(reply.first(2).then_close());

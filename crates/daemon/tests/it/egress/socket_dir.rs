@@ -39,7 +39,7 @@ async fn echoing(limits: Limits) -> (House, Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sockets_are_their_owners_alone_and_say_nothing() {
+async fn sockets_are_private_to_their_owner_and_silent() {
     let house = House::open("").await;
     let dir = house.sockets.dir().to_owned();
     assert_eq!((mode(&dir), mode(dir.parent().unwrap())), (0o700, 0o700));
@@ -69,7 +69,7 @@ async fn sockets_are_their_owners_alone_and_say_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closing_ends_what_is_open() {
+async fn closing_a_session_ends_its_connections() {
     let (house, _server) = echoing(Limits::default()).await;
     let sockets = house.daemon.daemon.brokers().open(&super::key(super::KEY)).unwrap();
     let mut tunnel = tokio::net::UnixStream::connect(sockets.egress()).await.unwrap();
@@ -85,7 +85,7 @@ async fn closing_ends_what_is_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_after_a_kill_sockets_are_swept_and_connections_are_on_record_as_interrupted() {
+async fn l2_restart_after_a_kill_removes_sockets_and_records_interrupted_connections() {
     let (house, _server) = echoing(Limits::default()).await;
     let mut tunnel = house.tunnel("a.example:443").await;
     tunnel.write_all(b"x").await.unwrap();
@@ -107,7 +107,7 @@ async fn l2_after_a_kill_sockets_are_swept_and_connections_are_on_record_as_inte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_home_with_a_long_path_has_sockets_too() {
+async fn home_with_a_long_path_has_sockets() {
     let folder = tempfile::tempdir().unwrap();
     let long = folder.path().join("x".repeat(120));
     let home = TempHome { home: tribune_storage::home::Home::at(long.join("home")), folder };
@@ -126,7 +126,7 @@ async fn a_home_with_a_long_path_has_sockets_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l9_connections_bytes_and_silence_have_an_end() {
+async fn l9_connections_are_limited_in_number_bytes_and_idle_time() {
     let few = Limits { connections: 2, ..Limits::default() };
     let (house, _server) = echoing(few).await;
     let first = house.tunnel("a.example:443").await;
@@ -176,7 +176,7 @@ async fn l9_connections_bytes_and_silence_have_an_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn first_words_that_do_not_come_are_not_waited_for() {
+async fn connection_without_a_client_hello_times_out() {
     let server = Server::echo().await;
     let limits = Limits { head: Duration::from_millis(200), ..Limits::default() };
     let egress = "agents: { main: [{ host: 'a.example' }] }".to_owned();

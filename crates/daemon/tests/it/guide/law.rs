@@ -45,7 +45,7 @@ fn facts(call: &str) -> Facts {
 }
 
 #[test]
-fn every_verdict_of_the_law_guide_is_true() {
+fn law_guide_verdicts_match_the_policy_engine() {
     let fences = fences(GUIDE);
     let (_home, law) = house(&fences);
     let mut decided = 0;
@@ -66,7 +66,7 @@ fn every_verdict_of_the_law_guide_is_true() {
 }
 
 #[test]
-fn the_rules_of_the_law_guide_pass_their_own_examples() {
+fn law_guide_rules_pass_their_own_examples() {
     let (home, law) = house(&fences(GUIDE));
     let tested = law.test();
     let rules: BTreeSet<&str> = tested.iter().map(|tested| tested.rule.as_str()).collect();
@@ -82,7 +82,7 @@ fn the_rules_of_the_law_guide_pass_their_own_examples() {
 }
 
 #[test]
-fn the_law_guide_shows_the_steps_of_a_verdict() {
+fn law_guide_shows_the_steps_of_a_verdict() {
     let fences = fences(GUIDE);
     let (_home, law) = house(&fences);
     let shown = fences.iter().find(|fence| fence.kind() == "explain").unwrap();
@@ -93,7 +93,7 @@ fn the_law_guide_shows_the_steps_of_a_verdict() {
 }
 
 #[test]
-fn the_law_guide_has_every_manifest_of_the_kernel() {
+fn law_guide_lists_every_built_in_manifest() {
     let rows = rows(GUIDE);
     for manifest in Manifest::all_built_in() {
         let name = format!("`{}`", manifest.id);
@@ -111,7 +111,7 @@ fn the_law_guide_has_every_manifest_of_the_kernel() {
 }
 
 #[test]
-fn the_law_of_every_guide_passes_its_own_examples() {
+fn rules_of_every_guide_pass_their_own_examples() {
     for name in ["rpc.md", "rest.md", "approvals.md", "editors.md"] {
         let fences = fences(name);
         let rules: Vec<&Fence> = fences.iter().filter(|fence| fence.kind() == "cedar").collect();

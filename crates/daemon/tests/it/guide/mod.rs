@@ -133,7 +133,7 @@ fn play(name: &str) -> Shown {
 }
 
 #[test]
-fn every_example_of_the_rpc_guide_is_true() {
+fn rpc_guide_examples_match_the_daemon() {
     let shown = play("rpc.md");
 
     let methods: BTreeSet<&str> = shown.methods.iter().map(String::as_str).collect();
@@ -176,7 +176,7 @@ fn every_example_of_the_rpc_guide_is_true() {
 const OF_OTHERS: [&str; 3] = ["notice", "agent_update", "ungoverned"];
 
 #[test]
-fn every_example_of_the_approvals_guide_is_true() {
+fn approvals_guide_examples_match_the_daemon() {
     let shown = play("approvals.md");
     for method in ["approval.decide", "approval.list", "approval.show", "gate.resume", "gate.stop_all"] {
         assert!(shown.methods.contains(method), "{method}");
@@ -184,7 +184,7 @@ fn every_example_of_the_approvals_guide_is_true() {
 }
 
 #[test]
-fn every_example_of_the_rest_guide_is_true() {
+fn rest_guide_examples_match_the_daemon() {
     let shown = play("rest.md");
     let document = serde_json::to_value(openapi()).unwrap();
     let mut missing = Vec::new();
@@ -220,7 +220,7 @@ fn shown_by_the_rest_guide() -> Vec<Value> {
 }
 
 #[test]
-fn every_operation_event_and_error_of_the_openapi_document_has_an_example_that_is_played() {
+fn openapi_operations_events_and_errors_have_replayed_examples() {
     let document = serde_json::to_value(openapi()).unwrap();
     let shown = shown_by_the_rest_guide();
     for (path, verbs) in document["paths"].as_object().unwrap() {
@@ -265,7 +265,7 @@ fn every_operation_event_and_error_of_the_openapi_document_has_an_example_that_i
 }
 
 #[test]
-fn the_openapi_document_is_the_one_that_is_checked_in() {
+fn openapi_document_equals_the_committed_file() {
     let mut document = serde_json::to_value(openapi()).unwrap();
     document.sort_all_objects();
     let text = format!("{}\n", serde_json::to_string_pretty(&document).unwrap());
@@ -304,7 +304,7 @@ fn leaves(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
 }
 
 #[test]
-fn the_daemon_guide_has_every_key_of_the_configuration_with_its_default() {
+fn daemon_guide_lists_every_configuration_key_with_its_default() {
     let mut keys = Vec::new();
     leaves(&json5::from_str(tribune_config::EXAMPLE).unwrap(), "", &mut keys);
     let rows = rows("daemon.md");
@@ -321,7 +321,7 @@ fn the_daemon_guide_has_every_key_of_the_configuration_with_its_default() {
 }
 
 #[test]
-fn the_models_guide_has_every_provider_and_every_way_to_fail() {
+fn models_guide_lists_every_provider_and_error_code() {
     let rows = rows("models.md");
     let has = |first: &str| rows.iter().any(|cells| cells[0] == format!("`{first}`"));
     for code in PROVIDER_CODES {
@@ -343,7 +343,7 @@ fn the_models_guide_has_every_provider_and_every_way_to_fail() {
 }
 
 #[test]
-fn the_files_that_the_egress_guide_shows_make_a_house_that_lets_out_what_they_list() {
+fn egress_guide_files_allow_what_they_list() {
     let fences = fences("egress.md");
     let files: Vec<&Fence> = fences.iter().filter(|fence| fence.file().is_some()).collect();
     let house = House::start(&files);
@@ -356,7 +356,7 @@ fn the_files_that_the_egress_guide_shows_make_a_house_that_lets_out_what_they_li
 }
 
 #[test]
-fn the_files_that_the_daemon_guide_shows_make_a_home() {
+fn daemon_guide_files_make_a_valid_home() {
     let fences = fences("daemon.md");
     let files: Vec<&Fence> = fences.iter().filter(|fence| fence.file().is_some()).collect();
     let names: Vec<&str> = files.iter().filter_map(|fence| fence.file()).collect();
@@ -373,7 +373,7 @@ fn the_files_that_the_daemon_guide_shows_make_a_home() {
 }
 
 #[test]
-fn the_worked_signature_of_the_rpc_guide_is_right() {
+fn rpc_guide_signature_example_verifies() {
     let text = guide("rpc.md");
     let key = SigningKey::from_bytes(&[1; 32]);
     let public_key = format!("ed25519:{}", rpc::hex(key.verifying_key().as_bytes()));

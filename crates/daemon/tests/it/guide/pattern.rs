@@ -92,7 +92,7 @@ pub(super) fn fill(text: &str, names: &Names) -> String {
 }
 
 #[test]
-fn what_is_shown_must_be_there() {
+fn shown_members_and_elements_are_required() {
     use serde_json::json;
     let like = |expected: Value, actual: Value| matches(&expected, &actual, &mut Names::new()).is_ok();
     assert!(like(json!({"a": 1}), json!({"a": 1, "b": 2})));

@@ -14,7 +14,7 @@ async fn house(spend: &str) -> House {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_what_an_agent_asks_through_the_proxy_counts_and_ends_at_its_limit() {
+async fn s9_proxy_requests_of_an_agent_are_charged_up_to_its_limit() {
     let house = house("perAgentAndDay: { tokens: 1950 }").await;
     let pass = house.pass("main").await;
     house.upstream.reply(Say::new().text("one").usage(1_500, 400, 0).anthropic());
@@ -41,7 +41,7 @@ async fn s9_what_an_agent_asks_through_the_proxy_counts_and_ends_at_its_limit() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_what_the_provider_refuses_costs_nothing_and_what_it_does_not_tell_counts_in_full() {
+async fn s9_refused_proxy_request_is_free_and_missing_usage_costs_its_reservation() {
     let house = house("perDay: { tokens: 5000 }").await;
     house.upstream.reply(Reply::json(400, &json!({ "error": { "message": "no" } })));
     assert_eq!(house.post("chat/v1/chat/completions", &message("m")).await.status(), 400);
@@ -69,7 +69,7 @@ async fn s9_what_the_provider_refuses_costs_nothing_and_what_it_does_not_tell_co
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_hanging_up_early_is_no_way_around_a_limit() {
+async fn s9_early_disconnect_does_not_evade_a_limit() {
     // After how many events of the answer the provider is cut off: it has told the tokens of the prompt from the first on.
     for events in [0, 1, 3, 5] {
         let house = house("perAgentAndDay: { tokens: 20000 }").await;

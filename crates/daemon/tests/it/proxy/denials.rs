@@ -9,7 +9,7 @@ use tribune_testkit::upstream::{Reply, Say};
 use super::{House, SECRET, error, message};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_on_the_list_never_leaves_the_house() {
+async fn unlisted_paths_are_not_forwarded() {
     use std::io::{Read as _, Write as _};
     let house = House::open().await;
     let forbidden = |answer: &str| answer.starts_with("HTTP/1.1 403") && answer.contains("permission_error");
@@ -50,7 +50,7 @@ async fn what_is_not_on_the_list_never_leaves_the_house() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_operator_and_agents_with_a_pass_are_let_in() {
+async fn proxy_requires_the_operator_or_a_proxy_token() {
     let house = House::open().await;
     let mut operator = house.daemon.operator().await;
     let approver = operator.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
@@ -89,7 +89,7 @@ async fn only_the_operator_and_agents_with_a_pass_are_let_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_asks_its_own_model_for_an_answer_and_nothing_else() {
+async fn agent_can_only_request_completions_of_its_own_model() {
     let house = House::open().await;
     let pass = house.pass("main").await;
     let with = |more: Value| {
@@ -138,7 +138,7 @@ async fn an_agent_asks_its_own_model_for_an_answer_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_too_large_is_refused_before_anyone_is_asked() {
+async fn oversized_body_is_refused_before_the_provider_is_called() {
     let house = House::open().await;
     let huge = json!({ "model": "m", "messages": ["x".repeat(9 << 20)] });
     let sent = house.request(Method::POST, "fake/v1/messages").bearer_auth(&house.token);
@@ -151,7 +151,7 @@ async fn a_body_that_is_too_large_is_refused_before_anyone_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_that_take_all_their_room_do_not_keep_the_operator_out() {
+async fn agents_at_their_request_limit_do_not_block_the_operator() {
     let house = House::open().await;
     let pass = house.pass("main").await;
     let mut waiting = tokio::task::JoinSet::new();

@@ -7,7 +7,7 @@ use tribune_testkit::upstream::{Reply, Say};
 use super::{House, SECRET, message};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_pass_to_the_byte_in_both_dialects_and_the_key_goes_up_alone() {
+async fn streams_are_forwarded_byte_for_byte_with_only_the_provider_key() {
     let house = House::open().await;
     let say = Say::new().text("Let me look.").call("c1", "read", r#"{"path":"ü.txt"}"#).usage(30, 7, 60);
     let reply = say.anthropic().with_comments("ping").in_writes_of(13).header("request-id", "req_1");
@@ -66,7 +66,7 @@ async fn streams_pass_to_the_byte_in_both_dialects_and_the_key_goes_up_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_that_the_client_did_not_ask_for_are_counted_and_not_shown() {
+async fn unrequested_usage_is_counted_and_stripped() {
     let house = House::open().await;
     let say = Say::new().text("hello").usage(30, 7, 0);
     house.upstream.reply(say.openai().in_writes_of(5));
@@ -93,7 +93,7 @@ async fn tokens_that_the_client_did_not_ask_for_are_counted_and_not_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_in_one_piece_are_counted_and_lists_are_forwarded() {
+async fn unstreamed_answers_are_counted_and_model_lists_forwarded() {
     let house = House::open().await;
     let body = json!({ "id": "msg", "content": [{ "type": "text", "text": "hello" }], "usage": { "input_tokens": 5, "output_tokens": 2 } });
     house.upstream.reply(Reply::json(200, &body)).reply(Reply::json(200, &json!({ "input_tokens": 9 })));
@@ -117,7 +117,7 @@ async fn answers_in_one_piece_are_counted_and_lists_are_forwarded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_client_never_sees_the_key_whatever_the_provider_sends() {
+async fn provider_key_is_masked_in_every_response() {
     let house = House::open().await;
     let echo =
         json!({ "error": { "type": "invalid_request_error", "message": format!("you sent {SECRET}") } });
@@ -159,7 +159,7 @@ async fn the_client_never_sees_the_key_whatever_the_provider_sends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_in_pieces_over_several_events_is_veiled_and_all_else_stays() {
+async fn key_split_over_several_events_is_masked_and_the_rest_unchanged() {
     let house = House::open().await;
     let say = Say::new().text(&format!("your key is {SECRET}, fixture or not")).usage(10, 5, 0);
     house.upstream.reply(say.anthropic().in_writes_of(11)).reply(say.openai().crlf());

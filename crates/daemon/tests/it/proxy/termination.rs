@@ -14,7 +14,7 @@ use tribune_testkit::{TestDaemon, assert_sound, config};
 use super::{House, entries, error, message};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_breaks_is_broken_for_the_client_too_and_on_record() {
+async fn broken_stream_breaks_for_the_client_and_is_recorded() {
     let house = House::open().await;
     let whole = Say::new().text("hello there, and more").usage(30, 7, 0);
     for (reply, is_torn) in [
@@ -41,7 +41,7 @@ async fn a_stream_that_breaks_is_broken_for_the_client_too_and_on_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_goes_away_takes_its_request_along() {
+async fn client_disconnect_cancels_its_request() {
     let house = House::open().await;
     house.upstream.reply(Say::new().text("hello").anthropic().first(3).then_silence());
     let mut got = house.post("fake/v1/messages", &message("m")).await;
@@ -61,7 +61,7 @@ async fn a_client_that_goes_away_takes_its_request_along() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopping_everything_ends_streams_and_refuses_new_ones() {
+async fn global_freeze_ends_streams_and_refuses_new_ones() {
     let house = House::open().await;
     house.upstream.reply(Say::new().text("hello").anthropic().first(3).then_silence());
     let mut got = house.post("fake/v1/messages", &message("m")).await;
@@ -84,7 +84,7 @@ async fn stopping_everything_ends_streams_and_refuses_new_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_stops_ends_streams_and_writes_down_that_it_did() {
+async fn daemon_shutdown_ends_streams_and_records_it() {
     let house = House::open().await;
     house.upstream.reply(Say::new().text("hello").anthropic().first(3).then_silence());
     let mut got = house.post("fake/v1/messages", &message("m")).await;
@@ -97,7 +97,7 @@ async fn a_daemon_that_stops_ends_streams_and_writes_down_that_it_did() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_a_crash_cut_short_is_found_at_the_next_start() {
+async fn interrupted_request_is_recorded_at_the_next_start() {
     let home = TestDaemon::start().await.stop().await;
     let asked = ProxyRecord::Asked {
         session: None,
