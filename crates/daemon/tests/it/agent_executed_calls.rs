@@ -1,4 +1,5 @@
-//! Calls that agents carry out themselves: under the same law, in the same inbox and the same record as those of the house.
+//! Agent-executed calls: calls that an agent runs itself. The law, the approvals and the ledger treat them like calls
+//! of Tribune.
 
 use std::sync::Arc;
 
@@ -70,7 +71,7 @@ fn write() -> Value {
     json!({ "path": "a.txt", "content": "hello" })
 }
 
-/// The outcomes of all calls of the session, by call id, as the log has them.
+/// Returns the outcomes of all calls of the session, by call id, from the ledger.
 fn outcomes(home: &TempHome) -> Vec<(String, CallOutcome)> {
     let reader = Reader::open(&home.home).unwrap();
     let mut found = Vec::new();
@@ -141,7 +142,7 @@ async fn l2_agent_executed_call_waits_for_approval() {
         ended(&mut house.talker, running).await;
         assert_eq!(house.hands.answers(), [answer]);
     }
-    // Nobody can be asked about what has begun.
+    // A call that has begun cannot be approved any more.
     let (_, answers) = house
         .plays(vec![Act::Begin("write", write()), Act::Begin("read", json!({ "path": "notes.txt" }))])
         .await;
@@ -178,7 +179,8 @@ async fn cancelled_or_frozen_turn_grants_no_permission() {
     assert_sound(&house.stop().await.home);
 }
 
-/// What waits when the daemon stops stays in the inbox. The agent asks again, and what was answered meanwhile counts once.
+/// A call that is pending when the daemon stops stays in the inbox. The agent requests it again; a decision made in
+/// between counts once.
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_decision_after_a_restart_releases_the_same_call_once() {
     let mut house = settle(home()).await;
@@ -197,12 +199,12 @@ async fn l2_decision_after_a_restart_releases_the_same_call_once() {
         Act::Ask("write", write()),
     ]);
     let running = house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
-    // Another call is another question,
+    // Another call is a new request.
     let asked = pending(&mut house.approver, 1).await;
     let card = house.approver.call("approval.show", &json!({ "id": id(&asked[0]) })).await.unwrap();
     assert_eq!(card["action"]["input"], other);
     decide(&mut house.approver, &id(&asked[0]), json!({ "decision": "deny" })).await.unwrap();
-    // and the same call goes through once.
+    // The same call is released once.
     let again = loop {
         let waiting = pending(&mut house.approver, 1).await;
         if waiting[0]["id"] != asked[0]["id"] {
@@ -213,7 +215,7 @@ async fn l2_decision_after_a_restart_releases_the_same_call_once() {
     ended(&mut house.talker, running).await;
     assert_eq!(house.hands.answers(), ["denied by operator", "given", "denied by operator"]);
 
-    // A question that nobody answered is not asked twice.
+    // A pending request without a decision is not created twice.
     house.hands.prepare(vec![Act::Ask("write", write())]);
     house.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
     let left = id(&pending(&mut house.approver, 1).await[0]);
@@ -233,7 +235,7 @@ async fn l2_decision_after_a_restart_releases_the_same_call_once() {
     assert_sound(&house.stop().await.home);
 }
 
-/// An agent that asks first and wants it done for it gets exactly what was allowed, once.
+/// An agent that requests permission and lets Tribune execute the call gets exactly the allowed call, once.
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_permitted_call_is_executed_once_exactly_as_allowed() {
     let mut house = settle(home()).await;
@@ -253,7 +255,7 @@ async fn l2_permitted_call_is_executed_once_exactly_as_allowed() {
     assert_eq!(outcomes(&home), [("call-1".to_owned(), CallOutcome::Ran)]);
 }
 
-/// An agent can read first and tell later, so labels sink with the leave and not with the report.
+/// An agent can read first and report later, so labels change with the permission and not with the report.
 #[tokio::test(flavor = "multi_thread")]
 async fn l4_labels_change_with_the_permission() {
     let mut house = settle(home()).await;

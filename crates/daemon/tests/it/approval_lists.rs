@@ -1,4 +1,4 @@
-//! In which order the inbox lists what waits, what was decided and what was granted, over both wires.
+//! The order of pending approvals, decisions and grants in lists, over RPC and REST.
 
 use serde_json::{Value, json};
 use tribune_client::Client;
@@ -7,14 +7,14 @@ use tribune_testkit::{TestDaemon, config, say};
 use crate::approvals::{KEY, decide, ended, home, id, open, pending, write};
 use crate::raw_clients::{body, http};
 
-/// How many there are of everything here: more than come in the right order by chance.
+/// The number of items of each kind: too many to be in the right order by chance.
 const MANY: usize = 6;
 
 fn ids(rows: &Value) -> Vec<String> {
     rows.as_array().unwrap().iter().map(id).collect()
 }
 
-/// Asks for leave to write a file of this name, and decides. Gives the approval's id.
+/// Requests permission to write a file of this name and decides. Returns the id of the approval.
 async fn asked_and_decided(
     talker: &mut Client,
     approver: &mut Client,
@@ -103,7 +103,7 @@ async fn pending_approvals_are_listed_oldest_first_and_others_newest_first() {
     daemon.stop().await;
 }
 
-/// Everything in a state, four to a page.
+/// Lists every item in a state, four per page.
 async fn pages(client: &mut Client, state: &str) -> Vec<String> {
     let (mut all, mut after) = (Vec::new(), Value::Null);
     loop {

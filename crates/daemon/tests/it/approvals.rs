@@ -1,4 +1,4 @@
-//! Calls that wait for a person: parked, decided, refused, taken up after a restart, and never run twice.
+//! Approvals: calls are parked, decided, refused, resumed after a restart, and never executed twice.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const MANDATE: &str = "---\ntools: read, search, send_message, write, edit, exec
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"dev\",\"standing\":false}\n";
 const ASK: &str = r#"@id("ask-write") forbid(principal, action == Tribune::Action::"write", resource) unless { context.approved };"#;
 
-/// A home whose agent has to ask before it writes.
+/// A home whose agent needs an approval to write.
 pub(crate) fn home() -> TempHome {
     let home = TempHome::new();
     home.write("mandates/dev.md", MANDATE);
@@ -39,7 +39,7 @@ pub(crate) fn write(path: &str, content: &str) -> String {
     format!("!call write {}\n!say $result", json!({ "path": path, "content": content }))
 }
 
-/// The approvals that wait, once there are `n`.
+/// Waits for `n` pending approvals and returns them.
 pub(crate) async fn pending(client: &mut Client, n: usize) -> Vec<Value> {
     for _ in 0..2_000 {
         let page = client.call("approval.list", &json!({})).await.unwrap();
@@ -67,7 +67,7 @@ pub(crate) async fn decide(
     client.call("approval.decide", &params).await
 }
 
-/// The answer to a turn that was sent before, with the text that was said.
+/// Waits for the response to a turn that was sent earlier; returns it with the text of the turn.
 pub(crate) async fn ended(client: &mut Client, id: u64) -> (Value, String) {
     let mut events = Vec::new();
     loop {
@@ -100,7 +100,7 @@ async fn l2_parked_call_waits_for_a_decision_and_runs_once() {
     let (result, _) = ended(&mut talker, running).await;
     assert_eq!(result["stop_reason"], "end_turn");
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("hello"));
-    // Allowed once is once.
+    // `allow_once` covers one call.
     let again = talker.send("turn.run", &say(KEY, &write("a.txt", "again"))).await.unwrap();
     let waiting = pending(&mut approver, 1).await;
     decide(
@@ -257,7 +257,7 @@ async fn parked_call_survives_a_restart_and_runs_once() {
     }
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("late"));
     std::fs::remove_file(daemon.home.home.root().join("agents/main/workspace/a.txt")).unwrap();
-    // Its agent learns of it before its next turn.
+    // The agent is notified before its next turn.
     let (events, _) = turn(&mut operator, KEY, "hello").await.unwrap();
     let told = events.iter().filter(|event| event["type"] == "mailbox_injected").count();
     assert_eq!(told, 1);
@@ -269,7 +269,7 @@ async fn parked_call_survives_a_restart_and_runs_once() {
     assert_sound(&daemon.stop().await.home);
 }
 
-/// A kill can fall after the request is in the log and before the words are in the vault.
+/// The process can be killed after the ledger has the request and before the vault has its input.
 #[tokio::test(flavor = "multi_thread")]
 async fn parked_call_without_its_input_is_withdrawn_and_the_agent_notified() {
     let daemon = daemon().await;
@@ -383,7 +383,7 @@ async fn grant_covers_its_subject_until_revoked() {
     let pattern = json!({ "decision": "allow_pattern", "pattern": "notes/**" });
     let grant = decide(&mut operator, &asked, pattern).await.unwrap()["grant"].clone();
     ended(&mut talker, running).await;
-    // The same folder asks no more; another does.
+    // The grant covers the same folder and no other one.
     let (_, result) = turn(&mut talker, KEY, &write("notes/b.txt", "2")).await.unwrap();
     assert_eq!(result["stop_reason"], "end_turn");
     assert_eq!(written(&daemon.home, "notes/b.txt").as_deref(), Some("2"));
@@ -391,7 +391,7 @@ async fn grant_covers_its_subject_until_revoked() {
     let other = id(&pending(&mut operator, 1).await[0]);
     decide(&mut operator, &other, json!({ "decision": "deny" })).await.unwrap();
     ended(&mut talker, running).await;
-    // A restart forgets neither the grant nor its end.
+    // The grant and its end survive a restart.
     drop((talker, operator));
     let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
@@ -426,7 +426,7 @@ async fn global_freeze_holds_until_an_approver_resumes() {
     assert!(refused.to_string().contains("everything is stopped"), "{refused}");
     let early = decide(&mut operator, &waiting, json!({ "decision": "allow_once" })).await.unwrap_err();
     assert_eq!(early.code(), Some("conflict"));
-    // A restart does not lift it.
+    // The freeze survives a restart.
     drop((talker, operator));
     let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
@@ -454,7 +454,7 @@ async fn a_session_grant_ends_with_its_session() {
     operator.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
     let grants = operator.call("grant.list", &json!({})).await.unwrap();
     assert_eq!(grants["grants"], json!([]));
-    // The same key is another session, now and after a restart.
+    // A new session under the same key does not have the grant, now and after a restart.
     open(&mut talker).await;
     talker.send("turn.run", &say(KEY, &write("a.txt", "3"))).await.unwrap();
     let asked = id(&pending(&mut operator, 1).await[0]);
@@ -469,7 +469,7 @@ async fn a_session_grant_ends_with_its_session() {
     assert_sound(&daemon.stop().await.home);
 }
 
-/// A home whose agent has to ask before it runs anything.
+/// A home whose agent needs an approval to run a program.
 fn home_with_scripts() -> (TempHome, Config) {
     let home = home();
     home.write("agents/main/workspace/c.sh", "echo harmless > out\n");
@@ -599,7 +599,7 @@ async fn late_denial_is_reported_and_leaves_the_session_unchanged() {
     let decided = decide(&mut operator, &asked, json!({ "decision": "allow_once" })).await.unwrap();
     assert_eq!((&decided["state"], &decided["came_of_it"]), (&json!("allowed"), &json!("denied")));
     let is_told = |events: &[Value]| events.iter().any(|event| event["type"] == "mailbox_injected");
-    // It waits for the session that asked.
+    // The message stays in the mailbox until the session that made the call runs a turn.
     let other = format!("{KEY}-other");
     operator.call("session.init", &json!({ "session_key": other })).await.unwrap();
     let (events, _) = turn(&mut operator, &other, "hello").await.unwrap();
@@ -609,7 +609,7 @@ async fn late_denial_is_reported_and_leaves_the_session_unchanged() {
     assert_eq!(written(&daemon.home, "a.txt"), None);
     drop(operator);
     let home = daemon.stop().await;
-    // The letter is the house's, and tells the session of a call of its own.
+    // The mailbox message comes from the daemon and tells the session about its own call.
     assert_eq!(labels(&home), before);
     assert_sound(&home.home);
 }
@@ -624,7 +624,7 @@ async fn approver_cannot_decide_their_own_call() {
     assert!(refused.to_string().contains("the name of an approver"), "{refused}");
     drop(operator);
     let home = daemon.stop().await;
-    // The daemon refuses the name; whoever writes the file by hand is not asked.
+    // The daemon refuses the name; a file that was written by hand is not checked.
     home.write("data/agent-roster.jsonl", &format!("{ROSTER}{}", ROSTER.replace("main", "alice")));
     let daemon = TestDaemon::on(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);

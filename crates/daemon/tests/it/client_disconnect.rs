@@ -1,5 +1,5 @@
-//! Clients that send a request and hang up before it is answered. What they asked for is done or not done, never half:
-//! the count of open sessions is what the record says, and what is said afterwards is kept.
+//! Clients that disconnect before their request is answered. The request is done or not done, never partly: the count
+//! of open sessions equals the ledger, and later words are kept.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn key(session: u64) -> String {
     format!("agent:main:test:local:dm:hung-up-{session}")
 }
 
-/// Sends a request and hangs up after a moment that is never the same.
+/// Sends a request and disconnects after a varying delay.
 async fn ask_and_hang_up(address: &str, token: &str, path: &str, body: &str, moments: u64) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
@@ -34,7 +34,7 @@ async fn ask_and_hang_up(address: &str, token: &str, path: &str, body: &str, mom
     }
 }
 
-/// What there is to ask for, of a session.
+/// The requests about a session.
 fn request(what: u64, key: &str) -> (String, String) {
     match what {
         0 => ("POST /v1/sessions".to_owned(), json!({ "session_key": key }).to_string()),
@@ -43,7 +43,7 @@ fn request(what: u64, key: &str) -> (String, String) {
     }
 }
 
-/// How many sessions the record has open.
+/// The number of open sessions in the ledger.
 async fn open_on_record(client: &mut Client) -> usize {
     let page = client.call("session.list", &json!({ "limit": 1000 })).await.unwrap();
     let sessions = page["sessions"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! Callers without credentials, in numbers: they can be a nuisance to each other, and to nobody else.
+//! Unauthenticated and unregistered callers in large numbers can disturb each other and no other caller.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ async fn unauthenticated_connections_do_not_block_the_operator() {
     let daemon = TestDaemon::on(TempHome::new(), &config).await;
     let mut first = daemon.operator().await;
     let mut oldest = Raw::connect(&daemon, None).await;
-    // Strangers, sockets without a word, and connections that are no sockets yet.
+    // Unregistered callers, silent WebSockets, and connections before their upgrade.
     let mut strangers = Vec::new();
     let mut silent = Vec::new();
     let mut plain = Vec::new();
@@ -75,13 +75,13 @@ async fn registered_agents_leave_a_slot_for_the_operator() {
         drop(TcpStream::connect(daemon.address()).await.unwrap());
     }
     assert_eq!(operator.call("daemon.status", &json!({})).await.unwrap()["ready"], true);
-    // Those that came first have kept their places.
+    // The earliest connections keep their slots.
     for known in &mut agents[..14] {
         known.call("auth.whoami", &json!({})).await.unwrap();
     }
 }
 
-/// The code of a refusal.
+/// The error code of a refused request.
 async fn init(client: &mut Client, params: serde_json::Value) -> Result<(), String> {
     match client.call("session.init", &params).await {
         Ok(_) => Ok(()),
@@ -117,7 +117,7 @@ async fn sessions_of_unregistered_callers_do_not_block_the_operator() {
         }
     }
     assert_eq!(opened, 8, "half of the sessions, two for each of four");
-    // The same after a restart, which finds them open.
+    // The limit holds after a restart, which restores the open sessions.
     let home = daemon.stop().await;
     let daemon = Daemon::start_with(&home.home, &config, given(), Extras::default()).await.unwrap();
     let daemon = TestDaemon { daemon, home };
@@ -163,7 +163,7 @@ async fn opening_and_closing_sessions_leaves_the_board_unchanged() {
     assert_eq!(daemon.home.read("board.md").matches("main: checked in").count(), 2, "once an hour");
 }
 
-/// A turn of a stranger with a call that it has no leave for.
+/// Runs a turn of an unregistered caller with a call that its mandate does not allow.
 async fn turn_denied(stranger: &mut Client, key: &str) {
     stranger.call("session.init", &json!({ "session_key": key })).await.unwrap();
     let (events, _) = turn(stranger, key, "!call exec {\"command\":[\"true\"]}").await.unwrap();

@@ -1,5 +1,5 @@
-//! The contract test matrix, line by line: providers, prompts, tools, logs, sessions. Each test has the name of its line and
-//! goes through the daemon, with a provider over HTTP at the far end.
+//! The contract test matrix, line by line: providers, prompts, tools, logs, sessions. Each test has the name of its
+//! line and runs against the daemon, with a fake provider over HTTP.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::models::{KEY, SECRET, asked, home, models, open, start};
 
 const QUIET: &str = "startupValidation: 'off'";
 
-/// A turn that may fail: what was said, and the error's code and line.
+/// Runs a turn that may fail: its text, and the code and message of the error.
 async fn played(client: &mut Client, words: &str) -> (String, Option<(String, String)>) {
     let (events, _) = turn(client, KEY, words).await.unwrap();
     let error = events.iter().find(|event| event["type"] == "error");
@@ -28,7 +28,7 @@ async fn played(client: &mut Client, words: &str) -> (String, Option<(String, St
     (text(&events), error)
 }
 
-/// Every line of the log of requests, newest file last.
+/// Returns every line of the request log, newest file last.
 fn log_of(home: &TempHome, provider: &str) -> Vec<Value> {
     let folder = home.home.root().join("logs").join(provider);
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
@@ -40,7 +40,7 @@ fn log_of(home: &TempHome, provider: &str) -> Vec<Value> {
         .collect()
 }
 
-/// All bytes below a folder.
+/// Returns all bytes below a folder.
 fn everything(folder: &std::path::Path) -> Vec<u8> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -107,7 +107,7 @@ async fn per_model_context_enforced() {
         "{line}"
     );
     assert_eq!(upstream.connections(), 0, "nothing was opened");
-    // The same words fit the other model.
+    // The same prompt fits the other model.
     client.call("session.init", &json!({ "session_key": KEY, "model": "fake:m" })).await.unwrap();
     upstream.reply(Say::new().text("fine").anthropic());
     assert_eq!(played(&mut client, &long).await.0, "fine");
@@ -169,7 +169,7 @@ async fn user_cannot_extract_base_prompt() {
         .collect();
     let spaced: String = base.chars().flat_map(|c| [c, ' ']).collect();
     let hex: String = base.bytes().map(|byte| format!("{byte:02x}")).collect();
-    // The worst model there is says it all, whatever it is asked.
+    // The worst case: a model that repeats its whole prompt for any input.
     let leaks = [base.to_owned(), base.to_uppercase(), base.chars().rev().collect(), rot13, spaced, hex];
     let count = leaks.len();
     for leak in leaks {
@@ -179,7 +179,7 @@ async fn user_cannot_extract_base_prompt() {
         assert!(said.contains("[withheld"), "{said}");
         assert!(said.len() < 200, "{said}");
     }
-    // Nor does it leave in a call, a letter to itself for one.
+    // The prompt does not leave in the input of a call either, such as a mailbox message to itself.
     let letter = json!({ "to": "main", "text": base }).to_string();
     upstream
         .reply(Say::new().call("c1", "send_message", &letter).anthropic())

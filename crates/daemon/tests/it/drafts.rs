@@ -1,4 +1,5 @@
-//! Drafts: calls that go out in the words of whoever allows them, or not at all, and never in the agent's after that.
+//! Drafts: calls that are sent with the text of their approver or not at all, and never with the agent's text after
+//! that.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -20,7 +21,7 @@ async fn card(operator: &mut Client, id: &str) -> Value {
     operator.call("approval.show", &json!({ "id": id })).await.unwrap()
 }
 
-/// The one approval that waits and is not `but`.
+/// Returns the one pending approval that is not `but`.
 async fn next(operator: &mut Client, but: &str) -> String {
     for _ in 0..2_000 {
         let found = id(&pending(operator, 1).await[0]);
@@ -81,7 +82,7 @@ async fn a2_denied_draft_text_is_refused_before_the_decision() {
     let refused = decide(&mut operator, &asked, long).await.unwrap_err();
     assert_eq!(refused.code(), Some("invalid_params"));
     assert!(refused.to_string().contains("policy.short"), "{refused}");
-    // It still waits, and shorter words will do.
+    // The approval is still pending, and a shorter text is accepted.
     decide(&mut operator, &asked, json!({ "decision": "allow_once", "text": "short" })).await.unwrap();
     ended(&mut talker, running).await;
     assert_eq!(written(&daemon.home, "b.txt").as_deref(), Some("short"));
@@ -145,7 +146,7 @@ async fn l8_grant_does_not_restore_replaced_draft_text() {
     talker.call("session.init", &json!({ "session_key": other })).await.unwrap();
     let running = talker.send("turn.run", &say(KEY, &write("a.txt", "the agent's"))).await.unwrap();
     let first = id(&pending(&mut operator, 1).await[0]);
-    // Someone allows everything of that name for another session.
+    // The approver allows every call to that file for another session.
     let mut second_talker = daemon.operator().await;
     let beside = second_talker.send("turn.run", &say(&other, &write("a.txt", "beside"))).await.unwrap();
     let both = pending(&mut operator, 2).await;
@@ -155,7 +156,8 @@ async fn l8_grant_does_not_restore_replaced_draft_text() {
     decide(&mut operator, &second, wide).await.unwrap();
     ended(&mut second_talker, beside).await;
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("beside"));
-    // The file has changed, so the first does not fit any more; the grant covers it, in the words it was given.
+    // The file has changed, so the first request does not match any more; the grant covers it, with the text that the
+    // approver gave.
     decide(&mut operator, &first, json!({ "decision": "allow_once", "text": "mine" })).await.unwrap();
     ended(&mut talker, running).await;
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("mine"));

@@ -1,23 +1,24 @@
-//! The registry of everything in the program that starts a program, reaches out or writes a file, and who answers for it. A
-//! source file that begins to do one of these is found here before it is found out by someone else.
+//! The effect registry: every source file that starts a program, opens a connection or writes a file, and who is
+//! responsible for it. The test fails when a source file gains an effect that is not listed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Who answers for an effect.
+/// Who is responsible for an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
-    /// It happens for an agent, and takes an `Admission`.
+    /// It happens for an agent and requires an `Admission`.
     Gate,
-    /// The operator configured or called it; no agent can bring it about.
+    /// The operator configured or called it; no agent can cause it.
     Operator,
-    /// The daemon's own books, whose names no agent chooses.
+    /// The daemon's own state, whose file names no agent chooses.
     House,
-    /// The sandbox, for whoever launches it or lands its changes; those answer for that.
+    /// The sandbox. Those that launch it or land its changes are responsible for them.
     Sandbox,
 }
 
-/// What each file does. `docs/adr` and the guide of the law explain the gate; `gate::Admission` has the proof by types.
+/// The effects of each file. `docs/adr` and the guide of the law explain the gate; `gate::Admission` proves it by
+/// types.
 const REGISTRY: [(&str, &[(Effect, By)]); 70] = [
     ("agents/src/provider/client.rs", &[(Effect::Reaches, By::Operator)]),
     ("cli/src/agents.rs", &[(Effect::Writes, By::Operator)]),
@@ -33,9 +34,9 @@ const REGISTRY: [(&str, &[(Effect, By)]); 70] = [
     ("client/src/lib.rs", &[(Effect::Reaches, By::Operator)]),
     ("host/src/broker/egress/network.rs", &[(Effect::Reaches, By::Gate)]),
     ("host/src/broker/room.rs", &[(Effect::Writes, By::House)]),
-    // Removes what a canary's agent had.
+    // Removes the files of a canary's agent.
     ("host/src/canary/trial.rs", &[(Effect::Writes, By::House)]),
-    // Agents that the operator put into the roster, each in a box; what they do there is asked and judged.
+    // CLI agents of the operator's roster, each in a sandbox; the law decides about their calls.
     ("host/src/cli_agents/clearing.rs", &[(Effect::Writes, By::House)]),
     ("host/src/cli_agents/mod.rs", &[(Effect::Starts, By::Operator)]),
     ("host/src/cli_agents/room.rs", &[(Effect::Writes, By::House)]),
@@ -49,7 +50,7 @@ const REGISTRY: [(&str, &[(Effect, By)]); 70] = [
     ("host/src/keys.rs", &[(Effect::Writes, By::House)]),
     ("host/src/law/archive.rs", &[(Effect::Writes, By::House)]),
     ("host/src/mcp/server.rs", &[(Effect::Starts, By::Gate)]),
-    // Asks the kernel for a route; no packet leaves.
+    // Asks the kernel for a route; no packet is sent.
     ("host/src/net/mod.rs", &[(Effect::Reaches, By::House)]),
     ("host/src/profiles/install.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
     ("host/src/programs.rs", &[(Effect::Starts, By::Operator)]),
@@ -66,7 +67,7 @@ const REGISTRY: [(&str, &[(Effect, By)]); 70] = [
     ("host/src/tools/target.rs", &[(Effect::Writes, By::Gate)]),
     ("host/src/tools/web/client.rs", &[(Effect::Reaches, By::Gate)]),
     ("host/src/tools/workspace.rs", &[(Effect::Writes, By::Gate)]),
-    // Where changes of boxes are kept. What lands in a project is written by the sandbox's own half, below.
+    // The store of sandbox changes. The sandbox's own half, below, writes what lands in a project.
     ("host/src/workspace/landing.rs", &[(Effect::Writes, By::House)]),
     ("host/src/workspace/mod.rs", &[(Effect::Writes, By::House)]),
     ("host/src/workspace/unfinished.rs", &[(Effect::Writes, By::House)]),
@@ -98,8 +99,8 @@ const REGISTRY: [(&str, &[(Effect, By)]); 70] = [
     ("sandbox/src/workspace/resolve_beneath.rs", &[(Effect::Writes, By::Sandbox)]),
 ];
 
-/// How many places each file has that start a program or reach out, and that the tools have for writing: one more in a file
-/// that is listed anyway is found too.
+/// The number of call sites in each file that start a program or open a connection, and of those that write in the
+/// tools: one more in a listed file fails the test as well.
 const PLACES: [(&str, Effect, usize); 27] = [
     ("agents/src/provider/client.rs", Effect::Reaches, 1),
     ("cli/src/approvals/draft.rs", Effect::Starts, 1),
@@ -140,7 +141,7 @@ enum Effect {
 impl Effect {
     const ALL: [Self; 3] = [Self::Starts, Self::Reaches, Self::Writes];
 
-    /// How a source file looks that does it.
+    /// The text of a source file that shows the effect.
     const fn signs(self) -> &'static [&'static str] {
         match self {
             Self::Starts => &[
@@ -204,7 +205,7 @@ fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Every source file of the program, tests and their tools aside.
+/// Collects every source file of the program, without tests and test tools.
 fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -220,13 +221,13 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// What of a file is part of the program: no comments, and nothing from its tests on.
+/// The program text of a file: without comments, and without its tests.
 fn program(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
-/// What each file does, and in how many places.
+/// The effects of each file, with the number of call sites.
 fn found() -> BTreeMap<String, BTreeMap<Effect, usize>> {
     let mut files = Vec::new();
     sources(&crates(), &mut files);
@@ -280,7 +281,7 @@ fn l1_every_effect_for_agents_requires_an_admission() {
             assert_eq!(*by == By::Gate, is_tool, "{file} {effect:?}");
         }
     }
-    // Connections out of boxes are made in one place, which takes an admission by value.
+    // Connections out of sandboxes are made in one place, which takes an admission by value.
     let network = std::fs::read_to_string(crates().join("host/src/broker/egress/network.rs")).unwrap();
     assert!(
         program(&network)
@@ -296,7 +297,7 @@ fn l1_every_effect_for_agents_requires_an_admission() {
     // MCP servers are started in one place, which takes an admission by value.
     let server = std::fs::read_to_string(crates().join("host/src/mcp/server.rs")).unwrap();
     assert!(program(&server).contains("pub(super) async fn start(\n        admission: Admission,"));
-    // Changes of boxes are landed in one place, which takes an admission by value.
+    // Changes of sandboxes land in one place, which takes an admission by value.
     let mut files = Vec::new();
     sources(&crates(), &mut files);
     let landing: Vec<String> = files
@@ -307,7 +308,7 @@ fn l1_every_effect_for_agents_requires_an_admission() {
     assert_eq!(landing.len(), 1);
     assert!(landing[0].contains("pub(crate) fn land(&self, admission: Admission)"));
     assert_eq!(landing[0].matches("workspace::land(").count(), 1);
-    // The tools have one entrance, which takes an admission by value; everything else about them is private.
+    // The tools have one entry point, which takes an admission by value; the rest is private.
     let tools = std::fs::read_to_string(crates().join("host/src/tools/mod.rs")).unwrap();
     let tools = program(&tools);
     let entrances: Vec<&str> =

@@ -1,4 +1,4 @@
-//! Calls of other harnesses: a yes is for one call, in the context and under the law that it was given in.
+//! The external gate: an allowance is for one call, in the context and under the law in which it was given.
 
 use serde_json::{Value, json};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say};
@@ -8,7 +8,7 @@ use crate::raw_clients::{body, http, within};
 
 const KEY: &str = "agent:main:web:local:dm:ada";
 
-/// Sends one of the three requests; the status and the answer.
+/// Sends one of the three requests; returns the status and the body.
 async fn post(daemon: &TestDaemon, hook: &str, said: Value) -> (u16, Value) {
     let mut said = said;
     said["sessionKey"] = KEY.into();
@@ -59,14 +59,14 @@ async fn g7_finished_call_is_no_longer_allowed() {
     decide(&mut operator, waiting[0]["id"].as_str().unwrap(), json!({ "decision": "allow_once" }))
         .await
         .unwrap();
-    // As often as it is looked at before it is made, it stands.
+    // The allowance holds for repeated requests until the call is reported.
     for _ in 0..2 {
         assert_eq!(ask(&daemon, "a1", "write", write.clone()).await.1["verdict"], "allow");
     }
     assert_eq!(done(&daemon, "a1").await, 200);
     let over = ask(&daemon, "a1", "write", write.clone()).await;
     assert_eq!((over.0, &over.1["error"]["code"]), (409, &json!("conflict")), "{}", over.1);
-    // The same without a person, and what was denied is denied again rather than a conflict.
+    // The same without an approval. A denied call is denied again instead of a conflict.
     assert_eq!(ask(&daemon, "r1", "read", json!({ "path": "a" })).await.1["verdict"], "allow");
     assert_eq!(done(&daemon, "r1").await, 200);
     assert_eq!(ask(&daemon, "r1", "read", json!({ "path": "a" })).await.0, 409);
@@ -74,7 +74,7 @@ async fn g7_finished_call_is_no_longer_allowed() {
         let (status, denied) = ask(&daemon, "x1", "exec", json!({ "command": "date" })).await;
         assert_eq!((status, &denied["verdict"]), (200, &json!("deny")));
     }
-    // A restart forgets neither.
+    // Both survive a restart.
     drop(operator);
     let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
     assert_eq!(ask(&daemon, "a1", "write", write).await.0, 409);
@@ -92,7 +92,7 @@ async fn g7_allowance_ends_with_its_context() {
     let (_, stale) = ask(&daemon, "p1", "web_fetch", page()).await;
     assert_eq!((&stale["verdict"], &stale["block"]), (&json!("deny"), &json!(true)), "{stale}");
     assert!(stale["blockReason"].as_str().unwrap().contains("has read more"), "{stale}");
-    // Which anyone can see who wonders.
+    // The status of the session shows the reason.
     let mut operator = daemon.operator().await;
     let session = operator.call("session.status", &json!({ "session_key": KEY })).await.unwrap();
     assert_eq!((&session["trust"], &session["private"]), (&json!("untrusted"), &json!(false)));
@@ -127,13 +127,13 @@ async fn g7_allowance_ends_when_the_law_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g7_session_with_a_parked_turn_reports_it() {
+async fn g7_session_with_a_parked_turn_answers_conflict() {
     let daemon = TestDaemon::on(with_web(), &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     talker.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
     talker.send("turn.run", &say(KEY, &write("a.txt", "x"))).await.unwrap();
     pending(&mut operator, 1).await;
-    // Nobody decides, and the harness still has its answer.
+    // The approval stays pending, and the harness still gets a response.
     let asked = within("an answer", ask(&daemon, "r1", "read", json!({ "path": "a" }))).await;
     assert_eq!((asked.0, &asked.1["error"]["code"]), (409, &json!("conflict")), "{}", asked.1);
     let heard = json!({ "text": "hello", "trust": "owner" });

@@ -1,4 +1,4 @@
-//! A backend whose agent has hands of its own: it asks leave, and tells what came of it.
+//! A fake backend whose agent executes calls itself: it requests permission and reports the results.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,23 +11,23 @@ use tribune_runtime::{
     SessionInput, SessionState, SessionStatus, StopReason, ToolCall, ToolOutcome, TurnInput, When,
 };
 
-/// One thing that the agent does.
+/// One action of the agent.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
-    /// Asks leave for a call, which gets the next number.
+    /// Requests permission for a call, which gets the next number.
     Ask(&'static str, Value),
-    /// Says that it makes a call already.
+    /// Reports a call that has already begun.
     Begin(&'static str, Value),
-    /// Tells what came of call number so and so.
+    /// Reports the result of the call with this number.
     Tell(usize, &'static str),
-    /// Has the house carry out call number so and so.
+    /// Has Tribune execute the call with this number.
     CarryOut(usize),
 }
 
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Hands {
     turns: Arc<Mutex<VecDeque<Vec<Act>>>>,
-    /// What was answered, in order: `given`, or why not.
+    /// The answers, in order: `given`, or the reason of a refusal.
     answers: Arc<Mutex<Vec<String>>>,
 }
 

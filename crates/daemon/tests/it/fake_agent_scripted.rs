@@ -1,4 +1,4 @@
-//! A backend that makes the calls a test hands it, whatever it is told: nothing it does is in the owner's words.
+//! A fake backend that makes the calls of the test, whatever its input: none of its calls is in the owner's words.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -17,19 +17,19 @@ pub(crate) type Batch = Vec<(&'static str, Value)>;
 
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Puppet {
-    /// The batches of each turn to come.
+    /// The batches of each coming turn.
     turns: Arc<Mutex<VecDeque<Vec<Batch>>>>,
-    /// Tool, answer, and whether it is an error, in the order in which they came.
+    /// Tool, answer, and whether it is an error, in the order of their arrival.
     answers: Arc<Mutex<Vec<(String, String, bool)>>>,
 }
 
 impl Puppet {
-    /// What the next turn that nobody prepared for will do.
+    /// The calls of the next turn that has no prepared batches.
     pub(crate) fn prepare(&self, batches: Vec<Batch>) {
         self.turns.lock().unwrap().push_back(batches);
     }
 
-    /// What was answered since the last look.
+    /// Returns the answers since the last call.
     pub(crate) fn answers(&self) -> Vec<(String, String, bool)> {
         std::mem::take(&mut *self.answers.lock().unwrap())
     }

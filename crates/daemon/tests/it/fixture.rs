@@ -1,4 +1,4 @@
-//! Homes that go away, and entries to put in them.
+//! Temporary homes, and ledger entries for them.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -10,7 +10,7 @@ use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
 use tribune_storage::store::Store;
 
-/// A clock that stands still.
+/// A clock with a fixed time.
 #[derive(Debug)]
 pub(crate) struct Stopped;
 
@@ -20,7 +20,7 @@ impl Clock for Stopped {
     }
 }
 
-/// A clock that a test sets.
+/// A clock that the test sets.
 #[derive(Debug)]
 pub(crate) struct Hand(AtomicI64);
 
@@ -60,7 +60,7 @@ impl TempHome {
         Reader::open(&self.home).unwrap()
     }
 
-    /// A home with a log of `n` notes behind its first entry.
+    /// A home with a ledger of `n` notes after its first entry.
     pub(crate) fn with(n: u64) -> Self {
         let home = Self::new();
         let store = home.store();

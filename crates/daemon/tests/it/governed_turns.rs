@@ -1,4 +1,4 @@
-//! The way of a turn and the laws it stands under, each test named after the law it shows.
+//! The steps of a turn, and the laws L1 to L9. Each test of a law has its number as a prefix.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -50,7 +50,7 @@ fn error_codes(events: &[Value]) -> Vec<&str> {
     errors.map(|event| event["code"].as_str().unwrap()).collect()
 }
 
-/// A backend that does what no backend should, by the word it is given.
+/// A faulty backend; its input selects the fault.
 #[derive(Debug)]
 struct Rogue;
 
@@ -87,7 +87,7 @@ impl AgentRuntime for Rogue {
             "says nothing" => stream::empty().boxed(),
             "panics" => panic!("on purpose, before there is a stream"),
             "pends" => stream::pending().boxed(),
-            // Without end, and deaf to every cancel.
+            // An endless turn that ignores every cancel.
             "chatters" => {
                 stream::repeat_with(|| Ok(RuntimeEvent { seq: 1, kind: thought("and".to_owned()) })).boxed()
             }
@@ -199,7 +199,7 @@ async fn l1_every_call_has_a_verdict_of_its_own() {
     }
 }
 
-/// A clock that notes, for each time it gives, which calls and verdicts were on disk then.
+/// A clock that records, for each time it gives, which calls and verdicts were on disk at that time.
 struct Witness {
     home: Home,
     next: AtomicI64,
@@ -240,7 +240,7 @@ async fn l2_the_call_and_its_verdict_are_on_disk_before_the_effect() {
     let letters: Vec<Value> = mailbox.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(letters.len(), 2);
     for (letter, number) in letters.iter().zip(1..) {
-        // The letter's time is the moment at which it was about to be written.
+        // The timestamp of a mailbox message is taken just before the message is written.
         let seen = witness.seen.lock().unwrap();
         let (_, calls, verdicts) = seen.iter().find(|(at, ..)| letter["at"] == *at).unwrap();
         assert_eq!((*calls, *verdicts), (number, STRANGER_TOOLS.len() + number), "{letter}");
@@ -320,7 +320,7 @@ async fn l3_a_daemon_does_not_start_on_a_broken_law_or_roster() {
             Daemon::start(&home.home, &config(), Arc::new(SystemClock)).await.unwrap_err().to_string();
         assert!(refused.contains(words), "{file}: {refused}");
         assert!(!home.home.root().join("run/daemon.json").exists(), "{file}: nobody was told of a daemon");
-        // The home is not held by what did not start.
+        // A daemon that failed to start does not hold the lock of the home.
         std::fs::remove_file(home.home.root().join(file)).unwrap();
         let daemon = TestDaemon::on(home, &config()).await;
         assert_healthy(&daemon).await;
@@ -328,7 +328,7 @@ async fn l3_a_daemon_does_not_start_on_a_broken_law_or_roster() {
     }
 }
 
-/// Every file under `root` in which `canary` is, by its path from there.
+/// Every file under `root` that contains `canary`, by its path below `root`.
 fn found(root: &Path, canary: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
@@ -357,7 +357,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
     home.write("agents/main/workspace/notes.txt", "canary-file in a file\n");
     let daemon = TestDaemon::on(home, &config()).await;
     let token = daemon.token();
-    // Not written here as a whole, so that no scanner takes this file for a leak.
+    // Built from pieces, so that a secret scanner does not report this file.
     let secrets = [
         format!("sk-ant-{}-{}", "api03", "A1b2C3d4".repeat(8)),
         format!("ghp{}{}", "_", "aB3dE5gH7j".repeat(4)),
@@ -366,7 +366,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
     open(&mut client, KEY).await;
     open(&mut client, SCOUT).await;
     let mut answers = Vec::new();
-    // What a verdict is made from is on record with it: names of files, programs and recipients are not canaries here.
+    // The ledger keeps the facts of a verdict: names of files, programs and recipients are not canaries here.
     for script in [
         "canary-user says hello".to_owned(),
         "!say canary-said\n!think canary-thought\n!slowly 1ms canary-slow words".to_owned(),
@@ -398,7 +398,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
         while !matches!(client.next().await.unwrap(), Incoming::Answer(id, _) if id == hung) {}
     })
     .await;
-    // Wrong requests of every kind, at both doors.
+    // Invalid requests of every kind, over RPC and REST.
     for (method, params) in [
         ("canary-method", json!({})),
         ("session.status", json!({ "canary-member": 1 })),
@@ -616,7 +616,7 @@ async fn eight_steps_of_a_turn_are_recorded_in_order() {
     }
 }
 
-/// The letters that a turn began with.
+/// The mailbox messages that a turn began with.
 fn letters(events: &[Value]) -> Vec<String> {
     let injected = events.iter().filter(|event| event["type"] == "mailbox_injected");
     injected.map(|event| event["entry"]["payload"]["letter"].as_str().unwrap().to_owned()).collect()
@@ -638,7 +638,7 @@ async fn mailbox_message_arrives_once_in_the_next_turn() {
     assert!(daemon.home.read("data/agent-mailbox.jsonl").contains(&format!("{{\"ack\":\"{}\"", got[0])));
     let (events, _) = turn(&mut client, SCOUT, "and now?").await.unwrap();
     assert_eq!(letters(&events), Vec::<String>::new());
-    // An acknowledgement that was lost in a crash: the session knows the letter and does not take it twice.
+    // A crash lost an acknowledgement: the session knows the message and does not take it twice.
     drop(client);
     let home = daemon.stop().await;
     let mailbox = home.read("data/agent-mailbox.jsonl");
@@ -735,7 +735,7 @@ async fn faulty_backend_affects_only_its_own_turn() {
         assert_eq!((error_codes(&events), &result["stop_reason"]), (vec![code], &json!("error")), "{word}");
         behaves(&mut client).await;
     }
-    // Neither its silence nor its noise nor its deaf ear keeps a turn from being cancelled.
+    // A turn can be cancelled although its backend is silent, floods, or ignores the cancel.
     for word in ["pends", "chatters"] {
         let id = client.send("turn.run", &say(ROGUE, word)).await.unwrap();
         events_until(&mut client, word, |event| event["type"] == "policy_gate").await;
@@ -757,7 +757,7 @@ async fn faulty_backend_affects_only_its_own_turn() {
     let told = text(&events);
     assert!(told.contains("the call id `same` was used before in this turn"), "{told}");
     assert!(told.contains("a tool's name has 1 to 64 letters"), "{told}");
-    // A backend that does not let go does not keep a session open.
+    // A backend that does not stop does not keep a session open.
     let closed = client.call("session.close", &json!({ "session_key": ROGUE })).await.unwrap();
     assert_eq!(closed["state"], "closed");
     let refused = client.call("turn.run", &say(ROGUE, "behave")).await.unwrap_err();

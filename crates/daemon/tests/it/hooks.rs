@@ -1,4 +1,4 @@
-//! The operator's hooks: what they see, and that they can only object.
+//! The operator's hooks: what they see. A hook can object and never allow.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::approvals::{decide, pending};
 const KEY: &str = "agent:main:cli:local:dm:op";
 const WRITE: &str = "!call write {\"path\":\"a\",\"content\":\"b\"}\n!say $result";
 
-/// A home with a program `hook.sh`, and hooks as `hooks` says, where `HOOK` is that program.
+/// A home with the program `hook.sh`, and a configuration with the hooks of `hooks`, where `HOOK` is that program.
 fn home(script: &str, hooks: &str) -> (TempHome, Config) {
     let home = TempHome::new();
     home.write("mandates/dev.md", "---\ntools: read, write, spawn\n---\n");
@@ -24,13 +24,13 @@ fn home(script: &str, hooks: &str) -> (TempHome, Config) {
     home.write("hook.sh", &format!("#!/bin/sh\n{script}\n"));
     let path = home.home.root().join("hook.sh");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
-    // The program of these tests has no sandbox; `cli/tests/it/boxed.rs` has one.
+    // The program of these tests has no sandbox; the tests of the command line run hooks in one.
     let hooks = hooks.replace("command:", "sandbox: 'off', command:").replace("HOOK", path.to_str().unwrap());
     let hooks = Config::parse("config.json5", &format!("{{hooks: [{hooks}]}}")).unwrap().hooks;
     (home, Config { hooks, ..config() })
 }
 
-/// What came of a turn with one call.
+/// Runs a turn with one call; returns its result.
 async fn played(home: TempHome, config: &Config, script: &str) -> (TempHome, Result<String, String>) {
     let daemon = TestDaemon::on(home, config).await;
     let mut client = daemon.operator().await;
@@ -72,7 +72,7 @@ async fn c6_hook_that_denies_fails_or_times_out_stops_the_call() {
         assert!(told.starts_with("denied (hook.hook.sh)") && told.contains(said), "{script}: {told}");
         assert!(!is_written(&home), "{script}");
     }
-    // One that is not there objects too.
+    // A missing program objects too.
     for hook in [
         "{on: 'before_tool_call', command: ['/nowhere/hook']}",
         "{on: 'before_tool_call', url: 'http://127.0.0.1:1/'}",
@@ -95,7 +95,7 @@ async fn c6_hooks_see_agents_and_subagents_and_cannot_allow() {
         "before_agent_start",
     ];
     let hooks: Vec<String> = hooks.iter().map(|on| format!("{{on: '{on}', command: ['HOOK']}}")).collect();
-    // One line per event: appending is whole.
+    // One line per event: an append of a line is atomic.
     let script = "line=$(cat); printf '%s\\n' \"$line\" >> \"$(dirname \"$0\")/seen\"; echo '{}'";
     let (home, config) = home(script, &hooks.join(","));
     let task = json!({ "task": WRITE });
@@ -117,7 +117,7 @@ async fn c6_hooks_see_agents_and_subagents_and_cannot_allow() {
     ] {
         assert_eq!((count(event, json!("main")), count(event, json!("subagent"))), (1, 1), "{event}");
     }
-    // What the law denies, no hook allows.
+    // No hook allows a call that the law denies.
     let (home, config) = self::home("echo '{}'", "{on: 'before_tool_call', command: ['HOOK']}");
     let (_, told) = played(home, &config, "!call exec {\"command\":\"true\"}").await;
     assert!(told.unwrap().starts_with("denied (mandate.not_listed)"));
@@ -143,7 +143,7 @@ async fn c6_hook_can_refuse_a_turn_and_lower_message_trust() {
         turn(&mut client, KEY, "!say hello").await.unwrap();
         let row = daemon.daemon.sessions().row(&KEY.parse().unwrap()).await.unwrap().unwrap();
         assert_eq!(row.labels.trust.as_str(), trust, "{answer}");
-        // The house answers words that are believed to be its owner's, and no others.
+        // The daemon answers `/tribune` only in words with the owner's trust.
         let (events, _) = turn(&mut client, KEY, "/tribune").await.unwrap();
         assert_eq!(text(&events).contains("- mode: enforce"), trust == "owner", "{answer}");
         drop(client);
@@ -187,7 +187,7 @@ async fn c6_hooks_see_externally_executed_calls() {
     };
     for (script, rule) in [
         ("echo '{\"block\":true,\"blockReason\":\"no\"}'", "hook.hook.sh"),
-        // It cannot be carried out with less than was asked for, so that is an objection.
+        // An external call cannot be narrowed, so a narrowing hook is an objection.
         ("echo '{\"params\":{\"path\":\"a\"}}'", "hook."),
     ] {
         let (home, config) = home(script, "{on: 'before_tool_call', command: ['HOOK']}");
@@ -204,7 +204,7 @@ async fn c6_hooks_see_externally_executed_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_hook_cannot_remove_input_that_the_law_denies() {
+async fn c6_narrowing_hook_does_not_evade_a_rule_about_the_original_input() {
     const SECRETS: &str = r#"@id("secrets") forbid(principal, action in [Tribune::Action::"read", Tribune::Action::"search"], resource)
         when { context has path && context.path == "secrets" }"#;
     const NARROWS: &str = "echo '{\"params\":{\"query\":\"sesame\",\"path\":\"secrets/open\"}}'";
@@ -220,7 +220,7 @@ async fn c6_hook_cannot_remove_input_that_the_law_denies() {
         let told = told.unwrap();
         assert!(told.contains("policy.secrets") && !told.contains("secrets/open/key"), "{hook}: {told}");
     }
-    // What asks goes on asking.
+    // A rule that asks still asks.
     let (home, config) = home(NARROWS, "{on: 'before_tool_call', command: ['HOOK']}");
     home.write("mandates/dev.md", "---\ntools: read, search\n---\n");
     home.write("policy/secrets.cedar", &asks);
@@ -230,7 +230,7 @@ async fn c6_hook_cannot_remove_input_that_the_law_denies() {
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
     client.send("turn.run", &say(KEY, SEARCH)).await.unwrap();
     let asked = pending(&mut operator, 1).await[0]["id"].clone();
-    // It holds through a restart as well, where the law looks at both again.
+    // The rule holds after a restart as well, where the law evaluates both inputs again.
     drop((client, operator));
     let daemon = TestDaemon::on(daemon.stop().await, &config).await;
     let mut operator = daemon.operator().await;

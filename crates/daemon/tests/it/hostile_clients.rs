@@ -1,4 +1,4 @@
-//! Clients that break every rule: each gets one clear error, and the daemon is well afterwards.
+//! Hostile clients: each gets one clear error, and the daemon stays healthy.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::raw_clients::{
 
 const KEY: &str = "agent:main:cli:local:dm:hostile";
 
-/// Small enough to be exceeded, large enough for everything else.
+/// Limits that a test can exceed and that fit everything else.
 fn small() -> Config {
     let mut config = config();
     config.gateway.max_message_bytes = 64 << 10;
@@ -31,7 +31,7 @@ async fn with_patience(config: &Config, change: impl FnOnce(&mut Patience)) -> T
     start_with(TempHome::new(), config, extras).await
 }
 
-/// The JSON-RPC number, the word and the sentence of an error.
+/// The JSON-RPC number, the code and the message of an error.
 fn error_of(said: Said) -> (Value, i64, String, String) {
     let Said::Text(answer) = said else { panic!("{said:?}") };
     let error = &answer["error"];
@@ -68,7 +68,7 @@ async fn unreadable_frames_close_the_connection_with_a_reason() {
         assert_eq!(raw.next().await, Said::Gone, "{what}");
         assert_healthy(&daemon).await;
     }
-    // In pieces it is as large as in one.
+    // A fragmented message has the size of the whole.
     let mut raw = Raw::operator(&daemon).await;
     raw.send(0x01, &giant[..40_000]).await;
     raw.send(0x80, &giant[..40_000]).await;
@@ -231,7 +231,7 @@ async fn invalid_request_gets_one_error_and_the_connection_stays_open() {
         assert!(sentence.starts_with(words), "{shown}: {sentence}");
         assert!(sentence.len() < 300, "{shown}: {sentence}");
     }
-    // These ids are good, and come back as they are. What wants no answer gets none.
+    // These ids are valid and are returned unchanged. Notifications get no answer.
     for id in ["0", "-1", "\"\"", "\"a b\"", "18446744073709551615"] {
         raw.text(r#"{"jsonrpc":"2.0","method":"auth.whoami"}"#).await;
         let Said::Text(answer) = raw.ask(&request(id)).await else { panic!("{id}") };
@@ -251,7 +251,7 @@ async fn unauthenticated_connection_gets_no_answers() {
         assert_eq!((number, code.as_str()), (-32001, "unauthorized"), "{method}");
         assert!(sentence.contains("run/token"), "{sentence}");
     }
-    // Five wrong tokens, and it is over.
+    // The fifth wrong token closes the connection.
     for attempt in 1..=5 {
         let wrong = r#"{"jsonrpc":"2.0","id":1,"method":"auth.token","params":{"token":"trb_wrong"}}"#;
         let (_, number, code, sentence) = error_of(raw.ask(wrong).await);
@@ -392,7 +392,7 @@ async fn malformed_and_oversized_http_is_refused() {
         assert_eq!(answer.get(9..12), Some(status), "{answer}");
         assert_eq!(body(&answer)["error"]["code"], code, "{answer}");
     }
-    // Chunks that say nothing of how many will come.
+    // Chunked bodies, which do not announce their length.
     let mut chunked =
         format!("POST /v1/sessions HTTP/1.1\r\n{head}{json_type}Transfer-Encoding: chunked\r\n\r\n");
     for _ in 0..100 {
@@ -473,7 +473,7 @@ async fn websocket_without_authentication_is_closed() {
         with_patience(&config(), |patience| patience.authenticate = Duration::from_millis(500)).await;
     let mut silent = Raw::connect(&daemon, None).await;
     assert_eq!(silent.next().await, close(4401, "authenticate first: auth.token or auth.agent"));
-    // Talking does not help; who it is does.
+    // Other requests do not extend the deadline; authentication does.
     let mut talking = Raw::connect(&daemon, None).await;
     let end = loop {
         match talking.ask(r#"{"jsonrpc":"2.0","id":1,"method":"auth.challenge"}"#).await {
@@ -497,7 +497,7 @@ async fn slow_reader_is_disconnected_and_delays_no_other_client() {
     }
     assert_healthy(&daemon).await;
     wait_for_status(&mut operator, "slow readers are let go", |status| status["connections"] == 1).await;
-    // What it did get is a beginning; the rest is where it left off.
+    // Each slow reader has received a prefix; the rest starts at the next number.
     for (key, mut raw) in slow {
         let mut last = 0;
         while let Some((kind, payload)) = within("what was sent before", raw.frame()).await {
@@ -518,7 +518,7 @@ async fn slow_reader_is_disconnected_and_delays_no_other_client() {
     assert_healthy(&daemon).await;
 }
 
-/// A flood on the same connection must not keep a cancel from being heard.
+/// A flood on the same connection does not delay a cancel.
 #[tokio::test(flavor = "multi_thread")]
 async fn cancel_is_processed_during_a_request_flood() {
     let daemon = TestDaemon::start().await;

@@ -1,4 +1,4 @@
-//! How an entry becomes durable, and what is refused.
+//! Ledger appends: how an entry becomes durable, and which entries are refused.
 
 use std::collections::HashSet;
 
@@ -178,7 +178,7 @@ fn l9_full_queue_blocks_callers_and_drops_nothing() {
     let home = TempHome::new();
     let store = home.store();
     let writer = writer(&store);
-    // Far more than the queue holds, without waiting for any of them.
+    // More than the queue holds, without waiting for any of them.
     let receipts: Vec<_> = (0..3_000).map(|n| writer.submit_blocking(&[draft("a", n)]).unwrap()).collect();
     for (n, receipt) in receipts.into_iter().enumerate() {
         assert_eq!(writer.wait_blocking(receipt).unwrap()[0].seq, n as u64);
@@ -208,7 +208,7 @@ fn readers_keep_their_snapshot_and_never_block_the_writer() {
     }
     assert_eq!(reader.size().unwrap(), 11);
     assert_eq!(tribune_ledger::Checkpoint::parse(&reader.checkpoint().unwrap()).unwrap().size, 11);
-    // The last one is in the daybook when it is answered, and posted in a moment.
+    // The last entry is in the write-ahead log when it is acknowledged; it is applied to the database later.
     store.close();
     reader.refresh().unwrap();
     assert_eq!(reader.size().unwrap(), 211);

@@ -1,4 +1,4 @@
-//! Homes and exports that were tampered with on disk.
+//! Audit of homes and exports that were changed on disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ struct Exported {
     key: VerifierKey,
 }
 
-/// An export of `n` notes with a change of key behind them.
+/// An export of `n` notes and a key rotation after them.
 fn exported(n: u64) -> Exported {
     let home = TempHome::with(n);
     let key = home.reader().key_in_force().unwrap();
@@ -48,7 +48,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The same numbers in every run.
+/// The same pseudorandom numbers in every run.
 fn dice(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     move |below| {
@@ -215,7 +215,7 @@ fn saved_checkpoint_detects_truncation() {
     let report = audit::verify_export(&export.folder, &export.key, held(), &mut |_| {}).unwrap();
     assert_eq!(report.completeness, Completeness::Shown { size: 42, label: "kept".into() });
 
-    // Another log, however sound, is not this one.
+    // Another valid ledger is not this one.
     let other = exported(60);
     let report = audit::verify_export(&other.folder, &other.key, held(), &mut |_| {}).unwrap();
     assert!(matches!(report.completeness, Completeness::Failed(_)));
@@ -295,7 +295,7 @@ fn files_that_are_not_part_of_the_log_are_reported() {
 fn l9_hostile_files_do_not_hang_or_exhaust_memory() {
     let export = exported(300);
     let tile = export.folder.join("tile/0/000");
-    // A file of a terabyte, none of it on disk.
+    // A sparse file of one terabyte.
     fs::File::options().write(true).open(&tile).unwrap().set_len(1 << 40).unwrap();
     assert!(!sound(&export.verify()));
     fs::remove_file(&tile).unwrap();

@@ -1,4 +1,4 @@
-//! The log's key on disk.
+//! The signing key of the ledger, on disk.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -101,7 +101,7 @@ fn rotated_ledger_verifies_with_the_old_and_the_new_key() {
 
 #[test]
 fn interrupted_rotation_is_completed_or_rolled_back() {
-    // Before the log took it: the next key lies there and is not in force.
+    // Before the ledger recorded the rotation: the next key exists and is not in force.
     let home = TempHome::with(1);
     let before = home.reader().key_in_force().unwrap();
     let unused = keys::generate(Some(before.name())).unwrap();
@@ -109,7 +109,7 @@ fn interrupted_rotation_is_completed_or_rolled_back() {
     home.store().close();
     assert_eq!(home.reader().key_in_force().unwrap(), before);
 
-    // After the log took it: the files still hold the old key as present and the new one as next.
+    // After the ledger recorded the rotation: the files still hold the old key as current and the new one as next.
     let (secret, next) = (keys::secret_path(&home.home), home.home.keys().join("ledger.key.next"));
     let old_secret = fs::read(&secret).unwrap();
     let store = home.store();

@@ -1,4 +1,4 @@
-//! The store, the export, the tools and the whole daemon from outside.
+//! Tests of the ledger store, the export, the tools and the whole daemon, from outside.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

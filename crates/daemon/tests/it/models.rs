@@ -1,4 +1,4 @@
-//! Tribune's own agent through the daemon: a real provider over HTTP, a real gate, a conversation that outlives the daemon.
+//! The native agent through the daemon: a provider over HTTP, the real gate, a conversation that survives restarts.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, text, turn};
 
 pub(crate) const KEY: &str = "agent:main:cli:local:dm:op";
 
-/// What the environment holds for the provider `fake`: nothing that anyone should see.
+/// The provider key in the environment: no output may contain it.
 pub(crate) const SECRET: &str = "fixture-key-5f1c9e0b7a";
 
 const ROSTER: &str =
     "{\"id\":\"main\",\"backend\":\"native\",\"model\":\"fake:m\",\"mandate\":\"dev\",\"standing\":false}\n";
 
-/// A home whose agent talks to `upstream`.
+/// A home whose agent uses `upstream`.
 pub(crate) fn home() -> TempHome {
     let home = TempHome::new();
     home.write("mandates/dev.md", "---\ntools: read, write, send_message\n---\n# For work\n");
@@ -52,14 +52,14 @@ pub(crate) async fn open(client: &mut Client) {
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
 }
 
-/// Answers the question at the start of the daemon, and then these.
+/// Answers the startup check of the daemon, and then the given replies.
 pub(crate) async fn upstream() -> FakeUpstream {
     let upstream = FakeUpstream::start().await;
     upstream.lists(&["m", "small"]);
     upstream
 }
 
-/// What was asked of the model, without the lists.
+/// The requests to the model, without those for its model list.
 pub(crate) fn asked(upstream: &FakeUpstream) -> Vec<Value> {
     let asked = upstream.requests().into_iter().filter(|request| request.path.ends_with("/messages"));
     asked.map(|request| request.json()).collect()
@@ -153,7 +153,7 @@ async fn only_the_operator_can_select_a_model() {
     upstream.reply(Say::new().text("small").anthropic());
     turn(&mut client, KEY, "hello").await.unwrap();
     assert_eq!(asked(&upstream)[0]["model"], "small");
-    // Another model goes on with the same conversation.
+    // Another model continues the same conversation.
     client.call("session.init", &init("fake:m")).await.unwrap();
     upstream.reply(Say::new().text("large").anthropic());
     turn(&mut client, KEY, "go on").await.unwrap();

@@ -1,5 +1,5 @@
-//! Sessions whose agent has no backend or mandate any more. Nobody can run a turn in them; they can still be looked at,
-//! closed and forgotten.
+//! Orphaned sessions: the backend or the mandate of their agent is gone. They can run no turn; they can still be
+//! listed, closed and forgotten.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::raw_clients::start_with;
 const HOMELESS: &str = "agent:homeless:cli:local:dm:operator";
 const LAWLESS: &str = "agent:lawless:cli:local:dm:operator";
 
-/// A daemon with a session of an agent whose backend is gone, and one of an agent whose mandate is.
+/// A daemon with a session of an agent without a backend, and one of an agent without a mandate.
 async fn with_unserved_sessions() -> TestDaemon {
     let home = TempHome::new();
     home.write(

@@ -1,4 +1,4 @@
-//! Who is calling decides what may be done, and nobody can ask for more.
+//! The principal decides the permissions, and no request raises them.
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ async fn prove(client: &mut Client, public_key: &str, signature: &[u8]) -> Resul
     client.call("auth.agent", &proof).await
 }
 
-/// A connection that proved `key`, and who that is.
+/// Connects and proves `key`; returns the connection and its principal.
 pub(crate) async fn agent(daemon: &TestDaemon, key: &SigningKey) -> (Client, Value) {
     let mut client = Client::connect(&daemon.address(), None).await.unwrap();
     let (audience, nonce) = challenge(&mut client).await;
@@ -49,7 +49,7 @@ fn code(result: Result<Value, ClientError>) -> String {
     }
 }
 
-/// The denials of a turn, as its agent was told of them.
+/// The denials of a turn, as its agent received them.
 fn results(events: &[Value]) -> Vec<&str> {
     let results = events.iter().filter(|event| event["type"] == "tool_result");
     results.map(|event| event["content"].as_str().unwrap()).collect()
@@ -71,7 +71,7 @@ async fn unregistered_caller_has_only_the_default_mandate() {
     let opened = stranger.call("session.init", &json!({})).await.unwrap();
     assert_eq!((&opened["session_key"], &opened["mandate"]), (&json!(own), &json!("default")));
 
-    // Every method as plausibly as it can be asked for, about its own session.
+    // Every method with valid parameters, about the caller's own session.
     let about = |session: &str| json!({ "session_key": session });
     let asked: Vec<(&str, Value, &str)> = vec![
         ("agent.add", json!({ "agent_id": "mole", "pubkey": public(&key(1)) }), "forbidden"),
@@ -141,7 +141,7 @@ async fn unregistered_caller_has_only_the_default_mandate() {
         "a failed proof changes nothing"
     );
 
-    // Everything that is about someone else's session.
+    // Every method about another caller's session.
     for method in METHODS.iter().filter(|method| method.starts_with("session.") || **method == "turn.run") {
         let params = match *method {
             "turn.run" => say(MAIN, "!say it is me"),
@@ -170,7 +170,7 @@ async fn unregistered_caller_has_only_the_default_mandate() {
     let mut run = say(&own, "x");
     run["mandate"] = json!("all");
     assert_eq!(code(stranger.call("turn.run", &run).await), "invalid_params");
-    // REST is the operator's.
+    // REST is for the operator.
     let rest = Client::connect(&daemon.address(), Some(&hex(&[1; 32]))).await.unwrap_err();
     assert!(matches!(rest, ClientError::Refused(_)), "{rest}");
 
@@ -244,12 +244,12 @@ async fn registered_agent_must_prove_its_key_and_gets_its_mandate() {
         key.sign(challenge_text(audience, nonce, claimed).as_bytes()).to_bytes()
     };
 
-    // Without a challenge there is nothing to sign.
+    // A signature needs a challenge.
     let mut client = Client::connect(&daemon.address(), None).await.unwrap();
     let unasked = prove(&mut client, &public(&scout), &[0; 64]).await.unwrap_err();
     assert_eq!(unasked.to_string(), "ask for a challenge first: auth.challenge");
 
-    // Each wrong in its own way.
+    // Each proof has one fault.
     let (audience, nonce) = challenge(&mut client).await;
     let mut flipped = sign(&scout, &audience, &nonce, &public(&scout));
     flipped[10] ^= 1;
@@ -262,7 +262,7 @@ async fn registered_agent_must_prove_its_key_and_gets_its_mandate() {
         challenge(&mut other).await.0
     };
     assert_ne!(foreign, audience);
-    // The identity: with R the identity and S zero, a careless check passes for every text.
+    // The identity point: with R the identity and S zero, a careless check accepts every text.
     let mut identity = [0_u8; 32];
     identity[0] = 1;
     let mut nothing = [0_u8; 64];
@@ -280,7 +280,7 @@ async fn registered_agent_must_prove_its_key_and_gets_its_mandate() {
         ("another's key", public(&scout), Box::new(|nonce| sign(&key(4), &audience, nonce, &public(&scout)))),
     ];
     for (what, claimed, signature) in attempts {
-        // A connection of its own: five wrong attempts end one.
+        // Each proof on its own connection: five wrong attempts close one.
         let mut client = Client::connect(&daemon.address(), None).await.unwrap();
         let (_, nonce) = challenge(&mut client).await;
         let refused = prove(&mut client, &claimed, &signature(&nonce)).await.unwrap_err();
@@ -295,7 +295,7 @@ async fn registered_agent_must_prove_its_key_and_gets_its_mandate() {
     challenge(&mut client).await;
     let refused = prove(&mut client, &identity, &nothing).await.unwrap_err();
     assert_eq!(refused.code(), Some("invalid_params"), "such a key is none: {refused}");
-    // A nonce is good for one attempt, right or wrong.
+    // A nonce is valid for one attempt, correct or not.
     let mut client = Client::connect(&daemon.address(), None).await.unwrap();
     let (audience, nonce) = challenge(&mut client).await;
     prove(&mut client, &public(&scout), &[0; 64]).await.unwrap_err();
@@ -307,7 +307,7 @@ async fn registered_agent_must_prove_its_key_and_gets_its_mandate() {
     assert_eq!(who, json!({ "principal": "agent", "agent_id": "scout", "mandate": "reader" }));
     assert_eq!(code(prove(&mut client, &public(&scout), &good).await), "invalid_params", "not twice");
 
-    // Its own mandate, which is narrower than the default one.
+    // The registered agent has its own mandate, which is narrower than the default one.
     let opened = client.call("session.init", &json!({})).await.unwrap();
     assert_eq!(opened["mandate"], "reader");
     let own = opened["session_key"].as_str().unwrap();
@@ -355,9 +355,9 @@ async fn anonymous_callers_are_refused_unless_configured() {
     ] {
         assert_eq!(code(nobody.call(method, &params).await), "forbidden", "{method}");
     }
-    // A wrong token is not a way to be anonymous.
+    // A wrong token does not make the caller anonymous.
     assert!(Client::connect(&daemon.address(), Some("trb_0")).await.is_err());
-    // An operator cannot make the anonymous someone by accident.
+    // The roster cannot give an identity to anonymous callers by accident.
     let mut operator = daemon.operator().await;
     assert_eq!(code(operator.call("agent.add", &json!({ "agent_id": "anonymous" })).await), "invalid_params");
     assert_healthy(&daemon).await;
@@ -377,7 +377,7 @@ async fn subscriptions_end_when_the_principal_changes() {
     let proof = key(5).sign(text.as_bytes()).to_bytes();
     assert_eq!(prove(&mut turncoat, &public(&key(5)), &proof).await.unwrap()["principal"], "stranger");
     turn(&mut operator, MAIN, "!say second").await.unwrap();
-    // Answers come in order behind what was sent before.
+    // The response follows everything that was sent before it.
     within("an answer", turncoat.call("auth.whoami", &json!({}))).await.unwrap();
     assert_eq!(turncoat.take_kept(), []);
     assert_eq!(code(turncoat.call("session.events", &json!({ "session_key": MAIN })).await), "forbidden");
@@ -398,7 +398,7 @@ async fn agent_gets_a_proxy_token_only_for_itself() {
         let pass = scribe.call("proxy.pass", &params).await.unwrap();
         assert_eq!((&pass["agent_id"], &pass["model"]), (&json!("scribe"), &json!("moonshot:kimi-k1-128k")));
         assert!(pass["token"].as_str().unwrap().starts_with("trbp_"));
-        // It proves nothing at the other doors.
+        // A proxy token authenticates on no other endpoint.
         assert_eq!(code(scribe.call("auth.token", &json!({ "token": pass["token"] })).await), "unauthorized");
     }
     for params in [json!({ "agent_id": "other" }), json!({ "agent_id": "main" })] {

@@ -1,4 +1,4 @@
-//! `provider.list` and `provider.test` through the daemon, and what they must never say.
+//! `provider.list` and `provider.test` through the daemon, and what their results must not contain.
 
 use serde_json::{Value, json};
 use tribune_client::Client;
@@ -30,7 +30,7 @@ async fn provider_test_lists_models_and_sends_one_prompt() {
     let upstream = upstream().await;
     let (daemon, mut client) = started(&upstream).await;
     upstream.reply(Say::new().text("ok").usage(9, 2, 0).anthropic());
-    // The agent `main` uses fake:m, so that is what stands for the provider.
+    // The agent `main` uses `fake:m`, so this model represents the provider.
     let trials = tried(&mut client, json!("fake")).await;
     assert_eq!((&trials["ok"], &trials["providers"][0]["model"]), (&json!(true), &json!("fake:m")));
     assert_eq!(words(&trials), ["key true", "reach true", "model true"]);
@@ -50,7 +50,7 @@ async fn provider_test_lists_models_and_sends_one_prompt() {
     daemon.stop().await;
 }
 
-/// What asking found is told until asking finds something else.
+/// The result of a check is reported until a later request has another result.
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_key_is_reported_until_the_model_answers() {
     let upstream = FakeUpstream::start().await;
@@ -108,7 +108,7 @@ async fn provider_errors_are_one_line_without_keys_or_escapes() {
     let asked = upstream.requests().len();
     assert_eq!(asked, 4, "nothing is tried twice, and no model is asked behind a failure");
 
-    // A server without a list is no failure; what the model says about itself is.
+    // A server without a model list is no failure; the answer of the model decides.
     upstream.reply(Reply::json(404, &json!({}))).reply(Reply::json(404, &complaint("not_found_error")));
     let trials = tried(&mut client, json!("fake:m")).await;
     assert_eq!(words(&trials), ["key true", "reach true", "model false"]);
@@ -216,10 +216,10 @@ async fn s9_provider_test_is_charged_to_the_operator_and_logged() {
     let line: Value = serde_json::from_str(logs.map(Result::unwrap).collect::<String>().trim()).unwrap();
     assert_eq!((&line["gate"]["trial"], &line["input_tokens"]), (&json!("(operator)"), &json!(2_940)));
     assert!(line["estimated_tokens"].as_u64().unwrap() > 10 && line["reserved_tokens"] == 64, "{line}");
-    // There is a limit for it too, and beyond it nobody is asked.
+    // The check has a budget too; beyond it no request is sent.
     let trials = tried(&mut client, json!("fake:m")).await;
     assert_eq!(trials["providers"][0]["checks"][2]["code"], "spend_limit", "{trials}");
-    // What the provider refuses costs nothing.
+    // A request that the provider refuses costs nothing.
     assert_eq!(spent().len(), 1);
     drop(client);
     assert_sound(&daemon.stop().await.home);

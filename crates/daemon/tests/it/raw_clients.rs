@@ -1,4 +1,4 @@
-//! The door from outside: bounded waits, raw sockets, and the question whether the daemon is well.
+//! Raw clients: bounded waits, hand-made HTTP and WebSocket frames, and a health check of the daemon.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tribune_daemon::daemon::{Daemon, Extras};
 use tribune_storage::clock::SystemClock;
 use tribune_testkit::{TempHome, TestDaemon, say, text, turn};
 
-/// Longer than anything here takes; a wait that reaches it has failed.
+/// A timeout for every wait, longer than any step here takes; a wait that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -28,7 +28,7 @@ pub(crate) async fn start_with(home: TempHome, config: &Config, extras: Extras) 
     TestDaemon { daemon, home }
 }
 
-/// The daemon is ready, takes a new client, and runs a turn for it.
+/// Asserts that the daemon is ready, accepts a new client, and runs a turn for it.
 pub(crate) async fn assert_healthy(daemon: &TestDaemon) {
     within("a healthy daemon runs a turn", async {
         let mut client = daemon.operator().await;
@@ -43,7 +43,7 @@ pub(crate) async fn assert_healthy(daemon: &TestDaemon) {
     .await;
 }
 
-/// Asks for the daemon's status until `good` is satisfied with it.
+/// Requests the status of the daemon until `good` accepts it.
 pub(crate) async fn wait_for_status(client: &mut Client, what: &str, good: impl Fn(&Value) -> bool) -> Value {
     within(what, async {
         loop {
@@ -82,11 +82,11 @@ pub(crate) fn is_done(event: &Value) -> bool {
     event["type"] == "done"
 }
 
-/// Sends bytes to the daemon and reads what comes back until it ends the connection.
+/// Sends bytes to the daemon and reads the response until the connection closes.
 pub(crate) async fn http(address: &str, request: &[u8]) -> String {
     within("an answer to an HTTP request", async {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // It may be refused before all of it was sent.
+        // The daemon may close the connection before all bytes are sent.
         let _ = stream.write_all(request).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
@@ -95,24 +95,24 @@ pub(crate) async fn http(address: &str, request: &[u8]) -> String {
     .await
 }
 
-/// The body of an answer, as JSON.
+/// The body of a response, as JSON.
 pub(crate) fn body(answer: &str) -> Value {
     let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
     serde_json::from_str(body).unwrap_or_else(|_| panic!("not JSON: {answer:?}"))
 }
 
-/// A WebSocket whose frames are made by hand.
+/// A WebSocket with hand-made frames.
 #[derive(Debug)]
 pub(crate) struct Raw {
     pub(crate) stream: TcpStream,
 }
 
-/// What a daemon sent.
+/// A message from the daemon.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Said {
     Text(Value),
     Close(u16, String),
-    /// Ended without a word.
+    /// The connection closed without a close frame.
     Gone,
 }
 
@@ -156,10 +156,10 @@ impl Raw {
                 frame.extend_from_slice(&(len as u64).to_be_bytes());
             }
         }
-        // A mask of zeros leaves the payload as it is.
+        // A mask of zeros leaves the payload unchanged.
         frame.extend_from_slice(&[0; 4]);
         frame.extend_from_slice(payload);
-        // The daemon may end the connection before it took everything.
+        // The daemon may close the connection before it read everything.
         let _ = self.stream.write_all(&frame).await;
     }
 
@@ -167,7 +167,7 @@ impl Raw {
         self.send(TEXT, text.as_bytes()).await;
     }
 
-    /// The next thing the daemon says, pings aside.
+    /// The next message from the daemon, without pings.
     pub(crate) async fn next(&mut self) -> Said {
         within("the daemon says something", async {
             loop {
@@ -200,14 +200,14 @@ impl Raw {
         Some((kind & 0x0F, payload))
     }
 
-    /// One request and what comes back.
+    /// Sends one request and returns the next message.
     pub(crate) async fn ask(&mut self, text: &str) -> Said {
         self.text(text).await;
         self.next().await
     }
 }
 
-/// Numbers that look random and are the same in every run.
+/// Pseudorandom numbers, the same in every run.
 #[derive(Debug)]
 pub(crate) struct Dice(u64);
 
@@ -216,7 +216,7 @@ impl Dice {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// From 0 to `sides` - 1.
+    /// A number from 0 to `sides` - 1.
     pub(crate) const fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -225,7 +225,7 @@ impl Dice {
     }
 }
 
-/// A connection with a turn of about 8 MiB of events that nobody reads. The turn itself comes to its end.
+/// Opens a connection with a turn of about 8 MiB of events that the client does not read. The turn itself completes.
 pub(crate) async fn flood(daemon: &TestDaemon, operator: &mut Client, key: &str) -> Raw {
     operator.call("session.init", &json!({ "session_key": key })).await.unwrap();
     let mut raw = Raw::operator(daemon).await;

@@ -1,4 +1,4 @@
-//! Many sessions and many clients at once: order is kept, nothing is lost, nothing is seen by the wrong one.
+//! Many sessions and many clients at once: order is kept, no event is lost, and no client sees events of another.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ const CONNECTIONS: usize = 20;
 const SESSIONS: usize = 50;
 const TURNS: usize = 3;
 
-/// Requests of one connection at once; the daemon takes 64.
+/// Concurrent requests of one connection; the daemon accepts 64.
 const AT_ONCE: usize = 60;
 
 fn seq(event: &Value) -> u64 {
@@ -42,7 +42,7 @@ async fn thousand_sessions_with_interleaved_turns_keep_order() {
     assert!(assert_sound(&home.home) > (CONNECTIONS * SESSIONS * (1 + 5 * TURNS)) as u64);
 }
 
-/// Runs the turns of one connection's sessions, all interleaved, and looks at everything that comes back.
+/// Runs the turns of one connection's sessions, interleaved, and checks every message.
 async fn drive(mut client: Client, connection: usize) -> usize {
     let key = |session: usize| format!("agent:main:scale:local:dm:c{connection}s{session}");
     for session in 0..SESSIONS {
@@ -97,7 +97,7 @@ const FOLLOWED: usize = 10;
 const FOLLOWERS: usize = 5;
 const FOLLOWED_TURNS: usize = 6;
 
-/// Twenty words with a breath between them, so that there is a middle to drop out of.
+/// Twenty words with pauses, so that a client can disconnect in the middle.
 const SLOW: &str = "!repeat 20\n!say one more\n!wait 3ms\n!end";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,8 +145,8 @@ async fn clients_that_drop_and_resume_see_every_event_exactly_once() {
     assert_sound(&daemon.stop().await.home);
 }
 
-/// Follows a session to the end of its last turn, dropping the connection again and again. Returns what it saw and how
-/// often it dropped.
+/// Follows a session to the end of its last turn and disconnects again and again. Returns the events and the number of
+/// disconnects.
 async fn follow(address: String, token: String, key: String, mut dice: Dice) -> (Vec<Value>, usize) {
     let mut seen: Vec<Value> = Vec::new();
     let mut drops = 0;
@@ -164,7 +164,7 @@ async fn follow(address: String, token: String, key: String, mut dice: Dice) -> 
                 return (seen, drops);
             }
         }
-        // Half of them without a word.
+        // Half of them without a close frame.
         if dice.roll(2) == 0 {
             client.close().await
         } else {
@@ -188,7 +188,7 @@ async fn everything(client: &mut Client, key: &str) -> Vec<Value> {
     }
 }
 
-/// Whoever catches up reads what is stored.
+/// A client that catches up reads stored events.
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_entry_is_on_disk_before_it_is_announced() {
     const KEY: &str = "agent:main:scale:local:dm:told";
@@ -207,10 +207,10 @@ async fn l2_entry_is_on_disk_before_it_is_announced() {
     let reader = tribune_storage::store::Reader::open(&daemon.home.home).unwrap();
     let mut told = 0;
     while !driving.is_finished() {
-        // From the beginning, which is not in memory any more.
+        // From the first event, which is not in memory any more.
         let asked = json!({ "session_key": KEY, "after": 0, "follow": false });
         let page = client.call("session.events", &asked).await.unwrap();
-        // First the book and then the database: what leaves the one is in the other.
+        // Read the write-ahead log first and the database second: a record that leaves the first is in the second.
         let book = std::fs::read(daemon.home.home.root().join("daybook")).unwrap();
         reader.refresh().unwrap();
         let events = page["events"].as_array().unwrap();

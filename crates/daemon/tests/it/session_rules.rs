@@ -1,4 +1,4 @@
-//! What sessions promise beyond a single turn.
+//! Rules of sessions beyond a single turn.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::raw_clients::within;
 
 const KEY: &str = "agent:main:cli:local:dm:rules";
 
-/// The answers to requests, in the order they come.
+/// The responses to requests, in order of arrival.
 async fn answers(client: &mut Client, n: usize) -> Vec<(u64, Result<serde_json::Value, String>)> {
     let mut answers = Vec::new();
     while answers.len() < n {
@@ -77,7 +77,7 @@ async fn session_keeps_its_mode_until_another_is_requested() {
     let status = async |client: &mut Client| {
         client.call("session.status", &json!({ "session_key": KEY })).await.unwrap()["state"].clone()
     };
-    // The answer comes with the turn's end; the session closes behind it.
+    // The response comes with the end of the turn; the session closes after it.
     while status(&mut client).await != "closed" {
         tokio::task::yield_now().await;
     }
@@ -92,7 +92,7 @@ async fn subscriber_of_a_closed_session_receives_its_own_later_turns() {
         client.call("session.init", &about).await.unwrap();
         let followed = client.call("session.events", &about).await.unwrap()["subscription"].clone();
         client.call("session.close", &about).await.unwrap();
-        // Straight after: the subscription ends with the session it was for, not when its task gets round to it.
+        // Immediately after: the subscription ends with its session, not when its task runs next.
         client.call("session.init", &about).await.unwrap();
         client.take_kept();
         let (events, _) = turn(&mut client, KEY, "!say after the first").await.unwrap();
@@ -108,7 +108,7 @@ async fn subscriber_of_a_closed_session_receives_its_own_later_turns() {
     }
 }
 
-/// A backend that lets go of a session when it is told to, and tells when it was asked.
+/// A backend that ends a session when it is told to, and reports the request.
 #[derive(Debug)]
 struct Clinging {
     asked: Notify,
@@ -152,7 +152,7 @@ async fn session_in_use_survives_the_idle_sweep() {
     let daemon = Daemon::start_with(&home.home, &config(), given, extras).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let mut client = daemon.operator().await;
-    // The one that clings is the first, by age and by name.
+    // The session that does not end is the first, by age and by name.
     for key in ["agent:first:cli:local:dm:x", KEY] {
         client.call("session.init", &json!({ "session_key": key })).await.unwrap();
     }

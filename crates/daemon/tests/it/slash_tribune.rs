@@ -1,4 +1,4 @@
-//! `/tribune` in any conversation: a turn that the house answers itself, for its owner, and no agent hears.
+//! `/tribune` in a conversation: the daemon answers the turn itself, for the owner, and no agent sees it.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::raw_clients::{body, http, start_with};
 const KEY: &str = "agent:main:cli:local:dm:op";
 const SCOUT: &str = "agent:scout:cli:local:dm:op";
 
-/// A house whose agents do as they are told by a test, and say "it is done" to everything.
+/// A daemon whose agents make the calls of the test, and say "it is done" to everything.
 async fn house() -> (TestDaemon, Puppet) {
     let home = TempHome::new();
     home.write("mandates/dev.md", "---\ntools: read, write, send_message\n---\n");
@@ -53,7 +53,7 @@ async fn c8_slash_tribune_reports_the_law_to_the_owner() {
     puppet.prepare(vec![vec![("exec", json!({ "command": "ls" }))]]);
     turn(&mut client, KEY, "go on").await.unwrap();
     for word in ["/tribune", " /clawos\n"] {
-        // Whoever heard it would do this.
+        // An agent that received the text would make this call.
         puppet.prepare(vec![vec![("read", json!({ "path": "notes.txt" }))]]);
         puppet.answers();
         let (events, result) = turn(&mut client, KEY, word).await.unwrap();
@@ -74,7 +74,7 @@ async fn c8_slash_tribune_reports_the_law_to_the_owner() {
             assert!(said.contains(line), "{line}{said}");
         }
         assert_eq!(puppet.answers(), [], "no agent hears of it");
-        // The record tells that it was a turn, and whose.
+        // The ledger records the turn and who answered it.
         let completed = &events[3]["entry"];
         assert_eq!(
             (&completed["payload"]["skill_name"], &completed["payload"]["phase"]),
@@ -113,7 +113,7 @@ async fn c8_pending_calls_of_only_this_session_are_shown() {
     let waiting = pending(&mut operator, 2).await;
     let of = |key: &str| id(waiting.iter().find(|one| one["session_key"] == key).unwrap());
     let (own, other) = (of(KEY), of(SCOUT));
-    // The turns are over, and what they asked for waits on.
+    // The turns have ended, and their requests stay pending.
     drop((talker, operator));
     let daemon = {
         let home = daemon.stop().await;

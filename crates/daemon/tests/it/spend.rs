@@ -1,4 +1,4 @@
-//! Budgets: what is set aside, what counts, who is asked, and that nobody gets around it.
+//! Budgets: reservations, charges, approvals at the limit, and attempts to evade it.
 
 use serde_json::{Value, json};
 use tribune_client::Client;
@@ -12,7 +12,7 @@ use tribune_testkit::{TestDaemon, assert_sound, say, text, turn};
 use crate::approvals::{decide, ended, id, pending};
 use crate::models::{KEY, asked, home, models, open, start, upstream};
 
-/// The configuration of [`models`], with these words under `spend`.
+/// The configuration of [`models`], with these members under `spend`.
 fn config(upstream: &FakeUpstream, spend: &str) -> Config {
     let spend = Config::parse("config.json5", &format!("{{ spend: {{ {spend} }} }}")).unwrap().spend;
     Config { spend, ..models(upstream, "") }
@@ -27,14 +27,14 @@ async fn begin(upstream: &FakeUpstream, spend: &str) -> (TestDaemon, Client) {
     (daemon, client)
 }
 
-/// What the log says was spent, as `(requests, tokens of prompts, of answers, cost)`.
+/// The spending in the ledger, as `(requests, input tokens, output tokens, cost)`.
 fn spent(daemon: &TestDaemon) -> (u64, u64, u64, String) {
     let report = Reader::open(&daemon.home.home).unwrap().spend_report(By::Day, None).unwrap();
     let all = report.all;
     (all.requests, all.input + all.cache_read + all.cache_written, all.output, all.cost.to_string())
 }
 
-/// Code and words of the error that a turn ends with.
+/// Code and message of the error that ends a turn.
 async fn failure(client: &mut Client, key: &str, words: &str) -> (String, String) {
     let (events, end) = turn(client, key, words).await.unwrap();
     assert_eq!(end["stop_reason"], "error", "{events:?}");
@@ -51,7 +51,7 @@ async fn s9_every_request_is_counted_with_its_cost() {
         .reply(Say::new().call("c1", "read", r#"{"path":"notes.txt"}"#).usage(1_000, 100, 0).anthropic())
         .reply(Say::new().text("hello").usage(200, 50, 1_000).anthropic());
     turn(&mut client, KEY, "read it").await.unwrap();
-    // 1200 at 3, 1000 at 0.3 and 150 at 15 for a million.
+    // 1200 at 3, 1000 at 0.3 and 150 at 15 per million.
     assert_eq!(spent(&daemon), (2, 2_200, 150, "0.00615".to_owned()));
     drop(client);
     assert_sound(&daemon.stop().await.home);
@@ -67,7 +67,7 @@ async fn s9_no_request_is_sent_at_the_limit() {
     assert_eq!(code, "spend_limit");
     assert!(told.contains("the limit of this session (60000 tokens)"), "{told}");
     assert_eq!(asked(&upstream).len(), 1);
-    // It holds through a restart, and another session is its own.
+    // The limit holds after a restart; another session has its own.
     drop(client);
     let stopped = daemon.stop().await;
     let daemon = start(stopped, &config(&upstream, "perSession: { tokens: 60000 }, atLimit: 'stop'")).await;
@@ -118,7 +118,7 @@ async fn s9_turn_at_the_limit_continues_after_approval() {
     let (_, said) = ended(&mut client, running).await;
     assert_eq!(said, "two");
 
-    // Denied, the turn ends, and nothing is sent.
+    // After a denial the turn ends, and no request is sent.
     upstream.reply(Say::new().text("three").usage(60_000, 0, 0).anthropic());
     turn(&mut client, KEY, "more").await.unwrap();
     let running = client.send("turn.run", &say(KEY, "and more")).await.unwrap();
@@ -219,7 +219,7 @@ async fn s9_turn_cancelled_during_an_answer_costs_its_reservation() {
     operator.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
     ended(&mut client, running).await;
     let report = Reader::open(&daemon.home.home).unwrap().spend_report(By::Model, None).unwrap();
-    // All that was kept free for the answer.
+    // The whole reservation for the answer.
     assert_eq!((report.all.output, report.all.estimated), (1_000, 1), "{report:?}");
     drop((client, operator));
     assert_sound(&daemon.stop().await.home);
@@ -258,7 +258,7 @@ async fn s9_charge_of_an_ended_turn_is_recorded_before_its_end_is_sent() {
     let report = Reader::open(&daemon.home.home).unwrap().spend_report(By::Model, None).unwrap();
     assert_eq!((report.all.requests, report.all.output, report.all.estimated), (1, 1_000, 1), "{report:?}");
     assert!(report.all.input > 1_000 && report.all.cost.nanos() > 0, "{report:?}");
-    // A start finds nothing that is left to pay.
+    // The start of a daemon finds no open charge.
     drop(client);
     let daemon = start(daemon.stop().await, &config).await;
     assert_eq!(Reader::open(&daemon.home.home).unwrap().spend_report(By::Model, None).unwrap(), report);
@@ -296,7 +296,7 @@ async fn s9_one_raise_resumes_every_turn_parked_on_the_same_limit() {
         page["approvals"].as_array().unwrap().iter().map(|one| one["state"].as_str().unwrap()).collect();
     states.sort_unstable();
     assert_eq!(states, ["allowed", "withdrawn", "withdrawn"]);
-    // It was raised once.
+    // The limit was raised once.
     let day = card["created_at"].as_str().unwrap()[..10].to_owned();
     let raised = Reader::open(&daemon.home.home).unwrap().raised("agent", "main", Some(&day)).unwrap();
     assert_eq!(raised.tokens, 60_000);

@@ -1,4 +1,4 @@
-//! Sub-agents: what they are given, what they are not, and how they end.
+//! Sub-agents: which tools they get, which they do not, and how they end.
 
 use serde_json::{Value, json};
 use tribune_client::Client;
@@ -17,7 +17,7 @@ async fn open(client: &mut Client) {
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
 }
 
-/// A line that has a sub-agent play `script`.
+/// A line that makes a sub-agent play `script`.
 fn spawn(script: &str, tools: Option<&[&str]>) -> String {
     let mut input = json!({ "task": script });
     if let Some(tools) = tools {
@@ -31,7 +31,7 @@ fn results(events: &[Value]) -> Vec<String> {
     results.map(|event| event["content"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The sub-agents' sessions.
+/// The sessions of the sub-agents.
 async fn children(client: &mut Client) -> Vec<Value> {
     let sessions = client.call("session.list", &json!({})).await.unwrap();
     let all = sessions["sessions"].as_array().unwrap().clone();
@@ -76,7 +76,7 @@ async fn c7_subagent_has_and_delegates_only_its_given_tools() {
     let write = "!call write {\"path\":\"a\",\"content\":\"b\"}\n!say $result";
     let (events, _) = turn(&mut client, KEY, &spawn(write, Some(&["read"]))).await.unwrap();
     assert!(results(&events)[0].contains("denied (hook.spawn.narrowed)"), "{events:?}");
-    // What it was not given it cannot give on, neither by name nor by keeping silent.
+    // A sub-agent cannot delegate a tool that it does not have, neither by name nor by default.
     for inner in [spawn(write, Some(&["write"])), spawn(write, None)] {
         let outer = spawn(&format!("{inner}!say $result"), Some(&["spawn"]));
         let (events, _) = turn(&mut client, KEY, &outer).await.unwrap();
@@ -87,7 +87,7 @@ async fn c7_subagent_has_and_delegates_only_its_given_tools() {
     assert!(results(&events)[0].contains("`exec` is not yours to give"), "{events:?}");
     let workspace = daemon.home.home.root().join("agents/main/workspace/a");
     assert!(!workspace.exists());
-    // The owner's words in the parent's turn are nobody's words in the sub-agent's.
+    // The owner's words in the parent's turn do not have the owner's trust in the sub-agent's.
     let cron = "!call cron {\"action\":\"list\"}\n!say $result";
     let (events, _) = turn(&mut client, KEY, &spawn(cron, None)).await.unwrap();
     assert!(results(&events)[0].contains("denied (trust.below)"), "{events:?}");

@@ -1,4 +1,4 @@
-//! The tools of a real daemon.
+//! The tools of a daemon.
 
 use serde_json::json;
 use tribune_config::{Config, Sandbox};
@@ -7,7 +7,7 @@ use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn};
 #[tokio::test(flavor = "multi_thread")]
 async fn daemon_offers_the_configured_tools() {
     for (sandbox, expected) in [
-        // Nothing weaker in its place: this program cannot make a sandbox.
+        // No weaker tool takes its place: this program cannot make a sandbox.
         (Sandbox::Full, "the sandbox cannot be started"),
         (Sandbox::Landlock, "the sandbox cannot be started"),
         (Sandbox::Off, "exit code 0\n[stdout]\nfrom the file\n"),

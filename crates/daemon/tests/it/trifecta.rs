@@ -1,5 +1,5 @@
-//! Untrusted words, private data and a way out never meet without a person: not in one session, and not by way of a file,
-//! a memory, a letter, a sub-agent or a schedule.
+//! The lethal trifecta: untrusted input, private data and egress never meet without an approval, neither in one
+//! session nor through a file, a memory, a mailbox message, a sub-agent or a schedule.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const KEY: &str = "agent:main:cli:local:dm:op";
 const OTHER: &str = "agent:main:cli:local:dm:another";
 const SCOUT: &str = "agent:scout:cli:local:dm:op";
 const MANDATE: &str = "---\ntools: read, search, send_message, write, edit, exec, web_fetch, web_search, message, memory, cron, gateway, spawn, browser, nodes\n---\n";
-/// Everything that needs no person as long as nothing flows together.
+/// Every tool that needs no approval while labels do not combine.
 const FREE: &str = r#"@id("free") permit(principal, action in Tribune::Action::"side_effect", resource);"#;
 const TAINTED: Labels = Labels { trust: Trust::Untrusted, private: true };
 const START: i64 = 1_800_000_000;
@@ -32,13 +32,13 @@ struct House {
     daemon: TestDaemon,
     puppet: Puppet,
     clock: Arc<Hand>,
-    /// Where the page is.
+    /// The address of the page.
     page: String,
     talker: Client,
     approver: Client,
 }
 
-/// A server with one page that tells agents what to do, and a search engine that finds nothing.
+/// A server with one page that instructs agents, and a search engine without results.
 pub(crate) async fn page() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -68,7 +68,7 @@ async fn house() -> House {
     settle(home, page().await).await
 }
 
-/// A daemon on this home.
+/// Starts a daemon on this home.
 async fn settle(home: TempHome, page: String) -> House {
     let mut config = Config { sandbox: Sandbox::Off, ..config() };
     config.egress.allow = vec![page.parse().unwrap()];
@@ -87,7 +87,7 @@ impl House {
         ("web_fetch", json!({ "url": format!("http://{}/", self.page) }))
     }
 
-    /// One call of every tool through which something can leave, each with its own words.
+    /// One call of every tool that can send data out, each with its own text.
     fn ways_out(&self) -> Batch {
         vec![
             self.fetch(),
@@ -106,7 +106,7 @@ impl House {
         self.talker.call("session.init", &json!({ "session_key": key })).await.unwrap();
     }
 
-    /// A turn of these batches in which nobody is asked anything.
+    /// Runs a turn of these batches without approvals.
     async fn play(&mut self, key: &str, batches: Vec<Batch>) -> Vec<(String, String, bool)> {
         self.open(key).await;
         self.puppet.prepare(batches);
@@ -116,7 +116,7 @@ impl House {
         self.puppet.answers()
     }
 
-    /// The same, with a person who says yes to everything, once.
+    /// Runs a turn of these batches, with an approver who allows everything once.
     async fn play_allowed(&mut self, key: &str, batches: Vec<Batch>) -> Vec<(String, String, bool)> {
         let mut person = self.daemon.operator().await;
         let stop = CancellationToken::new();
@@ -136,9 +136,9 @@ impl House {
         played
     }
 
-    /// Begins a turn of these calls; all of them wait for a person, and none runs. The turn is cancelled then.
+    /// Begins a turn of these calls; all of them wait for an approval, and none runs. Then the turn is cancelled.
     async fn all_wait(&mut self, key: &str, mut calls: Batch) {
-        // What lies outside of the workspace is written by nobody, so nobody is asked.
+        // A write outside of the workspace can never run, so it requires no approval.
         calls.retain(|(name, _)| *name != "write");
         self.open(key).await;
         let mut expected: Vec<String> = calls.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -212,7 +212,7 @@ async fn c3_every_egress_is_allowed_before_taint() {
     let mut house = house().await;
     for (n, call) in house.ways_out().into_iter().enumerate() {
         if call.0 == "write" {
-            // Never possible.
+            // This call can never run.
             continue;
         }
         let key = format!("agent:main:cli:local:dm:fresh-{n}");
@@ -234,7 +234,7 @@ async fn c3_every_egress_requires_approval_after_taint() {
     let outside = house.ways_out().into_iter().filter(|(name, _)| *name == "write").collect();
     let answers = house.play(KEY, vec![outside]).await;
     assert!(answers[0].2 && answers[0].1.contains("leads out of the workspace"), "{answers:?}");
-    // It does not wear off with the daemon's memory of it.
+    // The labels hold after the session was closed.
     house.talker.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
     let calls = house.ways_out();
     house.all_wait(KEY, calls).await;
@@ -351,10 +351,10 @@ async fn c3_schedule_keeps_the_labels_of_its_sources_and_fires_once() {
     let cron = ("cron", json!({ "action": "add", "id": "later", "every": 60, "text": "what the page said" }));
     let answers = house.play_allowed(KEY, vec![vec![cron.clone()]]).await;
     assert!(!answers[0].2, "{answers:?}");
-    // A clean session that fails to replace it does not make it clean.
+    // A clean session that fails to replace the file does not make it clean.
     let answers = house.play(OTHER, vec![vec![cron]]).await;
     assert!(answers[0].1.contains("there is a schedule `later` already"), "{answers:?}");
-    // Everything that was said is gone; the schedule is not.
+    // The conversation is erased; the schedule is not.
     house.talker.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
     house.clock.set(START + 61);
     house.puppet.prepare(vec![vec![("exec", json!({ "command": "touch ran" }))]]);
@@ -374,7 +374,7 @@ async fn c3_schedule_keeps_the_labels_of_its_sources_and_fires_once() {
 }
 
 impl House {
-    /// Runs the prepared turn, which spawns, with a person who says yes to that; the sub-agent makes `calls`.
+    /// Runs the prepared turn, which spawns, with an approver who allows that; the sub-agent makes `calls`.
     async fn spawned(&mut self, calls: Batch) -> Vec<(String, String, bool)> {
         self.puppet.prepare(vec![calls]);
         let mut person = self.daemon.operator().await;
@@ -454,7 +454,7 @@ async fn c3_unreported_calls_count_at_any_age() {
     let secret = ask(&house, "secret".to_owned(), "read", json!({ "path": "secret.txt" })).await;
     let page = ask(&house, "page".to_owned(), fetch.0, fetch.1).await;
     assert_eq!((secret, page), (AskedFor::Allowed, AskedFor::Allowed));
-    // More than is looked through, and all of it over.
+    // More calls than the window that is searched, all of them finished.
     for n in 0..600 {
         assert_eq!(ask(&house, format!("dull-{n}"), "nothing", json!({})).await, AskedFor::Refused);
     }

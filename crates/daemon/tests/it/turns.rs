@@ -1,4 +1,4 @@
-//! Turns through the real door: RPC in, events out, everything on record.
+//! Turns end to end: RPC in, events out, everything in the ledger.
 
 use serde_json::{Value, json};
 use tribune_testkit::{TestDaemon, assert_sound, text, turn};

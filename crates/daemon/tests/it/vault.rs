@@ -1,4 +1,4 @@
-//! What was said: kept under a key, erased for good when it is to be, and the lives of the sessions it belongs to.
+//! The vault: words are encrypted under a key and erased for good, and the lifecycle of the sessions they belong to.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ async fn history(client: &mut Client, key: &str) -> Vec<Value> {
     history["messages"].as_array().unwrap().clone()
 }
 
-/// The vault of a home that nobody holds, opened with its own key.
+/// The vault of a home without a daemon, opened with its own key.
 pub(crate) fn vault(home: &Home) -> Connection {
     #[expect(clippy::disallowed_methods, reason = "the test looks behind the vault's back on purpose")]
     let connection = Connection::open(home.root().join("vault.db")).unwrap();
@@ -73,7 +73,7 @@ async fn forgetting_erases_the_words_and_the_ledger_still_verifies() {
         "others stay"
     );
 
-    // Open again, numbers go on, and new words are kept.
+    // After a reopen the numbers continue, and new words are kept.
     let reopened = client.call("session.init", &about(KEY)).await.unwrap();
     assert_eq!((&reopened["turns"], &reopened["last_seq"]), (&json!(1), &json!(last_seq)));
     let (events, _) = turn(&mut client, KEY, "!say a new life").await.unwrap();
@@ -81,7 +81,7 @@ async fn forgetting_erases_the_words_and_the_ledger_still_verifies() {
     let now = history(&mut client, KEY).await;
     assert!(now[before.len()..].iter().all(|message| !message["content"].is_null()));
     assert!(now[..before.len()].iter().all(|message| message["content"].is_null()));
-    // Twice is as good as once.
+    // Forgetting twice has the same result.
     client.call("session.forget", &about(KEY)).await.unwrap();
     client.call("session.forget", &about(KEY)).await.unwrap();
     assert_eq!(
@@ -118,8 +118,8 @@ async fn a_running_session_is_ended_before_it_is_forgotten() {
     assert_sound(&daemon.stop().await.home);
 }
 
-/// Someone opens and uses the session again and again while it is being forgotten: what is kept can be read, and what was
-/// forgotten cannot.
+/// A client opens and uses the session repeatedly while it is being forgotten: kept words can be read, and forgotten
+/// words cannot.
 #[tokio::test(flavor = "multi_thread")]
 async fn forgetting_a_session_in_use_is_complete() {
     let daemon = TestDaemon::start().await;
@@ -166,7 +166,7 @@ async fn interrupted_forgetting_is_completed_at_the_next_start() {
     client.call("session.close", &about(KEY)).await.unwrap();
     drop(client);
     let home = daemon.stop().await;
-    // The intent reached the disk, and the daemon died.
+    // The intent is on disk, and the daemon was killed.
     let store = Store::open(&home.home, &SystemClock).unwrap();
     let payload = json!({ "event": "forgetting", "by": "operator" }).as_object().unwrap().clone();
     let intent = Draft { quality: EntryQuality::SessionLifecycle, payload, ..draft(KEY, 0) };
@@ -194,7 +194,7 @@ async fn failed_forgetting_is_completed_before_the_session_reopens() {
     client.call("session.init", &about(KEY)).await.unwrap();
     turn(&mut client, KEY, "!say to be forgotten").await.unwrap();
     client.call("session.close", &about(KEY)).await.unwrap();
-    // What cannot be removed as a file stops the forgetting half-way.
+    // A path that cannot be removed as a file stops the forgetting midway.
     let transcript = daemon.home.home.root().join(format!("agents/main/sessions/{KEY}.jsonl"));
     std::fs::remove_file(&transcript).unwrap();
     std::fs::create_dir_all(transcript.join("in the way")).unwrap();

@@ -1,4 +1,4 @@
-//! L6: views are rebuilt from the entries, and a view that differs is found.
+//! L6: views are rebuilt from the entries, and a view that differs is detected.
 
 use rusqlite::Connection;
 use tribune_ledger::Checkpoint;
@@ -79,7 +79,7 @@ fn rebuild_does_not_hide_altered_entries() {
     }
 }
 
-/// Past 65,536 entries the way from a CID to its place goes through the stored runs.
+/// After 65,536 entries the lookup of a CID goes through the stored runs of the index.
 #[test]
 fn long_ledger_is_indexed_proven_and_rebuilt() {
     let n = 66_000;
@@ -98,7 +98,7 @@ fn long_ledger_is_indexed_proven_and_rebuilt() {
     let old = prove::root_at(&reader, 65_537).unwrap();
     let path = prove::consistency(&reader, 65_537, size).unwrap();
     assert_eq!(prove::check_consistency(65_537, &old, size, &checkpoint.root, &path), Ok(()));
-    // An entry may name any other as its parent, however old.
+    // An entry may name any older entry as its parent.
     let oldest = reader.entry(7).unwrap().unwrap().entry.cid;
     let store = home.store();
     store.writer().unwrap().append_blocking(&crate::fixture::child_of(vec![oldest])).unwrap();

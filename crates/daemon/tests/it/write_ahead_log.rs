@@ -1,5 +1,5 @@
-//! The book of first entry: what was promised survives whatever happens to the databases, nothing of it is posted twice,
-//! and what was forgotten is not in it.
+//! The write-ahead log: acknowledged records survive the loss of the databases, none is applied twice, and it holds no
+//! forgotten words.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::fixture::{Stopped, TempHome, draft};
 
 const KEY: &str = "agent:main:cli:local:dm:operator";
 
-/// The databases of a home, with their logs. The daybook is not among them.
+/// The databases of a home, with their SQLite logs. The write-ahead log of Tribune is not among them.
 const DATABASES: [&str; 4] = ["tribune.db", "tribune.db-wal", "vault.db", "vault.db-wal"];
 
 fn copy(from: &Path, names: &[&str], to: &Path) {
@@ -31,7 +31,7 @@ fn copy(from: &Path, names: &[&str], to: &Path) {
     }
 }
 
-/// Copies a whole home, whose folders are nobody else's.
+/// Copies a whole home; its folders are private to their owner.
 fn copy_all(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     std::fs::set_permissions(to, std::fs::metadata(from).unwrap().permissions()).unwrap();
@@ -50,7 +50,7 @@ async fn history(client: &mut Client) -> Vec<Value> {
     history["messages"].as_array().unwrap().clone()
 }
 
-/// A home as a power cut leaves it: the book as it is now, and of the databases what was there when `earlier` was copied.
+/// A home after a power cut: the current write-ahead log, and the databases as they were in the copy `earlier`.
 fn cut(home: &Path, earlier: &Path, to: &Path) -> Home {
     copy_all(home, to);
     for name in DATABASES.iter().chain(&["tribune.db-shm", "vault.db-shm"]) {
@@ -60,7 +60,7 @@ fn cut(home: &Path, earlier: &Path, to: &Path) -> Home {
     Home::at(to)
 }
 
-/// A daemon over a home that somebody else left, and an operator at its door.
+/// A daemon on a home that another daemon left, and an operator's connection.
 async fn wake(home: &Home) -> (Daemon, Client) {
     let daemon = Daemon::start(home, &config(), Arc::new(tribune_storage::clock::SystemClock)).await.unwrap();
     let token = std::fs::read_to_string(daemon.token_path()).unwrap();
@@ -88,7 +88,7 @@ async fn l2_acknowledged_entries_survive_lost_databases() {
     drop(client);
     let entries = assert_sound(&daemon.stop().await.home);
 
-    // Whoever reads the log alone finds it whole already.
+    // A reader of the ledger alone finds it complete already.
     let size = Reader::open(&cut).unwrap().size().unwrap();
     assert!(size > 80 && size <= entries, "{size} of {entries}");
     let (daemon, mut client) = wake(&cut).await;
@@ -100,7 +100,7 @@ async fn l2_acknowledged_entries_survive_lost_databases() {
     assert_sound(&cut);
 }
 
-/// From the first start on, and again behind each cut, with clean ends in between.
+/// From the first start on, and again after each power cut, with clean shutdowns in between.
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_acknowledged_entries_survive_repeated_power_cuts() {
     let elsewhere = tempfile::tempdir().unwrap();
@@ -129,7 +129,7 @@ async fn l2_acknowledged_entries_survive_repeated_power_cuts() {
     }
 }
 
-/// Bytes of a frame in the write-ahead log of the ledger: its header and a page.
+/// Bytes of a frame in SQLite's write-ahead log of the ledger: its header and a page.
 const FRAME: u64 = 24 + 8192;
 
 /// A forgetting takes a number that no database has.
@@ -144,7 +144,7 @@ async fn l2_power_cut_after_forgetting_loses_nothing() {
     let elsewhere = tempfile::tempdir().unwrap();
     let cut = Home::at(elsewhere.path().join("cut"));
     copy_all(daemon.home.home.root(), cut.root());
-    // The last commit, which nobody has synced.
+    // The last commit, which was not synced.
     let log = std::fs::OpenOptions::new().write(true).open(cut.root().join("tribune.db-wal")).unwrap();
     log.set_len(log.metadata().unwrap().len() - FRAME).unwrap();
     drop((client, log));
@@ -185,14 +185,15 @@ async fn wal_with_a_torn_last_frame_is_replayed_up_to_it() {
     daemon.stop().await;
 }
 
-/// A home with `n` entries behind its first, as a kill leaves it, somewhere else.
+/// A copy of a home with `n` entries after its first, as a kill leaves it.
 fn killed(n: u64, elsewhere: &Path) -> Home {
     let home = TempHome::new();
     let store = home.store();
     for n in 0..n {
         store.writer().unwrap().append_blocking(&draft("a", n)).unwrap();
     }
-    // Whoever reads waits until everything is posted: files are copied one after the other, and nothing may move meanwhile.
+    // The reader waits until everything is applied: files are copied one after the other, and none may change
+    // meanwhile.
     assert_eq!(store.readers().unwrap().now(Reader::size).unwrap(), n + 1);
     copy_all(home.home.root(), elsewhere);
     store.close();
@@ -242,7 +243,7 @@ fn wal_is_required_after_a_kill_and_not_after_a_clean_shutdown() {
         }
         assert!(refusal(&home).contains("it is missing"), "{missing}");
     }
-    // The way out, for whoever has no other copy.
+    // The recovery for a home without another copy.
     let (entries, aside) = store::rebuild_without_daybook(&home, &mut |_| ()).unwrap();
     assert_eq!(entries, 6);
     assert!(aside.unwrap().ends_with("daybook.aside-1"));
@@ -291,7 +292,7 @@ fn missing_database_is_detected_before_the_wal_is_changed() {
     assert!(!home.database().exists());
 }
 
-/// What a session promised and the log cannot take: only a fault of ours, or of the disk, does that.
+/// An acknowledged record of a session that the ledger cannot take: only a bug or a disk fault causes this.
 #[tokio::test(flavor = "multi_thread")]
 async fn record_that_cannot_be_applied_is_named_and_can_be_quarantined() {
     let daemon = TestDaemon::start().await;
@@ -335,7 +336,7 @@ fn writes_are_refused_after_the_wal_is_closed() {
     assert_eq!(assert_sound(&home.home), 1);
 }
 
-/// A program that opens the database and closes it again must find somebody there, or it tidies the log away.
+/// Another program that opens and closes the database must find it in use, or SQLite deletes its log.
 #[test]
 fn database_locks_are_held_while_others_read() {
     let home = TempHome::new();
@@ -368,7 +369,8 @@ fn applied_records_are_not_applied_again() {
     }
 }
 
-/// A caller is told its place before the database has it. Callers of many histories, some of whom are refused.
+/// A caller receives the position of its entry before the database has it. Callers of many histories, some of whom are
+/// refused.
 #[test]
 fn l2_replayed_entries_keep_their_acknowledged_positions() {
     let home = TempHome::new();
@@ -415,7 +417,7 @@ fn l2_replayed_entries_keep_their_acknowledged_positions() {
     }
 }
 
-/// Appends entries, a third of the callers without patience. Returns those that were answered.
+/// Appends entries; a third of the callers cancel early. Returns the acknowledged entries.
 async fn append(task: u64, writer: LedgerWriter, readers: Readers) -> Vec<Cid> {
     let mut kept = Vec::new();
     for n in 0..150_u64 {
@@ -430,7 +432,7 @@ async fn append(task: u64, writer: LedgerWriter, readers: Readers) -> Vec<Cid> {
         } else {
             kept.push(append.await.unwrap().cid);
         }
-        // What was answered can be read at once.
+        // An acknowledged entry can be read at once.
         if let Some(last) = kept.last().copied() {
             assert!(readers.now(|reader| reader.find(&last)).unwrap().is_some());
         }
@@ -438,8 +440,8 @@ async fn append(task: u64, writer: LedgerWriter, readers: Readers) -> Vec<Cid> {
     kept
 }
 
-/// Sixteen callers of every kind at once, some of whom leave before they are answered, through a book that is begun again
-/// several times.
+/// Sixteen callers of every kind at once, some of which cancel before the acknowledgement, over a write-ahead log that
+/// is rewound several times.
 #[test]
 fn concurrent_callers_finish_and_lose_nothing_when_some_cancel() {
     let home = TempHome::new();
@@ -487,7 +489,7 @@ async fn forgotten_words_are_not_in_the_wal() {
     client.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
     let after = std::fs::read(&path).unwrap();
     assert_eq!(after.len(), book.len());
-    // What was written since, the entry that tells of the forgetting, is all there is.
+    // The log holds only the later records: the entry that records the forgetting.
     let used = after.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     assert!(used <= 2 * 4096, "{used} bytes");
     drop(client);

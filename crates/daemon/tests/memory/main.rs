@@ -1,5 +1,5 @@
-//! What the daemon keeps in memory for those who ask for much and take nothing. Both ends are in this process, and nothing
-//! else may be: its memory is what is looked at, so these tests have a program of their own and take turns.
+//! The memory of the daemon for clients that request much and read nothing. Both ends are in this process, and other
+//! tests would change its memory, so these tests have their own binary and run one at a time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 #[allow(dead_code, reason = "the other tests of the door use the rest")]
@@ -28,11 +28,11 @@ fn resident_kib() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// A hundred followers of 8 MiB of events, none of whom reads.
+/// A hundred subscribers of 8 MiB of events that read nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_events_are_not_held_in_memory() {
     let _alone = ALONE.lock().await;
-    // Nobody is let go while the memory is looked at.
+    // No client is disconnected while the memory is measured.
     let patience = Patience { slow_reader: Duration::from_secs(600), ..Patience::default() };
     let extras = Extras { patience, ..Extras::default() };
     let daemon = start_with(TempHome::new(), &config(), extras).await;
@@ -45,7 +45,7 @@ async fn unread_events_are_not_held_in_memory() {
         let mut raw = Raw::operator(&daemon).await;
         let params = json!({ "session_key": KEY, "after": 0 });
         let asked = json!({ "jsonrpc": "2.0", "id": 1, "method": "session.events", "params": params });
-        // One frame is taken, so that the rest is on its way.
+        // Reads one frame, so that the rest is being sent.
         assert!(matches!(raw.ask(&asked.to_string()).await, Said::Text(_)));
         slow.push(raw);
     }
@@ -54,14 +54,14 @@ async fn unread_events_are_not_held_in_memory() {
     }
     let grown = resident_kib().saturating_sub(before);
     assert!(grown < 200 << 10, "{grown} KiB more for 800 MiB that nobody reads");
-    // Whoever asked whether all is well may not have left yet.
+    // The connection of the health check may still be closing.
     wait_for_status(&mut operator, "they are all still there", |status| status["connections"] == 101).await;
 }
 
-/// WebSockets that are open at once.
+/// The number of open WebSockets.
 const SOCKETS: usize = 2_000;
 
-/// How often they come and go after the first time, which makes what is kept for good.
+/// The number of rounds after the first, which allocates what stays.
 const ROUNDS: usize = 9;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,7 +91,7 @@ async fn two_thousand_idle_sockets_use_little_memory() {
         last = now;
     }
     grown.sort_unstable();
-    // A round in which other threads did the work makes the allocator's store larger, once. What is lost is lost in every round.
+    // A round in which other threads did the work enlarges the allocator's pool once. A leak shows in every round.
     let usual = grown[ROUNDS / 2];
     println!("{cost} KiB for {SOCKETS} sockets; left behind by each round: {grown:?} KiB");
     assert!(usual < cost / 16, "most rounds of {cost} KiB leave {usual} KiB behind: {grown:?}");
@@ -99,7 +99,7 @@ async fn two_thousand_idle_sockets_use_little_memory() {
     daemon.stop().await;
 }
 
-/// All sockets come, say a word, and go. Returns what is resident while they are there.
+/// Opens all sockets, sends one message on each, and closes them. Returns the resident memory while they are open.
 async fn come_and_go(daemon: &TestDaemon, operator: &mut Client) -> u64 {
     let mut sockets = Vec::with_capacity(SOCKETS);
     for _ in 0..SOCKETS {

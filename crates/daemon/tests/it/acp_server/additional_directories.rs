@@ -1,5 +1,5 @@
-//! Folders that a client brings beside its own (`additionalDirectories`): whatever holds in the one holds in the others, and none of
-//! them is a way into another.
+//! Additional directories of a client (`additionalDirectories`): the rules of the workspace hold in each, and no path
+//! leads from one into another.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::{Editor, code, load};
 use crate::approvals::{home, write};
 use crate::trifecta::page;
 
-/// A project `app`, and beside it the folders `lib` and `docs`.
+/// A project `app`, and next to it the folders `lib` and `docs`.
 struct Project(TempDir);
 
 impl Project {
@@ -97,7 +97,7 @@ async fn agent_uses_additional_directories_by_absolute_path() {
     assert!(found.contains(&format!("{lib}/src/b.txt:1: deep needle")), "{found}");
     assert!(!found.contains("docs") && !found.contains("in the app") && !found.contains("hidden"), "{found}");
 
-    // A write waits for a person, who is shown which file it is.
+    // A write needs an approval, and the approver sees the path of the file.
     let prompt = editor.say(&session, &write(&format!("{lib}/made.txt"), "made")).await;
     let question = editor.asked().await;
     let shown = &question["params"]["toolCall"];
@@ -111,14 +111,14 @@ async fn agent_uses_additional_directories_by_absolute_path() {
     run(&mut editor, &session, &call("edit", edit)).await;
     assert_eq!(project.says("lib/made.txt"), "changed");
 
-    // What was judged is on record with its folder, and labels have the folder's own name.
+    // The verdict in the ledger names the directory, and labels carry its own name.
     let mut operator = daemon.operator().await;
     let tail = json!({ "entity_id": session, "limit": 100 });
     let entries = operator.call("ledger.tail", &tail).await.unwrap().to_string();
     assert!(entries.contains(&format!("\"file:{lib}/made.txt\"")), "{entries}");
     assert!(entries.contains(&format!("\"folder\":\"{lib}\"")), "{entries}");
 
-    // Whoever asks is told.
+    // Session lists and the status show the directories.
     let both = json!([project.name("lib"), project.name("docs")]);
     assert_eq!(listed(&mut editor, &session).await["additionalDirectories"], both);
     let status = operator.call("session.status", &json!({ "session_key": session })).await.unwrap();
@@ -164,12 +164,12 @@ async fn unusable_additional_directories_are_refused_with_a_reason() {
         assert_eq!(code(&refused), -32602, "{further}");
         assert!(refused["error"]["message"].as_str().unwrap().contains(why), "{further}: {refused}");
     }
-    // One that is named twice is one, and the session's own folder is no further one.
+    // A directory that is named twice is used once, and the session's own folder is not an additional one.
     let session = opened(&mut editor, project.wanted(&["lib", "app", "lib/", "to-app-above"])).await;
     assert_eq!(listed(&mut editor, &session).await["additionalDirectories"], all(&["lib"]));
 }
 
-/// Nobody is asked about what would be refused anyway, and what is refused is told for the folder that it is about.
+/// A call that can never run requires no approval, and its error names the directory.
 #[tokio::test]
 async fn hidden_file_is_refused_without_approval_and_the_error_names_its_directory() {
     let (daemon, project) = (TestDaemon::on(home(), &hiding()).await, Project::new());
@@ -204,7 +204,7 @@ async fn hidden_file_is_refused_without_approval_and_the_error_names_its_directo
             json!({ "path": format!("{lib}/src"), "old": "a", "new": "b" }),
             &format!("`{lib}/src` is not a file"),
         ),
-        // In the workspace it is as it was.
+        // In the workspace the error is unchanged.
         (
             "read",
             json!({ "path": "gone" }),
@@ -253,7 +253,7 @@ async fn no_path_leads_from_one_directory_into_another() {
         "absolute/a.txt".to_owned(),
         "../lib/a.txt".to_owned(),
         "../docs/a.txt".to_owned(),
-        // Hidden by its own name, and by a hidden link of another folder.
+        // Hidden by its own name, and by a hidden link in another directory.
         format!("{lib}/.env"),
         format!("{lib}/src/../.env"),
         format!("{lib}/src/b.txt"),
@@ -270,7 +270,7 @@ async fn no_path_leads_from_one_directory_into_another() {
     for file in ["app/a.txt", "lib/a.txt", "lib/src/b.txt", "lib/.env", "docs/a.txt"] {
         assert!(!project.says(file).contains("overwritten"), "{file}");
     }
-    // The folder that was chosen is the one that is used, and not what its name leads to later.
+    // The chosen folder stays in use when its name leads elsewhere later.
     std::fs::rename(project.at("lib"), project.at("moved")).unwrap();
     symlink(project.at("docs"), project.at("lib")).unwrap();
     let said = run(&mut editor, &session, &call("read", json!({ "path": format!("{lib}/a.txt") }))).await;
@@ -309,7 +309,7 @@ async fn autorun_files_in_additional_directories_require_approval() {
     }
 }
 
-/// A yes is for the folder in which it was given: neither for another one, nor for the session's own.
+/// A grant covers the directory in which it was given: not another one, and not the session's own folder.
 #[tokio::test]
 async fn grant_covers_only_its_own_directory() {
     let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
@@ -330,7 +330,7 @@ async fn grant_covers_only_its_own_directory() {
         editor.answer(prompt).await;
     }
     assert!(!project.at("app/n.txt").exists() && !project.at("docs/n.txt").exists());
-    // It is the folder's, whichever session works there, and by whichever way it is named.
+    // The grant belongs to the directory, in every session that works there and under every name of the path.
     let there = editor.session(&project.name("lib")).await;
     assert_eq!(editor.prompt(&there, &write("n.txt", "three")).await["result"]["stopReason"], "end_turn");
     assert_eq!(project.says("lib/n.txt"), "three");
@@ -338,7 +338,7 @@ async fn grant_covers_only_its_own_directory() {
     assert_sound(&daemon.stop().await.home);
 }
 
-/// A command reaches all that its session has, so that a yes to one is for a session with the same folders.
+/// A command reaches all directories of its session, so a grant for it covers sessions with the same directories.
 #[tokio::test]
 async fn grant_for_a_command_covers_only_its_set_of_directories() {
     let (home, project) = (home(), Project::new());
@@ -369,7 +369,7 @@ fn option(question: &Value, word: &str) -> String {
     found.unwrap_or_else(|| panic!("{options:?}"))["optionId"].as_str().unwrap().to_owned()
 }
 
-/// The file that a write would replace is part of what was approved, there as in the workspace.
+/// The file that a write replaces is part of the approval, as it is in the workspace.
 #[tokio::test]
 async fn l8_file_changed_after_approval_requires_a_new_approval() {
     let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
@@ -386,7 +386,7 @@ async fn l8_file_changed_after_approval_requires_a_new_approval() {
     assert_eq!(project.says("lib/a.txt"), "by someone else");
 }
 
-/// What an agent that read untrusted words left in a folder is untrusted to whoever reads it there.
+/// A file that an agent wrote after untrusted input is untrusted for every later reader of the directory.
 #[tokio::test]
 async fn labels_follow_files_in_additional_directories() {
     let (home, project, page) = (home(), Project::new(), page().await);
@@ -400,7 +400,7 @@ async fn labels_follow_files_in_additional_directories() {
         let status = operator.call("session.status", &json!({ "session_key": session })).await.unwrap();
         status["trust"].as_str().unwrap().to_owned()
     };
-    // It writes there from beside, and the next one works in it; and the other way round.
+    // One session writes to the directory as an additional one, the next has it as its workspace; and the reverse.
     let beside = opened(&mut editor, project.wanted(&["lib"])).await;
     approving(&mut editor, &beside).await;
     run(&mut editor, &beside, &call("web_fetch", json!({ "url": format!("http://{page}/") }))).await;
@@ -435,7 +435,7 @@ async fn additional_directories_are_terms_of_the_session() {
     let in_docs = call("read", json!({ "path": format!("{}/a.txt", project.name("docs")) }));
     run(&mut editor, &session, &in_lib).await;
 
-    // While a turn runs the session keeps what it has, and so it does for whoever leaves its folders to it.
+    // While a turn runs the session keeps its directories, as it does for a client that names none.
     let prompt = editor.say(&session, &write("w.txt", "one")).await;
     let question = editor.asked().await;
     let mut other = Editor::ready(&daemon).await;
@@ -451,7 +451,7 @@ async fn additional_directories_are_terms_of_the_session() {
     editor.answer(prompt).await;
     drop((editor, other));
 
-    // They outlive the daemon.
+    // The directories survive a restart.
     let home = daemon.stop().await;
     let daemon = TestDaemon::on(home, &config()).await;
     let mut editor = Editor::ready(&daemon).await;
@@ -460,7 +460,7 @@ async fn additional_directories_are_terms_of_the_session() {
     let (events, _) = tribune_testkit::turn(&mut operator, &session, &in_lib).await.unwrap();
     assert!(json!(events).to_string().contains("needle in the lib"), "{events:?}");
 
-    // What a client lists when it takes the session up is all that it has from then on.
+    // The list of a client that resumes the session replaces all directories.
     let mut wanted = project.wanted(&["lib"]);
     wanted["sessionId"] = session.clone().into();
     assert!(editor.call("session/load", wanted.clone()).await["result"].is_object());
@@ -473,7 +473,7 @@ async fn additional_directories_are_terms_of_the_session() {
     assert!(!run(&mut editor, &session, &in_docs).await.contains("in the docs"));
     assert!(listed(&mut editor, &session).await.get("additionalDirectories").is_none());
 
-    // Through another door they stay, but for those that have to do with a workspace that is chosen there.
+    // Over RPC the directories stay, except those that overlap with a workspace that is chosen there.
     let session = opened(&mut editor, project.wanted(&["lib", "docs"])).await;
     for (workspace, left) in [("app", &["lib", "docs"][..]), ("lib/src", &["docs"])] {
         let init = json!({ "session_key": session, "workspace": project.name(workspace) });

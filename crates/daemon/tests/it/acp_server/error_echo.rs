@@ -1,4 +1,4 @@
-//! What a client sends in the wrong place is not repeated: it may be a token.
+//! Errors do not repeat input in the wrong place: it may be a token.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn spoilt(value: &Value) -> Vec<Value> {
                 })
             })
             .collect(),
-        // What is no text could be one by mistake.
+        // A member of another type may hold the token by mistake.
         _ => vec![TOKEN.into()],
     }
 }
@@ -76,7 +76,7 @@ async fn l5_no_error_repeats_the_input() {
         }
     }
     assert!(refused > 30, "{refused} were refused");
-    // What is no message at all, and what stands in the address.
+    // Invalid messages, and the request target.
     for text in [
         TOKEN.to_owned(),
         format!("{{\"{TOKEN}\":"),

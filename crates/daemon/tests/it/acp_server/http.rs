@@ -1,4 +1,4 @@
-//! Streamable HTTP: a connection belongs to whoever opened it, and its messages come once.
+//! Streamable HTTP: a connection belongs to its principal, and each message is delivered once.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -8,7 +8,7 @@ use tribune_testkit::TestDaemon;
 use super::{house, path};
 use crate::raw_clients::within;
 
-/// One request and its whole answer: status, head and body.
+/// One request and its whole response: status, head and body.
 async fn request(
     daemon: &TestDaemon,
     method: &str,
@@ -35,7 +35,7 @@ async fn open(daemon: &TestDaemon, method: &str, head: &[(&str, &str)], body: &s
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// A connection, by its id.
+/// Opens a connection; returns its id.
 async fn connection(daemon: &TestDaemon) -> String {
     let hello =
         json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } });
@@ -51,7 +51,7 @@ async fn post(daemon: &TestDaemon, id: &str, session: Option<&str>, message: &Va
     request(daemon, "POST", &head, &message.to_string()).await.0
 }
 
-/// A stream of events, past its head.
+/// A stream of events, after its head.
 async fn listen(daemon: &TestDaemon, id: &str, session: Option<&str>) -> BufReader<TcpStream> {
     let mut head = vec![("accept", "text/event-stream"), ("acp-connection-id", id)];
     head.extend(session.map(|session| ("acp-session-id", session)));
@@ -85,7 +85,7 @@ async fn responses_arrive_on_streams_and_each_session_has_its_own() {
     let prompt = json!({ "jsonrpc": "2.0", "id": 2, "method": "session/prompt", "params": { "sessionId": session, "prompt": text } });
     assert_eq!(post(&daemon, &id, None, &prompt).await, 400, "the header must name the session");
     assert_eq!(post(&daemon, &id, Some(session), &prompt).await, 202);
-    // Whoever comes late finds what was said before.
+    // A later listener receives the earlier messages.
     let mut stream = listen(&daemon, &id, Some(session)).await;
     let mut said = String::new();
     loop {

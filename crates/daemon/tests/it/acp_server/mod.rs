@@ -1,4 +1,4 @@
-//! Tribune as an ACP agent, over its WebSocket and over HTTP: what version 1 of the protocol asks for, each by name.
+//! Tribune as an ACP agent, over its WebSocket and over HTTP: the requirements of version 1 of the protocol, by name.
 
 mod additional_directories;
 mod error_echo;
@@ -19,12 +19,12 @@ use tribune_testkit::{TestDaemon, config};
 use crate::approvals::home;
 use crate::raw_clients::within;
 
-/// A client that keeps what it is told.
+/// A client that keeps every message.
 pub(crate) struct Editor {
     sending: Sending,
     receiving: Receiving,
     next: u64,
-    /// Everything that came, and was not an answer that somebody waited for.
+    /// Every message that was not an awaited response.
     pub(crate) heard: Vec<Value>,
 }
 
@@ -39,7 +39,7 @@ impl Editor {
         Self { sending, receiving, next: 0, heard: Vec::new() }
     }
 
-    /// Connected, and past the first words.
+    /// Connects and initializes.
     pub(crate) async fn ready(daemon: &TestDaemon) -> Self {
         let mut editor = Self::connect(daemon).await;
         let hello =
@@ -56,7 +56,7 @@ impl Editor {
         self.sending.send(text.to_owned()).await.unwrap();
     }
 
-    /// Sends a request; its answer is waited for with [`Self::answer`].
+    /// Sends a request; [`Self::answer`] waits for its response.
     pub(crate) async fn ask(&mut self, method: &str, params: Value) -> u64 {
         self.next += 1;
         let id = self.next;
@@ -68,7 +68,7 @@ impl Editor {
         self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params })).await;
     }
 
-    /// The next message, whatever it is. It is kept.
+    /// The next message of any kind. It is kept.
     pub(crate) async fn hear(&mut self) -> Value {
         let text = within("the daemon says something", self.receiving.next()).await.unwrap();
         let message: Value = serde_json::from_str(&text).unwrap();
@@ -76,12 +76,12 @@ impl Editor {
         message
     }
 
-    /// The answer to a request.
+    /// The response to a request.
     pub(crate) async fn answer(&mut self, id: u64) -> Value {
         self.until(|message| message["id"] == id && message["method"].is_null()).await
     }
 
-    /// The first message that is like this, of those that are heard from now on or were heard and not waited for.
+    /// The first message that matches, among those that were kept or arrive from now on.
     pub(crate) async fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
         if let Some(at) = self.heard.iter().position(&is_it) {
             return self.heard.remove(at);
@@ -98,7 +98,7 @@ impl Editor {
         self.answer(id).await
     }
 
-    /// A new session in a folder.
+    /// Opens a new session in a folder.
     pub(crate) async fn session(&mut self, cwd: &str) -> String {
         let opened = self.call("session/new", json!({ "cwd": cwd, "mcpServers": [] })).await;
         opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned()
@@ -114,7 +114,7 @@ impl Editor {
         self.ask("session/prompt", json!({ "sessionId": session, "prompt": prompt })).await
     }
 
-    /// Waits to be asked about a call.
+    /// Waits for a permission request.
     pub(crate) async fn asked(&mut self) -> Value {
         self.until(|message| message["method"] == "session/request_permission").await
     }
@@ -124,7 +124,7 @@ impl Editor {
         self.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome })).await;
     }
 
-    /// The updates of a session that were heard, and are forgotten now.
+    /// Takes the updates of a session out of the kept messages.
     pub(crate) fn updates(&mut self, session: &str) -> Vec<Value> {
         let is_one = |message: &Value| {
             message["method"] == "session/update" && message["params"]["sessionId"] == session
@@ -139,13 +139,13 @@ impl Editor {
     }
 }
 
-/// What chunks of a kind add up to.
+/// The combined text of the chunks of a kind.
 pub(crate) fn text_of(updates: &[Value], kind: &str) -> String {
     let chunks = updates.iter().filter(|update| update["sessionUpdate"] == kind);
     chunks.filter_map(|update| update["content"]["text"].as_str()).collect()
 }
 
-/// A daemon whose agent asks before it writes, and a folder to work in.
+/// A daemon whose agent needs an approval to write, and a folder to work in.
 pub(crate) async fn house() -> (TestDaemon, TempDir) {
     (TestDaemon::on(home(), &config()).await, tempfile::tempdir().unwrap())
 }

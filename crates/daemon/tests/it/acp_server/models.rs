@@ -1,4 +1,4 @@
-//! Models of the house in an editor: chosen for a session, and what is in their context.
+//! Configured models in an editor: selected for a session, and their context usage.
 
 use serde_json::{Value, json};
 use tribune_testkit::upstream::Say;

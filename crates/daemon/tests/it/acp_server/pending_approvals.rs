@@ -1,4 +1,4 @@
-//! Questions that outlive what they were asked in: a turn, a connection, a daemon.
+//! Permission requests that outlive their turn, their connection or their daemon.
 
 use serde_json::{Value, json};
 use tribune_testkit::{TestDaemon, config};
@@ -6,7 +6,7 @@ use tribune_testkit::{TestDaemon, config};
 use super::{Editor, house, load, path, text_of};
 use crate::approvals::{decide, id, pending, write};
 
-/// Closes the dialog of a question without an answer.
+/// Closes the dialog of a permission request without a decision.
 async fn dismiss(editor: &mut Editor, question: &Value) {
     let outcome = json!({ "outcome": { "outcome": "cancelled" } });
     editor.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome })).await;
@@ -35,7 +35,7 @@ async fn call_decided_after_a_restart_is_reported_and_not_requested_again() {
     let question = editor.asked().await;
     let call = question["params"]["toolCall"]["toolCallId"].clone();
     assert_eq!(call, before["params"]["toolCall"]["toolCallId"], "it is the call that the client knows");
-    // Turns come and go meanwhile, with calls that are called alike.
+    // Other turns run meanwhile, with calls of the same ids.
     let fetch = "!call web_fetch {\"url\":\"https://example.com/\"}";
     assert_eq!(editor.prompt(&session, fetch).await["result"]["stopReason"], "end_turn");
     editor.updates(&session);
@@ -50,7 +50,7 @@ async fn call_decided_after_a_restart_is_reported_and_not_requested_again() {
     let allowed = updates.iter().find(|update| update["_meta"]["tribune"]["decision"] == "allow").unwrap();
     assert_eq!(allowed["toolCallId"], call);
     assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "one");
-    // Nothing is left to be asked.
+    // No request is pending.
     let mut again = Editor::ready(&daemon).await;
     assert!(again.call("session/load", load(&session, &cwd)).await["result"].is_object());
     again.until(is_completed).await;

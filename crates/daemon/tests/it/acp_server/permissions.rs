@@ -1,4 +1,4 @@
-//! Questions in the editor: asked where they can be decided, decided once, and lost by nobody.
+//! Permission requests in the editor: sent where they can be decided, decided once, and never lost.
 
 use serde_json::{Value, json};
 use tribune_testkit::{TestDaemon, config};
@@ -29,7 +29,7 @@ async fn call_is_requested_decided_and_reported_with_its_ledger_entries() {
     assert_eq!(of_call.first().unwrap()["sessionUpdate"], "tool_call");
     let statuses: Vec<&str> = of_call.iter().filter_map(|update| update["status"].as_str()).collect();
     assert_eq!(statuses, ["pending", "in_progress", "completed"]);
-    // Each step is an entry of the log, which names the one before.
+    // Each step is a ledger entry, which names the one before.
     let meta =
         |name: &str| of_call.iter().find_map(|update| update["_meta"]["tribune"][name].as_str()).unwrap();
     let mut operator = daemon.operator().await;
@@ -41,7 +41,7 @@ async fn call_is_requested_decided_and_reported_with_its_ledger_entries() {
     }
 }
 
-/// Events have no secrets, nor what stands between two marks of one; who decides sees all of what would be done.
+/// Events carry no secrets, nor the text between two marks of one; the approver sees everything that would be done.
 #[tokio::test]
 async fn l8_permission_request_shows_the_whole_content_to_be_written() {
     let (daemon, folder) = house().await;
@@ -82,7 +82,7 @@ async fn a_denial_is_a_failed_call_with_the_reason() {
     let failed = updates.iter().find(|update| update["status"] == "failed").unwrap();
     assert!(failed.to_string().contains("denied by operator"), "{failed}");
     assert!(!folder.path().join("a.txt").exists());
-    // What the law forbids nobody is asked about.
+    // A call that the law denies requires no approval.
     let ended =
         editor.prompt(&session, "!call web_fetch {\"url\":\"https://example.com/\"}\n!say $result").await;
     assert_eq!(ended["result"]["stopReason"], "end_turn");
@@ -105,7 +105,7 @@ async fn first_answer_wins_and_other_clients_see_it() {
     let mut operator = daemon.operator().await;
     let waiting = pending(&mut operator, 1).await;
     decide(&mut operator, &id(&waiting[0]), json!({ "decision": "allow_once" })).await.unwrap();
-    // Both are told that there is nothing to decide any more; an answer that comes too late changes nothing.
+    // Both requests are withdrawn; an answer that arrives too late changes nothing.
     for (client, question) in [(&mut editor, &mine), (&mut other, &theirs)] {
         let gone = client.until(|message| message["method"] == "$/cancel_request").await;
         assert_eq!(gone["params"]["requestId"], question["id"]);
@@ -113,7 +113,7 @@ async fn first_answer_wins_and_other_clients_see_it() {
     }
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
     assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "one");
-    // The other saw all of it, and who said what.
+    // The other client saw everything, with the author of each message.
     other.until(|message| message["params"]["update"]["status"] == "completed").await;
     let updates = other.updates(&session);
     assert!(text_of(&updates, "user_message_chunk").starts_with("!call write"), "{updates:?}");
@@ -146,7 +146,7 @@ async fn request_stays_parked_after_a_disconnect_and_is_sent_again() {
     editor.close().await;
     let mut operator = daemon.operator().await;
     pending(&mut operator, 1).await;
-    // Whoever loads the session is told what happened, and asked.
+    // A client that loads the session receives its history and the pending request.
     let mut again = Editor::ready(&daemon).await;
     let loading = again.ask("session/load", load(&session, &path(&folder))).await;
     let question = again.asked().await;
@@ -168,7 +168,7 @@ async fn allow_for_the_session_is_requested_once() {
     editor.answer(prompt).await;
     assert_eq!(editor.prompt(&session, &write("a.txt", "two")).await["result"]["stopReason"], "end_turn");
     assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "two");
-    // Another folder is another matter, however long the same path is allowed in this one.
+    // A grant for a path in this folder does not cover the same path in another folder.
     let prompt = editor.say(&session, &write("b.txt", "one")).await;
     let question = editor.asked().await;
     editor.choose(&question, "allow_until").await;
@@ -180,7 +180,7 @@ async fn allow_for_the_session_is_requested_once() {
     editor.choose(&question, "deny").await;
     editor.answer(prompt).await;
     assert!(!elsewhere.path().join("b.txt").exists());
-    // In the same folder it holds, in whichever session.
+    // It holds in every session of the same folder.
     let third = editor.session(&path(&folder)).await;
     assert_eq!(editor.prompt(&third, &write("b.txt", "three")).await["result"]["stopReason"], "end_turn");
     assert_eq!(std::fs::read_to_string(folder.path().join("b.txt")).unwrap(), "three");
@@ -198,7 +198,7 @@ async fn mode_answers_requests_only_while_its_client_is_connected() {
     editor.call("session/set_mode", mode("deny-all")).await;
     editor.prompt(&session, &write("b.txt", "one")).await;
     assert!(!folder.path().join("b.txt").exists());
-    // Who comes back is asked again.
+    // A client that reconnects receives the request again.
     let answer = editor.call("session/load", load(&session, &path(&folder))).await;
     assert_eq!(answer["result"]["modes"]["currentModeId"], "ask");
     let prompt = editor.say(&session, &write("c.txt", "one")).await;

@@ -1,4 +1,4 @@
-//! Prompts: one at a time, cancelled at any moment, large, and side by side.
+//! Prompts: one at a time, cancelled at any point, large, and concurrent.
 
 use serde_json::{Value, json};
 
@@ -61,11 +61,11 @@ async fn cancel_of_a_running_prompt_returns_cancelled() {
     let (daemon, folder) = house().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    // At once, before anyone can know whether the turn began.
+    // Immediately, before it is known whether the turn began.
     let prompt = editor.say(&session, "/play slow").await;
     editor.tell("session/cancel", json!({ "sessionId": session })).await;
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "cancelled");
-    // And in the middle, by the request's own id.
+    // And in the middle, by the id of the request.
     let prompt = editor.say(&session, "/play slow").await;
     editor.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
     editor.tell("$/cancel_request", json!({ "requestId": prompt })).await;
@@ -139,7 +139,7 @@ async fn two_sessions_interleave() {
     let waiting = editor.say(&one, &write("one.txt", "1")).await;
     let question = editor.asked().await;
     assert_eq!(question["params"]["sessionId"], one.as_str());
-    // The other goes on meanwhile.
+    // The other session continues.
     assert_eq!(editor.prompt(&two, "!say second").await["result"]["stopReason"], "end_turn");
     assert_eq!(text_of(&editor.updates(&two), "agent_message_chunk"), "second");
     editor.choose(&question, "allow_once").await;
@@ -181,7 +181,7 @@ async fn slash_tribune_is_answered_by_the_daemon() {
         let said = text_of(&editor.updates(&session), "agent_message_chunk");
         assert!(said.contains(expected), "{command}: {said}");
     }
-    // What only begins like one is the agent's to answer.
+    // Text that only begins like a command goes to the agent.
     assert_eq!(editor.prompt(&session, "/agents please").await["result"]["stopReason"], "end_turn");
     assert!(text_of(&editor.updates(&session), "agent_message_chunk").contains("no model"));
 }

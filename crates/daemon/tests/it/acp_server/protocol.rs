@@ -1,4 +1,4 @@
-//! First words, wrong words, and who may come in.
+//! The handshake, invalid messages, and authentication.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -65,7 +65,7 @@ async fn an_unknown_session_is_not_found() {
             "{session}"
         );
     }
-    // What nobody has open is cancelled without a word.
+    // A cancel for a session that is not open gets no answer.
     editor.tell("session/cancel", json!({ "sessionId": "nonsense" })).await;
     assert!(editor.call("session/list", json!({})).await["result"].is_object());
 }
@@ -100,7 +100,7 @@ async fn invalid_params_and_unknown_methods_have_different_codes() {
     }
     assert_eq!(editor.call("_tribune/status", json!({})).await["result"]["ready"], true);
     assert!(editor.call("authenticate", json!({ "methodId": "tribune-token" })).await["result"].is_object());
-    // Nothing of this has hurt the connection.
+    // The connection stays usable after all of these.
     assert_eq!(editor.prompt(&session, "!say still here").await["result"]["stopReason"], "end_turn");
 }
 
@@ -114,12 +114,12 @@ async fn invalid_message_gets_an_error_and_the_connection_stays_open() {
         let answer = editor.hear().await;
         assert_eq!((&answer["id"], code(&answer)), (&Value::Null, expected), "{text}");
     }
-    // An answer to nothing is nothing.
+    // A response to no request is ignored.
     editor.send(&json!({ "jsonrpc": "2.0", "id": 99, "result": {} })).await;
     assert!(editor.call("session/list", json!({})).await["result"].is_object());
 }
 
-/// The status of a request as it stands.
+/// The status of a request that is sent unchanged.
 async fn status(daemon: &TestDaemon, method: &str, more: &str) -> u16 {
     let mut stream = TcpStream::connect(daemon.address()).await.unwrap();
     let head = format!(
@@ -170,7 +170,7 @@ async fn anonymous_caller_sees_only_its_own_sessions_and_cannot_choose_a_folder(
     let session = editor.session("/workspace").await;
     assert!(session.starts_with("agent:anonymous"), "{session}");
     assert_eq!(editor.prompt(&session, "!say hello").await["result"]["stopReason"], "end_turn");
-    // It decides nothing, so it cannot have anything decided.
+    // An anonymous caller cannot decide, so its calls cannot wait for an approval.
     let all = json!({ "sessionId": session, "modeId": "approve-all" });
     assert_eq!(code(&editor.call("session/set_mode", all).await), -32000);
     let others = super::load("agent:main:standing:local:dm:main", "/workspace");

@@ -1,4 +1,4 @@
-//! Sessions: loaded with all that happened, listed, shared, ended.
+//! Sessions: loaded with their history, listed, shared, closed.
 
 use serde_json::{Value, json};
 use tribune_testkit::{TestDaemon, config};
@@ -6,7 +6,7 @@ use tribune_testkit::{TestDaemon, config};
 use super::{Editor, code, house, load, path, text_of};
 use crate::approvals::write;
 
-/// What of an update matters to whoever reads a conversation.
+/// The members of an update that a reader of the conversation sees.
 fn line(update: &Value) -> Option<(String, String)> {
     let kind = update["sessionUpdate"].as_str()?;
     let text = match kind {
@@ -18,7 +18,7 @@ fn line(update: &Value) -> Option<(String, String)> {
     Some((kind.to_owned(), text.as_str()?.to_owned()))
 }
 
-/// What a conversation looks like; pieces of one text are one.
+/// The conversation as a reader sees it; chunks of one text are joined.
 fn lines(updates: &[Value]) -> Vec<String> {
     let mut lines: Vec<(String, String)> = Vec::new();
     for (kind, text) in updates.iter().filter_map(line) {
@@ -50,7 +50,7 @@ async fn load_replays_every_update_once_and_in_order() {
         "tool_call_update: in_progress",
         "tool_call_update: completed",
     ];
-    // For whoever has it open, for another client, and after a restart.
+    // For the client that has it open, for another client, and after a restart.
     editor.updates(&session);
     assert!(editor.call("session/load", load(&session, &cwd)).await["result"].is_object());
     let replayed = lines(&editor.updates(&session));
@@ -102,7 +102,7 @@ async fn loading_a_session_keeps_the_response_of_its_running_prompt() {
         let first = editor.until(is_said).await["params"]["update"]["content"]["text"].take();
         assert!(editor.call(method, load(&session, &cwd)).await["result"].is_object());
         assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{method}");
-        // What came before the end was told before it, and once; the beginning again to whoever wants to hear it.
+        // Everything before the end was sent before it, and once; a load also replays the beginning.
         let said =
             first.as_str().unwrap().to_owned() + &text_of(&editor.updates(&session), "agent_message_chunk");
         match method {
@@ -133,7 +133,7 @@ async fn two_clients_on_one_session_see_the_same() {
             [format!("user_message_chunk: !say {n}"), format!("agent_message_chunk: {n}")]
         );
     }
-    // Either may end what the other began.
+    // Each client may end a prompt of the other.
     let prompt = one.say(&session, "/play slow").await;
     two.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
     two.tell("session/cancel", json!({ "sessionId": session })).await;
@@ -200,7 +200,7 @@ async fn session_list_starts_with_the_latest_and_keeps_titles() {
         (editor.session(&cwd).await, editor.session(&cwd).await, editor.session(&cwd).await);
     editor.prompt(&one, "!say the first of one").await;
     editor.prompt(&gone, "!say not for long").await;
-    // One that was opened by another door is called after what was said first, too.
+    // A session that was opened over RPC takes its title from its first prompt, too.
     let mut operator = daemon.operator().await;
     for n in 0..60 {
         tribune_testkit::turn(&mut operator, &two, &format!("!say {n} of two")).await.unwrap();
@@ -235,7 +235,7 @@ async fn agent_of_a_shared_session_cannot_be_changed() {
     assert_eq!((code(&refused), &refused["error"]["data"]["code"]), (-32600, &json!("busy")));
     assert_eq!(other.prompt(&session, "/agents").await["result"]["stopReason"], "end_turn");
     other.close().await;
-    // Alone it can choose; that the other is gone is known in a moment.
+    // The only client may choose; the daemon learns shortly that the other one is gone.
     for _ in 0..500 {
         let chosen = editor.call("session/set_config_option", choose.clone()).await;
         if chosen["result"].is_object() {
@@ -307,7 +307,7 @@ async fn agent_can_be_chosen_until_the_first_prompt() {
     assert_eq!(chosen["result"]["configOptions"][0]["currentValue"], "scout");
     assert_eq!(editor.prompt(&session, "!say I am scout").await["result"]["stopReason"], "end_turn");
     assert_eq!(code(&editor.call("session/set_config_option", choose("main")).await), -32602);
-    // The name that the client knows leads to what it became.
+    // The session id that the client knows leads to the session with the new agent.
     let mut again = Editor::ready(&daemon).await;
     again.call("session/load", load(&session, &cwd)).await;
     assert_eq!(text_of(&again.updates(&session), "agent_message_chunk"), "I am scout");

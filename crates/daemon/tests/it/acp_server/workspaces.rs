@@ -1,4 +1,4 @@
-//! A client's folder: what an agent does there, and what it cannot.
+//! The folder of a client: what an agent can do there, and what it cannot.
 
 use serde_json::json;
 use tribune_testkit::{TestDaemon, assert_sound, config};
@@ -40,7 +40,7 @@ async fn agent_works_only_in_the_folder_of_its_session() {
         run(&mut editor, &session, &format!("!call write {}", json!({ "path": way, "content": "x" }))).await;
     }
     assert_eq!(std::fs::read_to_string(outside.path().join("secret")).unwrap(), "not for agents");
-    // What programs of this machine obey is asked about all the same.
+    // Autorun files still require an approval.
     for trap in ["envrc", "hook"] {
         let prompt = editor.say(&session, &format!("/play {trap}")).await;
         let question = editor.asked().await;
@@ -48,7 +48,7 @@ async fn agent_works_only_in_the_folder_of_its_session() {
         assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{trap}");
     }
     assert!(!folder.path().join(".envrc").exists() && !folder.path().join(".git").exists());
-    // The folder that was chosen is the one that is used, and not what its name leads to later.
+    // The chosen folder stays in use when its name leads elsewhere later.
     let moved = folder.path().with_extension("moved");
     std::fs::rename(folder.path(), &moved).unwrap();
     std::os::unix::fs::symlink(outside.path(), folder.path()).unwrap();
@@ -56,7 +56,7 @@ async fn agent_works_only_in_the_folder_of_its_session() {
     assert!(said.contains("cannot be opened"), "{said}");
     std::fs::remove_file(folder.path()).unwrap();
     std::fs::rename(&moved, folder.path()).unwrap();
-    // The agent's own workspace is another place.
+    // The agent's own workspace is another folder.
     let own = editor.session("/workspace").await;
     assert!(!run(&mut editor, &own, "!call read {\"path\":\"src/a.txt\"}").await.contains("in the project"));
     drop(editor);
@@ -64,7 +64,7 @@ async fn agent_works_only_in_the_folder_of_its_session() {
     assert_sound(&home.home);
 }
 
-/// A folder that programs of this machine obey as a whole: its names are asked about as if somebody wrote them from above.
+/// A folder whose whole content is autorun files: a write there requires an approval, as it does from a folder above.
 #[tokio::test]
 async fn l1_writes_in_an_autorun_folder_require_approval() {
     let (home, project) = (home(), tempfile::tempdir().unwrap());
@@ -138,7 +138,7 @@ async fn labels_of_files_in_a_folder_hold_for_the_next_agent() {
     let tail = json!({ "entity_id": session, "limit": 100 });
     let entries = operator.call("ledger.tail", &tail).await.unwrap().to_string();
     assert!(entries.contains(&format!("file:{cwd}/notes.txt")), "labels are kept by the folder's own name");
-    // The folder stays with the session, also for whoever takes it up without a word about it.
+    // The folder stays with the session, also for a client that resumes it without a folder.
     let loaded = editor.call("session/load", load(&session, &cwd)).await;
     assert!(loaded["result"].is_object(), "{loaded}");
     assert!(run(&mut editor, &session, "!call read {\"path\":\"notes.txt\"}").await.contains('n'));
@@ -159,14 +159,14 @@ async fn session_keeps_its_folder_while_a_turn_runs() {
         assert!(refused["error"]["message"].as_str().unwrap().contains(&cwd), "{refused}");
     }
     assert!(!other.heard.iter().any(|message| message["method"] == "session/request_permission"));
-    // Whoever leaves the folder to the session is shown the one that it has.
+    // A client that names no folder is shown the folder of the session.
     assert!(other.call("session/load", load(&session, "/workspace")).await["result"].is_object());
     let theirs = other.asked().await;
     assert_eq!(theirs["params"]["toolCall"]["locations"], mine["params"]["toolCall"]["locations"]);
     other.choose(&theirs, "allow_once").await;
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
     assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "one");
-    // When nothing runs it can be moved.
+    // The folder can be changed while no turn runs.
     assert!(other.call("session/load", load(&session, &path(&elsewhere))).await["result"].is_object());
 }
 
@@ -187,7 +187,7 @@ async fn mcp_servers_that_a_session_does_not_get_are_reported() {
         "{said}"
     );
     assert!(said.ends_with("on"), "{said}");
-    // Whoever takes it up and asks for them again is told again, and nobody else.
+    // A client that resumes the session and requests the servers again is notified again, and no other client is.
     let mut again = wanted;
     again["sessionId"] = session.clone().into();
     assert!(editor.call("session/resume", again).await["result"].is_object());

@@ -1,11 +1,12 @@
-//! Names that lead astray: into the house, to this machine, elsewhere the second time, or onwards by a redirect.
+//! Host names with dangerous addresses: internal addresses, this machine, another address at the second lookup, or a
+//! redirect.
 
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
 use super::{House, Server, connect, get, hello};
 
-/// Addresses that a name does not lead to because it is listed.
+/// Addresses that an allowlist entry for a host name does not cover.
 const ASTRAY: [&str; 15] = [
     "127.0.0.1",
     "10.0.0.1",
@@ -39,10 +40,10 @@ async fn host_name_of_an_internal_address_is_refused() {
         );
         assert!(!answer.contains(address), "{answer}");
     }
-    // One that leads astray is enough, whatever else the name has.
+    // One refused address is enough, whatever other addresses the name has.
     house.map.name("web.example", &["93.184.216.34 10.0.0.1"]);
     assert_eq!(house.refused(get("http://web.example/")).await, (403, "address_refused".to_owned()));
-    // Into the own network is not to where clouds keep their keys.
+    // The own network does not include the address of cloud metadata servers.
     for address in ["169.254.169.254", "::ffff:10.0.0.1", "64:ff9b::a00:1", "0.0.0.0", "224.0.0.1"] {
         house.map.name("in.example", &[address]);
         assert_eq!(
@@ -51,7 +52,7 @@ async fn host_name_of_an_internal_address_is_refused() {
             "{address}"
         );
     }
-    // This machine by an address that the world knows it by.
+    // This machine by its public address.
     house.map.own.lock().unwrap().push("93.184.216.34".parse().unwrap());
     house.map.name("out.example", &["93.184.216.34"]);
     assert_eq!(house.refused(connect("out.example:443")).await, (403, "address_refused".to_owned()));
@@ -73,7 +74,7 @@ async fn host_name_is_resolved_and_checked_for_each_connection() {
     let server = Server::echo().await;
     let house = House::open("agents: { main: [{ host: 'flip.example' }] }").await;
     house.map.route("93.184.216.34:443", server.address);
-    // The first answer is for the connection; a broker that asked again to connect would get the second.
+    // The first answer is for the connection; a broker with a second lookup would get the second.
     house.map.name("flip.example", &["93.184.216.34", "127.0.0.1"]);
     let mut tunnel = house.tunnel("flip.example:443").await;
     tunnel.write_all(&hello(Some("flip.example"))).await.unwrap();
@@ -97,7 +98,7 @@ async fn redirect_to_an_internal_address_is_refused() {
     house.map.route("93.184.216.34:80", server.address);
     let answer = house.ask(get("http://web.example/")).await;
     assert!(answer.starts_with("HTTP/1.1 302 "), "{answer}");
-    // The client follows, by itself and through the same proxy.
+    // The client follows the redirect itself, through the same proxy.
     assert_eq!(house.refused(get(&location)).await, (403, "denied".to_owned()));
     assert_eq!(
         house.refused(connect(&format!("127.0.0.1:{}", inside.port()))).await,

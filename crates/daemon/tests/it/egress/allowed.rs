@@ -1,4 +1,4 @@
-//! What gets out, how it looks there, and what is written down of it.
+//! Allowed connections: what is forwarded, how it looks at the server, and what the ledger records.
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -13,7 +13,7 @@ async fn allowed_host_is_reached_and_every_step_recorded() {
     let house = House::open("agents: { main: [{ host: 'api.example.com' }] }").await;
     house.map.name("api.example.com", &["93.184.216.34"]);
     house.map.route("93.184.216.34:443", server.address);
-    // As programs write it: another case, and the dot of the root.
+    // As programs write it: upper case, and the dot of the DNS root.
     let mut tunnel = house.tunnel("API.Example.com.:443").await;
     let words = hello(Some("api.example.com"));
     for piece in words.chunks(7) {
@@ -42,7 +42,7 @@ async fn allowed_host_is_reached_and_every_step_recorded() {
         json!({ "host": "api.example.com", "port": 443, "scheme": "https", "method": "CONNECT", "action": "listed" })
     );
     assert_eq!(entries.len(), 2);
-    // What came back is nobody's word, and the session knows it.
+    // The response is untrusted, and the session has that label.
     let row = Reader::open(&house.daemon.home.home).unwrap().session(KEY).unwrap().unwrap();
     assert_eq!((row.labels.trust.as_str(), row.labels.private), ("untrusted", false));
     house.close().await;
@@ -63,7 +63,7 @@ async fn loopback_server_is_reached_only_when_listed_as_loopback() {
     let mut back = vec![0; hello(None).len()];
     tunnel.read_exact(&mut back).await.unwrap();
     drop(tunnel);
-    // A place for anything takes anything.
+    // An entry for any connection kind accepts every kind.
     let mut tunnel = house.tunnel(&format!("dev.example:{port}")).await;
     tunnel.write_all(b"SSH-2.0-x").await.unwrap();
     let mut back = [0; 9];
@@ -135,7 +135,7 @@ async fn plain_http_request_is_rewritten_for_its_server() {
 async fn allowlist_of_one_agent_applies_to_no_other() {
     let house = House::open("agents: { bare: [{ host: 'api.example' }] }").await;
     assert_eq!(house.refused(connect("api.example:443")).await, (403, "denied".to_owned()));
-    // And a list is nothing without a mandate.
+    // An allowlist has no effect without a mandate.
     const OTHER: &str = "agent:bare:cli:local:dm:op";
     house.begin(OTHER).await;
     let sockets = house.daemon.daemon.brokers().open(&super::key(OTHER)).unwrap();

@@ -1,4 +1,4 @@
-//! Connections that a person decides about, and those that the law, the operator or the end of a session ends.
+//! Connections that wait for an approval, and those that the law, a freeze or the end of a session ends.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{House, KEY, Plan, Server, connect, decide, established, get, hello, 
 
 const ASKS: &str = "unlisted: 'ask'";
 
-/// A house where `new.example` is a server on loopback, and nobody listed it.
+/// A daemon for which `new.example` is an unlisted server on loopback.
 async fn house(plan: Plan) -> (House, Server) {
     let server = Server::echo().await;
     let house = House::with(plan).await;
@@ -48,7 +48,7 @@ async fn parked_connection_continues_after_approval() {
     house.ended(1).await;
     let decisions: Vec<Value> = house.entries().iter().map(|(_, said)| said["decision"].clone()).collect();
     assert_eq!(decisions, [json!("ask"), Value::Null, json!("allow"), Value::Null]);
-    // That was for one connection.
+    // The decision was for one connection.
     let mut again = house.connect().await;
     again.write_all(connect("new.example:443").as_bytes()).await.unwrap();
     decide(&house, json!({ "decision": "deny", "reason": "not today" })).await;
@@ -68,7 +68,7 @@ async fn connection_allowed_for_a_session_is_not_requested_again() {
     let mut again = house.connect().await;
     again.write_all(connect("new.example:443").as_bytes()).await.unwrap();
     works(&house, &mut again, "new.example").await;
-    // Another port is another place, and so is a plain request.
+    // Another port is another destination, and so is a plain HTTP request.
     for other in [connect("new.example:8443"), get("http://new.example/")] {
         let mut other_stream = house.connect().await;
         other_stream.write_all(other.as_bytes()).await.unwrap();
@@ -90,7 +90,7 @@ async fn approval_cannot_allow_an_internal_address() {
     decide(&house, once()).await;
     let (status, error) = super::parse(&super::rest_of(&mut tunnel).await);
     assert_eq!((status, &error["code"]), (403, &json!("address_refused")));
-    // And nobody is asked about an address.
+    // A connection to an address requires no approval: it is refused.
     assert_eq!(house.refused(connect("93.184.216.34:443")).await, (403, "denied".to_owned()));
     house.close().await;
 }
@@ -104,7 +104,7 @@ async fn parked_connections_time_out_and_abandoned_requests_are_withdrawn() {
     crate::approvals::pending(&mut operator, 0).await;
     house.close().await;
 
-    // A program that goes away takes its question along.
+    // A program that disconnects withdraws its request.
     let house = House::with(asks()).await;
     let mut operator = house.daemon.operator().await;
     let mut tunnel = house.connect().await;
@@ -112,7 +112,7 @@ async fn parked_connections_time_out_and_abandoned_requests_are_withdrawn() {
     crate::approvals::pending(&mut operator, 1).await;
     drop(tunnel);
     crate::approvals::pending(&mut operator, 0).await;
-    // So does one that does not wait for its answer.
+    // So does a program that does not wait for the response.
     let mut tunnel = house.connect().await;
     tunnel.write_all(connect("new.example:443").as_bytes()).await.unwrap();
     crate::approvals::pending(&mut operator, 1).await;
@@ -122,7 +122,7 @@ async fn parked_connections_time_out_and_abandoned_requests_are_withdrawn() {
     house.close().await;
 }
 
-/// What waits, as REST tells it.
+/// The pending approvals, over REST.
 async fn over_rest(house: &House) -> Value {
     let mut stream = tokio::net::TcpStream::connect(house.daemon.address()).await.unwrap();
     let request = format!(
@@ -137,7 +137,7 @@ async fn over_rest(house: &House) -> Value {
     page["approvals"][0].clone()
 }
 
-/// Whoever is asked is told until when an answer is of use, at every door and in the log.
+/// The approver sees until when a decision is useful, over every API and in the ledger.
 #[tokio::test(flavor = "multi_thread")]
 async fn request_states_how_long_its_connection_waits() {
     let house = House::with(asks()).await;
@@ -166,7 +166,7 @@ async fn connection_request_ends_with_its_daemon() {
     let mut tunnel = house.connect().await;
     tunnel.write_all(connect("new.example:443").as_bytes()).await.unwrap();
     crate::approvals::pending(&mut operator, 1).await;
-    // As if the daemon were killed now: whatever is on disk at this moment is all there is.
+    // As after a kill: only the files that are on disk now.
     let copy = super::socket_dir::copy_of(&house.daemon.home);
     drop(house.close().await);
     let house = House::on(copy, &asks()).await;
@@ -182,7 +182,7 @@ async fn l1_labels_of_a_connection_apply_during_the_turn() {
     let house = House::with(plan).await;
     house.map.name("a.example", &["93.184.216.34"]);
     house.map.route("93.184.216.34:443", server.address);
-    // The turn that runs writes the session's history; the connection does not wait for it.
+    // The running turn writes the history of the session; the connection does not wait for it.
     let mut operator = house.daemon.operator().await;
     let running = operator
         .send("turn.run", &say(KEY, "!wait 2000ms\n!call read {\"path\":\"x\"}\n!say over"))
@@ -194,7 +194,8 @@ async fn l1_labels_of_a_connection_apply_during_the_turn() {
     assert_eq!(said, "over");
     let row = Reader::open(&house.daemon.home.home).unwrap().session(KEY).unwrap().unwrap();
     assert_eq!(row.labels.trust.as_str(), "untrusted");
-    // The session has read its files and heard from outside: from now on a person is asked, listed or not.
+    // The session has read private files and untrusted input: from now on every connection requires an approval,
+    // listed or not.
     assert!(row.labels.private);
     drop(tunnel);
     let mut tunnel = house.connect().await;
@@ -238,7 +239,7 @@ async fn l1_egress_is_called_only_by_the_daemon() {
     let (events, _) = turn(&mut operator, KEY, call).await.unwrap();
     let said = tribune_testkit::text(&events);
     assert!(said.contains("there is no tool `egress`"), "{said}");
-    // Nothing of a closed session gets out.
+    // A closed session has no egress.
     operator.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
     assert_eq!(house.refused(connect("new.example:443")).await, (403, "no_session".to_owned()));
     house.close().await;

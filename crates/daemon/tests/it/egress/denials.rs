@@ -1,4 +1,4 @@
-//! Requests that mean to get around the list: none of them connects to anything, and each is in the ledger.
+//! Requests that try to evade the allowlist: none of them opens a connection, and the ledger records each.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -6,7 +6,7 @@ use tribune_ledger::EntryQuality;
 
 use super::{House, Server, connect, get, hello};
 
-/// A place that is spoken to in each way, at a server on loopback whose port is in place of `PORT`.
+/// One allowlist entry of each kind, at a server on loopback whose port replaces `PORT`.
 const PLACES: &str = "deny: ['evil.api.example'], agents: { main: [ \
     { host: 'api.example', port: PORT, private: true }, \
     { host: 'web.example', port: PORT, scheme: 'http', methods: ['GET'], paths: ['/v1/'], private: true }, \
@@ -20,7 +20,7 @@ async fn house(server: &Server) -> House {
     house
 }
 
-/// Nothing was looked up or connected to, and every one of the refusals is on record.
+/// Asserts that no name was resolved, no connection was opened, and every refusal is in the ledger.
 async fn untouched(house: House, server: &Server, refusals: usize) {
     assert_eq!((house.map.dialled().len(), server.heard().as_str()), (0, ""));
     assert_eq!(house.map.resolved.lock().unwrap().len(), 0);
@@ -132,7 +132,7 @@ async fn ambiguous_requests_are_refused() {
         (400, "two_lengths", post("content-length: 4\r\ntransfer-encoding: chunked")),
         (400, "two_lengths", post("transfer-encoding: chunked\r\ntransfer-encoding: identity")),
         (400, "two_lengths", post("transfer-encoding: chunked, gzip")),
-        // Lines that are not what they look like.
+        // Lines that parsers read differently.
         (400, "bad_request", post("x: 1\r\n folded: 2")),
         (400, "bad_request", post("content-length : 4")),
         (400, "bad_request", post("x: 1\nhost: evil.example")),
@@ -149,10 +149,10 @@ async fn ambiguous_requests_are_refused() {
         (400, "bad_request", format!("CONNECT {at} HTTP/1.1\r\n\r\n")),
         (400, "bad_request", "\u{16}\u{3}\u{1}\n\n".to_owned()),
         (400, "bad_request", "GET".to_owned()),
-        // Another host than the one that is asked for.
+        // A host that differs from the target.
         (400, "host_mismatch", format!("CONNECT {at} HTTP/1.1\r\nhost: evil.example:{port}\r\n\r\n")),
         (400, "host_mismatch", format!("GET http://{web}/v1/ HTTP/1.1\r\nhost: evil.example\r\n\r\n")),
-        // Something behind CONNECT.
+        // Bytes after CONNECT.
         (400, "two_lengths", format!("CONNECT {at} HTTP/1.1\r\nhost: {at}\r\ncontent-length: 4\r\n\r\nbody")),
         (
             400,
@@ -160,7 +160,7 @@ async fn ambiguous_requests_are_refused() {
             format!("CONNECT {at} HTTP/1.1\r\nhost: {at}\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
         ),
         (400, "early_bytes", format!("{}GET / HTTP/1.1\r\n\r\n", connect(&at))),
-        // No place.
+        // Invalid targets.
         (400, "bad_authority", connect("api.example")),
         (400, "bad_authority", connect("user@api.example:443")),
         (400, "bad_authority", connect("api.example:443:443")),
@@ -175,7 +175,7 @@ async fn ambiguous_requests_are_refused() {
         (400, "bad_authority", get(&format!("http://web.example:{port}\\@evil.example/v1/"))),
         (400, "bad_authority", get(&format!("http://web.example:{port}#@evil.example/v1/"))),
         (400, "use_connect", get("https://api.example/")),
-        // Too much.
+        // Too large.
         (
             431,
             "head_too_large",
@@ -192,7 +192,7 @@ async fn ambiguous_requests_are_refused() {
     for (status, code, request) in &bad {
         let mut stream = house.connect().await;
         let _ = stream.write_all(request.as_bytes()).await;
-        // For the one that says no more.
+        // Ends the request that is incomplete.
         let _ = stream.shutdown().await;
         let (found, error) = super::parse(&super::rest_of(&mut stream).await);
         assert_eq!(
@@ -225,7 +225,7 @@ async fn tls_for_another_host_is_not_forwarded() {
         tunnel.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
         let _ = tunnel.read_to_end(&mut answer).await;
-        // A fatal alert, so that the client knows.
+        // A fatal TLS alert, so that the client knows.
         assert_eq!(answer, [21, 3, 1, 0, 2, 2, 112], "{bytes:02x?}");
     }
     for end in house.ended(openings.len()).await {

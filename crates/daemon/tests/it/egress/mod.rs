@@ -1,5 +1,6 @@
-//! The brokers with programs in a box on one side, played by this process, and servers on loopback on the other: what gets out,
-//! what does not, and what is on record afterwards. Names and routes are the test's own, so nothing leaves the machine.
+//! Egress: the session sockets with programs of a sandbox on one side, played by this process, and servers on loopback
+//! on the other. What is forwarded, what is refused, and what the ledger records. Names and routes belong to the test,
+//! so nothing leaves the machine.
 
 mod address_scope;
 mod allowed;
@@ -29,7 +30,7 @@ use tribune_storage::store::Filter;
 use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn};
 
-/// Longer than anything here takes on a busy machine. A test that waits for this long has failed.
+/// A timeout for every wait, longer than any step takes on a busy machine. A test that reaches it has failed.
 const BOUND: Duration = Duration::from_secs(60);
 
 const KEY: &str = "agent:main:cli:local:dm:op";
@@ -37,15 +38,15 @@ const MANDATE: &str = "---\ntools: egress, read\n---\n# For boxes\n";
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"box\",\"standing\":false}\n\
                       {\"id\":\"bare\",\"backend\":\"rehearsal\",\"mandate\":\"default\",\"standing\":false}\n";
 
-/// What a reader is told.
+/// The address of the guide in error messages.
 const GUIDE: &str = include_str!("../../../../../docs/guide/egress.md");
 
 /// The names, routes and own addresses of a test.
 #[derive(Debug, Default)]
 struct Map {
-    /// What a name means, answer by answer; the last one stays.
+    /// The addresses of a name, answer by answer; the last one stays.
     names: Mutex<HashMap<String, VecDeque<Vec<IpAddr>>>>,
-    /// Where addresses of the world lead: to servers on loopback.
+    /// The routes of public addresses: to servers on loopback.
     routes: Mutex<HashMap<SocketAddr, SocketAddr>>,
     own: Mutex<Vec<IpAddr>>,
     resolved: Mutex<Vec<String>>,
@@ -86,13 +87,13 @@ impl Network for Map {
     async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
         self.dialled.lock().unwrap().push(address);
         let route = self.routes.lock().unwrap().get(&address).copied();
-        // Whatever has no route here would leave the machine.
+        // An address without a route would leave the machine.
         let to = route.or(address.ip().is_loopback().then_some(address));
         TcpStream::connect(to.ok_or(io::ErrorKind::NetworkUnreachable)?).await
     }
 }
 
-/// A server on loopback that keeps what it hears.
+/// A server on loopback that keeps what it receives.
 #[derive(Debug, Clone)]
 struct Server {
     address: SocketAddr,
@@ -100,12 +101,12 @@ struct Server {
 }
 
 impl Server {
-    /// Says back what it hears.
+    /// Sends back what it receives.
     async fn echo() -> Self {
         Self::with(None).await
     }
 
-    /// Answers each connection with this when the head and what it announces are there, and closes.
+    /// Answers each connection with this when the head and the announced body are there, and closes.
     async fn http(answer: &str) -> Self {
         Self::with(Some(answer.to_owned())).await
     }
@@ -149,7 +150,7 @@ impl Server {
     }
 }
 
-/// Whether a request has come to its end.
+/// Whether a request is complete.
 fn is_whole(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request).to_lowercase();
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
@@ -166,7 +167,7 @@ struct House {
     sockets: SessionSockets,
 }
 
-/// What a house has beside what all have.
+/// The settings that differ between the daemons of these tests.
 #[derive(Default)]
 struct Plan {
     /// Members of `egress`, in JSON5.
@@ -192,7 +193,7 @@ impl House {
         house
     }
 
-    /// In a home that is there already.
+    /// Starts on an existing home.
     async fn on(home: TempHome, plan: &Plan) -> Self {
         let text = format!("{{ egress: {{ {} }} }}", plan.egress);
         let egress = Config::parse("config.json5", &text).unwrap().egress;
@@ -205,7 +206,7 @@ impl House {
         Self { daemon: TestDaemon { daemon, home }, map, sockets }
     }
 
-    /// Opens a session and says something in it.
+    /// Opens a session and runs a turn in it.
     async fn begin(&self, key: &str) {
         let mut operator = self.daemon.operator().await;
         operator.call("session.init", &json!({ "session_key": key })).await.unwrap();
@@ -216,15 +217,15 @@ impl House {
         UnixStream::connect(self.sockets.egress()).await.unwrap()
     }
 
-    /// Sends these bytes and hears the answer to its end.
+    /// Sends these bytes and reads the response to its end.
     async fn ask(&self, bytes: impl AsRef<[u8]>) -> String {
         let mut stream = self.connect().await;
-        // A broker that has heard enough does not listen on.
+        // The broker stops reading once it can decide.
         let _ = stream.write_all(bytes.as_ref()).await;
         rest_of(&mut stream).await
     }
 
-    /// Sends these bytes, and is refused: the status and the code.
+    /// Sends these bytes and expects a refusal; returns its status and code.
     async fn refused(&self, bytes: impl AsRef<[u8]>) -> (u16, String) {
         let answer = self.ask(bytes).await;
         let (status, error) = parse(&answer);
@@ -237,7 +238,7 @@ impl House {
         (status, code)
     }
 
-    /// Asks for a tunnel; gives it once it is there.
+    /// Opens a tunnel; returns it once it is established.
     async fn tunnel(&self, place: &str) -> UnixStream {
         let mut stream = self.connect().await;
         stream.write_all(connect(place).as_bytes()).await.unwrap();
@@ -245,12 +246,12 @@ impl House {
         stream
     }
 
-    /// What the ledger says of the connections of the session, in order.
+    /// The ledger entries about the connections of the session, in order.
     fn entries(&self) -> Vec<(EntryQuality, Value)> {
         entries(&self.daemon.home)
     }
 
-    /// Waits until so many connections have ended on record.
+    /// Waits until the ledger has the end of this many connections.
     async fn ended(&self, count: usize) -> Vec<Value> {
         let waiting = async {
             loop {
@@ -266,12 +267,12 @@ impl House {
         tokio::time::timeout(BOUND, waiting).await.expect("the end is written down")
     }
 
-    /// Stops the daemon and checks its log.
+    /// Stops the daemon and verifies its ledger.
     async fn close(self) -> TempHome {
         drop(self.sockets);
         let home = self.daemon.stop().await;
         assert_sound(&home.home);
-        // L4: whoever has the law and the facts comes to the same verdicts.
+        // L4: the law and the facts give the same verdicts again.
         let law = tribune_governance::policy_files::load(home.home.root(), &tribune_tools::NAMES).unwrap();
         for (_, said) in
             entries(&home).into_iter().filter(|(quality, _)| *quality == EntryQuality::PolicyVerdict)
@@ -320,7 +321,7 @@ fn parse(answer: &str) -> (u16, Value) {
     (status, body["error"].clone())
 }
 
-/// Reads the answer that opens a tunnel.
+/// Reads the response that opens a tunnel.
 async fn established(stream: &mut UnixStream) {
     const EXPECTED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
     let mut answer = vec![0; EXPECTED.len()];
@@ -328,7 +329,7 @@ async fn established(stream: &mut UnixStream) {
     assert_eq!(String::from_utf8_lossy(&answer), String::from_utf8_lossy(EXPECTED));
 }
 
-/// The first words of TLS for a name, or for none.
+/// A TLS ClientHello for a name, or for none.
 fn hello(name: Option<&str>) -> Vec<u8> {
     let long = |content: &[u8]| [&u16::try_from(content.len()).unwrap().to_be_bytes()[..], content].concat();
     let sni = |name: &str| {
@@ -342,7 +343,7 @@ fn hello(name: Option<&str>) -> Vec<u8> {
     [&[22, 3, 1][..], &long(&message)].concat()
 }
 
-/// Decides the one approval that waits.
+/// Decides the only pending approval.
 async fn decide(house: &House, decision: Value) -> Value {
     let mut operator = house.daemon.operator().await;
     let pending = crate::approvals::pending(&mut operator, 1).await;

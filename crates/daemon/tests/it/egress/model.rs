@@ -1,4 +1,5 @@
-//! The way to a session's model: the house's key goes up, nothing of it comes down, and the session pays.
+//! The socket to a session's model: the provider key is sent upstream, nothing of it comes back, and the session is
+//! charged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +20,10 @@ use tribune_testkit::{TempHome, TestDaemon, assert_sound, config};
 
 use super::{BOUND, KEY, key};
 
-/// What the environment holds for the provider: nothing that anyone should see.
+/// The provider key in the environment: no output may contain it.
 const SECRET: &str = "fixture-key-5f1c9e0b7a";
 
-/// What a program in a box has instead of a key.
+/// The placeholder that a program in a sandbox has instead of a key.
 const PLACEHOLDER: &str = "placeholder-of-the-box";
 
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"native\",\"model\":\"fake:m\",\"mandate\":\"default\",\"standing\":false}\n\
@@ -58,7 +59,7 @@ impl House {
         Self { daemon: TestDaemon { daemon, home }, upstream, sockets }
     }
 
-    /// Asks as a program in the box does, whose SDK has a placeholder for a key.
+    /// Sends a request as a program in the sandbox does, whose SDK has a placeholder for a key.
     async fn post(&self, path: &str, body: &Value) -> (u16, String) {
         send(&self.sockets, path, body).await
     }
@@ -137,7 +138,7 @@ async fn sandbox_reaches_only_its_own_model_on_the_allowed_paths() {
         assert_eq!(status, expected, "{path} {body}: {answer}");
     }
     assert_eq!(house.upstream.requests().len(), 0);
-    // An agent without a model has none here either.
+    // An agent without a model has none on its socket either.
     let other = house.daemon.daemon.brokers().open(&key("agent:mute:cli:local:dm:op")).unwrap();
     let (status, answer) = send(&other, "/v1/messages", &message("m")).await;
     assert_eq!(status, 403);
@@ -156,7 +157,7 @@ async fn s9_sandbox_requests_are_charged_to_the_session_up_to_its_limit() {
     assert_eq!(status, 403, "{answer}");
     assert!(answer.contains("the limit of"), "{answer}");
     assert_eq!(house.upstream.requests().len(), 1);
-    // Another session has a budget of its own.
+    // Another session has its own budget.
     let other = house.daemon.daemon.brokers().open(&key("agent:main:cli:local:dm:two")).unwrap();
     house.upstream.reply(Say::new().text("two").usage(10, 5, 0).anthropic());
     assert_eq!(send(&other, "/v1/messages", &message("m")).await.0, 200);
@@ -170,7 +171,7 @@ async fn s9_sandbox_requests_are_charged_to_the_session_up_to_its_limit() {
     assert_sound(&house.daemon.stop().await.home);
 }
 
-/// What each of the other two APIs is asked with on a socket: the kind of provider, the path, a body, and what the model says.
+/// The requests of the other two APIs on a socket: the kind of provider, the path, a body, and the text of the model.
 fn other_apis() -> [(&'static str, &'static str, Value, tribune_testkit::Reply); 2] {
     let say = Say::new().text("hello from the model").usage(30, 7, 60);
     let responses = json!({
@@ -238,7 +239,7 @@ async fn responses_and_gemini_reach_no_other_path() {
             (path, with("previous_response_id", json!("resp_1")), 403),
             (path, with("cachedContent", json!("x")), 403),
             (path, with("store", json!(true)), 403),
-            // More than the session may spend.
+            // More than the remaining budget of the session.
             (path, with("max_output_tokens", json!(100_000)), 403),
             (path, with("generationConfig", json!({ "maxOutputTokens": 100_000 })), 403),
             (

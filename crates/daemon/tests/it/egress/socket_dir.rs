@@ -1,4 +1,4 @@
-//! Where the sockets lie, who may touch them, how long they live, and what they bear.
+//! The socket directory: its place, its permissions, its lifetime, and its limits.
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -11,7 +11,7 @@ use tribune_testkit::{TempHome, assert_sound};
 
 use super::{House, Plan, Server, connect, hello};
 
-/// A home as it is on disk at this moment: what a kill would leave.
+/// A copy of the home as it is on disk now, as a kill would leave it.
 pub(super) fn copy_of(home: &TempHome) -> TempHome {
     let copy = TempHome::new();
     let copied = std::process::Command::new("cp")
@@ -28,7 +28,7 @@ fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// A place at an echoing server.
+/// An allowlist entry for an echo server.
 async fn echoing(limits: Limits) -> (House, Server) {
     let server = Server::echo().await;
     let egress = "agents: { main: [{ host: 'a.example', scheme: 'tcp', port: 443 }] }".to_owned();
@@ -50,7 +50,7 @@ async fn sockets_are_private_to_their_owner_and_silent() {
     }
     let name = dir.file_name().unwrap().to_str().unwrap();
     assert!(name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
-    // Another user can be given them, by one who may; to oneself, everyone may.
+    // A privileged process can give the sockets to another user; every process can give them to itself.
     let own = std::fs::metadata(&dir).unwrap();
     let user = if own.uid() == 0 { 65_534 } else { own.uid() };
     house.sockets.give_to(user, own.gid()).unwrap();
@@ -58,7 +58,7 @@ async fn sockets_are_private_to_their_owner_and_silent() {
         assert_eq!(std::fs::metadata(path).unwrap().uid(), user);
     }
     assert_eq!((mode(&dir), mode(&house.sockets.egress())), (0o700, 0o600));
-    // Each opening has a room of its own, and leaves none behind.
+    // Each open has its own directory, which is removed at its end.
     let other = house.daemon.daemon.brokers().open(&super::key(super::KEY)).unwrap();
     let second = other.dir().to_owned();
     assert_ne!(second, dir);
@@ -97,7 +97,7 @@ async fn l2_restart_after_a_kill_removes_sockets_and_records_interrupted_connect
 
     let house = House::on(copy, &Plan::default()).await;
     assert_eq!(house.daemon.daemon.recovered().calls, 1);
-    // There is the one that was opened since.
+    // Only the directory of the session that was opened since.
     assert_eq!(std::fs::read_dir(&left).unwrap().count(), 1);
     let ended = house.ended(1).await;
     assert_eq!(ended, [json!({ "event": "ended", "outcome": "interrupted", "sent": 0, "received": 0 })]);
@@ -134,7 +134,7 @@ async fn l9_connections_are_limited_in_number_bytes_and_idle_time() {
     assert_eq!(house.refused(connect("a.example:443")).await, (503, "too_many_connections".to_owned()));
     drop(first);
     house.ended(1).await;
-    // The seat is given back right after the end is written down.
+    // The connection slot is released right after the end is recorded.
     let mut status = [0; 12];
     for _ in 0..1_000 {
         let mut third = house.connect().await;
@@ -176,7 +176,7 @@ async fn l9_connections_are_limited_in_number_bytes_and_idle_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connection_without_a_client_hello_times_out() {
+async fn incomplete_client_hello_times_out() {
     let server = Server::echo().await;
     let limits = Limits { head: Duration::from_millis(200), ..Limits::default() };
     let egress = "agents: { main: [{ host: 'a.example' }] }".to_owned();

@@ -1,4 +1,4 @@
-//! Plays an example of plain HTTP, with the smallest client that can.
+//! Runs an example of plain HTTP, with a minimal client.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -14,10 +14,10 @@ use super::pattern::{Names, fill, is_like, matches};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sends the request of an example as often as it says, and looks at each answer.
+/// Sends the request of an example as often as it states, and checks each response.
 pub(super) fn play(fence: &Fence, house: &House, shown: &mut Shown) {
     let place = &fence.place;
-    // What one example learned, the next ones know.
+    // The values of one example are known to the next ones.
     let mut known = std::mem::take(&mut shown.names);
     known.extend(house.names());
     let names = &mut known;
@@ -55,7 +55,7 @@ pub(super) fn play(fence: &Fence, house: &House, shown: &mut Shown) {
     shown.names = known;
 }
 
-/// A connection that keeps its place, because the operator is on it.
+/// A connection that keeps its slot, because the operator is on it.
 fn keep_one(house: &House) -> TcpStream {
     let mut stream = TcpStream::connect(house.address()).unwrap();
     let names = house.names();
@@ -82,7 +82,7 @@ fn looks_like(
         shown.codes.extend(expected["error"]["code"].as_str().map(str::to_owned));
         return;
     }
-    // A text: the lines that are shown are there, in their order.
+    // Plain text: the shown lines occur in their order.
     let mut lines = text.lines();
     for expected in expected.lines() {
         let expected = fill(expected, names);
@@ -90,7 +90,7 @@ fn looks_like(
     }
 }
 
-/// Reads events until all that are shown have come. `…` stands for any that are not shown.
+/// Reads events until all shown ones have arrived. `…` stands for any number of other events.
 fn events(response: &mut Response, expected: &str, names: &mut Names, shown: &mut Shown, place: &str) {
     let mut skipping = false;
     for block in expected.trim().split("\n\n") {
@@ -126,7 +126,7 @@ pub(super) struct Response {
     body: BufReader<TcpStream>,
 }
 
-/// Sends a request; `head` is its first line and its headers. What every request needs is added.
+/// Sends a request; `head` is its first line and its headers. The required headers are added.
 pub(super) fn send(address: SocketAddr, head: &str, body: &str) -> Response {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -197,7 +197,7 @@ impl Response {
     /// The next event of a stream: its id and its data.
     fn event(&mut self) -> Option<(String, String)> {
         loop {
-            // The daemon sends every event as one chunk, and now and then a comment.
+            // The daemon sends each event as one chunk, and sometimes a comment.
             let chunk = String::from_utf8(self.chunk()?).unwrap();
             let field =
                 |name: &str| chunk.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);

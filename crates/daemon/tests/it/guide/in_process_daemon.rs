@@ -1,4 +1,4 @@
-//! The daemon that the examples are tried on: in a runtime of its own, so that it can be killed.
+//! The daemon of the examples, in its own runtime, so that it can be killed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tribune_testkit::TempHome;
 use super::fences::Fence;
 use super::pattern::Names;
 
-/// How long turns may run on when a daemon of the examples stops; the default would only make the test slow.
+/// How long turns may continue when a daemon of the examples stops; the default would make the test slow.
 const DRAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
 pub(super) struct House {
@@ -30,7 +30,7 @@ struct Running {
 }
 
 impl House {
-    /// A house with these files in its home.
+    /// Starts a daemon with these files in its home.
     pub(super) fn start(files: &[&Fence]) -> Self {
         let home = TempHome::new();
         let mut config = Config::default();
@@ -57,7 +57,7 @@ impl House {
         self.running = Some(Running { daemon, runtime });
     }
 
-    /// Tells the daemon to stop. When this returns, it takes no more work.
+    /// Tells the daemon to stop. When this returns, it accepts no more work.
     pub(super) fn stop(&mut self) {
         let Running { daemon, runtime } = self.running.take().unwrap();
         let mut stopping = Box::pin(daemon.stop(std::future::pending()));
@@ -68,8 +68,8 @@ impl House {
         }));
     }
 
-    /// Ends the daemon where it stands, by taking its runtime away, and starts another on what it left. Milder than
-    /// SIGKILL: the databases are still closed properly.
+    /// Kills the daemon by dropping its runtime, and starts another on the same home. Milder than SIGKILL: the
+    /// databases are still closed properly.
     pub(super) fn kill(&mut self) {
         let Running { daemon, runtime } = self.running.take().unwrap();
         drop(runtime);
@@ -77,7 +77,7 @@ impl House {
         self.open();
     }
 
-    /// Starts the daemon again after it was told to stop, once it has.
+    /// Waits for the end of a stopped daemon and starts it again.
     pub(super) fn open_again(&mut self) {
         self.stopping.take().unwrap().join().unwrap();
         self.open();
@@ -87,7 +87,7 @@ impl House {
         self.running.as_ref().unwrap().daemon.address()
     }
 
-    /// What the guides call the things of this house.
+    /// The placeholders of the guides, with their values for this daemon.
     pub(super) fn names(&self) -> Names {
         let name = |name: &str, value: String| (name.to_owned(), Value::from(value));
         Names::from([

@@ -1,4 +1,4 @@
-//! The law that `law.md` teaches: its files are loaded as a home's, and every verdict that it claims is decided.
+//! The law guide `law.md`: its files are loaded as a home, and every verdict that it states is evaluated.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::fences::{Fence, fences, rows};
 
 const GUIDE: &str = "law.md";
 
-/// The home that the guide's files make, and their law.
+/// The home of the guide's files, and its law.
 fn house(fences: &[Fence]) -> (TempHome, Constitution) {
     let home = TempHome::new();
     for fence in fences {
@@ -25,7 +25,7 @@ fn house(fences: &[Fence]) -> (TempHome, Constitution) {
     (home, law)
 }
 
-/// The facts of `TOOL {input}` or `TOOL {input} | {what is different}`: by `dev`, in a session that has read nothing.
+/// The facts of `TOOL {input}` or `TOOL {input} | {differences}`: by `dev`, in a session that has read nothing.
 fn facts(call: &str) -> Facts {
     let (call, patch) =
         call.find("} | {").map_or((call, "{}"), |at| (&call[..=at], &call[at + "} | ".len()..]));
@@ -119,7 +119,7 @@ fn rules_of_every_guide_pass_their_own_examples() {
         for fence in &rules {
             home.write(fence.file().unwrap(), &fence.text);
         }
-        // A rule about a tool that no mandate of the guide has is tried all the same.
+        // A rule about a tool that no mandate of the guide has is tested as well.
         home.write(
             "mandates/all.md",
             &format!("---\ntools: mcp, {}\n---\n", tribune_tools::NAMES.join(", ")),

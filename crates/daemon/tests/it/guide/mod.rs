@@ -1,4 +1,4 @@
-//! The guides are true: every example is played against a running daemon, and nothing is left without one.
+//! The guides match the daemon: every example runs against a daemon, and every documented item has one.
 
 mod coverage;
 mod fences;
@@ -22,10 +22,10 @@ use self::fences::{Fence, docs, fences, guide, rows};
 use self::in_process_daemon::House;
 use self::pattern::{Names, matches};
 
-/// The house with narrow limits; what is not tried in it is tried in one as it comes.
+/// The word for the daemon with narrow limits; the other examples run against one with the defaults.
 const STRICT: &str = "strict";
 
-/// Errors that no client can bring about, and why.
+/// Errors that no client can cause, and the reason.
 const CANNOT_BE_PROVOKED: [(&str, &str); 4] = [
     ("internal", "a fault in the daemon itself"),
     ("storage", "the disk has to fail"),
@@ -33,15 +33,16 @@ const CANNOT_BE_PROVOKED: [(&str, &str); 4] = [
     ("no_key", "the proxy says it, which is no RPC"),
 ];
 
-/// Paths without an example in the REST guide: they speak for someone else, and the tests of the proxy play them.
+/// Paths without an example in the REST guide: they are forwarded to a provider, and the tests of the proxy cover
+/// them.
 const FORWARDED: &str = "/v1/proxy/";
 
-/// Paths whose examples do not go well: only a program in a box makes what they are about, and the tests of the command line play
-/// them.
+/// Paths whose examples do not succeed: they are about workspaces that only a program in a sandbox makes, and the
+/// tests of the command line cover them.
 const ABOUT_RUNS: &str = "/v1/workspaces/{id}";
 
-/// Gives each type of event its name, and a list of all. A new one does not compile until it is added here, and then
-/// wants an example.
+/// Defines the name of each type of event, and a list of all. A new type does not compile until it is added here, and
+/// then needs an example.
 macro_rules! event_types {
     ($($variant:ident => $name:literal),+ $(,)?) => {
         const EVENT_TYPES: &[&str] = &[$($name),+];
@@ -71,7 +72,7 @@ event_types! {
     Done => "done",
 }
 
-/// The same for what can go wrong with a provider.
+/// The same for the errors of a provider.
 macro_rules! provider_codes {
     ($($variant:ident => $name:literal),+ $(,)?) => {
         const PROVIDER_CODES: &[&str] = &[$($name),+];
@@ -114,7 +115,7 @@ provider_codes! {
     OnlyRelayed => "only_relayed",
 }
 
-/// Plays every example of a guide, from top to bottom.
+/// Runs every example of a guide, from top to bottom.
 fn play(name: &str) -> Shown {
     let fences = fences(name);
     let (strict, plain): (Vec<&Fence>, Vec<&Fence>) =
@@ -172,7 +173,7 @@ fn rpc_guide_examples_match_the_daemon() {
     }
 }
 
-/// Events that only agents of another make bring about, which no guide has at hand. Their own tests have them.
+/// Events that only CLI agents cause; the guides have none. Their own tests cover them.
 const OF_OTHERS: [&str; 3] = ["notice", "agent_update", "ungoverned"];
 
 #[test]
@@ -206,7 +207,7 @@ fn rest_guide_examples_match_the_daemon() {
     assert!(missing.is_empty(), "without an example: {missing:?}");
 }
 
-/// What the REST guide shows of requests and of answers, each as it is and as JSON.
+/// The requests and responses of the REST guide, each as text and as JSON.
 fn shown_by_the_rest_guide() -> Vec<Value> {
     let mut shown = Vec::new();
     for fence in fences("rest.md").iter().filter(|fence| fence.kind() == "http") {
@@ -237,7 +238,7 @@ fn openapi_operations_events_and_errors_have_replayed_examples() {
                 look("the request", &body["content"]);
             }
             for (status, response) in operation["responses"].as_object().unwrap() {
-                // What errors look like that have no status of their own here, and what only a run makes.
+                // Error bodies without a status of their own here, and values that only a run makes.
                 let is_open = status == "default" || status == "200" && path.starts_with(ABOUT_RUNS);
                 if !is_open {
                     look(status, &response["content"]);
@@ -290,7 +291,7 @@ fn openapi_document_equals_the_committed_file() {
     }
 }
 
-/// Paths of all values that are no objects with something in them.
+/// Paths of all values, without objects that have members.
 fn leaves(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
     match value {
         Value::Object(members) if !members.is_empty() => {

@@ -1,4 +1,4 @@
-//! Plays an example of Tribune RPC.
+//! Runs an example of Tribune RPC.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::fences::Fence;
 use super::in_process_daemon::House;
 use super::pattern::{Names, fill, matches};
 
-/// How long a frame may take; one example waits for a connection to be idle for five seconds.
+/// How long a frame may take; one example waits until a connection was idle for five seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Secrets of the keys in the guide: 32 times the same byte.
@@ -37,7 +37,7 @@ enum Step {
     },
     /// Frames that are not shown.
     Anything,
-    /// Something that happens to the daemon.
+    /// An event outside of the connection, such as a stop of the daemon.
     Happens(String),
 }
 
@@ -68,7 +68,7 @@ fn steps(fence: &Fence) -> Vec<Step> {
     steps
 }
 
-/// What came from the daemon.
+/// What the daemon sent.
 #[derive(Debug)]
 enum Heard {
     Frame(Value),
@@ -80,13 +80,13 @@ struct Connection<'a> {
     names: &'a mut Names,
     shown: &'a mut Shown,
     asked: HashMap<String, String>,
-    /// Answers that came while something else was looked for: they are told apart by their id, not by their place.
+    /// Responses that arrived before they were needed: their id identifies them, not their position.
     answers: Vec<Value>,
-    /// Notifications that came while an answer was looked for, since the last request.
+    /// Notifications that arrived before a response, since the last request.
     passed: Vec<Value>,
 }
 
-/// Plays the example on a connection of its own.
+/// Runs the example on its own connection.
 pub(super) fn play(fence: &Fence, house: &mut House, shown: &mut Shown) {
     let names = &mut house.names();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -132,7 +132,7 @@ pub(super) fn play(fence: &Fence, house: &mut House, shown: &mut Shown) {
     }
 }
 
-/// What happens to the files of a house: `<FILE now says: TEXT>`, and `<FILE is there>`, which is waited for.
+/// Changes or awaits a file of the home: `<FILE now says: TEXT>`, and `<FILE is there>`.
 fn happens(house: &House, what: &str) -> Option<()> {
     let what = what.strip_prefix('<')?.strip_suffix('>')?;
     if let Some((file, text)) = what.split_once(" now says: ") {
@@ -161,7 +161,7 @@ impl Connection<'_> {
         self.socket.send(message).await.unwrap();
     }
 
-    /// A request with everything that only this run can know.
+    /// A request with all values that only this run knows.
     fn request(&mut self, frame: &str) -> String {
         let text = fill(frame, self.names);
         let Ok(mut request) = serde_json::from_str::<Value>(&text) else { return text };
@@ -196,7 +196,7 @@ impl Connection<'_> {
                 matches(wanted, frame, &mut names).is_ok()
             });
             if let Some(at) = found {
-                // What came before it was passed over for good.
+                // Earlier notifications are dropped: the example skipped them.
                 let frame =
                     if wants_answer { kept.remove(at) } else { kept.drain(..=at).next_back().unwrap() };
                 *self.names = names;

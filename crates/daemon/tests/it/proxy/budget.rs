@@ -1,4 +1,4 @@
-//! What requests through the proxy cost, and that it ends at the limit.
+//! The cost of requests through the proxy, and their limit.
 
 use serde_json::json;
 use tribune_config::Config;
@@ -27,7 +27,7 @@ async fn s9_proxy_requests_of_an_agent_are_charged_up_to_its_limit() {
     assert_eq!(status, 403);
     assert!(said["message"].as_str().unwrap().contains("the limit of main on"), "{said}");
     assert_eq!(house.upstream.requests().len(), 1);
-    // Others have limits of their own.
+    // Other agents have their own limits.
     house.upstream.reply(Say::new().text("two").usage(10, 5, 0).anthropic());
     let answer = house.post("fake/v1/messages", &message("m")).await;
     assert_eq!(answer.status(), 200);
@@ -70,7 +70,7 @@ async fn s9_refused_proxy_request_is_free_and_missing_usage_costs_its_reservatio
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_early_disconnect_does_not_evade_a_limit() {
-    // After how many events of the answer the provider is cut off: it has told the tokens of the prompt from the first on.
+    // The number of events after which the connection to the provider ends; the first event has the input tokens.
     for events in [0, 1, 3, 5] {
         let house = house("perAgentAndDay: { tokens: 20000 }").await;
         let pass = house.pass("main").await;

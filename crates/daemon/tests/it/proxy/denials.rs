@@ -1,4 +1,4 @@
-//! What does not pass: other paths, other people, other models, and more than there is room for.
+//! Requests that the proxy refuses: other paths, other callers, other models, and more than the limits.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ async fn proxy_requires_the_operator_or_a_proxy_token() {
     }
     let asked = house.request(Method::POST, "fake/v1/messages").body(message("m").to_string());
     assert_eq!(error(asked.send().await.unwrap()).await.0, 401);
-    // A pass opens the proxy and nothing else.
+    // A proxy token authenticates on the proxy only.
     let pass = house.pass("main").await;
     let status = house.http.get(format!("http://{}/v1/status", house.daemon.address())).bearer_auth(&pass);
     assert_eq!(status.send().await.unwrap().status(), 401);
@@ -142,7 +142,7 @@ async fn oversized_body_is_refused_before_the_provider_is_called() {
     let house = House::open().await;
     let huge = json!({ "model": "m", "messages": ["x".repeat(9 << 20)] });
     let sent = house.request(Method::POST, "fake/v1/messages").bearer_auth(&house.token);
-    // The daemon may hang up before all of it was sent; either way nobody is asked.
+    // The daemon may close the connection before all bytes are sent; in both cases the provider is not called.
     if let Ok(got) = sent.body(huge.to_string()).send().await {
         assert_eq!(error(got).await.1["type"], "request_too_large");
     }

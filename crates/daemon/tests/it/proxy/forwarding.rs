@@ -1,4 +1,4 @@
-//! What passes: answers to the byte, tokens counted on the way, and never the key.
+//! Requests that the proxy forwards: responses byte for byte, tokens counted, and never the key.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ async fn unstreamed_answers_are_counted_and_model_lists_forwarded() {
     let asked = json!({ "model": "m", "max_tokens": 10, "messages": [] });
     let got = house.post("fake/v1/messages", &asked).await;
     assert_eq!(got.text().await.unwrap(), body.to_string());
-    // In this order on record as well.
+    // The ledger has the same order.
     house.ended("fake", 1).await;
     let got = house.post("fake/v1/messages/count_tokens", &asked).await;
     assert_eq!(got.text().await.unwrap(), "{\"input_tokens\":9}");
@@ -151,7 +151,7 @@ async fn provider_key_is_masked_in_every_response() {
     }
     house.ended("fake", 6).await;
     let said = house.close("fake").await;
-    // Each ends by itself, in no order.
+    // The requests end concurrently, in any order.
     let mut outcomes: Vec<&str> = said.iter().filter_map(|said| said["outcome"].as_str()).collect();
     outcomes.sort_unstable();
     assert_eq!(outcomes, ["answered", "failed", "failed", "failed", "refused", "refused"]);
@@ -178,7 +178,7 @@ async fn key_split_over_several_events_is_masked_and_the_rest_unchanged() {
     }
     house.ended("fake", 1).await;
     house.ended("chat", 1).await;
-    // The log of requests knows what was estimated and set aside.
+    // The request log has the estimates and reservations.
     let folder = house.daemon.home.home.root().join("logs/fake");
     let mut lines = String::new();
     for _ in 0..2_000 {

@@ -1,4 +1,4 @@
-//! How requests end, on whichever side, and that it is on record.
+//! How requests end, on either side, and the ledger entry of the end.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn client_disconnect_cancels_its_request() {
     got.chunk().await.unwrap().unwrap();
     drop(got);
     assert_eq!(house.ended("fake", 1).await[0]["outcome"], "left");
-    // Before the answer begins, too.
+    // Before the response begins, too.
     house.upstream.reply(Reply::silence());
     let asked = house.request(Method::POST, "fake/v1/messages").bearer_auth(&house.token);
     let asked = tokio::spawn(asked.body(message("m").to_string()).send());
