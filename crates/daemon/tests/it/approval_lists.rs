@@ -15,7 +15,7 @@ fn ids(rows: &Value) -> Vec<String> {
 }
 
 /// Requests permission to write a file of this name and decides. Returns the id of the approval.
-async fn asked_and_decided(
+async fn request_and_decide(
     talker: &mut Client,
     approver: &mut Client,
     name: &str,
@@ -44,7 +44,7 @@ async fn grants_are_listed_newest_first_before_and_after_a_restart() {
     let mut newest_first = Vec::new();
     for n in 0..MANY {
         let decision = json!({ "decision": "allow_session" });
-        let asked = asked_and_decided(&mut talker, &mut operator, &format!("{n}.txt"), &decision).await;
+        let asked = request_and_decide(&mut talker, &mut operator, &format!("{n}.txt"), &decision).await;
         newest_first.insert(0, format!("g{asked}"));
     }
     let listed = operator.call("grant.list", &json!({})).await.unwrap();
@@ -57,7 +57,7 @@ async fn grants_are_listed_newest_first_before_and_after_a_restart() {
     let listed = operator.call("grant.list", &json!({})).await.unwrap();
     assert_eq!(ids(&listed["grants"]), newest_first);
     let decision = json!({ "decision": "allow_session" });
-    let asked = asked_and_decided(&mut talker, &mut operator, "last.txt", &decision).await;
+    let asked = request_and_decide(&mut talker, &mut operator, "last.txt", &decision).await;
     newest_first.insert(0, format!("g{asked}"));
     let revoked = newest_first.remove(MANY / 2);
     let left = operator.call("grant.revoke", &json!({ "id": revoked })).await.unwrap();
@@ -75,7 +75,7 @@ async fn pending_approvals_are_listed_oldest_first_and_others_newest_first() {
     for n in 0..2 * MANY {
         let decision = if n % 2 == 0 { "deny" } else { "allow_once" };
         let decision = json!({ "decision": decision });
-        let asked = asked_and_decided(&mut talker, &mut operator, &format!("{n}.txt"), &decision).await;
+        let asked = request_and_decide(&mut talker, &mut operator, &format!("{n}.txt"), &decision).await;
         any.insert(0, asked.clone());
         if n % 2 == 0 {
             denied.insert(0, asked);

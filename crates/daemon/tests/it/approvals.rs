@@ -9,7 +9,7 @@ use tribune_daemon::daemon::Daemon;
 use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
-use crate::fixture::Hand;
+use crate::fixture::ManualClock;
 use crate::raw_clients::{http, within};
 use crate::vault::vault;
 
@@ -216,7 +216,7 @@ async fn call_with_two_approvers_waits_for_both() {
 async fn undecided_call_is_denied_at_its_deadline() {
     let home = home();
     home.write("policy/law.json5", "{ approvals: { expiresMinutes: 10 } }");
-    let hand = Arc::new(Hand::at(1_800_000_000));
+    let hand = Arc::new(ManualClock::at(1_800_000_000));
     let started = Daemon::start(&home.home, &config(), Arc::clone(&hand) as _).await.unwrap();
     let daemon = TestDaemon { daemon: started, home };
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
@@ -302,7 +302,7 @@ async fn parked_call_without_its_input_is_withdrawn_and_the_agent_notified() {
             }
         }
     };
-    within("the agent is told", told).await;
+    within("the agent is notified", told).await;
     drop(operator);
     let home = daemon.stop().await;
     let reader = Reader::open(&home.home).unwrap();

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tribune_client::Client;
 use tribune_testkit::{TestDaemon, assert_sound, config, text, turn};
 
-use crate::raw_clients::{Dice, wait_for_status, within};
+use crate::raw_clients::{PseudoRandom, wait_for_status, within};
 
 const SESSIONS: u64 = 6;
 const CLIENTS: u64 = 8;
@@ -21,7 +21,7 @@ fn key(session: u64) -> String {
 }
 
 /// Sends a request and disconnects after a varying delay.
-async fn ask_and_hang_up(address: &str, token: &str, path: &str, body: &str, moments: u64) {
+async fn send_and_disconnect(address: &str, token: &str, path: &str, body: &str, yields: u64) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
         "{path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\
@@ -29,7 +29,7 @@ async fn ask_and_hang_up(address: &str, token: &str, path: &str, body: &str, mom
         body.len()
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    for _ in 0..moments {
+    for _ in 0..yields {
         tokio::task::yield_now().await;
     }
 }
@@ -44,7 +44,7 @@ fn request(what: u64, key: &str) -> (String, String) {
 }
 
 /// The number of open sessions in the ledger.
-async fn open_on_record(client: &mut Client) -> usize {
+async fn open_in_ledger(client: &mut Client) -> usize {
     let page = client.call("session.list", &json!({ "limit": 1000 })).await.unwrap();
     let sessions = page["sessions"].as_array().unwrap();
     sessions.iter().filter(|session| session["state"] != "closed").count()
@@ -57,11 +57,11 @@ async fn disconnect_during_a_session_request_leaves_no_partial_change() {
     for client in 0..CLIENTS {
         let (address, token) = (daemon.address(), daemon.token());
         hanging.spawn(async move {
-            let mut dice = Dice::new(client + 1);
+            let mut random = PseudoRandom::new(client + 1);
             for _ in 0..REQUESTS {
-                let (path, body) = request(dice.roll(3), &key(dice.roll(SESSIONS)));
-                let moments = dice.roll(400);
-                ask_and_hang_up(&address, &token, &path, &body, moments).await;
+                let (path, body) = request(random.roll(3), &key(random.roll(SESSIONS)));
+                let yields = random.roll(400);
+                send_and_disconnect(&address, &token, &path, &body, yields).await;
             }
         });
     }
@@ -76,7 +76,7 @@ async fn disconnect_during_a_session_request_leaves_no_partial_change() {
         }
     })
     .await;
-    let open = open_on_record(&mut client).await;
+    let open = open_in_ledger(&mut client).await;
     wait_for_status(&mut client, "the count is what the record says", |status| {
         status["sessions_open"] == open
     })
@@ -125,5 +125,5 @@ async fn concurrent_session_opens_stay_within_the_limit() {
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 3, "one is the standing one");
     assert!(answers.iter().flat_map(|answer| answer.as_ref().err()).all(|code| code == "too_many_sessions"));
     let mut client = daemon.operator().await;
-    assert_eq!(open_on_record(&mut client).await, 4);
+    assert_eq!(open_in_ledger(&mut client).await, 4);
 }

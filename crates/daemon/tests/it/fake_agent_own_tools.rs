@@ -25,13 +25,13 @@ pub(crate) enum Act {
 }
 
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Hands {
+pub(crate) struct OwnToolsAgent {
     turns: Arc<Mutex<VecDeque<Vec<Act>>>>,
     /// The answers, in order: `given`, or the reason of a refusal.
     answers: Arc<Mutex<Vec<String>>>,
 }
 
-impl Hands {
+impl OwnToolsAgent {
     pub(crate) fn prepare(&self, acts: Vec<Act>) {
         self.turns.lock().unwrap().push_back(acts);
     }
@@ -42,9 +42,9 @@ impl Hands {
 }
 
 #[async_trait]
-impl AgentRuntime for Hands {
+impl AgentRuntime for OwnToolsAgent {
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
-        Ok(Handle { key: Arc::new(input.key), session_id: "hands".into() })
+        Ok(Handle { key: Arc::new(input.key), session_id: "own-tools".into() })
     }
 
     fn run_turn(&self, _: &Handle, input: TurnInput) -> EventStream {
@@ -87,6 +87,6 @@ impl AgentRuntime for Hands {
     }
 
     async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {
-        Ok(SessionStatus { state: SessionState::Idle, backend: "hands".into(), model: None })
+        Ok(SessionStatus { state: SessionState::Idle, backend: "own-tools".into(), model: None })
     }
 }

@@ -16,15 +16,15 @@ use tribune_runtime::{
 pub(crate) type Batch = Vec<(&'static str, Value)>;
 
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Puppet {
+pub(crate) struct ScriptedAgent {
     /// The batches of each coming turn.
     turns: Arc<Mutex<VecDeque<Vec<Batch>>>>,
     /// Tool, answer, and whether it is an error, in the order of their arrival.
     answers: Arc<Mutex<Vec<(String, String, bool)>>>,
 }
 
-impl Puppet {
-    /// The calls of the next turn that has no prepared batches.
+impl ScriptedAgent {
+    /// Prepares the calls of the next turn without batches.
     pub(crate) fn prepare(&self, batches: Vec<Batch>) {
         self.turns.lock().unwrap().push_back(batches);
     }
@@ -36,9 +36,9 @@ impl Puppet {
 }
 
 #[async_trait]
-impl AgentRuntime for Puppet {
+impl AgentRuntime for ScriptedAgent {
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
-        Ok(Handle { key: Arc::new(input.key), session_id: "puppet".into() })
+        Ok(Handle { key: Arc::new(input.key), session_id: "scripted".into() })
     }
 
     fn run_turn(&self, _: &Handle, input: TurnInput) -> EventStream {
@@ -74,6 +74,6 @@ impl AgentRuntime for Puppet {
     }
 
     async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {
-        Ok(SessionStatus { state: SessionState::Idle, backend: "puppet".into(), model: None })
+        Ok(SessionStatus { state: SessionState::Idle, backend: "scripted".into(), model: None })
     }
 }

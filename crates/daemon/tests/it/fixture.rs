@@ -12,9 +12,9 @@ use tribune_storage::store::Store;
 
 /// A clock with a fixed time.
 #[derive(Debug)]
-pub(crate) struct Stopped;
+pub(crate) struct FixedClock;
 
-impl Clock for Stopped {
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         "2026-11-15T12:00:00.000000Z".parse().unwrap()
     }
@@ -22,9 +22,9 @@ impl Clock for Stopped {
 
 /// A clock that the test sets.
 #[derive(Debug)]
-pub(crate) struct Hand(AtomicI64);
+pub(crate) struct ManualClock(AtomicI64);
 
-impl Hand {
+impl ManualClock {
     pub(crate) const fn at(second: i64) -> Self {
         Self(AtomicI64::new(second))
     }
@@ -34,7 +34,7 @@ impl Hand {
     }
 }
 
-impl Clock for Hand {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp::new(jiff::Timestamp::from_second(self.0.load(Ordering::SeqCst)).unwrap())
     }
@@ -53,7 +53,7 @@ impl TempHome {
     }
 
     pub(crate) fn store(&self) -> Store {
-        Store::open(&self.home, &Stopped).unwrap()
+        Store::open(&self.home, &FixedClock).unwrap()
     }
 
     pub(crate) fn reader(&self) -> Reader {
@@ -81,7 +81,7 @@ pub(crate) fn draft(entity: &str, n: u64) -> Draft {
         entity_id: entity.to_owned(),
         target: "test".to_owned(),
         quality: EntryQuality::Note,
-        timestamp: Stopped.now(),
+        timestamp: FixedClock.now(),
         source: entity.to_owned(),
         actor: "tester".to_owned(),
         parents: Vec::new(),

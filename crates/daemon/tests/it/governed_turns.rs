@@ -24,7 +24,9 @@ use tribune_storage::store::Filter;
 use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
-use crate::raw_clients::{Raw, Said, assert_healthy, events_until, http, is_done, start_with, within};
+use crate::raw_clients::{
+    RawMessage, RawSocket, assert_healthy, events_until, http, is_done, start_with, within,
+};
 
 const KEY: &str = "agent:main:cli:local:dm:governed";
 const SCOUT: &str = "agent:scout:cli:local:dm:operator";
@@ -52,7 +54,7 @@ fn error_codes(events: &[Value]) -> Vec<&str> {
 
 /// A faulty backend; its input selects the fault.
 #[derive(Debug)]
-struct Rogue;
+struct FaultyBackend;
 
 fn said(kinds: Vec<EventKind>) -> EventStream {
     let numbered = kinds.into_iter().zip(1..).map(|(kind, seq)| Ok(RuntimeEvent { seq, kind }));
@@ -68,7 +70,7 @@ fn thought(text: String) -> EventKind {
 }
 
 #[async_trait]
-impl AgentRuntime for Rogue {
+impl AgentRuntime for FaultyBackend {
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
         Ok(Handle { key: Arc::new(input.key), session_id: "its own idea of an id".into() })
     }
@@ -121,7 +123,7 @@ impl AgentRuntime for Rogue {
     }
 
     async fn close(&self, _: &Handle, _: CloseReason) -> Result<(), RuntimeError> {
-        Err(RuntimeError::new("clingy", "it does not let go"))
+        Err(RuntimeError::new("clingy", "it does not stop"))
     }
 
     async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {
@@ -129,34 +131,34 @@ impl AgentRuntime for Rogue {
     }
 }
 
-const ROGUE: &str = "agent:rogue:cli:local:dm:operator";
+const FAULTY_KEY: &str = "agent:rogue:cli:local:dm:operator";
 
-async fn rogue() -> (TestDaemon, Client) {
-    let backends = vec![("rogue".to_owned(), Arc::new(Rogue) as Arc<dyn AgentRuntime>)];
+async fn start_faulty() -> (TestDaemon, Client) {
+    let backends = vec![("rogue".to_owned(), Arc::new(FaultyBackend) as Arc<dyn AgentRuntime>)];
     let home = with_agents("{\"id\":\"rogue\",\"backend\":\"rogue\"}");
     let daemon = start_with(home, &config(), Extras { backends, ..Extras::default() }).await;
     let mut client = daemon.operator().await;
-    open(&mut client, ROGUE).await;
+    open(&mut client, FAULTY_KEY).await;
     (daemon, client)
 }
 
 async fn behaves(client: &mut Client) {
-    let (events, result) = within("the next turn", turn(client, ROGUE, "behave")).await.unwrap();
+    let (events, result) = within("the next turn", turn(client, FAULTY_KEY, "behave")).await.unwrap();
     assert_eq!((text(&events).as_str(), &result["stop_reason"]), ("I behave", &json!("end_turn")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l1_backend_that_reports_its_own_effects_is_stopped() {
-    let (daemon, mut client) = rogue().await;
+    let (daemon, mut client) = start_faulty().await;
     for word in ["claims a call", "claims a result", "claims a turn"] {
-        let (events, result) = turn(&mut client, ROGUE, word).await.unwrap();
+        let (events, result) = turn(&mut client, FAULTY_KEY, word).await.unwrap();
         assert_eq!(error_codes(&events), ["ungoverned"], "{word}");
         assert_eq!(result["stop_reason"], "error", "{word}");
         let of = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
         assert_eq!((of("tool_call"), of("tool_result"), of("turn_started")), (0, 0, 1), "{word}");
         behaves(&mut client).await;
     }
-    let entries = entries(&mut client, ROGUE).await;
+    let entries = entries(&mut client, FAULTY_KEY).await;
     assert!(
         !entries.iter().any(|entry| entry["quality"] == "tool_call" || entry["quality"] == "tool_result")
     );
@@ -200,13 +202,13 @@ async fn l1_every_call_has_a_verdict_of_its_own() {
 }
 
 /// A clock that records, for each time it gives, which calls and verdicts were on disk at that time.
-struct Witness {
+struct RecordingClock {
     home: Home,
     next: AtomicI64,
     seen: Mutex<Vec<(String, usize, usize)>>,
 }
 
-impl Clock for Witness {
+impl Clock for RecordingClock {
     fn now(&self) -> Timestamp {
         let millis = self.next.fetch_add(1, Ordering::SeqCst);
         let now = Timestamp::new(jiff::Timestamp::from_millisecond(millis).unwrap());
@@ -225,7 +227,7 @@ impl Clock for Witness {
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_the_call_and_its_verdict_are_on_disk_before_the_effect() {
     let home = TempHome::new();
-    let witness = Arc::new(Witness {
+    let witness = Arc::new(RecordingClock {
         home: home.home.clone(),
         next: AtomicI64::new(1_800_000_000_000),
         seen: Mutex::default(),
@@ -237,13 +239,14 @@ async fn l2_the_call_and_its_verdict_are_on_disk_before_the_effect() {
     let script = "!call send_message {\"to\":\"main\",\"text\":\"one\"}\n!call send_message {\"to\":\"main\",\"text\":\"two\"}";
     turn(&mut client, KEY, script).await.unwrap();
     let mailbox = daemon.home.read("data/agent-mailbox.jsonl");
-    let letters: Vec<Value> = mailbox.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(letters.len(), 2);
-    for (letter, number) in letters.iter().zip(1..) {
+    let mailbox_messages: Vec<Value> =
+        mailbox.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(mailbox_messages.len(), 2);
+    for (message, number) in mailbox_messages.iter().zip(1..) {
         // The timestamp of a mailbox message is taken just before the message is written.
         let seen = witness.seen.lock().unwrap();
-        let (_, calls, verdicts) = seen.iter().find(|(at, ..)| letter["at"] == *at).unwrap();
-        assert_eq!((*calls, *verdicts), (number, STRANGER_TOOLS.len() + number), "{letter}");
+        let (_, calls, verdicts) = seen.iter().find(|(at, ..)| message["at"] == *at).unwrap();
+        assert_eq!((*calls, *verdicts), (number, STRANGER_TOOLS.len() + number), "{message}");
     }
 }
 
@@ -319,7 +322,7 @@ async fn l3_a_daemon_does_not_start_on_a_broken_law_or_roster() {
         let refused =
             Daemon::start(&home.home, &config(), Arc::new(SystemClock)).await.unwrap_err().to_string();
         assert!(refused.contains(words), "{file}: {refused}");
-        assert!(!home.home.root().join("run/daemon.json").exists(), "{file}: nobody was told of a daemon");
+        assert!(!home.home.root().join("run/daemon.json").exists(), "{file}: no daemon was announced");
         // A daemon that failed to start does not hold the lock of the home.
         std::fs::remove_file(home.home.root().join(file)).unwrap();
         let daemon = TestDaemon::on(home, &config()).await;
@@ -376,7 +379,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
         "!call search {\"qurey\":\"canary-misspelt\"}".to_owned(),
         "!call exec {\"command\":\"fact-command canary-operand\"}\n!arguments write {\"text\":\"canary-argument\"}"
             .to_owned(),
-        "!call send_message {\"to\":\"scout\",\"text\":\"canary-letter\"}".to_owned(),
+        "!call send_message {\"to\":\"scout\",\"text\":\"canary-message\"}".to_owned(),
         "!call send_message {\"to\":\"fact-nobody\",\"text\":\"canary-lost\"}".to_owned(),
         "!ask canary-question".to_owned(),
         "canary-answer".to_owned(),
@@ -390,7 +393,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
     }
     assert_eq!(answers.iter().filter(|answer| answer["stop_reason"] == "error").count(), 3);
     let (events, _) = turn(&mut client, SCOUT, "what is new?").await.unwrap();
-    assert!(text(&events).contains("canary-letter"));
+    assert!(text(&events).contains("canary-message"));
     let hung = client.send("turn.run", &say(KEY, "!say canary-hung\n!hang")).await.unwrap();
     events_until(&mut client, "it hangs", |event| event["type"] == "text_delta").await;
     client.send("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
@@ -430,13 +433,13 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
         let told = refused.to_string();
         assert!(!told.contains("canary-") && !told.contains(&token), "{method}: {told}");
     }
-    let mut raw = Raw::operator(&daemon).await;
+    let mut raw = RawSocket::operator(&daemon).await;
     for frame in [
         "canary-frame",
         "{\"canary-member\":1}",
         "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":[\"canary-list\"]}",
     ] {
-        let Said::Text(refused) = raw.ask(frame).await else { panic!("{frame}") };
+        let RawMessage::Text(refused) = raw.ask(frame).await else { panic!("{frame}") };
         assert!(!refused.to_string().contains("canary-"), "{refused}");
     }
     let head = format!("Host: {}\r\nConnection: close\r\n", daemon.address());
@@ -570,8 +573,8 @@ async fn eight_steps_of_a_turn_are_recorded_in_order() {
     open(&mut client, KEY).await;
     open(&mut client, SCOUT).await;
     for n in 1..=2 {
-        let letter = format!("!call send_message {{\"to\":\"scout\",\"text\":\"letter {n}\"}}");
-        turn(&mut client, KEY, &letter).await.unwrap();
+        let message = format!("!call send_message {{\"to\":\"scout\",\"text\":\"letter {n}\"}}");
+        turn(&mut client, KEY, &message).await.unwrap();
         turn(&mut client, SCOUT, "!call read {\"path\":\"a.txt\"}\n!say $result").await.unwrap();
     }
     let entries = entries(&mut client, SCOUT).await;
@@ -585,7 +588,7 @@ async fn eight_steps_of_a_turn_are_recorded_in_order() {
     let cid = |entry: &Value| entry["cid"].clone();
     let mut before = None;
     for turn in entries[1..].chunks(one_turn.len()) {
-        let [started, letter, gates @ .., call, verdict, result, completed] = turn else {
+        let [started, message, gates @ .., call, verdict, result, completed] = turn else {
             panic!("{turn:?}")
         };
         assert_eq!(
@@ -596,7 +599,7 @@ async fn eight_steps_of_a_turn_are_recorded_in_order() {
         assert_eq!(started["payload"]["prev_cid"], json!(before));
         assert_eq!(completed["payload"]["prev_cid"], json!(before));
         assert_eq!(started["parents"], json!(before.iter().collect::<Vec<_>>()));
-        assert_eq!(letter["parents"], json!([cid(started)]));
+        assert_eq!(message["parents"], json!([cid(started)]));
         let tools: Vec<&Value> = gates.iter().map(|gate| &gate["payload"]["tool"]).collect();
         assert_eq!(tools, STRANGER_TOOLS);
         for gate in gates {
@@ -617,7 +620,7 @@ async fn eight_steps_of_a_turn_are_recorded_in_order() {
 }
 
 /// The mailbox messages that a turn began with.
-fn letters(events: &[Value]) -> Vec<String> {
+fn mailbox_messages(events: &[Value]) -> Vec<String> {
     let injected = events.iter().filter(|event| event["type"] == "mailbox_injected");
     injected.map(|event| event["entry"]["payload"]["letter"].as_str().unwrap().to_owned()).collect()
 }
@@ -629,15 +632,15 @@ async fn mailbox_message_arrives_once_in_the_next_turn() {
     open(&mut client, KEY).await;
     open(&mut client, SCOUT).await;
     let (events, _) = turn(&mut client, SCOUT, "anything?").await.unwrap();
-    assert_eq!(letters(&events), Vec::<String>::new());
+    assert_eq!(mailbox_messages(&events), Vec::<String>::new());
     turn(&mut client, KEY, "!call send_message {\"to\":\"scout\",\"text\":\"look north\"}").await.unwrap();
     let (events, _) = turn(&mut client, SCOUT, "anything?").await.unwrap();
-    let got = letters(&events);
+    let got = mailbox_messages(&events);
     assert_eq!(got.len(), 1);
     assert!(text(&events).contains("[mailbox from main: look north]"), "{}", text(&events));
     assert!(daemon.home.read("data/agent-mailbox.jsonl").contains(&format!("{{\"ack\":\"{}\"", got[0])));
     let (events, _) = turn(&mut client, SCOUT, "and now?").await.unwrap();
-    assert_eq!(letters(&events), Vec::<String>::new());
+    assert_eq!(mailbox_messages(&events), Vec::<String>::new());
     // A crash lost an acknowledgement: the session knows the message and does not take it twice.
     drop(client);
     let home = daemon.stop().await;
@@ -652,7 +655,7 @@ async fn mailbox_message_arrives_once_in_the_next_turn() {
     let mut client = daemon.operator().await;
     for _ in 0..2 {
         let (events, _) = turn(&mut client, SCOUT, "after the restart").await.unwrap();
-        assert_eq!(letters(&events), Vec::<String>::new());
+        assert_eq!(mailbox_messages(&events), Vec::<String>::new());
     }
     assert!(daemon.home.read("data/agent-mailbox.jsonl").contains("{\"ack\""), "it is acknowledged again");
 }
@@ -672,7 +675,7 @@ async fn exactly_one_of_two_sessions_gets_a_mailbox_message() {
         turn(&mut client, KEY, "!call send_message {\"to\":\"scout\",\"text\":\"for one\"}").await.unwrap();
         let turns = readers.iter_mut().zip(&keys).map(|(reader, key)| turn(reader, key, "hello"));
         let ended = futures_util::future::join_all(turns).await;
-        let got: usize = ended.into_iter().map(|ended| letters(&ended.unwrap().0).len()).sum();
+        let got: usize = ended.into_iter().map(|ended| mailbox_messages(&ended.unwrap().0).len()).sum();
         assert_eq!(got, 1, "round {round}");
     }
 }
@@ -727,19 +730,19 @@ async fn session_stays_usable_after_every_backend_fault() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn faulty_backend_affects_only_its_own_turn() {
-    let (daemon, mut client) = rogue().await;
+    let (daemon, mut client) = start_faulty().await;
     for (word, code) in
         [("says nothing", "ended_early"), ("panics", "backend_panicked"), ("thinks too much", "too_long")]
     {
-        let (events, result) = within(word, turn(&mut client, ROGUE, word)).await.unwrap();
+        let (events, result) = within(word, turn(&mut client, FAULTY_KEY, word)).await.unwrap();
         assert_eq!((error_codes(&events), &result["stop_reason"]), (vec![code], &json!("error")), "{word}");
         behaves(&mut client).await;
     }
     // A turn can be cancelled although its backend is silent, floods, or ignores the cancel.
     for word in ["pends", "chatters"] {
-        let id = client.send("turn.run", &say(ROGUE, word)).await.unwrap();
+        let id = client.send("turn.run", &say(FAULTY_KEY, word)).await.unwrap();
         events_until(&mut client, word, |event| event["type"] == "policy_gate").await;
-        client.send("session.cancel", &json!({ "session_key": ROGUE })).await.unwrap();
+        client.send("session.cancel", &json!({ "session_key": FAULTY_KEY })).await.unwrap();
         let reason = within("a deaf backend is cut off", async {
             loop {
                 if let Incoming::Answer(of, answer) = client.next().await.unwrap()
@@ -753,16 +756,16 @@ async fn faulty_backend_affects_only_its_own_turn() {
         assert_eq!(reason, "cancelled", "{word}");
         behaves(&mut client).await;
     }
-    let (events, _) = turn(&mut client, ROGUE, "calls twice under one id").await.unwrap();
+    let (events, _) = turn(&mut client, FAULTY_KEY, "calls twice under one id").await.unwrap();
     let told = text(&events);
     assert!(told.contains("the call id `same` was used before in this turn"), "{told}");
     assert!(told.contains("a tool's name has 1 to 64 letters"), "{told}");
     // A backend that does not stop does not keep a session open.
-    let closed = client.call("session.close", &json!({ "session_key": ROGUE })).await.unwrap();
+    let closed = client.call("session.close", &json!({ "session_key": FAULTY_KEY })).await.unwrap();
     assert_eq!(closed["state"], "closed");
-    let refused = client.call("turn.run", &say(ROGUE, "behave")).await.unwrap_err();
+    let refused = client.call("turn.run", &say(FAULTY_KEY, "behave")).await.unwrap_err();
     assert_eq!(refused.code(), Some("session_closed"));
-    open(&mut client, ROGUE).await;
+    open(&mut client, FAULTY_KEY).await;
     behaves(&mut client).await;
     drop(client);
     assert_sound(&daemon.stop().await.home);

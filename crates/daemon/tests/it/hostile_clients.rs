@@ -12,8 +12,8 @@ use tribune_gateway::Patience;
 use tribune_testkit::{TempHome, TestDaemon, config, say};
 
 use crate::raw_clients::{
-    BINARY, Raw, Said, TEXT, assert_healthy, body, events_until, flood, http, is_done, start_with,
-    wait_for_status, within,
+    BINARY, RawMessage, RawSocket, TEXT, assert_healthy, body, events_until, flood, http, is_done,
+    start_with, wait_for_status, within,
 };
 
 const KEY: &str = "agent:main:cli:local:dm:hostile";
@@ -25,15 +25,15 @@ fn small() -> Config {
     config
 }
 
-async fn with_patience(config: &Config, change: impl FnOnce(&mut Patience)) -> TestDaemon {
+async fn with_timeouts(config: &Config, change: impl FnOnce(&mut Patience)) -> TestDaemon {
     let mut extras = Extras::default();
-    change(&mut extras.patience);
+    change(&mut extras.timeouts);
     start_with(TempHome::new(), config, extras).await
 }
 
 /// The JSON-RPC number, the code and the message of an error.
-fn error_of(said: Said) -> (Value, i64, String, String) {
-    let Said::Text(answer) = said else { panic!("{said:?}") };
+fn error_of(said: RawMessage) -> (Value, i64, String, String) {
+    let RawMessage::Text(answer) = said else { panic!("{said:?}") };
     let error = &answer["error"];
     (
         answer["id"].clone(),
@@ -43,8 +43,8 @@ fn error_of(said: Said) -> (Value, i64, String, String) {
     )
 }
 
-fn close(code: u16, reason: &str) -> Said {
-    Said::Close(code, reason.to_owned())
+fn close(code: u16, reason: &str) -> RawMessage {
+    RawMessage::Close(code, reason.to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,7 +52,7 @@ async fn unreadable_frames_close_the_connection_with_a_reason() {
     let daemon = TestDaemon::on(TempHome::new(), &small()).await;
     let giant = vec![b' '; (64 << 10) + 1];
     let reserved = [0xF1];
-    let attacks: [(u8, &[u8], Said); 6] = [
+    let attacks: [(u8, &[u8], RawMessage); 6] = [
         (TEXT, &giant, close(1009, "the frame is larger than gateway.maxMessageBytes")),
         (BINARY, b"{}", close(1003, "text frames only")),
         (TEXT, b"\"\xC3\x28\"", close(1007, "a text frame must be UTF-8")),
@@ -61,15 +61,15 @@ async fn unreadable_frames_close_the_connection_with_a_reason() {
         (reserved[0], b"x", close(1002, "the frame is not WebSocket")),
     ];
     for (kind, payload, expected) in attacks {
-        let mut raw = Raw::operator(&daemon).await;
+        let mut raw = RawSocket::operator(&daemon).await;
         raw.send(kind, payload).await;
         let what = format!("{kind:#x} with {} bytes", payload.len());
         assert_eq!(raw.next().await, expected, "{what}");
-        assert_eq!(raw.next().await, Said::Gone, "{what}");
+        assert_eq!(raw.next().await, RawMessage::Gone, "{what}");
         assert_healthy(&daemon).await;
     }
     // A fragmented message has the size of the whole.
-    let mut raw = Raw::operator(&daemon).await;
+    let mut raw = RawSocket::operator(&daemon).await;
     raw.send(0x01, &giant[..40_000]).await;
     raw.send(0x80, &giant[..40_000]).await;
     assert_eq!(raw.next().await, close(1009, "the frame is larger than gateway.maxMessageBytes"));
@@ -79,7 +79,7 @@ async fn unreadable_frames_close_the_connection_with_a_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_request_gets_one_error_and_the_connection_stays_open() {
     let daemon = TestDaemon::start().await;
-    let mut raw = Raw::operator(&daemon).await;
+    let mut raw = RawSocket::operator(&daemon).await;
     let request = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"auth.whoami"}}"#);
     let with = |method: &str, params: &str| {
         format!(r#"{{"jsonrpc":"2.0","id":7,"method":"{method}","params":{params}}}"#)
@@ -234,7 +234,7 @@ async fn invalid_request_gets_one_error_and_the_connection_stays_open() {
     // These ids are valid and are returned unchanged. Notifications get no answer.
     for id in ["0", "-1", "\"\"", "\"a b\"", "18446744073709551615"] {
         raw.text(r#"{"jsonrpc":"2.0","method":"auth.whoami"}"#).await;
-        let Said::Text(answer) = raw.ask(&request(id)).await else { panic!("{id}") };
+        let RawMessage::Text(answer) = raw.ask(&request(id)).await else { panic!("{id}") };
         assert_eq!(answer["id"], serde_json::from_str::<Value>(id).unwrap());
         assert_eq!(answer["result"]["principal"], "operator");
     }
@@ -244,7 +244,7 @@ async fn invalid_request_gets_one_error_and_the_connection_stays_open() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unauthenticated_connection_gets_no_answers() {
     let daemon = TestDaemon::start().await;
-    let mut raw = Raw::connect(&daemon, None).await;
+    let mut raw = RawSocket::connect(&daemon, None).await;
     for method in tribune_gateway::METHODS.iter().filter(|method| !method.starts_with("auth.")) {
         let frame = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#);
         let (_, number, code, sentence) = error_of(raw.ask(&frame).await);
@@ -302,7 +302,7 @@ async fn wrong_tokens_are_rate_limited_and_the_right_one_is_accepted() {
     assert_eq!(answers[20..], vec!["429"; 5]);
     let refused = Client::connect(&daemon.address(), Some("trb_0")).await.unwrap_err().to_string();
     assert!(refused.ends_with("too many wrong attempts: wait 60 seconds"), "{refused}");
-    let mut raw = Raw::connect(&daemon, None).await;
+    let mut raw = RawSocket::connect(&daemon, None).await;
     let wrong = r#"{"jsonrpc":"2.0","id":1,"method":"auth.token","params":{"token":"trb_0"}}"#;
     assert_eq!(error_of(raw.ask(wrong).await).2, "rate_limited");
     assert_healthy(&daemon).await;
@@ -408,7 +408,7 @@ async fn malformed_and_oversized_http_is_refused() {
 async fn unfinished_heads_and_bodies_time_out() {
     let mut config = config();
     config.gateway.idle = Duration::from_secs(1);
-    let daemon = with_patience(&config, |patience| patience.head = Duration::from_secs(1)).await;
+    let daemon = with_timeouts(&config, |timeouts| timeouts.head = Duration::from_secs(1)).await;
     let mut sockets = Vec::new();
     for n in 0..100 {
         let mut stream = TcpStream::connect(daemon.address()).await.unwrap();
@@ -470,14 +470,14 @@ async fn connection_over_the_limit_is_refused_with_a_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn websocket_without_authentication_is_closed() {
     let daemon =
-        with_patience(&config(), |patience| patience.authenticate = Duration::from_millis(500)).await;
-    let mut silent = Raw::connect(&daemon, None).await;
+        with_timeouts(&config(), |timeouts| timeouts.authenticate = Duration::from_millis(500)).await;
+    let mut silent = RawSocket::connect(&daemon, None).await;
     assert_eq!(silent.next().await, close(4401, "authenticate first: auth.token or auth.agent"));
     // Other requests do not extend the deadline; authentication does.
-    let mut talking = Raw::connect(&daemon, None).await;
+    let mut talking = RawSocket::connect(&daemon, None).await;
     let end = loop {
         match talking.ask(r#"{"jsonrpc":"2.0","id":1,"method":"auth.challenge"}"#).await {
-            Said::Text(_) => {}
+            RawMessage::Text(_) => {}
             end => break end,
         }
     };
@@ -487,7 +487,7 @@ async fn websocket_without_authentication_is_closed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_reader_is_disconnected_and_delays_no_other_client() {
-    let daemon = with_patience(&config(), |patience| patience.slow_reader = Duration::from_secs(1)).await;
+    let daemon = with_timeouts(&config(), |timeouts| timeouts.slow_reader = Duration::from_secs(1)).await;
     let mut operator = daemon.operator().await;
     let mut slow = Vec::new();
     for n in 0..3 {
@@ -496,7 +496,8 @@ async fn slow_reader_is_disconnected_and_delays_no_other_client() {
         slow.push((key, raw));
     }
     assert_healthy(&daemon).await;
-    wait_for_status(&mut operator, "slow readers are let go", |status| status["connections"] == 1).await;
+    wait_for_status(&mut operator, "slow readers are disconnected", |status| status["connections"] == 1)
+        .await;
     // Each slow reader has received a prefix; the rest starts at the next number.
     for (key, mut raw) in slow {
         let mut last = 0;
@@ -508,7 +509,7 @@ async fn slow_reader_is_disconnected_and_delays_no_other_client() {
                 last = seq;
             }
         }
-        assert!(last < 2000, "it was let go in the middle, and not at {last}");
+        assert!(last < 2000, "it was disconnected in the middle, and not at {last}");
         let mut client = daemon.operator().await;
         client.call("session.events", &json!({ "session_key": key, "after": last })).await.unwrap();
         let rest = events_until(&mut client, "the rest of the turn", is_done).await;

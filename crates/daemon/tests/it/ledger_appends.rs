@@ -9,7 +9,7 @@ use tribune_storage::store::LedgerWriter;
 use tribune_storage::store::Reader;
 use tribune_storage::store::{Beginning, Lookup, Store, StoreError};
 
-use crate::fixture::{Stopped, TempHome, child_of, draft};
+use crate::fixture::{FixedClock, TempHome, child_of, draft};
 
 fn writer(store: &Store) -> LedgerWriter {
     store.writer().unwrap()
@@ -78,11 +78,12 @@ fn async_callers_wait_for_the_same_commits() {
 fn batch_append_is_atomic() {
     let home = TempHome::new();
     let store = home.store();
-    let stranger = Cid::of_entry(&[b"nobody wrote this"]);
-    let receipt =
-        writer(&store).submit_blocking(&[draft("a", 0), child_of(vec![stranger]), draft("a", 1)]).unwrap();
+    let missing_parent = Cid::of_entry(&[b"no such entry"]);
+    let receipt = writer(&store)
+        .submit_blocking(&[draft("a", 0), child_of(vec![missing_parent]), draft("a", 1)])
+        .unwrap();
     let refused = writer(&store).wait_blocking(receipt).unwrap_err();
-    assert!(matches!(refused, StoreError::NoSuchParent(parent) if parent == stranger));
+    assert!(matches!(refused, StoreError::NoSuchParent(parent) if parent == missing_parent));
     assert_eq!(
         writer(&store).append_blocking(&draft("a", 2)).unwrap().seq,
         0,
@@ -123,7 +124,7 @@ fn attested_entry_requires_its_position_name_and_signature() {
     assert!(matches!(append(sealed(0, false)), Err(StoreError::Proof(_))));
     assert!(matches!(append(sealed(1, true)), Err(StoreError::OutOfTurn { expected: 0, found: 1 })));
     let mut renamed = sealed(0, true);
-    renamed.actor = "somebody else".to_owned();
+    renamed.actor = "another actor".to_owned();
     assert!(matches!(append(renamed), Err(StoreError::WrongCid)));
     assert_eq!(append(sealed(0, true)).unwrap().seq, 0);
     assert!(
@@ -239,7 +240,7 @@ fn l9_sqlite_wal_is_truncated_unless_a_snapshot_is_held() {
 fn one_process_at_a_time_writes() {
     let home = TempHome::new();
     let store = home.store();
-    let second = Store::open(&home.home, &Stopped).unwrap_err().to_string();
+    let second = Store::open(&home.home, &FixedClock).unwrap_err().to_string();
     assert!(second.contains(&format!("held by another process (pid {})", std::process::id())), "{second}");
     store.close();
     home.store();

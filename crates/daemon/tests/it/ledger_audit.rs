@@ -8,7 +8,7 @@ use tribune_ledger::VerifierKey;
 use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity, Report};
 use tribune_storage::{audit, export};
 
-use crate::fixture::{Stopped, TempHome};
+use crate::fixture::{FixedClock, TempHome};
 
 struct Exported {
     home: TempHome,
@@ -21,7 +21,7 @@ fn exported(n: u64) -> Exported {
     let home = TempHome::with(n);
     let key = home.reader().key_in_force().unwrap();
     let store = home.store();
-    store.rotate_key(&Stopped).unwrap();
+    store.rotate_key(&FixedClock).unwrap();
     store.close();
     let folder = home.folder.path().join("export");
     export::write(&home.reader(), &folder, &mut |_| {}).unwrap();
@@ -49,7 +49,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The same pseudorandom numbers in every run.
-fn dice(seed: u64) -> impl FnMut(usize) -> usize {
+fn random(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     move |below| {
         state ^= state << 13;
@@ -74,7 +74,7 @@ fn every_flipped_byte_of_an_export_is_detected() {
     let export = exported(300);
     let files = files(&export.folder);
     assert!(files.len() >= 7, "{files:?}");
-    let mut roll = dice(1);
+    let mut roll = random(1);
     for path in &files {
         let content = fs::read(path).unwrap();
         for round in 0..200 {
@@ -119,7 +119,7 @@ fn deleted_swapped_and_repeated_lines_are_detected() {
     let path = export.folder.join(export::ENTRIES);
     let text = fs::read_to_string(&path).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    let mut roll = dice(2);
+    let mut roll = random(2);
     for round in 0..400 {
         let mut changed = lines.clone();
         let at = roll(changed.len());
@@ -267,7 +267,7 @@ fn absurd_positions_in_the_database_are_findings_not_panics() {
             }
         };
         assert!(said.contains(what), "{act}: {said}");
-        assert!(tribune_storage::store::Store::open(&export.home.home, &Stopped).is_err(), "{act}");
+        assert!(tribune_storage::store::Store::open(&export.home.home, &FixedClock).is_err(), "{act}");
     }
 }
 
@@ -301,7 +301,7 @@ fn l9_hostile_files_do_not_hang_or_exhaust_memory() {
     fs::remove_file(&tile).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, &tile, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
         .unwrap();
-    assert!(!sound(&export.verify()), "a pipe nobody writes to");
+    assert!(!sound(&export.verify()), "a pipe without a writer");
     let entries = export.folder.join(export::ENTRIES);
     fs::File::options().write(true).open(&entries).unwrap().set_len(1 << 40).unwrap();
     assert!(!sound(&export.verify()));

@@ -10,7 +10,7 @@ use tribune_storage::keys::KeyFileError;
 use tribune_storage::store::{Store, StoreError};
 use tribune_storage::{audit, keys};
 
-use crate::fixture::{Stopped, TempHome, draft};
+use crate::fixture::{FixedClock, TempHome, draft};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
@@ -39,7 +39,7 @@ fn key_readable_by_others_is_refused() {
     {
         let path = home.home.root().join(path);
         chmod(&path, wide);
-        let error = Store::open(&home.home, &Stopped).unwrap_err();
+        let error = Store::open(&home.home, &FixedClock).unwrap_err();
         assert!(matches!(&error, StoreError::Key(KeyFileError::TooOpen { .. })), "{error}");
         assert!(error.to_string().contains(&format!("run `chmod {right:o} ")), "{error}");
         chmod(&path, right);
@@ -53,7 +53,7 @@ fn lost_or_foreign_key_stops_appends_and_is_not_replaced() {
     let path = keys::secret_path(&home.home);
     let kept = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
-    let error = Store::open(&home.home, &Stopped).unwrap_err().to_string();
+    let error = Store::open(&home.home, &FixedClock).unwrap_err().to_string();
     assert!(
         error.starts_with("the log is signed by tribune/") && error.ends_with("from a backup"),
         "{error}"
@@ -64,12 +64,12 @@ fn lost_or_foreign_key_stops_appends_and_is_not_replaced() {
     fs::write(&path, &*foreign.to_secret_text()).unwrap();
     chmod(&path, 0o600);
     assert!(matches!(
-        Store::open(&home.home, &Stopped),
+        Store::open(&home.home, &FixedClock),
         Err(StoreError::Key(KeyFileError::NotInForce { .. }))
     ));
     fs::write(&path, "nonsense").unwrap();
     assert!(matches!(
-        Store::open(&home.home, &Stopped),
+        Store::open(&home.home, &FixedClock),
         Err(StoreError::Key(KeyFileError::Unreadable { .. }))
     ));
     fs::write(&path, kept).unwrap();
@@ -81,12 +81,12 @@ fn rotated_ledger_verifies_with_the_old_and_the_new_key() {
     let home = TempHome::with(3);
     let old = home.reader().key_in_force().unwrap();
     let store = home.store();
-    let (new, appended) = store.rotate_key(&Stopped).unwrap();
+    let (new, appended) = store.rotate_key(&FixedClock).unwrap();
     assert_eq!((appended.index, appended.seq), (4, 1));
     assert_ne!(old, new);
     assert_eq!(old.name(), new.name());
     store.writer().unwrap().append_blocking(&draft("a", 9)).unwrap();
-    store.rotate_key(&Stopped).unwrap();
+    store.rotate_key(&FixedClock).unwrap();
     store.close();
     home.store();
     let reader = home.reader();
@@ -94,8 +94,8 @@ fn rotated_ledger_verifies_with_the_old_and_the_new_key() {
         let report = audit::verify_home(&reader, &key, Vec::new(), &mut |_| {}).unwrap();
         assert_eq!(report.integrity, Integrity::Sound);
     }
-    let stranger = keys::generate(Some("other")).unwrap();
-    let report = audit::verify_home(&reader, stranger.verifier_key(), Vec::new(), &mut |_| {}).unwrap();
+    let unrelated = keys::generate(Some("other")).unwrap();
+    let report = audit::verify_home(&reader, unrelated.verifier_key(), Vec::new(), &mut |_| {}).unwrap();
     assert_ne!(report.integrity, Integrity::Sound);
 }
 
@@ -113,7 +113,7 @@ fn interrupted_rotation_is_completed_or_rolled_back() {
     let (secret, next) = (keys::secret_path(&home.home), home.home.keys().join("ledger.key.next"));
     let old_secret = fs::read(&secret).unwrap();
     let store = home.store();
-    let (new, _) = store.rotate_key(&Stopped).unwrap();
+    let (new, _) = store.rotate_key(&FixedClock).unwrap();
     store.close();
     fs::rename(&secret, &next).unwrap();
     fs::write(&secret, old_secret).unwrap();
@@ -129,7 +129,7 @@ fn ledger_is_never_created_twice_under_one_key() {
     for lost in [&["tribune.db"][..], &["tribune.db", "keys/ledger.vkey"]] {
         let home = TempHome::with(3);
         lost.iter().for_each(|name| fs::remove_file(home.home.root().join(name)).unwrap());
-        let error = Store::open(&home.home, &Stopped).unwrap_err();
+        let error = Store::open(&home.home, &FixedClock).unwrap_err();
         assert!(matches!(error, StoreError::LogIsGone { .. }), "{lost:?}: {error}");
         assert!(matches!(
             tribune_storage::store::Reader::open(&home.home),

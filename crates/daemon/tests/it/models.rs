@@ -194,5 +194,5 @@ async fn startup_validation_is_strict_warns_or_is_silent() {
     let asked = upstream.requests().len();
     let daemon = start(home, &models(&upstream, "startupValidation: 'off'")).await;
     daemon.stop().await;
-    assert_eq!(upstream.requests().len(), asked, "nobody was asked");
+    assert_eq!(upstream.requests().len(), asked, "no request was sent");
 }

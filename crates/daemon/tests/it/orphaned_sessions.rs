@@ -12,11 +12,11 @@ use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
 
 use crate::raw_clients::start_with;
 
-const HOMELESS: &str = "agent:homeless:cli:local:dm:operator";
-const LAWLESS: &str = "agent:lawless:cli:local:dm:operator";
+const WITHOUT_BACKEND: &str = "agent:homeless:cli:local:dm:operator";
+const WITHOUT_MANDATE: &str = "agent:lawless:cli:local:dm:operator";
 
 /// A daemon with a session of an agent without a backend, and one of an agent without a mandate.
-async fn with_unserved_sessions() -> TestDaemon {
+async fn with_orphaned_sessions() -> TestDaemon {
     let home = TempHome::new();
     home.write(
         "data/agent-roster.jsonl",
@@ -28,7 +28,7 @@ async fn with_unserved_sessions() -> TestDaemon {
     let extras = Extras { backends: vec![("borrowed".to_owned(), borrowed)], ..Extras::default() };
     let daemon = start_with(home, &config(), extras).await;
     let mut client = daemon.operator().await;
-    for key in [HOMELESS, LAWLESS] {
+    for key in [WITHOUT_BACKEND, WITHOUT_MANDATE] {
         client.call("session.init", &json!({ "session_key": key })).await.unwrap();
         turn(&mut client, key, "!say I was here").await.unwrap();
     }
@@ -45,9 +45,9 @@ async fn ask(client: &mut Client, method: &str, key: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orphaned_sessions_can_be_listed_closed_and_forgotten() {
-    let daemon = with_unserved_sessions().await;
+    let daemon = with_orphaned_sessions().await;
     let mut client = daemon.operator().await;
-    for (key, code) in [(HOMELESS, "unknown_backend"), (LAWLESS, "no_mandate")] {
+    for (key, code) in [(WITHOUT_BACKEND, "unknown_backend"), (WITHOUT_MANDATE, "no_mandate")] {
         let refused = client.call("turn.run", &say(key, "hello?")).await.unwrap_err();
         assert_eq!(refused.code(), Some(code), "{key}: {refused}");
         let shown = ask(&mut client, "session.status", key).await;
@@ -69,9 +69,9 @@ async fn orphaned_sessions_can_be_listed_closed_and_forgotten() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn open_session_without_a_backend_can_be_forgotten() {
-    let daemon = with_unserved_sessions().await;
+    let daemon = with_orphaned_sessions().await;
     let mut client = daemon.operator().await;
-    ask(&mut client, "session.forget", HOMELESS).await;
+    ask(&mut client, "session.forget", WITHOUT_BACKEND).await;
     let status = client.call("daemon.status", &json!({})).await.unwrap();
     assert_eq!(status["sessions_open"], 1);
 }

@@ -61,14 +61,14 @@ async fn unregistered_caller_has_only_the_default_mandate() {
     let mut operator = daemon.operator().await;
     operator.call("session.init", &json!({ "session_key": MAIN })).await.unwrap();
     turn(&mut operator, MAIN, "!say nobody else's business").await.unwrap();
-    let (mut stranger, who) = agent(&daemon, &key(1)).await;
+    let (mut unregistered, who) = agent(&daemon, &key(1)).await;
     let id = who["agent_id"].as_str().unwrap().to_owned();
     assert_eq!(who, json!({ "principal": "stranger", "agent_id": id, "mandate": "default" }));
     assert!(id.starts_with("stranger-") && id.len() == "stranger-".len() + 24, "{id}");
     let (_, again) = agent(&daemon, &key(1)).await;
-    assert_eq!(again, who, "the same key is the same stranger");
+    assert_eq!(again, who, "the same key is the same caller");
     let own = format!("agent:{id}:rpc:local:dm:{id}");
-    let opened = stranger.call("session.init", &json!({})).await.unwrap();
+    let opened = unregistered.call("session.init", &json!({})).await.unwrap();
     assert_eq!((&opened["session_key"], &opened["mandate"]), (&json!(own), &json!("default")));
 
     // Every method with valid parameters, about the caller's own session.
@@ -133,10 +133,10 @@ async fn unregistered_caller_has_only_the_default_mandate() {
     covered.sort_unstable();
     assert_eq!(covered, METHODS, "every method is asked for");
     for (method, params, expected) in &asked {
-        assert_eq!(code(stranger.call(method, params).await), *expected, "{method}");
+        assert_eq!(code(unregistered.call(method, params).await), *expected, "{method}");
     }
     assert_eq!(
-        stranger.call("auth.whoami", &json!({})).await.unwrap(),
+        unregistered.call("auth.whoami", &json!({})).await.unwrap(),
         who,
         "a failed proof changes nothing"
     );
@@ -149,11 +149,11 @@ async fn unregistered_caller_has_only_the_default_mandate() {
             "session.unfollow" => continue,
             _ => about(MAIN),
         };
-        let refused = stranger.call(method, &params).await.unwrap_err();
+        let refused = unregistered.call(method, &params).await.unwrap_err();
         assert_eq!(refused.code(), Some("forbidden"), "{method}: {refused}");
         assert!(!refused.to_string().contains("nobody else"), "{refused}");
     }
-    let own_only = stranger.call("session.list", &json!({})).await.unwrap();
+    let own_only = unregistered.call("session.list", &json!({})).await.unwrap();
     assert!(own_only["sessions"].as_array().unwrap().iter().all(|session| session["agent_id"] == id));
     for (params, expected) in [
         (json!({ "agent_id": "main" }), "forbidden"),
@@ -165,11 +165,11 @@ async fn unregistered_caller_has_only_the_default_mandate() {
         (json!({ "backend": "other" }), "invalid_params"),
         (json!({ "opened_by": "operator" }), "invalid_params"),
     ] {
-        assert_eq!(code(stranger.call("session.init", &params).await), expected, "{params}");
+        assert_eq!(code(unregistered.call("session.init", &params).await), expected, "{params}");
     }
     let mut run = say(&own, "x");
     run["mandate"] = json!("all");
-    assert_eq!(code(stranger.call("turn.run", &run).await), "invalid_params");
+    assert_eq!(code(unregistered.call("turn.run", &run).await), "invalid_params");
     // REST is for the operator.
     let rest = Client::connect(&daemon.address(), Some(&hex(&[1; 32]))).await.unwrap_err();
     assert!(matches!(rest, ClientError::Refused(_)), "{rest}");
@@ -182,11 +182,13 @@ async fn unregistered_caller_has_only_the_default_mandate() {
 #[tokio::test(flavor = "multi_thread")]
 async fn denied_call_of_an_unregistered_caller_is_recorded() {
     let daemon = TestDaemon::start().await;
-    let (mut stranger, who) = agent(&daemon, &key(2)).await;
-    let own =
-        stranger.call("session.init", &json!({})).await.unwrap()["session_key"].as_str().unwrap().to_owned();
+    let (mut unregistered, who) = agent(&daemon, &key(2)).await;
+    let own = unregistered.call("session.init", &json!({})).await.unwrap()["session_key"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let script = "!call exec {\"command\":\"id\"}\n!call write {\"path\":\"x\",\"text\":\"y\"}\n!call web_fetch {\"url\":\"http://x\"}\n!call search {\"query\":\"x\"}";
-    let (events, _) = turn(&mut stranger, &own, script).await.unwrap();
+    let (events, _) = turn(&mut unregistered, &own, script).await.unwrap();
     let told = results(&events);
     assert_eq!(told.len(), 4);
     assert!(told[..3].iter().all(|result| result.starts_with("denied (mandate.not_listed): `")), "{told:?}");
@@ -223,7 +225,7 @@ async fn denied_call_of_an_unregistered_caller_is_recorded() {
     let board = daemon.home.read("board.md");
     let id = who["agent_id"].as_str().unwrap();
     assert!(!board.contains(id) && !board.contains("denied"), "{board}");
-    drop((operator, stranger));
+    drop((operator, unregistered));
     assert_sound(&daemon.stop().await.home);
 }
 
@@ -323,7 +325,10 @@ async fn registered_agent_must_prove_its_key_and_gets_its_mandate() {
             "{told:?}"
         );
     }
-    assert!(!daemon.home.home.root().join("data/agent-mailbox.jsonl").exists(), "no letter was sent");
+    assert!(
+        !daemon.home.home.root().join("data/agent-mailbox.jsonl").exists(),
+        "no mailbox message was sent"
+    );
     assert_eq!(code(client.call("session.init", &json!({ "agent_id": "main" })).await), "forbidden");
     assert_eq!(code(client.call("daemon.status", &json!({})).await), "forbidden");
     assert_healthy(&daemon).await;
@@ -391,23 +396,23 @@ async fn agent_gets_a_proxy_token_only_for_itself() {
                            "standing": false, "pubkey": public(&key(seed)) });
         format!("{line}\n")
     };
-    home.write("data/agent-roster.jsonl", &(line("scribe", 1) + &line("other", 2)));
+    home.write("data/agent-roster.jsonl", &(line("writer", 1) + &line("other", 2)));
     let daemon = TestDaemon::on(home, &config()).await;
-    let (mut scribe, _) = agent(&daemon, &key(1)).await;
-    for params in [json!({}), json!({ "agent_id": "scribe" })] {
-        let pass = scribe.call("proxy.pass", &params).await.unwrap();
-        assert_eq!((&pass["agent_id"], &pass["model"]), (&json!("scribe"), &json!("moonshot:kimi-k1-128k")));
+    let (mut writer, _) = agent(&daemon, &key(1)).await;
+    for params in [json!({}), json!({ "agent_id": "writer" })] {
+        let pass = writer.call("proxy.pass", &params).await.unwrap();
+        assert_eq!((&pass["agent_id"], &pass["model"]), (&json!("writer"), &json!("moonshot:kimi-k1-128k")));
         assert!(pass["token"].as_str().unwrap().starts_with("trbp_"));
         // A proxy token authenticates on no other endpoint.
-        assert_eq!(code(scribe.call("auth.token", &json!({ "token": pass["token"] })).await), "unauthorized");
+        assert_eq!(code(writer.call("auth.token", &json!({ "token": pass["token"] })).await), "unauthorized");
     }
     for params in [json!({ "agent_id": "other" }), json!({ "agent_id": "main" })] {
-        assert_eq!(code(scribe.call("proxy.pass", &params).await), "forbidden");
+        assert_eq!(code(writer.call("proxy.pass", &params).await), "forbidden");
     }
     let mut operator = daemon.operator().await;
     let approver = operator.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
     let mut approver = Client::connect(&daemon.address(), approver["token"].as_str()).await.unwrap();
-    assert_eq!(code(approver.call("proxy.pass", &json!({ "agent_id": "scribe" })).await), "forbidden");
-    drop((scribe, operator, approver));
+    assert_eq!(code(approver.call("proxy.pass", &json!({ "agent_id": "writer" })).await), "forbidden");
+    drop((writer, operator, approver));
     daemon.stop().await;
 }

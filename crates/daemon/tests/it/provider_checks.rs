@@ -38,7 +38,7 @@ async fn provider_test_lists_models_and_sends_one_prompt() {
     let asked = upstream.requests();
     assert_eq!(asked.len(), 2);
     assert!(asked[1].json()["max_tokens"].as_u64().unwrap() <= 64, "a few tokens");
-    assert!(!asked[1].text().contains("constitution"), "nothing of the house");
+    assert!(!asked[1].text().contains("constitution"), "no system prompt");
 
     upstream.reply(Say::new().text("ok").anthropic());
     let trials = tried(&mut client, json!("fake:small")).await;

@@ -14,10 +14,10 @@ use tribune_storage::clock::SystemClock;
 use tribune_testkit::{TempHome, TestDaemon, say, text, turn};
 
 /// A timeout for every wait, longer than any step here takes; a wait that reaches it has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, work).await {
+    match tokio::time::timeout(TIMEOUT, work).await {
         Ok(done) => done,
         Err(_) => panic!("this did not happen: {what}"),
     }
@@ -103,13 +103,13 @@ pub(crate) fn body(answer: &str) -> Value {
 
 /// A WebSocket with hand-made frames.
 #[derive(Debug)]
-pub(crate) struct Raw {
+pub(crate) struct RawSocket {
     pub(crate) stream: TcpStream,
 }
 
 /// A message from the daemon.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum RawMessage {
     Text(Value),
     Close(u16, String),
     /// The connection closed without a close frame.
@@ -119,7 +119,7 @@ pub(crate) enum Said {
 pub(crate) const TEXT: u8 = 0x81;
 pub(crate) const BINARY: u8 = 0x82;
 
-impl Raw {
+impl RawSocket {
     pub(crate) async fn connect(daemon: &TestDaemon, token: Option<&str>) -> Self {
         let mut stream = TcpStream::connect(daemon.address()).await.unwrap();
         let authorization =
@@ -168,17 +168,19 @@ impl Raw {
     }
 
     /// The next message from the daemon, without pings.
-    pub(crate) async fn next(&mut self) -> Said {
+    pub(crate) async fn next(&mut self) -> RawMessage {
         within("the daemon says something", async {
             loop {
                 match self.frame().await {
-                    None => return Said::Gone,
-                    Some((0x1, payload)) => return Said::Text(serde_json::from_slice(&payload).unwrap()),
+                    None => return RawMessage::Gone,
+                    Some((0x1, payload)) => {
+                        return RawMessage::Text(serde_json::from_slice(&payload).unwrap());
+                    }
                     Some((0x8, payload)) => {
                         let code = payload.first_chunk::<2>().map_or(0, |code| u16::from_be_bytes(*code));
                         let reason =
                             String::from_utf8(payload.get(2..).unwrap_or_default().to_vec()).unwrap();
-                        return Said::Close(code, reason);
+                        return RawMessage::Close(code, reason);
                     }
                     Some((0x9 | 0xA, _)) => {}
                     Some((kind, _)) => panic!("a frame of kind {kind}"),
@@ -201,7 +203,7 @@ impl Raw {
     }
 
     /// Sends one request and returns the next message.
-    pub(crate) async fn ask(&mut self, text: &str) -> Said {
+    pub(crate) async fn ask(&mut self, text: &str) -> RawMessage {
         self.text(text).await;
         self.next().await
     }
@@ -209,9 +211,9 @@ impl Raw {
 
 /// Pseudorandom numbers, the same in every run.
 #[derive(Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct PseudoRandom(u64);
 
-impl Dice {
+impl PseudoRandom {
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
@@ -226,9 +228,9 @@ impl Dice {
 }
 
 /// Opens a connection with a turn of about 8 MiB of events that the client does not read. The turn itself completes.
-pub(crate) async fn flood(daemon: &TestDaemon, operator: &mut Client, key: &str) -> Raw {
+pub(crate) async fn flood(daemon: &TestDaemon, operator: &mut Client, key: &str) -> RawSocket {
     operator.call("session.init", &json!({ "session_key": key })).await.unwrap();
-    let mut raw = Raw::operator(daemon).await;
+    let mut raw = RawSocket::operator(daemon).await;
     let params = say(key, "!flood 2000 4096\n!say the end");
     raw.text(&json!({ "jsonrpc": "2.0", "id": 1, "method": "turn.run", "params": params }).to_string()).await;
     within("a turn ends whose reader does not read", async {

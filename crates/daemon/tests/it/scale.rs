@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tribune_client::{Client, Incoming};
 use tribune_testkit::{TestDaemon, assert_sound, say, text};
 
-use crate::raw_clients::{Dice, is_done, within};
+use crate::raw_clients::{PseudoRandom, is_done, within};
 
 const CONNECTIONS: usize = 20;
 const SESSIONS: usize = 50;
@@ -114,8 +114,8 @@ async fn clients_that_drop_and_resume_see_every_event_exactly_once() {
     for session in 0..FOLLOWED {
         let (mut client, key) = (daemon.operator().await, key(session));
         for n in 0..FOLLOWERS {
-            let dice = Dice::new((session * FOLLOWERS + n + 1) as u64);
-            let work = follow(address.clone(), token.clone(), key.clone(), dice);
+            let random = PseudoRandom::new((session * FOLLOWERS + n + 1) as u64);
+            let work = follow(address.clone(), token.clone(), key.clone(), random);
             followers.spawn(within("a follower sees the end of the last turn", async move {
                 (session, work.await)
             }));
@@ -147,14 +147,19 @@ async fn clients_that_drop_and_resume_see_every_event_exactly_once() {
 
 /// Follows a session to the end of its last turn and disconnects again and again. Returns the events and the number of
 /// disconnects.
-async fn follow(address: String, token: String, key: String, mut dice: Dice) -> (Vec<Value>, usize) {
+async fn follow(
+    address: String,
+    token: String,
+    key: String,
+    mut random: PseudoRandom,
+) -> (Vec<Value>, usize) {
     let mut seen: Vec<Value> = Vec::new();
     let mut drops = 0;
     loop {
         let mut client = Client::connect(&address, Some(&token)).await.unwrap();
         let after = seen.last().map_or(0, seq);
         client.call("session.events", &json!({ "session_key": key, "after": after })).await.unwrap();
-        for _ in 0..=dice.roll(60) {
+        for _ in 0..=random.roll(60) {
             let Incoming::Notification(said) = client.next().await.unwrap() else {
                 panic!("an answer to nothing")
             };
@@ -165,7 +170,7 @@ async fn follow(address: String, token: String, key: String, mut dice: Dice) -> 
             }
         }
         // Half of them without a close frame.
-        if dice.roll(2) == 0 {
+        if random.roll(2) == 0 {
             client.close().await
         } else {
             drop(client)
@@ -211,14 +216,14 @@ async fn l2_entry_is_on_disk_before_it_is_announced() {
         let asked = json!({ "session_key": KEY, "after": 0, "follow": false });
         let page = client.call("session.events", &asked).await.unwrap();
         // Read the write-ahead log first and the database second: a record that leaves the first is in the second.
-        let book = std::fs::read(daemon.home.home.root().join("daybook")).unwrap();
+        let wal = std::fs::read(daemon.home.home.root().join("daybook")).unwrap();
         reader.refresh().unwrap();
         let events = page["events"].as_array().unwrap();
         for event in events.iter().skip(told) {
             if let Some(cid) = event["entry"]["cid"].as_str() {
-                let in_book = || book.windows(cid.len()).any(|window| window == cid.as_bytes());
+                let in_wal = || wal.windows(cid.len()).any(|window| window == cid.as_bytes());
                 let in_log = reader.find(&cid.parse().unwrap()).unwrap().is_some();
-                assert!(in_log || in_book(), "not on disk: {event}");
+                assert!(in_log || in_wal(), "not on disk: {event}");
             }
         }
         told = told.max(events.len());

@@ -28,7 +28,7 @@ fn planted() -> (Vec<Fake>, String) {
 fn found<'f>(fakes: &'f [Fake], bytes: &[u8]) -> Vec<&'f str> {
     let holds = |secret: &str| memchr::memmem::find(bytes, secret.as_bytes()).is_some();
     let shapes = fakes.iter().filter(|fake| holds(&fake.secret)).map(|fake| fake.kind);
-    shapes.chain(holds(SECRET).then_some("the key of the house")).collect()
+    shapes.chain(holds(SECRET).then_some("the provider key")).collect()
 }
 
 /// Every file of a home with its bytes, without the agent's own workspace.
@@ -88,12 +88,12 @@ async fn p8_no_secret_is_stored_shown_or_sent() {
     seen.push(end);
     // In the name of a tool and of a file, and in a mailbox message.
     let names = json!({ "path": fakes[0].secret, "content": "x" }).to_string();
-    let letter = json!({ "to": "main", "text": lines }).to_string();
+    let message = json!({ "to": "main", "text": lines }).to_string();
     upstream
-        .reply(Say::new().call("c3", "write", &names).call("c4", "send_message", &letter).anthropic())
+        .reply(Say::new().call("c3", "write", &names).call("c4", "send_message", &message).anthropic())
         .reply(Say::new().text("done").anthropic())
         .reply(Say::new().text("read").anthropic());
-    for words in ["write it down", "and your letters?"] {
+    for words in ["write it down", "and your messages?"] {
         seen.extend(turn(&mut client, OUTSIDE, words).await.unwrap().0);
     }
 

@@ -13,7 +13,7 @@ use tribune_runtime::{
 use tribune_storage::clock::Clock;
 use tribune_testkit::{TempHome, TestDaemon, config, say, text, turn};
 
-use crate::fixture::Hand;
+use crate::fixture::ManualClock;
 use crate::raw_clients::within;
 
 const KEY: &str = "agent:main:cli:local:dm:rules";
@@ -110,13 +110,13 @@ async fn subscriber_of_a_closed_session_receives_its_own_later_turns() {
 
 /// A backend that ends a session when it is told to, and reports the request.
 #[derive(Debug)]
-struct Clinging {
+struct UnclosableBackend {
     asked: Notify,
     may_go: Notify,
 }
 
 #[async_trait::async_trait]
-impl AgentRuntime for Clinging {
+impl AgentRuntime for UnclosableBackend {
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
         Ok(Handle { key: Arc::new(input.key), session_id: "clinging".into() })
     }
@@ -136,17 +136,17 @@ impl AgentRuntime for Clinging {
     }
 
     async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {
-        Err(RuntimeError::new("none", "nobody asks"))
+        Err(RuntimeError::new("none", "never requested"))
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_in_use_survives_the_idle_sweep() {
-    let backend = Arc::new(Clinging { asked: Notify::new(), may_go: Notify::new() });
+    let backend = Arc::new(UnclosableBackend { asked: Notify::new(), may_go: Notify::new() });
     let backends = vec![("clinging".to_owned(), Arc::clone(&backend) as Arc<dyn AgentRuntime>)];
     let home = TempHome::new();
     home.write("data/agent-roster.jsonl", "{\"id\":\"main\"}\n{\"id\":\"first\",\"backend\":\"clinging\"}\n");
-    let clock = Arc::new(Hand::at(1_800_000_000));
+    let clock = Arc::new(ManualClock::at(1_800_000_000));
     let extras = Extras { backends, ..Extras::default() };
     let given = Arc::clone(&clock) as Arc<dyn Clock>;
     let daemon = Daemon::start_with(&home.home, &config(), given, extras).await.unwrap();

@@ -52,10 +52,10 @@ async fn status_is_draining_and_new_work_is_refused_while_the_daemon_stops() {
         assert_eq!(body(&answer)["error"]["code"], "draining", "{path}");
     }
     let shown = ask("GET", &format!("/v1/sessions/{key}"), "").await;
-    assert_eq!(body(&shown)["state"], "running", "reading goes on");
+    assert_eq!(body(&shown)["state"], "running", "reads are still answered");
 
     hurry.send(()).unwrap();
-    let drained = within("it stops when it is told to hurry", stopping).await.unwrap();
+    let drained = within("it stops after the second signal", stopping).await.unwrap();
     assert_eq!((drained.cancelled, drained.abandoned), (1, false));
     assert!(TcpStream::connect(&address).await.is_err(), "the port is closed");
     drop(home);

@@ -10,7 +10,7 @@ use tribune_runtime::AgentRuntime;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
 use crate::approvals::{decide, id, pending};
-use crate::fake_agent_scripted::Puppet;
+use crate::fake_agent_scripted::ScriptedAgent;
 use crate::principals::agent;
 use crate::raw_clients::{body, http, start_with};
 
@@ -18,7 +18,7 @@ const KEY: &str = "agent:main:cli:local:dm:op";
 const SCOUT: &str = "agent:scout:cli:local:dm:op";
 
 /// A daemon whose agents make the calls of the test, and say "it is done" to everything.
-async fn house() -> (TestDaemon, Puppet) {
+async fn setup() -> (TestDaemon, ScriptedAgent) {
     let home = TempHome::new();
     home.write("mandates/dev.md", "---\ntools: read, write, send_message\n---\n");
     home.write(
@@ -26,13 +26,13 @@ async fn house() -> (TestDaemon, Puppet) {
         r#"@id("ask-write") forbid(principal, action == Tribune::Action::"write", resource) unless { context.approved };"#,
     );
     let agent = |name: &str| {
-        format!("{{\"id\":\"{name}\",\"backend\":\"puppet\",\"mandate\":\"dev\",\"standing\":false}}\n")
+        format!("{{\"id\":\"{name}\",\"backend\":\"scripted\",\"mandate\":\"dev\",\"standing\":false}}\n")
     };
     home.write("data/agent-roster.jsonl", &format!("{}{}", agent("main"), agent("scout")));
-    let puppet = Puppet::default();
-    let backend = Arc::new(puppet.clone()) as Arc<dyn AgentRuntime>;
-    let extras = Extras { backends: vec![("puppet".to_owned(), backend)], ..Extras::default() };
-    (start_with(home, &config(), extras).await, puppet)
+    let scripted = ScriptedAgent::default();
+    let backend = Arc::new(scripted.clone()) as Arc<dyn AgentRuntime>;
+    let extras = Extras { backends: vec![("scripted".to_owned(), backend)], ..Extras::default() };
+    (start_with(home, &config(), extras).await, scripted)
 }
 
 async fn open(client: &mut Client, key: &str) {
@@ -45,17 +45,17 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c8_slash_tribune_reports_the_law_to_the_owner() {
-    let (daemon, puppet) = house().await;
+    let (daemon, scripted) = setup().await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
     let hash = client.call("daemon.status", &json!({})).await.unwrap()["constitution_hash"].clone();
     let hash = hash.as_str().unwrap().to_owned();
-    puppet.prepare(vec![vec![("exec", json!({ "command": "ls" }))]]);
+    scripted.prepare(vec![vec![("exec", json!({ "command": "ls" }))]]);
     turn(&mut client, KEY, "go on").await.unwrap();
     for word in ["/tribune", " /clawos\n"] {
         // An agent that received the text would make this call.
-        puppet.prepare(vec![vec![("read", json!({ "path": "notes.txt" }))]]);
-        puppet.answers();
+        scripted.prepare(vec![vec![("read", json!({ "path": "notes.txt" }))]]);
+        scripted.answers();
         let (events, result) = turn(&mut client, KEY, word).await.unwrap();
         assert_eq!(
             kinds(&events),
@@ -73,7 +73,7 @@ async fn c8_slash_tribune_reports_the_law_to_the_owner() {
         ] {
             assert!(said.contains(line), "{line}{said}");
         }
-        assert_eq!(puppet.answers(), [], "no agent hears of it");
+        assert_eq!(scripted.answers(), [], "no agent hears of it");
         // The ledger records the turn and who answered it.
         let completed = &events[3]["entry"];
         assert_eq!(
@@ -94,7 +94,7 @@ async fn c8_slash_tribune_reports_the_law_to_the_owner() {
         asked.len()
     );
     assert_eq!(body(&http(&address, request.as_bytes()).await)["stop_reason"], "end_turn");
-    assert_eq!(puppet.answers(), []);
+    assert_eq!(scripted.answers(), []);
     let said = client.call("session.status", &json!({ "session_key": KEY })).await.unwrap();
     assert_eq!(said["turns"], 4);
     drop(client);
@@ -103,11 +103,11 @@ async fn c8_slash_tribune_reports_the_law_to_the_owner() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c8_pending_calls_of_only_this_session_are_shown() {
-    let (daemon, puppet) = house().await;
+    let (daemon, scripted) = setup().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     for key in [KEY, SCOUT] {
         open(&mut talker, key).await;
-        puppet.prepare(vec![vec![("write", json!({ "path": "a.txt", "content": "x" }))]]);
+        scripted.prepare(vec![vec![("write", json!({ "path": "a.txt", "content": "x" }))]]);
         talker.send("turn.run", &say(key, "go on")).await.unwrap();
     }
     let waiting = pending(&mut operator, 2).await;
@@ -117,8 +117,8 @@ async fn c8_pending_calls_of_only_this_session_are_shown() {
     drop((talker, operator));
     let daemon = {
         let home = daemon.stop().await;
-        let backend = Arc::new(puppet.clone()) as Arc<dyn AgentRuntime>;
-        let extras = Extras { backends: vec![("puppet".to_owned(), backend)], ..Extras::default() };
+        let backend = Arc::new(scripted.clone()) as Arc<dyn AgentRuntime>;
+        let extras = Extras { backends: vec![("scripted".to_owned(), backend)], ..Extras::default() };
         start_with(home, &config(), extras).await
     };
     let mut operator = daemon.operator().await;
@@ -136,7 +136,7 @@ async fn c8_pending_calls_of_only_this_session_are_shown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c8_other_callers_and_other_text_go_to_the_agent() {
-    let (daemon, _) = house().await;
+    let (daemon, _) = setup().await;
     let mut operator = daemon.operator().await;
     open(&mut operator, KEY).await;
     for words in ["/tribune please", "/Tribune", "what does /tribune do?"] {
@@ -149,23 +149,23 @@ async fn c8_other_callers_and_other_text_go_to_the_agent() {
     let heard = operator.take_kept().into_iter().map(|said| said.params["event"].clone()).collect::<Vec<_>>();
     assert_eq!(text(&heard), "it is done");
 
-    let (mut stranger, who) = agent(&daemon, &SigningKey::from_bytes(&[7; 32])).await;
-    let own = stranger.call("session.init", &json!({})).await.unwrap()["session_key"].clone();
+    let (mut unregistered, who) = agent(&daemon, &SigningKey::from_bytes(&[7; 32])).await;
+    let own = unregistered.call("session.init", &json!({})).await.unwrap()["session_key"].clone();
     let own = own.as_str().unwrap().to_owned();
-    let (events, _) = turn(&mut stranger, &own, "/tribune").await.unwrap();
+    let (events, _) = turn(&mut unregistered, &own, "/tribune").await.unwrap();
     let said = text(&events);
     assert!(!said.contains("mode: enforce") && !said.contains("manifests"), "{who}: {said}");
-    drop((operator, stranger));
+    drop((operator, unregistered));
     assert_sound(&daemon.stop().await.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mailbox_messages_wait_for_the_next_agent_turn() {
-    let (daemon, puppet) = house().await;
+    let (daemon, scripted) = setup().await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
     open(&mut client, SCOUT).await;
-    puppet.prepare(vec![vec![("send_message", json!({ "to": "scout", "text": "look north" }))]]);
+    scripted.prepare(vec![vec![("send_message", json!({ "to": "scout", "text": "look north" }))]]);
     turn(&mut client, KEY, "go on").await.unwrap();
     let injected =
         |events: &[Value]| kinds(events).iter().filter(|kind| **kind == "mailbox_injected").count();

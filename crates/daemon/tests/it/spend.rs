@@ -160,9 +160,9 @@ async fn s9_raise_decided_after_its_turn_still_counts() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
-    let letters = daemon.home.read("data/agent-mailbox.jsonl");
-    assert!(letters.contains("the budget of this session was raised"), "{letters}");
-    assert!(!letters.contains("spend-"), "{letters}");
+    let mailbox = daemon.home.read("data/agent-mailbox.jsonl");
+    assert!(mailbox.contains("the budget of this session was raised"), "{mailbox}");
+    assert!(!mailbox.contains("spend-"), "{mailbox}");
     open(&mut operator).await;
     upstream.reply(Say::new().text("two").usage(100, 10, 0).anthropic());
     assert_eq!(text(&turn(&mut operator, KEY, "go on").await.unwrap().0), "two");

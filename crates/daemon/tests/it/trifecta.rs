@@ -16,8 +16,8 @@ use tribune_governance::turn::AskedFor;
 use tribune_runtime::{AgentRuntime, ToolCall};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, turn};
 
-use crate::fake_agent_scripted::{Batch, Puppet};
-use crate::fixture::Hand;
+use crate::fake_agent_scripted::{Batch, ScriptedAgent};
+use crate::fixture::ManualClock;
 
 const KEY: &str = "agent:main:cli:local:dm:op";
 const OTHER: &str = "agent:main:cli:local:dm:another";
@@ -28,10 +28,10 @@ const FREE: &str = r#"@id("free") permit(principal, action in Tribune::Action::"
 const TAINTED: Labels = Labels { trust: Trust::Untrusted, private: true };
 const START: i64 = 1_800_000_000;
 
-struct House {
+struct Setup {
     daemon: TestDaemon,
-    puppet: Puppet,
-    clock: Arc<Hand>,
+    scripted: ScriptedAgent,
+    clock: Arc<ManualClock>,
     /// The address of the page.
     page: String,
     talker: Client,
@@ -58,43 +58,43 @@ pub(crate) async fn page() -> String {
     address.to_string()
 }
 
-async fn house() -> House {
+async fn setup() -> Setup {
     let home = TempHome::new();
     home.write("mandates/free.md", MANDATE);
-    let agent = |id: &str| json!({ "id": id, "backend": "puppet", "mandate": "free", "standing": false });
+    let agent = |id: &str| json!({ "id": id, "backend": "scripted", "mandate": "free", "standing": false });
     home.write("data/agent-roster.jsonl", &format!("{}\n{}\n", agent("main"), agent("scout")));
     home.write("policy/free.cedar", FREE);
-    home.write("agents/main/workspace/secret.txt", "the secret of the house");
-    settle(home, page().await).await
+    home.write("agents/main/workspace/secret.txt", "the secret of this instance");
+    start_at(home, page().await).await
 }
 
 /// Starts a daemon on this home.
-async fn settle(home: TempHome, page: String) -> House {
+async fn start_at(home: TempHome, page: String) -> Setup {
     let mut config = Config { sandbox: Sandbox::Off, ..config() };
     config.egress.allow = vec![page.parse().unwrap()];
     config.web_search.endpoint = Some(format!("http://{page}/search").parse().unwrap());
-    let (puppet, clock) = (Puppet::default(), Arc::new(Hand::at(START)));
-    let backend = Arc::new(puppet.clone()) as Arc<dyn AgentRuntime>;
-    let extras = Extras { backends: vec![("puppet".to_owned(), backend)], ..Extras::default() };
+    let (scripted, clock) = (ScriptedAgent::default(), Arc::new(ManualClock::at(START)));
+    let backend = Arc::new(scripted.clone()) as Arc<dyn AgentRuntime>;
+    let extras = Extras { backends: vec![("scripted".to_owned(), backend)], ..Extras::default() };
     let daemon = Daemon::start_with(&home.home, &config, clock.clone(), extras).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let (talker, approver) = (daemon.operator().await, daemon.operator().await);
-    House { daemon, puppet, clock, page, talker, approver }
+    Setup { daemon, scripted, clock, page, talker, approver }
 }
 
-impl House {
+impl Setup {
     fn fetch(&self) -> (&'static str, Value) {
         ("web_fetch", json!({ "url": format!("http://{}/", self.page) }))
     }
 
     /// One call of every tool that can send data out, each with its own text.
-    fn ways_out(&self) -> Batch {
+    fn egress_calls(&self) -> Batch {
         vec![
             self.fetch(),
             ("web_search", json!({ "query": "secrets" })),
             ("exec", json!({ "command": "touch ran" })),
             ("message", json!({ "to": "agent:scout", "text": "by message" })),
-            ("send_message", json!({ "to": "scout", "text": "by letter" })),
+            ("send_message", json!({ "to": "scout", "text": "by mailbox" })),
             ("cron", json!({ "action": "add", "every": 3600, "text": "later" })),
             ("spawn", json!({ "task": "for me" })),
             ("write", json!({ "path": "/tmp/outside", "content": "out" })),
@@ -109,11 +109,11 @@ impl House {
     /// Runs a turn of these batches without approvals.
     async fn play(&mut self, key: &str, batches: Vec<Batch>) -> Vec<(String, String, bool)> {
         self.open(key).await;
-        self.puppet.prepare(batches);
+        self.scripted.prepare(batches);
         let limit = Duration::from_secs(20);
         let played = tokio::time::timeout(limit, turn(&mut self.talker, key, "go on")).await;
         played.expect("a call waits for a person").unwrap();
-        self.puppet.answers()
+        self.scripted.answers()
     }
 
     /// Runs a turn of these batches, with an approver who allows everything once.
@@ -137,13 +137,13 @@ impl House {
     }
 
     /// Begins a turn of these calls; all of them wait for an approval, and none runs. Then the turn is cancelled.
-    async fn all_wait(&mut self, key: &str, mut calls: Batch) {
+    async fn assert_all_parked(&mut self, key: &str, mut calls: Batch) {
         // A write outside of the workspace can never run, so it requires no approval.
         calls.retain(|(name, _)| *name != "write");
         self.open(key).await;
         let mut expected: Vec<String> = calls.iter().map(|(name, _)| (*name).to_owned()).collect();
         expected.sort_unstable();
-        self.puppet.prepare(vec![calls]);
+        self.scripted.prepare(vec![calls]);
         let running = self.talker.send("turn.run", &say(key, "go on")).await.unwrap();
         let mut waiting = Vec::new();
         for _ in 0..2_000 {
@@ -156,10 +156,10 @@ impl House {
         let mut tools: Vec<String> =
             waiting.iter().map(|one| one["tool"].as_str().unwrap().to_owned()).collect();
         tools.sort_unstable();
-        assert_eq!(tools, expected, "{:?}", self.puppet.answers());
+        assert_eq!(tools, expected, "{:?}", self.scripted.answers());
         self.approver.call("session.cancel", &json!({ "session_key": key })).await.unwrap();
         self.ended(running).await;
-        self.puppet.answers();
+        self.scripted.answers();
     }
 
     async fn ended(&mut self, running: u64) {
@@ -192,7 +192,7 @@ impl House {
     async fn restart(self) -> Self {
         let Self { daemon, talker, approver, page, .. } = self;
         drop((talker, approver));
-        settle(daemon.stop().await, page).await
+        start_at(daemon.stop().await, page).await
     }
 
     async fn end(self) {
@@ -209,174 +209,174 @@ async fn pending(client: &mut Client) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c3_every_egress_is_allowed_before_taint() {
-    let mut house = house().await;
-    for (n, call) in house.ways_out().into_iter().enumerate() {
+    let mut setup = setup().await;
+    for (n, call) in setup.egress_calls().into_iter().enumerate() {
         if call.0 == "write" {
             // This call can never run.
             continue;
         }
         let key = format!("agent:main:cli:local:dm:fresh-{n}");
-        let answers = house.play(&key, vec![vec![call.clone()]]).await;
+        let answers = setup.play(&key, vec![vec![call.clone()]]).await;
         let own = answers.iter().find(|(name, ..)| name == call.0).unwrap();
         assert!(!own.2, "{own:?}");
     }
-    assert!(house.has_run());
-    house.end().await;
+    assert!(setup.has_run());
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c3_every_egress_requires_approval_after_taint() {
-    let mut house = house().await;
-    house.taint(KEY).await;
-    let calls = house.ways_out();
-    house.all_wait(KEY, calls).await;
-    assert!(!house.has_run());
-    let outside = house.ways_out().into_iter().filter(|(name, _)| *name == "write").collect();
-    let answers = house.play(KEY, vec![outside]).await;
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
+    let calls = setup.egress_calls();
+    setup.assert_all_parked(KEY, calls).await;
+    assert!(!setup.has_run());
+    let outside = setup.egress_calls().into_iter().filter(|(name, _)| *name == "write").collect();
+    let answers = setup.play(KEY, vec![outside]).await;
     assert!(answers[0].2 && answers[0].1.contains("leads out of the workspace"), "{answers:?}");
     // The labels hold after the session was closed.
-    house.talker.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
-    let calls = house.ways_out();
-    house.all_wait(KEY, calls).await;
-    assert!(!house.has_run());
-    house.end().await;
+    setup.talker.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
+    let calls = setup.egress_calls();
+    setup.assert_all_parked(KEY, calls).await;
+    assert!(!setup.has_run());
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c3_file_keeps_the_labels_of_its_sources() {
-    let mut house = house().await;
-    house.taint(KEY).await;
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
     let write = ("write", json!({ "path": "notes.txt", "content": "from the page" }));
-    house.play_allowed(KEY, vec![vec![write]]).await;
-    house.play(OTHER, vec![vec![("read", json!({ "path": "notes.txt" }))]]).await;
-    assert_eq!(house.labels(OTHER).await, TAINTED);
-    let calls = house.ways_out();
-    house.all_wait(OTHER, calls).await;
-    assert!(!house.has_run());
-    house.end().await;
+    setup.play_allowed(KEY, vec![vec![write]]).await;
+    setup.play(OTHER, vec![vec![("read", json!({ "path": "notes.txt" }))]]).await;
+    assert_eq!(setup.labels(OTHER).await, TAINTED);
+    let calls = setup.egress_calls();
+    setup.assert_all_parked(OTHER, calls).await;
+    assert!(!setup.has_run());
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c3_file_of_an_interrupted_call_keeps_its_labels() {
-    let mut house = house().await;
-    house.taint(KEY).await;
-    house.puppet.prepare(vec![vec![("exec", json!({ "command": "echo page > cut.txt; sleep 60" }))]]);
-    let running = house.talker.send("turn.run", &say(KEY, "go on")).await.unwrap();
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
+    setup.scripted.prepare(vec![vec![("exec", json!({ "command": "echo page > cut.txt; sleep 60" }))]]);
+    let running = setup.talker.send("turn.run", &say(KEY, "go on")).await.unwrap();
     let waiting = loop {
-        if let Some(first) = pending(&mut house.approver).await.first() {
+        if let Some(first) = pending(&mut setup.approver).await.first() {
             break first["id"].clone();
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     let allow = json!({ "id": waiting, "decision": "allow_once" });
-    house.approver.call("approval.decide", &allow).await.unwrap();
-    while !house.daemon.home.home.root().join("agents/main/workspace/cut.txt").exists() {
+    setup.approver.call("approval.decide", &allow).await.unwrap();
+    while !setup.daemon.home.home.root().join("agents/main/workspace/cut.txt").exists() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    house.approver.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
-    house.ended(running).await;
-    house.play(OTHER, vec![vec![("read", json!({ "path": "cut.txt" }))]]).await;
-    assert_eq!(house.labels(OTHER).await, TAINTED);
-    house.end().await;
+    setup.approver.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
+    setup.ended(running).await;
+    setup.play(OTHER, vec![vec![("read", json!({ "path": "cut.txt" }))]]).await;
+    assert_eq!(setup.labels(OTHER).await, TAINTED);
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c3_memory_keeps_the_labels_of_its_sources() {
-    let mut house = house().await;
-    house.taint(KEY).await;
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
     let set = ("memory", json!({ "action": "set", "key": "k", "value": "from the page" }));
-    let answers = house.play_allowed(KEY, vec![vec![set]]).await;
+    let answers = setup.play_allowed(KEY, vec![vec![set]]).await;
     assert!(!answers[0].2, "{answers:?}");
-    house.play(OTHER, vec![vec![("memory", json!({ "action": "get", "key": "k" }))]]).await;
-    assert_eq!(house.labels(OTHER).await, TAINTED);
-    let calls = house.ways_out();
-    house.all_wait(OTHER, calls).await;
-    house.end().await;
+    setup.play(OTHER, vec![vec![("memory", json!({ "action": "get", "key": "k" }))]]).await;
+    assert_eq!(setup.labels(OTHER).await, TAINTED);
+    let calls = setup.egress_calls();
+    setup.assert_all_parked(OTHER, calls).await;
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c3_mailbox_message_keeps_the_labels_of_its_sources() {
-    let mut house = house().await;
-    house.taint(KEY).await;
-    let letter = ("send_message", json!({ "to": "scout", "text": "from the page" }));
-    let answers = house.play_allowed(KEY, vec![vec![letter]]).await;
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
+    let message = ("send_message", json!({ "to": "scout", "text": "from the page" }));
+    let answers = setup.play_allowed(KEY, vec![vec![message]]).await;
     assert!(!answers[0].2, "{answers:?}");
-    house.play(SCOUT, vec![]).await;
-    assert_eq!(house.labels(SCOUT).await, TAINTED);
-    let mut calls = house.ways_out();
+    setup.play(SCOUT, vec![]).await;
+    assert_eq!(setup.labels(SCOUT).await, TAINTED);
+    let mut calls = setup.egress_calls();
     calls.retain(|(name, _)| !["message", "send_message"].contains(name));
-    house.all_wait(SCOUT, calls).await;
-    house.end().await;
+    setup.assert_all_parked(SCOUT, calls).await;
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c7_subagent_of_a_tainted_session_is_denied_every_egress() {
-    let mut house = house().await;
-    house.taint(KEY).await;
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
     let spawn = ("spawn", json!({ "task": "what the page said" }));
-    house.open(KEY).await;
+    setup.open(KEY).await;
     // The turn that spawns, then the sub-agent's.
-    house.puppet.prepare(vec![vec![spawn]]);
-    let calls = house.ways_out();
+    setup.scripted.prepare(vec![vec![spawn]]);
+    let calls = setup.egress_calls();
     let names: Vec<&str> = calls.iter().map(|(name, _)| *name).collect();
-    let answers = house.spawned(calls).await;
+    let answers = setup.spawned(calls).await;
     for name in names {
         let (_, told, is_error) = answers.iter().find(|(own, ..)| own == name).unwrap();
         assert!(*is_error && told.starts_with("denied"), "{name}: {told}");
     }
-    assert!(!house.has_run());
-    house.end().await;
+    assert!(!setup.has_run());
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c7_labels_of_a_subagent_return_with_its_answer() {
-    let mut house = house().await;
-    house.open(KEY).await;
-    house.puppet.prepare(vec![vec![("spawn", json!({ "task": "read it for me" }))]]);
+    let mut setup = setup().await;
+    setup.open(KEY).await;
+    setup.scripted.prepare(vec![vec![("spawn", json!({ "task": "read it for me" }))]]);
     let read = ("read", json!({ "path": "secret.txt" }));
-    let fetch = house.fetch();
-    house.puppet.prepare(vec![vec![read], vec![fetch]]);
-    turn(&mut house.talker, KEY, "go on").await.unwrap();
-    house.puppet.answers();
-    assert_eq!(house.labels(KEY).await, TAINTED);
-    let calls = house.ways_out();
-    house.all_wait(KEY, calls).await;
-    house.end().await;
+    let fetch = setup.fetch();
+    setup.scripted.prepare(vec![vec![read], vec![fetch]]);
+    turn(&mut setup.talker, KEY, "go on").await.unwrap();
+    setup.scripted.answers();
+    assert_eq!(setup.labels(KEY).await, TAINTED);
+    let calls = setup.egress_calls();
+    setup.assert_all_parked(KEY, calls).await;
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c3_schedule_keeps_the_labels_of_its_sources_and_fires_once() {
-    let mut house = house().await;
-    house.taint(KEY).await;
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
     let cron = ("cron", json!({ "action": "add", "id": "later", "every": 60, "text": "what the page said" }));
-    let answers = house.play_allowed(KEY, vec![vec![cron.clone()]]).await;
+    let answers = setup.play_allowed(KEY, vec![vec![cron.clone()]]).await;
     assert!(!answers[0].2, "{answers:?}");
     // A clean session that fails to replace the file does not make it clean.
-    let answers = house.play(OTHER, vec![vec![cron]]).await;
+    let answers = setup.play(OTHER, vec![vec![cron]]).await;
     assert!(answers[0].1.contains("there is a schedule `later` already"), "{answers:?}");
     // The conversation is erased; the schedule is not.
-    house.talker.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
-    house.clock.set(START + 61);
-    house.puppet.prepare(vec![vec![("exec", json!({ "command": "touch ran" }))]]);
-    assert_eq!(house.daemon.daemon.sessions().wake_due().await.unwrap(), 1);
-    assert_eq!(house.daemon.daemon.sessions().wake_due().await.unwrap(), 0, "one time wakes once");
+    setup.talker.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
+    setup.clock.set(START + 61);
+    setup.scripted.prepare(vec![vec![("exec", json!({ "command": "touch ran" }))]]);
+    assert_eq!(setup.daemon.daemon.sessions().wake_due().await.unwrap(), 1);
+    assert_eq!(setup.daemon.daemon.sessions().wake_due().await.unwrap(), 0, "one time wakes once");
     let waiting = loop {
-        let waiting = pending(&mut house.approver).await;
+        let waiting = pending(&mut setup.approver).await;
         if !waiting.is_empty() {
             break waiting;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     assert_eq!((waiting.len(), &waiting[0]["tool"]), (1, &json!("exec")));
-    assert_eq!(house.labels(KEY).await, TAINTED);
-    assert!(!house.has_run());
-    house.end().await;
+    assert_eq!(setup.labels(KEY).await, TAINTED);
+    assert!(!setup.has_run());
+    setup.end().await;
 }
 
-impl House {
+impl Setup {
     /// Runs the prepared turn, which spawns, with an approver who allows that; the sub-agent makes `calls`.
     async fn spawned(&mut self, calls: Batch) -> Vec<(String, String, bool)> {
-        self.puppet.prepare(vec![calls]);
+        self.scripted.prepare(vec![calls]);
         let mut person = self.daemon.operator().await;
         let running = self.talker.send("turn.run", &say(KEY, "go on")).await.unwrap();
         let id = loop {
@@ -387,44 +387,44 @@ impl House {
         };
         person.call("approval.decide", &json!({ "id": id, "decision": "allow_once" })).await.unwrap();
         self.ended(running).await;
-        self.puppet.answers()
+        self.scripted.answers()
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a3_card_shows_the_origin_of_the_session_labels() {
-    let mut house = house().await;
-    house.taint(KEY).await;
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
     let write = ("write", json!({ "path": "notes.txt", "content": "from the page" }));
-    house.play_allowed(KEY, vec![vec![write]]).await;
-    house.open(OTHER).await;
+    setup.play_allowed(KEY, vec![vec![write]]).await;
+    setup.open(OTHER).await;
     let read = vec![("read", json!({ "path": "notes.txt" }))];
     let send = vec![("send_message", json!({ "to": "scout", "text": "hello" }))];
-    house.puppet.prepare(vec![read, send]);
-    let running = house.talker.send("turn.run", &say(OTHER, "go on")).await.unwrap();
+    setup.scripted.prepare(vec![read, send]);
+    let running = setup.talker.send("turn.run", &say(OTHER, "go on")).await.unwrap();
     let asked = loop {
-        if let Some(asked) = pending(&mut house.approver).await.first() {
+        if let Some(asked) = pending(&mut setup.approver).await.first() {
             break asked["id"].clone();
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
-    let card = house.approver.call("approval.show", &json!({ "id": asked })).await.unwrap();
+    let card = setup.approver.call("approval.show", &json!({ "id": asked })).await.unwrap();
     let trail = card["trail"].as_array().unwrap();
     assert_eq!(trail.len(), 1, "{card}");
     let (what, trust, private) = (&trail[0]["what"], &trail[0]["trust"], &trail[0]["private"]);
     assert_eq!((what, trust, private), (&json!("read of notes.txt"), &json!("untrusted"), &json!(true)));
     assert!(trail[0]["written"].as_str().unwrap().starts_with(KEY), "{card}");
-    house.approver.call("session.cancel", &json!({ "session_key": OTHER })).await.unwrap();
-    house.ended(running).await;
-    house.end().await;
+    setup.approver.call("session.cancel", &json!({ "session_key": OTHER })).await.unwrap();
+    setup.ended(running).await;
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c3_unreported_calls_count_as_made() {
-    let mut house = house().await;
-    house.open(KEY).await;
+    let mut setup = setup().await;
+    setup.open(KEY).await;
     let key = KEY.parse().unwrap();
-    let fetch = house.fetch();
+    let fetch = setup.fetch();
     let calls = [
         ("read", json!({ "path": "secret.txt" }), AskedFor::Allowed),
         (fetch.0, fetch.1, AskedFor::Allowed),
@@ -433,33 +433,33 @@ async fn c3_unreported_calls_count_as_made() {
     ];
     for (n, (name, input, expected)) in calls.into_iter().enumerate() {
         let call = ToolCall { id: format!("call-{n}"), name: name.to_owned(), input };
-        let governance = house.daemon.daemon.sessions().governance();
+        let governance = setup.daemon.daemon.sessions().governance();
         let standpoint = governance.asked_for(&key, call, Duration::ZERO).await.unwrap();
         assert_eq!(standpoint.verdict, expected, "{name}: {standpoint:?}");
     }
-    house.end().await;
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c3_unreported_calls_count_at_any_age() {
-    let mut house = house().await;
-    house.open(KEY).await;
+    let mut setup = setup().await;
+    setup.open(KEY).await;
     let key: tribune_runtime::SessionKey = KEY.parse().unwrap();
-    let fetch = house.fetch();
-    let ask = async |house: &House, id: String, name: &str, input: Value| {
+    let fetch = setup.fetch();
+    let ask = async |setup: &Setup, id: String, name: &str, input: Value| {
         let call = ToolCall { id, name: name.to_owned(), input };
-        let governance = house.daemon.daemon.sessions().governance();
+        let governance = setup.daemon.daemon.sessions().governance();
         governance.asked_for(&key, call, Duration::ZERO).await.unwrap().verdict
     };
-    let secret = ask(&house, "secret".to_owned(), "read", json!({ "path": "secret.txt" })).await;
-    let page = ask(&house, "page".to_owned(), fetch.0, fetch.1).await;
+    let secret = ask(&setup, "secret".to_owned(), "read", json!({ "path": "secret.txt" })).await;
+    let page = ask(&setup, "page".to_owned(), fetch.0, fetch.1).await;
     assert_eq!((secret, page), (AskedFor::Allowed, AskedFor::Allowed));
     // More calls than the window that is searched, all of them finished.
     for n in 0..600 {
-        assert_eq!(ask(&house, format!("dull-{n}"), "nothing", json!({})).await, AskedFor::Refused);
+        assert_eq!(ask(&setup, format!("dull-{n}"), "nothing", json!({})).await, AskedFor::Refused);
     }
-    let house = house.restart().await;
-    let exec = ask(&house, "out".to_owned(), "exec", json!({ "command": "ls" })).await;
+    let setup = setup.restart().await;
+    let exec = ask(&setup, "out".to_owned(), "exec", json!({ "command": "ls" })).await;
     assert_eq!(exec, AskedFor::Waits);
-    house.end().await;
+    setup.end().await;
 }

@@ -12,7 +12,7 @@ use tribune_storage::home::Home;
 use tribune_storage::store::Store;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, say, text, turn};
 
-use crate::fixture::{Hand, draft};
+use crate::fixture::{ManualClock, draft};
 use crate::raw_clients::{assert_healthy, events_until, is_done, within};
 
 const KEY: &str = "agent:main:cli:local:dm:operator";
@@ -59,7 +59,7 @@ async fn forgetting_erases_the_words_and_the_ledger_still_verifies() {
     assert_eq!(entry["entry"]["payload"], json!({ "event": "forgotten", "by": "operator" }));
     assert!(!transcript.exists());
     let after = history(&mut client, KEY).await;
-    assert_eq!(after.len(), before.len(), "that something was said is not forgotten");
+    assert_eq!(after.len(), before.len(), "the number of events stays");
     for (before, after) in before.iter().zip(&after) {
         let mut shredded = before.clone();
         shredded["content"] = Value::Null;
@@ -266,7 +266,7 @@ async fn vault_opens_only_with_its_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn domain_sessions_expire_and_persistent_ones_stay() {
-    let (home, clock) = (TempHome::new(), Arc::new(Hand::at(1_800_000_000)));
+    let (home, clock) = (TempHome::new(), Arc::new(ManualClock::at(1_800_000_000)));
     let daemon = Daemon::start(&home.home, &config(), Arc::clone(&clock) as Arc<dyn Clock>).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let mut client = daemon.operator().await;
@@ -279,7 +279,7 @@ async fn domain_sessions_expire_and_persistent_ones_stay() {
     events_until(&mut client, "it runs", |event| event["type"] == "text_delta").await;
     let minute = |minutes: i64| clock.set(1_800_000_000 + 60 * minutes);
     minute(30);
-    assert_eq!(daemon.daemon.sessions().sweep_once().await.unwrap(), 0, "not a moment too early");
+    assert_eq!(daemon.daemon.sessions().sweep_once().await.unwrap(), 0, "not before its time");
     minute(31);
     assert_eq!(daemon.daemon.sessions().sweep_once().await.unwrap(), 1);
     let mut states = Vec::new();

@@ -7,7 +7,7 @@ use tribune_ledger::verify::Integrity;
 use tribune_storage::store::{Store, StoreError};
 use tribune_storage::{audit, store};
 
-use crate::fixture::{Stopped, TempHome, draft};
+use crate::fixture::{FixedClock, TempHome, draft};
 
 fn sql(home: &TempHome, statement: &str) {
     #[expect(clippy::disallowed_methods, reason = "the test goes behind the store's back on purpose")]
@@ -75,7 +75,7 @@ fn rebuild_does_not_hide_altered_entries() {
             "{act}: {refused}"
         );
         assert!(check(&home).is_some(), "{act}");
-        assert!(matches!(Store::open(&home.home, &Stopped), Err(StoreError::Damaged { .. })), "{act}");
+        assert!(matches!(Store::open(&home.home, &FixedClock), Err(StoreError::Damaged { .. })), "{act}");
     }
 }
 

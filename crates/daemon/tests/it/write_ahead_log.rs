@@ -17,7 +17,7 @@ use tribune_storage::store::StoreError;
 use tribune_storage::store::{Readers, Store};
 use tribune_testkit::{TestDaemon, assert_sound, config, turn};
 
-use crate::fixture::{Stopped, TempHome, draft};
+use crate::fixture::{FixedClock, TempHome, draft};
 
 const KEY: &str = "agent:main:cli:local:dm:operator";
 
@@ -169,12 +169,12 @@ async fn wal_with_a_torn_last_frame_is_replayed_up_to_it() {
         turn(&mut client, KEY, &format!("!say words {n}")).await.unwrap();
     }
     history(&mut client).await;
-    let book = std::fs::read(home.join("daybook")).unwrap();
-    let used = book.iter().rposition(|byte| *byte != 0).unwrap();
+    let wal = std::fs::read(home.join("daybook")).unwrap();
+    let used = wal.iter().rposition(|byte| *byte != 0).unwrap();
     let mut sizes = Vec::new();
     for (n, cut_at) in (0..=used).step_by(used / 12).enumerate() {
         let cut = cut(&home, &earlier, &elsewhere.path().join(format!("cut-{n}")));
-        let mut torn = book.clone();
+        let mut torn = wal.clone();
         torn[cut_at..].fill(0);
         std::fs::write(cut.root().join("daybook"), &torn).unwrap();
         sizes.push(assert_sound(&cut));
@@ -201,7 +201,7 @@ fn killed(n: u64, elsewhere: &Path) -> Home {
 }
 
 fn refusal(home: &Home) -> String {
-    let refused = Store::open(home, &Stopped).unwrap_err();
+    let refused = Store::open(home, &FixedClock).unwrap_err();
     assert!(matches!(refused, StoreError::Daybook { .. }), "{refused}");
     refused.to_string()
 }
@@ -210,24 +210,24 @@ fn refusal(home: &Home) -> String {
 fn wal_of_another_database_is_refused_and_kept() {
     let elsewhere = tempfile::tempdir().unwrap();
     let (one, other) = (killed(5, &elsewhere.path().join("one")), killed(3, &elsewhere.path().join("other")));
-    let book = std::fs::read(other.root().join("daybook")).unwrap();
-    std::fs::write(one.root().join("daybook"), &book).unwrap();
+    let wal = std::fs::read(other.root().join("daybook")).unwrap();
+    std::fs::write(one.root().join("daybook"), &wal).unwrap();
     assert!(refusal(&one).contains("another log"));
     assert_eq!(Reader::open(&one).unwrap().size().unwrap(), 6, "it can be read all the same");
 
-    let peaceful = TempHome::with(5);
-    std::fs::write(peaceful.home.root().join("daybook"), &book).unwrap();
-    assert!(refusal(&peaceful.home).contains("this log never had"));
+    let clean = TempHome::with(5);
+    std::fs::write(clean.home.root().join("daybook"), &wal).unwrap();
+    assert!(refusal(&clean.home).contains("this log never had"));
 
     let fresh = TempHome::new();
     std::fs::create_dir_all(fresh.home.root()).unwrap();
-    std::fs::write(fresh.home.root().join("daybook"), &book).unwrap();
+    std::fs::write(fresh.home.root().join("daybook"), &wal).unwrap();
     assert!(refusal(&fresh.home).contains("this log never had"));
 
     std::fs::write(one.root().join("daybook"), b"tribday1 as an earlier version wrote it").unwrap();
     assert!(refusal(&one).contains("another version"));
-    for home in [&peaceful.home, &fresh.home] {
-        assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), book, "nothing was written over");
+    for home in [&clean.home, &fresh.home] {
+        assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), wal, "nothing was written over");
     }
 }
 
@@ -247,11 +247,11 @@ fn wal_is_required_after_a_kill_and_not_after_a_clean_shutdown() {
     let (entries, aside) = store::rebuild_without_daybook(&home, &mut |_| ()).unwrap();
     assert_eq!(entries, 6);
     assert!(aside.unwrap().ends_with("daybook.aside-1"));
-    Store::open(&home, &Stopped).unwrap().close();
+    Store::open(&home, &FixedClock).unwrap().close();
     assert_eq!(assert_sound(&home), 6);
 
     std::fs::remove_file(home.root().join("daybook")).unwrap();
-    Store::open(&home, &Stopped).unwrap().close();
+    Store::open(&home, &FixedClock).unwrap().close();
     assert_eq!(assert_sound(&home), 6);
 }
 
@@ -267,14 +267,14 @@ fn corrupt_frame_does_not_hide_later_frames() {
     }
     let cut = cut(home.home.root(), &earlier, &elsewhere.path().join("cut"));
     store.close();
-    let book = std::fs::read(cut.root().join("daybook")).unwrap();
+    let wal = std::fs::read(cut.root().join("daybook")).unwrap();
     for sheet in 0..9 {
-        let mut bad = book.clone();
+        let mut bad = wal.clone();
         bad[sheet * 4096 + 200] ^= 1;
         std::fs::write(cut.root().join("daybook"), &bad).unwrap();
         assert!(refusal(&cut).contains("cannot be read, and newer ones stand behind it"), "sheet {sheet}");
     }
-    std::fs::write(cut.root().join("daybook"), &book).unwrap();
+    std::fs::write(cut.root().join("daybook"), &wal).unwrap();
     assert_eq!(assert_sound(&cut), 11);
 }
 
@@ -282,13 +282,13 @@ fn corrupt_frame_does_not_hide_later_frames() {
 fn missing_database_is_detected_before_the_wal_is_changed() {
     let elsewhere = tempfile::tempdir().unwrap();
     let home = killed(5, &elsewhere.path().join("home"));
-    let book = std::fs::read(home.root().join("daybook")).unwrap();
+    let wal = std::fs::read(home.root().join("daybook")).unwrap();
     for name in ["tribune.db", "tribune.db-wal", "tribune.db-shm"] {
         std::fs::remove_file(home.root().join(name)).unwrap();
     }
-    let refused = Store::open(&home, &Stopped).unwrap_err();
+    let refused = Store::open(&home, &FixedClock).unwrap_err();
     assert!(matches!(refused, StoreError::LogIsGone { .. }), "{refused}");
-    assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), book);
+    assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), wal);
     assert!(!home.database().exists());
 }
 
@@ -309,13 +309,13 @@ async fn record_that_cannot_be_applied_is_named_and_can_be_quarantined() {
     let log = rusqlite::Connection::open(home.database()).unwrap();
     log.execute_batch("UPDATE checkpoint SET posted = posted - 1").unwrap();
     drop(log);
-    let book = std::fs::read(home.root().join("daybook")).unwrap();
+    let wal = std::fs::read(home.root().join("daybook")).unwrap();
     let size = Reader::open(&home).unwrap().size().unwrap();
     let said = tokio::task::spawn_blocking(move || {
         let said = refusal(&home);
-        assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), book, "it is kept");
+        assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), wal, "it is kept");
         store::rebuild_without_daybook(&home, &mut |_| ()).unwrap();
-        Store::open(&home, &Stopped).unwrap().close();
+        Store::open(&home, &FixedClock).unwrap().close();
         assert_eq!(assert_sound(&home), size);
         said
     });
@@ -364,7 +364,7 @@ fn applied_records_are_not_applied_again() {
     for round in 0..3 {
         let again = Home::at(elsewhere.path().join(format!("home-{round}")));
         copy_all(home.root(), again.root());
-        Store::open(&again, &Stopped).unwrap().close();
+        Store::open(&again, &FixedClock).unwrap().close();
         assert_eq!(assert_sound(&again), 11);
     }
 }
@@ -378,7 +378,7 @@ fn l2_replayed_entries_keep_their_acknowledged_positions() {
     let elsewhere = tempfile::tempdir().unwrap();
     let earlier = elsewhere.path().join("earlier");
     copy(home.home.root(), &DATABASES, &earlier);
-    let stranger = Cid::from_bytes([7; 32]);
+    let missing_parent = Cid::from_bytes([7; 32]);
     let append = |thread: u64| {
         let writer = store.writer().unwrap();
         let mut told = Vec::new();
@@ -386,7 +386,7 @@ fn l2_replayed_entries_keep_their_acknowledged_positions() {
         for n in 0..60 {
             let mut drafts = vec![draft(&format!("a-{thread}"), n), draft("all", n)];
             if n % 7 == thread {
-                drafts[1].parents.push(stranger);
+                drafts[1].parents.push(missing_parent);
             }
             under_way.push_back(writer.submit_blocking(&drafts).unwrap());
             if under_way.len() > 3 {
@@ -407,7 +407,7 @@ fn l2_replayed_entries_keep_their_acknowledged_positions() {
     let cut = cut(home.home.root(), &earlier, &elsewhere.path().join("cut"));
     store.close();
     for home in [&home.home, &cut] {
-        Store::open(home, &Stopped).unwrap().close();
+        Store::open(home, &FixedClock).unwrap().close();
         assert_eq!(assert_sound(home), 1 + told.len() as u64);
         let reader = Reader::open(home).unwrap();
         for told in &told {
@@ -482,13 +482,13 @@ async fn forgotten_words_are_not_in_the_wal() {
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
     turn(&mut client, KEY, "!say unforgettable").await.unwrap();
     let path = daemon.home.home.root().join("daybook");
-    let book = std::fs::read(&path).unwrap();
-    let plain = |word: &str| book.windows(word.len()).any(|window| window == word.as_bytes());
+    let wal = std::fs::read(&path).unwrap();
+    let plain = |word: &str| wal.windows(word.len()).any(|window| window == word.as_bytes());
     assert!(plain(KEY), "the entries are there");
     assert!(!plain("unforgettable"), "and no words");
     client.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
     let after = std::fs::read(&path).unwrap();
-    assert_eq!(after.len(), book.len());
+    assert_eq!(after.len(), wal.len());
     // The log holds only the later records: the entry that records the forgetting.
     let used = after.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     assert!(used <= 2 * 4096, "{used} bytes");
@@ -496,5 +496,5 @@ async fn forgotten_words_are_not_in_the_wal() {
     let home = daemon.stop().await;
     assert_sound(&home.home);
     let closed = std::fs::read(home.home.root().join("daybook")).unwrap();
-    assert!(closed[..4096].iter().all(|byte| *byte == 0), "a daemon that left in peace leaves an empty book");
+    assert!(closed[..4096].iter().all(|byte| *byte == 0), "a clean shutdown leaves an empty log");
 }

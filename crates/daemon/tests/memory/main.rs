@@ -2,7 +2,7 @@
 //! tests would change its memory, so these tests have their own binary and run one at a time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
-#[allow(dead_code, reason = "the other tests of the door use the rest")]
+#[allow(dead_code, reason = "the integration tests use the rest")]
 #[path = "../it/raw_clients.rs"]
 mod raw_clients;
 
@@ -15,11 +15,11 @@ use tribune_daemon::daemon::Extras;
 use tribune_gateway::Patience;
 use tribune_testkit::{TempHome, TestDaemon, config};
 
-use crate::raw_clients::{Raw, Said, assert_healthy, flood, start_with, wait_for_status};
+use crate::raw_clients::{RawMessage, RawSocket, assert_healthy, flood, start_with, wait_for_status};
 
 const KEY: &str = "agent:main:test:local:dm:hostile";
 
-static ALONE: Mutex<()> = Mutex::const_new(());
+static SERIAL: Mutex<()> = Mutex::const_new(());
 
 /// Resident memory of this process, in KiB.
 fn resident_kib() -> u64 {
@@ -31,7 +31,7 @@ fn resident_kib() -> u64 {
 /// A hundred subscribers of 8 MiB of events that read nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_events_are_not_held_in_memory() {
-    let _alone = ALONE.lock().await;
+    let _serial = SERIAL.lock().await;
     // No client is disconnected while the memory is measured.
     let patience = Patience { slow_reader: Duration::from_secs(600), ..Patience::default() };
     let extras = Extras { patience, ..Extras::default() };
@@ -42,20 +42,21 @@ async fn unread_events_are_not_held_in_memory() {
     let before = resident_kib();
     let mut slow = Vec::new();
     for _ in 0..100 {
-        let mut raw = Raw::operator(&daemon).await;
+        let mut raw = RawSocket::operator(&daemon).await;
         let params = json!({ "session_key": KEY, "after": 0 });
         let asked = json!({ "jsonrpc": "2.0", "id": 1, "method": "session.events", "params": params });
         // Reads one frame, so that the rest is being sent.
-        assert!(matches!(raw.ask(&asked.to_string()).await, Said::Text(_)));
+        assert!(matches!(raw.ask(&asked.to_string()).await, RawMessage::Text(_)));
         slow.push(raw);
     }
     for _ in 0..3 {
         assert_healthy(&daemon).await;
     }
     let grown = resident_kib().saturating_sub(before);
-    assert!(grown < 200 << 10, "{grown} KiB more for 800 MiB that nobody reads");
+    assert!(grown < 200 << 10, "{grown} KiB more for 800 MiB of unread events");
     // The connection of the health check may still be closing.
-    wait_for_status(&mut operator, "they are all still there", |status| status["connections"] == 101).await;
+    wait_for_status(&mut operator, "all of them are still connected", |status| status["connections"] == 101)
+        .await;
 }
 
 /// The number of open WebSockets.
@@ -66,7 +67,7 @@ const ROUNDS: usize = 9;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_thousand_idle_sockets_use_little_memory() {
-    let _alone = ALONE.lock().await;
+    let _serial = SERIAL.lock().await;
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     // Both ends of every socket are in this process.
@@ -80,12 +81,12 @@ async fn two_thousand_idle_sockets_use_little_memory() {
     let mut operator = daemon.operator().await;
     assert_healthy(&daemon).await;
     let before = resident_kib();
-    let cost = come_and_go(&daemon, &mut operator).await.saturating_sub(before);
+    let cost = open_and_close(&daemon, &mut operator).await.saturating_sub(before);
     assert!(cost < 128 << 10, "{cost} KiB for {SOCKETS} idle sockets");
     let mut last = resident_kib();
     let mut grown = Vec::new();
     for _ in 0..ROUNDS {
-        come_and_go(&daemon, &mut operator).await;
+        open_and_close(&daemon, &mut operator).await;
         let now = resident_kib();
         grown.push(now.saturating_sub(last));
         last = now;
@@ -100,13 +101,13 @@ async fn two_thousand_idle_sockets_use_little_memory() {
 }
 
 /// Opens all sockets, sends one message on each, and closes them. Returns the resident memory while they are open.
-async fn come_and_go(daemon: &TestDaemon, operator: &mut Client) -> u64 {
+async fn open_and_close(daemon: &TestDaemon, operator: &mut Client) -> u64 {
     let mut sockets = Vec::with_capacity(SOCKETS);
     for _ in 0..SOCKETS {
-        sockets.push(Raw::operator(daemon).await);
+        sockets.push(RawSocket::operator(daemon).await);
     }
     for socket in &mut sockets {
-        let Said::Text(answer) = socket.ask(r#"{"jsonrpc":"2.0","id":1,"method":"auth.whoami"}"#).await
+        let RawMessage::Text(answer) = socket.ask(r#"{"jsonrpc":"2.0","id":1,"method":"auth.whoami"}"#).await
         else {
             panic!("an idle socket is still one")
         };
@@ -119,6 +120,6 @@ async fn come_and_go(daemon: &TestDaemon, operator: &mut Client) -> u64 {
     drop(sockets);
     wait_for_status(operator, "all have left", |status| status["connections"] == 1).await;
     assert_healthy(daemon).await;
-    wait_for_status(operator, "nobody but the operator is left", |status| status["connections"] == 1).await;
+    wait_for_status(operator, "only the operator is connected", |status| status["connections"] == 1).await;
     during
 }

@@ -52,7 +52,7 @@ impl Project {
     }
 }
 
-fn hiding() -> Config {
+fn config_with_hidden_files() -> Config {
     let mut config = config();
     config.workspaces.hide = vec![".env".to_owned()];
     config
@@ -79,7 +79,7 @@ async fn listed(editor: &mut Editor, session: &str) -> Value {
 
 #[tokio::test]
 async fn agent_uses_additional_directories_by_absolute_path() {
-    let (daemon, project) = (TestDaemon::on(home(), &hiding()).await, Project::new());
+    let (daemon, project) = (TestDaemon::on(home(), &config_with_hidden_files()).await, Project::new());
     let mut editor = Editor::connect(&daemon).await;
     let hello = editor.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": {} })).await;
     let offered = &hello["result"]["agentCapabilities"]["sessionCapabilities"]["additionalDirectories"];
@@ -136,7 +136,7 @@ async fn unusable_additional_directories_are_refused_with_a_reason() {
     let mut editor = Editor::ready(&daemon).await;
     std::fs::create_dir_all(project.at("app/inner")).unwrap();
     symlink(project.at("app"), project.at("to-app-above")).unwrap();
-    let house = daemon.home.home.root().to_str().unwrap().to_owned();
+    let tribune_home = daemon.home.home.root().to_str().unwrap().to_owned();
     let many: Vec<String> = (0..9).map(|n| project.name(&format!("many-{n}"))).collect();
     for folder in &many {
         std::fs::create_dir(folder).unwrap();
@@ -146,8 +146,8 @@ async fn unusable_additional_directories_are_refused_with_a_reason() {
         (json!(["lib"]), "not absolute"),
         (json!([project.name("missing")]), "cannot be used"),
         (json!([project.name("lib/a.txt")]), "not a folder"),
-        (json!([house]), "Tribune's own home"),
-        (json!([format!("{house}/agents")]), "Tribune's own home"),
+        (json!([tribune_home]), "Tribune's own home"),
+        (json!([format!("{tribune_home}/agents")]), "Tribune's own home"),
         (json!(["/"]), "Tribune's own home"),
         (json!(["/etc"]), "a system of its own"),
         (json!(["/usr/share"]), "a system of its own"),
@@ -172,7 +172,7 @@ async fn unusable_additional_directories_are_refused_with_a_reason() {
 /// A call that can never run requires no approval, and its error names the directory.
 #[tokio::test]
 async fn hidden_file_is_refused_without_approval_and_the_error_names_its_directory() {
-    let (daemon, project) = (TestDaemon::on(home(), &hiding()).await, Project::new());
+    let (daemon, project) = (TestDaemon::on(home(), &config_with_hidden_files()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
     let lib = project.name("lib");
@@ -216,7 +216,7 @@ async fn hidden_file_is_refused_without_approval_and_the_error_names_its_directo
     }
     let mut operator = daemon.operator().await;
     let asked = operator.call("approval.list", &json!({ "state": "any" })).await.unwrap();
-    assert_eq!(asked["approvals"], json!([]), "nobody was asked");
+    assert_eq!(asked["approvals"], json!([]), "no approval was requested");
     std::fs::rename(project.at("lib"), project.at("moved")).unwrap();
     let said = run(&mut editor, &session, &call("read", json!({ "path": format!("{lib}/a.txt") }))).await;
     assert!(said.contains(&format!("`{lib}` cannot be opened")), "{said}");
@@ -226,7 +226,7 @@ async fn hidden_file_is_refused_without_approval_and_the_error_names_its_directo
 
 #[tokio::test]
 async fn no_path_leads_from_one_directory_into_another() {
-    let (daemon, project) = (TestDaemon::on(home(), &hiding()).await, Project::new());
+    let (daemon, project) = (TestDaemon::on(home(), &config_with_hidden_files()).await, Project::new());
     let (app, lib) = (project.name("app"), project.name("lib"));
     for (to, link) in [
         ("../lib/a.txt", "app/relative"),

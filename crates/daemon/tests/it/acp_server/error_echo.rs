@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Editor, house, path};
+use super::{Editor, path, setup};
 use crate::raw_clients::http;
 
 const TOKEN: &str = "sk-ant-api03-qX7vT2mLr9";
@@ -37,7 +37,7 @@ fn spoilt(value: &Value) -> Vec<Value> {
 
 #[tokio::test]
 async fn l5_no_error_repeats_the_input() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;

@@ -5,7 +5,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tribune_testkit::TestDaemon;
 
-use super::{house, path};
+use super::{path, setup};
 use crate::raw_clients::within;
 
 /// One request and its whole response: status, head and body.
@@ -74,7 +74,7 @@ async fn event(stream: &mut BufReader<TcpStream>) -> Value {
 
 #[tokio::test]
 async fn responses_arrive_on_streams_and_each_session_has_its_own() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let id = connection(&daemon).await;
     let mut own = listen(&daemon, &id, None).await;
     let new = json!({ "jsonrpc": "2.0", "id": 1, "method": "session/new", "params": { "cwd": path(&folder), "mcpServers": [] } });
@@ -114,7 +114,7 @@ async fn responses_arrive_on_streams_and_each_session_has_its_own() {
 
 #[tokio::test]
 async fn load_response_follows_the_replayed_updates() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let id = connection(&daemon).await;
     let mut own = listen(&daemon, &id, None).await;
     let ask = |number: u64, method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": number, "method": method, "params": params });
@@ -143,7 +143,7 @@ async fn load_response_follows_the_replayed_updates() {
 
 #[tokio::test]
 async fn each_invalid_request_has_its_own_status() {
-    let (daemon, _folder) = house().await;
+    let (daemon, _folder) = setup().await;
     let id = connection(&daemon).await;
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "session/list", "params": {} }).to_string();
     let named = ("acp-connection-id", id.as_str());

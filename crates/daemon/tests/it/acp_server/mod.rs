@@ -146,7 +146,7 @@ pub(crate) fn text_of(updates: &[Value], kind: &str) -> String {
 }
 
 /// A daemon whose agent needs an approval to write, and a folder to work in.
-pub(crate) async fn house() -> (TestDaemon, TempDir) {
+pub(crate) async fn setup() -> (TestDaemon, TempDir) {
     (TestDaemon::on(home(), &config()).await, tempfile::tempdir().unwrap())
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tribune_testkit::{TestDaemon, config};
 
-use super::{Editor, house, load, path, text_of};
+use super::{Editor, load, path, setup, text_of};
 use crate::approvals::{decide, id, pending, write};
 
 /// Closes the dialog of a permission request without a decision.
@@ -22,7 +22,7 @@ fn is_question(message: &Value) -> bool {
 
 #[tokio::test]
 async fn call_decided_after_a_restart_is_reported_and_not_requested_again() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
@@ -60,7 +60,7 @@ async fn call_decided_after_a_restart_is_reported_and_not_requested_again() {
 
 #[tokio::test]
 async fn subscribers_receive_a_decision_made_after_a_restart() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     editor.say(&session, &write("a.txt", "one")).await;
@@ -73,7 +73,7 @@ async fn subscribers_receive_a_decision_made_after_a_restart() {
     decide(&mut operator, &id(&waiting[0]), json!({ "decision": "deny" })).await.unwrap();
     let mut seen = Vec::new();
     while seen.last() != Some(&json!("approval_decided")) {
-        match crate::raw_clients::within("the decision is told", follower.next()).await.unwrap() {
+        match crate::raw_clients::within("the decision is sent", follower.next()).await.unwrap() {
             tribune_client::Incoming::Notification(said) => seen.push(said.params["event"]["type"].clone()),
             tribune_client::Incoming::Answer(..) => {}
         }
@@ -82,7 +82,7 @@ async fn subscribers_receive_a_decision_made_after_a_restart() {
 
 #[tokio::test]
 async fn resuming_client_receives_pending_requests_and_no_replay() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
@@ -111,7 +111,7 @@ async fn resuming_client_receives_pending_requests_and_no_replay() {
 
 #[tokio::test]
 async fn dismissed_dialog_ends_only_the_turn_of_the_client_that_prompted() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let (mut editor, mut other) = (Editor::ready(&daemon).await, Editor::ready(&daemon).await);
     let session = editor.session(&cwd).await;
@@ -131,7 +131,7 @@ async fn dismissed_dialog_ends_only_the_turn_of_the_client_that_prompted() {
 
 #[tokio::test]
 async fn reloading_a_session_withdraws_its_dialogs_and_requests_again() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     for method in ["session/load", "session/resume"] {
         let mut editor = Editor::ready(&daemon).await;
@@ -152,7 +152,7 @@ async fn reloading_a_session_withdraws_its_dialogs_and_requests_again() {
 
 #[tokio::test]
 async fn closing_a_session_withdraws_its_dialogs() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let prompt = editor.say(&session, &write("a.txt", "one")).await;

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 use tribune_testkit::{TestDaemon, config};
 
-use super::{Editor, house, load, path, text_of};
+use super::{Editor, load, path, setup, text_of};
 use crate::approvals::{decide, id, pending, write};
 
 #[tokio::test]
 async fn call_is_requested_decided_and_reported_with_its_ledger_entries() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let prompt = editor.say(&session, &write("a.txt", "one")).await;
@@ -44,7 +44,7 @@ async fn call_is_requested_decided_and_reported_with_its_ledger_entries() {
 /// Events carry no secrets, nor the text between two marks of one; the approver sees everything that would be done.
 #[tokio::test]
 async fn l8_permission_request_shows_the_whole_content_to_be_written() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let mark = |word: &str| format!("# -----{word} PRIVATE {}-----", "KEY");
@@ -65,13 +65,16 @@ async fn l8_permission_request_shows_the_whole_content_to_be_written() {
     let of_call = updates.iter().filter(|update| update["toolCallId"] == call["toolCallId"]);
     assert!(of_call.clone().count() > 2, "{updates:?}");
     for update in of_call {
-        assert!(!update.to_string().contains("curl evil"), "what everybody is told has none of it: {update}");
+        assert!(
+            !update.to_string().contains("curl evil"),
+            "the update for every client has none of it: {update}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_denial_is_a_failed_call_with_the_reason() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let prompt = editor.say(&session, &write("a.txt", "one")).await;
@@ -95,7 +98,7 @@ async fn a_denial_is_a_failed_call_with_the_reason() {
 
 #[tokio::test]
 async fn first_answer_wins_and_other_clients_see_it() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let mut other = Editor::ready(&daemon).await;
@@ -122,7 +125,7 @@ async fn first_answer_wins_and_other_clients_see_it() {
 
 #[tokio::test]
 async fn answer_of_one_client_withdraws_the_request_from_the_other() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let mut other = Editor::ready(&daemon).await;
@@ -138,7 +141,7 @@ async fn answer_of_one_client_withdraws_the_request_from_the_other() {
 
 #[tokio::test]
 async fn request_stays_parked_after_a_disconnect_and_is_sent_again() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     editor.say(&session, &write("a.txt", "one")).await;
@@ -159,7 +162,7 @@ async fn request_stays_parked_after_a_disconnect_and_is_sent_again() {
 
 #[tokio::test]
 async fn allow_for_the_session_is_requested_once() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let prompt = editor.say(&session, &write("a.txt", "one")).await;
@@ -188,7 +191,7 @@ async fn allow_for_the_session_is_requested_once() {
 
 #[tokio::test]
 async fn mode_answers_requests_only_while_its_client_is_connected() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let mode = |mode: &str| json!({ "sessionId": session, "modeId": mode });

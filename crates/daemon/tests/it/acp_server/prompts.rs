@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Editor, code, house, load, path, text_of};
+use super::{Editor, code, load, path, setup, text_of};
 use crate::approvals::write;
 
 #[tokio::test]
 async fn prompt_streams_and_returns_its_stop_reason() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let ended = editor.prompt(&session, "!think hm\n!say one\n!say two").await;
@@ -15,7 +15,7 @@ async fn prompt_streams_and_returns_its_stop_reason() {
     let updates = editor.updates(&session);
     assert_eq!(text_of(&updates, "agent_message_chunk"), "one\ntwo");
     assert_eq!(text_of(&updates, "agent_thought_chunk"), "hm");
-    assert_eq!(text_of(&updates, "user_message_chunk"), "", "whoever said it knows it");
+    assert_eq!(text_of(&updates, "user_message_chunk"), "", "the sender gets no echo");
     let kinds: Vec<&str> = updates.iter().filter_map(|update| update["sessionUpdate"].as_str()).collect();
     assert!(
         kinds.contains(&"available_commands_update") && kinds.contains(&"session_info_update"),
@@ -25,7 +25,7 @@ async fn prompt_streams_and_returns_its_stop_reason() {
 
 #[tokio::test]
 async fn failed_turn_returns_an_error_with_its_message() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let failed = editor.prompt(&session, "!say half\n!fail overloaded Come back later.").await;
@@ -36,7 +36,7 @@ async fn failed_turn_returns_an_error_with_its_message() {
 
 #[tokio::test]
 async fn a_prompt_while_a_prompt_runs_is_refused() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let first = editor.say(&session, "/play slow").await;
@@ -49,7 +49,7 @@ async fn a_prompt_while_a_prompt_runs_is_refused() {
 
 #[tokio::test]
 async fn cancel_of_an_idle_session_changes_nothing() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     editor.tell("session/cancel", json!({ "sessionId": session })).await;
@@ -58,7 +58,7 @@ async fn cancel_of_an_idle_session_changes_nothing() {
 
 #[tokio::test]
 async fn cancel_of_a_running_prompt_returns_cancelled() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     // Immediately, before it is known whether the turn began.
@@ -74,7 +74,7 @@ async fn cancel_of_a_running_prompt_returns_cancelled() {
 
 #[tokio::test]
 async fn queued_prompt_can_be_cancelled() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let (mut one, mut two) = (Editor::ready(&daemon).await, Editor::ready(&daemon).await);
     let session = one.session(&cwd).await;
@@ -87,19 +87,19 @@ async fn queued_prompt_can_be_cancelled() {
     let by_request = two.say(&session, "!say never").await;
     two.tell("$/cancel_request", json!({ "requestId": by_request })).await;
     assert_eq!(two.answer(by_request).await["result"]["stopReason"], "cancelled");
-    assert!(!one.heard.iter().any(|message| message["id"] == running), "the other's turn goes on");
+    assert!(!one.heard.iter().any(|message| message["id"] == running), "the other session's turn continues");
     one.tell("session/cancel", json!({ "sessionId": session })).await;
     assert_eq!(one.answer(running).await["result"]["stopReason"], "cancelled");
     assert_eq!(two.prompt(&session, "!say last").await["result"]["stopReason"], "end_turn");
     let mut later = Editor::ready(&daemon).await;
     later.call("session/load", load(&session, &cwd)).await;
     let said = text_of(&later.updates(&session), "user_message_chunk");
-    assert_eq!(said, "/play slow!say last", "what was taken back was never said");
+    assert_eq!(said, "/play slow!say last", "the cancelled prompt was never sent");
 }
 
 #[tokio::test]
 async fn duplicate_request_id_is_refused_and_the_first_request_continues() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let prompt = editor.say(&session, "/play slow").await;
@@ -112,7 +112,7 @@ async fn duplicate_request_id_is_refused_and_the_first_request_continues() {
 
 #[tokio::test]
 async fn cancel_withdraws_pending_permission_requests() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let script = "!together\n!  call write {\"path\":\"a\",\"content\":\"1\"}\n!  call write {\"path\":\"b\",\"content\":\"2\"}\n!end";
@@ -133,7 +133,7 @@ async fn cancel_withdraws_pending_permission_requests() {
 
 #[tokio::test]
 async fn two_sessions_interleave() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let (one, two) = (editor.session(&path(&folder)).await, editor.session(&path(&folder)).await);
     let waiting = editor.say(&one, &write("one.txt", "1")).await;
@@ -149,7 +149,7 @@ async fn two_sessions_interleave() {
 
 #[tokio::test]
 async fn prompt_of_five_megabytes_is_accepted() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let long = "x".repeat(5 << 20);
@@ -165,7 +165,7 @@ async fn prompt_of_five_megabytes_is_accepted() {
 
 #[tokio::test]
 async fn slash_tribune_is_answered_by_the_daemon() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     for (command, expected) in [

@@ -6,11 +6,11 @@ use tokio::net::TcpStream;
 use tribune_client::acp;
 use tribune_testkit::{TempHome, TestDaemon, config};
 
-use super::{Editor, code, house, path};
+use super::{Editor, code, path, setup};
 
 #[tokio::test]
 async fn unsupported_protocol_version_is_answered_with_the_supported_one() {
-    let (daemon, _folder) = house().await;
+    let (daemon, _folder) = setup().await;
     for asked in [0, 1, 2, 65535] {
         let mut editor = Editor::connect(&daemon).await;
         let hello = editor.call("initialize", json!({ "protocolVersion": asked })).await;
@@ -25,7 +25,7 @@ async fn unsupported_protocol_version_is_answered_with_the_supported_one() {
 
 #[tokio::test]
 async fn a_request_before_initialize_is_refused() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::connect(&daemon).await;
     let early = editor.call("session/new", json!({ "cwd": path(&folder), "mcpServers": [] })).await;
     assert_eq!(code(&early), -32600);
@@ -39,7 +39,7 @@ async fn a_request_before_initialize_is_refused() {
 
 #[tokio::test]
 async fn an_unknown_session_is_not_found() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     for session in ["agent:main:acp:local:dm:nobody", "nonsense", ""] {
         let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "x" }] });
@@ -72,7 +72,7 @@ async fn an_unknown_session_is_not_found() {
 
 #[tokio::test]
 async fn invalid_params_and_unknown_methods_have_different_codes() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     for (method, params) in [
@@ -106,7 +106,7 @@ async fn invalid_params_and_unknown_methods_have_different_codes() {
 
 #[tokio::test]
 async fn invalid_message_gets_an_error_and_the_connection_stays_open() {
-    let (daemon, _folder) = house().await;
+    let (daemon, _folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     for (text, expected) in [("{", -32700), ("[]", -32600), ("7", -32600), ("{\"jsonrpc\":\"2.0\"}", -32600)]
     {
@@ -137,7 +137,7 @@ const UPGRADE: &str =
 
 #[tokio::test]
 async fn foreign_origin_gets_403_and_missing_token_gets_401() {
-    let (daemon, _folder) = house().await;
+    let (daemon, _folder) = setup().await;
     let token = daemon.token();
     for (method, head) in [
         ("GET", UPGRADE),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tribune_testkit::{TestDaemon, config};
 
-use super::{Editor, code, house, load, path, text_of};
+use super::{Editor, code, load, path, setup, text_of};
 use crate::approvals::write;
 
 /// The members of an update that a reader of the conversation sees.
@@ -32,7 +32,7 @@ fn lines(updates: &[Value]) -> Vec<String> {
 
 #[tokio::test]
 async fn load_replays_every_update_once_and_in_order() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
@@ -55,10 +55,10 @@ async fn load_replays_every_update_once_and_in_order() {
     assert!(editor.call("session/load", load(&session, &cwd)).await["result"].is_object());
     let replayed = lines(&editor.updates(&session));
     assert_eq!(replayed[..told.len()], told);
-    assert_eq!(replayed.len(), told.len() + 1, "and what was said last: {replayed:?}");
+    assert_eq!(replayed.len(), told.len() + 1, "and the last message: {replayed:?}");
     assert_eq!(editor.prompt(&session, "!say third").await["result"]["stopReason"], "end_turn");
     let live = lines(&editor.updates(&session));
-    assert_eq!(live, ["agent_message_chunk: third"], "told once, by one");
+    assert_eq!(live, ["agent_message_chunk: third"], "sent once, by one");
     editor.close().await;
     let home = daemon.stop().await;
     let daemon = TestDaemon::on(home, &config()).await;
@@ -72,7 +72,7 @@ async fn load_replays_every_update_once_and_in_order() {
 
 #[tokio::test]
 async fn reconnected_client_loads_what_it_missed() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
@@ -92,7 +92,7 @@ async fn reconnected_client_loads_what_it_missed() {
 
 #[tokio::test]
 async fn loading_a_session_keeps_the_response_of_its_running_prompt() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     for method in ["session/load", "session/resume"] {
@@ -114,7 +114,7 @@ async fn loading_a_session_keeps_the_response_of_its_running_prompt() {
 
 #[tokio::test]
 async fn two_clients_on_one_session_see_the_same() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let (mut one, mut two) = (Editor::ready(&daemon).await, Editor::ready(&daemon).await);
     let session = one.session(&cwd).await;
@@ -142,7 +142,7 @@ async fn two_clients_on_one_session_see_the_same() {
 
 #[tokio::test]
 async fn resume_replays_nothing() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
@@ -155,7 +155,7 @@ async fn resume_replays_nothing() {
 
 #[tokio::test]
 async fn session_list_is_paged_with_titles_and_folders() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let mut opened = Vec::new();
@@ -193,7 +193,7 @@ async fn session_list_is_paged_with_titles_and_folders() {
 
 #[tokio::test]
 async fn session_list_starts_with_the_latest_and_keeps_titles() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let (one, two, gone) =
@@ -223,7 +223,7 @@ async fn session_list_starts_with_the_latest_and_keeps_titles() {
 
 #[tokio::test]
 async fn agent_of_a_shared_session_cannot_be_changed() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut operator = daemon.operator().await;
     operator.call("agent.add", &json!({ "agent_id": "scout", "mandate": "dev" })).await.unwrap();
@@ -248,7 +248,7 @@ async fn agent_of_a_shared_session_cannot_be_changed() {
 
 #[tokio::test]
 async fn closed_session_can_be_loaded_and_deleted_one_is_forgotten() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
@@ -271,7 +271,7 @@ async fn closed_session_can_be_loaded_and_deleted_one_is_forgotten() {
 
 #[tokio::test]
 async fn prompt_reopens_a_closed_session() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     editor.prompt(&session, "!say one").await;
@@ -284,7 +284,7 @@ async fn prompt_reopens_a_closed_session() {
 
 #[tokio::test]
 async fn named_session_key_opens_that_session() {
-    let (daemon, _folder) = house().await;
+    let (daemon, _folder) = setup().await;
     let key = "agent:main:cli:local:dm:op";
     let mut editor = Editor::connect_to(&daemon, None, Some(key)).await;
     editor.call("initialize", json!({ "protocolVersion": 1 })).await;
@@ -294,7 +294,7 @@ async fn named_session_key_opens_that_session() {
 
 #[tokio::test]
 async fn agent_can_be_chosen_until_the_first_prompt() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut operator = daemon.operator().await;
     operator.call("agent.add", &json!({ "agent_id": "scout", "mandate": "dev" })).await.unwrap();

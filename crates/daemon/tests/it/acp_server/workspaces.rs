@@ -3,7 +3,7 @@
 use serde_json::json;
 use tribune_testkit::{TestDaemon, assert_sound, config};
 
-use super::{Editor, code, house, load, path, text_of};
+use super::{Editor, code, load, path, setup, text_of};
 use crate::approvals::home;
 
 pub(super) async fn run(editor: &mut Editor, session: &str, script: &str) -> String {
@@ -108,7 +108,7 @@ async fn l1_writes_in_an_autorun_folder_require_approval() {
 
 #[tokio::test]
 async fn unusable_folder_is_refused_with_a_reason() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let home = daemon.home.home.root().to_str().unwrap().to_owned();
     let missing = format!("{}/missing", path(&folder));
@@ -127,7 +127,7 @@ async fn unusable_folder_is_refused_with_a_reason() {
 
 #[tokio::test]
 async fn labels_of_files_in_a_folder_hold_for_the_next_agent() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut operator = daemon.operator().await;
     operator.call("agent.add", &json!({ "agent_id": "scout", "mandate": "dev" })).await.unwrap();
@@ -146,7 +146,7 @@ async fn labels_of_files_in_a_folder_hold_for_the_next_agent() {
 
 #[tokio::test]
 async fn session_keeps_its_folder_while_a_turn_runs() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let (cwd, elsewhere) = (path(&folder), tempfile::tempdir().unwrap());
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
@@ -172,7 +172,7 @@ async fn session_keeps_its_folder_while_a_turn_runs() {
 
 #[tokio::test]
 async fn mcp_servers_that_a_session_does_not_get_are_reported() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let server = json!({ "name": "context", "command": "/bin/x", "args": [], "env": [] });

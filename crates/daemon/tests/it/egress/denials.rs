@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tribune_ledger::EntryQuality;
 
-use super::{House, Server, connect, get, hello};
+use super::{Server, Setup, connect, get, hello};
 
 /// One allowlist entry of each kind, at a server on loopback whose port replaces `PORT`.
 const PLACES: &str = "deny: ['evil.api.example'], agents: { main: [ \
@@ -12,32 +12,32 @@ const PLACES: &str = "deny: ['evil.api.example'], agents: { main: [ \
     { host: 'web.example', port: PORT, scheme: 'http', methods: ['GET'], paths: ['/v1/'], private: true }, \
     { host: 'evil.api.example', port: PORT, private: true } ] }";
 
-async fn house(server: &Server) -> House {
-    let house = House::open(&PLACES.replace("PORT", &server.port().to_string())).await;
+async fn setup(server: &Server) -> Setup {
+    let setup = Setup::open(&PLACES.replace("PORT", &server.port().to_string())).await;
     for name in ["api.example", "web.example", "evil.api.example", "other.example"] {
-        house.map.name(name, &["127.0.0.1"]);
+        setup.network.name(name, &["127.0.0.1"]);
     }
-    house
+    setup
 }
 
 /// Asserts that no name was resolved, no connection was opened, and every refusal is in the ledger.
-async fn untouched(house: House, server: &Server, refusals: usize) {
-    assert_eq!((house.map.dialled().len(), server.heard().as_str()), (0, ""));
-    assert_eq!(house.map.resolved.lock().unwrap().len(), 0);
-    let entries = house.entries();
+async fn assert_no_connection(setup: Setup, server: &Server, refusals: usize) {
+    assert_eq!((setup.network.connected_addresses().len(), server.heard().as_str()), (0, ""));
+    assert_eq!(setup.network.resolved.lock().unwrap().len(), 0);
+    let entries = setup.entries();
     let denied = |(quality, said): &&(EntryQuality, Value)| match quality {
         EntryQuality::PolicyVerdict => said["decision"] == "deny",
         _ => said["event"] == "refused",
     };
     assert_eq!(entries.iter().filter(denied).count(), refusals);
     assert_eq!(entries.len(), refusals);
-    house.close().await;
+    setup.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unlisted_destinations_are_refused() {
     let server = Server::echo().await;
-    let house = house(&server).await;
+    let setup = setup(&server).await;
     let port = server.port();
     let places = [
         format!("other.example:{port}"),
@@ -49,7 +49,7 @@ async fn unlisted_destinations_are_refused() {
         format!("web.example:{port}"),
     ];
     for place in &places {
-        assert_eq!(house.refused(connect(place)).await, (403, "denied".to_owned()), "{place}");
+        assert_eq!(setup.refused(connect(place)).await, (403, "denied".to_owned()), "{place}");
     }
     let urls = [
         format!("http://api.example:{port}/"),
@@ -61,17 +61,17 @@ async fn unlisted_destinations_are_refused() {
         "http://web.example/v1/".to_owned(),
     ];
     for url in &urls {
-        assert_eq!(house.refused(get(url)).await, (403, "denied".to_owned()), "{url}");
+        assert_eq!(setup.refused(get(url)).await, (403, "denied".to_owned()), "{url}");
     }
     let post = format!("POST http://web.example:{port}/v1/ HTTP/1.1\r\nhost: web.example:{port}\r\n\r\n");
-    assert_eq!(house.refused(post).await, (403, "denied".to_owned()));
-    untouched(house, &server, places.len() + urls.len() + 1).await;
+    assert_eq!(setup.refused(post).await, (403, "denied".to_owned()));
+    assert_no_connection(setup, &server, places.len() + urls.len() + 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn addresses_are_refused_in_every_notation() {
     let server = Server::echo().await;
-    let house = house(&server).await;
+    let setup = setup(&server).await;
     let port = server.port();
     let spellings = [
         "127.0.0.1",
@@ -104,23 +104,23 @@ async fn addresses_are_refused_in_every_notation() {
     ];
     for host in spellings {
         assert_eq!(
-            house.refused(connect(&format!("{host}:{port}"))).await,
+            setup.refused(connect(&format!("{host}:{port}"))).await,
             (403, "denied".to_owned()),
             "{host}"
         );
     }
     let written = ["127.0.0.1", "2130706433", "0x7f.1", "127.1", "[::1]", "169.254.169.254"];
     for host in written {
-        let answer = house.refused(get(&format!("http://{host}:{port}/v1/"))).await;
+        let answer = setup.refused(get(&format!("http://{host}:{port}/v1/"))).await;
         assert_eq!(answer, (403, "denied".to_owned()), "{host}");
     }
-    untouched(house, &server, spellings.len() + written.len()).await;
+    assert_no_connection(setup, &server, spellings.len() + written.len()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ambiguous_requests_are_refused() {
     let server = Server::echo().await;
-    let house = house(&server).await;
+    let setup = setup(&server).await;
     let port = server.port();
     let at = format!("api.example:{port}");
     let web = format!("web.example:{port}");
@@ -190,7 +190,7 @@ async fn ambiguous_requests_are_refused() {
         (431, "head_too_large", "x".repeat(40_000)),
     ];
     for (status, code, request) in &bad {
-        let mut stream = house.connect().await;
+        let mut stream = setup.connect().await;
         let _ = stream.write_all(request.as_bytes()).await;
         // Ends the request that is incomplete.
         let _ = stream.shutdown().await;
@@ -202,13 +202,13 @@ async fn ambiguous_requests_are_refused() {
             &request[..request.len().min(200)]
         );
     }
-    untouched(house, &server, bad.len()).await;
+    assert_no_connection(setup, &server, bad.len()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_for_another_host_is_not_forwarded() {
     let server = Server::echo().await;
-    let house = house(&server).await;
+    let setup = setup(&server).await;
     let place = format!("api.example:{}", server.port());
     let openings = [
         hello(Some("evil.example")),
@@ -221,36 +221,36 @@ async fn tls_for_another_host_is_not_forwarded() {
         vec![0; 100],
     ];
     for bytes in &openings {
-        let mut tunnel = house.tunnel(&place).await;
+        let mut tunnel = setup.tunnel(&place).await;
         tunnel.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
         let _ = tunnel.read_to_end(&mut answer).await;
         // A fatal TLS alert, so that the client knows.
         assert_eq!(answer, [21, 3, 1, 0, 2, 2, 112], "{bytes:02x?}");
     }
-    for end in house.ended(openings.len()).await {
+    for end in setup.ended(openings.len()).await {
         assert_eq!(
             end,
             json!({ "event": "ended", "outcome": "refused", "code": "wrong_tls", "sent": 0, "received": 0 })
         );
     }
     assert_eq!(server.heard(), "");
-    house.close().await;
+    setup.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pipelined_second_request_is_not_forwarded() {
     let server = Server::http("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
-    let house = house(&server).await;
+    let setup = setup(&server).await;
     let web = format!("web.example:{}", server.port());
     let first = get(&format!("http://{web}/v1/"));
     let second = get(&format!("http://{web}/admin"));
-    let answer = house.ask(format!("{first}{second}")).await;
+    let answer = setup.ask(format!("{first}{second}")).await;
     assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
     let inside =
         format!("POST http://{web}/v1/ HTTP/1.1\r\nhost: {web}\r\ncontent-length: 3\r\n\r\nabc{second}");
-    assert_eq!(house.refused(inside).await.0, 403, "POST is not listed");
-    house.ended(1).await;
+    assert_eq!(setup.refused(inside).await.0, 403, "POST is not listed");
+    setup.ended(1).await;
     assert!(!server.heard().contains("admin"), "{}", server.heard());
-    house.close().await;
+    setup.close().await;
 }

@@ -31,11 +31,11 @@ use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn};
 
 /// A timeout for every wait, longer than any step takes on a busy machine. A test that reaches it has failed.
-const BOUND: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const KEY: &str = "agent:main:cli:local:dm:op";
-const MANDATE: &str = "---\ntools: egress, read\n---\n# For boxes\n";
-const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"box\",\"standing\":false}\n\
+const MANDATE: &str = "---\ntools: egress, read\n---\n# For sandboxes\n";
+const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"sandboxed\",\"standing\":false}\n\
                       {\"id\":\"bare\",\"backend\":\"rehearsal\",\"mandate\":\"default\",\"standing\":false}\n";
 
 /// The address of the guide in error messages.
@@ -43,17 +43,17 @@ const GUIDE: &str = include_str!("../../../../../docs/guide/egress.md");
 
 /// The names, routes and own addresses of a test.
 #[derive(Debug, Default)]
-struct Map {
+struct FakeNetwork {
     /// The addresses of a name, answer by answer; the last one stays.
     names: Mutex<HashMap<String, VecDeque<Vec<IpAddr>>>>,
     /// The routes of public addresses: to servers on loopback.
     routes: Mutex<HashMap<SocketAddr, SocketAddr>>,
     own: Mutex<Vec<IpAddr>>,
     resolved: Mutex<Vec<String>>,
-    dialled: Mutex<Vec<SocketAddr>>,
+    connected_addresses: Mutex<Vec<SocketAddr>>,
 }
 
-impl Map {
+impl FakeNetwork {
     fn name(&self, name: &str, answers: &[&str]) {
         let parse = |list: &&str| list.split_whitespace().map(|address| address.parse().unwrap()).collect();
         self.names.lock().unwrap().insert(name.to_owned(), answers.iter().map(parse).collect());
@@ -63,13 +63,13 @@ impl Map {
         self.routes.lock().unwrap().insert(from.parse().unwrap(), to);
     }
 
-    fn dialled(&self) -> Vec<String> {
-        self.dialled.lock().unwrap().iter().map(ToString::to_string).collect()
+    fn connected_addresses(&self) -> Vec<String> {
+        self.connected_addresses.lock().unwrap().iter().map(ToString::to_string).collect()
     }
 }
 
 #[async_trait]
-impl Network for Map {
+impl Network for FakeNetwork {
     async fn resolve(&self, host: &str, _port: u16) -> Result<Vec<IpAddr>, Unresolved> {
         self.resolved.lock().unwrap().push(host.to_owned());
         let mut names = self.names.lock().unwrap();
@@ -85,7 +85,7 @@ impl Network for Map {
     }
 
     async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        self.dialled.lock().unwrap().push(address);
+        self.connected_addresses.lock().unwrap().push(address);
         let route = self.routes.lock().unwrap().get(&address).copied();
         // An address without a route would leave the machine.
         let to = route.or(address.ip().is_loopback().then_some(address));
@@ -161,49 +161,49 @@ fn is_whole(request: &[u8]) -> bool {
     body.len() >= length.map_or(0, |length| length.parse().unwrap())
 }
 
-struct House {
+struct Setup {
     daemon: TestDaemon,
-    map: Arc<Map>,
+    network: Arc<FakeNetwork>,
     sockets: SessionSockets,
 }
 
 /// The settings that differ between the daemons of these tests.
 #[derive(Default)]
-struct Plan {
+struct EgressOptions {
     /// Members of `egress`, in JSON5.
     egress: String,
     limits: Limits,
     law: &'static str,
 }
 
-impl House {
+impl Setup {
     async fn open(egress: &str) -> Self {
-        Self::with(Plan { egress: egress.to_owned(), ..Plan::default() }).await
+        Self::with(EgressOptions { egress: egress.to_owned(), ..EgressOptions::default() }).await
     }
 
-    async fn with(plan: Plan) -> Self {
+    async fn with(plan: EgressOptions) -> Self {
         let home = TempHome::new();
-        home.write("mandates/box.md", MANDATE);
+        home.write("mandates/sandboxed.md", MANDATE);
         home.write("data/agent-roster.jsonl", ROSTER);
         if !plan.law.is_empty() {
             home.write("policy/law.json5", plan.law);
         }
-        let house = Self::on(home, &plan).await;
-        house.begin(KEY).await;
-        house
+        let setup = Self::on(home, &plan).await;
+        setup.begin(KEY).await;
+        setup
     }
 
     /// Starts on an existing home.
-    async fn on(home: TempHome, plan: &Plan) -> Self {
+    async fn on(home: TempHome, plan: &EgressOptions) -> Self {
         let text = format!("{{ egress: {{ {} }} }}", plan.egress);
         let egress = Config::parse("config.json5", &text).unwrap().egress;
-        let map = Arc::new(Map::default());
-        let network = Some(Arc::clone(&map) as Arc<dyn Network>);
+        let fake = Arc::new(FakeNetwork::default());
+        let network = Some(Arc::clone(&fake) as Arc<dyn Network>);
         let extras = Extras { network, broker_limits: plan.limits, ..Extras::default() };
         let config = Config { egress, ..config() };
         let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
         let sockets = daemon.brokers().open(&key(KEY)).unwrap();
-        Self { daemon: TestDaemon { daemon, home }, map, sockets }
+        Self { daemon: TestDaemon { daemon, home }, network: fake, sockets }
     }
 
     /// Opens a session and runs a turn in it.
@@ -264,7 +264,7 @@ impl House {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(BOUND, waiting).await.expect("the end is written down")
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the end is written down")
     }
 
     /// Stops the daemon and verifies its ledger.
@@ -309,7 +309,7 @@ fn get(url: &str) -> String {
 
 async fn rest_of(stream: &mut UnixStream) -> String {
     let mut answer = Vec::new();
-    let _ = tokio::time::timeout(BOUND, stream.read_to_end(&mut answer)).await.expect("an end");
+    let _ = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer)).await.expect("an end");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -325,7 +325,7 @@ fn parse(answer: &str) -> (u16, Value) {
 async fn established(stream: &mut UnixStream) {
     const EXPECTED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
     let mut answer = vec![0; EXPECTED.len()];
-    tokio::time::timeout(BOUND, stream.read_exact(&mut answer)).await.expect("an answer").unwrap();
+    tokio::time::timeout(TIMEOUT, stream.read_exact(&mut answer)).await.expect("an answer").unwrap();
     assert_eq!(String::from_utf8_lossy(&answer), String::from_utf8_lossy(EXPECTED));
 }
 
@@ -344,8 +344,8 @@ fn hello(name: Option<&str>) -> Vec<u8> {
 }
 
 /// Decides the only pending approval.
-async fn decide(house: &House, decision: Value) -> Value {
-    let mut operator = house.daemon.operator().await;
+async fn decide(setup: &Setup, decision: Value) -> Value {
+    let mut operator = setup.daemon.operator().await;
     let pending = crate::approvals::pending(&mut operator, 1).await;
     let id = crate::approvals::id(&pending[0]);
     crate::approvals::decide(&mut operator, &id, decision).await.unwrap();

@@ -24,18 +24,18 @@ use super::{BOUND, KEY, key};
 const SECRET: &str = "fixture-key-5f1c9e0b7a";
 
 /// The placeholder that a program in a sandbox has instead of a key.
-const PLACEHOLDER: &str = "placeholder-of-the-box";
+const PLACEHOLDER: &str = "placeholder-of-the-sandbox";
 
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"native\",\"model\":\"fake:m\",\"mandate\":\"default\",\"standing\":false}\n\
                       {\"id\":\"mute\",\"backend\":\"rehearsal\",\"mandate\":\"default\",\"standing\":false}\n";
 
-struct House {
+struct Setup {
     daemon: TestDaemon,
     upstream: FakeUpstream,
     sockets: SessionSockets,
 }
 
-impl House {
+impl Setup {
     async fn open(spend: &str) -> Self {
         Self::open_as("anthropic", spend).await
     }
@@ -103,26 +103,26 @@ fn message(model: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn provider_key_is_inserted_and_no_other_is_forwarded() {
-    let house = House::open("").await;
-    house.upstream.reply(Say::new().text("hello from the model").usage(30, 7, 0).anthropic());
-    let (status, answer) = house.post("/v1/messages", &message("m")).await;
+    let setup = Setup::open("").await;
+    setup.upstream.reply(Say::new().text("hello from the model").usage(30, 7, 0).anthropic());
+    let (status, answer) = setup.post("/v1/messages", &message("m")).await;
     assert_eq!(status, 200, "{answer}");
     assert!(answer.contains("hello") && answer.contains("message_stop"), "{answer}");
-    let seen = house.upstream.requests();
+    let seen = setup.upstream.requests();
     assert_eq!((seen[0].path.as_str(), seen[0].header("x-api-key")), ("/v1/messages", Some(SECRET)));
     assert!(!format!("{:?}", seen[0].headers).contains(PLACEHOLDER));
-    house.ended(1).await;
+    setup.ended(1).await;
     assert_eq!(
-        house.entries()[0],
+        setup.entries()[0],
         json!({ "event": "asked", "by": "main", "session": KEY, "provider": "fake", "model": "m", "method": "POST", "path": "v1/messages" })
     );
-    drop(house.sockets);
-    assert_sound(&house.daemon.stop().await.home);
+    drop(setup.sockets);
+    assert_sound(&setup.daemon.stop().await.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sandbox_reaches_only_its_own_model_on_the_allowed_paths() {
-    let house = House::open("").await;
+    let setup = Setup::open("").await;
     for (path, body, expected) in [
         ("/v1/messages", message("other"), 403),
         ("/v1/files", message("m"), 403),
@@ -134,41 +134,41 @@ async fn sandbox_reaches_only_its_own_model_on_the_allowed_paths() {
         ("/v1/messages", json!({ "model": "m", "mcp_servers": [{ "url": "https://evil.example" }] }), 403),
         ("/v1/messages", json!([]), 400),
     ] {
-        let (status, answer) = house.post(path, &body).await;
+        let (status, answer) = setup.post(path, &body).await;
         assert_eq!(status, expected, "{path} {body}: {answer}");
     }
-    assert_eq!(house.upstream.requests().len(), 0);
+    assert_eq!(setup.upstream.requests().len(), 0);
     // An agent without a model has none on its socket either.
-    let other = house.daemon.daemon.brokers().open(&key("agent:mute:cli:local:dm:op")).unwrap();
+    let other = setup.daemon.daemon.brokers().open(&key("agent:mute:cli:local:dm:op")).unwrap();
     let (status, answer) = send(&other, "/v1/messages", &message("m")).await;
     assert_eq!(status, 403);
     assert!(answer.contains("has no model"), "{answer}");
-    drop((other, house.sockets));
-    assert_sound(&house.daemon.stop().await.home);
+    drop((other, setup.sockets));
+    assert_sound(&setup.daemon.stop().await.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_sandbox_requests_are_charged_to_the_session_up_to_its_limit() {
-    let house = House::open("perSession: { tokens: 1950 }").await;
-    house.upstream.reply(Say::new().text("one").usage(1_500, 400, 0).anthropic());
-    assert_eq!(house.post("/v1/messages", &message("m")).await.0, 200);
-    house.ended(1).await;
-    let (status, answer) = house.post("/v1/messages", &message("m")).await;
+    let setup = Setup::open("perSession: { tokens: 1950 }").await;
+    setup.upstream.reply(Say::new().text("one").usage(1_500, 400, 0).anthropic());
+    assert_eq!(setup.post("/v1/messages", &message("m")).await.0, 200);
+    setup.ended(1).await;
+    let (status, answer) = setup.post("/v1/messages", &message("m")).await;
     assert_eq!(status, 403, "{answer}");
     assert!(answer.contains("the limit of"), "{answer}");
-    assert_eq!(house.upstream.requests().len(), 1);
+    assert_eq!(setup.upstream.requests().len(), 1);
     // Another session has its own budget.
-    let other = house.daemon.daemon.brokers().open(&key("agent:main:cli:local:dm:two")).unwrap();
-    house.upstream.reply(Say::new().text("two").usage(10, 5, 0).anthropic());
+    let other = setup.daemon.daemon.brokers().open(&key("agent:main:cli:local:dm:two")).unwrap();
+    setup.upstream.reply(Say::new().text("two").usage(10, 5, 0).anthropic());
     assert_eq!(send(&other, "/v1/messages", &message("m")).await.0, 200);
-    house.ended(2).await;
-    let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(By::Session, None).unwrap();
+    setup.ended(2).await;
+    let report = Reader::open(&setup.daemon.home.home).unwrap().spend_report(By::Session, None).unwrap();
     let mut lines: Vec<(&str, u64)> =
         report.lines.iter().map(|line| (line.name.as_str(), line.input)).collect();
     lines.sort_unstable();
     assert_eq!(lines, [(KEY, 1_500), ("agent:main:cli:local:dm:two", 10)]);
-    drop((other, house.sockets));
-    assert_sound(&house.daemon.stop().await.home);
+    drop((other, setup.sockets));
+    assert_sound(&setup.daemon.stop().await.home);
 }
 
 /// The requests of the other two APIs on a socket: the kind of provider, the path, a body, and the text of the model.
@@ -190,14 +190,14 @@ fn other_apis() -> [(&'static str, &'static str, Value, tribune_testkit::Reply);
 #[tokio::test(flavor = "multi_thread")]
 async fn responses_and_gemini_are_forwarded_with_the_key_and_counted() {
     for (kind, path, body, reply) in other_apis() {
-        let house = House::open_as(kind, "perSession: { tokens: 4000 }").await;
+        let setup = Setup::open_as(kind, "perSession: { tokens: 4000 }").await;
         let whole = String::from_utf8(reply.bytes()).unwrap();
-        house.upstream.reply(reply);
-        let (status, answer) = house.post(path, &body).await;
+        setup.upstream.reply(reply);
+        let (status, answer) = setup.post(path, &body).await;
         assert_eq!(status, 200, "{answer}");
         let last = whole.trim_end().rsplit("\n").next().unwrap();
         assert!(answer.contains(last), "to the byte, {kind}: {answer}");
-        let seen = &house.upstream.requests()[0];
+        let seen = &setup.upstream.requests()[0];
         let (header, expected) = match kind {
             "openai" => ("authorization", format!("Bearer {SECRET}")),
             _ => ("x-goog-api-key", SECRET.to_owned()),
@@ -205,22 +205,22 @@ async fn responses_and_gemini_are_forwarded_with_the_key_and_counted() {
         assert_eq!(seen.header(header), Some(expected.as_str()));
         assert!(!format!("{:?}", seen.headers).contains(PLACEHOLDER), "{kind}");
         assert_eq!(seen.json(), body);
-        house.ended(1).await;
-        let entries = house.entries();
+        setup.ended(1).await;
+        let entries = setup.entries();
         let usage = json!({ "input": 30, "output": 7, "cache_read": 60, "cache_written": 0 });
         let ended = entries.iter().find(|said| said["event"] == "ended").unwrap();
         assert_eq!((&ended["outcome"], &ended["usage"]), (&json!("answered"), &usage), "{kind}");
-        let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(By::Session, None).unwrap();
+        let report = Reader::open(&setup.daemon.home.home).unwrap().spend_report(By::Session, None).unwrap();
         assert_eq!(report.lines[0].input + report.lines[0].output, 37, "{kind}");
-        drop(house.sockets);
-        assert_sound(&house.daemon.stop().await.home);
+        drop(setup.sockets);
+        assert_sound(&setup.daemon.stop().await.home);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn responses_and_gemini_reach_no_other_path() {
     for (kind, path, body, _) in other_apis() {
-        let house = House::open_as(kind, "perSession: { tokens: 4000 }").await;
+        let setup = Setup::open_as(kind, "perSession: { tokens: 4000 }").await;
         let with = |name: &str, value: Value| {
             let mut body = body.clone();
             body[name] = value;
@@ -248,27 +248,27 @@ async fn responses_and_gemini_reach_no_other_path() {
                 if kind == "openai" { 403 } else { 400 },
             ),
         ] {
-            let (status, answer) = house.post(path, &body).await;
+            let (status, answer) = setup.post(path, &body).await;
             assert_eq!(status, expected, "{kind} {path} {body}: {answer}");
             let shape = if kind == "openai" { "\"type\":" } else { "\"status\":" };
             assert!(answer.contains(shape), "{answer}");
         }
-        assert_eq!(house.upstream.requests().len(), 0, "{kind}");
-        drop(house.sockets);
-        assert_sound(&house.daemon.stop().await.home);
+        assert_eq!(setup.upstream.requests().len(), 0, "{kind}");
+        drop(setup.sockets);
+        assert_sound(&setup.daemon.stop().await.home);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_stream_costs_its_reservation() {
     for (kind, path, body, reply) in other_apis() {
-        let house = House::open_as(kind, "").await;
-        house.upstream.reply(reply.first(2).then_close());
-        house.post(path, &body).await;
-        house.ended(1).await;
-        let ended = house.entries().into_iter().find(|said| said["event"] == "ended").unwrap();
+        let setup = Setup::open_as(kind, "").await;
+        setup.upstream.reply(reply.first(2).then_close());
+        setup.post(path, &body).await;
+        setup.ended(1).await;
+        let ended = setup.entries().into_iter().find(|said| said["event"] == "ended").unwrap();
         assert_eq!(ended["outcome"], "cut", "{kind}");
-        drop(house.sockets);
-        assert_sound(&house.daemon.stop().await.home);
+        drop(setup.sockets);
+        assert_sound(&setup.daemon.stop().await.home);
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::pattern::Names;
 
 #[derive(Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct Coverage {
     /// Methods that were answered with a result.
     pub(super) methods: BTreeSet<String>,
     /// Error codes that an example names.
@@ -20,7 +20,7 @@ pub(super) struct Shown {
     pub(super) names: Names,
 }
 
-impl Shown {
+impl Coverage {
     /// Records a frame that an example shows.
     pub(super) fn answered(&mut self, expected: &Value, frame: &Value, asked: &HashMap<String, String>) {
         if frame.get("result").is_some()

@@ -17,7 +17,7 @@ use super::pattern::Names;
 /// How long turns may continue when a daemon of the examples stops; the default would make the test slow.
 const DRAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
-pub(super) struct House {
+pub(super) struct InProcessDaemon {
     pub(super) home: TempHome,
     pub(super) config: Config,
     running: Option<Running>,
@@ -29,7 +29,7 @@ struct Running {
     runtime: Runtime,
 }
 
-impl House {
+impl InProcessDaemon {
     /// Starts a daemon with these files in its home.
     pub(super) fn start(files: &[&Fence]) -> Self {
         let home = TempHome::new();
@@ -43,9 +43,9 @@ impl House {
         }
         config.gateway.address = "127.0.0.1:0".parse().unwrap();
         config.gateway.drain = DRAIN;
-        let mut house = Self { home, config, running: None, stopping: None };
-        house.open();
-        house
+        let mut daemon = Self { home, config, running: None, stopping: None };
+        daemon.open();
+        daemon
     }
 
     pub(super) fn open(&mut self) {
@@ -97,7 +97,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for InProcessDaemon {
     fn drop(&mut self) {
         if let Some(Running { daemon, runtime }) = self.running.take() {
             runtime.block_on(daemon.stop(std::future::ready(())));

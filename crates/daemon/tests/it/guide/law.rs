@@ -13,7 +13,7 @@ use super::fences::{Fence, fences, rows};
 const GUIDE: &str = "law.md";
 
 /// The home of the guide's files, and its law.
-fn house(fences: &[Fence]) -> (TempHome, Constitution) {
+fn guide_home(fences: &[Fence]) -> (TempHome, Constitution) {
     let home = TempHome::new();
     for fence in fences {
         if let Some(file) = fence.file() {
@@ -47,7 +47,7 @@ fn facts(call: &str) -> Facts {
 #[test]
 fn law_guide_verdicts_match_the_policy_engine() {
     let fences = fences(GUIDE);
-    let (_home, law) = house(&fences);
+    let (_home, law) = guide_home(&fences);
     let mut decided = 0;
     for fence in fences.iter().filter(|fence| fence.kind() == "verdicts") {
         for line in fence.text.lines() {
@@ -67,7 +67,7 @@ fn law_guide_verdicts_match_the_policy_engine() {
 
 #[test]
 fn law_guide_rules_pass_their_own_examples() {
-    let (home, law) = house(&fences(GUIDE));
+    let (home, law) = guide_home(&fences(GUIDE));
     let tested = law.test();
     let rules: BTreeSet<&str> = tested.iter().map(|tested| tested.rule.as_str()).collect();
     assert_eq!(rules, BTreeSet::from(["cargo", "no-root", "pipeline", "search-src", "secrets"]));
@@ -84,7 +84,7 @@ fn law_guide_rules_pass_their_own_examples() {
 #[test]
 fn law_guide_shows_the_steps_of_a_verdict() {
     let fences = fences(GUIDE);
-    let (_home, law) = house(&fences);
+    let (_home, law) = guide_home(&fences);
     let shown = fences.iter().find(|fence| fence.kind() == "explain").unwrap();
     let explained = law.explain(&facts(&shown.arguments()));
     let steps: String =

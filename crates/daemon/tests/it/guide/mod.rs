@@ -17,16 +17,16 @@ use tribune_providers::ProviderError;
 use tribune_providers::catalog::BUILT_IN;
 use tribune_runtime::EventKind;
 
-use self::coverage::Shown;
+use self::coverage::Coverage;
 use self::fences::{Fence, docs, fences, guide, rows};
-use self::in_process_daemon::House;
+use self::in_process_daemon::InProcessDaemon;
 use self::pattern::{Names, matches};
 
 /// The word for the daemon with narrow limits; the other examples run against one with the defaults.
 const STRICT: &str = "strict";
 
 /// Errors that no client can cause, and the reason.
-const CANNOT_BE_PROVOKED: [(&str, &str); 4] = [
+const NOT_REPRODUCIBLE: [(&str, &str); 4] = [
     ("internal", "a fault in the daemon itself"),
     ("storage", "the disk has to fail"),
     ("backend", "the rehearsal agent refuses nothing"),
@@ -116,17 +116,17 @@ provider_codes! {
 }
 
 /// Runs every example of a guide, from top to bottom.
-fn play(name: &str) -> Shown {
+fn play(name: &str) -> Coverage {
     let fences = fences(name);
     let (strict, plain): (Vec<&Fence>, Vec<&Fence>) =
         fences.iter().filter(|fence| fence.file().is_some()).partition(|fence| fence.has(STRICT));
-    let mut houses = [House::start(&plain), House::start(&strict)];
-    let mut shown = Shown::default();
+    let mut daemons = [InProcessDaemon::start(&plain), InProcessDaemon::start(&strict)];
+    let mut shown = Coverage::default();
     for fence in &fences {
-        let house = &mut houses[usize::from(fence.has(STRICT))];
+        let daemon = &mut daemons[usize::from(fence.has(STRICT))];
         match fence.kind() {
-            "rpc" => rpc::play(fence, house, &mut shown),
-            "http" => http::play(fence, house, &mut shown),
+            "rpc" => rpc::play(fence, daemon, &mut shown),
+            "http" => http::play(fence, daemon, &mut shown),
             _ => {}
         }
     }
@@ -140,7 +140,7 @@ fn rpc_guide_examples_match_the_daemon() {
     let methods: BTreeSet<&str> = shown.methods.iter().map(String::as_str).collect();
     assert_eq!(methods, BTreeSet::from(METHODS), "every method has an example that goes well");
 
-    let excused: BTreeMap<&str, &str> = CANNOT_BE_PROVOKED.into();
+    let excused: BTreeMap<&str, &str> = NOT_REPRODUCIBLE.into();
     let rows = rows("rpc.md");
     for (word, number, status) in CODES {
         let row = [format!("`{word}`"), number.to_string(), status.to_string()];
@@ -148,7 +148,7 @@ fn rpc_guide_examples_match_the_daemon() {
         assert_ne!(
             shown.codes.contains(word),
             excused.contains_key(word),
-            "`{word}` wants an example, or a reason why it can have none"
+            "`{word}` needs an example, or a reason why it has none"
         );
     }
 
@@ -163,18 +163,18 @@ fn rpc_guide_examples_match_the_daemon() {
         assert_eq!(members(&expected), members(came), "{}: all members are shown", fence.place);
         examples.insert(event_type(&read.kind));
     }
-    let of_others = EVENT_TYPES.iter().filter(|kind| OF_OTHERS.contains(kind)).count();
-    assert_eq!(of_others, OF_OTHERS.len());
-    let played = EVENT_TYPES.iter().copied().filter(|kind| !OF_OTHERS.contains(kind));
+    let of_others = EVENT_TYPES.iter().filter(|kind| CLI_AGENT_EVENTS.contains(kind)).count();
+    assert_eq!(of_others, CLI_AGENT_EVENTS.len());
+    let played = EVENT_TYPES.iter().copied().filter(|kind| !CLI_AGENT_EVENTS.contains(kind));
     assert_eq!(examples, played.collect(), "every event has an example");
     let guide = guide("rpc.md");
-    for kind in OF_OTHERS {
+    for kind in CLI_AGENT_EVENTS {
         assert!(guide.contains(&format!("\n### {kind}\n")), "{kind} is explained");
     }
 }
 
 /// Events that only CLI agents cause; the guides have none. Their own tests cover them.
-const OF_OTHERS: [&str; 3] = ["notice", "agent_update", "ungoverned"];
+const CLI_AGENT_EVENTS: [&str; 3] = ["notice", "agent_update", "ungoverned"];
 
 #[test]
 fn approvals_guide_examples_match_the_daemon() {
@@ -256,7 +256,7 @@ fn openapi_operations_events_and_errors_have_replayed_examples() {
         let examples = schemas[name]["examples"].as_array().unwrap().iter();
         examples.map(|example| word(example).as_str().unwrap().to_owned()).collect()
     };
-    let events = EVENT_TYPES.iter().filter(|kind| !OF_OTHERS.contains(kind));
+    let events = EVENT_TYPES.iter().filter(|kind| !CLI_AGENT_EVENTS.contains(kind));
     assert_eq!(words("Event", |event| &event["type"]), events.map(|kind| (*kind).to_owned()).collect());
     assert_eq!(
         words("ErrorBody", |body| &body["error"]["code"]),
@@ -280,9 +280,9 @@ fn openapi_document_equals_the_committed_file() {
         "docs/openapi.json is out of date: run this test with UPDATE_DOCS=1 and look at the change"
     );
 
-    let house = House::start(&[]);
+    let daemon = InProcessDaemon::start(&[]);
     let served: Value =
-        serde_json::from_str(&http::send(house.address(), "GET /v1/openapi.json", "").text()).unwrap();
+        serde_json::from_str(&http::send(daemon.address(), "GET /v1/openapi.json", "").text()).unwrap();
     assert_eq!(served, document);
 
     let events = document["components"]["schemas"]["EventKind"].to_string();
@@ -347,9 +347,9 @@ fn models_guide_lists_every_provider_and_error_code() {
 fn egress_guide_files_allow_what_they_list() {
     let fences = fences("egress.md");
     let files: Vec<&Fence> = fences.iter().filter(|fence| fence.file().is_some()).collect();
-    let house = House::start(&files);
+    let daemon = InProcessDaemon::start(&files);
     let places: Vec<String> =
-        house.config.egress.agents.values().flatten().map(|place| place.at.to_string()).collect();
+        daemon.config.egress.agents.values().flatten().map(|place| place.at.to_string()).collect();
     assert_eq!(
         places,
         ["api.example.com:443", "mirror.example.com:80", "db.example.com:5432", "127.0.0.1:8443"]
@@ -364,10 +364,10 @@ fn daemon_guide_files_make_a_valid_home() {
     for name in ["config.json5", "data/agent-roster.jsonl", "mandates/clerk.md", "constitution.md"] {
         assert!(names.contains(&name), "{name}");
     }
-    let house = House::start(&files);
+    let daemon = InProcessDaemon::start(&files);
     let head =
-        format!("GET /v1/agents\nAuthorization: Bearer {}", house.names()["<token>"].as_str().unwrap());
-    let agents: Value = serde_json::from_str(&http::send(house.address(), &head, "").text()).unwrap();
+        format!("GET /v1/agents\nAuthorization: Bearer {}", daemon.names()["<token>"].as_str().unwrap());
+    let agents: Value = serde_json::from_str(&http::send(daemon.address(), &head, "").text()).unwrap();
     let expected =
         serde_json::json!({ "agents": [{ "agent_id": "clerk", "mandate": "clerk", "rostered": true }] });
     matches(&expected, &agents, &mut Names::new()).unwrap();

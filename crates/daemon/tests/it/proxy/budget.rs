@@ -6,46 +6,46 @@ use tribune_records::spend::report::By;
 use tribune_storage::store::Reader;
 use tribune_testkit::upstream::{Reply, Say};
 
-use super::{House, error, message};
+use super::{Setup, error, message};
 
-async fn house(spend: &str) -> House {
+async fn setup(spend: &str) -> Setup {
     let spend = Config::parse("config.json5", &format!("{{ spend: {{ {spend} }} }}")).unwrap().spend;
-    House::with(|config| Config { spend, ..config }).await
+    Setup::with(|config| Config { spend, ..config }).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_proxy_requests_of_an_agent_are_charged_up_to_its_limit() {
-    let house = house("perAgentAndDay: { tokens: 1950 }").await;
-    let pass = house.pass("main").await;
-    house.upstream.reply(Say::new().text("one").usage(1_500, 400, 0).anthropic());
-    let answer = house.post_as(&pass, "fake/v1/messages", &message("m")).await;
+    let setup = setup("perAgentAndDay: { tokens: 1950 }").await;
+    let pass = setup.pass("main").await;
+    setup.upstream.reply(Say::new().text("one").usage(1_500, 400, 0).anthropic());
+    let answer = setup.post_as(&pass, "fake/v1/messages", &message("m")).await;
     assert_eq!(answer.status(), 200);
     answer.text().await.unwrap();
-    house.ended("fake", 1).await;
-    let refused = house.post_as(&pass, "fake/v1/messages", &message("m")).await;
+    setup.ended("fake", 1).await;
+    let refused = setup.post_as(&pass, "fake/v1/messages", &message("m")).await;
     let (status, said) = error(refused).await;
     assert_eq!(status, 403);
     assert!(said["message"].as_str().unwrap().contains("the limit of main on"), "{said}");
-    assert_eq!(house.upstream.requests().len(), 1);
+    assert_eq!(setup.upstream.requests().len(), 1);
     // Other agents have their own limits.
-    house.upstream.reply(Say::new().text("two").usage(10, 5, 0).anthropic());
-    let answer = house.post("fake/v1/messages", &message("m")).await;
+    setup.upstream.reply(Say::new().text("two").usage(10, 5, 0).anthropic());
+    let answer = setup.post("fake/v1/messages", &message("m")).await;
     assert_eq!(answer.status(), 200);
     answer.text().await.unwrap();
-    house.ended("fake", 2).await;
-    let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(By::Agent, None).unwrap();
+    setup.ended("fake", 2).await;
+    let report = Reader::open(&setup.daemon.home.home).unwrap().spend_report(By::Agent, None).unwrap();
     let lines: Vec<(&str, u64, u64)> =
         report.lines.iter().map(|line| (line.name.as_str(), line.input, line.output)).collect();
     assert_eq!(lines, [("(operator)", 10, 5), ("main", 1_500, 400)]);
-    house.close("fake").await;
+    setup.close("fake").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_refused_proxy_request_is_free_and_missing_usage_costs_its_reservation() {
-    let house = house("perDay: { tokens: 5000 }").await;
-    house.upstream.reply(Reply::json(400, &json!({ "error": { "message": "no" } })));
-    assert_eq!(house.post("chat/v1/chat/completions", &message("m")).await.status(), 400);
-    house.ended("chat", 1).await;
+    let setup = setup("perDay: { tokens: 5000 }").await;
+    setup.upstream.reply(Reply::json(400, &json!({ "error": { "message": "no" } })));
+    assert_eq!(setup.post("chat/v1/chat/completions", &message("m")).await.status(), 400);
+    setup.ended("chat", 1).await;
     for wrong in [
         json!({ "max_tokens": 4e3 }),
         json!({ "max_tokens": "10" }),
@@ -56,29 +56,29 @@ async fn s9_refused_proxy_request_is_free_and_missing_usage_costs_its_reservatio
         for (name, value) in wrong.as_object().unwrap() {
             body[name] = value.clone();
         }
-        assert_eq!(house.post("chat/v1/chat/completions", &body).await.status(), 400, "{body}");
+        assert_eq!(setup.post("chat/v1/chat/completions", &body).await.status(), 400, "{body}");
     }
-    house.upstream.reply(Say::new().text("cut").openai().first(2).then_close());
-    let cut = house.post("chat/v1/chat/completions", &message("m")).await;
+    setup.upstream.reply(Say::new().text("cut").openai().first(2).then_close());
+    let cut = setup.post("chat/v1/chat/completions", &message("m")).await;
     let _ = cut.text().await;
-    house.ended("chat", 2).await;
-    let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(By::Model, None).unwrap();
+    setup.ended("chat", 2).await;
+    let report = Reader::open(&setup.daemon.home.home).unwrap().spend_report(By::Model, None).unwrap();
     assert_eq!((report.all.requests, report.all.estimated), (1, 1));
     assert!(report.all.input > 10, "{report:?}");
-    house.close("chat").await;
+    setup.close("chat").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_early_disconnect_does_not_evade_a_limit() {
     // The number of events after which the connection to the provider ends; the first event has the input tokens.
     for events in [0, 1, 3, 5] {
-        let house = house("perAgentAndDay: { tokens: 20000 }").await;
-        let pass = house.pass("main").await;
+        let setup = setup("perAgentAndDay: { tokens: 20000 }").await;
+        let pass = setup.pass("main").await;
         let reply =
             Say::new().text("a long answer").usage(50, 9_000, 0).anthropic().first(events).then_silence();
-        house.upstream.reply(reply);
+        setup.upstream.reply(reply);
         let body = json!({ "model": "m", "max_tokens": 15000, "stream": true, "messages": [] });
-        let asked = house.post_as(&pass, "fake/v1/messages", &body);
+        let asked = setup.post_as(&pass, "fake/v1/messages", &body);
         match tokio::time::timeout(std::time::Duration::from_millis(500), asked).await {
             Ok(mut answer) => {
                 let _ = tokio::time::timeout(std::time::Duration::from_millis(300), answer.chunk()).await;
@@ -86,11 +86,11 @@ async fn s9_early_disconnect_does_not_evade_a_limit() {
             }
             Err(_) => assert_eq!(events, 0),
         }
-        house.ended("fake", 1).await;
-        let report = Reader::open(&house.daemon.home.home).unwrap().spend_report(By::Agent, None).unwrap();
+        setup.ended("fake", 1).await;
+        let report = Reader::open(&setup.daemon.home.home).unwrap().spend_report(By::Agent, None).unwrap();
         assert_eq!((report.all.output, report.all.estimated), (15_000, 1), "{events}: {report:?}");
-        let refused = house.post_as(&pass, "fake/v1/messages", &body).await;
+        let refused = setup.post_as(&pass, "fake/v1/messages", &body).await;
         assert_eq!(refused.status(), 403, "{events}");
-        house.close("fake").await;
+        setup.close("fake").await;
     }
 }

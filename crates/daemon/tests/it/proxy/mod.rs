@@ -29,9 +29,9 @@ const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"native\",\"model\":\"fake:m
                       {\"id\":\"mute\",\"backend\":\"rehearsal\",\"mandate\":\"default\",\"standing\":false}\n";
 
 /// A timeout for every wait, longer than any step takes on a busy machine. A test that reaches it has failed.
-const BOUND: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-struct House {
+struct Setup {
     daemon: TestDaemon,
     upstream: FakeUpstream,
     token: String,
@@ -54,7 +54,7 @@ fn providers(upstream: &FakeUpstream) -> Config {
     Config { models, ..config() }
 }
 
-impl House {
+impl Setup {
     async fn open() -> Self {
         Self::with(|config| config).await
     }
@@ -113,7 +113,7 @@ impl House {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(BOUND, waiting).await.expect("the end is written down")
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the end is written down")
     }
 
     /// Stops the daemon, verifies its ledger, and returns its entries about a provider.
