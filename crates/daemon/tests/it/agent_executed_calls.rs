@@ -55,7 +55,7 @@ async fn start_at(home: TempHome) -> Setup {
 }
 
 impl Setup {
-    async fn plays(&mut self, acts: Vec<Act>) -> (Vec<Value>, Vec<String>) {
+    async fn run_acts(&mut self, acts: Vec<Act>) -> (Vec<Value>, Vec<String>) {
         self.own_tools.prepare(acts);
         let (events, _) = turn(&mut self.talker, KEY, "go").await.unwrap();
         (events, self.own_tools.answers())
@@ -90,14 +90,14 @@ async fn l1_permission_is_decided_by_the_law_and_recorded_with_the_agents_input(
     let mut setup = start_at(home()).await;
     let acts = vec![
         Act::Ask("read", json!({ "path": "notes.txt" })),
-        Act::Tell(1, "private notes"),
-        Act::Tell(1, "reported twice"),
-        Act::Tell(9, "never asked for"),
+        Act::Report(1, "private notes"),
+        Act::Report(1, "reported twice"),
+        Act::Report(9, "never asked for"),
         Act::Ask("send_message", json!({ "to": "x", "text": "y" })),
         Act::Ask("made_up", json!({})),
         Act::Ask("spend", json!({})),
     ];
-    let (events, answers) = setup.plays(acts).await;
+    let (events, answers) = setup.run_acts(acts).await;
     assert_eq!(answers[0], "given");
     assert!(answers[1].starts_with("denied (mandate"), "{answers:?}");
     assert!(answers[2].starts_with("denied ("), "{answers:?}");
@@ -130,7 +130,7 @@ async fn l2_agent_executed_call_waits_for_approval() {
         (json!({ "decision": "allow_once" }), "given"),
         (json!({ "decision": "deny", "reason": "no" }), "denied by operator: no"),
     ] {
-        setup.own_tools.prepare(vec![Act::Ask("write", write()), Act::Tell(1, "written")]);
+        setup.own_tools.prepare(vec![Act::Ask("write", write()), Act::Report(1, "written")]);
         let running = setup.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
         let waiting = pending(&mut setup.approver, 1).await;
         let card = setup.approver.call("approval.show", &json!({ "id": id(&waiting[0]) })).await.unwrap();
@@ -144,7 +144,7 @@ async fn l2_agent_executed_call_waits_for_approval() {
     }
     // A call that has begun cannot be approved any more.
     let (_, answers) = setup
-        .plays(vec![Act::Begin("write", write()), Act::Begin("read", json!({ "path": "notes.txt" }))])
+        .run_acts(vec![Act::Begin("write", write()), Act::Begin("read", json!({ "path": "notes.txt" }))])
         .await;
     assert!(answers[0].contains("policy.ask-write") && answers[0].contains("under way"), "{answers:?}");
     assert_eq!(answers[1], "given");
@@ -195,7 +195,7 @@ async fn l2_decision_after_a_restart_releases_the_same_call_once() {
     setup.own_tools.prepare(vec![
         Act::Ask("write", other.clone()),
         Act::Ask("write", write()),
-        Act::Tell(2, "written"),
+        Act::Report(2, "written"),
         Act::Ask("write", write()),
     ]);
     let running = setup.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
@@ -239,7 +239,7 @@ async fn l2_decision_after_a_restart_releases_the_same_call_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_permitted_call_is_executed_once_exactly_as_allowed() {
     let mut setup = start_at(home()).await;
-    let acts = vec![Act::Ask("write", write()), Act::CarryOut(1), Act::CarryOut(1), Act::CarryOut(7)];
+    let acts = vec![Act::Ask("write", write()), Act::Execute(1), Act::Execute(1), Act::Execute(7)];
     setup.own_tools.prepare(acts);
     let running = setup.talker.send("turn.run", &say(KEY, "go")).await.unwrap();
     let waiting = pending(&mut setup.approver, 1).await;

@@ -30,7 +30,7 @@ async fn ask(daemon: &TestDaemon, id: &str, tool: &str, params: Value) -> (u16, 
     post(daemon, "before_tool_call", json!({ "toolName": tool, "toolCallId": id, "params": params })).await
 }
 
-async fn done(daemon: &TestDaemon, id: &str) -> u16 {
+async fn report_done(daemon: &TestDaemon, id: &str) -> u16 {
     post(daemon, "after_tool_call", json!({ "toolCallId": id, "result": "done" })).await.0
 }
 
@@ -63,12 +63,12 @@ async fn g7_finished_call_is_no_longer_allowed() {
     for _ in 0..2 {
         assert_eq!(ask(&daemon, "a1", "write", write.clone()).await.1["verdict"], "allow");
     }
-    assert_eq!(done(&daemon, "a1").await, 200);
+    assert_eq!(report_done(&daemon, "a1").await, 200);
     let over = ask(&daemon, "a1", "write", write.clone()).await;
     assert_eq!((over.0, &over.1["error"]["code"]), (409, &json!("conflict")), "{}", over.1);
     // The same without an approval. A denied call is denied again instead of a conflict.
     assert_eq!(ask(&daemon, "r1", "read", json!({ "path": "a" })).await.1["verdict"], "allow");
-    assert_eq!(done(&daemon, "r1").await, 200);
+    assert_eq!(report_done(&daemon, "r1").await, 200);
     assert_eq!(ask(&daemon, "r1", "read", json!({ "path": "a" })).await.0, 409);
     for _ in 0..2 {
         let (status, denied) = ask(&daemon, "x1", "exec", json!({ "command": "date" })).await;

@@ -19,9 +19,9 @@ pub(crate) enum Act {
     /// Reports a call that has already begun.
     Begin(&'static str, Value),
     /// Reports the result of the call with this number.
-    Tell(usize, &'static str),
+    Report(usize, &'static str),
     /// Has Tribune execute the call with this number.
-    CarryOut(usize),
+    Execute(usize),
 }
 
 #[derive(Debug, Default, Clone)]
@@ -65,8 +65,8 @@ impl AgentRuntime for OwnToolsAgent {
                         };
                         answers.lock().unwrap().push(answer);
                     }
-                    Act::Tell(n, what) => tools.report(&format!("call-{n}"), ToolOutcome::good(what)).await,
-                    Act::CarryOut(n) => {
+                    Act::Report(n, what) => tools.report(&format!("call-{n}"), ToolOutcome::good(what)).await,
+                    Act::Execute(n) => {
                         let outcome = tools.carry_out(&format!("call-{n}")).await;
                         answers.lock().unwrap().push(outcome.content);
                     }

@@ -56,7 +56,7 @@ fn error_codes(events: &[Value]) -> Vec<&str> {
 #[derive(Debug)]
 struct FaultyBackend;
 
-fn said(kinds: Vec<EventKind>) -> EventStream {
+fn event_stream(kinds: Vec<EventKind>) -> EventStream {
     let numbered = kinds.into_iter().zip(1..).map(|(kind, seq)| Ok(RuntimeEvent { seq, kind }));
     stream::iter(numbered.collect::<Vec<_>>()).boxed()
 }
@@ -78,14 +78,15 @@ impl AgentRuntime for FaultyBackend {
     fn run_turn(&self, _: &Handle, input: TurnInput) -> EventStream {
         let name = || "exec".to_owned();
         match text_of(&input.content).as_str() {
-            "claims a call" => {
-                said(vec![EventKind::ToolCall { id: "c".into(), name: name(), input: json!({}) }, done()])
-            }
+            "claims a call" => event_stream(vec![
+                EventKind::ToolCall { id: "c".into(), name: name(), input: json!({}) },
+                done(),
+            ]),
             "claims a result" => {
                 let content = "it is done".to_owned();
-                said(vec![EventKind::ToolResult { id: "c".into(), content, is_error: false }, done()])
+                event_stream(vec![EventKind::ToolResult { id: "c".into(), content, is_error: false }, done()])
             }
-            "claims a turn" => said(vec![EventKind::TurnStarted { turn: "b3:0".into() }, done()]),
+            "claims a turn" => event_stream(vec![EventKind::TurnStarted { turn: "b3:0".into() }, done()]),
             "says nothing" => stream::empty().boxed(),
             "panics" => panic!("on purpose, before there is a stream"),
             "pends" => stream::pending().boxed(),
@@ -114,7 +115,7 @@ impl AgentRuntime for FaultyBackend {
                 };
                 stream::once(calls).flatten().boxed()
             }
-            _ => said(vec![EventKind::TextDelta { text: "I behave".into() }, done()]),
+            _ => event_stream(vec![EventKind::TextDelta { text: "I behave".into() }, done()]),
         }
     }
 
@@ -142,7 +143,7 @@ async fn start_faulty() -> (TestDaemon, Client) {
     (daemon, client)
 }
 
-async fn behaves(client: &mut Client) {
+async fn assert_usable(client: &mut Client) {
     let (events, result) = within("the next turn", turn(client, FAULTY_KEY, "behave")).await.unwrap();
     assert_eq!((text(&events).as_str(), &result["stop_reason"]), ("I behave", &json!("end_turn")));
 }
@@ -156,7 +157,7 @@ async fn l1_backend_that_reports_its_own_effects_is_stopped() {
         assert_eq!(result["stop_reason"], "error", "{word}");
         let of = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
         assert_eq!((of("tool_call"), of("tool_result"), of("turn_started")), (0, 0, 1), "{word}");
-        behaves(&mut client).await;
+        assert_usable(&mut client).await;
     }
     let entries = entries(&mut client, FAULTY_KEY).await;
     assert!(
@@ -439,7 +440,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
         "{\"canary-member\":1}",
         "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":[\"canary-list\"]}",
     ] {
-        let RawMessage::Text(refused) = raw.ask(frame).await else { panic!("{frame}") };
+        let RawMessage::Text(refused) = raw.request(frame).await else { panic!("{frame}") };
         assert!(!refused.to_string().contains("canary-"), "{refused}");
     }
     let head = format!("Host: {}\r\nConnection: close\r\n", daemon.address());
@@ -736,7 +737,7 @@ async fn faulty_backend_affects_only_its_own_turn() {
     {
         let (events, result) = within(word, turn(&mut client, FAULTY_KEY, word)).await.unwrap();
         assert_eq!((error_codes(&events), &result["stop_reason"]), (vec![code], &json!("error")), "{word}");
-        behaves(&mut client).await;
+        assert_usable(&mut client).await;
     }
     // A turn can be cancelled although its backend is silent, floods, or ignores the cancel.
     for word in ["pends", "chatters"] {
@@ -754,7 +755,7 @@ async fn faulty_backend_affects_only_its_own_turn() {
         })
         .await;
         assert_eq!(reason, "cancelled", "{word}");
-        behaves(&mut client).await;
+        assert_usable(&mut client).await;
     }
     let (events, _) = turn(&mut client, FAULTY_KEY, "calls twice under one id").await.unwrap();
     let told = text(&events);
@@ -766,7 +767,7 @@ async fn faulty_backend_affects_only_its_own_turn() {
     let refused = client.call("turn.run", &say(FAULTY_KEY, "behave")).await.unwrap_err();
     assert_eq!(refused.code(), Some("session_closed"));
     open(&mut client, FAULTY_KEY).await;
-    behaves(&mut client).await;
+    assert_usable(&mut client).await;
     drop(client);
     assert_sound(&daemon.stop().await.home);
 }

@@ -31,7 +31,7 @@ fn home(script: &str, hooks: &str) -> (TempHome, Config) {
 }
 
 /// Runs a turn with one call; returns its result.
-async fn played(home: TempHome, config: &Config, script: &str) -> (TempHome, Result<String, String>) {
+async fn run_call(home: TempHome, config: &Config, script: &str) -> (TempHome, Result<String, String>) {
     let daemon = TestDaemon::on(home, config).await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
@@ -67,7 +67,7 @@ async fn c6_hook_that_denies_fails_or_times_out_stops_the_call() {
         ("head -c 100000 /dev/zero", "more than 65536 bytes"),
     ] {
         let (home, config) = home(script, "{on: 'before_tool_call', command: ['HOOK'], timeoutMs: 300}");
-        let (home, told) = played(home, &config, WRITE).await;
+        let (home, told) = run_call(home, &config, WRITE).await;
         let told = told.unwrap();
         assert!(told.starts_with("denied (hook.hook.sh)") && told.contains(said), "{script}: {told}");
         assert!(!is_written(&home), "{script}");
@@ -78,7 +78,7 @@ async fn c6_hook_that_denies_fails_or_times_out_stops_the_call() {
         "{on: 'before_tool_call', url: 'http://127.0.0.1:1/'}",
     ] {
         let (home, config) = home("", hook);
-        let (home, told) = played(home, &config, WRITE).await;
+        let (home, told) = run_call(home, &config, WRITE).await;
         assert!(told.unwrap().starts_with("denied (hook."));
         assert!(!is_written(&home));
     }
@@ -99,7 +99,7 @@ async fn c6_hooks_see_agents_and_subagents_and_cannot_allow() {
     let script = "line=$(cat); printf '%s\\n' \"$line\" >> \"$(dirname \"$0\")/seen\"; echo '{}'";
     let (home, config) = home(script, &hooks.join(","));
     let task = json!({ "task": WRITE });
-    let (home, told) = played(home, &config, &format!("!call spawn {task}")).await;
+    let (home, told) = run_call(home, &config, &format!("!call spawn {task}")).await;
     assert!(told.unwrap().starts_with("made `a`"));
     assert!(is_written(&home));
     let seen: Vec<Value> =
@@ -119,7 +119,7 @@ async fn c6_hooks_see_agents_and_subagents_and_cannot_allow() {
     }
     // No hook allows a call that the law denies.
     let (home, config) = self::home("echo '{}'", "{on: 'before_tool_call', command: ['HOOK']}");
-    let (_, told) = played(home, &config, "!call exec {\"command\":\"true\"}").await;
+    let (_, told) = run_call(home, &config, "!call exec {\"command\":\"true\"}").await;
     assert!(told.unwrap().starts_with("denied (mandate.not_listed)"));
 }
 
@@ -127,7 +127,7 @@ async fn c6_hooks_see_agents_and_subagents_and_cannot_allow() {
 async fn c6_hook_can_refuse_a_turn_and_lower_message_trust() {
     let block = "echo '{\"block\":true,\"blockReason\":\"closed today\"}'";
     let (home, config) = home(block, "{on: 'before_agent_start', command: ['HOOK']}");
-    let (_, told) = played(home, &config, WRITE).await;
+    let (_, told) = run_call(home, &config, WRITE).await;
     assert!(told.unwrap_err().contains("the hook `hook.sh` refuses the turn: closed today"));
     for (answer, trust) in [
         ("{\"trust\":\"community\"}", "community"),
@@ -171,7 +171,7 @@ async fn c6_http_hook_is_called_and_can_narrow() {
     });
     let (home, config) = home("", &format!("{{on: 'before_tool_call', url: 'http://{address}/ask'}}"));
     home.write("agents/main/workspace/long.txt", "one\ntwo\nthree\n");
-    let (_, told) = played(home, &config, "!call read {\"path\":\"long.txt\",\"limit\":13}").await;
+    let (_, told) = run_call(home, &config, "!call read {\"path\":\"long.txt\",\"limit\":13}").await;
     let told = told.unwrap();
     assert!(told.contains("one") && !told.contains("two"), "{told}");
     let request = tokio::time::timeout(Duration::from_secs(5), server).await.unwrap().unwrap();
@@ -216,7 +216,7 @@ async fn c6_narrowing_hook_does_not_evade_a_rule_about_the_original_input() {
         home.write("mandates/dev.md", "---\ntools: read, search\n---\n");
         home.write("policy/secrets.cedar", rule);
         home.write("agents/main/workspace/secrets/open/key", "sesame");
-        let (_, told) = played(home, &config, SEARCH).await;
+        let (_, told) = run_call(home, &config, SEARCH).await;
         let told = told.unwrap();
         assert!(told.contains("policy.secrets") && !told.contains("secrets/open/key"), "{hook}: {told}");
     }

@@ -226,7 +226,7 @@ async fn invalid_request_gets_one_error_and_the_connection_stays_open() {
         ),
     ] {
         let shown: String = frame.chars().take(120).collect();
-        let (of, found, word, sentence) = error_of(raw.ask(&frame).await);
+        let (of, found, word, sentence) = error_of(raw.request(&frame).await);
         assert_eq!((&of, found, word.as_str()), (&id, number, code), "{shown}: {sentence}");
         assert!(sentence.starts_with(words), "{shown}: {sentence}");
         assert!(sentence.len() < 300, "{shown}: {sentence}");
@@ -234,7 +234,7 @@ async fn invalid_request_gets_one_error_and_the_connection_stays_open() {
     // These ids are valid and are returned unchanged. Notifications get no answer.
     for id in ["0", "-1", "\"\"", "\"a b\"", "18446744073709551615"] {
         raw.text(r#"{"jsonrpc":"2.0","method":"auth.whoami"}"#).await;
-        let RawMessage::Text(answer) = raw.ask(&request(id)).await else { panic!("{id}") };
+        let RawMessage::Text(answer) = raw.request(&request(id)).await else { panic!("{id}") };
         assert_eq!(answer["id"], serde_json::from_str::<Value>(id).unwrap());
         assert_eq!(answer["result"]["principal"], "operator");
     }
@@ -247,14 +247,14 @@ async fn unauthenticated_connection_gets_no_answers() {
     let mut raw = RawSocket::connect(&daemon, None).await;
     for method in tribune_gateway::METHODS.iter().filter(|method| !method.starts_with("auth.")) {
         let frame = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#);
-        let (_, number, code, sentence) = error_of(raw.ask(&frame).await);
+        let (_, number, code, sentence) = error_of(raw.request(&frame).await);
         assert_eq!((number, code.as_str()), (-32001, "unauthorized"), "{method}");
         assert!(sentence.contains("run/token"), "{sentence}");
     }
     // The fifth wrong token closes the connection.
     for attempt in 1..=5 {
         let wrong = r#"{"jsonrpc":"2.0","id":1,"method":"auth.token","params":{"token":"trb_wrong"}}"#;
-        let (_, number, code, sentence) = error_of(raw.ask(wrong).await);
+        let (_, number, code, sentence) = error_of(raw.request(wrong).await);
         assert_eq!((number, code.as_str()), (-32001, "unauthorized"), "{attempt}: {sentence}");
         assert!(!sentence.contains("trb_wrong"), "{sentence}");
     }
@@ -304,7 +304,7 @@ async fn wrong_tokens_are_rate_limited_and_the_right_one_is_accepted() {
     assert!(refused.ends_with("too many wrong attempts: wait 60 seconds"), "{refused}");
     let mut raw = RawSocket::connect(&daemon, None).await;
     let wrong = r#"{"jsonrpc":"2.0","id":1,"method":"auth.token","params":{"token":"trb_0"}}"#;
-    assert_eq!(error_of(raw.ask(wrong).await).2, "rate_limited");
+    assert_eq!(error_of(raw.request(wrong).await).2, "rate_limited");
     assert_healthy(&daemon).await;
 }
 
@@ -476,7 +476,7 @@ async fn websocket_without_authentication_is_closed() {
     // Other requests do not extend the deadline; authentication does.
     let mut talking = RawSocket::connect(&daemon, None).await;
     let end = loop {
-        match talking.ask(r#"{"jsonrpc":"2.0","id":1,"method":"auth.challenge"}"#).await {
+        match talking.request(r#"{"jsonrpc":"2.0","id":1,"method":"auth.challenge"}"#).await {
             RawMessage::Text(_) => {}
             end => break end,
         }

@@ -10,7 +10,7 @@ use tribune_testkit::{TestDaemon, assert_sound, turn};
 
 use crate::models::{KEY, SECRET, home, models, open, start, upstream};
 
-async fn tried(client: &mut Client, target: Value) -> Value {
+async fn test_provider(client: &mut Client, target: Value) -> Value {
     client.call("provider.test", &json!({ "target": target })).await.unwrap()
 }
 
@@ -31,7 +31,7 @@ async fn provider_test_lists_models_and_sends_one_prompt() {
     let (daemon, mut client) = started(&upstream).await;
     upstream.reply(Say::new().text("ok").usage(9, 2, 0).anthropic());
     // The agent `main` uses `fake:m`, so this model represents the provider.
-    let trials = tried(&mut client, json!("fake")).await;
+    let trials = test_provider(&mut client, json!("fake")).await;
     assert_eq!((&trials["ok"], &trials["providers"][0]["model"]), (&json!(true), &json!("fake:m")));
     assert_eq!(words(&trials), ["key true", "reach true", "model true"]);
     assert_eq!(trials["providers"][0]["checks"][2]["message"], "fake:m answers (11 tokens)");
@@ -41,10 +41,10 @@ async fn provider_test_lists_models_and_sends_one_prompt() {
     assert!(!asked[1].text().contains("constitution"), "no system prompt");
 
     upstream.reply(Say::new().text("ok").anthropic());
-    let trials = tried(&mut client, json!("fake:small")).await;
+    let trials = test_provider(&mut client, json!("fake:small")).await;
     assert_eq!(trials["providers"][0]["model"], "fake:small");
     upstream.reply(Say::new().text("ok").anthropic());
-    let trials = tried(&mut client, Value::Null).await;
+    let trials = test_provider(&mut client, Value::Null).await;
     assert_eq!(trials["providers"].as_array().unwrap().len(), 1, "nothing else is set up: {trials}");
     drop(client);
     daemon.stop().await;
@@ -73,10 +73,10 @@ async fn refused_key_is_reported_until_the_model_answers() {
     turn(&mut client, KEY, "hello").await.unwrap();
     assert_eq!(fault(&mut client).await, Value::Null);
     upstream.reply(Reply::json(401, &refused));
-    tried(&mut client, json!("fake:m")).await;
+    test_provider(&mut client, json!("fake:m")).await;
     assert!(fault(&mut client).await.is_string());
     upstream.lists(&["m"]).reply(Say::new().text("ok").anthropic());
-    tried(&mut client, json!("fake:m")).await;
+    test_provider(&mut client, json!("fake:m")).await;
     assert_eq!(fault(&mut client).await, Value::Null);
     drop(client);
     daemon.stop().await;
@@ -97,7 +97,7 @@ async fn provider_errors_are_one_line_without_keys_or_escapes() {
         (500, "api_error", "upstream_failed", vec!["key true", "reach false"]),
     ] {
         upstream.reply(Reply::json(status, &complaint(kind)));
-        let trials = tried(&mut client, json!("fake:m")).await;
+        let trials = test_provider(&mut client, json!("fake:m")).await;
         assert_eq!(words(&trials), wanted, "{trials}");
         let last = trials["providers"][0]["checks"].as_array().unwrap().last().unwrap();
         assert_eq!(last["code"], code);
@@ -110,7 +110,7 @@ async fn provider_errors_are_one_line_without_keys_or_escapes() {
 
     // A server without a model list is no failure; the answer of the model decides.
     upstream.reply(Reply::json(404, &json!({}))).reply(Reply::json(404, &complaint("not_found_error")));
-    let trials = tried(&mut client, json!("fake:m")).await;
+    let trials = test_provider(&mut client, json!("fake:m")).await;
     assert_eq!(words(&trials), ["key true", "reach true", "model false"]);
     assert_eq!(trials["providers"][0]["checks"][2]["code"], "not_found");
     drop(client);
@@ -127,7 +127,7 @@ async fn missing_key_is_reported_without_a_request() {
     let models = Config::parse("config.json5", &text).unwrap().models;
     let daemon = start(home(), &Config { models, ..tribune_testkit::config() }).await;
     let mut client = daemon.operator().await;
-    let trials = tried(&mut client, json!("other")).await;
+    let trials = test_provider(&mut client, json!("other")).await;
     let check = &trials["providers"][0]["checks"][0];
     assert_eq!(
         check["message"],
@@ -136,7 +136,7 @@ async fn missing_key_is_reported_without_a_request() {
     assert_eq!(upstream.connections(), 0);
 
     upstream.lists(&["tiny-1", "\u{1b}[2J", "a b"]);
-    let trials = tried(&mut client, json!("bare")).await;
+    let trials = test_provider(&mut client, json!("bare")).await;
     let line = trials["providers"][0]["checks"][2]["message"].as_str().unwrap();
     assert!(
         line.starts_with("no model of bare is declared") && line.ends_with("It offers `tiny-1`."),
@@ -206,7 +206,7 @@ async fn s9_provider_test_is_charged_to_the_operator_and_logged() {
     let daemon = start(home(), &Config { spend, ..models(&upstream, "startupValidation: 'off'") }).await;
     let mut client = daemon.operator().await;
     upstream.reply(Say::new().text("ok").usage(2_940, 2, 0).anthropic());
-    assert_eq!(tried(&mut client, json!("fake:m")).await["ok"], true);
+    assert_eq!(test_provider(&mut client, json!("fake:m")).await["ok"], true);
     let spent = || Reader::open(&daemon.home.home).unwrap().spend_report(By::Agent, None).unwrap().lines;
     let operators: Vec<(String, u64, u64)> =
         spent().into_iter().map(|line| (line.name, line.input, line.output)).collect();
@@ -217,7 +217,7 @@ async fn s9_provider_test_is_charged_to_the_operator_and_logged() {
     assert_eq!((&line["gate"]["trial"], &line["input_tokens"]), (&json!("(operator)"), &json!(2_940)));
     assert!(line["estimated_tokens"].as_u64().unwrap() > 10 && line["reserved_tokens"] == 64, "{line}");
     // The check has a budget too; beyond it no request is sent.
-    let trials = tried(&mut client, json!("fake:m")).await;
+    let trials = test_provider(&mut client, json!("fake:m")).await;
     assert_eq!(trials["providers"][0]["checks"][2]["code"], "spend_limit", "{trials}");
     // A request that the provider refuses costs nothing.
     assert_eq!(spent().len(), 1);

@@ -203,7 +203,7 @@ impl RawSocket {
     }
 
     /// Sends one request and returns the next message.
-    pub(crate) async fn ask(&mut self, text: &str) -> RawMessage {
+    pub(crate) async fn request(&mut self, text: &str) -> RawMessage {
         self.text(text).await;
         self.next().await
     }

@@ -107,7 +107,7 @@ impl Setup {
     }
 
     /// Runs a turn of these batches without approvals.
-    async fn play(&mut self, key: &str, batches: Vec<Batch>) -> Vec<(String, String, bool)> {
+    async fn run_batches(&mut self, key: &str, batches: Vec<Batch>) -> Vec<(String, String, bool)> {
         self.open(key).await;
         self.scripted.prepare(batches);
         let limit = Duration::from_secs(20);
@@ -117,7 +117,7 @@ impl Setup {
     }
 
     /// Runs a turn of these batches, with an approver who allows everything once.
-    async fn play_allowed(&mut self, key: &str, batches: Vec<Batch>) -> Vec<(String, String, bool)> {
+    async fn run_batches_allowed(&mut self, key: &str, batches: Vec<Batch>) -> Vec<(String, String, bool)> {
         let mut person = self.daemon.operator().await;
         let stop = CancellationToken::new();
         let stopped = stop.clone();
@@ -130,7 +130,7 @@ impl Setup {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         });
-        let played = self.play(key, batches).await;
+        let played = self.run_batches(key, batches).await;
         stop.cancel();
         yes.await.unwrap();
         played
@@ -180,12 +180,12 @@ impl Setup {
     /// Reads the page and the secret.
     async fn taint(&mut self, key: &str) {
         let read = ("read", json!({ "path": "secret.txt" }));
-        let answers = self.play(key, vec![vec![read], vec![self.fetch()]]).await;
+        let answers = self.run_batches(key, vec![vec![read], vec![self.fetch()]]).await;
         assert!(answers.iter().all(|(_, _, is_error)| !is_error), "{answers:?}");
         assert_eq!(self.labels(key).await, TAINTED);
     }
 
-    fn has_run(&self) -> bool {
+    fn has_executed(&self) -> bool {
         self.daemon.home.home.root().join("agents/main/workspace/ran").exists()
     }
 
@@ -216,11 +216,11 @@ async fn c3_every_egress_is_allowed_before_taint() {
             continue;
         }
         let key = format!("agent:main:cli:local:dm:fresh-{n}");
-        let answers = setup.play(&key, vec![vec![call.clone()]]).await;
+        let answers = setup.run_batches(&key, vec![vec![call.clone()]]).await;
         let own = answers.iter().find(|(name, ..)| name == call.0).unwrap();
         assert!(!own.2, "{own:?}");
     }
-    assert!(setup.has_run());
+    assert!(setup.has_executed());
     setup.end().await;
 }
 
@@ -230,15 +230,15 @@ async fn c3_every_egress_requires_approval_after_taint() {
     setup.taint(KEY).await;
     let calls = setup.egress_calls();
     setup.assert_all_parked(KEY, calls).await;
-    assert!(!setup.has_run());
+    assert!(!setup.has_executed());
     let outside = setup.egress_calls().into_iter().filter(|(name, _)| *name == "write").collect();
-    let answers = setup.play(KEY, vec![outside]).await;
+    let answers = setup.run_batches(KEY, vec![outside]).await;
     assert!(answers[0].2 && answers[0].1.contains("leads out of the workspace"), "{answers:?}");
     // The labels hold after the session was closed.
     setup.talker.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
     let calls = setup.egress_calls();
     setup.assert_all_parked(KEY, calls).await;
-    assert!(!setup.has_run());
+    assert!(!setup.has_executed());
     setup.end().await;
 }
 
@@ -247,12 +247,12 @@ async fn c3_file_keeps_the_labels_of_its_sources() {
     let mut setup = setup().await;
     setup.taint(KEY).await;
     let write = ("write", json!({ "path": "notes.txt", "content": "from the page" }));
-    setup.play_allowed(KEY, vec![vec![write]]).await;
-    setup.play(OTHER, vec![vec![("read", json!({ "path": "notes.txt" }))]]).await;
+    setup.run_batches_allowed(KEY, vec![vec![write]]).await;
+    setup.run_batches(OTHER, vec![vec![("read", json!({ "path": "notes.txt" }))]]).await;
     assert_eq!(setup.labels(OTHER).await, TAINTED);
     let calls = setup.egress_calls();
     setup.assert_all_parked(OTHER, calls).await;
-    assert!(!setup.has_run());
+    assert!(!setup.has_executed());
     setup.end().await;
 }
 
@@ -275,7 +275,7 @@ async fn c3_file_of_an_interrupted_call_keeps_its_labels() {
     }
     setup.approver.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
     setup.ended(running).await;
-    setup.play(OTHER, vec![vec![("read", json!({ "path": "cut.txt" }))]]).await;
+    setup.run_batches(OTHER, vec![vec![("read", json!({ "path": "cut.txt" }))]]).await;
     assert_eq!(setup.labels(OTHER).await, TAINTED);
     setup.end().await;
 }
@@ -285,9 +285,9 @@ async fn c3_memory_keeps_the_labels_of_its_sources() {
     let mut setup = setup().await;
     setup.taint(KEY).await;
     let set = ("memory", json!({ "action": "set", "key": "k", "value": "from the page" }));
-    let answers = setup.play_allowed(KEY, vec![vec![set]]).await;
+    let answers = setup.run_batches_allowed(KEY, vec![vec![set]]).await;
     assert!(!answers[0].2, "{answers:?}");
-    setup.play(OTHER, vec![vec![("memory", json!({ "action": "get", "key": "k" }))]]).await;
+    setup.run_batches(OTHER, vec![vec![("memory", json!({ "action": "get", "key": "k" }))]]).await;
     assert_eq!(setup.labels(OTHER).await, TAINTED);
     let calls = setup.egress_calls();
     setup.assert_all_parked(OTHER, calls).await;
@@ -299,9 +299,9 @@ async fn c3_mailbox_message_keeps_the_labels_of_its_sources() {
     let mut setup = setup().await;
     setup.taint(KEY).await;
     let message = ("send_message", json!({ "to": "scout", "text": "from the page" }));
-    let answers = setup.play_allowed(KEY, vec![vec![message]]).await;
+    let answers = setup.run_batches_allowed(KEY, vec![vec![message]]).await;
     assert!(!answers[0].2, "{answers:?}");
-    setup.play(SCOUT, vec![]).await;
+    setup.run_batches(SCOUT, vec![]).await;
     assert_eq!(setup.labels(SCOUT).await, TAINTED);
     let mut calls = setup.egress_calls();
     calls.retain(|(name, _)| !["message", "send_message"].contains(name));
@@ -324,7 +324,7 @@ async fn c7_subagent_of_a_tainted_session_is_denied_every_egress() {
         let (_, told, is_error) = answers.iter().find(|(own, ..)| own == name).unwrap();
         assert!(*is_error && told.starts_with("denied"), "{name}: {told}");
     }
-    assert!(!setup.has_run());
+    assert!(!setup.has_executed());
     setup.end().await;
 }
 
@@ -349,10 +349,10 @@ async fn c3_schedule_keeps_the_labels_of_its_sources_and_fires_once() {
     let mut setup = setup().await;
     setup.taint(KEY).await;
     let cron = ("cron", json!({ "action": "add", "id": "later", "every": 60, "text": "what the page said" }));
-    let answers = setup.play_allowed(KEY, vec![vec![cron.clone()]]).await;
+    let answers = setup.run_batches_allowed(KEY, vec![vec![cron.clone()]]).await;
     assert!(!answers[0].2, "{answers:?}");
     // A clean session that fails to replace the file does not make it clean.
-    let answers = setup.play(OTHER, vec![vec![cron]]).await;
+    let answers = setup.run_batches(OTHER, vec![vec![cron]]).await;
     assert!(answers[0].1.contains("there is a schedule `later` already"), "{answers:?}");
     // The conversation is erased; the schedule is not.
     setup.talker.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
@@ -369,7 +369,7 @@ async fn c3_schedule_keeps_the_labels_of_its_sources_and_fires_once() {
     };
     assert_eq!((waiting.len(), &waiting[0]["tool"]), (1, &json!("exec")));
     assert_eq!(setup.labels(KEY).await, TAINTED);
-    assert!(!setup.has_run());
+    assert!(!setup.has_executed());
     setup.end().await;
 }
 
@@ -396,7 +396,7 @@ async fn a3_card_shows_the_origin_of_the_session_labels() {
     let mut setup = setup().await;
     setup.taint(KEY).await;
     let write = ("write", json!({ "path": "notes.txt", "content": "from the page" }));
-    setup.play_allowed(KEY, vec![vec![write]]).await;
+    setup.run_batches_allowed(KEY, vec![vec![write]]).await;
     setup.open(OTHER).await;
     let read = vec![("read", json!({ "path": "notes.txt" }))];
     let send = vec![("send_message", json!({ "to": "scout", "text": "hello" }))];

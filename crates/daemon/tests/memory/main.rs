@@ -46,7 +46,7 @@ async fn unread_events_are_not_held_in_memory() {
         let params = json!({ "session_key": KEY, "after": 0 });
         let asked = json!({ "jsonrpc": "2.0", "id": 1, "method": "session.events", "params": params });
         // Reads one frame, so that the rest is being sent.
-        assert!(matches!(raw.ask(&asked.to_string()).await, RawMessage::Text(_)));
+        assert!(matches!(raw.request(&asked.to_string()).await, RawMessage::Text(_)));
         slow.push(raw);
     }
     for _ in 0..3 {
@@ -107,7 +107,8 @@ async fn open_and_close(daemon: &TestDaemon, operator: &mut Client) -> u64 {
         sockets.push(RawSocket::operator(daemon).await);
     }
     for socket in &mut sockets {
-        let RawMessage::Text(answer) = socket.ask(r#"{"jsonrpc":"2.0","id":1,"method":"auth.whoami"}"#).await
+        let RawMessage::Text(answer) =
+            socket.request(r#"{"jsonrpc":"2.0","id":1,"method":"auth.whoami"}"#).await
         else {
             panic!("an idle socket is still one")
         };

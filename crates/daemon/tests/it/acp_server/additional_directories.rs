@@ -98,8 +98,8 @@ async fn agent_uses_additional_directories_by_absolute_path() {
     assert!(!found.contains("docs") && !found.contains("in the app") && !found.contains("hidden"), "{found}");
 
     // A write needs an approval, and the approver sees the path of the file.
-    let prompt = editor.say(&session, &write(&format!("{lib}/made.txt"), "made")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write(&format!("{lib}/made.txt"), "made")).await;
+    let question = editor.permission_request().await;
     let shown = &question["params"]["toolCall"];
     assert_eq!(shown["locations"], json!([{ "path": format!("{lib}/made.txt") }]));
     assert!(!project.at("lib/made.txt").exists());
@@ -301,8 +301,8 @@ async fn autorun_files_in_additional_directories_require_approval() {
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
     approving(&mut editor, &session).await;
     for (name, file) in traps {
-        let prompt = editor.say(&session, &format!("/play {name}")).await;
-        let question = editor.asked().await;
+        let prompt = editor.send_prompt(&session, &format!("/play {name}")).await;
+        let question = editor.permission_request().await;
         editor.choose(&question, "deny").await;
         assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{name}");
         assert!(!project.at("lib").join(file).exists(), "{file}");
@@ -316,16 +316,16 @@ async fn grant_covers_only_its_own_directory() {
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib", "docs"])).await;
     let in_lib = format!("{}/n.txt", project.name("lib"));
-    let prompt = editor.say(&session, &write(&in_lib, "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write(&in_lib, "one")).await;
+    let question = editor.permission_request().await;
     let hour = option(&question, "hour");
     editor.choose(&question, &hour).await;
     editor.answer(prompt).await;
     assert_eq!(editor.prompt(&session, &write(&in_lib, "two")).await["result"]["stopReason"], "end_turn");
     assert_eq!(project.says("lib/n.txt"), "two");
     for elsewhere in ["n.txt".to_owned(), format!("{}/n.txt", project.name("docs"))] {
-        let prompt = editor.say(&session, &write(&elsewhere, "x")).await;
-        let question = editor.asked().await;
+        let prompt = editor.send_prompt(&session, &write(&elsewhere, "x")).await;
+        let question = editor.permission_request().await;
         editor.choose(&question, "deny").await;
         editor.answer(prompt).await;
     }
@@ -347,8 +347,8 @@ async fn grant_for_a_command_covers_only_its_set_of_directories() {
     let mut editor = Editor::ready(&daemon).await;
     let line = format!("{}\n!say $result", call("exec", json!({ "command": "echo it-ran" })));
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
-    let prompt = editor.say(&session, &line).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &line).await;
+    let question = editor.permission_request().await;
     let hour = option(&question, "hour");
     editor.choose(&question, &hour).await;
     editor.answer(prompt).await;
@@ -356,8 +356,8 @@ async fn grant_for_a_command_covers_only_its_set_of_directories() {
     assert_eq!(editor.prompt(&same, &line).await["result"]["stopReason"], "end_turn");
     for further in [&[][..], &["docs"], &["lib", "docs"]] {
         let other = opened(&mut editor, project.wanted(further)).await;
-        let prompt = editor.say(&other, &line).await;
-        let question = editor.asked().await;
+        let prompt = editor.send_prompt(&other, &line).await;
+        let question = editor.permission_request().await;
         editor.choose(&question, "deny").await;
         editor.answer(prompt).await;
     }
@@ -375,11 +375,12 @@ async fn l8_file_changed_after_approval_requires_a_new_approval() {
     let (daemon, project) = (TestDaemon::on(home(), &config()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
-    let prompt = editor.say(&session, &write(&format!("{}/a.txt", project.name("lib")), "agent")).await;
-    let question = editor.asked().await;
+    let prompt =
+        editor.send_prompt(&session, &write(&format!("{}/a.txt", project.name("lib")), "agent")).await;
+    let question = editor.permission_request().await;
     std::fs::write(project.at("lib/a.txt"), "by someone else").unwrap();
     editor.choose(&question, "allow_once").await;
-    let again = editor.asked().await;
+    let again = editor.permission_request().await;
     assert_eq!(project.says("lib/a.txt"), "by someone else");
     editor.choose(&again, "deny").await;
     editor.answer(prompt).await;
@@ -436,8 +437,8 @@ async fn additional_directories_are_terms_of_the_session() {
     run(&mut editor, &session, &in_lib).await;
 
     // While a turn runs the session keeps its directories, as it does for a client that names none.
-    let prompt = editor.say(&session, &write("w.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("w.txt", "one")).await;
+    let question = editor.permission_request().await;
     let mut other = Editor::ready(&daemon).await;
     for further in [&[][..], &["docs"]] {
         let mut wanted = project.wanted(further);

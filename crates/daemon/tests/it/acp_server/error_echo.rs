@@ -8,12 +8,12 @@ use crate::raw_clients::http;
 const TOKEN: &str = "sk-ant-api03-qX7vT2mLr9";
 
 /// Every version of a value in which one text is the token.
-fn spoilt(value: &Value) -> Vec<Value> {
+fn with_token_inserted(value: &Value) -> Vec<Value> {
     match value {
         Value::String(_) => vec![TOKEN.into()],
         Value::Array(items) => (0..items.len())
             .flat_map(|at| {
-                spoilt(&items[at]).into_iter().map(move |inner| {
+                with_token_inserted(&items[at]).into_iter().map(move |inner| {
                     let mut items = items.clone();
                     items[at] = inner;
                     items.into()
@@ -23,7 +23,7 @@ fn spoilt(value: &Value) -> Vec<Value> {
         Value::Object(members) => members
             .iter()
             .flat_map(|(name, member)| {
-                spoilt(member).into_iter().map(move |inner| {
+                with_token_inserted(member).into_iter().map(move |inner| {
                     let mut members = members.clone();
                     members.insert(name.clone(), inner);
                     members.into()
@@ -68,7 +68,7 @@ async fn l5_no_error_repeats_the_input() {
         (TOKEN, json!({})),
     ] {
         let as_a_whole = [json!(TOKEN), json!([TOKEN])];
-        for wrong in spoilt(&params).into_iter().chain(as_a_whole).chain([params.clone()]) {
+        for wrong in with_token_inserted(&params).into_iter().chain(as_a_whole).chain([params.clone()]) {
             let answer = editor.call(method, wrong.clone()).await;
             let Some(error) = answer.get("error") else { continue };
             refused += 1;

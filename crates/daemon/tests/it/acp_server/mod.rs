@@ -25,7 +25,7 @@ pub(crate) struct Editor {
     receiving: Receiving,
     next: u64,
     /// Every message that was not an awaited response.
-    pub(crate) heard: Vec<Value>,
+    pub(crate) messages: Vec<Value>,
 }
 
 impl Editor {
@@ -36,7 +36,7 @@ impl Editor {
     pub(crate) async fn connect_to(daemon: &TestDaemon, agent: Option<&str>, session: Option<&str>) -> Self {
         let connected = acp::connect(&daemon.address(), Some(&daemon.token()), agent, session).await;
         let (sending, receiving) = connected.unwrap();
-        Self { sending, receiving, next: 0, heard: Vec::new() }
+        Self { sending, receiving, next: 0, messages: Vec::new() }
     }
 
     /// Connects and initializes.
@@ -57,22 +57,22 @@ impl Editor {
     }
 
     /// Sends a request; [`Self::answer`] waits for its response.
-    pub(crate) async fn ask(&mut self, method: &str, params: Value) -> u64 {
+    pub(crate) async fn request(&mut self, method: &str, params: Value) -> u64 {
         self.next += 1;
         let id = self.next;
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
         id
     }
 
-    pub(crate) async fn tell(&mut self, method: &str, params: Value) {
+    pub(crate) async fn notify(&mut self, method: &str, params: Value) {
         self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params })).await;
     }
 
     /// The next message of any kind. It is kept.
-    pub(crate) async fn hear(&mut self) -> Value {
+    pub(crate) async fn next_message(&mut self) -> Value {
         let text = within("the daemon says something", self.receiving.next()).await.unwrap();
         let message: Value = serde_json::from_str(&text).unwrap();
-        self.heard.push(message.clone());
+        self.messages.push(message.clone());
         message
     }
 
@@ -83,18 +83,18 @@ impl Editor {
 
     /// The first message that matches, among those that were kept or arrive from now on.
     pub(crate) async fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
-        if let Some(at) = self.heard.iter().position(&is_it) {
-            return self.heard.remove(at);
+        if let Some(at) = self.messages.iter().position(&is_it) {
+            return self.messages.remove(at);
         }
         loop {
-            if is_it(&self.hear().await) {
-                return self.heard.pop().unwrap();
+            if is_it(&self.next_message().await) {
+                return self.messages.pop().unwrap();
             }
         }
     }
 
     pub(crate) async fn call(&mut self, method: &str, params: Value) -> Value {
-        let id = self.ask(method, params).await;
+        let id = self.request(method, params).await;
         self.answer(id).await
     }
 
@@ -105,17 +105,17 @@ impl Editor {
     }
 
     pub(crate) async fn prompt(&mut self, session: &str, text: &str) -> Value {
-        let id = self.say(session, text).await;
+        let id = self.send_prompt(session, text).await;
         self.answer(id).await
     }
 
-    pub(crate) async fn say(&mut self, session: &str, text: &str) -> u64 {
+    pub(crate) async fn send_prompt(&mut self, session: &str, text: &str) -> u64 {
         let prompt = json!([{ "type": "text", "text": text }]);
-        self.ask("session/prompt", json!({ "sessionId": session, "prompt": prompt })).await
+        self.request("session/prompt", json!({ "sessionId": session, "prompt": prompt })).await
     }
 
     /// Waits for a permission request.
-    pub(crate) async fn asked(&mut self) -> Value {
+    pub(crate) async fn permission_request(&mut self) -> Value {
         self.until(|message| message["method"] == "session/request_permission").await
     }
 
@@ -129,8 +129,8 @@ impl Editor {
         let is_one = |message: &Value| {
             message["method"] == "session/update" && message["params"]["sessionId"] == session
         };
-        let (updates, rest) = std::mem::take(&mut self.heard).into_iter().partition(is_one);
-        self.heard = rest;
+        let (updates, rest) = std::mem::take(&mut self.messages).into_iter().partition(is_one);
+        self.messages = rest;
         updates.into_iter().map(|mut message: Value| message["params"]["update"].take()).collect()
     }
 

@@ -26,13 +26,13 @@ async fn call_decided_after_a_restart_is_reported_and_not_requested_again() {
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
-    editor.say(&session, &write("a.txt", "one")).await;
-    let before = editor.asked().await;
+    editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let before = editor.permission_request().await;
     editor.close().await;
     let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
     let mut editor = Editor::ready(&daemon).await;
     assert!(editor.call("session/load", load(&session, &cwd)).await["result"].is_object());
-    let question = editor.asked().await;
+    let question = editor.permission_request().await;
     let call = question["params"]["toolCall"]["toolCallId"].clone();
     assert_eq!(call, before["params"]["toolCall"]["toolCallId"], "it is the call that the client knows");
     // Other turns run meanwhile, with calls of the same ids.
@@ -55,7 +55,7 @@ async fn call_decided_after_a_restart_is_reported_and_not_requested_again() {
     assert!(again.call("session/load", load(&session, &cwd)).await["result"].is_object());
     again.until(is_completed).await;
     assert_eq!(again.prompt(&session, "!say on").await["result"]["stopReason"], "end_turn");
-    assert!(!again.heard.iter().any(is_question), "{:?}", again.heard);
+    assert!(!again.messages.iter().any(is_question), "{:?}", again.messages);
 }
 
 #[tokio::test]
@@ -63,8 +63,8 @@ async fn subscribers_receive_a_decision_made_after_a_restart() {
     let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    editor.say(&session, &write("a.txt", "one")).await;
-    editor.asked().await;
+    editor.send_prompt(&session, &write("a.txt", "one")).await;
+    editor.permission_request().await;
     editor.close().await;
     let daemon = TestDaemon::on(daemon.stop().await, &config()).await;
     let (mut follower, mut operator) = (daemon.operator().await, daemon.operator().await);
@@ -86,15 +86,15 @@ async fn resuming_client_receives_pending_requests_and_no_replay() {
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
-    editor.say(&session, &write("a.txt", "one")).await;
-    let first = editor.asked().await;
+    editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let first = editor.permission_request().await;
     editor.close().await;
     let mut resumed = Editor::ready(&daemon).await;
     assert!(resumed.call("session/resume", load(&session, &cwd)).await["result"].is_object());
     let mut named = Editor::connect_to(&daemon, None, Some(&session)).await;
     named.call("initialize", json!({ "protocolVersion": 1 })).await;
     assert_eq!(named.session(&cwd).await, session);
-    let (question, same) = (resumed.asked().await, named.asked().await);
+    let (question, same) = (resumed.permission_request().await, named.permission_request().await);
     for asked in [&question, &same] {
         assert_eq!(asked["params"]["toolCall"], first["params"]["toolCall"]);
     }
@@ -116,8 +116,8 @@ async fn dismissed_dialog_ends_only_the_turn_of_the_client_that_prompted() {
     let (mut editor, mut other) = (Editor::ready(&daemon).await, Editor::ready(&daemon).await);
     let session = editor.session(&cwd).await;
     other.call("session/resume", load(&session, &cwd)).await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let (mine, theirs) = (editor.asked().await, other.asked().await);
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let (mine, theirs) = (editor.permission_request().await, other.permission_request().await);
     dismiss(&mut other, &theirs).await;
     let told =
         other.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_thought_chunk").await;
@@ -136,12 +136,12 @@ async fn reloading_a_session_withdraws_its_dialogs_and_requests_again() {
     for method in ["session/load", "session/resume"] {
         let mut editor = Editor::ready(&daemon).await;
         let session = editor.session(&cwd).await;
-        let prompt = editor.say(&session, &write("a.txt", method)).await;
-        let before = editor.asked().await;
-        let taken_up = editor.ask(method, load(&session, &cwd)).await;
+        let prompt = editor.send_prompt(&session, &write("a.txt", method)).await;
+        let before = editor.permission_request().await;
+        let taken_up = editor.request(method, load(&session, &cwd)).await;
         let gone = editor.until(|message| message["method"] == "$/cancel_request").await;
         assert_eq!(gone["params"]["requestId"], before["id"], "{method}");
-        let question = editor.asked().await;
+        let question = editor.permission_request().await;
         assert!(editor.answer(taken_up).await["result"].is_object());
         editor.choose(&before, "deny").await;
         editor.choose(&question, "allow_once").await;
@@ -155,9 +155,9 @@ async fn closing_a_session_withdraws_its_dialogs() {
     let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let question = editor.asked().await;
-    let closing = editor.ask("session/close", json!({ "sessionId": session })).await;
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let question = editor.permission_request().await;
+    let closing = editor.request("session/close", json!({ "sessionId": session })).await;
     let gone = editor.until(|message| message["method"] == "$/cancel_request").await;
     assert_eq!(gone["params"]["requestId"], question["id"]);
     assert!(editor.answer(closing).await["result"].is_object());

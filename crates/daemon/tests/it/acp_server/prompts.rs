@@ -39,10 +39,10 @@ async fn a_prompt_while_a_prompt_runs_is_refused() {
     let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    let first = editor.say(&session, "/play slow").await;
+    let first = editor.send_prompt(&session, "/play slow").await;
     editor.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
     assert_eq!(code(&editor.prompt(&session, "!say me too").await), -32600);
-    editor.tell("session/cancel", json!({ "sessionId": session })).await;
+    editor.notify("session/cancel", json!({ "sessionId": session })).await;
     assert_eq!(editor.answer(first).await["result"]["stopReason"], "cancelled");
     assert_eq!(editor.prompt(&session, "!say now").await["result"]["stopReason"], "end_turn");
 }
@@ -52,7 +52,7 @@ async fn cancel_of_an_idle_session_changes_nothing() {
     let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    editor.tell("session/cancel", json!({ "sessionId": session })).await;
+    editor.notify("session/cancel", json!({ "sessionId": session })).await;
     assert_eq!(editor.prompt(&session, "!say fine").await["result"]["stopReason"], "end_turn");
 }
 
@@ -62,13 +62,13 @@ async fn cancel_of_a_running_prompt_returns_cancelled() {
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     // Immediately, before it is known whether the turn began.
-    let prompt = editor.say(&session, "/play slow").await;
-    editor.tell("session/cancel", json!({ "sessionId": session })).await;
+    let prompt = editor.send_prompt(&session, "/play slow").await;
+    editor.notify("session/cancel", json!({ "sessionId": session })).await;
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "cancelled");
     // And in the middle, by the id of the request.
-    let prompt = editor.say(&session, "/play slow").await;
+    let prompt = editor.send_prompt(&session, "/play slow").await;
     editor.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
-    editor.tell("$/cancel_request", json!({ "requestId": prompt })).await;
+    editor.notify("$/cancel_request", json!({ "requestId": prompt })).await;
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "cancelled");
 }
 
@@ -79,16 +79,19 @@ async fn queued_prompt_can_be_cancelled() {
     let (mut one, mut two) = (Editor::ready(&daemon).await, Editor::ready(&daemon).await);
     let session = one.session(&cwd).await;
     two.call("session/resume", load(&session, &cwd)).await;
-    let running = one.say(&session, "/play slow").await;
+    let running = one.send_prompt(&session, "/play slow").await;
     two.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
-    let by_session = two.say(&session, "!say never").await;
-    two.tell("session/cancel", json!({ "sessionId": session })).await;
+    let by_session = two.send_prompt(&session, "!say never").await;
+    two.notify("session/cancel", json!({ "sessionId": session })).await;
     assert_eq!(two.answer(by_session).await["result"]["stopReason"], "cancelled");
-    let by_request = two.say(&session, "!say never").await;
-    two.tell("$/cancel_request", json!({ "requestId": by_request })).await;
+    let by_request = two.send_prompt(&session, "!say never").await;
+    two.notify("$/cancel_request", json!({ "requestId": by_request })).await;
     assert_eq!(two.answer(by_request).await["result"]["stopReason"], "cancelled");
-    assert!(!one.heard.iter().any(|message| message["id"] == running), "the other session's turn continues");
-    one.tell("session/cancel", json!({ "sessionId": session })).await;
+    assert!(
+        !one.messages.iter().any(|message| message["id"] == running),
+        "the other session's turn continues"
+    );
+    one.notify("session/cancel", json!({ "sessionId": session })).await;
     assert_eq!(one.answer(running).await["result"]["stopReason"], "cancelled");
     assert_eq!(two.prompt(&session, "!say last").await["result"]["stopReason"], "end_turn");
     let mut later = Editor::ready(&daemon).await;
@@ -102,11 +105,11 @@ async fn duplicate_request_id_is_refused_and_the_first_request_continues() {
     let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    let prompt = editor.say(&session, "/play slow").await;
+    let prompt = editor.send_prompt(&session, "/play slow").await;
     editor.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
     editor.send(&json!({ "jsonrpc": "2.0", "id": prompt, "method": "session/list", "params": {} })).await;
     assert_eq!(code(&editor.answer(prompt).await), -32600);
-    editor.tell("$/cancel_request", json!({ "requestId": prompt })).await;
+    editor.notify("$/cancel_request", json!({ "requestId": prompt })).await;
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "cancelled");
 }
 
@@ -116,9 +119,9 @@ async fn cancel_withdraws_pending_permission_requests() {
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let script = "!together\n!  call write {\"path\":\"a\",\"content\":\"1\"}\n!  call write {\"path\":\"b\",\"content\":\"2\"}\n!end";
-    let prompt = editor.say(&session, script).await;
-    let (one, two) = (editor.asked().await, editor.asked().await);
-    editor.tell("session/cancel", json!({ "sessionId": session })).await;
+    let prompt = editor.send_prompt(&session, script).await;
+    let (one, two) = (editor.permission_request().await, editor.permission_request().await);
+    editor.notify("session/cancel", json!({ "sessionId": session })).await;
     for question in [&one, &two] {
         let outcome = json!({ "outcome": { "outcome": "cancelled" } });
         editor.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome })).await;
@@ -136,8 +139,8 @@ async fn two_sessions_interleave() {
     let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let (one, two) = (editor.session(&path(&folder)).await, editor.session(&path(&folder)).await);
-    let waiting = editor.say(&one, &write("one.txt", "1")).await;
-    let question = editor.asked().await;
+    let waiting = editor.send_prompt(&one, &write("one.txt", "1")).await;
+    let question = editor.permission_request().await;
     assert_eq!(question["params"]["sessionId"], one.as_str());
     // The other session continues.
     assert_eq!(editor.prompt(&two, "!say second").await["result"]["stopReason"], "end_turn");

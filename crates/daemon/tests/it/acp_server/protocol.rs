@@ -66,7 +66,7 @@ async fn an_unknown_session_is_not_found() {
         );
     }
     // A cancel for a session that is not open gets no answer.
-    editor.tell("session/cancel", json!({ "sessionId": "nonsense" })).await;
+    editor.notify("session/cancel", json!({ "sessionId": "nonsense" })).await;
     assert!(editor.call("session/list", json!({})).await["result"].is_object());
 }
 
@@ -111,7 +111,7 @@ async fn invalid_message_gets_an_error_and_the_connection_stays_open() {
     for (text, expected) in [("{", -32700), ("[]", -32600), ("7", -32600), ("{\"jsonrpc\":\"2.0\"}", -32600)]
     {
         editor.sending.send(text.to_owned()).await.unwrap();
-        let answer = editor.hear().await;
+        let answer = editor.next_message().await;
         assert_eq!((&answer["id"], code(&answer)), (&Value::Null, expected), "{text}");
     }
     // A response to no request is ignored.

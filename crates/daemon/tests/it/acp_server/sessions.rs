@@ -37,8 +37,8 @@ async fn load_replays_every_update_once_and_in_order() {
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
     editor.prompt(&session, "!think hm\n!say first").await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let question = editor.permission_request().await;
     editor.choose(&question, "allow_once").await;
     editor.answer(prompt).await;
     let told = [
@@ -76,14 +76,14 @@ async fn reconnected_client_loads_what_it_missed() {
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
-    editor.say(&session, "!say before\n!wait 300ms\n!say after").await;
+    editor.send_prompt(&session, "!say before\n!wait 300ms\n!say after").await;
     editor.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
     editor.close().await;
     let mut again = Editor::ready(&daemon).await;
     assert!(again.call("session/load", load(&session, &cwd)).await["result"].is_object());
     let mut said = text_of(&again.updates(&session), "agent_message_chunk");
     while !said.contains("after") {
-        again.hear().await;
+        again.next_message().await;
         said.push_str(&text_of(&again.updates(&session), "agent_message_chunk"));
     }
     assert_eq!(said, "before\nafter");
@@ -97,7 +97,7 @@ async fn loading_a_session_keeps_the_response_of_its_running_prompt() {
     let mut editor = Editor::ready(&daemon).await;
     for method in ["session/load", "session/resume"] {
         let session = editor.session(&cwd).await;
-        let prompt = editor.say(&session, "!say one\n!wait 500ms\n!say two").await;
+        let prompt = editor.send_prompt(&session, "!say one\n!wait 500ms\n!say two").await;
         let is_said = |message: &Value| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk";
         let first = editor.until(is_said).await["params"]["update"]["content"]["text"].take();
         assert!(editor.call(method, load(&session, &cwd)).await["result"].is_object());
@@ -125,7 +125,7 @@ async fn two_clients_on_one_session_see_the_same() {
         assert_eq!(lines(&speaker.updates(&session)), [format!("agent_message_chunk: {n}")]);
         let mut heard = Vec::new();
         while lines(&heard).len() < 2 {
-            listener.hear().await;
+            listener.next_message().await;
             heard.extend(listener.updates(&session));
         }
         assert_eq!(
@@ -134,9 +134,9 @@ async fn two_clients_on_one_session_see_the_same() {
         );
     }
     // Each client may end a prompt of the other.
-    let prompt = one.say(&session, "/play slow").await;
+    let prompt = one.send_prompt(&session, "/play slow").await;
     two.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
-    two.tell("session/cancel", json!({ "sessionId": session })).await;
+    two.notify("session/cancel", json!({ "sessionId": session })).await;
     assert_eq!(one.answer(prompt).await["result"]["stopReason"], "cancelled");
 }
 

@@ -42,8 +42,8 @@ async fn agent_works_only_in_the_folder_of_its_session() {
     assert_eq!(std::fs::read_to_string(outside.path().join("secret")).unwrap(), "not for agents");
     // Autorun files still require an approval.
     for trap in ["envrc", "hook"] {
-        let prompt = editor.say(&session, &format!("/play {trap}")).await;
-        let question = editor.asked().await;
+        let prompt = editor.send_prompt(&session, &format!("/play {trap}")).await;
+        let question = editor.permission_request().await;
         editor.choose(&question, "deny").await;
         assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{trap}");
     }
@@ -94,9 +94,9 @@ async fn l1_writes_in_an_autorun_folder_require_approval() {
         let opened = editor.call("session/new", wanted).await;
         let session = opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();
         editor.call("session/set_mode", json!({ "sessionId": session, "modeId": "approve-all" })).await;
-        let prompt = editor.say(&session, &format!("/play {name}")).await;
+        let prompt = editor.send_prompt(&session, &format!("/play {name}")).await;
         if is_asked {
-            let question = editor.asked().await;
+            let question = editor.permission_request().await;
             editor.choose(&question, "deny").await;
         }
         assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{name}");
@@ -150,18 +150,18 @@ async fn session_keeps_its_folder_while_a_turn_runs() {
     let (cwd, elsewhere) = (path(&folder), tempfile::tempdir().unwrap());
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
-    let prompt = editor.say(&session, &crate::approvals::write("a.txt", "one")).await;
-    let mine = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &crate::approvals::write("a.txt", "one")).await;
+    let mine = editor.permission_request().await;
     let mut other = Editor::ready(&daemon).await;
     for method in ["session/load", "session/resume"] {
         let refused = other.call(method, load(&session, &path(&elsewhere))).await;
         assert_eq!(code(&refused), -32602, "{method}: {refused}");
         assert!(refused["error"]["message"].as_str().unwrap().contains(&cwd), "{refused}");
     }
-    assert!(!other.heard.iter().any(|message| message["method"] == "session/request_permission"));
+    assert!(!other.messages.iter().any(|message| message["method"] == "session/request_permission"));
     // A client that names no folder is shown the folder of the session.
     assert!(other.call("session/load", load(&session, "/workspace")).await["result"].is_object());
-    let theirs = other.asked().await;
+    let theirs = other.permission_request().await;
     assert_eq!(theirs["params"]["toolCall"]["locations"], mine["params"]["toolCall"]["locations"]);
     other.choose(&theirs, "allow_once").await;
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");

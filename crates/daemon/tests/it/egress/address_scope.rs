@@ -33,7 +33,7 @@ async fn host_name_of_an_internal_address_is_refused() {
     .await;
     for address in REFUSED_ADDRESSES {
         setup.network.name("out.example", &[address]);
-        let answer = setup.ask(connect("out.example:443")).await;
+        let answer = setup.exchange(connect("out.example:443")).await;
         assert!(
             answer.starts_with("HTTP/1.1 403 ") && answer.contains("address_refused"),
             "{address}: {answer}"
@@ -96,7 +96,7 @@ async fn redirect_to_an_internal_address_is_refused() {
     let setup = Setup::open("agents: { main: [{ host: 'web.example', scheme: 'http' }] }").await;
     setup.network.name("web.example", &["93.184.216.34"]);
     setup.network.route("93.184.216.34:80", server.address);
-    let answer = setup.ask(get("http://web.example/")).await;
+    let answer = setup.exchange(get("http://web.example/")).await;
     assert!(answer.starts_with("HTTP/1.1 302 "), "{answer}");
     // The client follows the redirect itself, through the same proxy.
     assert_eq!(setup.refused(get(&location)).await, (403, "denied".to_owned()));
@@ -104,6 +104,6 @@ async fn redirect_to_an_internal_address_is_refused() {
         setup.refused(connect(&format!("127.0.0.1:{}", inside.port()))).await,
         (403, "denied".to_owned())
     );
-    assert_eq!(inside.heard(), "");
+    assert_eq!(inside.received(), "");
     setup.close().await;
 }

@@ -98,7 +98,7 @@ async fn plain_http_request_is_rewritten_for_its_server() {
         lower.contains("x-own: yes") && lower.contains("connection: close") && !lower.contains("keep-alive"),
         "{answer}"
     );
-    let heard = server.heard();
+    let heard = server.received();
     assert!(heard.starts_with("GET /v1/x?q=1 HTTP/1.1\r\n"), "{heard}");
     let lower = heard.to_lowercase();
     assert!(
@@ -110,9 +110,9 @@ async fn plain_http_request_is_rewritten_for_its_server() {
     }
 
     let head = format!("POST http://api.example:{port}/v1/y HTTP/1.1\r\nHost: api.example:{port}\r\n");
-    setup.ask(format!("{head}Content-Length: 4\r\n\r\nbody")).await;
-    setup.ask(format!("{head}Transfer-Encoding: chunked\r\n\r\n4;a=b\r\nmore\r\n0\r\n\r\n")).await;
-    let heard = server.heard();
+    setup.exchange(format!("{head}Content-Length: 4\r\n\r\nbody")).await;
+    setup.exchange(format!("{head}Transfer-Encoding: chunked\r\n\r\n4;a=b\r\nmore\r\n0\r\n\r\n")).await;
+    let heard = server.received();
     assert!(
         heard.contains("\r\n\r\nbody") && heard.contains("4\r\nmore\r\n0\r\n\r\n") && !heard.contains("a=b"),
         "{heard}"

@@ -25,7 +25,7 @@ fn asks() -> EgressOptions {
     EgressOptions { egress: ASKS.to_owned(), ..EgressOptions::default() }
 }
 
-async fn works(setup: &Setup, tunnel: &mut tokio::net::UnixStream, name: &str) {
+async fn assert_tunnel_opens(setup: &Setup, tunnel: &mut tokio::net::UnixStream, name: &str) {
     established(tunnel).await;
     let words = hello(Some(name));
     tunnel.write_all(&words).await.unwrap();
@@ -43,7 +43,7 @@ async fn parked_connection_continues_after_approval() {
     let mut operator = setup.daemon.operator().await;
     let whole = operator.call("approval.show", &json!({ "id": card["id"] })).await.unwrap();
     assert!(whole.to_string().contains("https://new.example:443"), "{whole}");
-    works(&setup, &mut tunnel, "new.example").await;
+    assert_tunnel_opens(&setup, &mut tunnel, "new.example").await;
     drop(tunnel);
     setup.ended(1).await;
     let decisions: Vec<Value> = setup.entries().iter().map(|(_, said)| said["decision"].clone()).collect();
@@ -64,10 +64,10 @@ async fn connection_allowed_for_a_session_is_not_requested_again() {
     let mut tunnel = setup.connect().await;
     tunnel.write_all(connect("new.example:443").as_bytes()).await.unwrap();
     decide(&setup, json!({ "decision": "allow_session" })).await;
-    works(&setup, &mut tunnel, "new.example").await;
+    assert_tunnel_opens(&setup, &mut tunnel, "new.example").await;
     let mut again = setup.connect().await;
     again.write_all(connect("new.example:443").as_bytes()).await.unwrap();
-    works(&setup, &mut again, "new.example").await;
+    assert_tunnel_opens(&setup, &mut again, "new.example").await;
     // Another port is another destination, and so is a plain HTTP request.
     for other in [connect("new.example:8443"), get("http://new.example/")] {
         let mut other_stream = setup.connect().await;
@@ -192,7 +192,7 @@ async fn l1_labels_of_a_connection_apply_during_the_turn() {
         .await
         .unwrap();
     let mut tunnel = setup.tunnel("a.example:443").await;
-    works_on(&mut tunnel).await;
+    assert_tunnel_echoes(&mut tunnel).await;
     let (_, said) = crate::approvals::ended(&mut operator, running).await;
     assert_eq!(said, "over");
     let row = Reader::open(&setup.daemon.home.home).unwrap().session(KEY).unwrap().unwrap();
@@ -208,7 +208,7 @@ async fn l1_labels_of_a_connection_apply_during_the_turn() {
     setup.close().await;
 }
 
-async fn works_on(tunnel: &mut tokio::net::UnixStream) {
+async fn assert_tunnel_echoes(tunnel: &mut tokio::net::UnixStream) {
     let words = hello(Some("a.example"));
     tunnel.write_all(&words).await.unwrap();
     tunnel.read_exact(&mut vec![0; words.len()]).await.unwrap();
@@ -221,12 +221,12 @@ async fn global_freeze_ends_tunnels_and_refuses_new_ones() {
     setup.network.name("a.example", &["93.184.216.34"]);
     setup.network.route("93.184.216.34:443", server.address);
     let mut tunnel = setup.tunnel("a.example:443").await;
-    works_on(&mut tunnel).await;
+    assert_tunnel_echoes(&mut tunnel).await;
     let mut operator = setup.daemon.operator().await;
     operator.call("gate.stop_all", &json!({})).await.unwrap();
     assert_eq!(super::rest_of(&mut tunnel).await, "");
     assert_eq!(setup.ended(1).await[0]["outcome"], "stopped");
-    let answer = setup.ask(connect("a.example:443")).await;
+    let answer = setup.exchange(connect("a.example:443")).await;
     assert!(answer.contains("kernel.frozen"), "{answer}");
     operator.call("gate.resume", &json!({})).await.unwrap();
     drop(setup.tunnel("a.example:443").await);

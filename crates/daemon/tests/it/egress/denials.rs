@@ -22,7 +22,7 @@ async fn setup(server: &Server) -> Setup {
 
 /// Asserts that no name was resolved, no connection was opened, and every refusal is in the ledger.
 async fn assert_no_connection(setup: Setup, server: &Server, refusals: usize) {
-    assert_eq!((setup.network.connected_addresses().len(), server.heard().as_str()), (0, ""));
+    assert_eq!((setup.network.connected_addresses().len(), server.received().as_str()), (0, ""));
     assert_eq!(setup.network.resolved.lock().unwrap().len(), 0);
     let entries = setup.entries();
     let denied = |(quality, said): &&(EntryQuality, Value)| match quality {
@@ -234,7 +234,7 @@ async fn tls_for_another_host_is_not_forwarded() {
             json!({ "event": "ended", "outcome": "refused", "code": "wrong_tls", "sent": 0, "received": 0 })
         );
     }
-    assert_eq!(server.heard(), "");
+    assert_eq!(server.received(), "");
     setup.close().await;
 }
 
@@ -245,12 +245,12 @@ async fn pipelined_second_request_is_not_forwarded() {
     let web = format!("web.example:{}", server.port());
     let first = get(&format!("http://{web}/v1/"));
     let second = get(&format!("http://{web}/admin"));
-    let answer = setup.ask(format!("{first}{second}")).await;
+    let answer = setup.exchange(format!("{first}{second}")).await;
     assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
     let inside =
         format!("POST http://{web}/v1/ HTTP/1.1\r\nhost: {web}\r\ncontent-length: 3\r\n\r\nabc{second}");
     assert_eq!(setup.refused(inside).await.0, 403, "POST is not listed");
     setup.ended(1).await;
-    assert!(!server.heard().contains("admin"), "{}", server.heard());
+    assert!(!server.received().contains("admin"), "{}", server.received());
     setup.close().await;
 }

@@ -141,7 +141,7 @@ impl Server {
         server
     }
 
-    fn heard(&self) -> String {
+    fn received(&self) -> String {
         String::from_utf8_lossy(&self.heard.lock().unwrap()).into_owned()
     }
 
@@ -218,7 +218,7 @@ impl Setup {
     }
 
     /// Sends these bytes and reads the response to its end.
-    async fn ask(&self, bytes: impl AsRef<[u8]>) -> String {
+    async fn exchange(&self, bytes: impl AsRef<[u8]>) -> String {
         let mut stream = self.connect().await;
         // The broker stops reading once it can decide.
         let _ = stream.write_all(bytes.as_ref()).await;
@@ -227,7 +227,7 @@ impl Setup {
 
     /// Sends these bytes and expects a refusal; returns its status and code.
     async fn refused(&self, bytes: impl AsRef<[u8]>) -> (u16, String) {
-        let answer = self.ask(bytes).await;
+        let answer = self.exchange(bytes).await;
         let (status, error) = parse(&answer);
         assert!(error["message"].as_str().is_some_and(|text| text.len() > 10), "{answer}");
         let code = error["code"].as_str().unwrap().to_owned();

@@ -29,7 +29,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// An allowlist entry for an echo server.
-async fn echoing(limits: Limits) -> (Setup, Server) {
+async fn start_echo(limits: Limits) -> (Setup, Server) {
     let server = Server::echo().await;
     let egress = "agents: { main: [{ host: 'a.example', scheme: 'tcp', port: 443 }] }".to_owned();
     let setup = Setup::with(EgressOptions { egress, limits, ..EgressOptions::default() }).await;
@@ -70,7 +70,7 @@ async fn sockets_are_private_to_their_owner_and_silent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_a_session_ends_its_connections() {
-    let (setup, _server) = echoing(Limits::default()).await;
+    let (setup, _server) = start_echo(Limits::default()).await;
     let sockets = setup.daemon.daemon.brokers().open(&super::key(super::KEY)).unwrap();
     let mut tunnel = tokio::net::UnixStream::connect(sockets.egress()).await.unwrap();
     tunnel.write_all(connect("a.example:443").as_bytes()).await.unwrap();
@@ -86,7 +86,7 @@ async fn closing_a_session_ends_its_connections() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_restart_after_a_kill_removes_sockets_and_records_interrupted_connections() {
-    let (setup, _server) = echoing(Limits::default()).await;
+    let (setup, _server) = start_echo(Limits::default()).await;
     let mut tunnel = setup.tunnel("a.example:443").await;
     tunnel.write_all(b"x").await.unwrap();
     tunnel.read_exact(&mut [0]).await.unwrap();
@@ -128,7 +128,7 @@ async fn home_with_a_long_path_has_sockets() {
 #[tokio::test(flavor = "multi_thread")]
 async fn l9_connections_are_limited_in_number_bytes_and_idle_time() {
     let few = Limits { connections: 2, ..Limits::default() };
-    let (setup, _server) = echoing(few).await;
+    let (setup, _server) = start_echo(few).await;
     let first = setup.tunnel("a.example:443").await;
     let _second = setup.tunnel("a.example:443").await;
     assert_eq!(setup.refused(connect("a.example:443")).await, (503, "too_many_connections".to_owned()));
@@ -148,20 +148,20 @@ async fn l9_connections_are_limited_in_number_bytes_and_idle_time() {
     setup.close().await;
 
     let little = Limits { bytes: 1_000, ..Limits::default() };
-    let (setup, server) = echoing(little).await;
+    let (setup, server) = start_echo(little).await;
     let mut tunnel = setup.tunnel("a.example:443").await;
     let _ = tunnel.write_all(&[b'x'; 100_000]).await;
     super::rest_of(&mut tunnel).await;
     let ended = setup.ended(1).await;
     assert_eq!((&ended[0]["outcome"], &ended[0]["code"]), (&json!("limit"), &json!("too_much")));
-    assert!(server.heard().len() <= 1_000);
+    assert!(server.received().len() <= 1_000);
     setup.close().await;
 
     for (limits, code) in [
         (Limits { idle: Duration::from_millis(30), ..Limits::default() }, "idle"),
         (Limits { whole: Duration::from_millis(30), ..Limits::default() }, "too_long"),
     ] {
-        let (setup, _server) = echoing(limits).await;
+        let (setup, _server) = start_echo(limits).await;
         let mut tunnel = setup.tunnel("a.example:443").await;
         assert_eq!(super::rest_of(&mut tunnel).await, "");
         let ended = setup.ended(1).await;
@@ -170,7 +170,7 @@ async fn l9_connections_are_limited_in_number_bytes_and_idle_time() {
     }
 
     let hurried = Limits { head: Duration::from_millis(50), ..Limits::default() };
-    let (setup, _server) = echoing(hurried).await;
+    let (setup, _server) = start_echo(hurried).await;
     assert_eq!(setup.refused("CONNECT a.example:443 HTTP/1.1\r\nhost:").await, (408, "timed_out".to_owned()));
     setup.close().await;
 }
@@ -188,6 +188,6 @@ async fn incomplete_client_hello_times_out() {
     tunnel.write_all(&words[..words.len() - 1]).await.unwrap();
     super::rest_of(&mut tunnel).await;
     assert_eq!(setup.ended(1).await[0]["code"], "wrong_tls");
-    assert_eq!(server.heard(), "");
+    assert_eq!(server.received(), "");
     setup.close().await;
 }

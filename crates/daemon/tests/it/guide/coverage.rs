@@ -22,7 +22,12 @@ pub(super) struct Coverage {
 
 impl Coverage {
     /// Records a frame that an example shows.
-    pub(super) fn answered(&mut self, expected: &Value, frame: &Value, asked: &HashMap<String, String>) {
+    pub(super) fn record_expected(
+        &mut self,
+        expected: &Value,
+        frame: &Value,
+        asked: &HashMap<String, String>,
+    ) {
         if frame.get("result").is_some()
             && let Some(method) = asked.get(&frame["id"].to_string())
         {
@@ -36,7 +41,7 @@ impl Coverage {
     }
 
     /// Records a frame that arrived, shown or not.
-    pub(super) fn heard(&mut self, frame: &Value) {
+    pub(super) fn record_frame(&mut self, frame: &Value) {
         self.events.extend(frame["params"].get("event").cloned());
         self.events.extend(frame["result"]["events"].as_array().cloned().unwrap_or_default());
     }

@@ -206,7 +206,7 @@ impl Connection<'_> {
                 let frame =
                     if wants_answer { kept.remove(at) } else { kept.drain(..=at).next_back().unwrap() };
                 *self.names = names;
-                self.coverage.answered(wanted, &frame, &self.asked);
+                self.coverage.record_expected(wanted, &frame, &self.asked);
                 return;
             }
         }
@@ -222,7 +222,7 @@ impl Connection<'_> {
                     let mut trial = self.names.clone();
                     matches(&expected, frame, &mut trial).map(|()| {
                         *self.names = trial;
-                        self.coverage.answered(&expected, frame, &self.asked);
+                        self.coverage.record_expected(&expected, frame, &self.asked);
                     })
                 }
             };
@@ -247,7 +247,7 @@ impl Connection<'_> {
             match next.unwrap_or_else(|_| panic!("{place}: nothing came")) {
                 Some(Ok(Message::Text(text))) => {
                     let frame: Value = serde_json::from_str(&text).unwrap();
-                    self.coverage.heard(&frame);
+                    self.coverage.record_frame(&frame);
                     return Received::Frame(frame);
                 }
                 Some(Ok(Message::Close(Some(close)))) => {
