@@ -87,7 +87,7 @@ async fn plain_http_request_is_rewritten_for_its_server() {
     .await;
     setup.network.name("api.example", &["127.0.0.1"]);
     let answer = setup
-        .ask(format!(
+        .exchange(format!(
             "GET http://API.example:{port}/v1/x?q=1 HTTP/1.1\r\nHost: api.example:{port}\r\nProxy-Authorization: Basic eA==\r\n\
              Proxy-Connection: keep-alive\r\nConnection: x-hop, upgrade\r\nX-Hop: 1\r\nUpgrade: websocket\r\nX-Kept: 2\r\n\r\n"
         ))
