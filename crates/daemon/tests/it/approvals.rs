@@ -50,7 +50,7 @@ pub(crate) async fn pending(client: &mut Client, n: usize) -> Vec<Value> {
         tokio::task::yield_now().await;
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
-    panic!("there are never {n} approvals");
+    panic!("{n} approvals did not arrive");
 }
 
 pub(crate) fn id(approval: &Value) -> String {
@@ -133,7 +133,7 @@ async fn late_duplicate_unknown_and_unauthorized_decisions_are_refused() {
     }
     let [alice, bob] = &mut hired[..] else { panic!() };
     let refused = operator.call("approver.add", &json!({ "id": "main" })).await.unwrap_err();
-    assert_eq!(refused.code(), Some("invalid_params"), "an agent may not become its own judge");
+    assert_eq!(refused.code(), Some("invalid_params"), "an agent cannot decide its own call");
     for method in ["session.list", "daemon.status", "ledger.tail", "agent.list", "approver.add"] {
         assert_eq!(alice.call(method, &json!({})).await.unwrap_err().code(), Some("forbidden"), "{method}");
     }
@@ -291,7 +291,11 @@ async fn parked_call_without_its_input_is_withdrawn_and_the_agent_notified() {
 
     let daemon = TestDaemon::on(home, &config()).await;
     let mut operator = daemon.operator().await;
-    assert_eq!(id(&pending(&mut operator, 1).await[0]), ids[0], "the one that has its words still waits");
+    assert_eq!(
+        id(&pending(&mut operator, 1).await[0]),
+        ids[0],
+        "the call that has its input is still pending"
+    );
     let refused = decide(&mut operator, &ids[1], json!({ "decision": "allow_once" })).await.unwrap_err();
     assert!(refused.to_string().contains("withdrawn"), "{refused}");
     let told = async {
@@ -336,7 +340,7 @@ async fn l8_call_changed_after_approval_requires_a_new_approval() {
         "--- a.txt, as approved\n+++ a.txt, now\n@@ -1 +1 @@\n-old\n{no_newline}+something else\n{no_newline}"
     );
     assert_eq!(card["diff"], diff);
-    assert_eq!(card["action"]["texts"], Value::Null, "the diff tells what changed");
+    assert_eq!(card["action"]["texts"], Value::Null, "the diff shows the change");
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("something else"));
     decide(&mut operator, &id(&second), json!({ "decision": "allow_once" })).await.unwrap();
     ended(&mut talker, running).await;
@@ -570,7 +574,7 @@ async fn call_that_can_never_run_requires_no_approval() {
     ] {
         let script = format!("!call {tool} {input}\n!say $result");
         let (events, _) =
-            within("an answer without a person", turn(&mut talker, KEY, &script)).await.unwrap();
+            within("a response without an approval", turn(&mut talker, KEY, &script)).await.unwrap();
         assert!(text(&events).contains(said), "{tool} {input}: {}", text(&events));
     }
     let asked = operator.call("approval.list", &json!({ "state": "any" })).await.unwrap();

@@ -65,27 +65,24 @@ async fn disconnect_during_a_session_request_leaves_no_partial_change() {
             }
         });
     }
-    within("all have hung up", hanging.join_all()).await;
+    within("all have disconnected", hanging.join_all()).await;
 
     let mut client = daemon.operator().await;
-    wait_for_status(&mut client, "all connections but this are gone", |status| status["connections"] == 1)
-        .await;
-    within("what was begun is over", async {
+    wait_for_status(&mut client, "only this connection is left", |status| status["connections"] == 1).await;
+    within("all requests have finished", async {
         while daemon.daemon.sessions().under_way() > 0 {
             tokio::task::yield_now().await;
         }
     })
     .await;
     let open = open_in_ledger(&mut client).await;
-    wait_for_status(&mut client, "the count is what the record says", |status| {
-        status["sessions_open"] == open
-    })
-    .await;
+    wait_for_status(&mut client, "the count equals the ledger", |status| status["sessions_open"] == open)
+        .await;
     for session in 0..SESSIONS {
         client.call("session.init", &json!({ "session_key": key(session) })).await.unwrap();
     }
     let status = client.call("daemon.status", &json!({})).await.unwrap();
-    assert_eq!(status["sessions_open"], json!(SESSIONS + 1), "and the standing one");
+    assert_eq!(status["sessions_open"], json!(SESSIONS + 1), "and the standing session");
 
     let mut said = BTreeMap::new();
     for session in 0..SESSIONS {
@@ -122,7 +119,7 @@ async fn concurrent_session_opens_stay_within_the_limit() {
         });
     }
     let answers = opening.join_all().await;
-    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 3, "one is the standing one");
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 3, "one is the standing session");
     assert!(answers.iter().flat_map(|answer| answer.as_ref().err()).all(|code| code == "too_many_sessions"));
     let mut client = daemon.operator().await;
     assert_eq!(open_in_ledger(&mut client).await, 4);

@@ -51,7 +51,7 @@ async fn unauthenticated_connections_do_not_block_the_operator() {
         assert_eq!(status["ready"], true);
     }
     assert_healthy(&daemon).await;
-    wait_for_status(&mut first, "no more are open than may be", |status| {
+    wait_for_status(&mut first, "the limit is not exceeded", |status| {
         status["connections"].as_u64() <= Some(8)
     })
     .await;
@@ -116,7 +116,7 @@ async fn sessions_of_unregistered_callers_do_not_block_the_operator() {
             }
         }
     }
-    assert_eq!(opened, 8, "half of the sessions, two for each of four");
+    assert_eq!(opened, 8, "half of the sessions, two for each of four callers");
     // The limit holds after a restart, which restores the open sessions.
     let home = daemon.stop().await;
     let daemon = Daemon::start_with(&home.home, &config, given(), Extras::default()).await.unwrap();

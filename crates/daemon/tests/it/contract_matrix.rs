@@ -73,7 +73,7 @@ async fn missing_key_fails() {
     let (code, line) = error.unwrap();
     assert_eq!(code, "missing_key");
     assert!(line.starts_with("Missing FAKE_API_KEY"), "{line}");
-    assert_eq!(upstream.connections(), 0, "no other provider was tried, nor this one");
+    assert_eq!(upstream.connections(), 0, "no provider was called");
     drop(client);
     assert_sound(&daemon.stop().await.home);
 }
@@ -200,7 +200,7 @@ async fn user_cannot_extract_base_prompt() {
     let filter = Filter { entity_id: Some(KEY.to_owned()), ..Filter::default() };
     let notes = reader.tail(&filter, 10_000).unwrap();
     let withheld = notes.iter().filter(|stored| stored.entry.payload.contains("prompt.disclosure")).count();
-    assert_eq!(withheld, count + 1, "each is on record");
+    assert_eq!(withheld, count + 1, "each attempt is recorded");
     assert!(!holds(&everything(&home.home.root().join("agents")), opening), "not in a transcript either");
 }
 
@@ -220,7 +220,7 @@ async fn unallowlisted_tool_denied() {
     assert_eq!(result["is_error"], true);
     assert!(result["content"].as_str().unwrap().starts_with("denied (mandate."), "{result}");
     let first = &asked(&upstream)[0];
-    assert!(!first["tools"].to_string().contains("\"exec\""), "it was not even offered");
+    assert!(!first["tools"].to_string().contains("\"exec\""), "it was not offered");
     drop(client);
     assert_sound(&daemon.stop().await.home);
 }
@@ -434,5 +434,5 @@ async fn compaction_triggers_and_preserves_invariants() {
     assert!(!summaries.is_empty());
     let evidence = summaries[0].entry.parent_cids();
     assert!(!evidence.is_empty());
-    assert_eq!(evidence[0].to_string(), turns[0], "it points to the turns that it stands for");
+    assert_eq!(evidence[0].to_string(), turns[0], "the summary names the turns that it replaces");
 }

@@ -30,7 +30,7 @@ async fn next(operator: &mut Client, but: &str) -> String {
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    panic!("nothing else waits");
+    panic!("no other call is pending");
 }
 
 async fn written_soon(home: &TempHome, path: &str, is_there: impl Fn(Option<&str>) -> bool) {

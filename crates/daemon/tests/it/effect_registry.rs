@@ -234,7 +234,7 @@ fn program(text: &str) -> String {
 fn found() -> BTreeMap<String, BTreeMap<Effect, usize>> {
     let mut files = Vec::new();
     sources(&crates(), &mut files);
-    assert!(files.len() > 300, "the sources are somewhere else");
+    assert!(files.len() > 300, "the sources were not found");
     let mut found = BTreeMap::new();
     for path in files {
         let text = program(&std::fs::read_to_string(&path).unwrap());

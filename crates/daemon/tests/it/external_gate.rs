@@ -134,10 +134,10 @@ async fn g7_session_with_a_parked_turn_answers_conflict() {
     talker.send("turn.run", &say(KEY, &write("a.txt", "x"))).await.unwrap();
     pending(&mut operator, 1).await;
     // The approval stays pending, and the harness still gets a response.
-    let asked = within("an answer", ask(&daemon, "r1", "read", json!({ "path": "a" }))).await;
+    let asked = within("a response", ask(&daemon, "r1", "read", json!({ "path": "a" }))).await;
     assert_eq!((asked.0, &asked.1["error"]["code"]), (409, &json!("conflict")), "{}", asked.1);
     let heard = json!({ "text": "hello", "trust": "owner" });
-    assert_eq!(within("an answer", post(&daemon, "message_received", heard)).await.0, 409);
+    assert_eq!(within("a response", post(&daemon, "message_received", heard)).await.0, 409);
     drop((talker, operator));
     assert_sound(&daemon.stop().await.home);
 }

@@ -88,7 +88,7 @@ impl AgentRuntime for FaultyBackend {
             }
             "claims a turn" => event_stream(vec![EventKind::TurnStarted { turn: "b3:0".into() }, done()]),
             "says nothing" => stream::empty().boxed(),
-            "panics" => panic!("on purpose, before there is a stream"),
+            "panics" => panic!("a panic before the stream exists"),
             "pends" => stream::pending().boxed(),
             // An endless turn that ignores every cancel.
             "chatters" => {
@@ -467,7 +467,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
     open(&mut client, KEY).await;
     let history =
         client.call("session.history", &json!({ "session_key": KEY, "limit": 1000 })).await.unwrap();
-    assert!(history.to_string().contains("canary-user"), "the vault has the words");
+    assert!(history.to_string().contains("canary-user"), "the vault contains the words");
 
     let root = daemon.home.home.root().to_owned();
     let look = |when: &str| {
@@ -548,7 +548,7 @@ async fn l9_full_queue_answers_busy_and_loses_nothing() {
     let cancel = client.send("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
     let (mut ended, mut events) = (Vec::new(), Vec::new());
     while ended.len() < 4 {
-        match within("those that waited run", client.next()).await.unwrap() {
+        match within("the queued turns run", client.next()).await.unwrap() {
             Incoming::Notification(said) => events.push(said.params["event"].clone()),
             Incoming::Answer(id, answer) => ended.push((id, answer.unwrap())),
         }
@@ -562,7 +562,7 @@ async fn l9_full_queue_answers_busy_and_loses_nothing() {
     let (events, _) = turn(&mut client, KEY, "!say turn 3").await.unwrap();
     assert_eq!(text(&events), "turn 3");
     let turns = client.call("session.turns", &json!({ "session_key": KEY })).await.unwrap();
-    assert_eq!(turns["turns"].as_array().unwrap().len(), 4, "what was refused left nothing");
+    assert_eq!(turns["turns"].as_array().unwrap().len(), 4, "a refused request leaves no entry");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -744,7 +744,7 @@ async fn faulty_backend_affects_only_its_own_turn() {
         let id = client.send("turn.run", &say(FAULTY_KEY, word)).await.unwrap();
         events_until(&mut client, word, |event| event["type"] == "policy_gate").await;
         client.send("session.cancel", &json!({ "session_key": FAULTY_KEY })).await.unwrap();
-        let reason = within("a deaf backend is cut off", async {
+        let reason = within("a backend that ignores the cancel is abandoned", async {
             loop {
                 if let Incoming::Answer(of, answer) = client.next().await.unwrap()
                     && of == id

@@ -427,9 +427,7 @@ async fn unfinished_heads_and_bodies_time_out() {
     assert_healthy(&daemon).await;
     for (n, mut stream) in sockets.into_iter().enumerate() {
         let mut answer = String::new();
-        within("the daemon ends a connection that says nothing", stream.read_to_string(&mut answer))
-            .await
-            .unwrap();
+        within("the daemon closes a silent connection", stream.read_to_string(&mut answer)).await.unwrap();
         if n % 3 == 2 {
             assert!(answer.contains("the body did not arrive within gateway.idleSeconds"), "{answer}");
         }
@@ -460,10 +458,8 @@ async fn connection_over_the_limit_is_refused_with_a_reason() {
     let refused = Client::connect(&daemon.address(), Some(&daemon.token())).await.unwrap_err();
     assert!(matches!(refused, ClientError::Refused(_)), "{refused}");
     open.pop().unwrap().close().await;
-    wait_for_status(&mut open[0], "the daemon notices that one has left", |status| {
-        status["connections"] == 3
-    })
-    .await;
+    wait_for_status(&mut open[0], "the daemon notices the disconnect", |status| status["connections"] == 3)
+        .await;
     assert_healthy(&daemon).await;
 }
 
@@ -501,7 +497,7 @@ async fn slow_reader_is_disconnected_and_delays_no_other_client() {
     // Each slow reader has received a prefix; the rest starts at the next number.
     for (key, mut raw) in slow {
         let mut last = 0;
-        while let Some((kind, payload)) = within("what was sent before", raw.frame()).await {
+        while let Some((kind, payload)) = within("the frames sent before the disconnect", raw.frame()).await {
             if kind == 1 {
                 let said: Value = serde_json::from_slice(&payload).unwrap();
                 let seq = said["params"]["event"]["seq"].as_u64().unwrap();
@@ -536,7 +532,9 @@ async fn cancel_is_processed_during_a_request_flood() {
     };
     let mut answers = Vec::new();
     while answers.len() < 2 {
-        if let Incoming::Answer(id, answer) = within("both are answered", client.next()).await.unwrap() {
+        if let Incoming::Answer(id, answer) =
+            within("both requests are answered", client.next()).await.unwrap()
+        {
             answers.push((id, answer.unwrap()));
         }
     }

@@ -233,7 +233,7 @@ fn l9_sqlite_wal_is_truncated_unless_a_snapshot_is_held() {
     assert!(released < 24 << 20, "{released}");
     reader.refresh().unwrap();
     let held = log_after_64_mib();
-    assert!(held > 60 << 20, "a snapshot keeps what it can see: {held}");
+    assert!(held > 60 << 20, "a snapshot keeps its pages: {held}");
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn history_follows_its_own_chain() {
 #[test]
 fn history_that_points_forward_is_damage_not_a_loop() {
     let home = TempHome::with(100);
-    #[expect(clippy::disallowed_methods, reason = "the test goes behind the store's back on purpose")]
+    #[expect(clippy::disallowed_methods, reason = "the test changes the database directly")]
     let connection = rusqlite::Connection::open(home.home.database()).unwrap();
     connection.execute("UPDATE ledger SET prev_idx = 98 WHERE idx = 50", []).unwrap();
     drop(connection);
@@ -299,6 +299,6 @@ fn home_without_a_ledger_says_how_to_create_one() {
     let home = TempHome::new();
     let error = Reader::open(&home.home).unwrap_err().to_string();
     assert!(error.contains("there is no ledger in") && error.contains("tribune up"), "{error}");
-    assert!(!home.home.root().exists(), "looking creates nothing");
+    assert!(!home.home.root().exists(), "a read creates nothing");
     assert!(matches!(Reader::open(&Home::at("/dev/null/x")), Err(StoreError::NoLedger(_))));
 }

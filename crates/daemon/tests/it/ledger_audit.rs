@@ -202,7 +202,7 @@ fn tampering_with_the_database_is_detected_and_names_the_entry() {
 }
 
 fn sql(home: &TempHome, statement: &str) {
-    #[expect(clippy::disallowed_methods, reason = "the test goes behind the store's back on purpose")]
+    #[expect(clippy::disallowed_methods, reason = "the test changes the database directly")]
     let connection = Connection::open(home.home.database()).unwrap();
     assert!(connection.execute(statement, []).unwrap() > 0, "{statement}");
 }
@@ -272,7 +272,7 @@ fn absurd_positions_in_the_database_are_findings_not_panics() {
 }
 
 fn sql_any(home: &TempHome, statement: &str) {
-    #[expect(clippy::disallowed_methods, reason = "the test goes behind the store's back on purpose")]
+    #[expect(clippy::disallowed_methods, reason = "the test changes the database directly")]
     let connection = Connection::open(home.home.database()).unwrap();
     connection.execute_batch(statement).unwrap();
 }

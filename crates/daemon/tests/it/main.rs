@@ -4,7 +4,7 @@
     clippy::expect_used,
     clippy::print_stdout,
     clippy::disallowed_methods,
-    reason = "a test that cannot go on should stop, and starts programs of its own"
+    reason = "a failed step ends its test, and tests start programs"
 )]
 
 mod acp_server;

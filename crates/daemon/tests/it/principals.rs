@@ -131,7 +131,7 @@ async fn unregistered_caller_has_only_the_default_mandate() {
     ];
     let mut covered: Vec<&str> = asked.iter().map(|(method, ..)| *method).collect();
     covered.sort_unstable();
-    assert_eq!(covered, METHODS, "every method is asked for");
+    assert_eq!(covered, METHODS, "every method is covered");
     for (method, params, expected) in &asked {
         assert_eq!(code(unregistered.call(method, params).await), *expected, "{method}");
     }
@@ -296,7 +296,7 @@ async fn registered_agent_must_prove_its_key_and_gets_its_mandate() {
     let mut client = Client::connect(&daemon.address(), None).await.unwrap();
     challenge(&mut client).await;
     let refused = prove(&mut client, &identity, &nothing).await.unwrap_err();
-    assert_eq!(refused.code(), Some("invalid_params"), "such a key is none: {refused}");
+    assert_eq!(refused.code(), Some("invalid_params"), "the key is invalid: {refused}");
     // A nonce is valid for one attempt, correct or not.
     let mut client = Client::connect(&daemon.address(), None).await.unwrap();
     let (audience, nonce) = challenge(&mut client).await;

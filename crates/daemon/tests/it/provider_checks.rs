@@ -45,7 +45,7 @@ async fn provider_test_lists_models_and_sends_one_prompt() {
     assert_eq!(trials["providers"][0]["model"], "fake:small");
     upstream.reply(Say::new().text("ok").anthropic());
     let trials = test_provider(&mut client, Value::Null).await;
-    assert_eq!(trials["providers"].as_array().unwrap().len(), 1, "nothing else is set up: {trials}");
+    assert_eq!(trials["providers"].as_array().unwrap().len(), 1, "no other provider is configured: {trials}");
     drop(client);
     daemon.stop().await;
 }
@@ -106,7 +106,7 @@ async fn provider_errors_are_one_line_without_keys_or_escapes() {
         assert_eq!(trials["ok"], false);
     }
     let asked = upstream.requests().len();
-    assert_eq!(asked, 4, "nothing is tried twice, and no model is asked behind a failure");
+    assert_eq!(asked, 4, "no request is repeated, and no model is called after a failure");
 
     // A server without a model list is no failure; the answer of the model decides.
     upstream.reply(Reply::json(404, &json!({}))).reply(Reply::json(404, &complaint("not_found_error")));

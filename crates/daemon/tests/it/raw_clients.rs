@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(TIMEOUT, work).await {
         Ok(done) => done,
-        Err(_) => panic!("this did not happen: {what}"),
+        Err(_) => panic!("timed out: {what}"),
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn is_done(event: &Value) -> bool {
 
 /// Sends bytes to the daemon and reads the response until the connection closes.
 pub(crate) async fn http(address: &str, request: &[u8]) -> String {
-    within("an answer to an HTTP request", async {
+    within("an HTTP response", async {
         let mut stream = TcpStream::connect(address).await.unwrap();
         // The daemon may close the connection before all bytes are sent.
         let _ = stream.write_all(request).await;
@@ -97,7 +97,7 @@ pub(crate) async fn http(address: &str, request: &[u8]) -> String {
 
 /// The body of a response, as JSON.
 pub(crate) fn body(answer: &str) -> Value {
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {answer:?}"));
     serde_json::from_str(body).unwrap_or_else(|_| panic!("not JSON: {answer:?}"))
 }
 
@@ -169,7 +169,7 @@ impl RawSocket {
 
     /// The next message from the daemon, without pings.
     pub(crate) async fn next(&mut self) -> RawMessage {
-        within("the daemon says something", async {
+        within("a message from the daemon", async {
             loop {
                 match self.frame().await {
                     None => return RawMessage::Gone,
@@ -233,7 +233,7 @@ pub(crate) async fn flood(daemon: &TestDaemon, operator: &mut Client, key: &str)
     let mut raw = RawSocket::operator(daemon).await;
     let params = say(key, "!flood 2000 4096\n!say the end");
     raw.text(&json!({ "jsonrpc": "2.0", "id": 1, "method": "turn.run", "params": params }).to_string()).await;
-    within("a turn ends whose reader does not read", async {
+    within("the turn of a client that does not read ends", async {
         let asked = json!({ "session_key": key });
         while operator.call("session.turns", &asked).await.unwrap()["turns"][0]["stop_reason"].is_null() {}
     })

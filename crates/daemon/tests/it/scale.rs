@@ -35,7 +35,7 @@ async fn thousand_sessions_with_interleaved_turns_keep_order() {
     assert_eq!(ended, CONNECTIONS * SESSIONS * TURNS);
     let mut client = daemon.operator().await;
     let status = client.call("daemon.status", &json!({})).await.unwrap();
-    assert_eq!(status["sessions_open"], CONNECTIONS * SESSIONS + 1, "and the standing one");
+    assert_eq!(status["sessions_open"], CONNECTIONS * SESSIONS + 1, "and the standing session");
     drop(client);
     let home = daemon.stop().await;
     // Per session: opened; per turn: started, three verdicts, completed.
@@ -136,11 +136,11 @@ async fn clients_that_drop_and_resume_see_every_event_exactly_once() {
         assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
         assert_eq!(fresh.iter().filter(|event| is_done(event)).count(), FOLLOWED_TURNS);
         for (_, (followed, dropped)) in seen.iter().filter(|(of, _)| *of == session) {
-            assert!(*followed == fresh, "a follower of session {session} saw something else");
+            assert!(*followed == fresh, "a follower of session {session} saw other events");
             drops += dropped;
         }
     }
-    assert!(drops > FOLLOWED * FOLLOWERS, "clients did drop: {drops}");
+    assert!(drops > FOLLOWED * FOLLOWERS, "clients disconnected: {drops}");
     drop(operator);
     assert_sound(&daemon.stop().await.home);
 }
@@ -161,7 +161,7 @@ async fn follow(
         client.call("session.events", &json!({ "session_key": key, "after": after })).await.unwrap();
         for _ in 0..=random.roll(60) {
             let Incoming::Notification(said) = client.next().await.unwrap() else {
-                panic!("an answer to nothing")
+                panic!("a response without a request")
             };
             assert_eq!((said.method.as_str(), &said.params["session_key"]), ("session.event", &json!(key)));
             seen.push(said.params["event"].clone());

@@ -71,7 +71,11 @@ async fn session_keeps_its_mode_until_another_is_requested() {
     assert_eq!(init(json!({ "session_key": KEY, "mode": "persistent" })).await, "persistent");
     assert_eq!(init(json!({ "session_key": KEY })).await, "persistent");
     let standing = "agent:main:standing:local:dm:main";
-    assert_eq!(init(json!({ "session_key": standing })).await, "persistent", "a look does not change it");
+    assert_eq!(
+        init(json!({ "session_key": standing })).await,
+        "persistent",
+        "a status request does not change it"
+    );
     assert_eq!(init(json!({ "session_key": KEY, "mode": "oneshot" })).await, "oneshot");
     client.call("turn.run", &say(KEY, "!say once")).await.unwrap();
     let status = async |client: &mut Client| {
@@ -159,7 +163,7 @@ async fn session_in_use_survives_the_idle_sweep() {
     clock.set(1_800_000_000 + 60 * 31);
     let sessions = daemon.daemon.sessions().clone();
     let sweeping = tokio::spawn(async move { sessions.sweep_once().await.unwrap() });
-    within("the sweep reaches a session that clings", backend.asked.notified()).await;
+    within("the sweep reaches the session that does not end", backend.asked.notified()).await;
     turn(&mut client, KEY, "!say just now").await.unwrap();
     backend.may_go.notify_one();
     assert_eq!(sweeping.await.unwrap(), 1);

@@ -32,7 +32,7 @@ async fn status_is_draining_and_new_work_is_refused_while_the_daemon_stops() {
         );
         http(&address, request.as_bytes()).await
     };
-    let answer = within("it says that it drains", async {
+    let answer = within("the status is draining", async {
         loop {
             let answer = ask("GET", "/readyz", "").await;
             if answer.starts_with("HTTP/1.1 503") {

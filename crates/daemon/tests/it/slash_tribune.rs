@@ -73,7 +73,7 @@ async fn c8_slash_tribune_reports_the_law_to_the_owner() {
         ] {
             assert!(said.contains(line), "{line}{said}");
         }
-        assert_eq!(scripted.answers(), [], "no agent hears of it");
+        assert_eq!(scripted.answers(), [], "no agent receives it");
         // The ledger records the turn and who answered it.
         let completed = &events[3]["entry"];
         assert_eq!(

@@ -112,7 +112,7 @@ impl Setup {
         self.scripted.prepare(batches);
         let limit = Duration::from_secs(20);
         let played = tokio::time::timeout(limit, turn(&mut self.talker, key, "go on")).await;
-        played.expect("a call waits for a person").unwrap();
+        played.expect("a call is pending").unwrap();
         self.scripted.answers()
     }
 
@@ -359,7 +359,11 @@ async fn c3_schedule_keeps_the_labels_of_its_sources_and_fires_once() {
     setup.clock.set(START + 61);
     setup.scripted.prepare(vec![vec![("exec", json!({ "command": "touch ran" }))]]);
     assert_eq!(setup.daemon.daemon.sessions().wake_due().await.unwrap(), 1);
-    assert_eq!(setup.daemon.daemon.sessions().wake_due().await.unwrap(), 0, "one time wakes once");
+    assert_eq!(
+        setup.daemon.daemon.sessions().wake_due().await.unwrap(),
+        0,
+        "a schedule with one time fires once"
+    );
     let waiting = loop {
         let waiting = pending(&mut setup.approver).await;
         if !waiting.is_empty() {

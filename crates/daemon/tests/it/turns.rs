@@ -25,7 +25,7 @@ async fn a_turn_streams_its_events_and_ends_with_a_result() {
     assert_eq!(kinds(&events).iter().filter(|kind| **kind == "policy_gate").count(), 3, "one per tool");
 
     let (second, _) = turn(&mut client, KEY, "again").await.unwrap();
-    assert_eq!(second[0]["seq"], seqs.len() as u64 + 1, "numbers go on over turns");
+    assert_eq!(second[0]["seq"], seqs.len() as u64 + 1, "numbers continue over turns");
     let status = client.call("session.status", &json!({ "session_key": KEY })).await.unwrap();
     assert_eq!((&status["turns"], &status["state"]), (&json!(2), &json!("idle")));
 

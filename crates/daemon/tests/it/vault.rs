@@ -29,7 +29,7 @@ async fn history(client: &mut Client, key: &str) -> Vec<Value> {
 
 /// The vault of a home without a daemon, opened with its own key.
 pub(crate) fn vault(home: &Home) -> Connection {
-    #[expect(clippy::disallowed_methods, reason = "the test looks behind the vault's back on purpose")]
+    #[expect(clippy::disallowed_methods, reason = "the test reads the database directly")]
     let connection = Connection::open(home.root().join("vault.db")).unwrap();
     let key = std::fs::read_to_string(home.keys().join("vault.key")).unwrap();
     connection.execute_batch(&format!("PRAGMA key = \"x'{}'\";", key.trim())).unwrap();
@@ -99,7 +99,7 @@ async fn forgetting_erases_the_words_and_the_ledger_still_verifies() {
     let events =
         "SELECT count(*) FROM events WHERE place >> 32 = (SELECT session FROM sessions WHERE key IS NULL)";
     assert_eq!(count(&home.home, events), 0);
-    assert!(count(&home.home, "SELECT count(*) FROM events") > 0, "those of the other session are there");
+    assert!(count(&home.home, "SELECT count(*) FROM events") > 0, "the words of the other session are kept");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -146,7 +146,7 @@ async fn forgetting_a_session_in_use_is_complete() {
     using.await.unwrap();
     operator.call("session.init", &about(KEY)).await.unwrap();
     let status = operator.call("daemon.status", &json!({})).await.unwrap();
-    assert_eq!(status["sessions_open"], 2, "however often it was closed and opened");
+    assert_eq!(status["sessions_open"], 2, "after every reopen");
     let (events, _) = turn(&mut operator, KEY, "!say last words").await.unwrap();
     assert_eq!(text(&events), "last words");
     let messages = history(&mut operator, KEY).await;
@@ -256,7 +256,7 @@ async fn vault_opens_only_with_its_key() {
             std::fs::read(root.join("vault.db")).unwrap() == database,
             "{content:?}: nothing was changed"
         );
-        assert_eq!(key.exists(), content.is_some(), "no key is made up");
+        assert_eq!(key.exists(), content.is_some(), "no key is created");
     }
     std::fs::write(&key, right).unwrap();
     let daemon = TestDaemon::on(home, &config()).await;
@@ -334,7 +334,7 @@ async fn open_session_keeps_its_mode_unless_another_is_requested() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     let found = client.call("session.init", &about(STANDING)).await.unwrap();
-    assert_eq!(found["mode"], "persistent", "looking in on a standing session does not make it mortal");
+    assert_eq!(found["mode"], "persistent", "reading a standing session does not make it expire");
     assert_eq!(client.call("session.init", &about(KEY)).await.unwrap()["mode"], "domain");
     turn(&mut client, KEY, "!say loaded").await.unwrap();
     let changed =

@@ -10,9 +10,9 @@ use tribune_storage::{audit, store};
 use crate::fixture::{FixedClock, TempHome, draft};
 
 fn sql(home: &TempHome, statement: &str) {
-    #[expect(clippy::disallowed_methods, reason = "the test goes behind the store's back on purpose")]
+    #[expect(clippy::disallowed_methods, reason = "the test changes the database directly")]
     let connection = Connection::open(home.home.database()).unwrap();
-    assert!(connection.execute(statement, []).unwrap() > 0, "the tampering must hit something: {statement}");
+    assert!(connection.execute(statement, []).unwrap() > 0, "the statement must change a row: {statement}");
 }
 
 fn check(home: &TempHome) -> Option<String> {

@@ -92,7 +92,7 @@ async fn l2_acknowledged_entries_survive_lost_databases() {
     let size = Reader::open(&cut).unwrap().size().unwrap();
     assert!(size > 80 && size <= entries, "{size} of {entries}");
     let (daemon, mut client) = wake(&cut).await;
-    assert_eq!(history(&mut client).await, told, "every word, in its place, once");
+    assert_eq!(history(&mut client).await, told, "every word at its position, once");
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
     turn(&mut client, KEY, "!say after").await.unwrap();
     drop(client);
@@ -151,7 +151,7 @@ async fn l2_power_cut_after_forgetting_loses_nothing() {
     let entries = assert_sound(&daemon.stop().await.home);
     let cid: Cid = forgotten["cid"].as_str().unwrap().parse().unwrap();
     assert!(Reader::open(&cut).unwrap().find(&cid).unwrap().is_some());
-    assert!(assert_sound(&cut) >= entries - 1, "a daemon that ends writes an entry more");
+    assert!(assert_sound(&cut) >= entries - 1, "a daemon that stops writes one more entry");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,7 +213,7 @@ fn wal_of_another_database_is_refused_and_kept() {
     let wal = std::fs::read(other.root().join("daybook")).unwrap();
     std::fs::write(one.root().join("daybook"), &wal).unwrap();
     assert!(refusal(&one).contains("another log"));
-    assert_eq!(Reader::open(&one).unwrap().size().unwrap(), 6, "it can be read all the same");
+    assert_eq!(Reader::open(&one).unwrap().size().unwrap(), 6, "it can still be read");
 
     let clean = TempHome::with(5);
     std::fs::write(clean.home.root().join("daybook"), &wal).unwrap();
@@ -227,7 +227,7 @@ fn wal_of_another_database_is_refused_and_kept() {
     std::fs::write(one.root().join("daybook"), b"tribday1 as an earlier version wrote it").unwrap();
     assert!(refusal(&one).contains("another version"));
     for home in [&clean.home, &fresh.home] {
-        assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), wal, "nothing was written over");
+        assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), wal, "nothing was overwritten");
     }
 }
 
@@ -305,7 +305,7 @@ async fn record_that_cannot_be_applied_is_named_and_can_be_quarantined() {
     copy_all(daemon.home.home.root(), home.root());
     drop(client);
     daemon.stop().await;
-    #[expect(clippy::disallowed_methods, reason = "the test tampers with the log on purpose")]
+    #[expect(clippy::disallowed_methods, reason = "the test changes the database directly")]
     let log = rusqlite::Connection::open(home.database()).unwrap();
     log.execute_batch("UPDATE checkpoint SET posted = posted - 1").unwrap();
     drop(log);
@@ -484,7 +484,7 @@ async fn forgotten_words_are_not_in_the_wal() {
     let path = daemon.home.home.root().join("daybook");
     let wal = std::fs::read(&path).unwrap();
     let plain = |word: &str| wal.windows(word.len()).any(|window| window == word.as_bytes());
-    assert!(plain(KEY), "the entries are there");
+    assert!(plain(KEY), "the entries exist");
     assert!(!plain("unforgettable"), "and no words");
     client.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
     let after = std::fs::read(&path).unwrap();

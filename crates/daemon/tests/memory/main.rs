@@ -1,6 +1,6 @@
 //! The memory of the daemon for clients that request much and read nothing. Both ends are in this process, and other
 //! tests would change its memory, so these tests have their own binary and run one at a time.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step ends its test")]
 
 #[allow(dead_code, reason = "the integration tests use the rest")]
 #[path = "../it/raw_clients.rs"]
@@ -110,7 +110,7 @@ async fn open_and_close(daemon: &TestDaemon, operator: &mut Client) -> u64 {
         let RawMessage::Text(answer) =
             socket.request(r#"{"jsonrpc":"2.0","id":1,"method":"auth.whoami"}"#).await
         else {
-            panic!("an idle socket is still one")
+            panic!("an idle socket stays open")
         };
         assert_eq!(answer["result"]["principal"], "operator");
     }
@@ -119,7 +119,7 @@ async fn open_and_close(daemon: &TestDaemon, operator: &mut Client) -> u64 {
     assert_healthy(daemon).await;
     let during = resident_kib();
     drop(sockets);
-    wait_for_status(operator, "all have left", |status| status["connections"] == 1).await;
+    wait_for_status(operator, "all have disconnected", |status| status["connections"] == 1).await;
     assert_healthy(daemon).await;
     wait_for_status(operator, "only the operator is connected", |status| status["connections"] == 1).await;
     during

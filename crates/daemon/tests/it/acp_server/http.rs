@@ -17,7 +17,7 @@ async fn request(
 ) -> (u16, String, String) {
     let mut stream = open(daemon, method, head, body).await;
     let mut answer = String::new();
-    within("an answer", stream.read_to_string(&mut answer)).await.unwrap();
+    within("a response", stream.read_to_string(&mut answer)).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_ascii_lowercase(), body.to_owned())
 }
@@ -138,7 +138,7 @@ async fn load_response_follows_the_replayed_updates() {
             break;
         }
     }
-    assert_eq!(said, "!say over HTTPover HTTP", "all of it, on the same stream");
+    assert_eq!(said, "!say over HTTPover HTTP", "the whole text, on the same stream");
 }
 
 #[tokio::test]

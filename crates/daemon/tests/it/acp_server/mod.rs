@@ -70,7 +70,7 @@ impl Editor {
 
     /// The next message of any kind. It is kept.
     pub(crate) async fn next_message(&mut self) -> Value {
-        let text = within("the daemon says something", self.receiving.next()).await.unwrap();
+        let text = within("a message from the daemon", self.receiving.next()).await.unwrap();
         let message: Value = serde_json::from_str(&text).unwrap();
         self.messages.push(message.clone());
         message

@@ -32,7 +32,7 @@ async fn client_selects_a_model_and_receives_its_context_usage() {
         updates.iter().filter(|update| update["sessionUpdate"] == "usage_update").collect();
     assert!(used.iter().all(|update| update["size"] == 16_000), "{used:?}");
     let (last, all) = (used.last().unwrap()["used"].as_u64(), ended["usage"]["totalTokens"].as_u64());
-    assert!(last > Some(0) && last < all, "the newest of two requests, and not both: {last:?} of {all:?}");
+    assert!(last > Some(0) && last < all, "the last of two requests, not both: {last:?} of {all:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,7 +34,7 @@ async fn call_decided_after_a_restart_is_reported_and_not_requested_again() {
     assert!(editor.call("session/load", load(&session, &cwd)).await["result"].is_object());
     let question = editor.permission_request().await;
     let call = question["params"]["toolCall"]["toolCallId"].clone();
-    assert_eq!(call, before["params"]["toolCall"]["toolCallId"], "it is the call that the client knows");
+    assert_eq!(call, before["params"]["toolCall"]["toolCallId"], "the call keeps its id");
     // Other turns run meanwhile, with calls of the same ids.
     let fetch = "!call web_fetch {\"url\":\"https://example.com/\"}";
     assert_eq!(editor.prompt(&session, fetch).await["result"]["stopReason"], "end_turn");

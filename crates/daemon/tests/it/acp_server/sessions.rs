@@ -243,7 +243,7 @@ async fn agent_of_a_shared_session_cannot_be_changed() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    panic!("it is never alone");
+    panic!("the other client stays connected");
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn closed_session_can_be_loaded_and_deleted_one_is_forgotten() {
     editor.prompt(&session, "!say remember me").await;
     assert!(editor.call("session/close", json!({ "sessionId": session })).await["result"].is_object());
     let closed = editor.prompt(&session, "!say hello?").await;
-    assert_eq!(code(&closed), -32002, "it is not open here any more");
+    assert_eq!(code(&closed), -32002, "it is no longer open on this connection");
     assert!(
         editor.call("session/close", json!({ "sessionId": session })).await["result"].is_object(),
         "as often as wanted"

@@ -137,7 +137,10 @@ async fn labels_of_files_in_a_folder_hold_for_the_next_agent() {
     run(&mut editor, &session, "!call write {\"path\":\"notes.txt\",\"content\":\"n\"}").await;
     let tail = json!({ "entity_id": session, "limit": 100 });
     let entries = operator.call("ledger.tail", &tail).await.unwrap().to_string();
-    assert!(entries.contains(&format!("file:{cwd}/notes.txt")), "labels are kept by the folder's own name");
+    assert!(
+        entries.contains(&format!("file:{cwd}/notes.txt")),
+        "labels are stored under the folder's own name"
+    );
     // The folder stays with the session, also for a client that resumes it without a folder.
     let loaded = editor.call("session/load", load(&session, &cwd)).await;
     assert!(loaded["result"].is_object(), "{loaded}");

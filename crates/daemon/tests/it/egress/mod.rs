@@ -264,7 +264,7 @@ impl Setup {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(TIMEOUT, waiting).await.expect("the end is written down")
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the end is recorded")
     }
 
     /// Stops the daemon and verifies its ledger.
@@ -309,7 +309,9 @@ fn get(url: &str) -> String {
 
 async fn rest_of(stream: &mut UnixStream) -> String {
     let mut answer = Vec::new();
-    let _ = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer)).await.expect("an end");
+    let _ = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer))
+        .await
+        .expect("the end of the response");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -325,7 +327,7 @@ fn parse(answer: &str) -> (u16, Value) {
 async fn established(stream: &mut UnixStream) {
     const EXPECTED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
     let mut answer = vec![0; EXPECTED.len()];
-    tokio::time::timeout(TIMEOUT, stream.read_exact(&mut answer)).await.expect("an answer").unwrap();
+    tokio::time::timeout(TIMEOUT, stream.read_exact(&mut answer)).await.expect("a response").unwrap();
     assert_eq!(String::from_utf8_lossy(&answer), String::from_utf8_lossy(EXPECTED));
 }
 

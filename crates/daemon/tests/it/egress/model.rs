@@ -77,7 +77,7 @@ impl Setup {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(BOUND, waiting).await.expect("the end is written down");
+        tokio::time::timeout(BOUND, waiting).await.expect("the end is recorded");
     }
 }
 
@@ -91,7 +91,10 @@ async fn send(sockets: &SessionSockets, path: &str, body: &Value) -> (u16, Strin
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    tokio::time::timeout(BOUND, stream.read_to_end(&mut answer)).await.expect("an end").unwrap();
+    tokio::time::timeout(BOUND, stream.read_to_end(&mut answer))
+        .await
+        .expect("the end of the response")
+        .unwrap();
     let answer = String::from_utf8_lossy(&answer).into_owned();
     assert!(!answer.contains(SECRET), "{answer}");
     (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
@@ -196,7 +199,7 @@ async fn responses_and_gemini_are_forwarded_with_the_key_and_counted() {
         let (status, answer) = setup.post(path, &body).await;
         assert_eq!(status, 200, "{answer}");
         let last = whole.trim_end().rsplit("\n").next().unwrap();
-        assert!(answer.contains(last), "to the byte, {kind}: {answer}");
+        assert!(answer.contains(last), "byte for byte, {kind}: {answer}");
         let seen = &setup.upstream.requests()[0];
         let (header, expected) = match kind {
             "openai" => ("authorization", format!("Bearer {SECRET}")),

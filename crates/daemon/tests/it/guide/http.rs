@@ -26,7 +26,7 @@ pub(super) fn play(fence: &Fence, daemon: &InProcessDaemon, coverage: &mut Cover
     } else {
         Vec::new()
     };
-    let at = fence.text.find("← ").unwrap_or_else(|| panic!("{place}: there is no answer"));
+    let at = fence.text.find("← ").unwrap_or_else(|| panic!("{place}: no response"));
     let (request, answer) = fence.text.split_at(at);
     let (status, expected) = answer.split_once('\n').unwrap();
     let status: u16 = status.strip_prefix("← ").unwrap().trim().parse().unwrap();

@@ -49,7 +49,7 @@ impl InProcessDaemon {
     }
 
     pub(super) fn open(&mut self) {
-        assert!(self.running.is_none(), "it runs already");
+        assert!(self.running.is_none(), "it is already running");
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let started = Daemon::start(&self.home.home, &self.config, Arc::new(SystemClock));

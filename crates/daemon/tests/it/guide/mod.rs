@@ -138,7 +138,7 @@ fn rpc_guide_examples_match_the_daemon() {
     let shown = play("rpc.md");
 
     let methods: BTreeSet<&str> = shown.methods.iter().map(String::as_str).collect();
-    assert_eq!(methods, BTreeSet::from(METHODS), "every method has an example that goes well");
+    assert_eq!(methods, BTreeSet::from(METHODS), "every method has a successful example");
 
     let excused: BTreeMap<&str, &str> = NOT_REPRODUCIBLE.into();
     let rows = rows("rpc.md");
@@ -157,7 +157,7 @@ fn rpc_guide_examples_match_the_daemon() {
         let expected: Value =
             serde_json::from_str(&fence.text).unwrap_or_else(|error| panic!("{}: {error}", fence.place));
         let came = shown.events.iter().find(|event| matches(&expected, event, &mut Names::new()).is_ok());
-        let came = came.unwrap_or_else(|| panic!("{}: no such event came: {expected}", fence.place));
+        let came = came.unwrap_or_else(|| panic!("{}: no such event arrived: {expected}", fence.place));
         let read: tribune_runtime::RuntimeEvent = serde_json::from_value(came.clone()).unwrap();
         let members = |event: &Value| event.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
         assert_eq!(members(&expected), members(came), "{}: all members are shown", fence.place);
@@ -262,7 +262,10 @@ fn openapi_operations_events_and_errors_have_replayed_examples() {
         words("ErrorBody", |body| &body["error"]["code"]),
         CODES.iter().map(|(word, ..)| (*word).to_owned()).collect()
     );
-    assert!(!words("ErrorBody", |body| &body["error"]["message"]).contains(""), "each says what it means");
+    assert!(
+        !words("ErrorBody", |body| &body["error"]["message"]).contains(""),
+        "each error code has a description"
+    );
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn apply_file_event(daemon: &InProcessDaemon, what: &str) -> Option<()> {
     let file = daemon.home.home.root().join(what.strip_suffix(" is there")?);
     let since = std::time::Instant::now();
     while !file.exists() {
-        assert!(since.elapsed() < TIMEOUT, "{what}: it is not");
+        assert!(since.elapsed() < TIMEOUT, "{what}: timed out");
         std::thread::sleep(Duration::from_millis(5));
     }
     Some(())
@@ -215,7 +215,7 @@ impl Connection<'_> {
             let fits = match &heard {
                 Received::Closed(close) if close == expected => Ok(()),
                 Received::Closed(_) => Err("the connection was closed".to_owned()),
-                Received::Frame(_) if expected.starts_with("<close") => Err("a frame came".to_owned()),
+                Received::Frame(_) if expected.starts_with("<close") => Err("a frame arrived".to_owned()),
                 Received::Frame(frame) => {
                     let expected: Value =
                         serde_json::from_str(expected).unwrap_or_else(|error| panic!("{place}: {error}"));
@@ -244,7 +244,7 @@ impl Connection<'_> {
     async fn receive(&mut self, place: &str) -> Received {
         loop {
             let next = tokio::time::timeout(TIMEOUT, self.socket.next()).await;
-            match next.unwrap_or_else(|_| panic!("{place}: nothing came")) {
+            match next.unwrap_or_else(|_| panic!("{place}: no message arrived")) {
                 Some(Ok(Message::Text(text))) => {
                     let frame: Value = serde_json::from_str(&text).unwrap();
                     self.coverage.record_frame(&frame);

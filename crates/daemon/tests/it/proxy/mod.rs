@@ -113,7 +113,7 @@ impl Setup {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(TIMEOUT, waiting).await.expect("the end is written down")
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the end is recorded")
     }
 
     /// Stops the daemon, verifies its ledger, and returns its entries about a provider.

@@ -69,7 +69,7 @@ async fn global_freeze_ends_streams_and_refuses_new_ones() {
     let mut operator = setup.daemon.operator().await;
     operator.call("gate.stop_all", &json!({})).await.unwrap();
     while let Ok(chunk) = got.chunk().await {
-        assert!(chunk.is_some(), "a stream that is stopped does not look whole");
+        assert!(chunk.is_some(), "a stopped stream does not look complete");
     }
     assert_eq!(setup.ended("fake", 1).await[0]["outcome"], "stopped");
     let asked = setup.upstream.requests().len();
@@ -92,7 +92,7 @@ async fn daemon_shutdown_ends_streams_and_records_it() {
     let said = setup.close("fake").await;
     assert_eq!(said.last().unwrap()["outcome"], "stopped");
     while let Ok(chunk) = got.chunk().await {
-        assert!(chunk.is_some(), "a stream that is stopped does not look whole");
+        assert!(chunk.is_some(), "a stopped stream does not look complete");
     }
 }
 
