@@ -74,7 +74,7 @@ pub(crate) async fn ended(client: &mut Client, id: u64) -> (Value, String) {
         match client.next().await.unwrap() {
             Incoming::Answer(of, answer) if of == id => return (answer.unwrap(), text(&events)),
             Incoming::Answer(..) => {}
-            Incoming::Notification(said) => events.push(said.params["event"].clone()),
+            Incoming::Notification(update) => events.push(update.params["event"].clone()),
         }
     }
 }
@@ -110,8 +110,8 @@ async fn l2_parked_call_waits_for_a_decision_and_runs_once() {
     )
     .await
     .unwrap();
-    let (_, said) = ended(&mut talker, again).await;
-    assert!(said.contains("denied by operator: not now"), "{said}");
+    let (_, output) = ended(&mut talker, again).await;
+    assert!(output.contains("denied by operator: not now"), "{output}");
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("hello"));
     drop((talker, approver));
     assert_sound(&daemon.stop().await.home);
@@ -142,11 +142,11 @@ async fn late_duplicate_unknown_and_unauthorized_decisions_are_refused() {
     let allow = json!({ "decision": "allow_once" });
     assert_eq!(decide(alice, "00000000", allow.clone()).await.unwrap_err().code(), Some("not_found"));
     assert_eq!(decide(bob, &id, allow.clone()).await.unwrap_err().code(), Some("forbidden"));
-    let said = allow.to_string();
+    let payload = allow.to_string();
     let request = format!(
-        "POST /v1/approvals/{id}/decision HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{said}",
+        "POST /v1/approvals/{id}/decision HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{payload}",
         tokens[1],
-        said.len(),
+        payload.len(),
         address = daemon.address(),
     );
     let answer = http(&daemon.address(), request.as_bytes()).await;
@@ -226,8 +226,8 @@ async fn undecided_call_is_denied_at_its_deadline() {
     hand.set(1_800_000_000 + 601);
     let late = decide(&mut operator, &id, json!({ "decision": "allow_once" })).await.unwrap_err();
     assert_eq!(late.code(), Some("conflict"));
-    let (_, said) = ended(&mut talker, running).await;
-    assert!(said.contains("nobody decided in time"), "{said}");
+    let (_, output) = ended(&mut talker, running).await;
+    assert!(output.contains("nobody decided in time"), "{output}");
     assert_eq!(written(&daemon.home, "a.txt"), None);
     drop((talker, operator));
     assert_sound(&daemon.stop().await.home);
@@ -259,8 +259,8 @@ async fn parked_call_survives_a_restart_and_runs_once() {
     std::fs::remove_file(daemon.home.home.root().join("agents/main/workspace/a.txt")).unwrap();
     // The agent is notified before its next turn.
     let (events, _) = turn(&mut operator, KEY, "hello").await.unwrap();
-    let told = events.iter().filter(|event| event["type"] == "mailbox_injected").count();
-    assert_eq!(told, 1);
+    let notified = events.iter().filter(|event| event["type"] == "mailbox_injected").count();
+    assert_eq!(notified, 1);
     drop(operator);
     let home = daemon.stop().await;
 
@@ -298,7 +298,7 @@ async fn parked_call_without_its_input_is_withdrawn_and_the_agent_notified() {
     );
     let refused = decide(&mut operator, &ids[1], json!({ "decision": "allow_once" })).await.unwrap_err();
     assert!(refused.to_string().contains("withdrawn"), "{refused}");
-    let told = async {
+    let notified = async {
         loop {
             let (events, _) = turn(&mut operator, &format!("{KEY}-2"), "hello").await.unwrap();
             if events.iter().any(|event| event["type"] == "mailbox_injected") {
@@ -306,7 +306,7 @@ async fn parked_call_without_its_input_is_withdrawn_and_the_agent_notified() {
             }
         }
     };
-    within("the agent is notified", told).await;
+    within("the agent is notified", notified).await;
     drop(operator);
     let home = daemon.stop().await;
     let reader = Reader::open(&home.home).unwrap();
@@ -555,7 +555,7 @@ async fn call_that_can_never_run_requires_no_approval() {
     let daemon = TestDaemon::on(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    for (tool, input, said) in [
+    for (tool, input, expected) in [
         ("write", json!({ "foo": 1 }), "has no field `foo`"),
         ("write", json!({ "path": "a" }), "`content` is missing"),
         ("write", json!({ "path": "/etc/x", "content": "" }), "leads out of the workspace"),
@@ -575,7 +575,7 @@ async fn call_that_can_never_run_requires_no_approval() {
         let script = format!("!call {tool} {input}\n!say $result");
         let (events, _) =
             within("a response without an approval", turn(&mut talker, KEY, &script)).await.unwrap();
-        assert!(text(&events).contains(said), "{tool} {input}: {}", text(&events));
+        assert!(text(&events).contains(expected), "{tool} {input}: {}", text(&events));
     }
     let asked = operator.call("approval.list", &json!({ "state": "any" })).await.unwrap();
     assert_eq!(asked["approvals"], json!([]));

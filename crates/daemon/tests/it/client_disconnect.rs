@@ -84,12 +84,12 @@ async fn disconnect_during_a_session_request_leaves_no_partial_change() {
     let status = client.call("daemon.status", &json!({})).await.unwrap();
     assert_eq!(status["sessions_open"], json!(SESSIONS + 1), "and the standing session");
 
-    let mut said = BTreeMap::new();
+    let mut sent = BTreeMap::new();
     for session in 0..SESSIONS {
         let words = format!("kept in {session}");
         let (events, _) = turn(&mut client, &key(session), &format!("!say {words}")).await.unwrap();
         assert_eq!(text(&events), words);
-        said.insert(session, words);
+        sent.insert(session, words);
     }
     drop(client);
     let home = daemon.stop().await;
@@ -98,7 +98,7 @@ async fn disconnect_during_a_session_request_leaves_no_partial_change() {
     let daemon = TestDaemon::on(home, &config()).await;
     assert_eq!(daemon.daemon.recovered(), &Default::default(), "nothing was left unfinished");
     let mut client = daemon.operator().await;
-    for (session, words) in said {
+    for (session, words) in sent {
         let history = client.call("session.history", &json!({ "session_key": key(session) })).await.unwrap();
         let messages = history["messages"].as_array().unwrap();
         assert_eq!(messages.last().unwrap()["content"][0]["text"], Value::from(words), "{messages:?}");

@@ -59,9 +59,9 @@ async fn a2_draft_is_sent_with_the_text_of_its_approver() {
         assert_eq!(decide(&mut operator, &asked, wrong).await.unwrap_err().code(), Some("invalid_params"));
     }
     decide(&mut operator, &asked, json!({ "decision": "allow_once", "text": "good day" })).await.unwrap();
-    let (_, said) = ended(&mut talker, running).await;
+    let (_, output) = ended(&mut talker, running).await;
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("good day"));
-    assert!(said.starts_with("(operator changed the text before allowing the call)"), "{said}");
+    assert!(output.starts_with("(operator changed the text before allowing the call)"), "{output}");
     let card = card(&mut operator, &asked).await;
     assert_eq!((&card["text"], &card["came_of_it"]), (&json!("good day"), &json!("ran")), "{card}");
     assert_eq!(card["action"]["input"]["content"], "hello");
@@ -128,9 +128,9 @@ async fn l8_draft_with_a_changed_target_is_requested_again_with_the_new_text() {
     let second = next(&mut operator, &first).await;
     assert_eq!(card(&mut operator, &second).await["action"]["input"]["content"], "mine");
     decide(&mut operator, &second, json!({ "decision": "allow_once" })).await.unwrap();
-    let (_, said) = ended(&mut talker, running).await;
+    let (_, output) = ended(&mut talker, running).await;
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("mine"));
-    assert!(said.starts_with("(operator changed the text"), "{said}");
+    assert!(output.starts_with("(operator changed the text"), "{output}");
     drop((talker, operator));
     assert_sound(&daemon.stop().await.home);
 }

@@ -9,17 +9,17 @@ use crate::raw_clients::{body, http, within};
 const KEY: &str = "agent:main:web:local:dm:ada";
 
 /// Sends one of the three requests; returns the status and the body.
-async fn post(daemon: &TestDaemon, hook: &str, said: Value) -> (u16, Value) {
-    let mut said = said;
-    said["sessionKey"] = KEY.into();
+async fn post(daemon: &TestDaemon, hook: &str, payload: Value) -> (u16, Value) {
+    let mut payload = payload;
+    payload["sessionKey"] = KEY.into();
     if hook != "after_tool_call" {
-        said["agentId"] = "main".into();
+        payload["agentId"] = "main".into();
     }
-    let (said, token, address) = (said.to_string(), daemon.token(), daemon.address());
+    let (payload, token, address) = (payload.to_string(), daemon.token(), daemon.address());
     let request = format!(
         "POST /v1/gate/{hook} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{said}",
-        said.len()
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{payload}",
+        payload.len()
     );
     let answer = http(&address, request.as_bytes()).await;
     let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap();

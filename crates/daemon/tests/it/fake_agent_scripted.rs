@@ -58,8 +58,8 @@ impl AgentRuntime for ScriptedAgent {
                 });
                 join_all(calls).await;
             }
-            let said = EventKind::TextDelta { text: "it is done".to_owned() };
-            let kinds = [said, EventKind::Done { stop_reason: StopReason::EndTurn }];
+            let delta = EventKind::TextDelta { text: "it is done".to_owned() };
+            let kinds = [delta, EventKind::Done { stop_reason: StopReason::EndTurn }];
             stream::iter(kinds.into_iter().zip(1..).map(|(kind, seq)| Ok(RuntimeEvent { seq, kind })))
         };
         stream::once(play).flatten().boxed()

@@ -290,9 +290,12 @@ async fn l3_unknown_tools_and_values_are_refused() {
     }
     open(&mut client, KEY).await;
     let (events, _) = turn(&mut client, KEY, "!call nuke {}\n!call Read {}\n!call READ {}").await.unwrap();
-    let told = events.iter().filter(|event| event["type"] == "tool_result");
-    let told: Vec<&str> = told.map(|event| event["content"].as_str().unwrap()).collect();
-    assert!(told.len() == 3 && told.iter().all(|told| told.starts_with("denied (tool.unknown)")), "{told:?}");
+    let texts = events.iter().filter(|event| event["type"] == "tool_result");
+    let texts: Vec<&str> = texts.map(|event| event["content"].as_str().unwrap()).collect();
+    assert!(
+        texts.len() == 3 && texts.iter().all(|texts| texts.starts_with("denied (tool.unknown)")),
+        "{texts:?}"
+    );
     assert_healthy(&daemon).await;
 }
 
@@ -431,8 +434,8 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
     ] {
         let refused = client.call(method, &params).await.unwrap_err();
         assert!(refused.code().is_some(), "{method}: {refused}");
-        let told = refused.to_string();
-        assert!(!told.contains("canary-") && !told.contains(&token), "{method}: {told}");
+        let texts = refused.to_string();
+        assert!(!texts.contains("canary-") && !texts.contains(&token), "{method}: {texts}");
     }
     let mut raw = RawSocket::operator(&daemon).await;
     for frame in [
@@ -549,7 +552,7 @@ async fn l9_full_queue_answers_busy_and_loses_nothing() {
     let (mut ended, mut events) = (Vec::new(), Vec::new());
     while ended.len() < 4 {
         match within("the queued turns run", client.next()).await.unwrap() {
-            Incoming::Notification(said) => events.push(said.params["event"].clone()),
+            Incoming::Notification(update) => events.push(update.params["event"].clone()),
             Incoming::Answer(id, answer) => ended.push((id, answer.unwrap())),
         }
     }
@@ -758,9 +761,9 @@ async fn faulty_backend_affects_only_its_own_turn() {
         assert_usable(&mut client).await;
     }
     let (events, _) = turn(&mut client, FAULTY_KEY, "calls twice under one id").await.unwrap();
-    let told = text(&events);
-    assert!(told.contains("the call id `same` was used before in this turn"), "{told}");
-    assert!(told.contains("a tool's name has 1 to 64 letters"), "{told}");
+    let texts = text(&events);
+    assert!(texts.contains("the call id `same` was used before in this turn"), "{texts}");
+    assert!(texts.contains("a tool's name has 1 to 64 letters"), "{texts}");
     // A backend that does not stop does not keep a session open.
     let closed = client.call("session.close", &json!({ "session_key": FAULTY_KEY })).await.unwrap();
     assert_eq!(closed["state"], "closed");

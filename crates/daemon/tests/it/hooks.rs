@@ -35,7 +35,7 @@ async fn run_call(home: TempHome, config: &Config, script: &str) -> (TempHome, R
     let daemon = TestDaemon::on(home, config).await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    let told = match turn(&mut client, KEY, script).await {
+    let outcome = match turn(&mut client, KEY, script).await {
         Ok((events, _)) => {
             let results = events.iter().filter(|event| event["type"] == "tool_result");
             Ok(results.map(|event| event["content"].as_str().unwrap().to_owned()).collect())
@@ -45,7 +45,7 @@ async fn run_call(home: TempHome, config: &Config, script: &str) -> (TempHome, R
     drop(client);
     let home = daemon.stop().await;
     assert_sound(&home.home);
-    (home, told)
+    (home, outcome)
 }
 
 fn is_written(home: &TempHome) -> bool {
@@ -54,7 +54,7 @@ fn is_written(home: &TempHome) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c6_hook_that_denies_fails_or_times_out_stops_the_call() {
-    for (script, said) in [
+    for (script, reason) in [
         ("echo '{\"block\":true,\"blockReason\":\"not on Sundays\"}'", "not on Sundays"),
         ("echo '{\"block\":true}'", "does not say why"),
         ("echo '{}'; exit 3", "it failed"),
@@ -67,9 +67,12 @@ async fn c6_hook_that_denies_fails_or_times_out_stops_the_call() {
         ("head -c 100000 /dev/zero", "more than 65536 bytes"),
     ] {
         let (home, config) = home(script, "{on: 'before_tool_call', command: ['HOOK'], timeoutMs: 300}");
-        let (home, told) = run_call(home, &config, WRITE).await;
-        let told = told.unwrap();
-        assert!(told.starts_with("denied (hook.hook.sh)") && told.contains(said), "{script}: {told}");
+        let (home, outcome) = run_call(home, &config, WRITE).await;
+        let outcome = outcome.unwrap();
+        assert!(
+            outcome.starts_with("denied (hook.hook.sh)") && outcome.contains(reason),
+            "{script}: {outcome}"
+        );
         assert!(!is_written(&home), "{script}");
     }
     // A missing program objects too.
@@ -78,8 +81,8 @@ async fn c6_hook_that_denies_fails_or_times_out_stops_the_call() {
         "{on: 'before_tool_call', url: 'http://127.0.0.1:1/'}",
     ] {
         let (home, config) = home("", hook);
-        let (home, told) = run_call(home, &config, WRITE).await;
-        assert!(told.unwrap().starts_with("denied (hook."));
+        let (home, outcome) = run_call(home, &config, WRITE).await;
+        assert!(outcome.unwrap().starts_with("denied (hook."));
         assert!(!is_written(&home));
     }
 }
@@ -99,8 +102,8 @@ async fn c6_hooks_see_agents_and_subagents_and_cannot_allow() {
     let script = "line=$(cat); printf '%s\\n' \"$line\" >> \"$(dirname \"$0\")/seen\"; echo '{}'";
     let (home, config) = home(script, &hooks.join(","));
     let task = json!({ "task": WRITE });
-    let (home, told) = run_call(home, &config, &format!("!call spawn {task}")).await;
-    assert!(told.unwrap().starts_with("made `a`"));
+    let (home, outcome) = run_call(home, &config, &format!("!call spawn {task}")).await;
+    assert!(outcome.unwrap().starts_with("made `a`"));
     assert!(is_written(&home));
     let seen: Vec<Value> =
         home.read("seen").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -119,16 +122,16 @@ async fn c6_hooks_see_agents_and_subagents_and_cannot_allow() {
     }
     // No hook allows a call that the law denies.
     let (home, config) = self::home("echo '{}'", "{on: 'before_tool_call', command: ['HOOK']}");
-    let (_, told) = run_call(home, &config, "!call exec {\"command\":\"true\"}").await;
-    assert!(told.unwrap().starts_with("denied (mandate.not_listed)"));
+    let (_, outcome) = run_call(home, &config, "!call exec {\"command\":\"true\"}").await;
+    assert!(outcome.unwrap().starts_with("denied (mandate.not_listed)"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c6_hook_can_refuse_a_turn_and_lower_message_trust() {
     let block = "echo '{\"block\":true,\"blockReason\":\"closed today\"}'";
     let (home, config) = home(block, "{on: 'before_agent_start', command: ['HOOK']}");
-    let (_, told) = run_call(home, &config, WRITE).await;
-    assert!(told.unwrap_err().contains("the hook `hook.sh` refuses the turn: closed today"));
+    let (_, outcome) = run_call(home, &config, WRITE).await;
+    assert!(outcome.unwrap_err().contains("the hook `hook.sh` refuses the turn: closed today"));
     for (answer, trust) in [
         ("{\"trust\":\"community\"}", "community"),
         ("{}", "owner"),
@@ -171,9 +174,9 @@ async fn c6_http_hook_is_called_and_can_narrow() {
     });
     let (home, config) = home("", &format!("{{on: 'before_tool_call', url: 'http://{address}/ask'}}"));
     home.write("agents/main/workspace/long.txt", "one\ntwo\nthree\n");
-    let (_, told) = run_call(home, &config, "!call read {\"path\":\"long.txt\",\"limit\":13}").await;
-    let told = told.unwrap();
-    assert!(told.contains("one") && !told.contains("two"), "{told}");
+    let (_, outcome) = run_call(home, &config, "!call read {\"path\":\"long.txt\",\"limit\":13}").await;
+    let outcome = outcome.unwrap();
+    assert!(outcome.contains("one") && !outcome.contains("two"), "{outcome}");
     let request = tokio::time::timeout(Duration::from_secs(5), server).await.unwrap().unwrap();
     assert!(request.starts_with("POST /ask ") && request.contains("\"toolName\":\"read\""), "{request}");
 }
@@ -216,9 +219,12 @@ async fn c6_narrowing_hook_does_not_evade_a_rule_about_the_original_input() {
         home.write("mandates/dev.md", "---\ntools: read, search\n---\n");
         home.write("policy/secrets.cedar", rule);
         home.write("agents/main/workspace/secrets/open/key", "sesame");
-        let (_, told) = run_call(home, &config, SEARCH).await;
-        let told = told.unwrap();
-        assert!(told.contains("policy.secrets") && !told.contains("secrets/open/key"), "{hook}: {told}");
+        let (_, outcome) = run_call(home, &config, SEARCH).await;
+        let outcome = outcome.unwrap();
+        assert!(
+            outcome.contains("policy.secrets") && !outcome.contains("secrets/open/key"),
+            "{hook}: {outcome}"
+        );
     }
     // A rule that asks still asks.
     let (home, config) = home(NARROWS, "{on: 'before_tool_call', command: ['HOOK']}");

@@ -32,8 +32,8 @@ async fn with_timeouts(config: &Config, change: impl FnOnce(&mut Patience)) -> T
 }
 
 /// The JSON-RPC number, the code and the message of an error.
-fn error_of(said: RawMessage) -> (Value, i64, String, String) {
-    let RawMessage::Text(answer) = said else { panic!("{said:?}") };
+fn error_of(message: RawMessage) -> (Value, i64, String, String) {
+    let RawMessage::Text(answer) = message else { panic!("{message:?}") };
     let error = &answer["error"];
     (
         answer["id"].clone(),
@@ -499,8 +499,8 @@ async fn slow_reader_is_disconnected_and_delays_no_other_client() {
         let mut last = 0;
         while let Some((kind, payload)) = within("the frames sent before the disconnect", raw.frame()).await {
             if kind == 1 {
-                let said: Value = serde_json::from_slice(&payload).unwrap();
-                let seq = said["params"]["event"]["seq"].as_u64().unwrap();
+                let message: Value = serde_json::from_slice(&payload).unwrap();
+                let seq = message["params"]["event"]["seq"].as_u64().unwrap();
                 assert_eq!(seq, last + 1);
                 last = seq;
             }
@@ -524,7 +524,7 @@ async fn cancel_is_processed_during_a_request_flood() {
     let turn = client.send("turn.run", &say(KEY, "!repeat 1000\n!flood 90\n!wait 1ms\n!end")).await.unwrap();
     let cancel = loop {
         match within("the flood begins", client.next()).await.unwrap() {
-            Incoming::Notification(said) if said.params["event"]["type"] == "text_delta" => {
+            Incoming::Notification(message) if message.params["event"]["type"] == "text_delta" => {
                 break client.send("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
             }
             _ => {}

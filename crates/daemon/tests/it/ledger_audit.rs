@@ -193,8 +193,8 @@ fn tampering_with_the_database_is_detected_and_names_the_entry() {
         match audit::verify_home(&reader, &export.key, Vec::new(), &mut |_| {}) {
             Ok(report) => {
                 let Integrity::Broken(findings) = &report.integrity else { panic!("{act}: not found") };
-                let said: Vec<String> = findings.iter().map(ToString::to_string).collect();
-                assert!(said.iter().any(|said| said.contains(what)), "{act}: {said:?}");
+                let messages: Vec<String> = findings.iter().map(ToString::to_string).collect();
+                assert!(messages.iter().any(|messages| messages.contains(what)), "{act}: {messages:?}");
             }
             Err(error) => panic!("{act}: {error}"),
         }
@@ -253,7 +253,7 @@ fn absurd_positions_in_the_database_are_findings_not_panics() {
         sql_any(&export.home, act);
         let verified = tribune_storage::store::Reader::open(&export.home.home)
             .and_then(|reader| audit::verify_home(&reader, &export.key, Vec::new(), &mut |_| {}));
-        let said = match verified {
+        let messages = match verified {
             Ok(report) => {
                 let Integrity::Broken(findings) = report.integrity else { panic!("{act}: not found") };
                 findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
@@ -266,7 +266,7 @@ fn absurd_positions_in_the_database_are_findings_not_panics() {
                 error.to_string()
             }
         };
-        assert!(said.contains(what), "{act}: {said}");
+        assert!(messages.contains(what), "{act}: {messages}");
         assert!(tribune_storage::store::Store::open(&export.home.home, &FixedClock).is_err(), "{act}");
     }
 }

@@ -127,8 +127,8 @@ async fn provider_failure_is_one_line_and_the_session_stays_usable() {
     let daemon = start(home(), &models(&upstream, "")).await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
-    let said = json!({ "type": "error", "error": { "type": "authentication_error", "message": format!("bad {SECRET}") } });
-    upstream.reply(Reply::json(401, &said));
+    let reply = json!({ "type": "error", "error": { "type": "authentication_error", "message": format!("bad {SECRET}") } });
+    upstream.reply(Reply::json(401, &reply));
     let (events, end) = turn(&mut client, KEY, "hello").await.unwrap();
     assert_eq!(end["stop_reason"], "error");
     let error = events.iter().find(|event| event["type"] == "error").unwrap();
@@ -159,14 +159,14 @@ async fn only_the_operator_can_select_a_model() {
     turn(&mut client, KEY, "go on").await.unwrap();
     let second = &asked(&upstream)[1];
     assert_eq!((&second["model"], second["messages"].as_array().unwrap().len()), (&json!("m"), 3));
-    for (model, said) in [
+    for (model, reply) in [
         ("fake:smal", "did you mean `small`"),
         ("fale:m", "did you mean `fake`"),
         ("m", "must be provider:model"),
         ("moonshot:kimi-k2", "is not declared"),
     ] {
         let refused = client.call("session.init", &init(model)).await.unwrap_err().to_string();
-        assert!(refused.contains(said), "{model}: {refused}");
+        assert!(refused.contains(reply), "{model}: {refused}");
     }
     let made = client.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
     let mut other = Client::connect(&daemon.address(), made["token"].as_str()).await.unwrap();

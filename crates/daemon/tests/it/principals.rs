@@ -189,10 +189,13 @@ async fn denied_call_of_an_unregistered_caller_is_recorded() {
         .to_owned();
     let script = "!call exec {\"command\":\"id\"}\n!call write {\"path\":\"x\",\"text\":\"y\"}\n!call web_fetch {\"url\":\"http://x\"}\n!call search {\"query\":\"x\"}";
     let (events, _) = turn(&mut unregistered, &own, script).await.unwrap();
-    let told = results(&events);
-    assert_eq!(told.len(), 4);
-    assert!(told[..3].iter().all(|result| result.starts_with("denied (mandate.not_listed): `")), "{told:?}");
-    assert!(!told[3].starts_with("denied"), "{told:?}");
+    let tool_results = results(&events);
+    assert_eq!(tool_results.len(), 4);
+    assert!(
+        tool_results[..3].iter().all(|result| result.starts_with("denied (mandate.not_listed): `")),
+        "{tool_results:?}"
+    );
+    assert!(!tool_results[3].starts_with("denied"), "{tool_results:?}");
 
     let mut operator = daemon.operator().await;
     let tail = operator.call("ledger.tail", &json!({ "entity_id": own, "limit": 1000 })).await.unwrap();
@@ -315,14 +318,14 @@ async fn registered_agent_must_prove_its_key_and_gets_its_mandate() {
     let own = opened["session_key"].as_str().unwrap();
     let script = "!call read {\"path\":\"none.txt\"}\n!call search {\"query\":\"x\"}\n!call send_message {\"to\":\"main\",\"text\":\"x\"}";
     let (events, _) = turn(&mut client, own, script).await.unwrap();
-    let told = results(&events);
-    assert!(!told[0].starts_with("denied"), "{told:?}");
-    for (result, tool) in told[1..].iter().zip(["search", "send_message"]) {
+    let tool_results = results(&events);
+    assert!(!tool_results[0].starts_with("denied"), "{tool_results:?}");
+    for (result, tool) in tool_results[1..].iter().zip(["search", "send_message"]) {
         assert!(
             result.starts_with(&format!(
                 "denied (mandate.not_listed): `{tool}` is not in the mandate `reader`"
             )),
-            "{told:?}"
+            "{tool_results:?}"
         );
     }
     assert!(

@@ -14,8 +14,8 @@ async fn test_provider(client: &mut Client, target: Value) -> Value {
     client.call("provider.test", &json!({ "target": target })).await.unwrap()
 }
 
-fn words(trials: &Value) -> Vec<String> {
-    let checks = trials["providers"][0]["checks"].as_array().unwrap().iter();
+fn words(report: &Value) -> Vec<String> {
+    let checks = report["providers"][0]["checks"].as_array().unwrap().iter();
     checks.map(|check| format!("{} {}", check["check"].as_str().unwrap(), check["ok"])).collect()
 }
 
@@ -31,21 +31,21 @@ async fn provider_test_lists_models_and_sends_one_prompt() {
     let (daemon, mut client) = started(&upstream).await;
     upstream.reply(Say::new().text("ok").usage(9, 2, 0).anthropic());
     // The agent `main` uses `fake:m`, so this model represents the provider.
-    let trials = test_provider(&mut client, json!("fake")).await;
-    assert_eq!((&trials["ok"], &trials["providers"][0]["model"]), (&json!(true), &json!("fake:m")));
-    assert_eq!(words(&trials), ["key true", "reach true", "model true"]);
-    assert_eq!(trials["providers"][0]["checks"][2]["message"], "fake:m answers (11 tokens)");
+    let report = test_provider(&mut client, json!("fake")).await;
+    assert_eq!((&report["ok"], &report["providers"][0]["model"]), (&json!(true), &json!("fake:m")));
+    assert_eq!(words(&report), ["key true", "reach true", "model true"]);
+    assert_eq!(report["providers"][0]["checks"][2]["message"], "fake:m answers (11 tokens)");
     let asked = upstream.requests();
     assert_eq!(asked.len(), 2);
     assert!(asked[1].json()["max_tokens"].as_u64().unwrap() <= 64, "a few tokens");
     assert!(!asked[1].text().contains("constitution"), "no system prompt");
 
     upstream.reply(Say::new().text("ok").anthropic());
-    let trials = test_provider(&mut client, json!("fake:small")).await;
-    assert_eq!(trials["providers"][0]["model"], "fake:small");
+    let report = test_provider(&mut client, json!("fake:small")).await;
+    assert_eq!(report["providers"][0]["model"], "fake:small");
     upstream.reply(Say::new().text("ok").anthropic());
-    let trials = test_provider(&mut client, Value::Null).await;
-    assert_eq!(trials["providers"].as_array().unwrap().len(), 1, "no other provider is configured: {trials}");
+    let report = test_provider(&mut client, Value::Null).await;
+    assert_eq!(report["providers"].as_array().unwrap().len(), 1, "no other provider is configured: {report}");
     drop(client);
     daemon.stop().await;
 }
@@ -61,13 +61,13 @@ async fn refused_key_is_reported_until_the_model_answers() {
     let fault = async |client: &mut Client| {
         client.call("provider.list", &json!({})).await.unwrap()["agents"][0]["fault"].clone()
     };
-    let told = fault(&mut client).await;
-    let told = told.as_str().unwrap();
+    let reported = fault(&mut client).await;
+    let reported = reported.as_str().unwrap();
     assert!(
-        told.contains("refused") && told.contains("`tribune providers test fake:m` asks again"),
-        "{told}"
+        reported.contains("refused") && reported.contains("`tribune providers test fake:m` asks again"),
+        "{reported}"
     );
-    assert!(!told.contains(SECRET), "{told}");
+    assert!(!reported.contains(SECRET), "{reported}");
     open(&mut client).await;
     upstream.reply(Say::new().text("hello").anthropic());
     turn(&mut client, KEY, "hello").await.unwrap();
@@ -97,22 +97,22 @@ async fn provider_errors_are_one_line_without_keys_or_escapes() {
         (500, "api_error", "upstream_failed", vec!["key true", "reach false"]),
     ] {
         upstream.reply(Reply::json(status, &complaint(kind)));
-        let trials = test_provider(&mut client, json!("fake:m")).await;
-        assert_eq!(words(&trials), wanted, "{trials}");
-        let last = trials["providers"][0]["checks"].as_array().unwrap().last().unwrap();
+        let report = test_provider(&mut client, json!("fake:m")).await;
+        assert_eq!(words(&report), wanted, "{report}");
+        let last = report["providers"][0]["checks"].as_array().unwrap().last().unwrap();
         assert_eq!(last["code"], code);
         let line = last["message"].as_str().unwrap();
         assert!(!line.contains(SECRET) && !line.contains(char::is_control), "{line:?}");
-        assert_eq!(trials["ok"], false);
+        assert_eq!(report["ok"], false);
     }
     let asked = upstream.requests().len();
     assert_eq!(asked, 4, "no request is repeated, and no model is called after a failure");
 
     // A server without a model list is no failure; the answer of the model decides.
     upstream.reply(Reply::json(404, &json!({}))).reply(Reply::json(404, &complaint("not_found_error")));
-    let trials = test_provider(&mut client, json!("fake:m")).await;
-    assert_eq!(words(&trials), ["key true", "reach true", "model false"]);
-    assert_eq!(trials["providers"][0]["checks"][2]["code"], "not_found");
+    let report = test_provider(&mut client, json!("fake:m")).await;
+    assert_eq!(words(&report), ["key true", "reach true", "model false"]);
+    assert_eq!(report["providers"][0]["checks"][2]["code"], "not_found");
     drop(client);
     daemon.stop().await;
 }
@@ -127,8 +127,8 @@ async fn missing_key_is_reported_without_a_request() {
     let models = Config::parse("config.json5", &text).unwrap().models;
     let daemon = start(home(), &Config { models, ..tribune_testkit::config() }).await;
     let mut client = daemon.operator().await;
-    let trials = test_provider(&mut client, json!("other")).await;
-    let check = &trials["providers"][0]["checks"][0];
+    let report = test_provider(&mut client, json!("other")).await;
+    let check = &report["providers"][0]["checks"][0];
     assert_eq!(
         check["message"],
         "Missing OTHER_API_KEY: set it in the environment of the daemon to use other"
@@ -136,8 +136,8 @@ async fn missing_key_is_reported_without_a_request() {
     assert_eq!(upstream.connections(), 0);
 
     upstream.lists(&["tiny-1", "\u{1b}[2J", "a b"]);
-    let trials = test_provider(&mut client, json!("bare")).await;
-    let line = trials["providers"][0]["checks"][2]["message"].as_str().unwrap();
+    let report = test_provider(&mut client, json!("bare")).await;
+    let line = report["providers"][0]["checks"][2]["message"].as_str().unwrap();
     assert!(
         line.starts_with("no model of bare is declared") && line.ends_with("It offers `tiny-1`."),
         "{line}"
@@ -173,9 +173,9 @@ async fn provider_methods_require_the_operator() {
 #[tokio::test(flavor = "multi_thread")]
 async fn provider_errors_are_redacted_for_personal_data_when_configured() {
     let upstream = upstream().await;
-    let said = "write to ada@example.org or call +49 30 1234567";
+    let prompt = "write to ada@example.org or call +49 30 1234567";
     for (settings, in_transcript) in [
-        ("{}", said),
+        ("{}", prompt),
         ("{ redact: { emails: true } }", "write to [redacted:email] or call +49 30 1234567"),
         ("{ redact: { emails: true, phones: true } }", "write to [redacted:email] or call [redacted:phone]"),
     ] {
@@ -185,7 +185,7 @@ async fn provider_errors_are_redacted_for_personal_data_when_configured() {
         let mut client = daemon.operator().await;
         open(&mut client).await;
         upstream.reply(Say::new().text("I wrote to ada@example.org.").anthropic());
-        let (events, _) = turn(&mut client, KEY, said).await.unwrap();
+        let (events, _) = turn(&mut client, KEY, prompt).await.unwrap();
         let heard = tribune_testkit::text(&events);
         assert_eq!(heard.contains("ada@example.org"), !redact.emails, "{heard}");
         let sent = upstream.requests().last().unwrap().text().to_owned();
@@ -217,8 +217,8 @@ async fn s9_provider_test_is_charged_to_the_operator_and_logged() {
     assert_eq!((&line["gate"]["trial"], &line["input_tokens"]), (&json!("(operator)"), &json!(2_940)));
     assert!(line["estimated_tokens"].as_u64().unwrap() > 10 && line["reserved_tokens"] == 64, "{line}");
     // The check has a budget too; beyond it no request is sent.
-    let trials = test_provider(&mut client, json!("fake:m")).await;
-    assert_eq!(trials["providers"][0]["checks"][2]["code"], "spend_limit", "{trials}");
+    let report = test_provider(&mut client, json!("fake:m")).await;
+    assert_eq!(report["providers"][0]["checks"][2]["code"], "spend_limit", "{report}");
     // A request that the provider refuses costs nothing.
     assert_eq!(spent().len(), 1);
     drop(client);

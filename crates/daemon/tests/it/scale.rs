@@ -64,9 +64,9 @@ async fn drive(mut client: Client, connection: usize) -> usize {
             break;
         }
         match client.next().await.unwrap() {
-            Incoming::Notification(said) => {
-                let session = said.params["session_key"].as_str().unwrap().to_owned();
-                events.entry(session).or_default().push(said.params["event"].clone());
+            Incoming::Notification(notification) => {
+                let session = notification.params["session_key"].as_str().unwrap().to_owned();
+                events.entry(session).or_default().push(notification.params["event"].clone());
             }
             Incoming::Answer(id, answer) => {
                 results.insert(asked.remove(&id).unwrap(), answer.unwrap());
@@ -160,11 +160,14 @@ async fn follow(
         let after = seen.last().map_or(0, seq);
         client.call("session.events", &json!({ "session_key": key, "after": after })).await.unwrap();
         for _ in 0..=random.roll(60) {
-            let Incoming::Notification(said) = client.next().await.unwrap() else {
+            let Incoming::Notification(notification) = client.next().await.unwrap() else {
                 panic!("a response without a request")
             };
-            assert_eq!((said.method.as_str(), &said.params["session_key"]), ("session.event", &json!(key)));
-            seen.push(said.params["event"].clone());
+            assert_eq!(
+                (notification.method.as_str(), &notification.params["session_key"]),
+                ("session.event", &json!(key))
+            );
+            seen.push(notification.params["event"].clone());
             if seen.iter().filter(|event| is_done(event)).count() == FOLLOWED_TURNS {
                 return (seen, drops);
             }
@@ -210,7 +213,7 @@ async fn l2_entry_is_on_disk_before_it_is_announced() {
     });
     let mut client = daemon.operator().await;
     let reader = tribune_storage::store::Reader::open(&daemon.home.home).unwrap();
-    let mut told = 0;
+    let mut announced = 0;
     while !driving.is_finished() {
         // From the first event, which is not in memory any more.
         let asked = json!({ "session_key": KEY, "after": 0, "follow": false });
@@ -219,15 +222,15 @@ async fn l2_entry_is_on_disk_before_it_is_announced() {
         let wal = std::fs::read(daemon.home.home.root().join("daybook")).unwrap();
         reader.refresh().unwrap();
         let events = page["events"].as_array().unwrap();
-        for event in events.iter().skip(told) {
+        for event in events.iter().skip(announced) {
             if let Some(cid) = event["entry"]["cid"].as_str() {
                 let in_wal = || wal.windows(cid.len()).any(|window| window == cid.as_bytes());
                 let in_log = reader.find(&cid.parse().unwrap()).unwrap().is_some();
                 assert!(in_log || in_wal(), "not on disk: {event}");
             }
         }
-        told = told.max(events.len());
+        announced = announced.max(events.len());
     }
     driving.await.unwrap();
-    assert!(told > 100, "{told}");
+    assert!(announced > 100, "{announced}");
 }

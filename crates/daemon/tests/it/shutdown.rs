@@ -81,7 +81,7 @@ async fn start_fails_when_standing_agents_exceed_the_session_limit() {
 
 #[test]
 fn taken_port_error_names_openclaw_only_for_the_default_port() {
-    let said = |address: &str| StartError::PortTaken(address.parse().unwrap()).to_string();
-    assert!(said("127.0.0.1:18789").contains("OpenClaw"));
-    assert!(!said("127.0.0.1:4000").contains("OpenClaw"));
+    let message = |address: &str| StartError::PortTaken(address.parse().unwrap()).to_string();
+    assert!(message("127.0.0.1:18789").contains("OpenClaw"));
+    assert!(!message("127.0.0.1:4000").contains("OpenClaw"));
 }

@@ -63,7 +63,7 @@ async fn c8_slash_tribune_reports_the_law_to_the_owner() {
             "{word}"
         );
         assert_eq!(result["stop_reason"], "end_turn");
-        let said = text(&events);
+        let output = text(&events);
         for line in [
             "- mode: enforce: its decisions hold\n",
             &format!("- hash: `{hash}`\n"),
@@ -71,7 +71,7 @@ async fn c8_slash_tribune_reports_the_law_to_the_owner() {
             "- denied here:\n  - exec (mandate.not_listed): ",
             "- waits here for a person: nothing\n",
         ] {
-            assert!(said.contains(line), "{line}{said}");
+            assert!(output.contains(line), "{line}{output}");
         }
         assert_eq!(scripted.answers(), [], "no agent receives it");
         // The ledger records the turn and who answered it.
@@ -95,8 +95,8 @@ async fn c8_slash_tribune_reports_the_law_to_the_owner() {
     );
     assert_eq!(body(&http(&address, request.as_bytes()).await)["stop_reason"], "end_turn");
     assert_eq!(scripted.answers(), []);
-    let said = client.call("session.status", &json!({ "session_key": KEY })).await.unwrap();
-    assert_eq!(said["turns"], 4);
+    let output = client.call("session.status", &json!({ "session_key": KEY })).await.unwrap();
+    assert_eq!(output["turns"], 4);
     drop(client);
     assert_sound(&daemon.stop().await.home);
 }
@@ -124,9 +124,9 @@ async fn c8_pending_calls_of_only_this_session_are_shown() {
     let mut operator = daemon.operator().await;
     open(&mut operator, KEY).await;
     let (events, _) = turn(&mut operator, KEY, "/tribune").await.unwrap();
-    let said = text(&events);
-    assert!(said.contains(&format!("- waits here for a person:\n  - `{own}`: write (")), "{said}");
-    assert!(!said.contains(&other), "{said}");
+    let output = text(&events);
+    assert!(output.contains(&format!("- waits here for a person:\n  - `{own}`: write (")), "{output}");
+    assert!(!output.contains(&other), "{output}");
     for id in [own, other] {
         decide(&mut operator, &id, json!({ "decision": "deny" })).await.unwrap();
     }
@@ -146,15 +146,16 @@ async fn c8_other_callers_and_other_text_go_to_the_agent() {
     let two = json!({ "session_key": KEY, "input": { "content": [
         { "type": "text", "text": "/tribune" }, { "type": "text", "text": "and more" }] } });
     operator.call("turn.run", &two).await.unwrap();
-    let heard = operator.take_kept().into_iter().map(|said| said.params["event"].clone()).collect::<Vec<_>>();
+    let heard =
+        operator.take_kept().into_iter().map(|output| output.params["event"].clone()).collect::<Vec<_>>();
     assert_eq!(text(&heard), "it is done");
 
     let (mut unregistered, who) = agent(&daemon, &SigningKey::from_bytes(&[7; 32])).await;
     let own = unregistered.call("session.init", &json!({})).await.unwrap()["session_key"].clone();
     let own = own.as_str().unwrap().to_owned();
     let (events, _) = turn(&mut unregistered, &own, "/tribune").await.unwrap();
-    let said = text(&events);
-    assert!(!said.contains("mode: enforce") && !said.contains("manifests"), "{who}: {said}");
+    let output = text(&events);
+    assert!(!output.contains("mode: enforce") && !output.contains("manifests"), "{who}: {output}");
     drop((operator, unregistered));
     assert_sound(&daemon.stop().await.home);
 }

@@ -63,9 +63,9 @@ async fn s9_no_request_is_sent_at_the_limit() {
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 60000 }, atLimit: 'stop'").await;
     upstream.reply(Say::new().text("one").usage(59_000, 900, 0).anthropic());
     turn(&mut client, KEY, "hello").await.unwrap();
-    let (code, told) = failure(&mut client, KEY, "again").await;
+    let (code, message) = failure(&mut client, KEY, "again").await;
     assert_eq!(code, "spend_limit");
-    assert!(told.contains("the limit of this session (60000 tokens)"), "{told}");
+    assert!(message.contains("the limit of this session (60000 tokens)"), "{message}");
     assert_eq!(asked(&upstream).len(), 1);
     // The limit holds after a restart; another session has its own.
     drop(client);
@@ -115,8 +115,8 @@ async fn s9_turn_at_the_limit_continues_after_approval() {
     assert_eq!(asked(&upstream).len(), 1);
     upstream.reply(Say::new().text("two").usage(100, 10, 0).anthropic());
     decide(&mut operator, &id(&card), json!({ "decision": "allow_once" })).await.unwrap();
-    let (_, said) = ended(&mut client, running).await;
-    assert_eq!(said, "two");
+    let (_, output) = ended(&mut client, running).await;
+    assert_eq!(output, "two");
 
     // After a denial the turn ends, and no request is sent.
     upstream.reply(Say::new().text("three").usage(60_000, 0, 0).anthropic());
@@ -195,9 +195,9 @@ async fn s9_agent_cannot_request_a_raise() {
 async fn s9_unpriced_model_is_refused_under_a_cost_limit() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perDay: { cost: 5 }").await;
-    let (code, told) = failure(&mut client, KEY, "hello").await;
+    let (code, message) = failure(&mut client, KEY, "hello").await;
     assert_eq!(code, "no_price");
-    assert!(told.contains("spend.prices"), "{told}");
+    assert!(message.contains("spend.prices"), "{message}");
     assert_eq!(asked(&upstream).len(), 0);
     drop(client);
     assert_sound(&daemon.stop().await.home);
@@ -287,8 +287,8 @@ async fn s9_one_raise_resumes_every_turn_parked_on_the_same_limit() {
     let card = pending(&mut operator, 3).await.remove(1);
     decide(&mut operator, &id(&card), json!({ "decision": "allow_once" })).await.unwrap();
     for (mut client, running) in waiting {
-        let (end, said) = ended(&mut client, running).await;
-        assert_eq!((&end["stop_reason"], said.as_str()), (&json!("end_turn"), "more"));
+        let (end, output) = ended(&mut client, running).await;
+        assert_eq!((&end["stop_reason"], output.as_str()), (&json!("end_turn"), "more"));
     }
     pending(&mut operator, 0).await;
     let page = operator.call("approval.list", &json!({ "state": "any" })).await.unwrap();

@@ -80,8 +80,8 @@ async fn c7_subagent_has_and_delegates_only_its_given_tools() {
     for inner in [spawn(write, Some(&["write"])), spawn(write, None)] {
         let outer = spawn(&format!("{inner}!say $result"), Some(&["spawn"]));
         let (events, _) = turn(&mut client, KEY, &outer).await.unwrap();
-        let told = &results(&events)[0];
-        assert!(told.contains("not yours to give") || told.contains("spawn.narrowed"), "{told}");
+        let result = &results(&events)[0];
+        assert!(result.contains("not yours to give") || result.contains("spawn.narrowed"), "{result}");
     }
     let (events, _) = turn(&mut client, KEY, &spawn(write, Some(&["exec"]))).await.unwrap();
     assert!(results(&events)[0].contains("`exec` is not yours to give"), "{events:?}");

@@ -23,11 +23,11 @@ async fn daemon_offers_the_configured_tools() {
         client.call("session.init", &json!({ "session_key": key })).await.unwrap();
         let script = "!call write {\"path\":\"a\",\"content\":\"from the file\\n\"}\n!call exec {\"command\":\"cat a\"}\n!call gateway {\"action\":\"status\"}";
         let (events, _) = turn(&mut client, key, script).await.unwrap();
-        let told = events.iter().filter(|event| event["type"] == "tool_result");
-        let told: Vec<&str> = told.map(|event| event["content"].as_str().unwrap()).collect();
-        assert_eq!(told[0], "made `a`, 14 bytes");
-        assert!(told[1].starts_with(expected), "{told:?}");
-        assert!(told[2].contains("\"draining\":false"), "{told:?}");
+        let results = events.iter().filter(|event| event["type"] == "tool_result");
+        let results: Vec<&str> = results.map(|event| event["content"].as_str().unwrap()).collect();
+        assert_eq!(results[0], "made `a`, 14 bytes");
+        assert!(results[1].starts_with(expected), "{results:?}");
+        assert!(results[2].contains("\"draining\":false"), "{results:?}");
         assert_sound(&daemon.stop().await.home);
     }
 }

@@ -321,8 +321,8 @@ async fn c7_subagent_of_a_tainted_session_is_denied_every_egress() {
     let names: Vec<&str> = calls.iter().map(|(name, _)| *name).collect();
     let answers = setup.spawned(calls).await;
     for name in names {
-        let (_, told, is_error) = answers.iter().find(|(own, ..)| own == name).unwrap();
-        assert!(*is_error && told.starts_with("denied"), "{name}: {told}");
+        let (_, content, is_error) = answers.iter().find(|(own, ..)| own == name).unwrap();
+        assert!(*is_error && content.starts_with("denied"), "{name}: {content}");
     }
     assert!(!setup.has_executed());
     setup.end().await;

@@ -249,9 +249,9 @@ async fn vault_opens_only_with_its_key() {
             Some(content) => std::fs::write(&key, content).unwrap(),
             None => std::fs::remove_file(&key).unwrap(),
         }
-        let said = refused().await;
-        assert!(said.contains(words) && said.contains("vault.key"), "{content:?}: {said}");
-        assert!(!said.contains(right.trim()), "{said}");
+        let message = refused().await;
+        assert!(message.contains(words) && message.contains("vault.key"), "{content:?}: {message}");
+        assert!(!message.contains(right.trim()), "{message}");
         assert!(
             std::fs::read(root.join("vault.db")).unwrap() == database,
             "{content:?}: nothing was changed"

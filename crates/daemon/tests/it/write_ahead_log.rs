@@ -61,7 +61,7 @@ fn cut(home: &Path, earlier: &Path, to: &Path) -> Home {
 }
 
 /// A daemon on a home that another daemon left, and an operator's connection.
-async fn wake(home: &Home) -> (Daemon, Client) {
+async fn start_on(home: &Home) -> (Daemon, Client) {
     let daemon = Daemon::start(home, &config(), Arc::new(tribune_storage::clock::SystemClock)).await.unwrap();
     let token = std::fs::read_to_string(daemon.token_path()).unwrap();
     let client = Client::connect(&daemon.address().to_string(), Some(token.trim())).await.unwrap();
@@ -83,7 +83,7 @@ async fn l2_acknowledged_entries_survive_lost_databases() {
     for n in 0..20 {
         turn(&mut client, KEY, &format!("!say words {n}\n!call read {{\"path\":\"x\"}}")).await.unwrap();
     }
-    let told = history(&mut client).await;
+    let acknowledged = history(&mut client).await;
     let cut = cut(&home, &earlier, &elsewhere.path().join("cut"));
     drop(client);
     let entries = assert_sound(&daemon.stop().await.home);
@@ -91,8 +91,8 @@ async fn l2_acknowledged_entries_survive_lost_databases() {
     // A reader of the ledger alone finds it complete already.
     let size = Reader::open(&cut).unwrap().size().unwrap();
     assert!(size > 80 && size <= entries, "{size} of {entries}");
-    let (daemon, mut client) = wake(&cut).await;
-    assert_eq!(history(&mut client).await, told, "every word at its position, once");
+    let (daemon, mut client) = start_on(&cut).await;
+    assert_eq!(history(&mut client).await, acknowledged, "every word at its position, once");
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
     turn(&mut client, KEY, "!say after").await.unwrap();
     drop(client);
@@ -105,23 +105,23 @@ async fn l2_acknowledged_entries_survive_lost_databases() {
 async fn l2_acknowledged_entries_survive_repeated_power_cuts() {
     let elsewhere = tempfile::tempdir().unwrap();
     let mut home = Home::at(elsewhere.path().join("home-0"));
-    let mut said = 0;
+    let mut count = 0;
     for round in 1..=6 {
-        let (daemon, mut client) = wake(&home).await;
+        let (daemon, mut client) = start_on(&home).await;
         let earlier = elsewhere.path().join(format!("earlier-{round}"));
         copy(home.root(), &DATABASES, &earlier);
         client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
         for _ in 0..=round % 3 {
-            said += 1;
-            turn(&mut client, KEY, &format!("!say words {said}")).await.unwrap();
+            count += 1;
+            turn(&mut client, KEY, &format!("!say words {count}")).await.unwrap();
         }
-        let told = history(&mut client).await;
-        assert_eq!(told.len(), 2 * said, "round {round}");
+        let acknowledged = history(&mut client).await;
+        assert_eq!(acknowledged.len(), 2 * count, "round {round}");
         let after = cut(home.root(), &earlier, &elsewhere.path().join(format!("home-{round}")));
         drop(client);
         daemon.stop(std::future::pending()).await;
-        let (daemon, mut client) = wake(&after).await;
-        assert_eq!(history(&mut client).await, told, "round {round}");
+        let (daemon, mut client) = start_on(&after).await;
+        assert_eq!(history(&mut client).await, acknowledged, "round {round}");
         drop(client);
         daemon.stop(std::future::pending()).await;
         assert_sound(&after);
@@ -172,10 +172,10 @@ async fn wal_with_a_torn_last_frame_is_replayed_up_to_it() {
     let wal = std::fs::read(home.join("daybook")).unwrap();
     let used = wal.iter().rposition(|byte| *byte != 0).unwrap();
     let mut sizes = Vec::new();
-    for (n, cut_at) in (0..=used).step_by(used / 12).enumerate() {
+    for (n, torn_at) in (0..=used).step_by(used / 12).enumerate() {
         let cut = cut(&home, &earlier, &elsewhere.path().join(format!("cut-{n}")));
         let mut torn = wal.clone();
-        torn[cut_at..].fill(0);
+        torn[torn_at..].fill(0);
         std::fs::write(cut.root().join("daybook"), &torn).unwrap();
         sizes.push(assert_sound(&cut));
     }
@@ -186,7 +186,7 @@ async fn wal_with_a_torn_last_frame_is_replayed_up_to_it() {
 }
 
 /// A copy of a home with `n` entries after its first, as a kill leaves it.
-fn killed(n: u64, elsewhere: &Path) -> Home {
+fn home_after_kill(n: u64, elsewhere: &Path) -> Home {
     let home = TempHome::new();
     let store = home.store();
     for n in 0..n {
@@ -209,7 +209,10 @@ fn refusal(home: &Home) -> String {
 #[test]
 fn wal_of_another_database_is_refused_and_kept() {
     let elsewhere = tempfile::tempdir().unwrap();
-    let (one, other) = (killed(5, &elsewhere.path().join("one")), killed(3, &elsewhere.path().join("other")));
+    let (one, other) = (
+        home_after_kill(5, &elsewhere.path().join("one")),
+        home_after_kill(3, &elsewhere.path().join("other")),
+    );
     let wal = std::fs::read(other.root().join("daybook")).unwrap();
     std::fs::write(one.root().join("daybook"), &wal).unwrap();
     assert!(refusal(&one).contains("another log"));
@@ -234,7 +237,7 @@ fn wal_of_another_database_is_refused_and_kept() {
 #[test]
 fn wal_is_required_after_a_kill_and_not_after_a_clean_shutdown() {
     let elsewhere = tempfile::tempdir().unwrap();
-    let home = killed(5, &elsewhere.path().join("home"));
+    let home = home_after_kill(5, &elsewhere.path().join("home"));
     for missing in [true, false] {
         if missing {
             std::fs::remove_file(home.root().join("daybook")).unwrap();
@@ -268,11 +271,11 @@ fn corrupt_frame_does_not_hide_later_frames() {
     let cut = cut(home.home.root(), &earlier, &elsewhere.path().join("cut"));
     store.close();
     let wal = std::fs::read(cut.root().join("daybook")).unwrap();
-    for sheet in 0..9 {
+    for frame in 0..9 {
         let mut bad = wal.clone();
-        bad[sheet * 4096 + 200] ^= 1;
+        bad[frame * 4096 + 200] ^= 1;
         std::fs::write(cut.root().join("daybook"), &bad).unwrap();
-        assert!(refusal(&cut).contains("cannot be read, and newer ones stand behind it"), "sheet {sheet}");
+        assert!(refusal(&cut).contains("cannot be read, and newer ones stand behind it"), "sheet {frame}");
     }
     std::fs::write(cut.root().join("daybook"), &wal).unwrap();
     assert_eq!(assert_sound(&cut), 11);
@@ -281,7 +284,7 @@ fn corrupt_frame_does_not_hide_later_frames() {
 #[test]
 fn missing_database_is_detected_before_the_wal_is_changed() {
     let elsewhere = tempfile::tempdir().unwrap();
-    let home = killed(5, &elsewhere.path().join("home"));
+    let home = home_after_kill(5, &elsewhere.path().join("home"));
     let wal = std::fs::read(home.root().join("daybook")).unwrap();
     for name in ["tribune.db", "tribune.db-wal", "tribune.db-shm"] {
         std::fs::remove_file(home.root().join(name)).unwrap();
@@ -311,17 +314,17 @@ async fn record_that_cannot_be_applied_is_named_and_can_be_quarantined() {
     drop(log);
     let wal = std::fs::read(home.root().join("daybook")).unwrap();
     let size = Reader::open(&home).unwrap().size().unwrap();
-    let said = tokio::task::spawn_blocking(move || {
-        let said = refusal(&home);
+    let message = tokio::task::spawn_blocking(move || {
+        let message = refusal(&home);
         assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), wal, "it is kept");
         store::rebuild_without_daybook(&home, &mut |_| ()).unwrap();
         Store::open(&home, &FixedClock).unwrap().close();
         assert_eq!(assert_sound(&home), size);
-        said
+        message
     });
-    let said = said.await.unwrap();
-    assert!(said.contains("does not fit"), "{said}");
-    assert!(said.contains("tribune ledger rebuild --without-daybook"), "{said}");
+    let message = message.await.unwrap();
+    assert!(message.contains("does not fit"), "{message}");
+    assert!(message.contains("tribune ledger rebuild --without-daybook"), "{message}");
 }
 
 #[test]
@@ -360,7 +363,7 @@ fn database_locks_are_held_while_others_read() {
 #[test]
 fn applied_records_are_not_applied_again() {
     let elsewhere = tempfile::tempdir().unwrap();
-    let home = killed(10, &elsewhere.path().join("home"));
+    let home = home_after_kill(10, &elsewhere.path().join("home"));
     for round in 0..3 {
         let again = Home::at(elsewhere.path().join(format!("home-{round}")));
         copy_all(home.root(), again.root());
@@ -381,38 +384,41 @@ fn l2_replayed_entries_keep_their_acknowledged_positions() {
     let missing_parent = Cid::from_bytes([7; 32]);
     let append = |thread: u64| {
         let writer = store.writer().unwrap();
-        let mut told = Vec::new();
-        let mut under_way = std::collections::VecDeque::new();
+        let mut acknowledged = Vec::new();
+        let mut in_flight = std::collections::VecDeque::new();
         for n in 0..60 {
             let mut drafts = vec![draft(&format!("a-{thread}"), n), draft("all", n)];
             if n % 7 == thread {
                 drafts[1].parents.push(missing_parent);
             }
-            under_way.push_back(writer.submit_blocking(&drafts).unwrap());
-            if under_way.len() > 3 {
-                told.push(writer.wait_blocking(under_way.pop_front().unwrap()));
+            in_flight.push_back(writer.submit_blocking(&drafts).unwrap());
+            if in_flight.len() > 3 {
+                acknowledged.push(writer.wait_blocking(in_flight.pop_front().unwrap()));
             }
         }
-        told.extend(under_way.into_iter().map(|receipt| writer.wait_blocking(receipt)));
-        told
+        acknowledged.extend(in_flight.into_iter().map(|receipt| writer.wait_blocking(receipt)));
+        acknowledged
     };
-    let told: Vec<_> = std::thread::scope(|scope| {
+    let acknowledged: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || append(thread))).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
-    let refused = told.iter().filter(|told| matches!(told, Err(StoreError::NoSuchParent(_)))).count();
-    let told: Vec<_> = told.into_iter().filter_map(Result::ok).flatten().collect();
-    assert_eq!((refused, told.len()), (36, 2 * (240 - 36)));
+    let refused = acknowledged
+        .iter()
+        .filter(|acknowledged| matches!(acknowledged, Err(StoreError::NoSuchParent(_))))
+        .count();
+    let acknowledged: Vec<_> = acknowledged.into_iter().filter_map(Result::ok).flatten().collect();
+    assert_eq!((refused, acknowledged.len()), (36, 2 * (240 - 36)));
 
     let cut = cut(home.home.root(), &earlier, &elsewhere.path().join("cut"));
     store.close();
     for home in [&home.home, &cut] {
         Store::open(home, &FixedClock).unwrap().close();
-        assert_eq!(assert_sound(home), 1 + told.len() as u64);
+        assert_eq!(assert_sound(home), 1 + acknowledged.len() as u64);
         let reader = Reader::open(home).unwrap();
-        for told in &told {
-            let found = reader.entry(told.index).unwrap().unwrap().entry;
-            assert_eq!((found.cid, found.seq), (told.cid, told.seq));
+        for acknowledged in &acknowledged {
+            let found = reader.entry(acknowledged.index).unwrap().unwrap().entry;
+            assert_eq!((found.cid, found.seq), (acknowledged.cid, acknowledged.seq));
         }
     }
 }

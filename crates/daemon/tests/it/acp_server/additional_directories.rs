@@ -183,8 +183,8 @@ async fn hidden_file_is_refused_without_approval_and_the_error_names_its_directo
             ("write", json!({ "path": path, "content": "mine" })),
             ("edit", json!({ "path": path, "old": "hidden", "new": "mine" })),
         ] {
-            let said = run(&mut editor, &session, &call(tool, input)).await;
-            assert!(said.contains(&format!("`{path}` is hidden here")), "{tool} {path}: {said}");
+            let output = run(&mut editor, &session, &call(tool, input)).await;
+            assert!(output.contains(&format!("`{path}` is hidden here")), "{tool} {path}: {output}");
         }
     }
     assert_eq!((project.says("lib/.env").as_str(), project.at("lib/new").exists()), ("hidden-words", false));
@@ -211,15 +211,15 @@ async fn hidden_file_is_refused_without_approval_and_the_error_names_its_directo
             &"there is no `gone` in the workspace: read `.` to see".to_owned(),
         ),
     ] {
-        let said = run(&mut editor, &session, &call(tool, input.clone())).await;
-        assert!(said.contains(says.as_str()), "{tool} {input}: {said}");
+        let output = run(&mut editor, &session, &call(tool, input.clone())).await;
+        assert!(output.contains(says.as_str()), "{tool} {input}: {output}");
     }
     let mut operator = daemon.operator().await;
     let asked = operator.call("approval.list", &json!({ "state": "any" })).await.unwrap();
     assert_eq!(asked["approvals"], json!([]), "no approval was requested");
     std::fs::rename(project.at("lib"), project.at("moved")).unwrap();
-    let said = run(&mut editor, &session, &call("read", json!({ "path": format!("{lib}/a.txt") }))).await;
-    assert!(said.contains(&format!("`{lib}` cannot be opened")), "{said}");
+    let output = run(&mut editor, &session, &call("read", json!({ "path": format!("{lib}/a.txt") }))).await;
+    assert!(output.contains(&format!("`{lib}` cannot be opened")), "{output}");
     drop((editor, operator));
     assert_sound(&daemon.stop().await.home);
 }
@@ -273,8 +273,8 @@ async fn no_path_leads_from_one_directory_into_another() {
     // The chosen folder stays in use when its name leads elsewhere later.
     std::fs::rename(project.at("lib"), project.at("moved")).unwrap();
     symlink(project.at("docs"), project.at("lib")).unwrap();
-    let said = run(&mut editor, &session, &call("read", json!({ "path": format!("{lib}/a.txt") }))).await;
-    assert!(said.contains("cannot be opened"), "{said}");
+    let output = run(&mut editor, &session, &call("read", json!({ "path": format!("{lib}/a.txt") }))).await;
+    assert!(output.contains("cannot be opened"), "{output}");
     run(&mut editor, &session, &call("write", json!({ "path": format!("{lib}/new"), "content": "x" }))).await;
     assert!(!project.at("docs/new").exists());
     assert!(

@@ -87,16 +87,16 @@ async fn responses_arrive_on_streams_and_each_session_has_its_own() {
     assert_eq!(post(&daemon, &id, Some(session), &prompt).await, 202);
     // A later listener receives the earlier messages.
     let mut stream = listen(&daemon, &id, Some(session)).await;
-    let mut said = String::new();
+    let mut received = String::new();
     loop {
         let message = event(&mut stream).await;
-        said.push_str(message["params"]["update"]["content"]["text"].as_str().unwrap_or_default());
+        received.push_str(message["params"]["update"]["content"]["text"].as_str().unwrap_or_default());
         if message["id"] == 2 {
             assert_eq!(message["result"]["stopReason"], "end_turn");
             break;
         }
     }
-    assert_eq!(said, "over HTTP");
+    assert_eq!(received, "over HTTP");
     let (status, ..) = request(
         &daemon,
         "GET",
@@ -129,16 +129,16 @@ async fn load_response_follows_the_replayed_updates() {
     while event(&mut stream).await["id"] != 2 {}
     let load = ask(3, "session/load", super::load(session, &path(&folder)));
     assert_eq!(post(&daemon, &id, Some(session), &load).await, 202);
-    let mut said = String::new();
+    let mut received = String::new();
     loop {
         let message = event(&mut stream).await;
-        said.push_str(message["params"]["update"]["content"]["text"].as_str().unwrap_or_default());
+        received.push_str(message["params"]["update"]["content"]["text"].as_str().unwrap_or_default());
         if message["id"] == 3 {
             assert!(message["result"].is_object(), "{message}");
             break;
         }
     }
-    assert_eq!(said, "!say over HTTPover HTTP", "the whole text, on the same stream");
+    assert_eq!(received, "!say over HTTPover HTTP", "the whole text, on the same stream");
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ async fn model_is_told_once_about_additional_directories() {
         assert_eq!(editor.prompt(&session, words).await["result"]["stopReason"], "end_turn");
     }
     let requests = asked(&upstream);
-    let told = |request: &Value| request.to_string().matches(&format!("- `{name}`")).count();
-    assert_eq!(requests.iter().map(told).collect::<Vec<_>>(), [1, 1, 1]);
+    let mentions = |request: &Value| request.to_string().matches(&format!("- `{name}`")).count();
+    assert_eq!(requests.iter().map(mentions).collect::<Vec<_>>(), [1, 1, 1]);
     assert!(requests[1].to_string().contains("in the further folder"), "{}", requests[1]);
 }

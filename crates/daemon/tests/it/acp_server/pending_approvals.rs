@@ -74,7 +74,9 @@ async fn subscribers_receive_a_decision_made_after_a_restart() {
     let mut seen = Vec::new();
     while seen.last() != Some(&json!("approval_decided")) {
         match crate::raw_clients::within("the decision is sent", follower.next()).await.unwrap() {
-            tribune_client::Incoming::Notification(said) => seen.push(said.params["event"]["type"].clone()),
+            tribune_client::Incoming::Notification(update) => {
+                seen.push(update.params["event"]["type"].clone())
+            }
             tribune_client::Incoming::Answer(..) => {}
         }
     }
@@ -119,9 +121,9 @@ async fn dismissed_dialog_ends_only_the_turn_of_the_client_that_prompted() {
     let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
     let (mine, theirs) = (editor.permission_request().await, other.permission_request().await);
     dismiss(&mut other, &theirs).await;
-    let told =
+    let notice =
         other.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_thought_chunk").await;
-    assert!(told.to_string().contains("tribune approvals allow"), "{told}");
+    assert!(notice.to_string().contains("tribune approvals allow"), "{notice}");
     dismiss(&mut editor, &mine).await;
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "cancelled");
     assert!(!folder.path().join("a.txt").exists());

@@ -220,8 +220,8 @@ async fn call_with_two_approvers_reports_it_and_waits_for_the_second() {
     let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
     let question = editor.permission_request().await;
     editor.choose(&question, "allow_session").await;
-    let told = editor.until(|message| message.to_string().contains("more must agree")).await;
-    assert_eq!(told["params"]["update"]["sessionUpdate"], "agent_thought_chunk");
+    let notice = editor.until(|message| message.to_string().contains("more must agree")).await;
+    assert_eq!(notice["params"]["update"]["sessionUpdate"], "agent_thought_chunk");
     assert!(!folder.path().join("a.txt").exists());
     let mut operator = daemon.operator().await;
     let made = operator.call("approver.add", &json!({ "id": "alice" })).await.unwrap();

@@ -96,8 +96,8 @@ async fn queued_prompt_can_be_cancelled() {
     assert_eq!(two.prompt(&session, "!say last").await["result"]["stopReason"], "end_turn");
     let mut later = Editor::ready(&daemon).await;
     later.call("session/load", load(&session, &cwd)).await;
-    let said = text_of(&later.updates(&session), "user_message_chunk");
-    assert_eq!(said, "/play slow!say last", "the cancelled prompt was never sent");
+    let received = text_of(&later.updates(&session), "user_message_chunk");
+    assert_eq!(received, "/play slow!say last", "the cancelled prompt was never sent");
 }
 
 #[tokio::test]
@@ -161,8 +161,8 @@ async fn prompt_of_five_megabytes_is_accepted() {
     assert_eq!(ended["result"]["stopReason"], "end_turn");
     let answer = editor.call("session/load", load(&session, &path(&folder))).await;
     assert!(answer["result"].is_object(), "{answer}");
-    let said: Vec<Value> = editor.updates(&session);
-    let big = said.iter().find(|update| update["content"]["resource"]["uri"] == "file:///big").unwrap();
+    let received: Vec<Value> = editor.updates(&session);
+    let big = received.iter().find(|update| update["content"]["resource"]["uri"] == "file:///big").unwrap();
     assert_eq!(big["content"]["resource"]["text"].as_str().unwrap().len(), 5 << 20);
 }
 
@@ -181,8 +181,8 @@ async fn slash_tribune_is_answered_by_the_daemon() {
     ] {
         editor.updates(&session);
         assert_eq!(editor.prompt(&session, command).await["result"]["stopReason"], "end_turn");
-        let said = text_of(&editor.updates(&session), "agent_message_chunk");
-        assert!(said.contains(expected), "{command}: {said}");
+        let received = text_of(&editor.updates(&session), "agent_message_chunk");
+        assert!(received.contains(expected), "{command}: {received}");
     }
     // Text that only begins like a command goes to the agent.
     assert_eq!(editor.prompt(&session, "/agents please").await["result"]["stopReason"], "end_turn");

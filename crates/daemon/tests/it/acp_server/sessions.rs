@@ -23,7 +23,7 @@ fn lines(updates: &[Value]) -> Vec<String> {
     let mut lines: Vec<(String, String)> = Vec::new();
     for (kind, text) in updates.iter().filter_map(line) {
         match lines.last_mut() {
-            Some((before, said)) if *before == kind && kind.ends_with("_chunk") => said.push_str(&text),
+            Some((before, joined)) if *before == kind && kind.ends_with("_chunk") => joined.push_str(&text),
             _ => lines.push((kind, text)),
         }
     }
@@ -41,7 +41,7 @@ async fn load_replays_every_update_once_and_in_order() {
     let question = editor.permission_request().await;
     editor.choose(&question, "allow_once").await;
     editor.answer(prompt).await;
-    let told = [
+    let conversation = [
         "user_message_chunk: !think hm\n!say first",
         "agent_thought_chunk: hm",
         "agent_message_chunk: first",
@@ -54,8 +54,8 @@ async fn load_replays_every_update_once_and_in_order() {
     editor.updates(&session);
     assert!(editor.call("session/load", load(&session, &cwd)).await["result"].is_object());
     let replayed = lines(&editor.updates(&session));
-    assert_eq!(replayed[..told.len()], told);
-    assert_eq!(replayed.len(), told.len() + 1, "and the last message: {replayed:?}");
+    assert_eq!(replayed[..conversation.len()], conversation);
+    assert_eq!(replayed.len(), conversation.len() + 1, "and the last message: {replayed:?}");
     assert_eq!(editor.prompt(&session, "!say third").await["result"]["stopReason"], "end_turn");
     let live = lines(&editor.updates(&session));
     assert_eq!(live, ["agent_message_chunk: third"], "sent once, by one");
@@ -81,12 +81,12 @@ async fn reconnected_client_loads_what_it_missed() {
     editor.close().await;
     let mut again = Editor::ready(&daemon).await;
     assert!(again.call("session/load", load(&session, &cwd)).await["result"].is_object());
-    let mut said = text_of(&again.updates(&session), "agent_message_chunk");
-    while !said.contains("after") {
+    let mut joined = text_of(&again.updates(&session), "agent_message_chunk");
+    while !joined.contains("after") {
         again.next_message().await;
-        said.push_str(&text_of(&again.updates(&session), "agent_message_chunk"));
+        joined.push_str(&text_of(&again.updates(&session), "agent_message_chunk"));
     }
-    assert_eq!(said, "before\nafter");
+    assert_eq!(joined, "before\nafter");
     assert_eq!(again.prompt(&session, "!say on").await["result"]["stopReason"], "end_turn");
 }
 
@@ -103,11 +103,13 @@ async fn loading_a_session_keeps_the_response_of_its_running_prompt() {
         assert!(editor.call(method, load(&session, &cwd)).await["result"].is_object());
         assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{method}");
         // Everything before the end was sent before it, and once; a load also replays the beginning.
-        let said =
+        let joined =
             first.as_str().unwrap().to_owned() + &text_of(&editor.updates(&session), "agent_message_chunk");
         match method {
-            "session/load" => assert!(said.len() > "one\ntwo".len() && said.ends_with("one\ntwo"), "{said}"),
-            _ => assert_eq!(said, "one\ntwo"),
+            "session/load" => {
+                assert!(joined.len() > "one\ntwo".len() && joined.ends_with("one\ntwo"), "{joined}")
+            }
+            _ => assert_eq!(joined, "one\ntwo"),
         }
     }
 }

@@ -52,8 +52,8 @@ async fn agent_works_only_in_the_folder_of_its_session() {
     let moved = folder.path().with_extension("moved");
     std::fs::rename(folder.path(), &moved).unwrap();
     std::os::unix::fs::symlink(outside.path(), folder.path()).unwrap();
-    let said = run(&mut editor, &session, "!call read {\"path\":\"secret\"}").await;
-    assert!(said.contains("cannot be opened"), "{said}");
+    let output = run(&mut editor, &session, "!call read {\"path\":\"secret\"}").await;
+    assert!(output.contains("cannot be opened"), "{output}");
     std::fs::remove_file(folder.path()).unwrap();
     std::fs::rename(&moved, folder.path()).unwrap();
     // The agent's own workspace is another folder.
@@ -183,13 +183,13 @@ async fn mcp_servers_that_a_session_does_not_get_are_reported() {
     let opened = editor.call("session/new", wanted.clone()).await;
     let session = opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();
     assert_eq!(editor.prompt(&session, "!say on").await["result"]["stopReason"], "end_turn");
-    let said = text_of(&editor.updates(&session), "agent_message_chunk");
+    let output = text_of(&editor.updates(&session), "agent_message_chunk");
     assert!(
-        said.contains("The MCP server `context` is not there: denied")
-            && said.contains("`mcp` is not in the mandate"),
-        "{said}"
+        output.contains("The MCP server `context` is not there: denied")
+            && output.contains("`mcp` is not in the mandate"),
+        "{output}"
     );
-    assert!(said.ends_with("on"), "{said}");
+    assert!(output.ends_with("on"), "{output}");
     // A client that resumes the session and requests the servers again is notified again, and no other client is.
     let mut again = wanted;
     again["sessionId"] = session.clone().into();

@@ -46,7 +46,8 @@ async fn parked_connection_continues_after_approval() {
     assert_tunnel_opens(&setup, &mut tunnel, "new.example").await;
     drop(tunnel);
     setup.ended(1).await;
-    let decisions: Vec<Value> = setup.entries().iter().map(|(_, said)| said["decision"].clone()).collect();
+    let decisions: Vec<Value> =
+        setup.entries().iter().map(|(_, content)| content["decision"].clone()).collect();
     assert_eq!(decisions, [json!("ask"), Value::Null, json!("allow"), Value::Null]);
     // The decision was for one connection.
     let mut again = setup.connect().await;
@@ -147,13 +148,16 @@ async fn request_states_how_long_its_connection_waits() {
     let listed = crate::approvals::pending(&mut operator, 1).await.remove(0);
     let shown = operator.call("approval.show", &json!({ "id": listed["id"] })).await.unwrap();
     let rest = over_rest(&setup).await;
-    let requested =
-        setup.entries().into_iter().map(|(_, said)| said).find(|said| said["event"] == "requested");
+    let requested = setup
+        .entries()
+        .into_iter()
+        .map(|(_, content)| content)
+        .find(|content| content["event"] == "requested");
     let recorded = requested.unwrap()["expires_at"].clone();
-    for told in [&listed["expires_at"], &shown["expires_at"], &rest["expires_at"], &recorded] {
+    for deadline in [&listed["expires_at"], &shown["expires_at"], &rest["expires_at"], &recorded] {
         let time_of = |text: &Value| tribune_storage::clock::parse_time(text.as_str().unwrap()).unwrap();
-        let (asked, ends) = (time_of(&listed["created_at"]), time_of(told));
-        assert!(asked < ends && ends <= asked.plus(Limits::default().ask), "{told}: {listed:#}");
+        let (asked, ends) = (time_of(&listed["created_at"]), time_of(deadline));
+        assert!(asked < ends && ends <= asked.plus(Limits::default().ask), "{deadline}: {listed:#}");
     }
     drop(tunnel);
     setup.close().await;
@@ -193,8 +197,8 @@ async fn l1_labels_of_a_connection_apply_during_the_turn() {
         .unwrap();
     let mut tunnel = setup.tunnel("a.example:443").await;
     assert_tunnel_echoes(&mut tunnel).await;
-    let (_, said) = crate::approvals::ended(&mut operator, running).await;
-    assert_eq!(said, "over");
+    let (_, content) = crate::approvals::ended(&mut operator, running).await;
+    assert_eq!(content, "over");
     let row = Reader::open(&setup.daemon.home.home).unwrap().session(KEY).unwrap().unwrap();
     assert_eq!(row.labels.trust.as_str(), "untrusted");
     // The session has read private files and untrusted input: from now on every connection requires an approval,
@@ -240,8 +244,8 @@ async fn l1_egress_is_called_only_by_the_daemon() {
     let mut operator = setup.daemon.operator().await;
     let call = "!call egress {\"url\":\"https://new.example:443\",\"method\":\"CONNECT\",\"action\":\"listed\"}\n!say $result";
     let (events, _) = turn(&mut operator, KEY, call).await.unwrap();
-    let said = tribune_testkit::text(&events);
-    assert!(said.contains("there is no tool `egress`"), "{said}");
+    let content = tribune_testkit::text(&events);
+    assert!(content.contains("there is no tool `egress`"), "{content}");
     // A closed session has no egress.
     operator.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
     assert_eq!(setup.refused(connect("new.example:443")).await, (403, "no_session".to_owned()));

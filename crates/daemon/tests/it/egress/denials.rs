@@ -25,9 +25,9 @@ async fn assert_no_connection(setup: Setup, server: &Server, refusals: usize) {
     assert_eq!((setup.network.connected_addresses().len(), server.received().as_str()), (0, ""));
     assert_eq!(setup.network.resolved.lock().unwrap().len(), 0);
     let entries = setup.entries();
-    let denied = |(quality, said): &&(EntryQuality, Value)| match quality {
-        EntryQuality::PolicyVerdict => said["decision"] == "deny",
-        _ => said["event"] == "refused",
+    let denied = |(quality, payload): &&(EntryQuality, Value)| match quality {
+        EntryQuality::PolicyVerdict => payload["decision"] == "deny",
+        _ => payload["event"] == "refused",
     };
     assert_eq!(entries.iter().filter(denied).count(), refusals);
     assert_eq!(entries.len(), refusals);

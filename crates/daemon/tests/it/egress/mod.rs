@@ -256,8 +256,10 @@ impl Setup {
         let waiting = async {
             loop {
                 let entries = self.entries().into_iter();
-                let ended: Vec<Value> =
-                    entries.map(|(_, said)| said).filter(|said| said["event"] == "ended").collect();
+                let ended: Vec<Value> = entries
+                    .map(|(_, payload)| payload)
+                    .filter(|payload| payload["event"] == "ended")
+                    .collect();
                 if ended.len() >= count {
                     return ended;
                 }
@@ -274,10 +276,10 @@ impl Setup {
         assert_sound(&home.home);
         // L4: the law and the facts give the same verdicts again.
         let law = tribune_governance::policy_files::load(home.home.root(), &tribune_tools::NAMES).unwrap();
-        for (_, said) in
+        for (_, payload) in
             entries(&home).into_iter().filter(|(quality, _)| *quality == EntryQuality::PolicyVerdict)
         {
-            let record: VerdictRecord = serde_json::from_value(said).unwrap();
+            let record: VerdictRecord = serde_json::from_value(payload).unwrap();
             assert_eq!(law.decide(&record.facts), record.verdict);
         }
         home

@@ -73,7 +73,7 @@ impl Setup {
 
     async fn ended(&self, count: usize) {
         let waiting = async {
-            while self.entries().iter().filter(|said| said["event"] == "ended").count() < count {
+            while self.entries().iter().filter(|payload| payload["event"] == "ended").count() < count {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -211,7 +211,7 @@ async fn responses_and_gemini_are_forwarded_with_the_key_and_counted() {
         setup.ended(1).await;
         let entries = setup.entries();
         let usage = json!({ "input": 30, "output": 7, "cache_read": 60, "cache_written": 0 });
-        let ended = entries.iter().find(|said| said["event"] == "ended").unwrap();
+        let ended = entries.iter().find(|payload| payload["event"] == "ended").unwrap();
         assert_eq!((&ended["outcome"], &ended["usage"]), (&json!("answered"), &usage), "{kind}");
         let report = Reader::open(&setup.daemon.home.home).unwrap().spend_report(By::Session, None).unwrap();
         assert_eq!(report.lines[0].input + report.lines[0].output, 37, "{kind}");
@@ -269,7 +269,7 @@ async fn interrupted_stream_costs_its_reservation() {
         setup.upstream.reply(reply.first(2).then_close());
         setup.post(path, &body).await;
         setup.ended(1).await;
-        let ended = setup.entries().into_iter().find(|said| said["event"] == "ended").unwrap();
+        let ended = setup.entries().into_iter().find(|payload| payload["event"] == "ended").unwrap();
         assert_eq!(ended["outcome"], "cut", "{kind}");
         drop(setup.sockets);
         assert_sound(&setup.daemon.stop().await.home);

@@ -57,8 +57,8 @@ fn law_guide_verdicts_match_the_policy_engine() {
             let audited = verdict
                 .audited
                 .map_or_else(String::new, |audited| format!(" (audited {})", audited.as_str()));
-            let said = format!("{}{audited} {}", verdict.decision.as_str(), verdict.rule_list());
-            assert_eq!(said, expected, "{}: {call}", fence.place);
+            let actual = format!("{}{audited} {}", verdict.decision.as_str(), verdict.rule_list());
+            assert_eq!(actual, expected, "{}: {call}", fence.place);
             decided += 1;
         }
     }

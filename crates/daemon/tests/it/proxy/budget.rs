@@ -23,9 +23,9 @@ async fn s9_proxy_requests_of_an_agent_are_charged_up_to_its_limit() {
     answer.text().await.unwrap();
     setup.ended("fake", 1).await;
     let refused = setup.post_as(&pass, "fake/v1/messages", &message("m")).await;
-    let (status, said) = error(refused).await;
+    let (status, content) = error(refused).await;
     assert_eq!(status, 403);
-    assert!(said["message"].as_str().unwrap().contains("the limit of main on"), "{said}");
+    assert!(content["message"].as_str().unwrap().contains("the limit of main on"), "{content}");
     assert_eq!(setup.upstream.requests().len(), 1);
     // Other agents have their own limits.
     setup.upstream.reply(Say::new().text("two").usage(10, 5, 0).anthropic());

@@ -41,12 +41,15 @@ async fn unlisted_paths_are_not_forwarded() {
         let got = setup.request(Method::POST, path).bearer_auth(&setup.token).send().await.unwrap();
         assert!([404, 405].contains(&got.status().as_u16()), "{path}: {}", got.status());
     }
-    let (status, said) = error(setup.post("dark/v1/chat/completions", &message("m")).await).await;
-    assert_eq!((status, &said["code"]), (503, &json!("no_key")));
-    assert_eq!(said["message"], "Missing DARK_API_KEY: set it in the environment of the daemon to use dark");
+    let (status, content) = error(setup.post("dark/v1/chat/completions", &message("m")).await).await;
+    assert_eq!((status, &content["code"]), (503, &json!("no_key")));
+    assert_eq!(
+        content["message"],
+        "Missing DARK_API_KEY: set it in the environment of the daemon to use dark"
+    );
     assert_eq!(setup.upstream.connections(), 0, "no request was sent");
-    let said = setup.close("fake").await;
-    assert_eq!(said, vec![json!({ "event": "refused", "by": "operator", "provider": "fake" }); 8]);
+    let content = setup.close("fake").await;
+    assert_eq!(content, vec![json!({ "event": "refused", "by": "operator", "provider": "fake" }); 8]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,8 +67,8 @@ async fn proxy_requires_the_operator_or_a_proxy_token() {
         for header in ["authorization", "x-api-key"] {
             let value = if header == "authorization" { format!("Bearer {token}") } else { token.to_owned() };
             let asked = setup.request(Method::POST, "fake/v1/messages").header(header, value);
-            let (got, said) = error(asked.body(message("m").to_string()).send().await.unwrap()).await;
-            assert_eq!((got, said["type"].as_str()), (status, Some(kind)), "{header}: {token}");
+            let (got, content) = error(asked.body(message("m").to_string()).send().await.unwrap()).await;
+            assert_eq!((got, content["type"].as_str()), (status, Some(kind)), "{header}: {token}");
         }
     }
     let asked = setup.request(Method::POST, "fake/v1/messages").body(message("m").to_string());
@@ -116,8 +119,8 @@ async fn agent_can_only_request_completions_of_its_own_model() {
             ),
         ),
     ] {
-        let (status, said) = error(setup.post_as(&pass, path, &body).await).await;
-        assert_eq!((status, said["type"].as_str()), (403, Some("permission_error")), "{path} {body}");
+        let (status, content) = error(setup.post_as(&pass, path, &body).await).await;
+        assert_eq!((status, content["type"].as_str()), (403, Some("permission_error")), "{path} {body}");
     }
     for twice in [r#"{"model":"m","model":"other"}"#, r#"{"model":"m","Model":"other"}"#] {
         let asked = setup.request(Method::POST, "fake/v1/messages").bearer_auth(&pass).body(twice);
@@ -131,10 +134,10 @@ async fn agent_can_only_request_completions_of_its_own_model() {
     let got = setup.post_as(&pass, "fake/v1/messages", &message("m")).await;
     assert_eq!(got.bytes().await.unwrap(), Say::new().text("hello").anthropic().bytes());
     setup.ended("fake", 1).await;
-    let said = setup.close("fake").await;
-    let by: Vec<_> = said.iter().filter_map(|said| said["by"].as_str()).collect();
+    let content = setup.close("fake").await;
+    let by: Vec<_> = content.iter().filter_map(|content| content["by"].as_str()).collect();
     assert_eq!(by, ["main"; 7]);
-    assert_eq!(said.iter().filter(|said| said["event"] == "refused").count(), 6);
+    assert_eq!(content.iter().filter(|content| content["event"] == "refused").count(), 6);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,8 +166,8 @@ async fn agents_at_their_request_limit_do_not_block_the_operator() {
     while setup.upstream.requests().len() < 32 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let (status, said) = error(setup.post_as(&pass, "fake/v1/messages", &message("m")).await).await;
-    assert_eq!((status, &said["code"]), (429, &json!("busy")));
+    let (status, content) = error(setup.post_as(&pass, "fake/v1/messages", &message("m")).await).await;
+    assert_eq!((status, &content["code"]), (429, &json!("busy")));
     setup.upstream.reply(Say::new().text("hello").anthropic());
     assert_eq!(setup.post("fake/v1/messages", &message("m")).await.status(), 200);
     drop(waiting);

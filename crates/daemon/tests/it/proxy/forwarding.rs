@@ -150,12 +150,12 @@ async fn provider_key_is_masked_in_every_response() {
         assert!(text.contains(shown) && !text.contains(SECRET), "{text}");
     }
     setup.ended("fake", 6).await;
-    let said = setup.close("fake").await;
+    let content = setup.close("fake").await;
     // The requests end concurrently, in any order.
-    let mut outcomes: Vec<&str> = said.iter().filter_map(|said| said["outcome"].as_str()).collect();
+    let mut outcomes: Vec<&str> = content.iter().filter_map(|content| content["outcome"].as_str()).collect();
     outcomes.sort_unstable();
     assert_eq!(outcomes, ["answered", "failed", "failed", "failed", "refused", "refused"]);
-    assert!(!format!("{said:?}").contains(SECRET));
+    assert!(!format!("{content:?}").contains(SECRET));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,11 +170,11 @@ async fn key_split_over_several_events_is_masked_and_the_rest_unchanged() {
         let text = setup.post(path, &body).await.text().await.unwrap();
         let events = text.lines().filter_map(|line| line.trim().strip_prefix("data: "));
         let values = events.filter_map(|data| serde_json::from_str::<Value>(data).ok());
-        let said: String =
+        let content: String =
             values.filter_map(|value| value.pointer(place)?.as_str().map(str::to_owned)).collect();
         let stars = "*".repeat(SECRET.len() - 3);
-        assert!(said.starts_with("your key is ") && said.ends_with(", fixture or not"), "{said}");
-        assert!(said.contains(&stars) && !said.contains(&SECRET[3..]), "{said}");
+        assert!(content.starts_with("your key is ") && content.ends_with(", fixture or not"), "{content}");
+        assert!(content.contains(&stars) && !content.contains(&SECRET[3..]), "{content}");
     }
     setup.ended("fake", 1).await;
     setup.ended("chat", 1).await;

@@ -73,8 +73,8 @@ async fn global_freeze_ends_streams_and_refuses_new_ones() {
     }
     assert_eq!(setup.ended("fake", 1).await[0]["outcome"], "stopped");
     let asked = setup.upstream.requests().len();
-    let (status, said) = error(setup.post("fake/v1/messages", &message("m")).await).await;
-    assert_eq!((status, &said["code"]), (409, &json!("frozen")));
+    let (status, content) = error(setup.post("fake/v1/messages", &message("m")).await).await;
+    assert_eq!((status, &content["code"]), (409, &json!("frozen")));
     assert_eq!(setup.upstream.requests().len(), asked, "no request was sent");
     operator.call("gate.resume", &json!({})).await.unwrap();
     setup.upstream.reply(Say::new().text("hello").anthropic());
@@ -89,8 +89,8 @@ async fn daemon_shutdown_ends_streams_and_records_it() {
     setup.upstream.reply(Say::new().text("hello").anthropic().first(3).then_silence());
     let mut got = setup.post("fake/v1/messages", &message("m")).await;
     got.chunk().await.unwrap().unwrap();
-    let said = setup.close("fake").await;
-    assert_eq!(said.last().unwrap()["outcome"], "stopped");
+    let content = setup.close("fake").await;
+    assert_eq!(content.last().unwrap()["outcome"], "stopped");
     while let Ok(chunk) = got.chunk().await {
         assert!(chunk.is_some(), "a stopped stream does not look complete");
     }
