@@ -156,15 +156,15 @@ fn rpc_guide_examples_match_the_daemon() {
     for fence in fences("rpc.md").iter().filter(|fence| fence.kind() == "event") {
         let expected: Value =
             serde_json::from_str(&fence.text).unwrap_or_else(|error| panic!("{}: {error}", fence.place));
-        let came = shown.events.iter().find(|event| matches(&expected, event, &mut Names::new()).is_ok());
-        let came = came.unwrap_or_else(|| panic!("{}: no such event arrived: {expected}", fence.place));
-        let read: tribune_runtime::RuntimeEvent = serde_json::from_value(came.clone()).unwrap();
+        let arrived = shown.events.iter().find(|event| matches(&expected, event, &mut Names::new()).is_ok());
+        let arrived = arrived.unwrap_or_else(|| panic!("{}: no such event arrived: {expected}", fence.place));
+        let read: tribune_runtime::RuntimeEvent = serde_json::from_value(arrived.clone()).unwrap();
         let members = |event: &Value| event.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
-        assert_eq!(members(&expected), members(came), "{}: all members are shown", fence.place);
+        assert_eq!(members(&expected), members(arrived), "{}: all members are shown", fence.place);
         examples.insert(event_type(&read.kind));
     }
-    let of_others = EVENT_TYPES.iter().filter(|kind| CLI_AGENT_EVENTS.contains(kind)).count();
-    assert_eq!(of_others, CLI_AGENT_EVENTS.len());
+    let cli_agent_events = EVENT_TYPES.iter().filter(|kind| CLI_AGENT_EVENTS.contains(kind)).count();
+    assert_eq!(cli_agent_events, CLI_AGENT_EVENTS.len());
     let played = EVENT_TYPES.iter().copied().filter(|kind| !CLI_AGENT_EVENTS.contains(kind));
     assert_eq!(examples, played.collect(), "every event has an example");
     let guide = guide("rpc.md");
