@@ -18,7 +18,7 @@ use tribune_storage::store::Reader;
 use tribune_testkit::upstream::{FakeUpstream, Say};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config};
 
-use super::{BOUND, KEY, key};
+use super::{KEY, TIMEOUT, key};
 
 /// The provider key in the environment: no output may contain it.
 const SECRET: &str = "fixture-key-5f1c9e0b7a";
@@ -77,7 +77,7 @@ impl Setup {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(BOUND, waiting).await.expect("the end is recorded");
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the end is recorded");
     }
 }
 
@@ -91,7 +91,7 @@ async fn send(sockets: &SessionSockets, path: &str, body: &Value) -> (u16, Strin
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    tokio::time::timeout(BOUND, stream.read_to_end(&mut answer))
+    tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer))
         .await
         .expect("the end of the response")
         .unwrap();
