@@ -1,4 +1,5 @@
-//! Calls that agents carry out themselves: under the same law, in the same inbox and the same record as those of the house.
+//! Agent-executed calls: calls that an agent runs itself. The law, the approvals and the ledger treat them like calls
+//! of Tribune.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, run_turn, turn_params};
 
 use crate::approvals::{decide, ended, id, pending};
-use crate::fake_agent_own_tools::{Act, Hands};
+use crate::fake_agent_own_tools::{Act, OwnToolsAgent};
 
 const KEY: &str = "agent:main:cli:local:dm:op";
 const MANDATE: &str = "---\ntools: read, write, exec, web_fetch\n---\n";
@@ -24,9 +25,9 @@ const LAW: &str = r#"
     @id("ask-write") forbid(principal, action == Tribune::Action::"write", resource) unless { context.approved };
 "#;
 
-struct House {
+struct Setup {
     daemon: TestDaemon,
-    hands: Hands,
+    own_tools: OwnToolsAgent,
     talker: RpcClient,
     approver: RpcClient,
 }
@@ -34,31 +35,30 @@ struct House {
 fn home() -> TempHome {
     let home = TempHome::new();
     home.write("mandates/own.md", MANDATE);
-    let agent = json!({ "id": "main", "backend": "hands", "mandate": "own", "standing": false });
+    let agent = json!({ "id": "main", "backend": "own-tools", "mandate": "own", "standing": false });
     home.write("data/agent-roster.jsonl", &format!("{agent}\n"));
     home.write("policy/own.cedar", LAW);
     home.write("agents/main/workspace/notes.txt", "private notes");
     home
 }
 
-async fn settle(home: TempHome) -> House {
+async fn start_at(home: TempHome) -> Setup {
     let config = Config { sandbox: Sandbox::Off, ..config() };
-    let hands = Hands::default();
-    let backend = Arc::new(hands.clone()) as Arc<dyn AgentRuntime>;
-    let extras =
-        DaemonOverrides { backends: vec![("hands".to_owned(), backend)], ..DaemonOverrides::default() };
+    let own_tools = OwnToolsAgent::default();
+    let backend = Arc::new(own_tools.clone()) as Arc<dyn AgentRuntime>;
+    let extras = DaemonOverrides { backends: vec![("own-tools".to_owned(), backend)], ..DaemonOverrides::default() };
     let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let (mut talker, approver) = (daemon.operator().await, daemon.operator().await);
     talker.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    House { daemon, hands, talker, approver }
+    Setup { daemon, own_tools, talker, approver }
 }
 
-impl House {
-    async fn plays(&mut self, acts: Vec<Act>) -> (Vec<Value>, Vec<String>) {
-        self.hands.prepare(acts);
+impl Setup {
+    async fn run_acts(&mut self, acts: Vec<Act>) -> (Vec<Value>, Vec<String>) {
+        self.own_tools.prepare(acts);
         let (events, _) = run_turn(&mut self.talker, KEY, "go").await.unwrap();
-        (events, self.hands.answers())
+        (events, self.own_tools.answers())
     }
 
     async fn stop(self) -> TempHome {
@@ -71,7 +71,7 @@ fn write() -> Value {
     json!({ "path": "a.txt", "content": "hello" })
 }
 
-/// The outcomes of all calls of the session, by call id, as the log has them.
+/// Returns the outcomes of all calls of the session, by call id, from the ledger.
 fn outcomes(home: &TempHome) -> Vec<(String, CallOutcome)> {
     let reader = Reader::open(&home.home).unwrap();
     let mut found = Vec::new();
@@ -86,18 +86,18 @@ fn outcomes(home: &TempHome) -> Vec<(String, CallOutcome)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_leave_is_given_by_the_law_and_the_record_has_the_agents_own_words() {
-    let mut house = settle(home()).await;
+async fn l1_permission_is_decided_by_the_law_and_recorded_with_the_agents_input() {
+    let mut setup = start_at(home()).await;
     let acts = vec![
         Act::Ask("read", json!({ "path": "notes.txt" })),
-        Act::Tell(1, "private notes"),
-        Act::Tell(1, "told twice"),
-        Act::Tell(9, "never asked for"),
+        Act::Report(1, "private notes"),
+        Act::Report(1, "reported twice"),
+        Act::Report(9, "never asked for"),
         Act::Ask("send_message", json!({ "to": "x", "text": "y" })),
         Act::Ask("made_up", json!({})),
         Act::Ask("spend", json!({})),
     ];
-    let (events, answers) = house.plays(acts).await;
+    let (events, answers) = setup.run_acts(acts).await;
     assert_eq!(answers[0], "given");
     assert!(answers[1].starts_with("denied (mandate"), "{answers:?}");
     assert!(answers[2].starts_with("denied ("), "{answers:?}");
@@ -113,163 +113,164 @@ async fn l1_leave_is_given_by_the_law_and_the_record_has_the_agents_own_words() 
         .unwrap();
     assert_eq!(call["payload"]["runner"], "agent");
     let record: ToolCallRecord = serde_json::from_value(call["payload"].clone()).unwrap();
-    let row = house.daemon.daemon.sessions().row(&KEY.parse().unwrap()).await.unwrap().unwrap();
-    let vault = house.daemon.daemon.sessions().vault();
+    let row = setup.daemon.daemon.sessions().row(&KEY.parse().unwrap()).await.unwrap().unwrap();
+    let vault = setup.daemon.daemon.sessions().vault();
     let words = vault.content(&row.id, &record.said_hash.unwrap().to_string()).unwrap();
     assert_eq!(words.as_deref(), Some(b"{ \"raw\" : \"read\" }".as_slice()), "byte by byte");
-    let home = house.stop().await;
+    let home = setup.stop().await;
     assert_sound(&home.home);
     let expected = [CallOutcome::Ran, CallOutcome::Denied, CallOutcome::Denied];
     assert_eq!(outcomes(&home).into_iter().map(|(_, how)| how).collect::<Vec<_>>(), expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_a_call_of_the_agents_own_waits_for_a_person() {
-    let mut house = settle(home()).await;
+async fn l2_agent_executed_call_waits_for_approval() {
+    let mut setup = start_at(home()).await;
     for (decision, answer) in [
         (json!({ "decision": "allow_once" }), "given"),
         (json!({ "decision": "deny", "reason": "no" }), "denied by operator: no"),
     ] {
-        house.hands.prepare(vec![Act::Ask("write", write()), Act::Tell(1, "written")]);
-        let running = house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
-        let waiting = pending(&mut house.approver, 1).await;
-        let card = house.approver.call("approval.show", &json!({ "id": id(&waiting[0]) })).await.unwrap();
+        setup.own_tools.prepare(vec![Act::Ask("write", write()), Act::Report(1, "written")]);
+        let running = setup.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
+        let waiting = pending(&mut setup.approver, 1).await;
+        let card = setup.approver.call("approval.show", &json!({ "id": id(&waiting[0]) })).await.unwrap();
         assert_eq!(card["action"]["input"], write());
         let reworded = json!({ "decision": "allow_once", "text": "other words" });
-        let refused = decide(&mut house.approver, &id(&waiting[0]), reworded).await.unwrap_err();
-        assert_eq!(refused.code(), Some("invalid_params"), "it would not be said in these words");
-        decide(&mut house.approver, &id(&waiting[0]), decision).await.unwrap();
-        ended(&mut house.talker, running).await;
-        assert_eq!(house.hands.answers(), [answer]);
+        let refused = decide(&mut setup.approver, &id(&waiting[0]), reworded).await.unwrap_err();
+        assert_eq!(refused.code(), Some("invalid_params"), "a call of an agent has no other text");
+        decide(&mut setup.approver, &id(&waiting[0]), decision).await.unwrap();
+        ended(&mut setup.talker, running).await;
+        assert_eq!(setup.own_tools.answers(), [answer]);
     }
-    // Nobody can be asked about what has begun.
-    let (_, answers) = house
-        .plays(vec![Act::Begin("write", write()), Act::Begin("read", json!({ "path": "notes.txt" }))])
+    // A call that has begun cannot be approved any more.
+    let (_, answers) = setup
+        .run_acts(vec![Act::Begin("write", write()), Act::Begin("read", json!({ "path": "notes.txt" }))])
         .await;
     assert!(answers[0].contains("policy.ask-write") && answers[0].contains("under way"), "{answers:?}");
     assert_eq!(answers[1], "given");
-    assert_eq!(house.approver.call("approval.list", &json!({})).await.unwrap()["approvals"], json!([]));
-    let home = house.stop().await;
+    assert_eq!(setup.approver.call("approval.list", &json!({})).await.unwrap()["approvals"], json!([]));
+    let home = setup.stop().await;
     assert_sound(&home.home);
     let how: Vec<CallOutcome> = outcomes(&home).into_iter().map(|(_, how)| how).collect();
     let expected = [CallOutcome::Ran, CallOutcome::Denied, CallOutcome::Denied, CallOutcome::Cancelled];
-    assert_eq!(how, expected, "what was never told of is written off with its turn");
+    assert_eq!(how, expected, "an unreported call is closed with its turn");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_is_cancelled_or_frozen_gives_no_leave() {
-    let mut house = settle(home()).await;
-    house.hands.prepare(vec![Act::Ask("write", write())]);
-    let running = house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
-    let waiting = pending(&mut house.approver, 1).await;
-    house.approver.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
-    let (result, _) = ended(&mut house.talker, running).await;
+async fn cancelled_or_frozen_turn_grants_no_permission() {
+    let mut setup = start_at(home()).await;
+    setup.own_tools.prepare(vec![Act::Ask("write", write())]);
+    let running = setup.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
+    let waiting = pending(&mut setup.approver, 1).await;
+    setup.approver.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
+    let (result, _) = ended(&mut setup.talker, running).await;
     assert_eq!(result["stop_reason"], "cancelled");
-    let late = decide(&mut house.approver, &id(&waiting[0]), json!({ "decision": "allow_once" })).await;
+    let late = decide(&mut setup.approver, &id(&waiting[0]), json!({ "decision": "allow_once" })).await;
     assert_eq!(late.unwrap_err().code(), Some("conflict"));
-    assert!(house.hands.answers().iter().all(|answer| answer != "given"));
+    assert!(setup.own_tools.answers().iter().all(|answer| answer != "given"));
 
-    house.hands.prepare(vec![Act::Ask("write", write())]);
-    let running = house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
-    pending(&mut house.approver, 1).await;
-    house.approver.call("gate.stop_all", &json!({})).await.unwrap();
-    ended(&mut house.talker, running).await;
-    assert!(house.hands.answers().iter().all(|answer| answer != "given"));
-    house.approver.call("gate.resume", &json!({})).await.unwrap();
-    assert_sound(&house.stop().await.home);
+    setup.own_tools.prepare(vec![Act::Ask("write", write())]);
+    let running = setup.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
+    pending(&mut setup.approver, 1).await;
+    setup.approver.call("gate.stop_all", &json!({})).await.unwrap();
+    ended(&mut setup.talker, running).await;
+    assert!(setup.own_tools.answers().iter().all(|answer| answer != "given"));
+    setup.approver.call("gate.resume", &json!({})).await.unwrap();
+    assert_sound(&setup.stop().await.home);
 }
 
-/// What waits when the daemon stops stays in the inbox. The agent asks again, and what was answered meanwhile counts once.
+/// A call that is pending when the daemon stops stays in the inbox. The agent requests it again; a decision made in
+/// between counts once.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_an_answer_given_after_a_restart_releases_the_same_call_once() {
-    let mut house = settle(home()).await;
-    house.hands.prepare(vec![Act::Ask("write", write())]);
-    house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
-    let approval = id(&pending(&mut house.approver, 1).await[0]);
-    let home = house.stop().await;
+async fn l2_decision_after_a_restart_releases_the_same_call_once() {
+    let mut setup = start_at(home()).await;
+    setup.own_tools.prepare(vec![Act::Ask("write", write())]);
+    setup.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
+    let approval = id(&pending(&mut setup.approver, 1).await[0]);
+    let home = setup.stop().await;
 
-    let mut house = settle(home).await;
-    decide(&mut house.approver, &approval, json!({ "decision": "allow_once" })).await.unwrap();
+    let mut setup = start_at(home).await;
+    decide(&mut setup.approver, &approval, json!({ "decision": "allow_once" })).await.unwrap();
     let other = json!({ "path": "a.txt", "content": "something else" });
-    house.hands.prepare(vec![
+    setup.own_tools.prepare(vec![
         Act::Ask("write", other.clone()),
         Act::Ask("write", write()),
-        Act::Tell(2, "written"),
+        Act::Report(2, "written"),
         Act::Ask("write", write()),
     ]);
-    let running = house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
-    // Another call is another question,
-    let asked = pending(&mut house.approver, 1).await;
-    let card = house.approver.call("approval.show", &json!({ "id": id(&asked[0]) })).await.unwrap();
+    let running = setup.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
+    // Another call is a new request.
+    let asked = pending(&mut setup.approver, 1).await;
+    let card = setup.approver.call("approval.show", &json!({ "id": id(&asked[0]) })).await.unwrap();
     assert_eq!(card["action"]["input"], other);
-    decide(&mut house.approver, &id(&asked[0]), json!({ "decision": "deny" })).await.unwrap();
-    // and the same call goes through once.
+    decide(&mut setup.approver, &id(&asked[0]), json!({ "decision": "deny" })).await.unwrap();
+    // The same call is released once.
     let again = loop {
-        let waiting = pending(&mut house.approver, 1).await;
+        let waiting = pending(&mut setup.approver, 1).await;
         if waiting[0]["id"] != asked[0]["id"] {
             break waiting;
         }
     };
-    decide(&mut house.approver, &id(&again[0]), json!({ "decision": "deny" })).await.unwrap();
-    ended(&mut house.talker, running).await;
-    assert_eq!(house.hands.answers(), ["denied by operator", "given", "denied by operator"]);
+    decide(&mut setup.approver, &id(&again[0]), json!({ "decision": "deny" })).await.unwrap();
+    ended(&mut setup.talker, running).await;
+    assert_eq!(setup.own_tools.answers(), ["denied by operator", "given", "denied by operator"]);
 
-    // A question that nobody answered is not asked twice.
-    house.hands.prepare(vec![Act::Ask("write", write())]);
-    house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
-    let left = id(&pending(&mut house.approver, 1).await[0]);
-    let mut house = settle(house.stop().await).await;
-    assert_eq!(id(&pending(&mut house.approver, 1).await[0]), left);
-    house.hands.prepare(vec![Act::Ask("write", write())]);
-    let running = house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
+    // A pending request without a decision is not created twice.
+    setup.own_tools.prepare(vec![Act::Ask("write", write())]);
+    setup.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
+    let left = id(&pending(&mut setup.approver, 1).await[0]);
+    let mut setup = start_at(setup.stop().await).await;
+    assert_eq!(id(&pending(&mut setup.approver, 1).await[0]), left);
+    setup.own_tools.prepare(vec![Act::Ask("write", write())]);
+    let running = setup.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
     let asked = loop {
-        let waiting = pending(&mut house.approver, 1).await;
+        let waiting = pending(&mut setup.approver, 1).await;
         if id(&waiting[0]) != left {
             break id(&waiting[0]);
         }
     };
-    decide(&mut house.approver, &asked, json!({ "decision": "allow_once" })).await.unwrap();
-    ended(&mut house.talker, running).await;
-    assert_eq!(house.hands.answers(), ["given"]);
-    assert_sound(&house.stop().await.home);
+    decide(&mut setup.approver, &asked, json!({ "decision": "allow_once" })).await.unwrap();
+    ended(&mut setup.talker, running).await;
+    assert_eq!(setup.own_tools.answers(), ["given"]);
+    assert_sound(&setup.stop().await.home);
 }
 
-/// An agent that asks first and wants it done for it gets exactly what was allowed, once.
+/// An agent that requests permission and lets Tribune execute the call gets exactly the allowed call, once.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_what_leave_was_given_for_is_carried_out_as_it_was_allowed_and_once() {
-    let mut house = settle(home()).await;
-    let acts = vec![Act::Ask("write", write()), Act::CarryOut(1), Act::CarryOut(1), Act::CarryOut(7)];
-    house.hands.prepare(acts);
-    let running = house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
-    let waiting = pending(&mut house.approver, 1).await;
-    decide(&mut house.approver, &id(&waiting[0]), json!({ "decision": "allow_once" })).await.unwrap();
-    ended(&mut house.talker, running).await;
-    let answers = house.hands.answers();
+async fn l2_permitted_call_is_executed_once_exactly_as_allowed() {
+    let mut setup = start_at(home()).await;
+    let acts = vec![Act::Ask("write", write()), Act::Execute(1), Act::Execute(1), Act::Execute(7)];
+    setup.own_tools.prepare(acts);
+    let running = setup.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
+    let waiting = pending(&mut setup.approver, 1).await;
+    decide(&mut setup.approver, &id(&waiting[0]), json!({ "decision": "allow_once" })).await.unwrap();
+    ended(&mut setup.talker, running).await;
+    let answers = setup.own_tools.answers();
     assert_eq!(answers[0], "given");
     assert!(answers[2..].iter().all(|answer| answer.starts_with("there is no permission")), "{answers:?}");
-    let file = house.daemon.home.home.root().join("agents/main/workspace/a.txt");
+    let file = setup.daemon.home.home.root().join("agents/main/workspace/a.txt");
     assert_eq!(std::fs::read_to_string(file).unwrap(), "hello");
-    let home = house.stop().await;
+    let home = setup.stop().await;
     assert_sound(&home.home);
     assert_eq!(outcomes(&home), [("call-1".to_owned(), CallOutcome::Ran)]);
 }
 
-/// An agent can read first and tell later, so labels sink with the leave and not with the report.
+/// An agent can read first and report later, so labels change with the permission and not with the report.
 #[tokio::test(flavor = "multi_thread")]
-async fn l4_labels_sink_before_anything_is_told() {
-    let mut house = settle(home()).await;
+async fn l4_labels_change_with_the_permission() {
+    let mut setup = start_at(home()).await;
     let acts = vec![
         Act::Ask("read", json!({ "path": "notes.txt" })),
         Act::Ask("web_fetch", json!({ "url": "https://example.org/" })),
         Act::Ask("web_fetch", json!({ "url": "https://example.org/?q=notes" })),
     ];
-    house.hands.prepare(acts);
-    let running = house.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
-    let waiting = pending(&mut house.approver, 1).await;
+    setup.own_tools.prepare(acts);
+    let running = setup.talker.send("turn.run", &turn_params(KEY, "go")).await.unwrap();
+    let waiting = pending(&mut setup.approver, 1).await;
     assert!(waiting[0]["rules"].to_string().contains("trust.trifecta"), "{waiting:?}");
-    decide(&mut house.approver, &id(&waiting[0]), json!({ "decision": "deny" })).await.unwrap();
-    ended(&mut house.talker, running).await;
-    let home = house.stop().await;
+    decide(&mut setup.approver, &id(&waiting[0]), json!({ "decision": "deny" })).await.unwrap();
+    ended(&mut setup.talker, running).await;
+    let home = setup.stop().await;
     assert_sound(&home.home);
     let row = Reader::open(&home.home).unwrap().session(KEY).unwrap().unwrap();
     assert_eq!(row.labels, Labels { trust: Trust::Untrusted, private: true });

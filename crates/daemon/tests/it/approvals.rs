@@ -1,4 +1,4 @@
-//! Calls that wait for a person: parked, decided, refused, taken up after a restart, and never run twice.
+//! Approvals: calls are parked, decided, refused, resumed after a restart, and never executed twice.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use tribune_daemon::daemon::Daemon;
 use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, output_text, run_turn, turn_params};
 
-use crate::authentication::{http, within};
-use crate::fixture::Hand;
+use crate::fixture::ManualClock;
+use crate::raw_clients::{http, within};
 use crate::vault::vault;
 
 pub(crate) const KEY: &str = "agent:main:cli:local:dm:op";
@@ -18,7 +18,7 @@ const MANDATE: &str = "---\ntools: read, search, send_message, write, edit, exec
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"dev\",\"standing\":false}\n";
 const ASK: &str = r#"@id("ask-write") forbid(principal, action == Tribune::Action::"write", resource) unless { context.approved };"#;
 
-/// A home whose agent has to ask before it writes.
+/// A home whose agent needs an approval to write.
 pub(crate) fn home() -> TempHome {
     let home = TempHome::new();
     home.write("mandates/dev.md", MANDATE);
@@ -39,7 +39,7 @@ pub(crate) fn write(path: &str, content: &str) -> String {
     format!("!call write {}\n!say $result", json!({ "path": path, "content": content }))
 }
 
-/// The approvals that wait, once there are `n`.
+/// Waits for `n` pending approvals and returns them.
 pub(crate) async fn pending(client: &mut RpcClient, n: usize) -> Vec<Value> {
     for _ in 0..2_000 {
         let page = client.call("approval.list", &json!({})).await.unwrap();
@@ -50,7 +50,7 @@ pub(crate) async fn pending(client: &mut RpcClient, n: usize) -> Vec<Value> {
         tokio::task::yield_now().await;
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
-    panic!("there are never {n} approvals");
+    panic!("{n} approvals did not arrive");
 }
 
 pub(crate) fn id(approval: &Value) -> String {
@@ -67,14 +67,14 @@ pub(crate) async fn decide(
     client.call("approval.decide", &params).await
 }
 
-/// The answer to a turn that was sent before, with the text that was said.
+/// Waits for the response to a turn that was sent earlier; returns it with the text of the turn.
 pub(crate) async fn ended(client: &mut RpcClient, id: u64) -> (Value, String) {
     let mut events = Vec::new();
     loop {
         match client.next().await.unwrap() {
             RpcIncoming::Response(of, answer) if of == id => return (answer.unwrap(), output_text(&events)),
             RpcIncoming::Response(..) => {}
-            RpcIncoming::Notification(said) => events.push(said.params["event"].clone()),
+            RpcIncoming::Notification(update) => events.push(update.params["event"].clone()),
         }
     }
 }
@@ -84,7 +84,7 @@ pub(crate) fn written(home: &TempHome, path: &str) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_a_call_that_asks_waits_for_a_person_and_runs_once() {
+async fn l2_parked_call_waits_for_a_decision_and_runs_once() {
     let daemon = daemon().await;
     let (mut talker, mut approver) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -100,7 +100,7 @@ async fn l2_a_call_that_asks_waits_for_a_person_and_runs_once() {
     let (result, _) = ended(&mut talker, running).await;
     assert_eq!(result["stop_reason"], "end_turn");
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("hello"));
-    // Allowed once is once.
+    // `allow_once` covers one call.
     let again = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "again"))).await.unwrap();
     let waiting = pending(&mut approver, 1).await;
     decide(
@@ -110,15 +110,15 @@ async fn l2_a_call_that_asks_waits_for_a_person_and_runs_once() {
     )
     .await
     .unwrap();
-    let (_, said) = ended(&mut talker, again).await;
-    assert!(said.contains("denied by operator: not now"), "{said}");
+    let (_, output) = ended(&mut talker, again).await;
+    assert!(output.contains("denied by operator: not now"), "{output}");
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("hello"));
     drop((talker, approver));
     assert_sound(&daemon.stop().await.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn decisions_that_are_late_double_unknown_or_not_theirs_are_refused() {
+async fn late_duplicate_unknown_and_unauthorized_decisions_are_refused() {
     let home = home();
     home.write("policy/law.json5", r#"{ approvals: { roles: { write: ["security"] } } }"#);
     let daemon = TestDaemon::start_at(home, &config()).await;
@@ -133,7 +133,7 @@ async fn decisions_that_are_late_double_unknown_or_not_theirs_are_refused() {
     }
     let [alice, bob] = &mut hired[..] else { panic!() };
     let refused = operator.call("approver.add", &json!({ "id": "main" })).await.unwrap_err();
-    assert_eq!(refused.code(), Some("invalid_params"), "an agent may not become its own judge");
+    assert_eq!(refused.code(), Some("invalid_params"), "an agent cannot decide its own call");
     for method in ["session.list", "daemon.status", "ledger.tail", "agent.list", "approver.add"] {
         assert_eq!(alice.call(method, &json!({})).await.unwrap_err().code(), Some("forbidden"), "{method}");
     }
@@ -142,11 +142,11 @@ async fn decisions_that_are_late_double_unknown_or_not_theirs_are_refused() {
     let allow = json!({ "decision": "allow_once" });
     assert_eq!(decide(alice, "00000000", allow.clone()).await.unwrap_err().code(), Some("not_found"));
     assert_eq!(decide(bob, &id, allow.clone()).await.unwrap_err().code(), Some("forbidden"));
-    let said = allow.to_string();
+    let payload = allow.to_string();
     let request = format!(
-        "POST /v1/approvals/{id}/decision HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{said}",
+        "POST /v1/approvals/{id}/decision HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{payload}",
         tokens[1],
-        said.len(),
+        payload.len(),
         address = daemon.address(),
     );
     let answer = http(&daemon.address(), request.as_bytes()).await;
@@ -166,7 +166,7 @@ async fn decisions_that_are_late_double_unknown_or_not_theirs_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_who_decide_at_once_one_wins() {
+async fn one_of_two_concurrent_decisions_wins() {
     let daemon = daemon().await;
     let (mut talker, mut one, mut two) =
         (daemon.operator().await, daemon.operator().await, daemon.operator().await);
@@ -190,7 +190,7 @@ async fn of_two_who_decide_at_once_one_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_needs_two_people_waits_for_two() {
+async fn call_with_two_approvers_waits_for_both() {
     let home = home();
     home.write("policy/law.json5", r#"{ approvals: { twoPerson: ["write"] } }"#);
     let daemon = TestDaemon::start_at(home, &config()).await;
@@ -213,10 +213,10 @@ async fn what_needs_two_people_waits_for_two() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_decides_in_time_is_refused() {
+async fn undecided_call_is_denied_at_its_deadline() {
     let home = home();
     home.write("policy/law.json5", "{ approvals: { expiresMinutes: 10 } }");
-    let hand = Arc::new(Hand::at(1_800_000_000));
+    let hand = Arc::new(ManualClock::at(1_800_000_000));
     let started = Daemon::start(&home.home, &config(), Arc::clone(&hand) as _).await.unwrap();
     let daemon = TestDaemon { daemon: started, home };
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
@@ -226,15 +226,15 @@ async fn what_nobody_decides_in_time_is_refused() {
     hand.set(1_800_000_000 + 601);
     let late = decide(&mut operator, &id, json!({ "decision": "allow_once" })).await.unwrap_err();
     assert_eq!(late.code(), Some("conflict"));
-    let (_, said) = ended(&mut talker, running).await;
-    assert!(said.contains("nobody decided in time"), "{said}");
+    let (_, output) = ended(&mut talker, running).await;
+    assert!(output.contains("nobody decided in time"), "{output}");
     assert_eq!(written(&daemon.home, "a.txt"), None);
     drop((talker, operator));
     assert_sound(&daemon.stop().await.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_survives_a_restart_and_is_carried_out_once() {
+async fn parked_call_survives_a_restart_and_runs_once() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -257,10 +257,10 @@ async fn what_waits_survives_a_restart_and_is_carried_out_once() {
     }
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("late"));
     std::fs::remove_file(daemon.home.home.root().join("agents/main/workspace/a.txt")).unwrap();
-    // Its agent learns of it before its next turn.
+    // The agent is notified before its next turn.
     let (events, _) = run_turn(&mut operator, KEY, "hello").await.unwrap();
-    let told = events.iter().filter(|event| event["type"] == "mailbox_injected").count();
-    assert_eq!(told, 1);
+    let notified = events.iter().filter(|event| event["type"] == "mailbox_injected").count();
+    assert_eq!(notified, 1);
     drop(operator);
     let home = daemon.stop().await;
 
@@ -269,9 +269,9 @@ async fn what_waits_survives_a_restart_and_is_carried_out_once() {
     assert_sound(&daemon.stop().await.home);
 }
 
-/// A kill can fall after the request is in the log and before the words are in the vault.
+/// The process can be killed after the ledger has the request and before the vault has its input.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_without_its_words_is_taken_back_and_its_agent_told() {
+async fn parked_call_without_its_input_is_withdrawn_and_the_agent_notified() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -291,10 +291,14 @@ async fn what_waits_without_its_words_is_taken_back_and_its_agent_told() {
 
     let daemon = TestDaemon::start_at(home, &config()).await;
     let mut operator = daemon.operator().await;
-    assert_eq!(id(&pending(&mut operator, 1).await[0]), ids[0], "the one that has its words still waits");
+    assert_eq!(
+        id(&pending(&mut operator, 1).await[0]),
+        ids[0],
+        "the call that has its input is still pending"
+    );
     let refused = decide(&mut operator, &ids[1], json!({ "decision": "allow_once" })).await.unwrap_err();
     assert!(refused.to_string().contains("withdrawn"), "{refused}");
-    let told = async {
+    let notified = async {
         loop {
             let (events, _) = run_turn(&mut operator, &format!("{KEY}-2"), "hello").await.unwrap();
             if events.iter().any(|event| event["type"] == "mailbox_injected") {
@@ -302,7 +306,7 @@ async fn what_waits_without_its_words_is_taken_back_and_its_agent_told() {
             }
         }
     };
-    within("the agent is told", told).await;
+    within("the agent is notified", notified).await;
     drop(operator);
     let home = daemon.stop().await;
     let reader = Reader::open(&home.home).unwrap();
@@ -313,7 +317,7 @@ async fn what_waits_without_its_words_is_taken_back_and_its_agent_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l8_what_changed_after_it_was_approved_comes_back() {
+async fn l8_call_changed_after_approval_requires_a_new_approval() {
     let home = home();
     home.write("agents/main/workspace/a.txt", "old");
     let daemon = TestDaemon::start_at(home, &config()).await;
@@ -336,7 +340,7 @@ async fn l8_what_changed_after_it_was_approved_comes_back() {
         "--- a.txt, as approved\n+++ a.txt, now\n@@ -1 +1 @@\n-old\n{no_newline}+something else\n{no_newline}"
     );
     assert_eq!(card["diff"], diff);
-    assert_eq!(card["action"]["texts"], Value::Null, "the diff tells what changed");
+    assert_eq!(card["action"]["texts"], Value::Null, "the diff shows the change");
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("something else"));
     decide(&mut operator, &id(&second), json!({ "decision": "allow_once" })).await.unwrap();
     ended(&mut talker, running).await;
@@ -346,7 +350,7 @@ async fn l8_what_changed_after_it_was_approved_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a3_a_card_tells_what_a_pattern_would_have_covered() {
+async fn a3_card_shows_past_calls_that_a_pattern_would_cover() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -372,7 +376,7 @@ async fn a3_a_card_tells_what_a_pattern_would_have_covered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_covers_its_subject_until_it_is_taken_back() {
+async fn grant_covers_its_subject_until_revoked() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -383,7 +387,7 @@ async fn a_grant_covers_its_subject_until_it_is_taken_back() {
     let pattern = json!({ "decision": "allow_pattern", "pattern": "notes/**" });
     let grant = decide(&mut operator, &asked, pattern).await.unwrap()["grant"].clone();
     ended(&mut talker, running).await;
-    // The same folder asks no more; another does.
+    // The grant covers the same folder and no other one.
     let (_, result) = run_turn(&mut talker, KEY, &write("notes/b.txt", "2")).await.unwrap();
     assert_eq!(result["stop_reason"], "end_turn");
     assert_eq!(written(&daemon.home, "notes/b.txt").as_deref(), Some("2"));
@@ -391,7 +395,7 @@ async fn a_grant_covers_its_subject_until_it_is_taken_back() {
     let other = id(&pending(&mut operator, 1).await[0]);
     decide(&mut operator, &other, json!({ "decision": "deny" })).await.unwrap();
     ended(&mut talker, running).await;
-    // A restart forgets neither the grant nor its end.
+    // The grant and its end survive a restart.
     drop((talker, operator));
     let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
@@ -412,7 +416,7 @@ async fn a_grant_covers_its_subject_until_it_is_taken_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_of_everything_holds_until_an_approver_resumes() {
+async fn global_freeze_holds_until_an_approver_resumes() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -426,7 +430,7 @@ async fn a_stop_of_everything_holds_until_an_approver_resumes() {
     assert!(refused.to_string().contains("everything is stopped"), "{refused}");
     let early = decide(&mut operator, &waiting, json!({ "decision": "allow_once" })).await.unwrap_err();
     assert_eq!(early.code(), Some("conflict"));
-    // A restart does not lift it.
+    // The freeze survives a restart.
     drop((talker, operator));
     let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
@@ -454,7 +458,7 @@ async fn a_session_grant_ends_with_its_session() {
     operator.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
     let grants = operator.call("grant.list", &json!({})).await.unwrap();
     assert_eq!(grants["grants"], json!([]));
-    // The same key is another session, now and after a restart.
+    // A new session under the same key does not have the grant, now and after a restart.
     open(&mut talker).await;
     talker.send("turn.run", &turn_params(KEY, &write("a.txt", "3"))).await.unwrap();
     let asked = id(&pending(&mut operator, 1).await[0]);
@@ -469,7 +473,7 @@ async fn a_session_grant_ends_with_its_session() {
     assert_sound(&daemon.stop().await.home);
 }
 
-/// A home whose agent has to ask before it runs anything.
+/// A home whose agent needs an approval to run a program.
 fn home_with_scripts() -> (TempHome, Config) {
     let home = home();
     home.write("agents/main/workspace/c.sh", "echo harmless > out\n");
@@ -511,7 +515,7 @@ async fn l8_a_granted_command_runs_the_bytes_that_were_granted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_is_no_pattern_for_a_program_of_the_workspace() {
+async fn workspace_program_gets_no_grant_pattern() {
     let (home, config) = home_with_scripts();
     let inside = home.home.root().join("agents/main/workspace/b.sh");
     let daemon = TestDaemon::start_at(home, &config).await;
@@ -538,7 +542,7 @@ async fn there_is_no_pattern_for_a_program_of_the_workspace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_asked_about_a_call_that_can_never_run() {
+async fn call_that_can_never_run_requires_no_approval() {
     let home = home();
     let tools = "write, edit, exec, message, send_message, cron, gateway, browser";
     home.write("mandates/dev.md", &format!("---\ntools: {tools}\n---\n"));
@@ -552,7 +556,7 @@ async fn nobody_is_asked_about_a_call_that_can_never_run() {
     let daemon = TestDaemon::start_at(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
-    for (tool, input, said) in [
+    for (tool, input, expected) in [
         ("write", json!({ "foo": 1 }), "has no field `foo`"),
         ("write", json!({ "path": "a" }), "`content` is missing"),
         ("write", json!({ "path": "/etc/x", "content": "" }), "leads out of the workspace"),
@@ -571,8 +575,8 @@ async fn nobody_is_asked_about_a_call_that_can_never_run() {
     ] {
         let script = format!("!call {tool} {input}\n!say $result");
         let (events, _) =
-            within("an answer without a person", run_turn(&mut talker, KEY, &script)).await.unwrap();
-        assert!(output_text(&events).contains(said), "{tool} {input}: {}", output_text(&events));
+            within("a response without an approval", run_turn(&mut talker, KEY, &script)).await.unwrap();
+        assert!(output_text(&events).contains(expected), "{tool} {input}: {}", output_text(&events));
     }
     let asked = operator.call("approval.list", &json!({ "state": "any" })).await.unwrap();
     assert_eq!(asked["approvals"], json!([]));
@@ -581,7 +585,7 @@ async fn nobody_is_asked_about_a_call_that_can_never_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_late_denial_is_told_and_leaves_the_session_as_it_was() {
+async fn late_denial_is_reported_and_leaves_the_session_unchanged() {
     let daemon = daemon().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -600,7 +604,7 @@ async fn a_late_denial_is_told_and_leaves_the_session_as_it_was() {
     let decided = decide(&mut operator, &asked, json!({ "decision": "allow_once" })).await.unwrap();
     assert_eq!((&decided["state"], &decided["came_of_it"]), (&json!("allowed"), &json!("denied")));
     let is_told = |events: &[Value]| events.iter().any(|event| event["type"] == "mailbox_injected");
-    // It waits for the session that asked.
+    // The message stays in the mailbox until the session that made the call runs a turn.
     let other = format!("{KEY}-other");
     operator.call("session.init", &json!({ "session_key": other })).await.unwrap();
     let (events, _) = run_turn(&mut operator, &other, "hello").await.unwrap();
@@ -610,13 +614,13 @@ async fn a_late_denial_is_told_and_leaves_the_session_as_it_was() {
     assert_eq!(written(&daemon.home, "a.txt"), None);
     drop(operator);
     let home = daemon.stop().await;
-    // The letter is the house's, and tells the session of a call of its own.
+    // The mailbox message comes from the daemon and tells the session about its own call.
     assert_eq!(labels(&home), before);
     assert_sound(&home.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_decides_about_a_call_of_their_own() {
+async fn approver_cannot_decide_their_own_call() {
     let daemon = daemon().await;
     let mut operator = daemon.operator().await;
     let made = operator.call("approver.add", &json!({ "id": "alice", "roles": [] })).await.unwrap();
@@ -625,7 +629,7 @@ async fn nobody_decides_about_a_call_of_their_own() {
     assert!(refused.to_string().contains("the name of an approver"), "{refused}");
     drop(operator);
     let home = daemon.stop().await;
-    // The daemon refuses the name; whoever writes the file by hand is not asked.
+    // The daemon refuses the name; a file that was written by hand is not checked.
     home.write("data/agent-roster.jsonl", &format!("{ROSTER}{}", ROSTER.replace("main", "alice")));
     let daemon = TestDaemon::start_at(home, &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
@@ -648,7 +652,7 @@ async fn nobody_decides_about_a_call_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l8_a_script_that_was_swapped_after_it_was_asked_for_comes_back() {
+async fn l8_script_swapped_after_the_request_requires_a_new_approval() {
     let (home, config) = home_with_scripts();
     let daemon = TestDaemon::start_at(home, &config).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);

@@ -1,5 +1,5 @@
-//! Clients that send a request and hang up before it is answered. What they asked for is done or not done, never half:
-//! the count of open sessions is what the record says, and what is said afterwards is kept.
+//! Clients that disconnect before their request is answered. The request is done or not done, never partly: the count
+//! of open sessions equals the ledger, and later words are kept.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tribune_client::RpcClient;
 use tribune_testkit::{TestDaemon, assert_sound, config, output_text, run_turn};
 
-use crate::authentication::{Dice, wait_for_status, within};
+use crate::raw_clients::{PseudoRandom, wait_for_status, within};
 
 const SESSIONS: u64 = 6;
 const CLIENTS: u64 = 8;
@@ -20,8 +20,8 @@ fn key(session: u64) -> String {
     format!("agent:main:test:local:dm:hung-up-{session}")
 }
 
-/// Sends a request and hangs up after a moment that is never the same.
-async fn ask_and_hang_up(address: &str, token: &str, path: &str, body: &str, moments: u64) {
+/// Sends a request and disconnects after a varying delay.
+async fn send_and_disconnect(address: &str, token: &str, path: &str, body: &str, yields: u64) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
         "{path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\
@@ -29,12 +29,12 @@ async fn ask_and_hang_up(address: &str, token: &str, path: &str, body: &str, mom
         body.len()
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    for _ in 0..moments {
+    for _ in 0..yields {
         tokio::task::yield_now().await;
     }
 }
 
-/// What there is to ask for, of a session.
+/// The requests about a session.
 fn request(what: u64, key: &str) -> (String, String) {
     match what {
         0 => ("POST /v1/sessions".to_owned(), json!({ "session_key": key }).to_string()),
@@ -43,56 +43,53 @@ fn request(what: u64, key: &str) -> (String, String) {
     }
 }
 
-/// How many sessions the record has open.
-async fn open_on_record(client: &mut RpcClient) -> usize {
+/// The number of open sessions in the ledger.
+async fn open_in_ledger(client: &mut RpcClient) -> usize {
     let page = client.call("session.list", &json!({ "limit": 1000 })).await.unwrap();
     let sessions = page["sessions"].as_array().unwrap();
     sessions.iter().filter(|session| session["state"] != "closed").count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_hangs_up_while_a_session_is_opened_closed_or_forgotten_leaves_nothing_half_done() {
+async fn disconnect_during_a_session_request_leaves_no_partial_change() {
     let daemon = TestDaemon::start().await;
     let mut hanging = JoinSet::new();
     for client in 0..CLIENTS {
         let (address, token) = (daemon.address(), daemon.token());
         hanging.spawn(async move {
-            let mut dice = Dice::new(client + 1);
+            let mut random = PseudoRandom::new(client + 1);
             for _ in 0..REQUESTS {
-                let (path, body) = request(dice.roll(3), &key(dice.roll(SESSIONS)));
-                let moments = dice.roll(400);
-                ask_and_hang_up(&address, &token, &path, &body, moments).await;
+                let (path, body) = request(random.roll(3), &key(random.roll(SESSIONS)));
+                let yields = random.roll(400);
+                send_and_disconnect(&address, &token, &path, &body, yields).await;
             }
         });
     }
-    within("all have hung up", hanging.join_all()).await;
+    within("all have disconnected", hanging.join_all()).await;
 
     let mut client = daemon.operator().await;
-    wait_for_status(&mut client, "all connections but this are gone", |status| status["connections"] == 1)
-        .await;
-    within("what was begun is over", async {
+    wait_for_status(&mut client, "only this connection is left", |status| status["connections"] == 1).await;
+    within("all requests have finished", async {
         while daemon.daemon.sessions().under_way() > 0 {
             tokio::task::yield_now().await;
         }
     })
     .await;
-    let open = open_on_record(&mut client).await;
-    wait_for_status(&mut client, "the count is what the record says", |status| {
-        status["sessions_open"] == open
-    })
-    .await;
+    let open = open_in_ledger(&mut client).await;
+    wait_for_status(&mut client, "the count equals the ledger", |status| status["sessions_open"] == open)
+        .await;
     for session in 0..SESSIONS {
         client.call("session.init", &json!({ "session_key": key(session) })).await.unwrap();
     }
     let status = client.call("daemon.status", &json!({})).await.unwrap();
-    assert_eq!(status["sessions_open"], json!(SESSIONS + 1), "and the standing one");
+    assert_eq!(status["sessions_open"], json!(SESSIONS + 1), "and the standing session");
 
-    let mut said = BTreeMap::new();
+    let mut sent = BTreeMap::new();
     for session in 0..SESSIONS {
         let words = format!("kept in {session}");
         let (events, _) = run_turn(&mut client, &key(session), &format!("!say {words}")).await.unwrap();
         assert_eq!(output_text(&events), words);
-        said.insert(session, words);
+        sent.insert(session, words);
     }
     drop(client);
     let home = daemon.stop().await;
@@ -101,7 +98,7 @@ async fn whoever_hangs_up_while_a_session_is_opened_closed_or_forgotten_leaves_n
     let daemon = TestDaemon::start_at(home, &config()).await;
     assert_eq!(daemon.daemon.recovered(), &Default::default(), "nothing was left unfinished");
     let mut client = daemon.operator().await;
-    for (session, words) in said {
+    for (session, words) in sent {
         let history = client.call("session.history", &json!({ "session_key": key(session) })).await.unwrap();
         let messages = history["messages"].as_array().unwrap();
         assert_eq!(messages.last().unwrap()["content"][0]["text"], Value::from(words), "{messages:?}");
@@ -109,7 +106,7 @@ async fn whoever_hangs_up_while_a_session_is_opened_closed_or_forgotten_leaves_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_that_are_opened_at_the_same_time_stay_within_the_limit() {
+async fn concurrent_session_opens_stay_within_the_limit() {
     let mut limited = config();
     limited.sessions.max_open = 4;
     let daemon = TestDaemon::start_at(Default::default(), &limited).await;
@@ -122,8 +119,8 @@ async fn sessions_that_are_opened_at_the_same_time_stay_within_the_limit() {
         });
     }
     let answers = opening.join_all().await;
-    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 3, "one is the standing one");
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 3, "one is the standing session");
     assert!(answers.iter().flat_map(|answer| answer.as_ref().err()).all(|code| code == "too_many_sessions"));
     let mut client = daemon.operator().await;
-    assert_eq!(open_on_record(&mut client).await, 4);
+    assert_eq!(open_in_ledger(&mut client).await, 4);
 }

@@ -1,4 +1,4 @@
-//! Callers without credentials, in numbers: they can be a nuisance to each other, and to nobody else.
+//! Unauthenticated and unregistered callers in large numbers can disturb each other and no other caller.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use tribune_daemon::daemon::{Daemon, DaemonOverrides};
 use tribune_storage::clock::Clock;
 use tribune_testkit::{TempHome, TestDaemon, config, run_turn};
 
-use crate::authentication::{Raw, Said, assert_healthy, http, wait_for_status, within};
-use crate::fixture::Hand;
+use crate::fixture::ManualClock;
 use crate::principals::{agent, public};
+use crate::raw_clients::{RawMessage, RawSocket, assert_healthy, http, wait_for_status, within};
 
 fn key(seed: u8) -> SigningKey {
     SigningKey::from_bytes(&[seed; 32])
@@ -24,45 +24,45 @@ async fn is_up(daemon: &TestDaemon) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_of_nobody_do_not_keep_the_operator_out() {
+async fn unauthenticated_connections_do_not_block_the_operator() {
     let mut config = config();
     config.gateway.max_connections = 8;
     let daemon = TestDaemon::start_at(TempHome::new(), &config).await;
     let mut first = daemon.operator().await;
-    let mut oldest = Raw::connect(&daemon, None).await;
-    // Strangers, sockets without a word, and connections that are no sockets yet.
-    let mut strangers = Vec::new();
+    let mut oldest = RawSocket::connect(&daemon, None).await;
+    // Unregistered callers, silent WebSockets, and connections before their upgrade.
+    let mut callers = Vec::new();
     let mut silent = Vec::new();
     let mut plain = Vec::new();
     for seed in 1..=12 {
-        strangers.push(agent(&daemon, &key(seed)).await.0);
-        silent.push(Raw::connect(&daemon, None).await);
+        callers.push(agent(&daemon, &key(seed)).await.0);
+        silent.push(RawSocket::connect(&daemon, None).await);
         plain.push(TcpStream::connect(daemon.address()).await.unwrap());
     }
-    let words = "connection limit reached: unauthenticated connections are closed first";
-    assert_eq!(oldest.next().await, Said::Close(1013, words.to_owned()));
+    let words = "gateway.maxConnections are open, and only those who are known keep theirs";
+    assert_eq!(oldest.next().await, RawMessage::Close(1013, words.to_owned()));
     assert!(is_up(&daemon).await);
     let mut second = daemon.operator().await;
     for seed in 1..=12 {
-        strangers.push(agent(&daemon, &key(seed)).await.0);
+        callers.push(agent(&daemon, &key(seed)).await.0);
     }
     for operator in [&mut first, &mut second] {
         let status = operator.call("daemon.status", &json!({})).await.unwrap();
         assert_eq!(status["ready"], true);
     }
     assert_healthy(&daemon).await;
-    wait_for_status(&mut first, "no more are open than may be", |status| {
+    wait_for_status(&mut first, "the limit is not exceeded", |status| {
         status["connections"].as_u64() <= Some(8)
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_of_the_roster_leave_the_operator_a_place() {
+async fn registered_agents_leave_a_slot_for_the_operator() {
     let mut config = config();
     config.gateway.max_connections = 16;
     let home = TempHome::new();
-    let line = format!("{{\"id\":\"main\"}}\n{{\"id\":\"scribe\",\"pubkey\":\"{}\"}}\n", public(&key(7)));
+    let line = format!("{{\"id\":\"main\"}}\n{{\"id\":\"writer\",\"pubkey\":\"{}\"}}\n", public(&key(7)));
     home.write("data/agent-roster.jsonl", &line);
     let daemon = TestDaemon::start_at(home, &config).await;
     let mut agents = Vec::new();
@@ -75,13 +75,13 @@ async fn agents_of_the_roster_leave_the_operator_a_place() {
         drop(TcpStream::connect(daemon.address()).await.unwrap());
     }
     assert_eq!(operator.call("daemon.status", &json!({})).await.unwrap()["ready"], true);
-    // Those that came first have kept their places.
+    // The earliest connections keep their slots.
     for known in &mut agents[..14] {
         known.call("auth.whoami", &json!({})).await.unwrap();
     }
 }
 
-/// The code of a refusal.
+/// The error code of a refused request.
 async fn init(client: &mut RpcClient, params: serde_json::Value) -> Result<(), String> {
     match client.call("session.init", &params).await {
         Ok(_) => Ok(()),
@@ -90,10 +90,10 @@ async fn init(client: &mut RpcClient, params: serde_json::Value) -> Result<(), S
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_of_strangers_do_not_keep_the_operator_out() {
+async fn sessions_of_unregistered_callers_do_not_block_the_operator() {
     let mut config = config();
     config.sessions.max_open = 16;
-    let clock = Arc::new(Hand::at(1_800_000_000));
+    let clock = Arc::new(ManualClock::at(1_800_000_000));
     let home = TempHome::new();
     let given = || Arc::clone(&clock) as Arc<dyn Clock>;
     let daemon = Daemon::start_with(&home.home, &config, given(), DaemonOverrides::default()).await.unwrap();
@@ -102,22 +102,22 @@ async fn sessions_of_strangers_do_not_keep_the_operator_out() {
         let id = id.as_str().unwrap();
         json!({ "session_key": format!("agent:{id}:rpc:local:dm:{n}") })
     };
-    let (mut stranger, who) = agent(&daemon, &key(1)).await;
+    let (mut unregistered, who) = agent(&daemon, &key(1)).await;
     let mut lasting = own(&who["agent_id"], 0);
     lasting["mode"] = json!("persistent");
-    assert_eq!(init(&mut stranger, lasting).await, Err("forbidden".to_owned()));
+    assert_eq!(init(&mut unregistered, lasting).await, Err("forbidden".to_owned()));
     let mut opened = 0;
     for seed in 1..=6 {
-        let (mut stranger, who) = agent(&daemon, &key(seed)).await;
+        let (mut unregistered, who) = agent(&daemon, &key(seed)).await;
         for n in 0..4 {
-            match init(&mut stranger, own(&who["agent_id"], n)).await {
+            match init(&mut unregistered, own(&who["agent_id"], n)).await {
                 Ok(()) => opened += 1,
                 Err(code) => assert_eq!(code, "too_many_sessions"),
             }
         }
     }
-    assert_eq!(opened, 8, "half of the sessions, two for each of four");
-    // The same after a restart, which finds them open.
+    assert_eq!(opened, 8, "half of the sessions, two for each of four callers");
+    // The limit holds after a restart, which restores the open sessions.
     let home = daemon.stop().await;
     let daemon = Daemon::start_with(&home.home, &config, given(), DaemonOverrides::default()).await.unwrap();
     let daemon = TestDaemon { daemon, home };
@@ -130,32 +130,32 @@ async fn sessions_of_strangers_do_not_keep_the_operator_out() {
     }
     clock.set(1_800_000_000 + 60 * 31);
     let swept = within("a sweep", daemon.daemon.sessions().sweep_once()).await.unwrap();
-    assert_eq!(swept, 8, "strangers' sessions end, and the operator's stay");
+    assert_eq!(swept, 8, "sessions of unregistered callers end, and those of the operator stay");
     assert_eq!(init(&mut late, own(&who["agent_id"], 0)).await, Ok(()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn coming_and_going_leaves_the_board_as_it_is() {
-    let clock = Arc::new(Hand::at(1_800_000_000));
+async fn opening_and_closing_sessions_leaves_the_board_unchanged() {
+    let clock = Arc::new(ManualClock::at(1_800_000_000));
     let home = TempHome::new();
     let given = Arc::clone(&clock) as Arc<dyn Clock>;
     let daemon = Daemon::start_with(&home.home, &config(), given, DaemonOverrides::default()).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let before = daemon.home.read("board.md");
     assert_eq!(before.matches("main: checked in").count(), 1, "{before}");
-    let (mut stranger, who) = agent(&daemon, &key(1)).await;
+    let (mut unregistered, who) = agent(&daemon, &key(1)).await;
     let own = format!("agent:{0}:rpc:local:dm:{0}", who["agent_id"].as_str().unwrap());
     let mut operator = daemon.operator().await;
     for _ in 0..5 {
         for (client, key) in
-            [(&mut stranger, own.as_str()), (&mut operator, "agent:main:test:local:dm:board")]
+            [(&mut unregistered, own.as_str()), (&mut operator, "agent:main:test:local:dm:board")]
         {
             let about = json!({ "session_key": key });
             client.call("session.init", &about).await.unwrap();
             run_turn(client, key, "!say hello").await.unwrap();
             client.call("session.close", &about).await.unwrap();
         }
-        turn_denied(&mut stranger, &own).await;
+        turn_denied(&mut unregistered, &own).await;
     }
     assert_eq!(daemon.home.read("board.md"), before);
     clock.set(1_800_000_000 + 60 * 60);
@@ -163,13 +163,13 @@ async fn coming_and_going_leaves_the_board_as_it_is() {
     assert_eq!(daemon.home.read("board.md").matches("main: checked in").count(), 2, "once an hour");
 }
 
-/// A turn of a stranger with a call that it has no leave for.
-async fn turn_denied(stranger: &mut RpcClient, key: &str) {
-    stranger.call("session.init", &json!({ "session_key": key })).await.unwrap();
-    let (events, _) = run_turn(stranger, key, "!call exec {\"command\":[\"true\"]}").await.unwrap();
+/// Runs a turn of an unregistered caller with a call that its mandate does not allow.
+async fn turn_denied(unregistered: &mut RpcClient, key: &str) {
+    unregistered.call("session.init", &json!({ "session_key": key })).await.unwrap();
+    let (events, _) = run_turn(unregistered, key, "!call exec {\"command\":[\"true\"]}").await.unwrap();
     assert!(
         events.iter().any(|event| event["type"] == "tool_result" && event["is_error"] == true),
         "{events:?}"
     );
-    stranger.call("session.close", &json!({ "session_key": key })).await.unwrap();
+    unregistered.call("session.close", &json!({ "session_key": key })).await.unwrap();
 }

@@ -1,4 +1,5 @@
-//! Drafts: calls that go out in the words of whoever allows them, or not at all, and never in the agent's after that.
+//! Drafts: calls that are sent with the text of their approver or not at all, and never with the agent's text after
+//! that.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -20,7 +21,7 @@ async fn card(operator: &mut RpcClient, id: &str) -> Value {
     operator.call("approval.show", &json!({ "id": id })).await.unwrap()
 }
 
-/// The one approval that waits and is not `but`.
+/// Returns the one pending approval that is not `but`.
 async fn next(operator: &mut RpcClient, but: &str) -> String {
     for _ in 0..2_000 {
         let found = id(&pending(operator, 1).await[0]);
@@ -29,7 +30,7 @@ async fn next(operator: &mut RpcClient, but: &str) -> String {
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    panic!("nothing else waits");
+    panic!("no other call is pending");
 }
 
 async fn written_soon(home: &TempHome, path: &str, is_there: impl Fn(Option<&str>) -> bool) {
@@ -43,7 +44,7 @@ async fn written_soon(home: &TempHome, path: &str, is_there: impl Fn(Option<&str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a2_a_draft_goes_out_in_the_words_of_whoever_allows_it() {
+async fn a2_draft_is_sent_with_the_text_of_its_approver() {
     let daemon = TestDaemon::start_at(home(), &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -58,9 +59,9 @@ async fn a2_a_draft_goes_out_in_the_words_of_whoever_allows_it() {
         assert_eq!(decide(&mut operator, &asked, wrong).await.unwrap_err().code(), Some("invalid_params"));
     }
     decide(&mut operator, &asked, json!({ "decision": "allow_once", "text": "good day" })).await.unwrap();
-    let (_, said) = ended(&mut talker, running).await;
+    let (_, output) = ended(&mut talker, running).await;
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("good day"));
-    assert!(said.starts_with("(operator changed the text before allowing the call)"), "{said}");
+    assert!(output.starts_with("(operator changed the text before allowing the call)"), "{output}");
     let card = card(&mut operator, &asked).await;
     assert_eq!((&card["text"], &card["came_of_it"]), (&json!("good day"), &json!("ran")), "{card}");
     assert_eq!(card["action"]["input"]["content"], "hello");
@@ -69,7 +70,7 @@ async fn a2_a_draft_goes_out_in_the_words_of_whoever_allows_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a2_words_that_the_law_denies_are_refused_before_anything_is_decided() {
+async fn a2_denied_draft_text_is_refused_before_the_decision() {
     let home = home();
     home.write("policy/short.cedar", SHORT);
     let daemon = TestDaemon::start_at(home, &config()).await;
@@ -81,7 +82,7 @@ async fn a2_words_that_the_law_denies_are_refused_before_anything_is_decided() {
     let refused = decide(&mut operator, &asked, long).await.unwrap_err();
     assert_eq!(refused.code(), Some("invalid_params"));
     assert!(refused.to_string().contains("policy.short"), "{refused}");
-    // It still waits, and shorter words will do.
+    // The approval is still pending, and a shorter text is accepted.
     decide(&mut operator, &asked, json!({ "decision": "allow_once", "text": "short" })).await.unwrap();
     ended(&mut talker, running).await;
     assert_eq!(written(&daemon.home, "b.txt").as_deref(), Some("short"));
@@ -90,7 +91,7 @@ async fn a2_words_that_the_law_denies_are_refused_before_anything_is_decided() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_a_hook_sees_the_words_that_will_go_out() {
+async fn c6_hook_sees_the_draft_text_that_is_sent() {
     let home = home();
     let script = "#!/bin/sh\nif grep -q secret-plan; then echo '{\"block\":true,\"blockReason\":\"too much\"}'; else echo '{}'; fi\n";
     home.write("hook.sh", script);
@@ -114,7 +115,7 @@ async fn c6_a_hook_sees_the_words_that_will_go_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l8_a_draft_whose_place_changed_comes_back_in_the_new_words() {
+async fn l8_draft_with_a_changed_target_is_requested_again_with_the_new_text() {
     let home = home();
     home.write("agents/main/workspace/a.txt", "old");
     let daemon = TestDaemon::start_at(home, &config()).await;
@@ -127,15 +128,15 @@ async fn l8_a_draft_whose_place_changed_comes_back_in_the_new_words() {
     let second = next(&mut operator, &first).await;
     assert_eq!(card(&mut operator, &second).await["action"]["input"]["content"], "mine");
     decide(&mut operator, &second, json!({ "decision": "allow_once" })).await.unwrap();
-    let (_, said) = ended(&mut talker, running).await;
+    let (_, output) = ended(&mut talker, running).await;
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("mine"));
-    assert!(said.starts_with("(operator changed the text"), "{said}");
+    assert!(output.starts_with("(operator changed the text"), "{output}");
     drop((talker, operator));
     assert_sound(&daemon.stop().await.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l8_a_grant_does_not_bring_back_the_words_that_were_replaced() {
+async fn l8_grant_does_not_restore_replaced_draft_text() {
     let home = home();
     home.write("agents/main/workspace/a.txt", "old");
     let daemon = TestDaemon::start_at(home, &config()).await;
@@ -145,7 +146,7 @@ async fn l8_a_grant_does_not_bring_back_the_words_that_were_replaced() {
     talker.call("session.init", &json!({ "session_key": other })).await.unwrap();
     let running = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "the agent's"))).await.unwrap();
     let first = id(&pending(&mut operator, 1).await[0]);
-    // Someone allows everything of that name for another session.
+    // The approver allows every call to that file for another session.
     let mut second_talker = daemon.operator().await;
     let beside =
         second_talker.send("turn.run", &turn_params(&other, &write("a.txt", "beside"))).await.unwrap();
@@ -156,7 +157,8 @@ async fn l8_a_grant_does_not_bring_back_the_words_that_were_replaced() {
     decide(&mut operator, &second, wide).await.unwrap();
     ended(&mut second_talker, beside).await;
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("beside"));
-    // The file has changed, so the first does not fit any more; the grant covers it, in the words it was given.
+    // The file has changed, so the first request does not match any more; the grant covers it, with the text that the
+    // approver gave.
     decide(&mut operator, &first, json!({ "decision": "allow_once", "text": "mine" })).await.unwrap();
     ended(&mut talker, running).await;
     assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("mine"));
@@ -165,7 +167,7 @@ async fn l8_a_grant_does_not_bring_back_the_words_that_were_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_draft_holds_through_restarts_however_often_it_comes_back() {
+async fn edited_draft_survives_restarts_and_repeated_requests() {
     let home = home();
     home.write("agents/main/workspace/c.txt", "old");
     let daemon = TestDaemon::start_at(home, &config()).await;
@@ -195,7 +197,7 @@ async fn a_draft_holds_through_restarts_however_often_it_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_made_elsewhere_is_no_draft() {
+async fn externally_executed_call_cannot_be_a_draft() {
     let daemon = TestDaemon::start_at(home(), &config()).await;
     let mut operator = daemon.operator().await;
     open(&mut operator).await;

@@ -1,25 +1,25 @@
-//! Calls of other harnesses: a yes is for one call, in the context and under the law that it was given in.
+//! The external gate: an allowance is for one call, in the context and under the law in which it was given.
 
 use serde_json::{Value, json};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params};
 
 use crate::approvals::{decide, home, pending, write};
-use crate::authentication::{body, http, within};
+use crate::raw_clients::{body, http, within};
 
 const KEY: &str = "agent:main:web:local:dm:ada";
 
-/// Sends one of the three requests; the status and the answer.
-async fn post(daemon: &TestDaemon, hook: &str, said: Value) -> (u16, Value) {
-    let mut said = said;
-    said["sessionKey"] = KEY.into();
+/// Sends one of the three requests; returns the status and the body.
+async fn post(daemon: &TestDaemon, hook: &str, payload: Value) -> (u16, Value) {
+    let mut payload = payload;
+    payload["sessionKey"] = KEY.into();
     if hook != "after_tool_call" {
-        said["agentId"] = "main".into();
+        payload["agentId"] = "main".into();
     }
-    let (said, token, address) = (said.to_string(), daemon.token(), daemon.address());
+    let (payload, token, address) = (payload.to_string(), daemon.token(), daemon.address());
     let request = format!(
         "POST /v1/gate/{hook} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{said}",
-        said.len()
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{payload}",
+        payload.len()
     );
     let answer = http(&address, request.as_bytes()).await;
     let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap();
@@ -30,7 +30,7 @@ async fn ask(daemon: &TestDaemon, id: &str, tool: &str, params: Value) -> (u16, 
     post(daemon, "before_tool_call", json!({ "toolName": tool, "toolCallId": id, "params": params })).await
 }
 
-async fn done(daemon: &TestDaemon, id: &str) -> u16 {
+async fn report_done(daemon: &TestDaemon, id: &str) -> u16 {
     post(daemon, "after_tool_call", json!({ "toolCallId": id, "result": "done" })).await.0
 }
 
@@ -49,7 +49,7 @@ fn page() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g7_a_call_that_is_over_is_allowed_no_more() {
+async fn g7_finished_call_is_no_longer_allowed() {
     let daemon = TestDaemon::start_at(with_web(), &config()).await;
     let mut operator = daemon.operator().await;
     let write = json!({ "path": "a.txt", "content": "x" });
@@ -59,22 +59,22 @@ async fn g7_a_call_that_is_over_is_allowed_no_more() {
     decide(&mut operator, waiting[0]["id"].as_str().unwrap(), json!({ "decision": "allow_once" }))
         .await
         .unwrap();
-    // As often as it is looked at before it is made, it stands.
+    // The allowance holds for repeated requests until the call is reported.
     for _ in 0..2 {
         assert_eq!(ask(&daemon, "a1", "write", write.clone()).await.1["verdict"], "allow");
     }
-    assert_eq!(done(&daemon, "a1").await, 200);
+    assert_eq!(report_done(&daemon, "a1").await, 200);
     let over = ask(&daemon, "a1", "write", write.clone()).await;
     assert_eq!((over.0, &over.1["error"]["code"]), (409, &json!("conflict")), "{}", over.1);
-    // The same without a person, and what was denied is denied again rather than a conflict.
+    // The same without an approval. A denied call is denied again instead of a conflict.
     assert_eq!(ask(&daemon, "r1", "read", json!({ "path": "a" })).await.1["verdict"], "allow");
-    assert_eq!(done(&daemon, "r1").await, 200);
+    assert_eq!(report_done(&daemon, "r1").await, 200);
     assert_eq!(ask(&daemon, "r1", "read", json!({ "path": "a" })).await.0, 409);
     for _ in 0..2 {
         let (status, denied) = ask(&daemon, "x1", "exec", json!({ "command": "date" })).await;
         assert_eq!((status, &denied["verdict"]), (200, &json!("deny")));
     }
-    // A restart forgets neither.
+    // Both survive a restart.
     drop(operator);
     let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     assert_eq!(ask(&daemon, "a1", "write", write).await.0, 409);
@@ -83,7 +83,7 @@ async fn g7_a_call_that_is_over_is_allowed_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g7_a_yes_does_not_outlive_its_context() {
+async fn g7_allowance_ends_with_its_context() {
     let daemon = TestDaemon::start_at(with_web(), &config()).await;
     assert_eq!(ask(&daemon, "p1", "web_fetch", page()).await.1["verdict"], "allow");
     assert_eq!(ask(&daemon, "p1", "web_fetch", page()).await.1["verdict"], "allow");
@@ -92,7 +92,7 @@ async fn g7_a_yes_does_not_outlive_its_context() {
     let (_, stale) = ask(&daemon, "p1", "web_fetch", page()).await;
     assert_eq!((&stale["verdict"], &stale["block"]), (&json!("deny"), &json!(true)), "{stale}");
     assert!(stale["blockReason"].as_str().unwrap().contains("has read more"), "{stale}");
-    // Which anyone can see who wonders.
+    // The status of the session shows the reason.
     let mut operator = daemon.operator().await;
     let session = operator.call("session.status", &json!({ "session_key": KEY })).await.unwrap();
     assert_eq!((&session["trust"], &session["private"]), (&json!("untrusted"), &json!(false)));
@@ -101,7 +101,7 @@ async fn g7_a_yes_does_not_outlive_its_context() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g7_a_yes_does_not_outlive_its_law() {
+async fn g7_allowance_ends_when_the_law_changes() {
     let daemon = TestDaemon::start_at(with_web(), &config()).await;
     let mut operator = daemon.operator().await;
     let write = json!({ "path": "a.txt", "content": "x" });
@@ -127,17 +127,17 @@ async fn g7_a_yes_does_not_outlive_its_law() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g7_a_session_whose_turn_waits_for_a_person_says_so() {
+async fn g7_session_with_a_parked_turn_answers_conflict() {
     let daemon = TestDaemon::start_at(with_web(), &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     talker.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
     talker.send("turn.run", &turn_params(KEY, &write("a.txt", "x"))).await.unwrap();
     pending(&mut operator, 1).await;
-    // Nobody decides, and the harness still has its answer.
-    let asked = within("an answer", ask(&daemon, "r1", "read", json!({ "path": "a" }))).await;
+    // The approval stays pending, and the harness still gets a response.
+    let asked = within("a response", ask(&daemon, "r1", "read", json!({ "path": "a" }))).await;
     assert_eq!((asked.0, &asked.1["error"]["code"]), (409, &json!("conflict")), "{}", asked.1);
     let heard = json!({ "text": "hello", "trust": "owner" });
-    assert_eq!(within("an answer", post(&daemon, "message_received", heard)).await.0, 409);
+    assert_eq!(within("a response", post(&daemon, "message_received", heard)).await.0, 409);
     drop((talker, operator));
     assert_sound(&daemon.stop().await.home);
 }

@@ -1,4 +1,4 @@
-//! A backend whose agent has hands of its own: it asks leave, and tells what came of it.
+//! A fake backend whose agent executes calls itself: it requests permission and reports the results.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -12,27 +12,27 @@ use tribune_runtime::{
     ToolCall, ToolOutcome, TurnInput,
 };
 
-/// One thing that the agent does.
+/// One action of the agent.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
-    /// Asks leave for a call, which gets the next number.
+    /// Requests permission for a call, which gets the next number.
     Ask(&'static str, Value),
-    /// Says that it makes a call already.
+    /// Reports a call that has already begun.
     Begin(&'static str, Value),
-    /// Tells what came of call number so and so.
-    Tell(usize, &'static str),
-    /// Has the house carry out call number so and so.
-    CarryOut(usize),
+    /// Reports the result of the call with this number.
+    Report(usize, &'static str),
+    /// Has Tribune execute the call with this number.
+    Execute(usize),
 }
 
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Hands {
+pub(crate) struct OwnToolsAgent {
     turns: Arc<Mutex<VecDeque<Vec<Act>>>>,
-    /// What was answered, in order: `given`, or why not.
+    /// The answers, in order: `given`, or the reason of a refusal.
     answers: Arc<Mutex<Vec<String>>>,
 }
 
-impl Hands {
+impl OwnToolsAgent {
     pub(crate) fn prepare(&self, acts: Vec<Act>) {
         self.turns.lock().unwrap().push_back(acts);
     }
@@ -43,9 +43,9 @@ impl Hands {
 }
 
 #[async_trait]
-impl AgentRuntime for Hands {
+impl AgentRuntime for OwnToolsAgent {
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
-        Ok(Handle { key: Arc::new(input.key), session_id: "hands".into() })
+        Ok(Handle { key: Arc::new(input.key), session_id: "own-tools".into() })
     }
 
     fn run_turn(&self, _: &Handle, input: TurnInput) -> EventStream {
@@ -71,10 +71,8 @@ impl AgentRuntime for Hands {
                             };
                         answers.lock().unwrap().push(answer);
                     }
-                    Act::Tell(n, what) => {
-                        tools.report_result(&format!("call-{n}"), ToolOutcome::good(what)).await
-                    }
-                    Act::CarryOut(n) => {
+                    Act::Report(n, what) => tools.report_result(&format!("call-{n}"), ToolOutcome::good(what)).await,
+                    Act::Execute(n) => {
                         let outcome = tools.execute_granted(&format!("call-{n}")).await;
                         answers.lock().unwrap().push(outcome.content);
                     }
@@ -95,6 +93,6 @@ impl AgentRuntime for Hands {
     }
 
     async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {
-        Ok(SessionStatus { state: SessionState::Idle, backend: "hands".into(), model: None })
+        Ok(SessionStatus { state: SessionState::Idle, backend: "own-tools".into(), model: None })
     }
 }

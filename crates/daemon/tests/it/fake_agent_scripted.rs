@@ -1,4 +1,4 @@
-//! A backend that makes the calls a test hands it, whatever it is told: nothing it does is in the owner's words.
+//! A fake backend that makes the calls of the test, whatever its input: none of its calls is in the owner's words.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -16,29 +16,29 @@ use tribune_runtime::{
 pub(crate) type Batch = Vec<(&'static str, Value)>;
 
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Puppet {
-    /// The batches of each turn to come.
+pub(crate) struct ScriptedAgent {
+    /// The batches of each coming turn.
     turns: Arc<Mutex<VecDeque<Vec<Batch>>>>,
-    /// Tool, answer, and whether it is an error, in the order in which they came.
+    /// Tool, answer, and whether it is an error, in the order of their arrival.
     answers: Arc<Mutex<Vec<(String, String, bool)>>>,
 }
 
-impl Puppet {
-    /// What the next turn that nobody prepared for will do.
+impl ScriptedAgent {
+    /// Prepares the calls of the next turn without batches.
     pub(crate) fn prepare(&self, batches: Vec<Batch>) {
         self.turns.lock().unwrap().push_back(batches);
     }
 
-    /// What was answered since the last look.
+    /// Returns the answers since the last call.
     pub(crate) fn answers(&self) -> Vec<(String, String, bool)> {
         std::mem::take(&mut *self.answers.lock().unwrap())
     }
 }
 
 #[async_trait]
-impl AgentRuntime for Puppet {
+impl AgentRuntime for ScriptedAgent {
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
-        Ok(Handle { key: Arc::new(input.key), session_id: "puppet".into() })
+        Ok(Handle { key: Arc::new(input.key), session_id: "scripted".into() })
     }
 
     fn run_turn(&self, _: &Handle, input: TurnInput) -> EventStream {
@@ -58,8 +58,8 @@ impl AgentRuntime for Puppet {
                 });
                 join_all(calls).await;
             }
-            let said = EventKind::TextDelta { text: "it is done".to_owned() };
-            let kinds = [said, EventKind::Done { stop_reason: StopReason::EndTurn }];
+            let delta = EventKind::TextDelta { text: "it is done".to_owned() };
+            let kinds = [delta, EventKind::Done { stop_reason: StopReason::EndTurn }];
             stream::iter(kinds.into_iter().zip(1..).map(|(kind, seq)| Ok(RuntimeEvent { seq, kind })))
         };
         stream::once(play).flatten().boxed()
@@ -74,6 +74,6 @@ impl AgentRuntime for Puppet {
     }
 
     async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {
-        Ok(SessionStatus { state: SessionState::Idle, backend: "puppet".into(), model: None })
+        Ok(SessionStatus { state: SessionState::Idle, backend: "scripted".into(), model: None })
     }
 }

@@ -1,4 +1,4 @@
-//! Homes that go away, and entries to put in them.
+//! Temporary homes, and ledger entries for them.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -10,21 +10,21 @@ use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
 use tribune_storage::store::Store;
 
-/// A clock that stands still.
+/// A clock with a fixed time.
 #[derive(Debug)]
-pub(crate) struct Stopped;
+pub(crate) struct FixedClock;
 
-impl Clock for Stopped {
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         "2026-11-15T12:00:00.000000Z".parse().unwrap()
     }
 }
 
-/// A clock that a test sets.
+/// A clock that the test sets.
 #[derive(Debug)]
-pub(crate) struct Hand(AtomicI64);
+pub(crate) struct ManualClock(AtomicI64);
 
-impl Hand {
+impl ManualClock {
     pub(crate) const fn at(second: i64) -> Self {
         Self(AtomicI64::new(second))
     }
@@ -34,7 +34,7 @@ impl Hand {
     }
 }
 
-impl Clock for Hand {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp::new(jiff::Timestamp::from_second(self.0.load(Ordering::SeqCst)).unwrap())
     }
@@ -53,14 +53,14 @@ impl TempHome {
     }
 
     pub(crate) fn store(&self) -> Store {
-        Store::open(&self.home, &Stopped).unwrap()
+        Store::open(&self.home, &FixedClock).unwrap()
     }
 
     pub(crate) fn reader(&self) -> Reader {
         Reader::open(&self.home).unwrap()
     }
 
-    /// A home with a log of `n` notes behind its first entry.
+    /// A home with a ledger of `n` notes after its first entry.
     pub(crate) fn with(n: u64) -> Self {
         let home = Self::new();
         let store = home.store();
@@ -81,7 +81,7 @@ pub(crate) fn draft(entity: &str, n: u64) -> Draft {
         entity_id: entity.to_owned(),
         target: "test".to_owned(),
         quality: EntryQuality::Note,
-        timestamp: Stopped.now(),
+        timestamp: FixedClock.now(),
         source: entity.to_owned(),
         actor: "tester".to_owned(),
         parents: Vec::new(),

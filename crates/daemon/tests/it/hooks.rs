@@ -1,4 +1,4 @@
-//! The operator's hooks: what they see, and that they can only object.
+//! The operator's hooks: what they see. A hook can object and never allow.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::approvals::{decide, pending};
 const KEY: &str = "agent:main:cli:local:dm:op";
 const WRITE: &str = "!call write {\"path\":\"a\",\"content\":\"b\"}\n!say $result";
 
-/// A home with a program `hook.sh`, and hooks as `hooks` says, where `HOOK` is that program.
+/// A home with the program `hook.sh`, and a configuration with the hooks of `hooks`, where `HOOK` is that program.
 fn home(script: &str, hooks: &str) -> (TempHome, Config) {
     let home = TempHome::new();
     home.write("mandates/dev.md", "---\ntools: read, write, spawn\n---\n");
@@ -24,18 +24,18 @@ fn home(script: &str, hooks: &str) -> (TempHome, Config) {
     home.write("hook.sh", &format!("#!/bin/sh\n{script}\n"));
     let path = home.home.root().join("hook.sh");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
-    // The program of these tests has no sandbox; `cli/tests/it/boxed.rs` has one.
+    // The program of these tests has no sandbox; the tests of the command line run hooks in one.
     let hooks = hooks.replace("command:", "sandbox: 'off', command:").replace("HOOK", path.to_str().unwrap());
     let hooks = Config::parse("config.json5", &format!("{{hooks: [{hooks}]}}")).unwrap().hooks;
     (home, Config { hooks, ..config() })
 }
 
-/// What came of a turn with one call.
-async fn played(home: TempHome, config: &Config, script: &str) -> (TempHome, Result<String, String>) {
+/// Runs a turn with one call; returns its result.
+async fn run_call(home: TempHome, config: &Config, script: &str) -> (TempHome, Result<String, String>) {
     let daemon = TestDaemon::start_at(home, config).await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
-    let told = match run_turn(&mut client, KEY, script).await {
+    let outcome = match run_turn(&mut client, KEY, script).await {
         Ok((events, _)) => {
             let results = events.iter().filter(|event| event["type"] == "tool_result");
             Ok(results.map(|event| event["content"].as_str().unwrap().to_owned()).collect())
@@ -45,7 +45,7 @@ async fn played(home: TempHome, config: &Config, script: &str) -> (TempHome, Res
     drop(client);
     let home = daemon.stop().await;
     assert_sound(&home.home);
-    (home, told)
+    (home, outcome)
 }
 
 fn is_written(home: &TempHome) -> bool {
@@ -53,8 +53,8 @@ fn is_written(home: &TempHome) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_a_hook_that_objects_fails_or_keeps_silent_stops_the_call() {
-    for (script, said) in [
+async fn c6_hook_that_denies_fails_or_times_out_stops_the_call() {
+    for (script, reason) in [
         ("echo '{\"block\":true,\"blockReason\":\"not on Sundays\"}'", "not on Sundays"),
         ("echo '{\"block\":true}'", "does not say why"),
         ("echo '{}'; exit 3", "it failed"),
@@ -67,25 +67,28 @@ async fn c6_a_hook_that_objects_fails_or_keeps_silent_stops_the_call() {
         ("head -c 100000 /dev/zero", "more than 65536 bytes"),
     ] {
         let (home, config) = home(script, "{on: 'before_tool_call', command: ['HOOK'], timeoutMs: 300}");
-        let (home, told) = played(home, &config, WRITE).await;
-        let told = told.unwrap();
-        assert!(told.starts_with("denied (hook.hook.sh)") && told.contains(said), "{script}: {told}");
+        let (home, outcome) = run_call(home, &config, WRITE).await;
+        let outcome = outcome.unwrap();
+        assert!(
+            outcome.starts_with("denied (hook.hook.sh)") && outcome.contains(reason),
+            "{script}: {outcome}"
+        );
         assert!(!is_written(&home), "{script}");
     }
-    // One that is not there objects too.
+    // A missing program objects too.
     for hook in [
         "{on: 'before_tool_call', command: ['/nowhere/hook']}",
         "{on: 'before_tool_call', url: 'http://127.0.0.1:1/'}",
     ] {
         let (home, config) = home("", hook);
-        let (home, told) = played(home, &config, WRITE).await;
-        assert!(told.unwrap().starts_with("denied (hook."));
+        let (home, outcome) = run_call(home, &config, WRITE).await;
+        assert!(outcome.unwrap().starts_with("denied (hook."));
         assert!(!is_written(&home));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_hooks_see_main_and_sub_agents_and_their_consent_changes_nothing() {
+async fn c6_hooks_see_agents_and_subagents_and_cannot_allow() {
     let hooks = [
         "before_tool_call",
         "after_tool_call",
@@ -95,12 +98,12 @@ async fn c6_hooks_see_main_and_sub_agents_and_their_consent_changes_nothing() {
         "before_agent_start",
     ];
     let hooks: Vec<String> = hooks.iter().map(|on| format!("{{on: '{on}', command: ['HOOK']}}")).collect();
-    // One line per event: appending is whole.
+    // One line per event: an append of a line is atomic.
     let script = "line=$(cat); printf '%s\\n' \"$line\" >> \"$(dirname \"$0\")/seen\"; echo '{}'";
     let (home, config) = home(script, &hooks.join(","));
     let task = json!({ "task": WRITE });
-    let (home, told) = played(home, &config, &format!("!call spawn {task}")).await;
-    assert!(told.unwrap().starts_with("made `a`"));
+    let (home, outcome) = run_call(home, &config, &format!("!call spawn {task}")).await;
+    assert!(outcome.unwrap().starts_with("made `a`"));
     assert!(is_written(&home));
     let seen: Vec<Value> =
         home.read("seen").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -117,18 +120,18 @@ async fn c6_hooks_see_main_and_sub_agents_and_their_consent_changes_nothing() {
     ] {
         assert_eq!((count(event, json!("main")), count(event, json!("subagent"))), (1, 1), "{event}");
     }
-    // What the law denies, no hook allows.
+    // No hook allows a call that the law denies.
     let (home, config) = self::home("echo '{}'", "{on: 'before_tool_call', command: ['HOOK']}");
-    let (_, told) = played(home, &config, "!call exec {\"command\":\"true\"}").await;
-    assert!(told.unwrap().starts_with("denied (mandate.not_listed)"));
+    let (_, outcome) = run_call(home, &config, "!call exec {\"command\":\"true\"}").await;
+    assert!(outcome.unwrap().starts_with("denied (mandate.not_listed)"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_a_hook_may_refuse_a_turn_and_lower_the_trust_in_a_message() {
+async fn c6_hook_can_refuse_a_turn_and_lower_message_trust() {
     let block = "echo '{\"block\":true,\"blockReason\":\"closed today\"}'";
     let (home, config) = home(block, "{on: 'before_agent_start', command: ['HOOK']}");
-    let (_, told) = played(home, &config, WRITE).await;
-    assert!(told.unwrap_err().contains("the hook `hook.sh` refuses the turn: closed today"));
+    let (_, outcome) = run_call(home, &config, WRITE).await;
+    assert!(outcome.unwrap_err().contains("the hook `hook.sh` refuses the turn: closed today"));
     for (answer, trust) in [
         ("{\"trust\":\"community\"}", "community"),
         ("{}", "owner"),
@@ -143,7 +146,7 @@ async fn c6_a_hook_may_refuse_a_turn_and_lower_the_trust_in_a_message() {
         run_turn(&mut client, KEY, "!say hello").await.unwrap();
         let row = daemon.daemon.sessions().row(&KEY.parse().unwrap()).await.unwrap().unwrap();
         assert_eq!(row.labels.trust.as_str(), trust, "{answer}");
-        // The house answers words that are believed to be its owner's, and no others.
+        // The daemon answers `/tribune` only in words with the owner's trust.
         let (events, _) = run_turn(&mut client, KEY, "/tribune").await.unwrap();
         assert_eq!(output_text(&events).contains("- mode: enforce"), trust == "owner", "{answer}");
         drop(client);
@@ -152,7 +155,7 @@ async fn c6_a_hook_may_refuse_a_turn_and_lower_the_trust_in_a_message() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_a_hook_behind_an_address_is_asked_and_may_narrow() {
+async fn c6_http_hook_is_called_and_can_narrow() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = tokio::spawn(async move {
@@ -171,15 +174,15 @@ async fn c6_a_hook_behind_an_address_is_asked_and_may_narrow() {
     });
     let (home, config) = home("", &format!("{{on: 'before_tool_call', url: 'http://{address}/ask'}}"));
     home.write("agents/main/workspace/long.txt", "one\ntwo\nthree\n");
-    let (_, told) = played(home, &config, "!call read {\"path\":\"long.txt\",\"limit\":13}").await;
-    let told = told.unwrap();
-    assert!(told.contains("one") && !told.contains("two"), "{told}");
+    let (_, outcome) = run_call(home, &config, "!call read {\"path\":\"long.txt\",\"limit\":13}").await;
+    let outcome = outcome.unwrap();
+    assert!(outcome.contains("one") && !outcome.contains("two"), "{outcome}");
     let request = tokio::time::timeout(Duration::from_secs(5), server).await.unwrap().unwrap();
     assert!(request.starts_with("POST /ask ") && request.contains("\"toolName\":\"read\""), "{request}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_hooks_see_calls_that_others_carry_out() {
+async fn c6_hooks_see_externally_executed_calls() {
     let call = |id: &str| ToolCall {
         id: id.to_owned(),
         name: "write".to_owned(),
@@ -187,7 +190,7 @@ async fn c6_hooks_see_calls_that_others_carry_out() {
     };
     for (script, rule) in [
         ("echo '{\"block\":true,\"blockReason\":\"no\"}'", "hook.hook.sh"),
-        // It cannot be carried out with less than was asked for, so that is an objection.
+        // An external call cannot be narrowed, so a narrowing hook is an objection.
         ("echo '{\"params\":{\"path\":\"a\"}}'", "hook."),
     ] {
         let (home, config) = home(script, "{on: 'before_tool_call', command: ['HOOK']}");
@@ -204,7 +207,7 @@ async fn c6_hooks_see_calls_that_others_carry_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_a_hook_takes_nothing_out_of_a_call_that_the_law_holds_against_it() {
+async fn c6_narrowing_hook_does_not_evade_a_rule_about_the_original_input() {
     const SECRETS: &str = r#"@id("secrets") forbid(principal, action in [Tribune::Action::"read", Tribune::Action::"search"], resource)
         when { context has path && context.path == "secrets" }"#;
     const NARROWS: &str = "echo '{\"params\":{\"query\":\"sesame\",\"path\":\"secrets/open\"}}'";
@@ -216,11 +219,14 @@ async fn c6_a_hook_takes_nothing_out_of_a_call_that_the_law_holds_against_it() {
         home.write("mandates/dev.md", "---\ntools: read, search\n---\n");
         home.write("policy/secrets.cedar", rule);
         home.write("agents/main/workspace/secrets/open/key", "sesame");
-        let (_, told) = played(home, &config, SEARCH).await;
-        let told = told.unwrap();
-        assert!(told.contains("policy.secrets") && !told.contains("secrets/open/key"), "{hook}: {told}");
+        let (_, outcome) = run_call(home, &config, SEARCH).await;
+        let outcome = outcome.unwrap();
+        assert!(
+            outcome.contains("policy.secrets") && !outcome.contains("secrets/open/key"),
+            "{hook}: {outcome}"
+        );
     }
-    // What asks goes on asking.
+    // A rule that asks still asks.
     let (home, config) = home(NARROWS, "{on: 'before_tool_call', command: ['HOOK']}");
     home.write("mandates/dev.md", "---\ntools: read, search\n---\n");
     home.write("policy/secrets.cedar", &asks);
@@ -230,7 +236,7 @@ async fn c6_a_hook_takes_nothing_out_of_a_call_that_the_law_holds_against_it() {
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
     client.send("turn.run", &turn_params(KEY, SEARCH)).await.unwrap();
     let asked = pending(&mut operator, 1).await[0]["id"].clone();
-    // It holds through a restart as well, where the law looks at both again.
+    // The rule holds after a restart as well, where the law evaluates both inputs again.
     drop((client, operator));
     let daemon = TestDaemon::start_at(daemon.stop().await, &config).await;
     let mut operator = daemon.operator().await;

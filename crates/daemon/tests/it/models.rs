@@ -1,4 +1,4 @@
-//! Tribune's own agent through the daemon: a real provider over HTTP, a real gate, a conversation that outlives the daemon.
+//! The native agent through the daemon: a provider over HTTP, the real gate, a conversation that survives restarts.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, output_text, r
 
 pub(crate) const KEY: &str = "agent:main:cli:local:dm:op";
 
-/// What the environment holds for the provider `fake`: nothing that anyone should see.
+/// The provider key in the environment: no output may contain it.
 pub(crate) const SECRET: &str = "fixture-key-5f1c9e0b7a";
 
 const ROSTER: &str =
     "{\"id\":\"main\",\"backend\":\"native\",\"model\":\"fake:m\",\"mandate\":\"dev\",\"standing\":false}\n";
 
-/// A home whose agent talks to `upstream`.
+/// A home whose agent uses `upstream`.
 pub(crate) fn home() -> TempHome {
     let home = TempHome::new();
     home.write("mandates/dev.md", "---\ntools: read, write, send_message\n---\n# For work\n");
@@ -52,14 +52,14 @@ pub(crate) async fn open(client: &mut RpcClient) {
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
 }
 
-/// Answers the question at the start of the daemon, and then these.
+/// Answers the startup check of the daemon, and then the given replies.
 pub(crate) async fn upstream() -> FakeUpstream {
     let upstream = FakeUpstream::start().await;
     upstream.set_models(&["m", "small"]);
     upstream
 }
 
-/// What was asked of the model, without the lists.
+/// The requests to the model, without those for its model list.
 pub(crate) fn asked(upstream: &FakeUpstream) -> Vec<Value> {
     let asked = upstream.requests().into_iter().filter(|request| request.path.ends_with("/messages"));
     asked.map(|request| request.json()).collect()
@@ -99,7 +99,7 @@ async fn a_model_reads_a_file_through_the_gate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conversation_outlives_the_daemon_and_is_forgotten_with_its_session() {
+async fn conversation_survives_a_restart_and_is_forgotten_with_its_session() {
     let upstream = upstream().await;
     let config = models(&upstream, "");
     let daemon = start(home(), &config).await;
@@ -127,13 +127,13 @@ async fn a_conversation_outlives_the_daemon_and_is_forgotten_with_its_session() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failing_provider_is_one_line_and_the_session_goes_on() {
+async fn provider_failure_is_one_line_and_the_session_stays_usable() {
     let upstream = upstream().await;
     let daemon = start(home(), &models(&upstream, "")).await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
-    let said = json!({ "type": "error", "error": { "type": "authentication_error", "message": format!("bad {SECRET}") } });
-    upstream.reply(UpstreamReply::json(401, &said));
+    let reply = json!({ "type": "error", "error": { "type": "authentication_error", "message": format!("bad {SECRET}") } });
+    upstream.reply(UpstreamReply::json(401, &reply));
     let (events, end) = run_turn(&mut client, KEY, "hello").await.unwrap();
     assert_eq!(end["stop_reason"], "error");
     let error = events.iter().find(|event| event["type"] == "error").unwrap();
@@ -148,7 +148,7 @@ async fn a_failing_provider_is_one_line_and_the_session_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_picks_a_model_and_nobody_else_does() {
+async fn only_the_operator_can_select_a_model() {
     let upstream = upstream().await;
     let daemon = start(home(), &models(&upstream, "")).await;
     let mut client = daemon.operator().await;
@@ -158,20 +158,20 @@ async fn an_operator_picks_a_model_and_nobody_else_does() {
     upstream.reply(ModelOutput::new().text("small").anthropic());
     run_turn(&mut client, KEY, "hello").await.unwrap();
     assert_eq!(asked(&upstream)[0]["model"], "small");
-    // Another model goes on with the same conversation.
+    // Another model continues the same conversation.
     client.call("session.init", &init("fake:m")).await.unwrap();
     upstream.reply(ModelOutput::new().text("large").anthropic());
     run_turn(&mut client, KEY, "go on").await.unwrap();
     let second = &asked(&upstream)[1];
     assert_eq!((&second["model"], second["messages"].as_array().unwrap().len()), (&json!("m"), 3));
-    for (model, said) in [
+    for (model, reply) in [
         ("fake:smal", "did you mean `small`"),
         ("fale:m", "did you mean `fake`"),
         ("m", "must be provider:model"),
         ("moonshot:kimi-k2", "is not declared"),
     ] {
         let refused = client.call("session.init", &init(model)).await.unwrap_err().to_string();
-        assert!(refused.contains(said), "{model}: {refused}");
+        assert!(refused.contains(reply), "{model}: {refused}");
     }
     let made = client.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
     let mut other = RpcClient::connect(&daemon.address(), made["token"].as_str()).await.unwrap();
@@ -199,5 +199,5 @@ async fn startup_validation_is_strict_warns_or_is_silent() {
     let asked = upstream.requests().len();
     let daemon = start(home, &models(&upstream, "startupValidation: 'off'")).await;
     daemon.stop().await;
-    assert_eq!(upstream.requests().len(), asked, "nobody was asked");
+    assert_eq!(upstream.requests().len(), asked, "no request was sent");
 }

@@ -1,5 +1,5 @@
-//! Sessions whose agent has no backend or mandate any more. Nobody can run a turn in them; they can still be looked at,
-//! closed and forgotten.
+//! Orphaned sessions: the backend or the mandate of their agent is gone. They can run no turn; they can still be
+//! listed, closed and forgotten.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use tribune_runtime::AgentRuntime;
 use tribune_runtime::rehearsal::{RehearsalBackend, Scenes};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, run_turn, turn_params};
 
-use crate::authentication::start_with;
+use crate::raw_clients::start_with;
 
-const HOMELESS: &str = "agent:homeless:cli:local:dm:operator";
-const LAWLESS: &str = "agent:lawless:cli:local:dm:operator";
+const WITHOUT_BACKEND: &str = "agent:homeless:cli:local:dm:operator";
+const WITHOUT_MANDATE: &str = "agent:lawless:cli:local:dm:operator";
 
-/// A daemon with a session of an agent whose backend is gone, and one of an agent whose mandate is.
-async fn with_unserved_sessions() -> TestDaemon {
+/// A daemon with a session of an agent without a backend, and one of an agent without a mandate.
+async fn with_orphaned_sessions() -> TestDaemon {
     let home = TempHome::new();
     home.write(
         "data/agent-roster.jsonl",
@@ -29,7 +29,7 @@ async fn with_unserved_sessions() -> TestDaemon {
         DaemonOverrides { backends: vec![("borrowed".to_owned(), borrowed)], ..DaemonOverrides::default() };
     let daemon = start_with(home, &config(), extras).await;
     let mut client = daemon.operator().await;
-    for key in [HOMELESS, LAWLESS] {
+    for key in [WITHOUT_BACKEND, WITHOUT_MANDATE] {
         client.call("session.init", &json!({ "session_key": key })).await.unwrap();
         run_turn(&mut client, key, "!say I was here").await.unwrap();
     }
@@ -45,10 +45,10 @@ async fn ask(client: &mut RpcClient, method: &str, key: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_without_a_backend_or_a_mandate_are_shown_closed_and_forgotten() {
-    let daemon = with_unserved_sessions().await;
+async fn orphaned_sessions_can_be_listed_closed_and_forgotten() {
+    let daemon = with_orphaned_sessions().await;
     let mut client = daemon.operator().await;
-    for (key, code) in [(HOMELESS, "unknown_backend"), (LAWLESS, "no_mandate")] {
+    for (key, code) in [(WITHOUT_BACKEND, "unknown_backend"), (WITHOUT_MANDATE, "no_mandate")] {
         let refused = client.call("turn.run", &turn_params(key, "hello?")).await.unwrap_err();
         assert_eq!(refused.code(), Some(code), "{key}: {refused}");
         let shown = ask(&mut client, "session.status", key).await;
@@ -69,10 +69,10 @@ async fn sessions_without_a_backend_or_a_mandate_are_shown_closed_and_forgotten(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_without_a_backend_is_forgotten_while_it_is_open() {
-    let daemon = with_unserved_sessions().await;
+async fn open_session_without_a_backend_can_be_forgotten() {
+    let daemon = with_orphaned_sessions().await;
     let mut client = daemon.operator().await;
-    ask(&mut client, "session.forget", HOMELESS).await;
+    ask(&mut client, "session.forget", WITHOUT_BACKEND).await;
     let status = client.call("daemon.status", &json!({})).await.unwrap();
     assert_eq!(status["sessions_open"], 1);
 }

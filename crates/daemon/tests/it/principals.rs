@@ -1,4 +1,4 @@
-//! Who is calling decides what may be done, and nobody can ask for more.
+//! The principal decides the permissions, and no request raises them.
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use tribune_config::Anonymous;
 use tribune_gateway::{METHODS, challenge_text};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, run_turn, turn_params};
 
-use crate::authentication::{assert_healthy, events_until, is_done, within};
+use crate::raw_clients::{assert_healthy, events_until, is_done, within};
 
 const MAIN: &str = "agent:main:test:local:dm:operator";
 
@@ -33,7 +33,7 @@ async fn prove(client: &mut RpcClient, public_key: &str, signature: &[u8]) -> Re
     client.call("auth.agent", &proof).await
 }
 
-/// A connection that proved `key`, and who that is.
+/// Connects and proves `key`; returns the connection and its principal.
 pub(crate) async fn agent(daemon: &TestDaemon, key: &SigningKey) -> (RpcClient, Value) {
     let mut client = RpcClient::connect(&daemon.address(), None).await.unwrap();
     let (audience, nonce) = challenge(&mut client).await;
@@ -49,29 +49,29 @@ fn code(result: Result<Value, ClientError>) -> String {
     }
 }
 
-/// The denials of a turn, as its agent was told of them.
+/// The denials of a turn, as its agent received them.
 fn results(events: &[Value]) -> Vec<&str> {
     let results = events.iter().filter(|event| event["type"] == "tool_result");
     results.map(|event| event["content"].as_str().unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stranger_has_the_default_mandate_and_gets_nothing_else_by_any_method() {
+async fn unregistered_caller_has_only_the_default_mandate() {
     let daemon = TestDaemon::start().await;
     let mut operator = daemon.operator().await;
     operator.call("session.init", &json!({ "session_key": MAIN })).await.unwrap();
     run_turn(&mut operator, MAIN, "!say nobody else's business").await.unwrap();
-    let (mut stranger, who) = agent(&daemon, &key(1)).await;
+    let (mut unregistered, who) = agent(&daemon, &key(1)).await;
     let id = who["agent_id"].as_str().unwrap().to_owned();
     assert_eq!(who, json!({ "principal": "stranger", "agent_id": id, "mandate": "default" }));
     assert!(id.starts_with("stranger-") && id.len() == "stranger-".len() + 24, "{id}");
     let (_, again) = agent(&daemon, &key(1)).await;
-    assert_eq!(again, who, "the same key is the same stranger");
+    assert_eq!(again, who, "the same key is the same caller");
     let own = format!("agent:{id}:rpc:local:dm:{id}");
-    let opened = stranger.call("session.init", &json!({})).await.unwrap();
+    let opened = unregistered.call("session.init", &json!({})).await.unwrap();
     assert_eq!((&opened["session_key"], &opened["mandate"]), (&json!(own), &json!("default")));
 
-    // Every method as plausibly as it can be asked for, about its own session.
+    // Every method with valid parameters, about the caller's own session.
     let about = |session: &str| json!({ "session_key": session });
     let asked: Vec<(&str, Value, &str)> = vec![
         ("agent.add", json!({ "agent_id": "mole", "pubkey": public(&key(1)) }), "forbidden"),
@@ -131,17 +131,17 @@ async fn a_stranger_has_the_default_mandate_and_gets_nothing_else_by_any_method(
     ];
     let mut covered: Vec<&str> = asked.iter().map(|(method, ..)| *method).collect();
     covered.sort_unstable();
-    assert_eq!(covered, METHODS, "every method is asked for");
+    assert_eq!(covered, METHODS, "every method is covered");
     for (method, params, expected) in &asked {
-        assert_eq!(code(stranger.call(method, params).await), *expected, "{method}");
+        assert_eq!(code(unregistered.call(method, params).await), *expected, "{method}");
     }
     assert_eq!(
-        stranger.call("auth.whoami", &json!({})).await.unwrap(),
+        unregistered.call("auth.whoami", &json!({})).await.unwrap(),
         who,
         "a failed proof changes nothing"
     );
 
-    // Everything that is about someone else's session.
+    // Every method about another caller's session.
     for method in METHODS.iter().filter(|method| method.starts_with("session.") || **method == "turn.run") {
         let params = match *method {
             "turn.run" => turn_params(MAIN, "!say it is me"),
@@ -149,11 +149,11 @@ async fn a_stranger_has_the_default_mandate_and_gets_nothing_else_by_any_method(
             "session.unfollow" => continue,
             _ => about(MAIN),
         };
-        let refused = stranger.call(method, &params).await.unwrap_err();
+        let refused = unregistered.call(method, &params).await.unwrap_err();
         assert_eq!(refused.code(), Some("forbidden"), "{method}: {refused}");
         assert!(!refused.to_string().contains("nobody else"), "{refused}");
     }
-    let own_only = stranger.call("session.list", &json!({})).await.unwrap();
+    let own_only = unregistered.call("session.list", &json!({})).await.unwrap();
     assert!(own_only["sessions"].as_array().unwrap().iter().all(|session| session["agent_id"] == id));
     for (params, expected) in [
         (json!({ "agent_id": "main" }), "forbidden"),
@@ -165,12 +165,12 @@ async fn a_stranger_has_the_default_mandate_and_gets_nothing_else_by_any_method(
         (json!({ "backend": "other" }), "invalid_params"),
         (json!({ "opened_by": "operator" }), "invalid_params"),
     ] {
-        assert_eq!(code(stranger.call("session.init", &params).await), expected, "{params}");
+        assert_eq!(code(unregistered.call("session.init", &params).await), expected, "{params}");
     }
     let mut run = turn_params(&own, "x");
     run["mandate"] = json!("all");
-    assert_eq!(code(stranger.call("turn.run", &run).await), "invalid_params");
-    // REST is the operator's.
+    assert_eq!(code(unregistered.call("turn.run", &run).await), "invalid_params");
+    // REST is for the operator.
     let rest = RpcClient::connect(&daemon.address(), Some(&hex(&[1; 32]))).await.unwrap_err();
     assert!(matches!(rest, ClientError::Rejected(_)), "{rest}");
 
@@ -180,17 +180,22 @@ async fn a_stranger_has_the_default_mandate_and_gets_nothing_else_by_any_method(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_stranger_may_not_do_is_denied_and_on_record() {
+async fn denied_call_of_an_unregistered_caller_is_recorded() {
     let daemon = TestDaemon::start().await;
-    let (mut stranger, who) = agent(&daemon, &key(2)).await;
-    let own =
-        stranger.call("session.init", &json!({})).await.unwrap()["session_key"].as_str().unwrap().to_owned();
+    let (mut unregistered, who) = agent(&daemon, &key(2)).await;
+    let own = unregistered.call("session.init", &json!({})).await.unwrap()["session_key"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let script = "!call exec {\"command\":\"id\"}\n!call write {\"path\":\"x\",\"text\":\"y\"}\n!call web_fetch {\"url\":\"http://x\"}\n!call search {\"query\":\"x\"}";
-    let (events, _) = run_turn(&mut stranger, &own, script).await.unwrap();
-    let told = results(&events);
-    assert_eq!(told.len(), 4);
-    assert!(told[..3].iter().all(|result| result.starts_with("denied (mandate.not_listed): `")), "{told:?}");
-    assert!(!told[3].starts_with("denied"), "{told:?}");
+    let (events, _) = run_turn(&mut unregistered, &own, script).await.unwrap();
+    let tool_results = results(&events);
+    assert_eq!(tool_results.len(), 4);
+    assert!(
+        tool_results[..3].iter().all(|result| result.starts_with("denied (mandate.not_listed): `")),
+        "{tool_results:?}"
+    );
+    assert!(!tool_results[3].starts_with("denied"), "{tool_results:?}");
 
     let mut operator = daemon.operator().await;
     let tail = operator.call("ledger.tail", &json!({ "entity_id": own, "limit": 1000 })).await.unwrap();
@@ -223,7 +228,7 @@ async fn what_a_stranger_may_not_do_is_denied_and_on_record() {
     let board = daemon.home.read("board.md");
     let id = who["agent_id"].as_str().unwrap();
     assert!(!board.contains(id) && !board.contains("denied"), "{board}");
-    drop((operator, stranger));
+    drop((operator, unregistered));
     assert_sound(&daemon.stop().await.home);
 }
 
@@ -235,7 +240,7 @@ fn roster(extra: &str) -> TempHome {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rostered_agent_must_prove_its_key_and_gets_its_own_mandate() {
+async fn registered_agent_must_prove_its_key_and_gets_its_mandate() {
     let scout = key(3);
     let line = format!("{{\"id\":\"scout\",\"mandate\":\"reader\",\"pubkey\":\"{}\"}}", public(&scout));
     let daemon = TestDaemon::start_at(roster(&line), &config()).await;
@@ -244,12 +249,12 @@ async fn a_rostered_agent_must_prove_its_key_and_gets_its_own_mandate() {
         key.sign(challenge_text(audience, nonce, claimed).as_bytes()).to_bytes()
     };
 
-    // Without a challenge there is nothing to sign.
+    // A signature needs a challenge.
     let mut client = RpcClient::connect(&daemon.address(), None).await.unwrap();
     let unasked = prove(&mut client, &public(&scout), &[0; 64]).await.unwrap_err();
     assert_eq!(unasked.to_string(), "ask for a challenge first: auth.challenge");
 
-    // Each wrong in its own way.
+    // Each proof has one fault.
     let (audience, nonce) = challenge(&mut client).await;
     let mut flipped = sign(&scout, &audience, &nonce, &public(&scout));
     flipped[10] ^= 1;
@@ -262,7 +267,7 @@ async fn a_rostered_agent_must_prove_its_key_and_gets_its_own_mandate() {
         challenge(&mut other).await.0
     };
     assert_ne!(foreign, audience);
-    // The identity: with R the identity and S zero, a careless check passes for every text.
+    // The identity point: with R the identity and S zero, a careless check accepts every text.
     let mut identity = [0_u8; 32];
     identity[0] = 1;
     let mut nothing = [0_u8; 64];
@@ -280,7 +285,7 @@ async fn a_rostered_agent_must_prove_its_key_and_gets_its_own_mandate() {
         ("another's key", public(&scout), Box::new(|nonce| sign(&key(4), &audience, nonce, &public(&scout)))),
     ];
     for (what, claimed, signature) in attempts {
-        // A connection of its own: five wrong attempts end one.
+        // Each proof on its own connection: five wrong attempts close one.
         let mut client = RpcClient::connect(&daemon.address(), None).await.unwrap();
         let (_, nonce) = challenge(&mut client).await;
         let refused = prove(&mut client, &claimed, &signature(&nonce)).await.unwrap_err();
@@ -294,8 +299,8 @@ async fn a_rostered_agent_must_prove_its_key_and_gets_its_own_mandate() {
     let mut client = RpcClient::connect(&daemon.address(), None).await.unwrap();
     challenge(&mut client).await;
     let refused = prove(&mut client, &identity, &nothing).await.unwrap_err();
-    assert_eq!(refused.code(), Some("invalid_params"), "such a key is none: {refused}");
-    // A nonce is good for one attempt, right or wrong.
+    assert_eq!(refused.code(), Some("invalid_params"), "the key is invalid: {refused}");
+    // A nonce is valid for one attempt, correct or not.
     let mut client = RpcClient::connect(&daemon.address(), None).await.unwrap();
     let (audience, nonce) = challenge(&mut client).await;
     prove(&mut client, &public(&scout), &[0; 64]).await.unwrap_err();
@@ -307,30 +312,33 @@ async fn a_rostered_agent_must_prove_its_key_and_gets_its_own_mandate() {
     assert_eq!(who, json!({ "principal": "agent", "agent_id": "scout", "mandate": "reader" }));
     assert_eq!(code(prove(&mut client, &public(&scout), &good).await), "invalid_params", "not twice");
 
-    // Its own mandate, which is narrower than the default one.
+    // The registered agent has its own mandate, which is narrower than the default one.
     let opened = client.call("session.init", &json!({})).await.unwrap();
     assert_eq!(opened["mandate"], "reader");
     let own = opened["session_key"].as_str().unwrap();
     let script = "!call read {\"path\":\"none.txt\"}\n!call search {\"query\":\"x\"}\n!call send_message {\"to\":\"main\",\"text\":\"x\"}";
     let (events, _) = run_turn(&mut client, own, script).await.unwrap();
-    let told = results(&events);
-    assert!(!told[0].starts_with("denied"), "{told:?}");
-    for (result, tool) in told[1..].iter().zip(["search", "send_message"]) {
+    let tool_results = results(&events);
+    assert!(!tool_results[0].starts_with("denied"), "{tool_results:?}");
+    for (result, tool) in tool_results[1..].iter().zip(["search", "send_message"]) {
         assert!(
             result.starts_with(&format!(
                 "denied (mandate.not_listed): `{tool}` is not in the mandate `reader`"
             )),
-            "{told:?}"
+            "{tool_results:?}"
         );
     }
-    assert!(!daemon.home.home.root().join("data/agent-mailbox.jsonl").exists(), "no letter was sent");
+    assert!(
+        !daemon.home.home.root().join("data/agent-mailbox.jsonl").exists(),
+        "no mailbox message was sent"
+    );
     assert_eq!(code(client.call("session.init", &json!({ "agent_id": "main" })).await), "forbidden");
     assert_eq!(code(client.call("daemon.status", &json!({})).await), "forbidden");
     assert_healthy(&daemon).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_anonymous_are_refused_unless_the_configuration_lets_them_in() {
+async fn anonymous_callers_are_refused_unless_configured() {
     let daemon = TestDaemon::start().await;
     let mut nobody = RpcClient::connect(&daemon.address(), None).await.unwrap();
     assert_eq!(code(nobody.call("session.init", &json!({})).await), "unauthorized");
@@ -357,16 +365,16 @@ async fn the_anonymous_are_refused_unless_the_configuration_lets_them_in() {
     ] {
         assert_eq!(code(nobody.call(method, &params).await), "forbidden", "{method}");
     }
-    // A wrong token is not a way to be anonymous.
+    // A wrong token does not make the caller anonymous.
     assert!(RpcClient::connect(&daemon.address(), Some("trb_0")).await.is_err());
-    // An operator cannot make the anonymous someone by accident.
+    // The roster cannot give an identity to anonymous callers by accident.
     let mut operator = daemon.operator().await;
     assert_eq!(code(operator.call("agent.add", &json!({ "agent_id": "anonymous" })).await), "invalid_params");
     assert_healthy(&daemon).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_connection_followed_is_not_followed_by_whom_it_becomes() {
+async fn subscriptions_end_when_the_principal_changes() {
     let daemon = TestDaemon::start().await;
     let mut operator = daemon.operator().await;
     operator.call("session.init", &json!({ "session_key": MAIN })).await.unwrap();
@@ -379,37 +387,37 @@ async fn what_a_connection_followed_is_not_followed_by_whom_it_becomes() {
     let proof = key(5).sign(text.as_bytes()).to_bytes();
     assert_eq!(prove(&mut turncoat, &public(&key(5)), &proof).await.unwrap()["principal"], "stranger");
     run_turn(&mut operator, MAIN, "!say second").await.unwrap();
-    // Answers come in order behind what was sent before.
+    // The response follows everything that was sent before it.
     within("an answer", turncoat.call("auth.whoami", &json!({}))).await.unwrap();
     assert_eq!(turncoat.take_notifications(), []);
     assert_eq!(code(turncoat.call("session.events", &json!({ "session_key": MAIN })).await), "forbidden");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_takes_a_pass_for_itself_alone() {
+async fn agent_gets_a_proxy_token_only_for_itself() {
     let home = TempHome::new();
     let line = |id: &str, seed: u8| {
         let line = json!({ "id": id, "backend": "native", "model": "moonshot:kimi-k1-128k", "mandate": "default",
                            "standing": false, "pubkey": public(&key(seed)) });
         format!("{line}\n")
     };
-    home.write("data/agent-roster.jsonl", &(line("scribe", 1) + &line("other", 2)));
+    home.write("data/agent-roster.jsonl", &(line("writer", 1) + &line("other", 2)));
     let daemon = TestDaemon::start_at(home, &config()).await;
-    let (mut scribe, _) = agent(&daemon, &key(1)).await;
-    for params in [json!({}), json!({ "agent_id": "scribe" })] {
-        let pass = scribe.call("proxy.pass", &params).await.unwrap();
-        assert_eq!((&pass["agent_id"], &pass["model"]), (&json!("scribe"), &json!("moonshot:kimi-k1-128k")));
+    let (mut writer, _) = agent(&daemon, &key(1)).await;
+    for params in [json!({}), json!({ "agent_id": "writer" })] {
+        let pass = writer.call("proxy.pass", &params).await.unwrap();
+        assert_eq!((&pass["agent_id"], &pass["model"]), (&json!("writer"), &json!("moonshot:kimi-k1-128k")));
         assert!(pass["token"].as_str().unwrap().starts_with("trbp_"));
-        // It proves nothing at the other doors.
-        assert_eq!(code(scribe.call("auth.token", &json!({ "token": pass["token"] })).await), "unauthorized");
+        // A proxy token authenticates on no other endpoint.
+        assert_eq!(code(writer.call("auth.token", &json!({ "token": pass["token"] })).await), "unauthorized");
     }
     for params in [json!({ "agent_id": "other" }), json!({ "agent_id": "main" })] {
-        assert_eq!(code(scribe.call("proxy.pass", &params).await), "forbidden");
+        assert_eq!(code(writer.call("proxy.pass", &params).await), "forbidden");
     }
     let mut operator = daemon.operator().await;
     let approver = operator.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
     let mut approver = RpcClient::connect(&daemon.address(), approver["token"].as_str()).await.unwrap();
-    assert_eq!(code(approver.call("proxy.pass", &json!({ "agent_id": "scribe" })).await), "forbidden");
-    drop((scribe, operator, approver));
+    assert_eq!(code(approver.call("proxy.pass", &json!({ "agent_id": "writer" })).await), "forbidden");
+    drop((writer, operator, approver));
     daemon.stop().await;
 }

@@ -1,4 +1,4 @@
-//! `provider.list` and `provider.test` through the daemon, and what they must never say.
+//! `provider.list` and `provider.test` through the daemon, and what their results must not contain.
 
 use serde_json::{Value, json};
 use tribune_client::RpcClient;
@@ -10,12 +10,12 @@ use tribune_testkit::{TestDaemon, assert_sound, run_turn};
 
 use crate::models::{KEY, SECRET, home, models, open, start, upstream};
 
-async fn tried(client: &mut RpcClient, target: Value) -> Value {
+async fn test_provider(client: &mut RpcClient, target: Value) -> Value {
     client.call("provider.test", &json!({ "target": target })).await.unwrap()
 }
 
-fn words(trials: &Value) -> Vec<String> {
-    let checks = trials["providers"][0]["checks"].as_array().unwrap().iter();
+fn words(report: &Value) -> Vec<String> {
+    let checks = report["providers"][0]["checks"].as_array().unwrap().iter();
     checks.map(|check| format!("{} {}", check["check"].as_str().unwrap(), check["ok"])).collect()
 }
 
@@ -26,33 +26,33 @@ async fn started(upstream: &FakeUpstream) -> (TestDaemon, RpcClient) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_that_works_is_asked_for_its_models_and_for_a_word() {
+async fn provider_test_lists_models_and_sends_one_prompt() {
     let upstream = upstream().await;
     let (daemon, mut client) = started(&upstream).await;
     upstream.reply(ModelOutput::new().text("ok").usage(9, 2, 0).anthropic());
-    // The agent `main` uses fake:m, so that is what stands for the provider.
-    let trials = tried(&mut client, json!("fake")).await;
-    assert_eq!((&trials["ok"], &trials["providers"][0]["model"]), (&json!(true), &json!("fake:m")));
-    assert_eq!(words(&trials), ["key true", "reach true", "model true"]);
-    assert_eq!(trials["providers"][0]["checks"][2]["message"], "fake:m answers (11 tokens)");
+    // The agent `main` uses `fake:m`, so this model represents the provider.
+    let report = test_provider(&mut client, json!("fake")).await;
+    assert_eq!((&report["ok"], &report["providers"][0]["model"]), (&json!(true), &json!("fake:m")));
+    assert_eq!(words(&report), ["key true", "reach true", "model true"]);
+    assert_eq!(report["providers"][0]["checks"][2]["message"], "fake:m answers (11 tokens)");
     let asked = upstream.requests();
     assert_eq!(asked.len(), 2);
     assert!(asked[1].json()["max_tokens"].as_u64().unwrap() <= 64, "a few tokens");
-    assert!(!asked[1].text().contains("constitution"), "nothing of the house");
+    assert!(!asked[1].text().contains("constitution"), "no system prompt");
 
     upstream.reply(ModelOutput::new().text("ok").anthropic());
-    let trials = tried(&mut client, json!("fake:small")).await;
-    assert_eq!(trials["providers"][0]["model"], "fake:small");
+    let report = test_provider(&mut client, json!("fake:small")).await;
+    assert_eq!(report["providers"][0]["model"], "fake:small");
     upstream.reply(ModelOutput::new().text("ok").anthropic());
-    let trials = tried(&mut client, Value::Null).await;
-    assert_eq!(trials["providers"].as_array().unwrap().len(), 1, "nothing else is set up: {trials}");
+    let report = test_provider(&mut client, Value::Null).await;
+    assert_eq!(report["providers"].as_array().unwrap().len(), 1, "no other provider is configured: {report}");
     drop(client);
     daemon.stop().await;
 }
 
-/// What asking found is told until asking finds something else.
+/// The result of a check is reported until a later request has another result.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_was_refused_at_the_start_is_told_until_the_model_answers() {
+async fn refused_key_is_reported_until_the_model_answers() {
     let upstream = FakeUpstream::start().await;
     let refused = json!({ "type": "error", "error": { "type": "authentication_error", "message": "no" } });
     upstream.reply(UpstreamReply::json(401, &refused));
@@ -61,29 +61,29 @@ async fn a_key_that_was_refused_at_the_start_is_told_until_the_model_answers() {
     let fault = async |client: &mut RpcClient| {
         client.call("provider.list", &json!({})).await.unwrap()["agents"][0]["fault"].clone()
     };
-    let told = fault(&mut client).await;
-    let told = told.as_str().unwrap();
+    let reported = fault(&mut client).await;
+    let reported = reported.as_str().unwrap();
     assert!(
-        told.contains("refused") && told.contains("`tribune providers test fake:m` asks again"),
-        "{told}"
+        reported.contains("refused") && reported.contains("`tribune providers test fake:m` asks again"),
+        "{reported}"
     );
-    assert!(!told.contains(SECRET), "{told}");
+    assert!(!reported.contains(SECRET), "{reported}");
     open(&mut client).await;
     upstream.reply(ModelOutput::new().text("hello").anthropic());
     run_turn(&mut client, KEY, "hello").await.unwrap();
     assert_eq!(fault(&mut client).await, Value::Null);
     upstream.reply(UpstreamReply::json(401, &refused));
-    tried(&mut client, json!("fake:m")).await;
+    test_provider(&mut client, json!("fake:m")).await;
     assert!(fault(&mut client).await.is_string());
     upstream.set_models(&["m"]).reply(ModelOutput::new().text("ok").anthropic());
-    tried(&mut client, json!("fake:m")).await;
+    test_provider(&mut client, json!("fake:m")).await;
     assert_eq!(fault(&mut client).await, Value::Null);
     drop(client);
     daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_failure_is_one_line_without_a_key_or_an_escape() {
+async fn provider_errors_are_one_line_without_keys_or_escapes() {
     let upstream = FakeUpstream::start().await;
     let (daemon, mut client) = started(&upstream).await;
     let complaint = |kind: &str| {
@@ -97,30 +97,28 @@ async fn each_failure_is_one_line_without_a_key_or_an_escape() {
         (500, "api_error", "upstream_failed", vec!["key true", "reach false"]),
     ] {
         upstream.reply(UpstreamReply::json(status, &complaint(kind)));
-        let trials = tried(&mut client, json!("fake:m")).await;
-        assert_eq!(words(&trials), wanted, "{trials}");
-        let last = trials["providers"][0]["checks"].as_array().unwrap().last().unwrap();
+        let report = test_provider(&mut client, json!("fake:m")).await;
+        assert_eq!(words(&report), wanted, "{report}");
+        let last = report["providers"][0]["checks"].as_array().unwrap().last().unwrap();
         assert_eq!(last["code"], code);
         let line = last["message"].as_str().unwrap();
         assert!(!line.contains(SECRET) && !line.contains(char::is_control), "{line:?}");
-        assert_eq!(trials["ok"], false);
+        assert_eq!(report["ok"], false);
     }
     let asked = upstream.requests().len();
-    assert_eq!(asked, 4, "nothing is tried twice, and no model is asked behind a failure");
+    assert_eq!(asked, 4, "no request is repeated, and no model is called after a failure");
 
-    // A server without a list is no failure; what the model says about itself is.
-    upstream
-        .reply(UpstreamReply::json(404, &json!({})))
-        .reply(UpstreamReply::json(404, &complaint("not_found_error")));
-    let trials = tried(&mut client, json!("fake:m")).await;
-    assert_eq!(words(&trials), ["key true", "reach true", "model false"]);
-    assert_eq!(trials["providers"][0]["checks"][2]["code"], "not_found");
+    // A server without a model list is no failure; the answer of the model decides.
+    upstream.reply(UpstreamReply::json(404, &json!({}))).reply(UpstreamReply::json(404, &complaint("not_found_error")));
+    let report = test_provider(&mut client, json!("fake:m")).await;
+    assert_eq!(words(&report), ["key true", "reach true", "model false"]);
+    assert_eq!(report["providers"][0]["checks"][2]["code"], "not_found");
     drop(client);
     daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_key_is_told_without_asking_anyone() {
+async fn missing_key_is_reported_without_a_request() {
     let upstream = FakeUpstream::start().await;
     let text = format!(
         "{{ models: {{ providers: {{ other: {{ baseUrl: '{}', keyEnv: 'OTHER_API_KEY' }}, bare: {{ baseUrl: '{0}', local: true }} }} }} }}",
@@ -129,8 +127,8 @@ async fn a_missing_key_is_told_without_asking_anyone() {
     let models = Config::parse("config.json5", &text).unwrap().models;
     let daemon = start(home(), &Config { models, ..tribune_testkit::config() }).await;
     let mut client = daemon.operator().await;
-    let trials = tried(&mut client, json!("other")).await;
-    let check = &trials["providers"][0]["checks"][0];
+    let report = test_provider(&mut client, json!("other")).await;
+    let check = &report["providers"][0]["checks"][0];
     assert_eq!(
         check["message"],
         "Missing OTHER_API_KEY: set it in the environment of the daemon to use other"
@@ -138,8 +136,8 @@ async fn a_missing_key_is_told_without_asking_anyone() {
     assert_eq!(upstream.connections(), 0);
 
     upstream.set_models(&["tiny-1", "\u{1b}[2J", "a b"]);
-    let trials = tried(&mut client, json!("bare")).await;
-    let line = trials["providers"][0]["checks"][2]["message"].as_str().unwrap();
+    let report = test_provider(&mut client, json!("bare")).await;
+    let line = report["providers"][0]["checks"][2]["message"].as_str().unwrap();
     assert!(
         line.starts_with("no model of bare is declared") && line.ends_with("It offers `tiny-1`."),
         "{line}"
@@ -155,7 +153,7 @@ async fn a_missing_key_is_told_without_asking_anyone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_operator_looks_at_providers_and_spends_tokens() {
+async fn provider_methods_require_the_operator() {
     let upstream = upstream().await;
     let (daemon, mut client) = started(&upstream).await;
     let made = client.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
@@ -173,11 +171,11 @@ async fn only_the_operator_looks_at_providers_and_spends_tokens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn addresses_and_numbers_are_taken_out_where_the_house_wants_it() {
+async fn provider_errors_are_redacted_for_personal_data_when_configured() {
     let upstream = upstream().await;
-    let said = "write to ada@example.org or call +49 30 1234567";
+    let prompt = "write to ada@example.org or call +49 30 1234567";
     for (settings, in_transcript) in [
-        ("{}", said),
+        ("{}", prompt),
         ("{ redact: { emails: true } }", "write to [redacted:email] or call +49 30 1234567"),
         ("{ redact: { emails: true, phones: true } }", "write to [redacted:email] or call [redacted:phone]"),
     ] {
@@ -186,8 +184,8 @@ async fn addresses_and_numbers_are_taken_out_where_the_house_wants_it() {
         let daemon = start(home(), &config).await;
         let mut client = daemon.operator().await;
         open(&mut client).await;
-        upstream.reply(ModelOutput::new().text("I wrote to ada@example.org.").anthropic());
-        let (events, _) = run_turn(&mut client, KEY, said).await.unwrap();
+        upstream.reply(ModelOutput::new().output_text("I wrote to ada@example.org.").anthropic());
+        let (events, _) = run_turn(&mut client, KEY, prompt).await.unwrap();
         let heard = tribune_testkit::output_text(&events);
         assert_eq!(heard.contains("ada@example.org"), !redact.emails, "{heard}");
         let sent = upstream.requests().last().unwrap().text().to_owned();
@@ -202,15 +200,14 @@ async fn addresses_and_numbers_are_taken_out_where_the_house_wants_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_what_a_trial_asks_is_spent_by_the_operator_and_in_the_log_of_requests() {
+async fn s9_provider_test_is_charged_to_the_operator_and_logged() {
     let upstream = upstream().await;
     let spend = Config::parse("config.json5", "{ spend: { perDay: { tokens: 3000 } } }").unwrap().spend;
     let daemon = start(home(), &Config { spend, ..models(&upstream, "startupValidation: 'off'") }).await;
     let mut client = daemon.operator().await;
     upstream.reply(ModelOutput::new().text("ok").usage(2_940, 2, 0).anthropic());
-    assert_eq!(tried(&mut client, json!("fake:m")).await["ok"], true);
-    let spent =
-        || Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Agent, None).unwrap().lines;
+    assert_eq!(test_provider(&mut client, json!("fake:m")).await["ok"], true);
+    let spent = || Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Agent, None).unwrap().lines;
     let operators: Vec<(String, u64, u64)> =
         spent().into_iter().map(|line| (line.name, line.input, line.output)).collect();
     assert_eq!(operators, [("(operator)".to_owned(), 2_940, 2)]);
@@ -219,10 +216,10 @@ async fn s9_what_a_trial_asks_is_spent_by_the_operator_and_in_the_log_of_request
     let line: Value = serde_json::from_str(logs.map(Result::unwrap).collect::<String>().trim()).unwrap();
     assert_eq!((&line["gate"]["trial"], &line["input_tokens"]), (&json!("(operator)"), &json!(2_940)));
     assert!(line["estimated_tokens"].as_u64().unwrap() > 10 && line["reserved_tokens"] == 64, "{line}");
-    // There is a limit for it too, and beyond it nobody is asked.
-    let trials = tried(&mut client, json!("fake:m")).await;
-    assert_eq!(trials["providers"][0]["checks"][2]["code"], "spend_limit", "{trials}");
-    // What the provider refuses costs nothing.
+    // The check has a budget too; beyond it no request is sent.
+    let report = test_provider(&mut client, json!("fake:m")).await;
+    assert_eq!(report["providers"][0]["checks"][2]["code"], "spend_limit", "{report}");
+    // A request that the provider refuses costs nothing.
     assert_eq!(spent().len(), 1);
     drop(client);
     assert_sound(&daemon.stop().await.home);

@@ -1,4 +1,4 @@
-//! Many sessions and many clients at once: order is kept, nothing is lost, nothing is seen by the wrong one.
+//! Many sessions and many clients at once: order is kept, no event is lost, and no client sees events of another.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,13 +7,13 @@ use tokio::task::JoinSet;
 use tribune_client::{RpcClient, RpcIncoming};
 use tribune_testkit::{TestDaemon, assert_sound, output_text, turn_params};
 
-use crate::authentication::{Dice, is_done, within};
+use crate::raw_clients::{PseudoRandom, is_done, within};
 
 const CONNECTIONS: usize = 20;
 const SESSIONS: usize = 50;
 const TURNS: usize = 3;
 
-/// Requests of one connection at once; the daemon takes 64.
+/// Concurrent requests of one connection; the daemon accepts 64.
 const AT_ONCE: usize = 60;
 
 fn seq(event: &Value) -> u64 {
@@ -21,7 +21,7 @@ fn seq(event: &Value) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_sessions_with_interleaved_turns_keep_order_and_do_not_mix() {
+async fn thousand_sessions_with_interleaved_turns_keep_order() {
     let daemon = TestDaemon::start().await;
     let mut work = JoinSet::new();
     for connection in 0..CONNECTIONS {
@@ -35,14 +35,14 @@ async fn a_thousand_sessions_with_interleaved_turns_keep_order_and_do_not_mix() 
     assert_eq!(ended, CONNECTIONS * SESSIONS * TURNS);
     let mut client = daemon.operator().await;
     let status = client.call("daemon.status", &json!({})).await.unwrap();
-    assert_eq!(status["sessions_open"], CONNECTIONS * SESSIONS + 1, "and the standing one");
+    assert_eq!(status["sessions_open"], CONNECTIONS * SESSIONS + 1, "and the standing session");
     drop(client);
     let home = daemon.stop().await;
     // Per session: opened; per turn: started, three verdicts, completed.
     assert!(assert_sound(&home.home) > (CONNECTIONS * SESSIONS * (1 + 5 * TURNS)) as u64);
 }
 
-/// Runs the turns of one connection's sessions, all interleaved, and looks at everything that comes back.
+/// Runs the turns of one connection's sessions, interleaved, and checks every message.
 async fn drive(mut client: RpcClient, connection: usize) -> usize {
     let key = |session: usize| format!("agent:main:scale:local:dm:c{connection}s{session}");
     for session in 0..SESSIONS {
@@ -64,9 +64,9 @@ async fn drive(mut client: RpcClient, connection: usize) -> usize {
             break;
         }
         match client.next().await.unwrap() {
-            RpcIncoming::Notification(said) => {
-                let session = said.params["session_key"].as_str().unwrap().to_owned();
-                events.entry(session).or_default().push(said.params["event"].clone());
+            RpcIncoming::Notification(notification) => {
+                let session = notification.params["session_key"].as_str().unwrap().to_owned();
+                events.entry(session).or_default().push(notification.params["event"].clone());
             }
             RpcIncoming::Response(id, answer) => {
                 results.insert(asked.remove(&id).unwrap(), answer.unwrap());
@@ -97,7 +97,7 @@ const FOLLOWED: usize = 10;
 const FOLLOWERS: usize = 5;
 const FOLLOWED_TURNS: usize = 6;
 
-/// Twenty words with a breath between them, so that there is a middle to drop out of.
+/// Twenty words with pauses, so that a client can disconnect in the middle.
 const SLOW: &str = "!repeat 20\n!say one more\n!wait 3ms\n!end";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,8 +114,8 @@ async fn clients_that_drop_and_resume_see_every_event_exactly_once() {
     for session in 0..FOLLOWED {
         let (mut client, key) = (daemon.operator().await, key(session));
         for n in 0..FOLLOWERS {
-            let dice = Dice::new((session * FOLLOWERS + n + 1) as u64);
-            let work = follow(address.clone(), token.clone(), key.clone(), dice);
+            let random = PseudoRandom::new((session * FOLLOWERS + n + 1) as u64);
+            let work = follow(address.clone(), token.clone(), key.clone(), random);
             followers.spawn(within("a follower sees the end of the last turn", async move {
                 (session, work.await)
             }));
@@ -136,36 +136,44 @@ async fn clients_that_drop_and_resume_see_every_event_exactly_once() {
         assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
         assert_eq!(fresh.iter().filter(|event| is_done(event)).count(), FOLLOWED_TURNS);
         for (_, (followed, dropped)) in seen.iter().filter(|(of, _)| *of == session) {
-            assert!(*followed == fresh, "a follower of session {session} saw something else");
+            assert!(*followed == fresh, "a follower of session {session} saw other events");
             drops += dropped;
         }
     }
-    assert!(drops > FOLLOWED * FOLLOWERS, "clients did drop: {drops}");
+    assert!(drops > FOLLOWED * FOLLOWERS, "clients disconnected: {drops}");
     drop(operator);
     assert_sound(&daemon.stop().await.home);
 }
 
-/// Follows a session to the end of its last turn, dropping the connection again and again. Returns what it saw and how
-/// often it dropped.
-async fn follow(address: String, token: String, key: String, mut dice: Dice) -> (Vec<Value>, usize) {
+/// Follows a session to the end of its last turn and disconnects again and again. Returns the events and the number of
+/// disconnects.
+async fn follow(
+    address: String,
+    token: String,
+    key: String,
+    mut random: PseudoRandom,
+) -> (Vec<Value>, usize) {
     let mut seen: Vec<Value> = Vec::new();
     let mut drops = 0;
     loop {
         let mut client = RpcClient::connect(&address, Some(&token)).await.unwrap();
         let after = seen.last().map_or(0, seq);
         client.call("session.events", &json!({ "session_key": key, "after": after })).await.unwrap();
-        for _ in 0..=dice.roll(60) {
-            let RpcIncoming::Notification(said) = client.next().await.unwrap() else {
-                panic!("an answer to nothing")
+        for _ in 0..=random.roll(60) {
+            let RpcIncoming::Notification(notification) = client.next().await.unwrap() else {
+                panic!("a response without a request")
             };
-            assert_eq!((said.method.as_str(), &said.params["session_key"]), ("session.event", &json!(key)));
-            seen.push(said.params["event"].clone());
+            assert_eq!(
+                (notification.method.as_str(), &notification.params["session_key"]),
+                ("session.event", &json!(key))
+            );
+            seen.push(notification.params["event"].clone());
             if seen.iter().filter(|event| is_done(event)).count() == FOLLOWED_TURNS {
                 return (seen, drops);
             }
         }
-        // Half of them without a word.
-        if dice.roll(2) == 0 {
+        // Half of them without a close frame.
+        if random.roll(2) == 0 {
             client.close().await
         } else {
             drop(client)
@@ -188,9 +196,9 @@ async fn everything(client: &mut RpcClient, key: &str) -> Vec<Value> {
     }
 }
 
-/// Whoever catches up reads what is stored.
+/// A client that catches up reads stored events.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_an_entry_is_on_disk_before_anyone_is_told_of_it() {
+async fn l2_entry_is_on_disk_before_it_is_announced() {
     const KEY: &str = "agent:main:scale:local:dm:told";
     let daemon = TestDaemon::start().await;
     let mut driver = daemon.operator().await;
@@ -205,24 +213,24 @@ async fn l2_an_entry_is_on_disk_before_anyone_is_told_of_it() {
     });
     let mut client = daemon.operator().await;
     let reader = tribune_storage::store::Reader::open(&daemon.home.home).unwrap();
-    let mut told = 0;
+    let mut announced = 0;
     while !driving.is_finished() {
-        // From the beginning, which is not in memory any more.
+        // From the first event, which is not in memory any more.
         let asked = json!({ "session_key": KEY, "after": 0, "follow": false });
         let page = client.call("session.events", &asked).await.unwrap();
-        // First the book and then the database: what leaves the one is in the other.
-        let book = std::fs::read(daemon.home.home.root().join("daybook")).unwrap();
+        // Read the write-ahead log first and the database second: a record that leaves the first is in the second.
+        let wal = std::fs::read(daemon.home.home.root().join("daybook")).unwrap();
         reader.refresh().unwrap();
         let events = page["events"].as_array().unwrap();
-        for event in events.iter().skip(told) {
+        for event in events.iter().skip(announced) {
             if let Some(cid) = event["entry"]["cid"].as_str() {
-                let in_book = || book.windows(cid.len()).any(|window| window == cid.as_bytes());
+                let in_wal = || wal.windows(cid.len()).any(|window| window == cid.as_bytes());
                 let in_log = reader.find(&cid.parse().unwrap()).unwrap().is_some();
-                assert!(in_log || in_book(), "not on disk: {event}");
+                assert!(in_log || in_wal(), "not on disk: {event}");
             }
         }
-        told = told.max(events.len());
+        announced = announced.max(events.len());
     }
     driving.await.unwrap();
-    assert!(told > 100, "{told}");
+    assert!(announced > 100, "{announced}");
 }

@@ -1,4 +1,4 @@
-//! Secrets of every known shape, planted wherever words come in, and looked for wherever words are kept, shown or sent.
+//! Secrets of every known shape, planted in every input and searched for in everything that is stored, shown or sent.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use tribune_testkit::{assert_sound, output_text, run_turn};
 
 use crate::models::{SECRET, home, models, start, upstream};
 
-/// A channel that strangers read.
+/// A channel that outsiders read.
 const OUTSIDE: &str = "agent:main:telegram:1:dm:2";
 
-/// Texts that hold nothing secret and look as if they did.
+/// Texts without a secret that resemble one.
 const ORDINARY: &str = include_str!("../../../redact/src/ordinary.txt");
 
-/// All of them, each on a line of its own, and the key of the house.
+/// All of them, each on its own line, and the key of the provider.
 fn planted() -> (Vec<Fake>, String) {
     let fakes = fakes();
     let mut lines: Vec<String> = fakes.iter().map(Fake::text).collect();
@@ -24,14 +24,14 @@ fn planted() -> (Vec<Fake>, String) {
     (fakes, lines.join("\n"))
 }
 
-/// What of the planted is in these bytes.
+/// The planted secrets that these bytes contain.
 fn found<'f>(fakes: &'f [Fake], bytes: &[u8]) -> Vec<&'f str> {
     let holds = |secret: &str| memchr::memmem::find(bytes, secret.as_bytes()).is_some();
     let shapes = fakes.iter().filter(|fake| holds(&fake.secret)).map(|fake| fake.kind);
-    shapes.chain(holds(SECRET).then_some("the key of the house")).collect()
+    shapes.chain(holds(SECRET).then_some("the provider key")).collect()
 }
 
-/// Every file of a home but those of the agent's own workspace, with its bytes.
+/// Every file of a home with its bytes, without the agent's own workspace.
 fn files(folder: &Path, into: &mut Vec<(String, Vec<u8>)>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -47,7 +47,7 @@ async fn open(client: &mut RpcClient) {
     client.call("session.init", &json!({ "session_key": OUTSIDE })).await.unwrap();
 }
 
-/// Everything that the model was sent, but for its own signed thoughts.
+/// Everything that was sent to the model, without its own signed reasoning.
 fn bytes_sent(upstream: &FakeUpstream) -> Vec<u8> {
     let mut sent = crate::models::asked(upstream);
     for message in sent.iter_mut().flat_map(|asked| asked["messages"].as_array_mut().unwrap()) {
@@ -59,7 +59,7 @@ fn bytes_sent(upstream: &FakeUpstream) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn p8_no_secret_is_kept_shown_or_sent_wherever_it_came_from() {
+async fn p8_no_secret_is_stored_shown_or_sent() {
     let (fakes, lines) = planted();
     let upstream = upstream().await;
     let home = home();
@@ -69,7 +69,8 @@ async fn p8_no_secret_is_kept_shown_or_sent_wherever_it_came_from() {
     open(&mut client).await;
     let mut seen: Vec<Value> = Vec::new();
 
-    // In a prompt, in what a tool reads, in what a model writes into a file, thinks and says, in small pieces.
+    // In a prompt, in a file that a tool reads, in a file that the model writes, in its reasoning and its text, in
+    // small pieces.
     let write = json!({ "path": "copy.txt", "content": lines }).to_string();
     upstream
         .reply(ModelOutput::new().call("c1", "read", r#"{"path":"secrets.txt"}"#).anthropic())
@@ -78,21 +79,21 @@ async fn p8_no_secret_is_kept_shown_or_sent_wherever_it_came_from() {
     let (events, end) = run_turn(&mut client, OUTSIDE, &lines).await.unwrap();
     seen.extend(events);
     seen.push(end);
-    // In an error, and in the headers beside it.
+    // In an error and in its headers.
     let error = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": lines } });
     upstream.reply(UpstreamReply::json(400, &error).header("request-id", SECRET).header("x-echo", SECRET));
     let (events, end) = run_turn(&mut client, OUTSIDE, "and now?").await.unwrap();
     assert_eq!(end["stop_reason"], "error");
     seen.extend(events);
     seen.push(end);
-    // In the name of a tool and of a file, and in a letter.
+    // In the name of a tool and of a file, and in a mailbox message.
     let names = json!({ "path": fakes[0].secret, "content": "x" }).to_string();
-    let letter = json!({ "to": "main", "text": lines }).to_string();
+    let message = json!({ "to": "main", "text": lines }).to_string();
     upstream
-        .reply(ModelOutput::new().call("c3", "write", &names).call("c4", "send_message", &letter).anthropic())
+        .reply(ModelOutput::new().call("c3", "write", &names).call("c4", "send_message", &message).anthropic())
         .reply(ModelOutput::new().text("done").anthropic())
         .reply(ModelOutput::new().text("read").anthropic());
-    for words in ["write it down", "and your letters?"] {
+    for words in ["write it down", "and your messages?"] {
         seen.extend(run_turn(&mut client, OUTSIDE, words).await.unwrap().0);
     }
 
@@ -114,13 +115,13 @@ async fn p8_no_secret_is_kept_shown_or_sent_wherever_it_came_from() {
     for (path, bytes) in &kept {
         assert_eq!(found(&fakes, bytes), Vec::<&str>::new(), "in {path}");
     }
-    // The workspace is the agent's own: what it wrote there is there.
+    // The workspace belongs to the agent and keeps what it wrote.
     let copy = std::fs::read_to_string(stopped.home.root().join("agents/main/workspace/copy.txt")).unwrap();
     assert_eq!(copy, lines);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn p8_what_only_looks_like_a_secret_is_left_alone() {
+async fn p8_text_that_resembles_a_secret_is_unchanged() {
     let upstream = upstream().await;
     let daemon = start(home(), &models(&upstream, "")).await;
     let mut client = daemon.operator().await;

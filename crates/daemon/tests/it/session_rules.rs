@@ -1,4 +1,4 @@
-//! What sessions promise beyond a single turn.
+//! Rules of sessions beyond a single turn.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use tribune_runtime::{
 use tribune_storage::clock::Clock;
 use tribune_testkit::{TempHome, TestDaemon, config, output_text, run_turn, turn_params};
 
-use crate::authentication::within;
-use crate::fixture::Hand;
+use crate::fixture::ManualClock;
+use crate::raw_clients::within;
 
 const KEY: &str = "agent:main:cli:local:dm:rules";
 
-/// The answers to requests, in the order they come.
+/// The responses to requests, in order of arrival.
 async fn answers(client: &mut RpcClient, n: usize) -> Vec<(u64, Result<serde_json::Value, String>)> {
     let mut answers = Vec::new();
     while answers.len() < n {
@@ -30,7 +30,7 @@ async fn answers(client: &mut RpcClient, n: usize) -> Vec<(u64, Result<serde_jso
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn turns_of_one_connection_run_in_the_order_they_were_asked_for() {
+async fn turns_of_one_connection_run_in_request_order() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
@@ -45,7 +45,7 @@ async fn turns_of_one_connection_run_in_the_order_they_were_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closing_ends_the_running_turn_and_refuses_those_that_wait() {
+async fn closing_ends_the_running_turn_and_refuses_queued_turns() {
     let daemon = TestDaemon::start().await;
     let (mut client, mut closer) = (daemon.operator().await, daemon.operator().await);
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
@@ -63,7 +63,7 @@ async fn closing_ends_the_running_turn_and_refuses_those_that_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_keeps_its_mode_until_another_is_asked_for() {
+async fn session_keeps_its_mode_until_another_is_requested() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     let mut init = async |params| client.call("session.init", &params).await.unwrap()["mode"].clone();
@@ -71,20 +71,24 @@ async fn a_session_keeps_its_mode_until_another_is_asked_for() {
     assert_eq!(init(json!({ "session_key": KEY, "mode": "persistent" })).await, "persistent");
     assert_eq!(init(json!({ "session_key": KEY })).await, "persistent");
     let standing = "agent:main:standing:local:dm:main";
-    assert_eq!(init(json!({ "session_key": standing })).await, "persistent", "a look does not change it");
+    assert_eq!(
+        init(json!({ "session_key": standing })).await,
+        "persistent",
+        "a status request does not change it"
+    );
     assert_eq!(init(json!({ "session_key": KEY, "mode": "oneshot" })).await, "oneshot");
     client.call("turn.run", &turn_params(KEY, "!say once")).await.unwrap();
     let status = async |client: &mut RpcClient| {
         client.call("session.status", &json!({ "session_key": KEY })).await.unwrap()["state"].clone()
     };
-    // The answer comes with the turn's end; the session closes behind it.
+    // The response comes with the end of the turn; the session closes after it.
     while status(&mut client).await != "closed" {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_followed_a_session_that_was_closed_still_sees_the_turns_it_asks_for() {
+async fn subscriber_of_a_closed_session_receives_its_own_later_turns() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     let about = json!({ "session_key": KEY });
@@ -92,7 +96,7 @@ async fn whoever_followed_a_session_that_was_closed_still_sees_the_turns_it_asks
         client.call("session.init", &about).await.unwrap();
         let followed = client.call("session.events", &about).await.unwrap()["subscription"].clone();
         client.call("session.close", &about).await.unwrap();
-        // Straight after: the subscription ends with the session it was for, not when its task gets round to it.
+        // Immediately after: the subscription ends with its session, not when its task runs next.
         client.call("session.init", &about).await.unwrap();
         client.take_notifications();
         let (events, _) = run_turn(&mut client, KEY, "!say after the first").await.unwrap();
@@ -108,15 +112,15 @@ async fn whoever_followed_a_session_that_was_closed_still_sees_the_turns_it_asks
     }
 }
 
-/// A backend that lets go of a session when it is told to, and tells when it was asked.
+/// A backend that ends a session when it is told to, and reports the request.
 #[derive(Debug)]
-struct Clinging {
+struct UnclosableBackend {
     asked: Notify,
     may_go: Notify,
 }
 
 #[async_trait::async_trait]
-impl AgentRuntime for Clinging {
+impl AgentRuntime for UnclosableBackend {
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
         Ok(Handle { key: Arc::new(input.key), session_id: "clinging".into() })
     }
@@ -136,30 +140,30 @@ impl AgentRuntime for Clinging {
     }
 
     async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {
-        Err(RuntimeError::new("none", "nobody asks"))
+        Err(RuntimeError::new("none", "never requested"))
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_is_used_while_others_are_swept_stays_open() {
-    let backend = Arc::new(Clinging { asked: Notify::new(), may_go: Notify::new() });
+async fn session_in_use_survives_the_idle_sweep() {
+    let backend = Arc::new(UnclosableBackend { asked: Notify::new(), may_go: Notify::new() });
     let backends = vec![("clinging".to_owned(), Arc::clone(&backend) as Arc<dyn AgentRuntime>)];
     let home = TempHome::new();
     home.write("data/agent-roster.jsonl", "{\"id\":\"main\"}\n{\"id\":\"first\",\"backend\":\"clinging\"}\n");
-    let clock = Arc::new(Hand::at(1_800_000_000));
+    let clock = Arc::new(ManualClock::at(1_800_000_000));
     let extras = DaemonOverrides { backends, ..DaemonOverrides::default() };
     let given = Arc::clone(&clock) as Arc<dyn Clock>;
     let daemon = Daemon::start_with(&home.home, &config(), given, extras).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let mut client = daemon.operator().await;
-    // The one that clings is the first, by age and by name.
+    // The session that does not end is the first, by age and by name.
     for key in ["agent:first:cli:local:dm:x", KEY] {
         client.call("session.init", &json!({ "session_key": key })).await.unwrap();
     }
     clock.set(1_800_000_000 + 60 * 31);
     let sessions = daemon.daemon.sessions().clone();
     let sweeping = tokio::spawn(async move { sessions.sweep_once().await.unwrap() });
-    within("the sweep reaches a session that clings", backend.asked.notified()).await;
+    within("the sweep reaches the session that does not end", backend.asked.notified()).await;
     run_turn(&mut client, KEY, "!say just now").await.unwrap();
     backend.may_go.notify_one();
     assert_eq!(sweeping.await.unwrap(), 1);
@@ -168,7 +172,7 @@ async fn a_session_that_is_used_while_others_are_swept_stays_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_cannot_be_added_is_told_why_by_the_right_word() {
+async fn agent_add_errors_have_distinct_codes() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     let mut add =

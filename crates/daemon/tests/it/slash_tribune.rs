@@ -1,4 +1,4 @@
-//! `/tribune` in any conversation: a turn that the house answers itself, for its owner, and no agent hears.
+//! `/tribune` in a conversation: the daemon answers the turn itself, for the owner, and no agent sees it.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use tribune_runtime::AgentRuntime;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, output_text, run_turn, turn_params};
 
 use crate::approvals::{decide, id, pending};
-use crate::authentication::{body, http, start_with};
-use crate::fake_agent_scripted::Puppet;
+use crate::fake_agent_scripted::ScriptedAgent;
 use crate::principals::agent;
+use crate::raw_clients::{body, http, start_with};
 
 const KEY: &str = "agent:main:cli:local:dm:op";
 const SCOUT: &str = "agent:scout:cli:local:dm:op";
 
-/// A house whose agents do as they are told by a test, and say "it is done" to everything.
-async fn house() -> (TestDaemon, Puppet) {
+/// A daemon whose agents make the calls of the test, and say "it is done" to everything.
+async fn setup() -> (TestDaemon, ScriptedAgent) {
     let home = TempHome::new();
     home.write("mandates/dev.md", "---\ntools: read, write, send_message\n---\n");
     home.write(
@@ -26,14 +26,13 @@ async fn house() -> (TestDaemon, Puppet) {
         r#"@id("ask-write") forbid(principal, action == Tribune::Action::"write", resource) unless { context.approved };"#,
     );
     let agent = |name: &str| {
-        format!("{{\"id\":\"{name}\",\"backend\":\"puppet\",\"mandate\":\"dev\",\"standing\":false}}\n")
+        format!("{{\"id\":\"{name}\",\"backend\":\"scripted\",\"mandate\":\"dev\",\"standing\":false}}\n")
     };
     home.write("data/agent-roster.jsonl", &format!("{}{}", agent("main"), agent("scout")));
-    let puppet = Puppet::default();
-    let backend = Arc::new(puppet.clone()) as Arc<dyn AgentRuntime>;
-    let extras =
-        DaemonOverrides { backends: vec![("puppet".to_owned(), backend)], ..DaemonOverrides::default() };
-    (start_with(home, &config(), extras).await, puppet)
+    let scripted = ScriptedAgent::default();
+    let backend = Arc::new(scripted.clone()) as Arc<dyn AgentRuntime>;
+    let extras = DaemonOverrides { backends: vec![("scripted".to_owned(), backend)], ..DaemonOverrides::default() };
+    (start_with(home, &config(), extras).await, scripted)
 }
 
 async fn open(client: &mut RpcClient, key: &str) {
@@ -45,18 +44,18 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c8_the_house_answers_its_owner_with_how_the_law_stands() {
-    let (daemon, puppet) = house().await;
+async fn c8_slash_tribune_reports_the_law_to_the_owner() {
+    let (daemon, scripted) = setup().await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
     let hash = client.call("daemon.status", &json!({})).await.unwrap()["constitution_hash"].clone();
     let hash = hash.as_str().unwrap().to_owned();
-    puppet.prepare(vec![vec![("exec", json!({ "command": "ls" }))]]);
+    scripted.prepare(vec![vec![("exec", json!({ "command": "ls" }))]]);
     run_turn(&mut client, KEY, "go on").await.unwrap();
     for word in ["/tribune", " /clawos\n"] {
-        // Whoever heard it would do this.
-        puppet.prepare(vec![vec![("read", json!({ "path": "notes.txt" }))]]);
-        puppet.answers();
+        // An agent that received the text would make this call.
+        scripted.prepare(vec![vec![("read", json!({ "path": "notes.txt" }))]]);
+        scripted.answers();
         let (events, result) = run_turn(&mut client, KEY, word).await.unwrap();
         assert_eq!(
             kinds(&events),
@@ -64,7 +63,7 @@ async fn c8_the_house_answers_its_owner_with_how_the_law_stands() {
             "{word}"
         );
         assert_eq!(result["stop_reason"], "end_turn");
-        let said = output_text(&events);
+        let output = output_text(&events);
         for line in [
             "- mode: enforce: its decisions hold\n",
             &format!("- hash: `{hash}`\n"),
@@ -72,10 +71,10 @@ async fn c8_the_house_answers_its_owner_with_how_the_law_stands() {
             "- denied here:\n  - exec (mandate.not_listed): ",
             "- waits here for a person: nothing\n",
         ] {
-            assert!(said.contains(line), "{line}{said}");
+            assert!(output.contains(line), "{line}{output}");
         }
-        assert_eq!(puppet.answers(), [], "no agent hears of it");
-        // The record tells that it was a turn, and whose.
+        assert_eq!(scripted.answers(), [], "no agent receives it");
+        // The ledger records the turn and who answered it.
         let completed = &events[3]["entry"];
         assert_eq!(
             (&completed["payload"]["skill_name"], &completed["payload"]["phase"]),
@@ -95,40 +94,39 @@ async fn c8_the_house_answers_its_owner_with_how_the_law_stands() {
         asked.len()
     );
     assert_eq!(body(&http(&address, request.as_bytes()).await)["stop_reason"], "end_turn");
-    assert_eq!(puppet.answers(), []);
-    let said = client.call("session.status", &json!({ "session_key": KEY })).await.unwrap();
-    assert_eq!(said["turns"], 4);
+    assert_eq!(scripted.answers(), []);
+    let output = client.call("session.status", &json!({ "session_key": KEY })).await.unwrap();
+    assert_eq!(output["turns"], 4);
     drop(client);
     assert_sound(&daemon.stop().await.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c8_what_waits_in_this_session_is_shown_and_nothing_of_others() {
-    let (daemon, puppet) = house().await;
+async fn c8_pending_calls_of_only_this_session_are_shown() {
+    let (daemon, scripted) = setup().await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     for key in [KEY, SCOUT] {
         open(&mut talker, key).await;
-        puppet.prepare(vec![vec![("write", json!({ "path": "a.txt", "content": "x" }))]]);
+        scripted.prepare(vec![vec![("write", json!({ "path": "a.txt", "content": "x" }))]]);
         talker.send("turn.run", &turn_params(key, "go on")).await.unwrap();
     }
     let waiting = pending(&mut operator, 2).await;
     let of = |key: &str| id(waiting.iter().find(|one| one["session_key"] == key).unwrap());
     let (own, other) = (of(KEY), of(SCOUT));
-    // The turns are over, and what they asked for waits on.
+    // The turns have ended, and their requests stay pending.
     drop((talker, operator));
     let daemon = {
         let home = daemon.stop().await;
-        let backend = Arc::new(puppet.clone()) as Arc<dyn AgentRuntime>;
-        let extras =
-            DaemonOverrides { backends: vec![("puppet".to_owned(), backend)], ..DaemonOverrides::default() };
+        let backend = Arc::new(scripted.clone()) as Arc<dyn AgentRuntime>;
+        let extras = DaemonOverrides { backends: vec![("scripted".to_owned(), backend)], ..DaemonOverrides::default() };
         start_with(home, &config(), extras).await
     };
     let mut operator = daemon.operator().await;
     open(&mut operator, KEY).await;
     let (events, _) = run_turn(&mut operator, KEY, "/tribune").await.unwrap();
-    let said = output_text(&events);
-    assert!(said.contains(&format!("- waits here for a person:\n  - `{own}`: write (")), "{said}");
-    assert!(!said.contains(&other), "{said}");
+    let output = output_text(&events);
+    assert!(output.contains(&format!("- waits here for a person:\n  - `{own}`: write (")), "{output}");
+    assert!(!output.contains(&other), "{output}");
     for id in [own, other] {
         decide(&mut operator, &id, json!({ "decision": "deny" })).await.unwrap();
     }
@@ -137,8 +135,8 @@ async fn c8_what_waits_in_this_session_is_shown_and_nothing_of_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c8_whoever_else_says_it_and_whatever_else_is_said_is_for_the_agent() {
-    let (daemon, _) = house().await;
+async fn c8_other_callers_and_other_text_go_to_the_agent() {
+    let (daemon, _) = setup().await;
     let mut operator = daemon.operator().await;
     open(&mut operator, KEY).await;
     for words in ["/tribune please", "/Tribune", "what does /tribune do?"] {
@@ -148,30 +146,27 @@ async fn c8_whoever_else_says_it_and_whatever_else_is_said_is_for_the_agent() {
     let two = json!({ "session_key": KEY, "input": { "content": [
         { "type": "text", "text": "/tribune" }, { "type": "text", "text": "and more" }] } });
     operator.call("turn.run", &two).await.unwrap();
-    let heard = operator
-        .take_notifications()
-        .into_iter()
-        .map(|said| said.params["event"].clone())
-        .collect::<Vec<_>>();
+    let heard =
+        operator.take_notifications().into_iter().map(|output| output.params["event"].clone()).collect::<Vec<_>>();
     assert_eq!(output_text(&heard), "it is done");
 
-    let (mut stranger, who) = agent(&daemon, &SigningKey::from_bytes(&[7; 32])).await;
-    let own = stranger.call("session.init", &json!({})).await.unwrap()["session_key"].clone();
+    let (mut unregistered, who) = agent(&daemon, &SigningKey::from_bytes(&[7; 32])).await;
+    let own = unregistered.call("session.init", &json!({})).await.unwrap()["session_key"].clone();
     let own = own.as_str().unwrap().to_owned();
-    let (events, _) = run_turn(&mut stranger, &own, "/tribune").await.unwrap();
-    let said = output_text(&events);
-    assert!(!said.contains("mode: enforce") && !said.contains("manifests"), "{who}: {said}");
-    drop((operator, stranger));
+    let (events, _) = run_turn(&mut unregistered, &own, "/tribune").await.unwrap();
+    let output = output_text(&events);
+    assert!(!output.contains("mode: enforce") && !output.contains("manifests"), "{who}: {output}");
+    drop((operator, unregistered));
     assert_sound(&daemon.stop().await.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn letters_wait_for_a_turn_that_the_agent_hears() {
-    let (daemon, puppet) = house().await;
+async fn mailbox_messages_wait_for_the_next_agent_turn() {
+    let (daemon, scripted) = setup().await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
     open(&mut client, SCOUT).await;
-    puppet.prepare(vec![vec![("send_message", json!({ "to": "scout", "text": "look north" }))]]);
+    scripted.prepare(vec![vec![("send_message", json!({ "to": "scout", "text": "look north" }))]]);
     run_turn(&mut client, KEY, "go on").await.unwrap();
     let injected =
         |events: &[Value]| kinds(events).iter().filter(|kind| **kind == "mailbox_injected").count();

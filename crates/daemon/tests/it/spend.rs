@@ -1,4 +1,4 @@
-//! Budgets: what is set aside, what counts, who is asked, and that nobody gets around it.
+//! Budgets: reservations, charges, approvals at the limit, and attempts to evade it.
 
 use serde_json::{Value, json};
 use tribune_client::RpcClient;
@@ -12,7 +12,7 @@ use tribune_testkit::{TestDaemon, assert_sound, output_text, run_turn, turn_para
 use crate::approvals::{decide, ended, id, pending};
 use crate::models::{KEY, asked, home, models, open, start, upstream};
 
-/// The configuration of [`models`], with these words under `spend`.
+/// The configuration of [`models`], with these members under `spend`.
 fn config(upstream: &FakeUpstream, spend: &str) -> Config {
     let spend = Config::parse("config.json5", &format!("{{ spend: {{ {spend} }} }}")).unwrap().spend;
     Config { spend, ..models(upstream, "") }
@@ -27,14 +27,14 @@ async fn begin(upstream: &FakeUpstream, spend: &str) -> (TestDaemon, RpcClient) 
     (daemon, client)
 }
 
-/// What the log says was spent, as `(requests, tokens of prompts, of answers, cost)`.
+/// The spending in the ledger, as `(requests, input tokens, output tokens, cost)`.
 fn spent(daemon: &TestDaemon) -> (u64, u64, u64, String) {
     let report = Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Day, None).unwrap();
     let all = report.all;
     (all.requests, all.input + all.cache_read + all.cache_written, all.output, all.cost.to_string())
 }
 
-/// Code and words of the error that a turn ends with.
+/// Code and message of the error that ends a turn.
 async fn failure(client: &mut RpcClient, key: &str, words: &str) -> (String, String) {
     let (events, end) = run_turn(client, key, words).await.unwrap();
     assert_eq!(end["stop_reason"], "error", "{events:?}");
@@ -48,28 +48,26 @@ async fn s9_every_request_is_counted_with_its_cost() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, PRICES).await;
     upstream
-        .reply(
-            ModelOutput::new().call("c1", "read", r#"{"path":"notes.txt"}"#).usage(1_000, 100, 0).anthropic(),
-        )
+        .reply(ModelOutput::new().call("c1", "read", r#"{"path":"notes.txt"}"#).usage(1_000, 100, 0).anthropic())
         .reply(ModelOutput::new().text("hello").usage(200, 50, 1_000).anthropic());
     run_turn(&mut client, KEY, "read it").await.unwrap();
-    // 1200 at 3, 1000 at 0.3 and 150 at 15 for a million.
+    // 1200 at 3, 1000 at 0.3 and 150 at 15 per million.
     assert_eq!(spent(&daemon), (2, 2_200, 150, "0.00615".to_owned()));
     drop(client);
     assert_sound(&daemon.stop().await.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_at_the_limit_nothing_is_sent() {
+async fn s9_no_request_is_sent_at_the_limit() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 60000 }, atLimit: 'stop'").await;
     upstream.reply(ModelOutput::new().text("one").usage(59_000, 900, 0).anthropic());
     run_turn(&mut client, KEY, "hello").await.unwrap();
-    let (code, told) = failure(&mut client, KEY, "again").await;
+    let (code, message) = failure(&mut client, KEY, "again").await;
     assert_eq!(code, "spend_limit");
-    assert!(told.contains("the limit of this session (60000 tokens)"), "{told}");
+    assert!(message.contains("the limit of this session (60000 tokens)"), "{message}");
     assert_eq!(asked(&upstream).len(), 1);
-    // It holds through a restart, and another session is its own.
+    // The limit holds after a restart; another session has its own.
     drop(client);
     let stopped = daemon.stop().await;
     let daemon = start(stopped, &config(&upstream, "perSession: { tokens: 60000 }, atLimit: 'stop'")).await;
@@ -101,7 +99,7 @@ async fn s9_the_limits_of_an_agent_and_of_a_day_hold_over_all_sessions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
+async fn s9_turn_at_the_limit_continues_after_approval() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 60000 }").await;
     let mut operator = daemon.operator().await;
@@ -117,10 +115,10 @@ async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
     assert_eq!(asked(&upstream).len(), 1);
     upstream.reply(ModelOutput::new().text("two").usage(100, 10, 0).anthropic());
     decide(&mut operator, &id(&card), json!({ "decision": "allow_once" })).await.unwrap();
-    let (_, said) = ended(&mut client, running).await;
-    assert_eq!(said, "two");
+    let (_, output) = ended(&mut client, running).await;
+    assert_eq!(output, "two");
 
-    // Denied, the turn ends, and nothing is sent.
+    // After a denial the turn ends, and no request is sent.
     upstream.reply(ModelOutput::new().text("three").usage(60_000, 0, 0).anthropic());
     run_turn(&mut client, KEY, "more").await.unwrap();
     let running = client.send("turn.run", &turn_params(KEY, "and more")).await.unwrap();
@@ -134,7 +132,7 @@ async fn s9_at_the_limit_a_person_is_asked_and_the_turn_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_a_raise_that_outlives_its_turn_counts() {
+async fn s9_raise_decided_after_its_turn_still_counts() {
     let upstream = upstream().await;
     let spend = "perSession: { tokens: 60000 }";
     let (daemon, mut client) = begin(&upstream, spend).await;
@@ -162,9 +160,9 @@ async fn s9_a_raise_that_outlives_its_turn_counts() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
-    let letters = daemon.home.read("data/agent-mailbox.jsonl");
-    assert!(letters.contains("the budget of this session was raised"), "{letters}");
-    assert!(!letters.contains("spend-"), "{letters}");
+    let mailbox = daemon.home.read("data/agent-mailbox.jsonl");
+    assert!(mailbox.contains("the budget of this session was raised"), "{mailbox}");
+    assert!(!mailbox.contains("spend-"), "{mailbox}");
     open(&mut operator).await;
     upstream.reply(ModelOutput::new().text("two").usage(100, 10, 0).anthropic());
     assert_eq!(output_text(&run_turn(&mut operator, KEY, "go on").await.unwrap().0), "two");
@@ -173,7 +171,7 @@ async fn s9_a_raise_that_outlives_its_turn_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_an_agent_cannot_ask_for_money_itself() {
+async fn s9_agent_cannot_request_a_raise() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 60000 }").await;
     let raise = json!({ "why": "trust me", "raise": [{ "scope": "day", "name": "", "tokens": 1_000_000 }] });
@@ -194,19 +192,19 @@ async fn s9_an_agent_cannot_ask_for_money_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_a_model_without_a_price_is_not_asked_where_cost_is_limited() {
+async fn s9_unpriced_model_is_refused_under_a_cost_limit() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perDay: { cost: 5 }").await;
-    let (code, told) = failure(&mut client, KEY, "hello").await;
+    let (code, message) = failure(&mut client, KEY, "hello").await;
     assert_eq!(code, "no_price");
-    assert!(told.contains("spend.prices"), "{told}");
+    assert!(message.contains("spend.prices"), "{message}");
     assert_eq!(asked(&upstream).len(), 0);
     drop(client);
     assert_sound(&daemon.stop().await.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_a_turn_that_is_cancelled_in_the_middle_of_an_answer_counts_in_full() {
+async fn s9_turn_cancelled_during_an_answer_costs_its_reservation() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perSession: { tokens: 1000000 }").await;
     upstream.reply(
@@ -223,14 +221,14 @@ async fn s9_a_turn_that_is_cancelled_in_the_middle_of_an_answer_counts_in_full()
     operator.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
     ended(&mut client, running).await;
     let report = Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Model, None).unwrap();
-    // All that was kept free for the answer.
+    // The whole reservation for the answer.
     assert_eq!((report.all.output, report.all.estimated), (1_000, 1), "{report:?}");
     drop((client, operator));
     assert_sound(&daemon.stop().await.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_what_a_provider_does_not_tell_counts_in_full_and_what_it_refuses_not_at_all() {
+async fn s9_missing_usage_costs_its_reservation_and_refused_request_is_free() {
     let upstream = upstream().await;
     let mut config = config(&upstream, "perSession: { tokens: 1000000 }");
     config.models.providers.get_mut("fake").unwrap().dialect = ApiDialect::OpenAi;
@@ -250,7 +248,7 @@ async fn s9_what_a_provider_does_not_tell_counts_in_full_and_what_it_refuses_not
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_a_turn_that_is_ended_in_the_middle_of_an_answer_is_on_record_in_full_before_its_end_is_shown() {
+async fn s9_charge_of_an_ended_turn_is_recorded_before_its_end_is_sent() {
     let upstream = upstream().await;
     let mut config = config(&upstream, &format!("perSession: {{ tokens: 1000000 }}, {PRICES}"));
     config.sessions.turn = std::time::Duration::from_millis(400);
@@ -264,7 +262,7 @@ async fn s9_a_turn_that_is_ended_in_the_middle_of_an_answer_is_on_record_in_full
     let report = Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Model, None).unwrap();
     assert_eq!((report.all.requests, report.all.output, report.all.estimated), (1, 1_000, 1), "{report:?}");
     assert!(report.all.input > 1_000 && report.all.cost.nanos() > 0, "{report:?}");
-    // A start finds nothing that is left to pay.
+    // The start of a daemon finds no open charge.
     drop(client);
     let daemon = start(daemon.stop().await, &config).await;
     assert_eq!(
@@ -275,7 +273,7 @@ async fn s9_a_turn_that_is_ended_in_the_middle_of_an_answer_is_on_record_in_full
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_one_raise_answers_all_who_wait_for_the_same_limit() {
+async fn s9_one_raise_resumes_every_turn_parked_on_the_same_limit() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, "perAgentAndDay: { tokens: 60000 }").await;
     let mut operator = daemon.operator().await;
@@ -296,8 +294,8 @@ async fn s9_one_raise_answers_all_who_wait_for_the_same_limit() {
     let card = pending(&mut operator, 3).await.remove(1);
     decide(&mut operator, &id(&card), json!({ "decision": "allow_once" })).await.unwrap();
     for (mut client, running) in waiting {
-        let (end, said) = ended(&mut client, running).await;
-        assert_eq!((&end["stop_reason"], said.as_str()), (&json!("end_turn"), "more"));
+        let (end, output) = ended(&mut client, running).await;
+        assert_eq!((&end["stop_reason"], output.as_str()), (&json!("end_turn"), "more"));
     }
     pending(&mut operator, 0).await;
     let page = operator.call("approval.list", &json!({ "state": "any" })).await.unwrap();
@@ -305,7 +303,7 @@ async fn s9_one_raise_answers_all_who_wait_for_the_same_limit() {
         page["approvals"].as_array().unwrap().iter().map(|one| one["state"].as_str().unwrap()).collect();
     states.sort_unstable();
     assert_eq!(states, ["allowed", "withdrawn", "withdrawn"]);
-    // It was raised once.
+    // The limit was raised once.
     let day = card["created_at"].as_str().unwrap()[..10].to_owned();
     let raised = Reader::open(&daemon.home.home).unwrap().raised("agent", "main", Some(&day)).unwrap();
     assert_eq!(raised.tokens, 60_000);

@@ -1,4 +1,4 @@
-//! Sub-agents: what they are given, what they are not, and how they end.
+//! Sub-agents: which tools they get, which they do not, and how they end.
 
 use serde_json::{Value, json};
 use tribune_client::RpcClient;
@@ -17,7 +17,7 @@ async fn open(client: &mut RpcClient) {
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
 }
 
-/// A line that has a sub-agent play `script`.
+/// A line that makes a sub-agent play `script`.
 fn spawn(script: &str, tools: Option<&[&str]>) -> String {
     let mut input = json!({ "task": script });
     if let Some(tools) = tools {
@@ -31,7 +31,7 @@ fn results(events: &[Value]) -> Vec<String> {
     results.map(|event| event["content"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The sub-agents' sessions.
+/// The sessions of the sub-agents.
 async fn children(client: &mut RpcClient) -> Vec<Value> {
     let sessions = client.call("session.list", &json!({})).await.unwrap();
     let all = sessions["sessions"].as_array().unwrap().clone();
@@ -39,7 +39,7 @@ async fn children(client: &mut RpcClient) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c7_a_sub_agent_answers_and_stands_under_every_mandate_before_it() {
+async fn c7_subagent_is_bound_by_every_mandate_of_its_ancestors() {
     let daemon = daemon().await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
@@ -69,25 +69,25 @@ async fn c7_a_sub_agent_answers_and_stands_under_every_mandate_before_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c7_a_sub_agent_has_the_tools_it_was_given_and_gives_no_others() {
+async fn c7_subagent_has_and_delegates_only_its_given_tools() {
     let daemon = daemon().await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
     let write = "!call write {\"path\":\"a\",\"content\":\"b\"}\n!say $result";
     let (events, _) = run_turn(&mut client, KEY, &spawn(write, Some(&["read"]))).await.unwrap();
     assert!(results(&events)[0].contains("denied (hook.spawn.narrowed)"), "{events:?}");
-    // What it was not given it cannot give on, neither by name nor by keeping silent.
+    // A sub-agent cannot delegate a tool that it does not have, neither by name nor by default.
     for inner in [spawn(write, Some(&["write"])), spawn(write, None)] {
         let outer = spawn(&format!("{inner}!say $result"), Some(&["spawn"]));
         let (events, _) = run_turn(&mut client, KEY, &outer).await.unwrap();
-        let told = &results(&events)[0];
-        assert!(told.contains("not yours to give") || told.contains("spawn.narrowed"), "{told}");
+        let result = &results(&events)[0];
+        assert!(result.contains("not yours to give") || result.contains("spawn.narrowed"), "{result}");
     }
     let (events, _) = run_turn(&mut client, KEY, &spawn(write, Some(&["exec"]))).await.unwrap();
     assert!(results(&events)[0].contains("`exec` is not one of your tools"), "{events:?}");
     let workspace = daemon.home.home.root().join("agents/main/workspace/a");
     assert!(!workspace.exists());
-    // The owner's words in the parent's turn are nobody's words in the sub-agent's.
+    // The owner's words in the parent's turn do not have the owner's trust in the sub-agent's.
     let cron = "!call cron {\"action\":\"list\"}\n!say $result";
     let (events, _) = run_turn(&mut client, KEY, &spawn(cron, None)).await.unwrap();
     assert!(results(&events)[0].contains("denied (trust.below)"), "{events:?}");
@@ -96,7 +96,7 @@ async fn c7_a_sub_agent_has_the_tools_it_was_given_and_gives_no_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sub_agents_go_three_deep() {
+async fn subagents_nest_three_deep() {
     let daemon = daemon().await;
     let mut client = daemon.operator().await;
     open(&mut client).await;
@@ -114,7 +114,7 @@ async fn sub_agents_go_three_deep() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sub_agent_ends_with_the_turn_that_waits_for_it() {
+async fn subagent_ends_with_the_turn_that_waits_for_it() {
     let daemon = daemon().await;
     let mut client = daemon.operator().await;
     open(&mut client).await;

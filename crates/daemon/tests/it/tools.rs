@@ -1,13 +1,13 @@
-//! The tools of a real daemon.
+//! The tools of a daemon.
 
 use serde_json::json;
 use tribune_config::{Config, Sandbox};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, run_turn};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_gives_its_agents_what_the_configuration_says() {
+async fn daemon_offers_the_configured_tools() {
     for (sandbox, expected) in [
-        // Nothing weaker in its place: this program cannot make a sandbox.
+        // No weaker tool takes its place: this program cannot make a sandbox.
         (Sandbox::Full, "the sandbox cannot be started"),
         (Sandbox::Landlock, "the sandbox cannot be started"),
         (Sandbox::Off, "exit code 0\n[stdout]\nfrom the file\n"),
@@ -23,11 +23,11 @@ async fn a_daemon_gives_its_agents_what_the_configuration_says() {
         client.call("session.init", &json!({ "session_key": key })).await.unwrap();
         let script = "!call write {\"path\":\"a\",\"content\":\"from the file\\n\"}\n!call exec {\"command\":\"cat a\"}\n!call gateway {\"action\":\"status\"}";
         let (events, _) = run_turn(&mut client, key, script).await.unwrap();
-        let told = events.iter().filter(|event| event["type"] == "tool_result");
-        let told: Vec<&str> = told.map(|event| event["content"].as_str().unwrap()).collect();
-        assert_eq!(told[0], "made `a`, 14 bytes");
-        assert!(told[1].starts_with(expected), "{told:?}");
-        assert!(told[2].contains("\"draining\":false"), "{told:?}");
+        let results = events.iter().filter(|event| event["type"] == "tool_result");
+        let results: Vec<&str> = results.map(|event| event["content"].as_str().unwrap()).collect();
+        assert_eq!(results[0], "made `a`, 14 bytes");
+        assert!(results[1].starts_with(expected), "{results:?}");
+        assert!(results[2].contains("\"draining\":false"), "{results:?}");
         assert_sound(&daemon.stop().await.home);
     }
 }

@@ -1,5 +1,5 @@
-//! Untrusted words, private data and a way out never meet without a person: not in one session, and not by way of a file,
-//! a memory, a letter, a sub-agent or a schedule.
+//! The lethal trifecta: untrusted input, private data and egress never meet without an approval, neither in one
+//! session nor through a file, a memory, a mailbox message, a sub-agent or a schedule.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,29 +16,29 @@ use tribune_governance::turn::ExternalDecision;
 use tribune_runtime::{AgentRuntime, ToolCall};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, run_turn, turn_params};
 
-use crate::fake_agent_scripted::{Batch, Puppet};
-use crate::fixture::Hand;
+use crate::fake_agent_scripted::{Batch, ScriptedAgent};
+use crate::fixture::ManualClock;
 
 const KEY: &str = "agent:main:cli:local:dm:op";
 const OTHER: &str = "agent:main:cli:local:dm:another";
 const SCOUT: &str = "agent:scout:cli:local:dm:op";
 const MANDATE: &str = "---\ntools: read, search, send_message, write, edit, exec, web_fetch, web_search, message, memory, cron, gateway, spawn, browser, nodes\n---\n";
-/// Everything that needs no person as long as nothing flows together.
+/// Every tool that needs no approval while labels do not combine.
 const FREE: &str = r#"@id("free") permit(principal, action in Tribune::Action::"side_effect", resource);"#;
 const TAINTED: Labels = Labels { trust: Trust::Untrusted, private: true };
 const START: i64 = 1_800_000_000;
 
-struct House {
+struct Setup {
     daemon: TestDaemon,
-    puppet: Puppet,
-    clock: Arc<Hand>,
-    /// Where the page is.
+    scripted: ScriptedAgent,
+    clock: Arc<ManualClock>,
+    /// The address of the page.
     page: String,
     talker: RpcClient,
     approver: RpcClient,
 }
 
-/// A server with one page that tells agents what to do, and a search engine that finds nothing.
+/// A server with one page that instructs agents, and a search engine without results.
 pub(crate) async fn page() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -58,44 +58,43 @@ pub(crate) async fn page() -> String {
     address.to_string()
 }
 
-async fn house() -> House {
+async fn setup() -> Setup {
     let home = TempHome::new();
     home.write("mandates/free.md", MANDATE);
-    let agent = |id: &str| json!({ "id": id, "backend": "puppet", "mandate": "free", "standing": false });
+    let agent = |id: &str| json!({ "id": id, "backend": "scripted", "mandate": "free", "standing": false });
     home.write("data/agent-roster.jsonl", &format!("{}\n{}\n", agent("main"), agent("scout")));
     home.write("policy/free.cedar", FREE);
-    home.write("agents/main/workspace/secret.txt", "the secret of the house");
-    settle(home, page().await).await
+    home.write("agents/main/workspace/secret.txt", "the secret of this instance");
+    start_at(home, page().await).await
 }
 
-/// A daemon on this home.
-async fn settle(home: TempHome, page: String) -> House {
+/// Starts a daemon on this home.
+async fn start_at(home: TempHome, page: String) -> Setup {
     let mut config = Config { sandbox: Sandbox::Off, ..config() };
     config.egress.allow = vec![page.parse().unwrap()];
     config.web_search.endpoint = Some(format!("http://{page}/search").parse().unwrap());
-    let (puppet, clock) = (Puppet::default(), Arc::new(Hand::at(START)));
-    let backend = Arc::new(puppet.clone()) as Arc<dyn AgentRuntime>;
-    let extras =
-        DaemonOverrides { backends: vec![("puppet".to_owned(), backend)], ..DaemonOverrides::default() };
+    let (scripted, clock) = (ScriptedAgent::default(), Arc::new(ManualClock::at(START)));
+    let backend = Arc::new(scripted.clone()) as Arc<dyn AgentRuntime>;
+    let extras = DaemonOverrides { backends: vec![("scripted".to_owned(), backend)], ..DaemonOverrides::default() };
     let daemon = Daemon::start_with(&home.home, &config, clock.clone(), extras).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let (talker, approver) = (daemon.operator().await, daemon.operator().await);
-    House { daemon, puppet, clock, page, talker, approver }
+    Setup { daemon, scripted, clock, page, talker, approver }
 }
 
-impl House {
+impl Setup {
     fn fetch(&self) -> (&'static str, Value) {
         ("web_fetch", json!({ "url": format!("http://{}/", self.page) }))
     }
 
-    /// One call of every tool through which something can leave, each with its own words.
-    fn ways_out(&self) -> Batch {
+    /// One call of every tool that can send data out, each with its own text.
+    fn egress_calls(&self) -> Batch {
         vec![
             self.fetch(),
             ("web_search", json!({ "query": "secrets" })),
             ("exec", json!({ "command": "touch ran" })),
             ("message", json!({ "to": "agent:scout", "text": "by message" })),
-            ("send_message", json!({ "to": "scout", "text": "by letter" })),
+            ("send_message", json!({ "to": "scout", "text": "by mailbox" })),
             ("cron", json!({ "action": "add", "every": 3600, "text": "later" })),
             ("spawn", json!({ "task": "for me" })),
             ("write", json!({ "path": "/tmp/outside", "content": "out" })),
@@ -107,18 +106,18 @@ impl House {
         self.talker.call("session.init", &json!({ "session_key": key })).await.unwrap();
     }
 
-    /// A turn of these batches in which nobody is asked anything.
-    async fn play(&mut self, key: &str, batches: Vec<Batch>) -> Vec<(String, String, bool)> {
+    /// Runs a turn of these batches without approvals.
+    async fn run_batches(&mut self, key: &str, batches: Vec<Batch>) -> Vec<(String, String, bool)> {
         self.open(key).await;
-        self.puppet.prepare(batches);
+        self.scripted.prepare(batches);
         let limit = Duration::from_secs(20);
         let played = tokio::time::timeout(limit, run_turn(&mut self.talker, key, "go on")).await;
-        played.expect("a call waits for a person").unwrap();
-        self.puppet.answers()
+        played.expect("a call is pending").unwrap();
+        self.scripted.answers()
     }
 
-    /// The same, with a person who says yes to everything, once.
-    async fn play_allowed(&mut self, key: &str, batches: Vec<Batch>) -> Vec<(String, String, bool)> {
+    /// Runs a turn of these batches, with an approver who allows everything once.
+    async fn run_batches_allowed(&mut self, key: &str, batches: Vec<Batch>) -> Vec<(String, String, bool)> {
         let mut person = self.daemon.operator().await;
         let stop = CancellationToken::new();
         let stopped = stop.clone();
@@ -131,20 +130,20 @@ impl House {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         });
-        let played = self.play(key, batches).await;
+        let played = self.run_batches(key, batches).await;
         stop.cancel();
         yes.await.unwrap();
         played
     }
 
-    /// Begins a turn of these calls; all of them wait for a person, and none runs. The turn is cancelled then.
-    async fn all_wait(&mut self, key: &str, mut calls: Batch) {
-        // What lies outside of the workspace is written by nobody, so nobody is asked.
+    /// Begins a turn of these calls; all of them wait for an approval, and none runs. Then the turn is cancelled.
+    async fn assert_all_parked(&mut self, key: &str, mut calls: Batch) {
+        // A write outside of the workspace can never run, so it requires no approval.
         calls.retain(|(name, _)| *name != "write");
         self.open(key).await;
         let mut expected: Vec<String> = calls.iter().map(|(name, _)| (*name).to_owned()).collect();
         expected.sort_unstable();
-        self.puppet.prepare(vec![calls]);
+        self.scripted.prepare(vec![calls]);
         let running = self.talker.send("turn.run", &turn_params(key, "go on")).await.unwrap();
         let mut waiting = Vec::new();
         for _ in 0..2_000 {
@@ -157,10 +156,10 @@ impl House {
         let mut tools: Vec<String> =
             waiting.iter().map(|one| one["tool"].as_str().unwrap().to_owned()).collect();
         tools.sort_unstable();
-        assert_eq!(tools, expected, "{:?}", self.puppet.answers());
+        assert_eq!(tools, expected, "{:?}", self.scripted.answers());
         self.approver.call("session.cancel", &json!({ "session_key": key })).await.unwrap();
         self.ended(running).await;
-        self.puppet.answers();
+        self.scripted.answers();
     }
 
     async fn ended(&mut self, running: u64) {
@@ -181,19 +180,19 @@ impl House {
     /// Reads the page and the secret.
     async fn taint(&mut self, key: &str) {
         let read = ("read", json!({ "path": "secret.txt" }));
-        let answers = self.play(key, vec![vec![read], vec![self.fetch()]]).await;
+        let answers = self.run_batches(key, vec![vec![read], vec![self.fetch()]]).await;
         assert!(answers.iter().all(|(_, _, is_error)| !is_error), "{answers:?}");
         assert_eq!(self.labels(key).await, TAINTED);
     }
 
-    fn has_run(&self) -> bool {
+    fn has_executed(&self) -> bool {
         self.daemon.home.home.root().join("agents/main/workspace/ran").exists()
     }
 
     async fn restart(self) -> Self {
         let Self { daemon, talker, approver, page, .. } = self;
         drop((talker, approver));
-        settle(daemon.stop().await, page).await
+        start_at(daemon.stop().await, page).await
     }
 
     async fn end(self) {
@@ -209,175 +208,179 @@ async fn pending(client: &mut RpcClient) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_before_the_page_every_way_out_is_open() {
-    let mut house = house().await;
-    for (n, call) in house.ways_out().into_iter().enumerate() {
+async fn c3_every_egress_is_allowed_before_taint() {
+    let mut setup = setup().await;
+    for (n, call) in setup.egress_calls().into_iter().enumerate() {
         if call.0 == "write" {
-            // Never possible.
+            // This call can never run.
             continue;
         }
         let key = format!("agent:main:cli:local:dm:fresh-{n}");
-        let answers = house.play(&key, vec![vec![call.clone()]]).await;
+        let answers = setup.run_batches(&key, vec![vec![call.clone()]]).await;
         let own = answers.iter().find(|(name, ..)| name == call.0).unwrap();
         assert!(!own.2, "{own:?}");
     }
-    assert!(house.has_run());
-    house.end().await;
+    assert!(setup.has_executed());
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_after_a_page_and_a_private_file_every_way_out_waits_for_a_person() {
-    let mut house = house().await;
-    house.taint(KEY).await;
-    let calls = house.ways_out();
-    house.all_wait(KEY, calls).await;
-    assert!(!house.has_run());
-    let outside = house.ways_out().into_iter().filter(|(name, _)| *name == "write").collect();
-    let answers = house.play(KEY, vec![outside]).await;
+async fn c3_every_egress_requires_approval_after_taint() {
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
+    let calls = setup.egress_calls();
+    setup.assert_all_parked(KEY, calls).await;
+    assert!(!setup.has_executed());
+    let outside = setup.egress_calls().into_iter().filter(|(name, _)| *name == "write").collect();
+    let answers = setup.run_batches(KEY, vec![outside]).await;
     assert!(answers[0].2 && answers[0].1.contains("leads out of the workspace"), "{answers:?}");
-    // It does not wear off with the daemon's memory of it.
-    house.talker.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
-    let calls = house.ways_out();
-    house.all_wait(KEY, calls).await;
-    assert!(!house.has_run());
-    house.end().await;
+    // The labels hold after the session was closed.
+    setup.talker.call("session.close", &json!({ "session_key": KEY })).await.unwrap();
+    let calls = setup.egress_calls();
+    setup.assert_all_parked(KEY, calls).await;
+    assert!(!setup.has_executed());
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_file_keeps_what_it_was_made_from() {
-    let mut house = house().await;
-    house.taint(KEY).await;
+async fn c3_file_keeps_the_labels_of_its_sources() {
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
     let write = ("write", json!({ "path": "notes.txt", "content": "from the page" }));
-    house.play_allowed(KEY, vec![vec![write]]).await;
-    house.play(OTHER, vec![vec![("read", json!({ "path": "notes.txt" }))]]).await;
-    assert_eq!(house.labels(OTHER).await, TAINTED);
-    let calls = house.ways_out();
-    house.all_wait(OTHER, calls).await;
-    assert!(!house.has_run());
-    house.end().await;
+    setup.run_batches_allowed(KEY, vec![vec![write]]).await;
+    setup.run_batches(OTHER, vec![vec![("read", json!({ "path": "notes.txt" }))]]).await;
+    assert_eq!(setup.labels(OTHER).await, TAINTED);
+    let calls = setup.egress_calls();
+    setup.assert_all_parked(OTHER, calls).await;
+    assert!(!setup.has_executed());
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_file_of_a_call_that_was_cut_short_is_no_cleaner() {
-    let mut house = house().await;
-    house.taint(KEY).await;
-    house.puppet.prepare(vec![vec![("exec", json!({ "command": "echo page > cut.txt; sleep 60" }))]]);
-    let running = house.talker.send("turn.run", &turn_params(KEY, "go on")).await.unwrap();
+async fn c3_file_of_an_interrupted_call_keeps_its_labels() {
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
+    setup.scripted.prepare(vec![vec![("exec", json!({ "command": "echo page > cut.txt; sleep 60" }))]]);
+    let running = setup.talker.send("turn.run", &turn_params(KEY, "go on")).await.unwrap();
     let waiting = loop {
-        if let Some(first) = pending(&mut house.approver).await.first() {
+        if let Some(first) = pending(&mut setup.approver).await.first() {
             break first["id"].clone();
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     let allow = json!({ "id": waiting, "decision": "allow_once" });
-    house.approver.call("approval.decide", &allow).await.unwrap();
-    while !house.daemon.home.home.root().join("agents/main/workspace/cut.txt").exists() {
+    setup.approver.call("approval.decide", &allow).await.unwrap();
+    while !setup.daemon.home.home.root().join("agents/main/workspace/cut.txt").exists() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    house.approver.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
-    house.ended(running).await;
-    house.play(OTHER, vec![vec![("read", json!({ "path": "cut.txt" }))]]).await;
-    assert_eq!(house.labels(OTHER).await, TAINTED);
-    house.end().await;
+    setup.approver.call("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
+    setup.ended(running).await;
+    setup.run_batches(OTHER, vec![vec![("read", json!({ "path": "cut.txt" }))]]).await;
+    assert_eq!(setup.labels(OTHER).await, TAINTED);
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_memory_keeps_what_it_was_made_from() {
-    let mut house = house().await;
-    house.taint(KEY).await;
+async fn c3_memory_keeps_the_labels_of_its_sources() {
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
     let set = ("memory", json!({ "action": "set", "key": "k", "value": "from the page" }));
-    let answers = house.play_allowed(KEY, vec![vec![set]]).await;
+    let answers = setup.run_batches_allowed(KEY, vec![vec![set]]).await;
     assert!(!answers[0].2, "{answers:?}");
-    house.play(OTHER, vec![vec![("memory", json!({ "action": "get", "key": "k" }))]]).await;
-    assert_eq!(house.labels(OTHER).await, TAINTED);
-    let calls = house.ways_out();
-    house.all_wait(OTHER, calls).await;
-    house.end().await;
+    setup.run_batches(OTHER, vec![vec![("memory", json!({ "action": "get", "key": "k" }))]]).await;
+    assert_eq!(setup.labels(OTHER).await, TAINTED);
+    let calls = setup.egress_calls();
+    setup.assert_all_parked(OTHER, calls).await;
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_letter_keeps_what_it_was_made_from() {
-    let mut house = house().await;
-    house.taint(KEY).await;
-    let letter = ("send_message", json!({ "to": "scout", "text": "from the page" }));
-    let answers = house.play_allowed(KEY, vec![vec![letter]]).await;
+async fn c3_mailbox_message_keeps_the_labels_of_its_sources() {
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
+    let message = ("send_message", json!({ "to": "scout", "text": "from the page" }));
+    let answers = setup.run_batches_allowed(KEY, vec![vec![message]]).await;
     assert!(!answers[0].2, "{answers:?}");
-    house.play(SCOUT, vec![]).await;
-    assert_eq!(house.labels(SCOUT).await, TAINTED);
-    let mut calls = house.ways_out();
+    setup.run_batches(SCOUT, vec![]).await;
+    assert_eq!(setup.labels(SCOUT).await, TAINTED);
+    let mut calls = setup.egress_calls();
     calls.retain(|(name, _)| !["message", "send_message"].contains(name));
-    house.all_wait(SCOUT, calls).await;
-    house.end().await;
+    setup.assert_all_parked(SCOUT, calls).await;
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c7_a_sub_agent_of_a_tainted_session_is_denied_every_way_out() {
-    let mut house = house().await;
-    house.taint(KEY).await;
+async fn c7_subagent_of_a_tainted_session_is_denied_every_egress() {
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
     let spawn = ("spawn", json!({ "task": "what the page said" }));
-    house.open(KEY).await;
+    setup.open(KEY).await;
     // The turn that spawns, then the sub-agent's.
-    house.puppet.prepare(vec![vec![spawn]]);
-    let calls = house.ways_out();
+    setup.scripted.prepare(vec![vec![spawn]]);
+    let calls = setup.egress_calls();
     let names: Vec<&str> = calls.iter().map(|(name, _)| *name).collect();
-    let answers = house.spawned(calls).await;
+    let answers = setup.spawned(calls).await;
     for name in names {
-        let (_, told, is_error) = answers.iter().find(|(own, ..)| own == name).unwrap();
-        assert!(*is_error && told.starts_with("denied"), "{name}: {told}");
+        let (_, content, is_error) = answers.iter().find(|(own, ..)| own == name).unwrap();
+        assert!(*is_error && content.starts_with("denied"), "{name}: {content}");
     }
-    assert!(!house.has_run());
-    house.end().await;
+    assert!(!setup.has_executed());
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c7_what_a_sub_agent_read_comes_back_with_its_answer() {
-    let mut house = house().await;
-    house.open(KEY).await;
-    house.puppet.prepare(vec![vec![("spawn", json!({ "task": "read it for me" }))]]);
+async fn c7_labels_of_a_subagent_return_with_its_answer() {
+    let mut setup = setup().await;
+    setup.open(KEY).await;
+    setup.scripted.prepare(vec![vec![("spawn", json!({ "task": "read it for me" }))]]);
     let read = ("read", json!({ "path": "secret.txt" }));
-    let fetch = house.fetch();
-    house.puppet.prepare(vec![vec![read], vec![fetch]]);
-    run_turn(&mut house.talker, KEY, "go on").await.unwrap();
-    house.puppet.answers();
-    assert_eq!(house.labels(KEY).await, TAINTED);
-    let calls = house.ways_out();
-    house.all_wait(KEY, calls).await;
-    house.end().await;
+    let fetch = setup.fetch();
+    setup.scripted.prepare(vec![vec![read], vec![fetch]]);
+    run_turn(&mut setup.talker, KEY, "go on").await.unwrap();
+    setup.scripted.answers();
+    assert_eq!(setup.labels(KEY).await, TAINTED);
+    let calls = setup.egress_calls();
+    setup.assert_all_parked(KEY, calls).await;
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_schedule_keeps_what_it_was_made_from_and_wakes_once() {
-    let mut house = house().await;
-    house.taint(KEY).await;
+async fn c3_schedule_keeps_the_labels_of_its_sources_and_fires_once() {
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
     let cron = ("cron", json!({ "action": "add", "id": "later", "every": 60, "text": "what the page said" }));
-    let answers = house.play_allowed(KEY, vec![vec![cron.clone()]]).await;
+    let answers = setup.run_batches_allowed(KEY, vec![vec![cron.clone()]]).await;
     assert!(!answers[0].2, "{answers:?}");
-    // A clean session that fails to replace it does not make it clean.
-    let answers = house.play(OTHER, vec![vec![cron]]).await;
+    // A clean session that fails to replace the file does not make it clean.
+    let answers = setup.run_batches(OTHER, vec![vec![cron]]).await;
     assert!(answers[0].1.contains("there is a schedule `later` already"), "{answers:?}");
-    // Everything that was said is gone; the schedule is not.
-    house.talker.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
-    house.clock.set(START + 61);
-    house.puppet.prepare(vec![vec![("exec", json!({ "command": "touch ran" }))]]);
-    assert_eq!(house.daemon.daemon.sessions().wake_due().await.unwrap(), 1);
-    assert_eq!(house.daemon.daemon.sessions().wake_due().await.unwrap(), 0, "one time wakes once");
+    // The conversation is erased; the schedule is not.
+    setup.talker.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
+    setup.clock.set(START + 61);
+    setup.scripted.prepare(vec![vec![("exec", json!({ "command": "touch ran" }))]]);
+    assert_eq!(setup.daemon.daemon.sessions().wake_due().await.unwrap(), 1);
+    assert_eq!(
+        setup.daemon.daemon.sessions().wake_due().await.unwrap(),
+        0,
+        "a schedule with one time fires once"
+    );
     let waiting = loop {
-        let waiting = pending(&mut house.approver).await;
+        let waiting = pending(&mut setup.approver).await;
         if !waiting.is_empty() {
             break waiting;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     assert_eq!((waiting.len(), &waiting[0]["tool"]), (1, &json!("exec")));
-    assert_eq!(house.labels(KEY).await, TAINTED);
-    assert!(!house.has_run());
-    house.end().await;
+    assert_eq!(setup.labels(KEY).await, TAINTED);
+    assert!(!setup.has_executed());
+    setup.end().await;
 }
 
-impl House {
-    /// Runs the prepared turn, which spawns, with a person who says yes to that; the sub-agent makes `calls`.
+impl Setup {
+    /// Runs the prepared turn, which spawns, with an approver who allows that; the sub-agent makes `calls`.
     async fn spawned(&mut self, calls: Batch) -> Vec<(String, String, bool)> {
-        self.puppet.prepare(vec![calls]);
+        self.scripted.prepare(vec![calls]);
         let mut person = self.daemon.operator().await;
         let running = self.talker.send("turn.run", &turn_params(KEY, "go on")).await.unwrap();
         let id = loop {
@@ -388,44 +391,44 @@ impl House {
         };
         person.call("approval.decide", &json!({ "id": id, "decision": "allow_once" })).await.unwrap();
         self.ended(running).await;
-        self.puppet.answers()
+        self.scripted.answers()
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a3_a_card_tells_what_the_session_read_and_where_that_came_from() {
-    let mut house = house().await;
-    house.taint(KEY).await;
+async fn a3_card_shows_the_origin_of_the_session_labels() {
+    let mut setup = setup().await;
+    setup.taint(KEY).await;
     let write = ("write", json!({ "path": "notes.txt", "content": "from the page" }));
-    house.play_allowed(KEY, vec![vec![write]]).await;
-    house.open(OTHER).await;
+    setup.run_batches_allowed(KEY, vec![vec![write]]).await;
+    setup.open(OTHER).await;
     let read = vec![("read", json!({ "path": "notes.txt" }))];
     let send = vec![("send_message", json!({ "to": "scout", "text": "hello" }))];
-    house.puppet.prepare(vec![read, send]);
-    let running = house.talker.send("turn.run", &turn_params(OTHER, "go on")).await.unwrap();
+    setup.scripted.prepare(vec![read, send]);
+    let running = setup.talker.send("turn.run", &turn_params(OTHER, "go on")).await.unwrap();
     let asked = loop {
-        if let Some(asked) = pending(&mut house.approver).await.first() {
+        if let Some(asked) = pending(&mut setup.approver).await.first() {
             break asked["id"].clone();
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
-    let card = house.approver.call("approval.show", &json!({ "id": asked })).await.unwrap();
+    let card = setup.approver.call("approval.show", &json!({ "id": asked })).await.unwrap();
     let trail = card["trail"].as_array().unwrap();
     assert_eq!(trail.len(), 1, "{card}");
     let (what, trust, private) = (&trail[0]["what"], &trail[0]["trust"], &trail[0]["private"]);
     assert_eq!((what, trust, private), (&json!("read of notes.txt"), &json!("untrusted"), &json!(true)));
     assert!(trail[0]["written"].as_str().unwrap().starts_with(KEY), "{card}");
-    house.approver.call("session.cancel", &json!({ "session_key": OTHER })).await.unwrap();
-    house.ended(running).await;
-    house.end().await;
+    setup.approver.call("session.cancel", &json!({ "session_key": OTHER })).await.unwrap();
+    setup.ended(running).await;
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_calls_whose_results_nobody_reports_count_as_made() {
-    let mut house = house().await;
-    house.open(KEY).await;
+async fn c3_unreported_calls_count_as_made() {
+    let mut setup = setup().await;
+    setup.open(KEY).await;
     let key = KEY.parse().unwrap();
-    let fetch = house.fetch();
+    let fetch = setup.fetch();
     let calls = [
         ("read", json!({ "path": "secret.txt" }), ExternalDecision::Allowed),
         (fetch.0, fetch.1, ExternalDecision::Allowed),
@@ -434,33 +437,33 @@ async fn c3_calls_whose_results_nobody_reports_count_as_made() {
     ];
     for (n, (name, input, expected)) in calls.into_iter().enumerate() {
         let call = ToolCall { id: format!("call-{n}"), name: name.to_owned(), input };
-        let governance = house.daemon.daemon.sessions().governance();
+        let governance = setup.daemon.daemon.sessions().governance();
         let standpoint = governance.asked_for(&key, call, Duration::ZERO).await.unwrap();
         assert_eq!(standpoint.verdict, expected, "{name}: {standpoint:?}");
     }
-    house.end().await;
+    setup.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_calls_that_nobody_reported_count_however_long_ago_they_were() {
-    let mut house = house().await;
-    house.open(KEY).await;
+async fn c3_unreported_calls_count_at_any_age() {
+    let mut setup = setup().await;
+    setup.open(KEY).await;
     let key: tribune_runtime::SessionKey = KEY.parse().unwrap();
-    let fetch = house.fetch();
-    let ask = async |house: &House, id: String, name: &str, input: Value| {
+    let fetch = setup.fetch();
+    let ask = async |setup: &Setup, id: String, name: &str, input: Value| {
         let call = ToolCall { id, name: name.to_owned(), input };
-        let governance = house.daemon.daemon.sessions().governance();
+        let governance = setup.daemon.daemon.sessions().governance();
         governance.asked_for(&key, call, Duration::ZERO).await.unwrap().verdict
     };
-    let secret = ask(&house, "secret".to_owned(), "read", json!({ "path": "secret.txt" })).await;
-    let page = ask(&house, "page".to_owned(), fetch.0, fetch.1).await;
+    let secret = ask(&setup, "secret".to_owned(), "read", json!({ "path": "secret.txt" })).await;
+    let page = ask(&setup, "page".to_owned(), fetch.0, fetch.1).await;
     assert_eq!((secret, page), (ExternalDecision::Allowed, ExternalDecision::Allowed));
-    // More than is looked through, and all of it over.
+    // More calls than the window that is searched, all of them finished.
     for n in 0..600 {
-        assert_eq!(ask(&house, format!("dull-{n}"), "nothing", json!({})).await, ExternalDecision::Refused);
+        assert_eq!(ask(&setup, format!("dull-{n}"), "nothing", json!({})).await, ExternalDecision::Refused);
     }
-    let house = house.restart().await;
-    let exec = ask(&house, "out".to_owned(), "exec", json!({ "command": "ls" })).await;
+    let setup = setup.restart().await;
+    let exec = ask(&setup, "out".to_owned(), "exec", json!({ "command": "ls" })).await;
     assert_eq!(exec, ExternalDecision::Waits);
-    house.end().await;
+    setup.end().await;
 }

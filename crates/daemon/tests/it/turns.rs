@@ -1,4 +1,4 @@
-//! Turns through the real door: RPC in, events out, everything on record.
+//! Turns end to end: RPC in, events out, everything in the ledger.
 
 use serde_json::{Value, json};
 use tribune_testkit::{TestDaemon, assert_sound, output_text, run_turn};
@@ -25,7 +25,7 @@ async fn a_turn_streams_its_events_and_ends_with_a_result() {
     assert_eq!(kinds(&events).iter().filter(|kind| **kind == "policy_gate").count(), 3, "one per tool");
 
     let (second, _) = run_turn(&mut client, KEY, "again").await.unwrap();
-    assert_eq!(second[0]["seq"], seqs.len() as u64 + 1, "numbers go on over turns");
+    assert_eq!(second[0]["seq"], seqs.len() as u64 + 1, "numbers continue over turns");
     let status = client.call("session.status", &json!({ "session_key": KEY })).await.unwrap();
     assert_eq!((&status["turns"], &status["state"]), (&json!(2), &json!("idle")));
 

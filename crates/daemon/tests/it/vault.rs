@@ -1,4 +1,4 @@
-//! What was said: kept under a key, erased for good when it is to be, and the lives of the sessions it belongs to.
+//! The vault: words are encrypted under a key and erased for good, and the lifecycle of the sessions they belong to.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use tribune_storage::home::Home;
 use tribune_storage::store::Store;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, output_text, run_turn, turn_params};
 
-use crate::authentication::{assert_healthy, events_until, is_done, within};
-use crate::fixture::{Hand, draft};
+use crate::fixture::{ManualClock, draft};
+use crate::raw_clients::{assert_healthy, events_until, is_done, within};
 
 const KEY: &str = "agent:main:cli:local:dm:operator";
 const STANDING: &str = "agent:main:standing:local:dm:main";
@@ -27,9 +27,9 @@ async fn history(client: &mut RpcClient, key: &str) -> Vec<Value> {
     history["messages"].as_array().unwrap().clone()
 }
 
-/// The vault of a home that nobody holds, opened with its own key.
+/// The vault of a home without a daemon, opened with its own key.
 pub(crate) fn vault(home: &Home) -> Connection {
-    #[expect(clippy::disallowed_methods, reason = "the test looks behind the vault's back on purpose")]
+    #[expect(clippy::disallowed_methods, reason = "the test reads the database directly")]
     let connection = Connection::open(home.root().join("vault.db")).unwrap();
     let key = std::fs::read_to_string(home.keys().join("vault.key")).unwrap();
     connection.execute_batch(&format!("PRAGMA key = \"x'{}'\";", key.trim())).unwrap();
@@ -41,7 +41,7 @@ fn count(home: &Home, query: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forgetting_shreds_the_words_and_the_ledger_still_verifies() {
+async fn forgetting_erases_the_words_and_the_ledger_still_verifies() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     for key in [KEY, STANDING] {
@@ -59,7 +59,7 @@ async fn forgetting_shreds_the_words_and_the_ledger_still_verifies() {
     assert_eq!(entry["entry"]["payload"], json!({ "event": "forgotten", "by": "operator" }));
     assert!(!transcript.exists());
     let after = history(&mut client, KEY).await;
-    assert_eq!(after.len(), before.len(), "that something was said is not forgotten");
+    assert_eq!(after.len(), before.len(), "the number of events stays");
     for (before, after) in before.iter().zip(&after) {
         let mut shredded = before.clone();
         shredded["content"] = Value::Null;
@@ -73,7 +73,7 @@ async fn forgetting_shreds_the_words_and_the_ledger_still_verifies() {
         "others stay"
     );
 
-    // Open again, numbers go on, and new words are kept.
+    // After a reopen the numbers continue, and new words are kept.
     let reopened = client.call("session.init", &about(KEY)).await.unwrap();
     assert_eq!((&reopened["turns"], &reopened["last_seq"]), (&json!(1), &json!(last_seq)));
     let (events, _) = run_turn(&mut client, KEY, "!say a new life").await.unwrap();
@@ -81,7 +81,7 @@ async fn forgetting_shreds_the_words_and_the_ledger_still_verifies() {
     let now = history(&mut client, KEY).await;
     assert!(now[before.len()..].iter().all(|message| !message["content"].is_null()));
     assert!(now[..before.len()].iter().all(|message| message["content"].is_null()));
-    // Twice is as good as once.
+    // Forgetting twice has the same result.
     client.call("session.forget", &about(KEY)).await.unwrap();
     client.call("session.forget", &about(KEY)).await.unwrap();
     assert_eq!(
@@ -99,7 +99,7 @@ async fn forgetting_shreds_the_words_and_the_ledger_still_verifies() {
     let events =
         "SELECT count(*) FROM events WHERE place >> 32 = (SELECT session FROM sessions WHERE key IS NULL)";
     assert_eq!(count(&home.home, events), 0);
-    assert!(count(&home.home, "SELECT count(*) FROM events") > 0, "those of the other session are there");
+    assert!(count(&home.home, "SELECT count(*) FROM events") > 0, "the words of the other session are kept");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,10 +118,10 @@ async fn a_running_session_is_ended_before_it_is_forgotten() {
     assert_sound(&daemon.stop().await.home);
 }
 
-/// Someone opens and uses the session again and again while it is being forgotten: what is kept can be read, and what was
-/// forgotten cannot.
+/// A client opens and uses the session repeatedly while it is being forgotten: kept words can be read, and forgotten
+/// words cannot.
 #[tokio::test(flavor = "multi_thread")]
-async fn forgetting_a_session_in_use_leaves_nothing_half_way() {
+async fn forgetting_a_session_in_use_is_complete() {
     let daemon = TestDaemon::start().await;
     let mut user = daemon.operator().await;
     let mut operator = daemon.operator().await;
@@ -146,7 +146,7 @@ async fn forgetting_a_session_in_use_leaves_nothing_half_way() {
     using.await.unwrap();
     operator.call("session.init", &about(KEY)).await.unwrap();
     let status = operator.call("daemon.status", &json!({})).await.unwrap();
-    assert_eq!(status["sessions_open"], 2, "however often it was closed and opened");
+    assert_eq!(status["sessions_open"], 2, "after every reopen");
     let (events, _) = run_turn(&mut operator, KEY, "!say last words").await.unwrap();
     assert_eq!(output_text(&events), "last words");
     let messages = history(&mut operator, KEY).await;
@@ -158,7 +158,7 @@ async fn forgetting_a_session_in_use_leaves_nothing_half_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forgetting_that_a_crash_cut_short_is_finished_at_the_next_start() {
+async fn interrupted_forgetting_is_completed_at_the_next_start() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &about(KEY)).await.unwrap();
@@ -166,7 +166,7 @@ async fn a_forgetting_that_a_crash_cut_short_is_finished_at_the_next_start() {
     client.call("session.close", &about(KEY)).await.unwrap();
     drop(client);
     let home = daemon.stop().await;
-    // The intent reached the disk, and the daemon died.
+    // The intent is on disk, and the daemon was killed.
     let store = Store::open(&home.home, &SystemClock).unwrap();
     let payload = json!({ "event": "forgetting", "by": "operator" }).as_object().unwrap().clone();
     let intent = Draft { quality: EntryQuality::SessionLifecycle, payload, ..draft(KEY, 0) };
@@ -188,13 +188,13 @@ async fn a_forgetting_that_a_crash_cut_short_is_finished_at_the_next_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forgetting_that_failed_is_finished_before_the_session_is_opened_again() {
+async fn failed_forgetting_is_completed_before_the_session_reopens() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &about(KEY)).await.unwrap();
     run_turn(&mut client, KEY, "!say to be forgotten").await.unwrap();
     client.call("session.close", &about(KEY)).await.unwrap();
-    // What cannot be removed as a file stops the forgetting half-way.
+    // A path that cannot be removed as a file stops the forgetting midway.
     let transcript = daemon.home.home.root().join(format!("agents/main/sessions/{KEY}.jsonl"));
     std::fs::remove_file(&transcript).unwrap();
     std::fs::create_dir_all(transcript.join("in the way")).unwrap();
@@ -217,7 +217,7 @@ async fn a_forgetting_that_failed_is_finished_before_the_session_is_opened_again
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_vault_opens_with_its_key_and_nothing_else() {
+async fn vault_opens_only_with_its_key() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &about(KEY)).await.unwrap();
@@ -249,14 +249,14 @@ async fn the_vault_opens_with_its_key_and_nothing_else() {
             Some(content) => std::fs::write(&key, content).unwrap(),
             None => std::fs::remove_file(&key).unwrap(),
         }
-        let said = refused().await;
-        assert!(said.contains(words) && said.contains("vault.key"), "{content:?}: {said}");
-        assert!(!said.contains(right.trim()), "{said}");
+        let message = refused().await;
+        assert!(message.contains(words) && message.contains("vault.key"), "{content:?}: {message}");
+        assert!(!message.contains(right.trim()), "{message}");
         assert!(
             std::fs::read(root.join("vault.db")).unwrap() == database,
             "{content:?}: nothing was changed"
         );
-        assert_eq!(key.exists(), content.is_some(), "no key is made up");
+        assert_eq!(key.exists(), content.is_some(), "no key is created");
     }
     std::fs::write(&key, right).unwrap();
     let daemon = TestDaemon::start_at(home, &config()).await;
@@ -265,8 +265,8 @@ async fn the_vault_opens_with_its_key_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn domain_sessions_go_after_their_time_and_persistent_ones_stay() {
-    let (home, clock) = (TempHome::new(), Arc::new(Hand::at(1_800_000_000)));
+async fn domain_sessions_expire_and_persistent_ones_stay() {
+    let (home, clock) = (TempHome::new(), Arc::new(ManualClock::at(1_800_000_000)));
     let daemon = Daemon::start(&home.home, &config(), Arc::clone(&clock) as Arc<dyn Clock>).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let mut client = daemon.operator().await;
@@ -279,7 +279,7 @@ async fn domain_sessions_go_after_their_time_and_persistent_ones_stay() {
     events_until(&mut client, "it runs", |event| event["type"] == "text_delta").await;
     let minute = |minutes: i64| clock.set(1_800_000_000 + 60 * minutes);
     minute(30);
-    assert_eq!(daemon.daemon.sessions().sweep_once().await.unwrap(), 0, "not a moment too early");
+    assert_eq!(daemon.daemon.sessions().sweep_once().await.unwrap(), 0, "not before its time");
     minute(31);
     assert_eq!(daemon.daemon.sessions().sweep_once().await.unwrap(), 1);
     let mut states = Vec::new();
@@ -330,11 +330,11 @@ async fn a_oneshot_is_closed_when_its_turn_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_open_session_keeps_its_mode_unless_another_is_asked_for() {
+async fn open_session_keeps_its_mode_unless_another_is_requested() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     let found = client.call("session.init", &about(STANDING)).await.unwrap();
-    assert_eq!(found["mode"], "persistent", "looking in on a standing session does not make it mortal");
+    assert_eq!(found["mode"], "persistent", "reading a standing session does not make it expire");
     assert_eq!(client.call("session.init", &about(KEY)).await.unwrap()["mode"], "domain");
     run_turn(&mut client, KEY, "!say loaded").await.unwrap();
     let changed =
@@ -345,7 +345,7 @@ async fn an_open_session_keeps_its_mode_unless_another_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_survive_a_restart_and_standing_ones_are_open_before_the_port() {
+async fn sessions_survive_a_restart_and_standing_ones_open_before_the_port() {
     let daemon = TestDaemon::start().await;
     assert_eq!(daemon.daemon.standing(), 1);
     let mut client = daemon.operator().await;

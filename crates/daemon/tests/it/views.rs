@@ -1,4 +1,4 @@
-//! L6: views are rebuilt from the entries, and a view that differs is found.
+//! L6: views are rebuilt from the entries, and a view that differs is detected.
 
 use rusqlite::Connection;
 use tribune_ledger::Checkpoint;
@@ -7,12 +7,12 @@ use tribune_ledger::verify::Integrity;
 use tribune_storage::store::{Store, StoreError};
 use tribune_storage::{audit, store};
 
-use crate::fixture::{Stopped, TempHome, draft};
+use crate::fixture::{FixedClock, TempHome, draft};
 
 fn sql(home: &TempHome, statement: &str) {
-    #[expect(clippy::disallowed_methods, reason = "the test goes behind the store's back on purpose")]
+    #[expect(clippy::disallowed_methods, reason = "the test changes the database directly")]
     let connection = Connection::open(home.home.database()).unwrap();
-    assert!(connection.execute(statement, []).unwrap() > 0, "the tampering must hit something: {statement}");
+    assert!(connection.execute(statement, []).unwrap() > 0, "the statement must change a row: {statement}");
 }
 
 fn check(home: &TempHome) -> Option<String> {
@@ -28,7 +28,7 @@ fn l6_every_view_equals_its_rebuild() {
 }
 
 #[test]
-fn l6_any_difference_in_a_view_is_found_and_a_rebuild_mends_it() {
+fn l6_changed_view_is_detected_and_repaired_by_a_rebuild() {
     let acts = [
         (
             "UPDATE entities SET next_seq = next_seq + 1 WHERE entity_id = 'entity-1'",
@@ -61,7 +61,7 @@ fn l6_any_difference_in_a_view_is_found_and_a_rebuild_mends_it() {
 }
 
 #[test]
-fn a_rebuild_never_covers_up_altered_entries() {
+fn rebuild_does_not_hide_altered_entries() {
     for act in [
         "DELETE FROM ledger WHERE idx = 300",
         "DELETE FROM ledger WHERE idx > 290",
@@ -75,13 +75,13 @@ fn a_rebuild_never_covers_up_altered_entries() {
             "{act}: {refused}"
         );
         assert!(check(&home).is_some(), "{act}");
-        assert!(matches!(Store::open(&home.home, &Stopped), Err(StoreError::Damaged { .. })), "{act}");
+        assert!(matches!(Store::open(&home.home, &FixedClock), Err(StoreError::Damaged { .. })), "{act}");
     }
 }
 
-/// Past 65,536 entries the way from a CID to its place goes through the stored runs.
+/// After 65,536 entries the lookup of a CID goes through the stored runs of the index.
 #[test]
-fn a_long_log_is_indexed_proven_and_rebuilt() {
+fn long_ledger_is_indexed_proven_and_rebuilt() {
     let n = 66_000;
     let home = TempHome::with(n);
     assert_eq!(check(&home), None);
@@ -98,7 +98,7 @@ fn a_long_log_is_indexed_proven_and_rebuilt() {
     let old = prove::root_at(&reader, 65_537).unwrap();
     let path = prove::consistency(&reader, 65_537, size).unwrap();
     assert_eq!(prove::check_consistency(65_537, &old, size, &checkpoint.root, &path), Ok(()));
-    // An entry may name any other as its parent, however old.
+    // An entry may name any older entry as its parent.
     let oldest = reader.entry(7).unwrap().unwrap().entry.cid;
     let store = home.store();
     store.writer().unwrap().append_blocking(&crate::fixture::child_of(vec![oldest])).unwrap();

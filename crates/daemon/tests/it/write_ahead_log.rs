@@ -1,5 +1,5 @@
-//! The book of first entry: what was promised survives whatever happens to the databases, nothing of it is posted twice,
-//! and what was forgotten is not in it.
+//! The write-ahead log: acknowledged records survive the loss of the databases, none is applied twice, and it holds no
+//! forgotten words.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use tribune_storage::store::StoreError;
 use tribune_storage::store::{Readers, Store};
 use tribune_testkit::{TestDaemon, assert_sound, config, run_turn};
 
-use crate::fixture::{Stopped, TempHome, draft};
+use crate::fixture::{FixedClock, TempHome, draft};
 
 const KEY: &str = "agent:main:cli:local:dm:operator";
 
-/// The databases of a home, with their logs. The daybook is not among them.
+/// The databases of a home, with their SQLite logs. The write-ahead log of Tribune is not among them.
 const DATABASES: [&str; 4] = ["tribune.db", "tribune.db-wal", "vault.db", "vault.db-wal"];
 
 fn copy(from: &Path, names: &[&str], to: &Path) {
@@ -31,7 +31,7 @@ fn copy(from: &Path, names: &[&str], to: &Path) {
     }
 }
 
-/// Copies a whole home, whose folders are nobody else's.
+/// Copies a whole home; its folders are private to their owner.
 fn copy_all(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     std::fs::set_permissions(to, std::fs::metadata(from).unwrap().permissions()).unwrap();
@@ -50,7 +50,7 @@ async fn history(client: &mut RpcClient) -> Vec<Value> {
     history["messages"].as_array().unwrap().clone()
 }
 
-/// A home as a power cut leaves it: the book as it is now, and of the databases what was there when `earlier` was copied.
+/// A home after a power cut: the current write-ahead log, and the databases as they were in the copy `earlier`.
 fn cut(home: &Path, earlier: &Path, to: &Path) -> Home {
     copy_all(home, to);
     for name in DATABASES.iter().chain(&["tribune.db-shm", "vault.db-shm"]) {
@@ -60,8 +60,8 @@ fn cut(home: &Path, earlier: &Path, to: &Path) -> Home {
     Home::at(to)
 }
 
-/// A daemon over a home that somebody else left, and an operator at its door.
-async fn wake(home: &Home) -> (Daemon, RpcClient) {
+/// A daemon on a home that another daemon left, and an operator's connection.
+async fn start_on(home: &Home) -> (Daemon, RpcClient) {
     let daemon = Daemon::start(home, &config(), Arc::new(tribune_storage::clock::SystemClock)).await.unwrap();
     let token = std::fs::read_to_string(daemon.token_path()).unwrap();
     let client = RpcClient::connect(&daemon.address().to_string(), Some(token.trim())).await.unwrap();
@@ -69,7 +69,7 @@ async fn wake(home: &Home) -> (Daemon, RpcClient) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_what_was_promised_is_there_though_the_databases_lost_it() {
+async fn l2_acknowledged_entries_survive_lost_databases() {
     let daemon = TestDaemon::start().await;
     let home = daemon.home.home.root().to_owned();
     let mut client = daemon.operator().await;
@@ -83,16 +83,16 @@ async fn l2_what_was_promised_is_there_though_the_databases_lost_it() {
     for n in 0..20 {
         run_turn(&mut client, KEY, &format!("!say words {n}\n!call read {{\"path\":\"x\"}}")).await.unwrap();
     }
-    let told = history(&mut client).await;
+    let acknowledged = history(&mut client).await;
     let cut = cut(&home, &earlier, &elsewhere.path().join("cut"));
     drop(client);
     let entries = assert_sound(&daemon.stop().await.home);
 
-    // Whoever reads the log alone finds it whole already.
+    // A reader of the ledger alone finds it complete already.
     let size = Reader::open(&cut).unwrap().size().unwrap();
     assert!(size > 80 && size <= entries, "{size} of {entries}");
-    let (daemon, mut client) = wake(&cut).await;
-    assert_eq!(history(&mut client).await, told, "every word, in its place, once");
+    let (daemon, mut client) = start_on(&cut).await;
+    assert_eq!(history(&mut client).await, acknowledged, "every word at its position, once");
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
     run_turn(&mut client, KEY, "!say after").await.unwrap();
     drop(client);
@@ -100,28 +100,28 @@ async fn l2_what_was_promised_is_there_though_the_databases_lost_it() {
     assert_sound(&cut);
 }
 
-/// From the first start on, and again behind each cut, with clean ends in between.
+/// From the first start on, and again after each power cut, with clean shutdowns in between.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_cut_after_cut_nothing_promised_is_lost() {
+async fn l2_acknowledged_entries_survive_repeated_power_cuts() {
     let elsewhere = tempfile::tempdir().unwrap();
     let mut home = Home::at(elsewhere.path().join("home-0"));
-    let mut said = 0;
+    let mut count = 0;
     for round in 1..=6 {
-        let (daemon, mut client) = wake(&home).await;
+        let (daemon, mut client) = start_on(&home).await;
         let earlier = elsewhere.path().join(format!("earlier-{round}"));
         copy(home.root(), &DATABASES, &earlier);
         client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
         for _ in 0..=round % 3 {
-            said += 1;
-            run_turn(&mut client, KEY, &format!("!say words {said}")).await.unwrap();
+            count += 1;
+            run_turn(&mut client, KEY, &format!("!say words {count}")).await.unwrap();
         }
-        let told = history(&mut client).await;
-        assert_eq!(told.len(), 2 * said, "round {round}");
+        let acknowledged = history(&mut client).await;
+        assert_eq!(acknowledged.len(), 2 * count, "round {round}");
         let after = cut(home.root(), &earlier, &elsewhere.path().join(format!("home-{round}")));
         drop(client);
         daemon.stop(std::future::pending()).await;
-        let (daemon, mut client) = wake(&after).await;
-        assert_eq!(history(&mut client).await, told, "round {round}");
+        let (daemon, mut client) = start_on(&after).await;
+        assert_eq!(history(&mut client).await, acknowledged, "round {round}");
         drop(client);
         daemon.stop(std::future::pending()).await;
         assert_sound(&after);
@@ -129,12 +129,12 @@ async fn l2_cut_after_cut_nothing_promised_is_lost() {
     }
 }
 
-/// Bytes of a frame in the write-ahead log of the ledger: its header and a page.
+/// Bytes of a frame in SQLite's write-ahead log of the ledger: its header and a page.
 const FRAME: u64 = 24 + 8192;
 
 /// A forgetting takes a number that no database has.
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_a_cut_behind_a_forgetting_loses_nothing() {
+async fn l2_power_cut_after_forgetting_loses_nothing() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
@@ -144,18 +144,18 @@ async fn l2_a_cut_behind_a_forgetting_loses_nothing() {
     let elsewhere = tempfile::tempdir().unwrap();
     let cut = Home::at(elsewhere.path().join("cut"));
     copy_all(daemon.home.home.root(), cut.root());
-    // The last commit, which nobody has synced.
+    // The last commit, which was not synced.
     let log = std::fs::OpenOptions::new().write(true).open(cut.root().join("tribune.db-wal")).unwrap();
     log.set_len(log.metadata().unwrap().len() - FRAME).unwrap();
     drop((client, log));
     let entries = assert_sound(&daemon.stop().await.home);
     let cid: Cid = forgotten["cid"].as_str().unwrap().parse().unwrap();
     assert!(Reader::open(&cut).unwrap().find(&cid).unwrap().is_some());
-    assert!(assert_sound(&cut) >= entries - 1, "a daemon that ends writes an entry more");
+    assert!(assert_sound(&cut) >= entries - 1, "a daemon that stops writes one more entry");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_book_that_ends_in_the_middle_of_a_sheet_is_read_up_to_there() {
+async fn wal_with_a_torn_last_frame_is_replayed_up_to_it() {
     let daemon = TestDaemon::start().await;
     let home = daemon.home.home.root().to_owned();
     let mut client = daemon.operator().await;
@@ -169,13 +169,13 @@ async fn a_book_that_ends_in_the_middle_of_a_sheet_is_read_up_to_there() {
         run_turn(&mut client, KEY, &format!("!say words {n}")).await.unwrap();
     }
     history(&mut client).await;
-    let book = std::fs::read(home.join("daybook")).unwrap();
-    let used = book.iter().rposition(|byte| *byte != 0).unwrap();
+    let wal = std::fs::read(home.join("daybook")).unwrap();
+    let used = wal.iter().rposition(|byte| *byte != 0).unwrap();
     let mut sizes = Vec::new();
-    for (n, cut_at) in (0..=used).step_by(used / 12).enumerate() {
+    for (n, torn_at) in (0..=used).step_by(used / 12).enumerate() {
         let cut = cut(&home, &earlier, &elsewhere.path().join(format!("cut-{n}")));
-        let mut torn = book.clone();
-        torn[cut_at..].fill(0);
+        let mut torn = wal.clone();
+        torn[torn_at..].fill(0);
         std::fs::write(cut.root().join("daybook"), &torn).unwrap();
         sizes.push(assert_sound(&cut));
     }
@@ -185,14 +185,15 @@ async fn a_book_that_ends_in_the_middle_of_a_sheet_is_read_up_to_there() {
     daemon.stop().await;
 }
 
-/// A home with `n` entries behind its first, as a kill leaves it, somewhere else.
-fn killed(n: u64, elsewhere: &Path) -> Home {
+/// A copy of a home with `n` entries after its first, as a kill leaves it.
+fn home_after_kill(n: u64, elsewhere: &Path) -> Home {
     let home = TempHome::new();
     let store = home.store();
     for n in 0..n {
         store.writer().unwrap().append_blocking(&draft("a", n)).unwrap();
     }
-    // Whoever reads waits until everything is posted: files are copied one after the other, and nothing may move meanwhile.
+    // The reader waits until everything is applied: files are copied one after the other, and none may change
+    // meanwhile.
     assert_eq!(store.readers().unwrap().now(Reader::size).unwrap(), n + 1);
     copy_all(home.home.root(), elsewhere);
     store.close();
@@ -200,40 +201,43 @@ fn killed(n: u64, elsewhere: &Path) -> Home {
 }
 
 fn refusal(home: &Home) -> String {
-    let refused = Store::open(home, &Stopped).unwrap_err();
+    let refused = Store::open(home, &FixedClock).unwrap_err();
     assert!(matches!(refused, StoreError::Daybook { .. }), "{refused}");
     refused.to_string()
 }
 
 #[test]
-fn a_book_that_does_not_fit_is_refused_and_kept() {
+fn wal_of_another_database_is_refused_and_kept() {
     let elsewhere = tempfile::tempdir().unwrap();
-    let (one, other) = (killed(5, &elsewhere.path().join("one")), killed(3, &elsewhere.path().join("other")));
-    let book = std::fs::read(other.root().join("daybook")).unwrap();
-    std::fs::write(one.root().join("daybook"), &book).unwrap();
+    let (one, other) = (
+        home_after_kill(5, &elsewhere.path().join("one")),
+        home_after_kill(3, &elsewhere.path().join("other")),
+    );
+    let wal = std::fs::read(other.root().join("daybook")).unwrap();
+    std::fs::write(one.root().join("daybook"), &wal).unwrap();
     assert!(refusal(&one).contains("another log"));
-    assert_eq!(Reader::open(&one).unwrap().size().unwrap(), 6, "it can be read all the same");
+    assert_eq!(Reader::open(&one).unwrap().size().unwrap(), 6, "it can still be read");
 
-    let peaceful = TempHome::with(5);
-    std::fs::write(peaceful.home.root().join("daybook"), &book).unwrap();
-    assert!(refusal(&peaceful.home).contains("this log never had"));
+    let clean = TempHome::with(5);
+    std::fs::write(clean.home.root().join("daybook"), &wal).unwrap();
+    assert!(refusal(&clean.home).contains("this log never had"));
 
     let fresh = TempHome::new();
     std::fs::create_dir_all(fresh.home.root()).unwrap();
-    std::fs::write(fresh.home.root().join("daybook"), &book).unwrap();
+    std::fs::write(fresh.home.root().join("daybook"), &wal).unwrap();
     assert!(refusal(&fresh.home).contains("this log never had"));
 
     std::fs::write(one.root().join("daybook"), b"tribday1 as an earlier version wrote it").unwrap();
     assert!(refusal(&one).contains("another version"));
-    for home in [&peaceful.home, &fresh.home] {
-        assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), book, "nothing was written over");
+    for home in [&clean.home, &fresh.home] {
+        assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), wal, "nothing was overwritten");
     }
 }
 
 #[test]
-fn a_killed_house_needs_its_book_and_a_peaceful_one_does_not() {
+fn wal_is_required_after_a_kill_and_not_after_a_clean_shutdown() {
     let elsewhere = tempfile::tempdir().unwrap();
-    let home = killed(5, &elsewhere.path().join("home"));
+    let home = home_after_kill(5, &elsewhere.path().join("home"));
     for missing in [true, false] {
         if missing {
             std::fs::remove_file(home.root().join("daybook")).unwrap();
@@ -242,20 +246,20 @@ fn a_killed_house_needs_its_book_and_a_peaceful_one_does_not() {
         }
         assert!(refusal(&home).contains("it is missing"), "{missing}");
     }
-    // The way out, for whoever has no other copy.
+    // The recovery for a home without another copy.
     let (entries, aside) = store::rebuild_without_daybook(&home, &mut |_| ()).unwrap();
     assert_eq!(entries, 6);
     assert!(aside.unwrap().ends_with("daybook.aside-1"));
-    Store::open(&home, &Stopped).unwrap().close();
+    Store::open(&home, &FixedClock).unwrap().close();
     assert_eq!(assert_sound(&home), 6);
 
     std::fs::remove_file(home.root().join("daybook")).unwrap();
-    Store::open(&home, &Stopped).unwrap().close();
+    Store::open(&home, &FixedClock).unwrap().close();
     assert_eq!(assert_sound(&home), 6);
 }
 
 #[test]
-fn a_sheet_that_went_bad_does_not_hide_the_ones_behind_it() {
+fn corrupt_frame_does_not_hide_later_frames() {
     let elsewhere = tempfile::tempdir().unwrap();
     let home = TempHome::new();
     let store = home.store();
@@ -266,34 +270,34 @@ fn a_sheet_that_went_bad_does_not_hide_the_ones_behind_it() {
     }
     let cut = cut(home.home.root(), &earlier, &elsewhere.path().join("cut"));
     store.close();
-    let book = std::fs::read(cut.root().join("daybook")).unwrap();
-    for sheet in 0..9 {
-        let mut bad = book.clone();
-        bad[sheet * 4096 + 200] ^= 1;
+    let wal = std::fs::read(cut.root().join("daybook")).unwrap();
+    for frame in 0..9 {
+        let mut bad = wal.clone();
+        bad[frame * 4096 + 200] ^= 1;
         std::fs::write(cut.root().join("daybook"), &bad).unwrap();
-        assert!(refusal(&cut).contains("cannot be read, and newer ones stand behind it"), "sheet {sheet}");
+        assert!(refusal(&cut).contains("cannot be read, and newer ones stand behind it"), "frame {frame}");
     }
-    std::fs::write(cut.root().join("daybook"), &book).unwrap();
+    std::fs::write(cut.root().join("daybook"), &wal).unwrap();
     assert_eq!(assert_sound(&cut), 11);
 }
 
 #[test]
-fn a_log_that_is_gone_is_noticed_before_its_book_is_touched() {
+fn missing_database_is_detected_before_the_wal_is_changed() {
     let elsewhere = tempfile::tempdir().unwrap();
-    let home = killed(5, &elsewhere.path().join("home"));
-    let book = std::fs::read(home.root().join("daybook")).unwrap();
+    let home = home_after_kill(5, &elsewhere.path().join("home"));
+    let wal = std::fs::read(home.root().join("daybook")).unwrap();
     for name in ["tribune.db", "tribune.db-wal", "tribune.db-shm"] {
         std::fs::remove_file(home.root().join(name)).unwrap();
     }
-    let refused = Store::open(&home, &Stopped).unwrap_err();
+    let refused = Store::open(&home, &FixedClock).unwrap_err();
     assert!(matches!(refused, StoreError::LogIsGone { .. }), "{refused}");
-    assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), book);
+    assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), wal);
     assert!(!home.database().exists());
 }
 
-/// What a session promised and the log cannot take: only a fault of ours, or of the disk, does that.
+/// An acknowledged record of a session that the ledger cannot take: only a bug or a disk fault causes this.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_promise_that_does_not_fit_is_named_and_can_be_put_aside() {
+async fn record_that_cannot_be_applied_is_named_and_can_be_quarantined() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
@@ -304,27 +308,27 @@ async fn a_promise_that_does_not_fit_is_named_and_can_be_put_aside() {
     copy_all(daemon.home.home.root(), home.root());
     drop(client);
     daemon.stop().await;
-    #[expect(clippy::disallowed_methods, reason = "the test tampers with the log on purpose")]
+    #[expect(clippy::disallowed_methods, reason = "the test changes the database directly")]
     let log = rusqlite::Connection::open(home.database()).unwrap();
     log.execute_batch("UPDATE checkpoint SET posted = posted - 1").unwrap();
     drop(log);
-    let book = std::fs::read(home.root().join("daybook")).unwrap();
+    let wal = std::fs::read(home.root().join("daybook")).unwrap();
     let size = Reader::open(&home).unwrap().size().unwrap();
-    let said = tokio::task::spawn_blocking(move || {
-        let said = refusal(&home);
-        assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), book, "it is kept");
+    let message = tokio::task::spawn_blocking(move || {
+        let message = refusal(&home);
+        assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), wal, "it is kept");
         store::rebuild_without_daybook(&home, &mut |_| ()).unwrap();
-        Store::open(&home, &Stopped).unwrap().close();
+        Store::open(&home, &FixedClock).unwrap().close();
         assert_eq!(assert_sound(&home), size);
-        said
+        message
     });
-    let said = said.await.unwrap();
-    assert!(said.contains("does not fit"), "{said}");
-    assert!(said.contains("tribune ledger rebuild --without-daybook"), "{said}");
+    let message = message.await.unwrap();
+    assert!(message.contains("does not fit"), "{message}");
+    assert!(message.contains("tribune ledger rebuild --without-daybook"), "{message}");
 }
 
 #[test]
-fn nothing_is_taken_once_the_book_is_closed() {
+fn writes_are_refused_after_the_wal_is_closed() {
     let home = TempHome::new();
     let store = home.store();
     let writer = store.writer().unwrap();
@@ -335,9 +339,9 @@ fn nothing_is_taken_once_the_book_is_closed() {
     assert_eq!(assert_sound(&home.home), 1);
 }
 
-/// A program that opens the database and closes it again must find somebody there, or it tidies the log away.
+/// Another program that opens and closes the database must find it in use, or SQLite deletes its log.
 #[test]
-fn the_locks_on_the_database_are_held_whoever_reads() {
+fn database_locks_are_held_while_others_read() {
     let home = TempHome::new();
     let store = home.store();
     let readers = store.readers().unwrap();
@@ -357,65 +361,69 @@ fn the_locks_on_the_database_are_held_whoever_reads() {
 }
 
 #[test]
-fn what_is_posted_already_is_not_posted_again() {
+fn applied_records_are_not_applied_again() {
     let elsewhere = tempfile::tempdir().unwrap();
-    let home = killed(10, &elsewhere.path().join("home"));
+    let home = home_after_kill(10, &elsewhere.path().join("home"));
     for round in 0..3 {
         let again = Home::at(elsewhere.path().join(format!("home-{round}")));
         copy_all(home.root(), again.root());
-        Store::open(&again, &Stopped).unwrap().close();
+        Store::open(&again, &FixedClock).unwrap().close();
         assert_eq!(assert_sound(&again), 11);
     }
 }
 
-/// A caller is told its place before the database has it. Callers of many histories, some of whom are refused.
+/// A caller receives the position of its entry before the database has it. Callers of many histories, some of whom are
+/// refused.
 #[test]
-fn l2_entries_are_found_where_their_callers_were_told_though_the_database_lost_them() {
+fn l2_replayed_entries_keep_their_acknowledged_positions() {
     let home = TempHome::new();
     let store = home.store();
     let elsewhere = tempfile::tempdir().unwrap();
     let earlier = elsewhere.path().join("earlier");
     copy(home.home.root(), &DATABASES, &earlier);
-    let stranger = Cid::from_bytes([7; 32]);
+    let missing_parent = Cid::from_bytes([7; 32]);
     let append = |thread: u64| {
         let writer = store.writer().unwrap();
-        let mut told = Vec::new();
-        let mut under_way = std::collections::VecDeque::new();
+        let mut acknowledged = Vec::new();
+        let mut in_flight = std::collections::VecDeque::new();
         for n in 0..60 {
             let mut drafts = vec![draft(&format!("a-{thread}"), n), draft("all", n)];
             if n % 7 == thread {
-                drafts[1].parents.push(stranger);
+                drafts[1].parents.push(missing_parent);
             }
-            under_way.push_back(writer.submit_blocking(&drafts).unwrap());
-            if under_way.len() > 3 {
-                told.push(writer.wait_blocking(under_way.pop_front().unwrap()));
+            in_flight.push_back(writer.submit_blocking(&drafts).unwrap());
+            if in_flight.len() > 3 {
+                acknowledged.push(writer.wait_blocking(in_flight.pop_front().unwrap()));
             }
         }
-        told.extend(under_way.into_iter().map(|receipt| writer.wait_blocking(receipt)));
-        told
+        acknowledged.extend(in_flight.into_iter().map(|receipt| writer.wait_blocking(receipt)));
+        acknowledged
     };
-    let told: Vec<_> = std::thread::scope(|scope| {
+    let acknowledged: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || append(thread))).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
-    let refused = told.iter().filter(|told| matches!(told, Err(StoreError::NoSuchParent(_)))).count();
-    let told: Vec<_> = told.into_iter().filter_map(Result::ok).flatten().collect();
-    assert_eq!((refused, told.len()), (36, 2 * (240 - 36)));
+    let refused = acknowledged
+        .iter()
+        .filter(|acknowledged| matches!(acknowledged, Err(StoreError::NoSuchParent(_))))
+        .count();
+    let acknowledged: Vec<_> = acknowledged.into_iter().filter_map(Result::ok).flatten().collect();
+    assert_eq!((refused, acknowledged.len()), (36, 2 * (240 - 36)));
 
     let cut = cut(home.home.root(), &earlier, &elsewhere.path().join("cut"));
     store.close();
     for home in [&home.home, &cut] {
-        Store::open(home, &Stopped).unwrap().close();
-        assert_eq!(assert_sound(home), 1 + told.len() as u64);
+        Store::open(home, &FixedClock).unwrap().close();
+        assert_eq!(assert_sound(home), 1 + acknowledged.len() as u64);
         let reader = Reader::open(home).unwrap();
-        for told in &told {
-            let found = reader.entry(told.index).unwrap().unwrap().entry;
-            assert_eq!((found.cid, found.seq), (told.cid, told.seq));
+        for acknowledged in &acknowledged {
+            let found = reader.entry(acknowledged.index).unwrap().unwrap().entry;
+            assert_eq!((found.cid, found.seq), (acknowledged.cid, acknowledged.seq));
         }
     }
 }
 
-/// Appends entries, a third of the callers without patience. Returns those that were answered.
+/// Appends entries; a third of the callers cancel early. Returns the acknowledged entries.
 async fn append(task: u64, writer: LedgerWriter, readers: Readers) -> Vec<Cid> {
     let mut kept = Vec::new();
     for n in 0..150_u64 {
@@ -430,7 +438,7 @@ async fn append(task: u64, writer: LedgerWriter, readers: Readers) -> Vec<Cid> {
         } else {
             kept.push(append.await.unwrap().cid);
         }
-        // What was answered can be read at once.
+        // An acknowledged entry can be read at once.
         if let Some(last) = kept.last().copied() {
             assert!(readers.now(|reader| reader.find(&last)).unwrap().is_some());
         }
@@ -438,10 +446,10 @@ async fn append(task: u64, writer: LedgerWriter, readers: Readers) -> Vec<Cid> {
     kept
 }
 
-/// Sixteen callers of every kind at once, some of whom leave before they are answered, through a book that is begun again
-/// several times.
+/// Sixteen callers of every kind at once, some of which cancel before the acknowledgement, over a write-ahead log that
+/// is rewound several times.
 #[test]
-fn nobody_waits_for_ever_and_nothing_is_lost_whoever_leaves() {
+fn concurrent_callers_finish_and_lose_nothing_when_some_cancel() {
     let home = TempHome::new();
     let store = home.store();
     let mut answered = Vec::new();
@@ -474,25 +482,25 @@ fn nobody_waits_for_ever_and_nothing_is_lost_whoever_leaves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_forgotten_is_not_in_the_book() {
+async fn forgotten_words_are_not_in_the_wal() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
     run_turn(&mut client, KEY, "!say unforgettable").await.unwrap();
     let path = daemon.home.home.root().join("daybook");
-    let book = std::fs::read(&path).unwrap();
-    let plain = |word: &str| book.windows(word.len()).any(|window| window == word.as_bytes());
-    assert!(plain(KEY), "the entries are there");
+    let wal = std::fs::read(&path).unwrap();
+    let plain = |word: &str| wal.windows(word.len()).any(|window| window == word.as_bytes());
+    assert!(plain(KEY), "the entries exist");
     assert!(!plain("unforgettable"), "and no words");
     client.call("session.forget", &json!({ "session_key": KEY })).await.unwrap();
     let after = std::fs::read(&path).unwrap();
-    assert_eq!(after.len(), book.len());
-    // What was written since, the entry that tells of the forgetting, is all there is.
+    assert_eq!(after.len(), wal.len());
+    // The log holds only the later records: the entry that records the forgetting.
     let used = after.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     assert!(used <= 2 * 4096, "{used} bytes");
     drop(client);
     let home = daemon.stop().await;
     assert_sound(&home.home);
     let closed = std::fs::read(home.home.root().join("daybook")).unwrap();
-    assert!(closed[..4096].iter().all(|byte| *byte == 0), "a daemon that left in peace leaves an empty book");
+    assert!(closed[..4096].iter().all(|byte| *byte == 0), "a clean shutdown leaves an empty log");
 }

@@ -1,10 +1,10 @@
-//! What the daemon keeps in memory for those who ask for much and take nothing. Both ends are in this process, and nothing
-//! else may be: its memory is what is looked at, so these tests have a program of their own and take turns.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
+//! The memory of the daemon for clients that request much and read nothing. Both ends are in this process, and other
+//! tests would change its memory, so these tests have their own binary and run one at a time.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step ends its test")]
 
-#[allow(dead_code, reason = "the other tests of the door use the rest")]
-#[path = "../it/authentication.rs"]
-mod authentication;
+#[allow(dead_code, reason = "the integration tests use the rest")]
+#[path = "../it/raw_clients.rs"]
+mod raw_clients;
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use tribune_daemon::daemon::DaemonOverrides;
 use tribune_gateway::Timeouts;
 use tribune_testkit::{TempHome, TestDaemon, config};
 
-use crate::authentication::{Raw, Said, assert_healthy, flood, start_with, wait_for_status};
+use crate::raw_clients::{RawMessage, RawSocket, assert_healthy, flood, start_with, wait_for_status};
 
 const KEY: &str = "agent:main:test:local:dm:hostile";
 
-static ALONE: Mutex<()> = Mutex::const_new(());
+static SERIAL: Mutex<()> = Mutex::const_new(());
 
 /// Resident memory of this process, in KiB.
 fn resident_kib() -> u64 {
@@ -28,11 +28,11 @@ fn resident_kib() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// A hundred followers of 8 MiB of events, none of whom reads.
+/// A hundred subscribers of 8 MiB of events that read nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn events_that_nobody_reads_are_not_kept_in_memory() {
-    let _alone = ALONE.lock().await;
-    // Nobody is let go while the memory is looked at.
+async fn unread_events_are_not_held_in_memory() {
+    let _serial = SERIAL.lock().await;
+    // No client is disconnected while the memory is measured.
     let patience = Timeouts { slow_reader: Duration::from_secs(600), ..Timeouts::default() };
     let extras = DaemonOverrides { patience, ..DaemonOverrides::default() };
     let daemon = start_with(TempHome::new(), &config(), extras).await;
@@ -42,31 +42,32 @@ async fn events_that_nobody_reads_are_not_kept_in_memory() {
     let before = resident_kib();
     let mut slow = Vec::new();
     for _ in 0..100 {
-        let mut raw = Raw::operator(&daemon).await;
+        let mut raw = RawSocket::operator(&daemon).await;
         let params = json!({ "session_key": KEY, "after": 0 });
         let asked = json!({ "jsonrpc": "2.0", "id": 1, "method": "session.events", "params": params });
-        // One frame is taken, so that the rest is on its way.
-        assert!(matches!(raw.ask(&asked.to_string()).await, Said::Text(_)));
+        // Reads one frame, so that the rest is being sent.
+        assert!(matches!(raw.request(&asked.to_string()).await, RawMessage::Text(_)));
         slow.push(raw);
     }
     for _ in 0..3 {
         assert_healthy(&daemon).await;
     }
     let grown = resident_kib().saturating_sub(before);
-    assert!(grown < 200 << 10, "{grown} KiB more for 800 MiB that nobody reads");
-    // Whoever asked whether all is well may not have left yet.
-    wait_for_status(&mut operator, "they are all still there", |status| status["connections"] == 101).await;
+    assert!(grown < 200 << 10, "{grown} KiB more for 800 MiB of unread events");
+    // The connection of the health check may still be closing.
+    wait_for_status(&mut operator, "all of them are still connected", |status| status["connections"] == 101)
+        .await;
 }
 
-/// WebSockets that are open at once.
+/// The number of open WebSockets.
 const SOCKETS: usize = 2_000;
 
-/// How often they come and go after the first time, which makes what is kept for good.
+/// The number of rounds after the first, which allocates what stays.
 const ROUNDS: usize = 9;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_thousand_idle_sockets_are_nothing() {
-    let _alone = ALONE.lock().await;
+async fn two_thousand_idle_sockets_use_little_memory() {
+    let _serial = SERIAL.lock().await;
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     // Both ends of every socket are in this process.
@@ -80,18 +81,18 @@ async fn two_thousand_idle_sockets_are_nothing() {
     let mut operator = daemon.operator().await;
     assert_healthy(&daemon).await;
     let before = resident_kib();
-    let cost = come_and_go(&daemon, &mut operator).await.saturating_sub(before);
+    let cost = open_and_close(&daemon, &mut operator).await.saturating_sub(before);
     assert!(cost < 128 << 10, "{cost} KiB for {SOCKETS} idle sockets");
     let mut last = resident_kib();
     let mut grown = Vec::new();
     for _ in 0..ROUNDS {
-        come_and_go(&daemon, &mut operator).await;
+        open_and_close(&daemon, &mut operator).await;
         let now = resident_kib();
         grown.push(now.saturating_sub(last));
         last = now;
     }
     grown.sort_unstable();
-    // A round in which other threads did the work makes the allocator's store larger, once. What is lost is lost in every round.
+    // A round in which other threads did the work enlarges the allocator's pool once. A leak shows in every round.
     let usual = grown[ROUNDS / 2];
     println!("{cost} KiB for {SOCKETS} sockets; left behind by each round: {grown:?} KiB");
     assert!(usual < cost / 16, "most rounds of {cost} KiB leave {usual} KiB behind: {grown:?}");
@@ -99,16 +100,17 @@ async fn two_thousand_idle_sockets_are_nothing() {
     daemon.stop().await;
 }
 
-/// All sockets come, say a word, and go. Returns what is resident while they are there.
-async fn come_and_go(daemon: &TestDaemon, operator: &mut RpcClient) -> u64 {
+/// Opens all sockets, sends one message on each, and closes them. Returns the resident memory while they are open.
+async fn open_and_close(daemon: &TestDaemon, operator: &mut RpcClient) -> u64 {
     let mut sockets = Vec::with_capacity(SOCKETS);
     for _ in 0..SOCKETS {
-        sockets.push(Raw::operator(daemon).await);
+        sockets.push(RawSocket::operator(daemon).await);
     }
     for socket in &mut sockets {
-        let Said::Text(answer) = socket.ask(r#"{"jsonrpc":"2.0","id":1,"method":"auth.whoami"}"#).await
+        let RawMessage::Text(answer) =
+            socket.request(r#"{"jsonrpc":"2.0","id":1,"method":"auth.whoami"}"#).await
         else {
-            panic!("an idle socket is still one")
+            panic!("an idle socket stays open")
         };
         assert_eq!(answer["result"]["principal"], "operator");
     }
@@ -117,8 +119,8 @@ async fn come_and_go(daemon: &TestDaemon, operator: &mut RpcClient) -> u64 {
     assert_healthy(daemon).await;
     let during = resident_kib();
     drop(sockets);
-    wait_for_status(operator, "all have left", |status| status["connections"] == 1).await;
+    wait_for_status(operator, "all have disconnected", |status| status["connections"] == 1).await;
     assert_healthy(daemon).await;
-    wait_for_status(operator, "nobody but the operator is left", |status| status["connections"] == 1).await;
+    wait_for_status(operator, "only the operator is connected", |status| status["connections"] == 1).await;
     during
 }

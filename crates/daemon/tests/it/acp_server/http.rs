@@ -1,14 +1,14 @@
-//! Streamable HTTP: a connection belongs to whoever opened it, and its messages come once.
+//! Streamable HTTP: a connection belongs to its principal, and each message is delivered once.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tribune_testkit::TestDaemon;
 
-use super::{house, path};
-use crate::authentication::within;
+use super::{path, setup};
+use crate::raw_clients::within;
 
-/// One request and its whole answer: status, head and body.
+/// One request and its whole response: status, head and body.
 async fn request(
     daemon: &TestDaemon,
     method: &str,
@@ -17,7 +17,7 @@ async fn request(
 ) -> (u16, String, String) {
     let mut stream = open(daemon, method, head, body).await;
     let mut answer = String::new();
-    within("an answer", stream.read_to_string(&mut answer)).await.unwrap();
+    within("a response", stream.read_to_string(&mut answer)).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_ascii_lowercase(), body.to_owned())
 }
@@ -35,7 +35,7 @@ async fn open(daemon: &TestDaemon, method: &str, head: &[(&str, &str)], body: &s
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// A connection, by its id.
+/// Opens a connection; returns its id.
 async fn connection(daemon: &TestDaemon) -> String {
     let hello =
         json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } });
@@ -51,7 +51,7 @@ async fn post(daemon: &TestDaemon, id: &str, session: Option<&str>, message: &Va
     request(daemon, "POST", &head, &message.to_string()).await.0
 }
 
-/// A stream of events, past its head.
+/// A stream of events, after its head.
 async fn listen(daemon: &TestDaemon, id: &str, session: Option<&str>) -> BufReader<TcpStream> {
     let mut head = vec![("accept", "text/event-stream"), ("acp-connection-id", id)];
     head.extend(session.map(|session| ("acp-session-id", session)));
@@ -73,8 +73,8 @@ async fn event(stream: &mut BufReader<TcpStream>) -> Value {
 }
 
 #[tokio::test]
-async fn answers_come_on_streams_and_a_session_has_its_own() {
-    let (daemon, folder) = house().await;
+async fn responses_arrive_on_streams_and_each_session_has_its_own() {
+    let (daemon, folder) = setup().await;
     let id = connection(&daemon).await;
     let mut own = listen(&daemon, &id, None).await;
     let new = json!({ "jsonrpc": "2.0", "id": 1, "method": "session/new", "params": { "cwd": path(&folder), "mcpServers": [] } });
@@ -85,18 +85,18 @@ async fn answers_come_on_streams_and_a_session_has_its_own() {
     let prompt = json!({ "jsonrpc": "2.0", "id": 2, "method": "session/prompt", "params": { "sessionId": session, "prompt": text } });
     assert_eq!(post(&daemon, &id, None, &prompt).await, 400, "the header must name the session");
     assert_eq!(post(&daemon, &id, Some(session), &prompt).await, 202);
-    // Whoever comes late finds what was said before.
+    // A later listener receives the earlier messages.
     let mut stream = listen(&daemon, &id, Some(session)).await;
-    let mut said = String::new();
+    let mut received = String::new();
     loop {
         let message = event(&mut stream).await;
-        said.push_str(message["params"]["update"]["content"]["text"].as_str().unwrap_or_default());
+        received.push_str(message["params"]["update"]["content"]["text"].as_str().unwrap_or_default());
         if message["id"] == 2 {
             assert_eq!(message["result"]["stopReason"], "end_turn");
             break;
         }
     }
-    assert_eq!(said, "over HTTP");
+    assert_eq!(received, "over HTTP");
     let (status, ..) = request(
         &daemon,
         "GET",
@@ -113,8 +113,8 @@ async fn answers_come_on_streams_and_a_session_has_its_own() {
 }
 
 #[tokio::test]
-async fn the_word_that_a_session_is_loaded_comes_behind_what_was_told_of_it() {
-    let (daemon, folder) = house().await;
+async fn load_response_follows_the_replayed_updates() {
+    let (daemon, folder) = setup().await;
     let id = connection(&daemon).await;
     let mut own = listen(&daemon, &id, None).await;
     let ask = |number: u64, method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": number, "method": method, "params": params });
@@ -129,21 +129,21 @@ async fn the_word_that_a_session_is_loaded_comes_behind_what_was_told_of_it() {
     while event(&mut stream).await["id"] != 2 {}
     let load = ask(3, "session/load", super::load(session, &path(&folder)));
     assert_eq!(post(&daemon, &id, Some(session), &load).await, 202);
-    let mut said = String::new();
+    let mut received = String::new();
     loop {
         let message = event(&mut stream).await;
-        said.push_str(message["params"]["update"]["content"]["text"].as_str().unwrap_or_default());
+        received.push_str(message["params"]["update"]["content"]["text"].as_str().unwrap_or_default());
         if message["id"] == 3 {
             assert!(message["result"].is_object(), "{message}");
             break;
         }
     }
-    assert_eq!(said, "!say over HTTPover HTTP", "all of it, on the same stream");
+    assert_eq!(received, "!say over HTTPover HTTP", "the whole text, on the same stream");
 }
 
 #[tokio::test]
-async fn wrong_requests_have_their_own_answers() {
-    let (daemon, _folder) = house().await;
+async fn each_invalid_request_has_its_own_status() {
+    let (daemon, _folder) = setup().await;
     let id = connection(&daemon).await;
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "session/list", "params": {} }).to_string();
     let named = ("acp-connection-id", id.as_str());

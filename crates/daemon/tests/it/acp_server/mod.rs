@@ -1,14 +1,14 @@
-//! Tribune as an ACP agent, over its WebSocket and over HTTP: what version 1 of the protocol asks for, each by name.
+//! Tribune as an ACP agent, over its WebSocket and over HTTP: the requirements of version 1 of the protocol, by name.
 
-mod further;
+mod additional_directories;
+mod error_echo;
 mod http;
 mod models;
+mod pending_approvals;
 mod permissions;
 mod prompts;
 mod protocol;
 mod sessions;
-mod silence;
-mod waiting;
 mod workspaces;
 
 use serde_json::{Value, json};
@@ -17,15 +17,15 @@ use tribune_client::acp::{self, AcpReceiver, AcpSender};
 use tribune_testkit::{TestDaemon, config};
 
 use crate::approvals::home;
-use crate::authentication::within;
+use crate::raw_clients::within;
 
-/// A client that keeps what it is told.
+/// A client that keeps every message.
 pub(crate) struct Editor {
     sending: AcpSender,
     receiving: AcpReceiver,
     next: u64,
-    /// Everything that came, and was not an answer that somebody waited for.
-    pub(crate) heard: Vec<Value>,
+    /// Every message that was not an awaited response.
+    pub(crate) messages: Vec<Value>,
 }
 
 impl Editor {
@@ -36,10 +36,10 @@ impl Editor {
     pub(crate) async fn connect_to(daemon: &TestDaemon, agent: Option<&str>, session: Option<&str>) -> Self {
         let connected = acp::connect(&daemon.address(), Some(&daemon.token()), agent, session).await;
         let (sending, receiving) = connected.unwrap();
-        Self { sending, receiving, next: 0, heard: Vec::new() }
+        Self { sending, receiving, next: 0, messages: Vec::new() }
     }
 
-    /// Connected, and past the first words.
+    /// Connects and initializes.
     pub(crate) async fn ready(daemon: &TestDaemon) -> Self {
         let mut editor = Self::connect(daemon).await;
         let hello =
@@ -56,66 +56,66 @@ impl Editor {
         self.sending.send(text.to_owned()).await.unwrap();
     }
 
-    /// Sends a request; its answer is waited for with [`Self::answer`].
-    pub(crate) async fn ask(&mut self, method: &str, params: Value) -> u64 {
+    /// Sends a request; [`Self::answer`] waits for its response.
+    pub(crate) async fn request(&mut self, method: &str, params: Value) -> u64 {
         self.next += 1;
         let id = self.next;
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
         id
     }
 
-    pub(crate) async fn tell(&mut self, method: &str, params: Value) {
+    pub(crate) async fn notify(&mut self, method: &str, params: Value) {
         self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params })).await;
     }
 
-    /// The next message, whatever it is. It is kept.
-    pub(crate) async fn hear(&mut self) -> Value {
-        let text = within("the daemon says something", self.receiving.next()).await.unwrap();
+    /// The next message of any kind. It is kept.
+    pub(crate) async fn next_message(&mut self) -> Value {
+        let text = within("a message from the daemon", self.receiving.next()).await.unwrap();
         let message: Value = serde_json::from_str(&text).unwrap();
-        self.heard.push(message.clone());
+        self.messages.push(message.clone());
         message
     }
 
-    /// The answer to a request.
+    /// The response to a request.
     pub(crate) async fn answer(&mut self, id: u64) -> Value {
         self.until(|message| message["id"] == id && message["method"].is_null()).await
     }
 
-    /// The first message that is like this, of those that are heard from now on or were heard and not waited for.
+    /// The first message that matches, among those that were kept or arrive from now on.
     pub(crate) async fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
-        if let Some(at) = self.heard.iter().position(&is_it) {
-            return self.heard.remove(at);
+        if let Some(at) = self.messages.iter().position(&is_it) {
+            return self.messages.remove(at);
         }
         loop {
-            if is_it(&self.hear().await) {
-                return self.heard.pop().unwrap();
+            if is_it(&self.next_message().await) {
+                return self.messages.pop().unwrap();
             }
         }
     }
 
     pub(crate) async fn call(&mut self, method: &str, params: Value) -> Value {
-        let id = self.ask(method, params).await;
+        let id = self.request(method, params).await;
         self.answer(id).await
     }
 
-    /// A new session in a folder.
+    /// Opens a new session in a folder.
     pub(crate) async fn session(&mut self, cwd: &str) -> String {
         let opened = self.call("session/new", json!({ "cwd": cwd, "mcpServers": [] })).await;
         opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned()
     }
 
     pub(crate) async fn prompt(&mut self, session: &str, text: &str) -> Value {
-        let id = self.say(session, text).await;
+        let id = self.send_prompt(session, text).await;
         self.answer(id).await
     }
 
-    pub(crate) async fn say(&mut self, session: &str, text: &str) -> u64 {
+    pub(crate) async fn send_prompt(&mut self, session: &str, text: &str) -> u64 {
         let prompt = json!([{ "type": "text", "text": text }]);
-        self.ask("session/prompt", json!({ "sessionId": session, "prompt": prompt })).await
+        self.request("session/prompt", json!({ "sessionId": session, "prompt": prompt })).await
     }
 
-    /// Waits to be asked about a call.
-    pub(crate) async fn asked(&mut self) -> Value {
+    /// Waits for a permission request.
+    pub(crate) async fn permission_request(&mut self) -> Value {
         self.until(|message| message["method"] == "session/request_permission").await
     }
 
@@ -124,13 +124,13 @@ impl Editor {
         self.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome })).await;
     }
 
-    /// The updates of a session that were heard, and are forgotten now.
+    /// Takes the updates of a session out of the kept messages.
     pub(crate) fn updates(&mut self, session: &str) -> Vec<Value> {
         let is_one = |message: &Value| {
             message["method"] == "session/update" && message["params"]["sessionId"] == session
         };
-        let (updates, rest) = std::mem::take(&mut self.heard).into_iter().partition(is_one);
-        self.heard = rest;
+        let (updates, rest) = std::mem::take(&mut self.messages).into_iter().partition(is_one);
+        self.messages = rest;
         updates.into_iter().map(|mut message: Value| message["params"]["update"].take()).collect()
     }
 
@@ -139,14 +139,14 @@ impl Editor {
     }
 }
 
-/// What chunks of a kind add up to.
+/// The combined text of the chunks of a kind.
 pub(crate) fn text_of(updates: &[Value], kind: &str) -> String {
     let chunks = updates.iter().filter(|update| update["sessionUpdate"] == kind);
     chunks.filter_map(|update| update["content"]["text"].as_str()).collect()
 }
 
-/// A daemon whose agent asks before it writes, and a folder to work in.
-pub(crate) async fn house() -> (TestDaemon, TempDir) {
+/// A daemon whose agent needs an approval to write, and a folder to work in.
+pub(crate) async fn setup() -> (TestDaemon, TempDir) {
     (TestDaemon::start_at(home(), &config()).await, tempfile::tempdir().unwrap())
 }
 

@@ -1,4 +1,4 @@
-//! Models of the house in an editor: chosen for a session, and what is in their context.
+//! Configured models in an editor: selected for a session, and their context usage.
 
 use serde_json::{Value, json};
 use tribune_testkit::upstream::ModelOutput;
@@ -7,7 +7,7 @@ use super::Editor;
 use crate::models::{asked, home, models, start, upstream};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_picks_a_model_and_is_told_what_is_in_its_context() {
+async fn client_selects_a_model_and_receives_its_context_usage() {
     let upstream = upstream().await;
     let daemon = start(home(), &models(&upstream, "")).await;
     let mut editor = Editor::ready(&daemon).await;
@@ -32,11 +32,11 @@ async fn a_client_picks_a_model_and_is_told_what_is_in_its_context() {
         updates.iter().filter(|update| update["sessionUpdate"] == "usage_update").collect();
     assert!(used.iter().all(|update| update["size"] == 16_000), "{used:?}");
     let (last, all) = (used.last().unwrap()["used"].as_u64(), ended["usage"]["totalTokens"].as_u64());
-    assert!(last > Some(0) && last < all, "the newest of two requests, and not both: {last:?} of {all:?}");
+    assert!(last > Some(0) && last < all, "the last of two requests, not both: {last:?} of {all:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_is_told_once_of_the_folders_beside_its_workspace() {
+async fn model_is_told_once_about_additional_directories() {
     let upstream = upstream().await;
     let daemon = start(home(), &models(&upstream, "")).await;
     let mut editor = Editor::ready(&daemon).await;
@@ -57,7 +57,7 @@ async fn a_model_is_told_once_of_the_folders_beside_its_workspace() {
         assert_eq!(editor.prompt(&session, words).await["result"]["stopReason"], "end_turn");
     }
     let requests = asked(&upstream);
-    let told = |request: &Value| request.to_string().matches(&format!("- `{name}`")).count();
-    assert_eq!(requests.iter().map(told).collect::<Vec<_>>(), [1, 1, 1]);
+    let mentions = |request: &Value| request.to_string().matches(&format!("- `{name}`")).count();
+    assert_eq!(requests.iter().map(mentions).collect::<Vec<_>>(), [1, 1, 1]);
     assert!(requests[1].to_string().contains("in the further folder"), "{}", requests[1]);
 }

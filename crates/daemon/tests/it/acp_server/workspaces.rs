@@ -1,9 +1,9 @@
-//! A client's folder: what an agent does there, and what it cannot.
+//! The folder of a client: what an agent can do there, and what it cannot.
 
 use serde_json::json;
 use tribune_testkit::{TestDaemon, assert_sound, config};
 
-use super::{Editor, code, house, load, path, text_of};
+use super::{Editor, code, load, path, setup, text_of};
 use crate::approvals::home;
 
 pub(super) async fn run(editor: &mut Editor, session: &str, script: &str) -> String {
@@ -14,7 +14,7 @@ pub(super) async fn run(editor: &mut Editor, session: &str, script: &str) -> Str
 }
 
 #[tokio::test]
-async fn an_agent_works_in_the_folder_of_its_session_and_nowhere_else() {
+async fn agent_works_only_in_the_folder_of_its_session() {
     let home = home();
     for (name, file) in [("envrc", ".envrc"), ("hook", ".git/hooks/pre-commit")] {
         let scene =
@@ -40,23 +40,23 @@ async fn an_agent_works_in_the_folder_of_its_session_and_nowhere_else() {
         run(&mut editor, &session, &format!("!call write {}", json!({ "path": way, "content": "x" }))).await;
     }
     assert_eq!(std::fs::read_to_string(outside.path().join("secret")).unwrap(), "not for agents");
-    // What programs of this machine obey is asked about all the same.
+    // Autorun files still require an approval.
     for trap in ["envrc", "hook"] {
-        let prompt = editor.say(&session, &format!("/play {trap}")).await;
-        let question = editor.asked().await;
+        let prompt = editor.send_prompt(&session, &format!("/play {trap}")).await;
+        let question = editor.permission_request().await;
         editor.choose(&question, "deny").await;
         assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{trap}");
     }
     assert!(!folder.path().join(".envrc").exists() && !folder.path().join(".git").exists());
-    // The folder that was chosen is the one that is used, and not what its name leads to later.
+    // The chosen folder stays in use when its name leads elsewhere later.
     let moved = folder.path().with_extension("moved");
     std::fs::rename(folder.path(), &moved).unwrap();
     std::os::unix::fs::symlink(outside.path(), folder.path()).unwrap();
-    let said = run(&mut editor, &session, "!call read {\"path\":\"secret\"}").await;
-    assert!(said.contains("cannot be opened"), "{said}");
+    let output = run(&mut editor, &session, "!call read {\"path\":\"secret\"}").await;
+    assert!(output.contains("cannot be opened"), "{output}");
     std::fs::remove_file(folder.path()).unwrap();
     std::fs::rename(&moved, folder.path()).unwrap();
-    // The agent's own workspace is another place.
+    // The agent's own workspace is another folder.
     let own = editor.session("/workspace").await;
     assert!(!run(&mut editor, &own, "!call read {\"path\":\"src/a.txt\"}").await.contains("in the project"));
     drop(editor);
@@ -64,9 +64,9 @@ async fn an_agent_works_in_the_folder_of_its_session_and_nowhere_else() {
     assert_sound(&home.home);
 }
 
-/// A folder that programs of this machine obey as a whole: its names are asked about as if somebody wrote them from above.
+/// A folder whose whole content is autorun files: a write there requires an approval, as it does from a folder above.
 #[tokio::test]
-async fn l1_a_session_in_an_obeyed_folder_is_asked_about_its_names() {
+async fn l1_writes_in_an_autorun_folder_require_approval() {
     let (home, project) = (home(), tempfile::tempdir().unwrap());
     let root = project.path().canonicalize().unwrap();
     let cases = [
@@ -94,9 +94,9 @@ async fn l1_a_session_in_an_obeyed_folder_is_asked_about_its_names() {
         let opened = editor.call("session/new", wanted).await;
         let session = opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();
         editor.call("session/set_mode", json!({ "sessionId": session, "modeId": "approve-all" })).await;
-        let prompt = editor.say(&session, &format!("/play {name}")).await;
+        let prompt = editor.send_prompt(&session, &format!("/play {name}")).await;
         if is_asked {
-            let question = editor.asked().await;
+            let question = editor.permission_request().await;
             editor.choose(&question, "deny").await;
         }
         assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{name}");
@@ -107,8 +107,8 @@ async fn l1_a_session_in_an_obeyed_folder_is_asked_about_its_names() {
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_used_is_refused_with_a_sentence() {
-    let (daemon, folder) = house().await;
+async fn unusable_folder_is_refused_with_a_reason() {
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let home = daemon.home.home.root().to_str().unwrap().to_owned();
     let missing = format!("{}/missing", path(&folder));
@@ -126,8 +126,8 @@ async fn a_folder_that_cannot_be_used_is_refused_with_a_sentence() {
 }
 
 #[tokio::test]
-async fn what_one_agent_left_in_a_folder_is_known_to_the_next() {
-    let (daemon, folder) = house().await;
+async fn labels_of_files_in_a_folder_hold_for_the_next_agent() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut operator = daemon.operator().await;
     operator.call("agent.add", &json!({ "agent_id": "scout", "mandate": "dev" })).await.unwrap();
@@ -137,42 +137,45 @@ async fn what_one_agent_left_in_a_folder_is_known_to_the_next() {
     run(&mut editor, &session, "!call write {\"path\":\"notes.txt\",\"content\":\"n\"}").await;
     let tail = json!({ "entity_id": session, "limit": 100 });
     let entries = operator.call("ledger.tail", &tail).await.unwrap().to_string();
-    assert!(entries.contains(&format!("file:{cwd}/notes.txt")), "labels are kept by the folder's own name");
-    // The folder stays with the session, also for whoever takes it up without a word about it.
+    assert!(
+        entries.contains(&format!("file:{cwd}/notes.txt")),
+        "labels are stored under the folder's own name"
+    );
+    // The folder stays with the session, also for a client that resumes it without a folder.
     let loaded = editor.call("session/load", load(&session, &cwd)).await;
     assert!(loaded["result"].is_object(), "{loaded}");
     assert!(run(&mut editor, &session, "!call read {\"path\":\"notes.txt\"}").await.contains('n'));
 }
 
 #[tokio::test]
-async fn a_session_stays_where_it_is_while_a_turn_runs_in_it() {
-    let (daemon, folder) = house().await;
+async fn session_keeps_its_folder_while_a_turn_runs() {
+    let (daemon, folder) = setup().await;
     let (cwd, elsewhere) = (path(&folder), tempfile::tempdir().unwrap());
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
-    let prompt = editor.say(&session, &crate::approvals::write("a.txt", "one")).await;
-    let mine = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &crate::approvals::write("a.txt", "one")).await;
+    let mine = editor.permission_request().await;
     let mut other = Editor::ready(&daemon).await;
     for method in ["session/load", "session/resume"] {
         let refused = other.call(method, load(&session, &path(&elsewhere))).await;
         assert_eq!(code(&refused), -32602, "{method}: {refused}");
         assert!(refused["error"]["message"].as_str().unwrap().contains(&cwd), "{refused}");
     }
-    assert!(!other.heard.iter().any(|message| message["method"] == "session/request_permission"));
-    // Whoever leaves the folder to the session is shown the one that it has.
+    assert!(!other.messages.iter().any(|message| message["method"] == "session/request_permission"));
+    // A client that names no folder is shown the folder of the session.
     assert!(other.call("session/load", load(&session, "/workspace")).await["result"].is_object());
-    let theirs = other.asked().await;
+    let theirs = other.permission_request().await;
     assert_eq!(theirs["params"]["toolCall"]["locations"], mine["params"]["toolCall"]["locations"]);
     other.choose(&theirs, "allow_once").await;
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
     assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "one");
-    // When nothing runs it can be moved.
+    // The folder can be changed while no turn runs.
     assert!(other.call("session/load", load(&session, &path(&elsewhere))).await["result"].is_object());
 }
 
 #[tokio::test]
-async fn servers_that_a_session_does_not_get_are_told() {
-    let (daemon, folder) = house().await;
+async fn mcp_servers_that_a_session_does_not_get_are_reported() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let server = json!({ "name": "context", "command": "/bin/x", "args": [], "env": [] });
@@ -180,14 +183,14 @@ async fn servers_that_a_session_does_not_get_are_told() {
     let opened = editor.call("session/new", wanted.clone()).await;
     let session = opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();
     assert_eq!(editor.prompt(&session, "!say on").await["result"]["stopReason"], "end_turn");
-    let said = text_of(&editor.updates(&session), "agent_message_chunk");
+    let output = text_of(&editor.updates(&session), "agent_message_chunk");
     assert!(
-        said.contains("The MCP server `context` is not there: denied")
-            && said.contains("`mcp` is not in the mandate"),
-        "{said}"
+        output.contains("The MCP server `context` is not there: denied")
+            && output.contains("`mcp` is not in the mandate"),
+        "{output}"
     );
-    assert!(said.ends_with("on"), "{said}");
-    // Whoever takes it up and asks for them again is told again, and nobody else.
+    assert!(output.ends_with("on"), "{output}");
+    // A client that resumes the session and requests the servers again is notified again, and no other client is.
     let mut again = wanted;
     again["sessionId"] = session.clone().into();
     assert!(editor.call("session/resume", again).await["result"].is_object());

@@ -1,12 +1,13 @@
-//! The brokers with programs in a box on one side, played by this process, and servers on loopback on the other: what gets out,
-//! what does not, and what is on record afterwards. Names and routes are the test's own, so nothing leaves the machine.
+//! Egress: the session sockets with programs of a sandbox on one side, played by this process, and servers on loopback
+//! on the other. What is forwarded, what is refused, and what the ledger records. Names and routes belong to the test,
+//! so nothing leaves the machine.
 
-mod attacking;
-mod deciding;
-mod misleading;
+mod address_scope;
+mod allowed;
+mod approvals;
+mod denials;
 mod model;
-mod reaching;
-mod rooms;
+mod socket_dir;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -29,30 +30,30 @@ use tribune_storage::store::EntryFilter;
 use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, run_turn};
 
-/// Longer than anything here takes on a busy machine. A test that waits for this long has failed.
-const BOUND: Duration = Duration::from_secs(60);
+/// A timeout for every wait, longer than any step takes on a busy machine. A test that reaches it has failed.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const KEY: &str = "agent:main:cli:local:dm:op";
-const MANDATE: &str = "---\ntools: egress, read\n---\n# For boxes\n";
-const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"box\",\"standing\":false}\n\
+const MANDATE: &str = "---\ntools: egress, read\n---\n# For sandboxes\n";
+const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"sandboxed\",\"standing\":false}\n\
                       {\"id\":\"bare\",\"backend\":\"rehearsal\",\"mandate\":\"default\",\"standing\":false}\n";
 
-/// What a reader is told.
+/// The address of the guide in error messages.
 const GUIDE: &str = include_str!("../../../../../docs/guide/egress.md");
 
 /// The names, routes and own addresses of a test.
 #[derive(Debug, Default)]
-struct Map {
-    /// What a name means, answer by answer; the last one stays.
+struct FakeNetwork {
+    /// The addresses of a name, answer by answer; the last one stays.
     names: Mutex<HashMap<String, VecDeque<Vec<IpAddr>>>>,
-    /// Where addresses of the world lead: to servers on loopback.
+    /// The routes of public addresses: to servers on loopback.
     routes: Mutex<HashMap<SocketAddr, SocketAddr>>,
     own: Mutex<Vec<IpAddr>>,
     resolved: Mutex<Vec<String>>,
-    dialled: Mutex<Vec<SocketAddr>>,
+    connected_addresses: Mutex<Vec<SocketAddr>>,
 }
 
-impl Map {
+impl FakeNetwork {
     fn name(&self, name: &str, answers: &[&str]) {
         let parse = |list: &&str| list.split_whitespace().map(|address| address.parse().unwrap()).collect();
         self.names.lock().unwrap().insert(name.to_owned(), answers.iter().map(parse).collect());
@@ -62,13 +63,13 @@ impl Map {
         self.routes.lock().unwrap().insert(from.parse().unwrap(), to);
     }
 
-    fn dialled(&self) -> Vec<String> {
-        self.dialled.lock().unwrap().iter().map(ToString::to_string).collect()
+    fn connected_addresses(&self) -> Vec<String> {
+        self.connected_addresses.lock().unwrap().iter().map(ToString::to_string).collect()
     }
 }
 
 #[async_trait]
-impl Network for Map {
+impl Network for FakeNetwork {
     async fn resolve(&self, host: &str, _port: u16) -> Result<Vec<IpAddr>, Unresolved> {
         self.resolved.lock().unwrap().push(host.to_owned());
         let mut names = self.names.lock().unwrap();
@@ -84,15 +85,15 @@ impl Network for Map {
     }
 
     async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        self.dialled.lock().unwrap().push(address);
+        self.connected_addresses.lock().unwrap().push(address);
         let route = self.routes.lock().unwrap().get(&address).copied();
-        // Whatever has no route here would leave the machine.
+        // An address without a route would leave the machine.
         let to = route.or(address.ip().is_loopback().then_some(address));
         TcpStream::connect(to.ok_or(io::ErrorKind::NetworkUnreachable)?).await
     }
 }
 
-/// A server on loopback that keeps what it hears.
+/// A server on loopback that keeps what it receives.
 #[derive(Debug, Clone)]
 struct Server {
     address: SocketAddr,
@@ -100,12 +101,12 @@ struct Server {
 }
 
 impl Server {
-    /// Says back what it hears.
+    /// Sends back what it receives.
     async fn echo() -> Self {
         Self::with(None).await
     }
 
-    /// Answers each connection with this when the head and what it announces are there, and closes.
+    /// Answers each connection with this when the head and the announced body are there, and closes.
     async fn http(answer: &str) -> Self {
         Self::with(Some(answer.to_owned())).await
     }
@@ -140,7 +141,7 @@ impl Server {
         server
     }
 
-    fn heard(&self) -> String {
+    fn received(&self) -> String {
         String::from_utf8_lossy(&self.heard.lock().unwrap()).into_owned()
     }
 
@@ -149,7 +150,7 @@ impl Server {
     }
 }
 
-/// Whether a request has come to its end.
+/// Whether a request is complete.
 fn is_whole(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request).to_lowercase();
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
@@ -160,52 +161,52 @@ fn is_whole(request: &[u8]) -> bool {
     body.len() >= length.map_or(0, |length| length.parse().unwrap())
 }
 
-struct House {
+struct Setup {
     daemon: TestDaemon,
-    map: Arc<Map>,
+    network: Arc<FakeNetwork>,
     sockets: SessionSockets,
 }
 
-/// What a house has beside what all have.
+/// The settings that differ between the daemons of these tests.
 #[derive(Default)]
-struct Plan {
+struct EgressOptions {
     /// Members of `egress`, in JSON5.
     egress: String,
     limits: SocketLimits,
     law: &'static str,
 }
 
-impl House {
+impl Setup {
     async fn open(egress: &str) -> Self {
-        Self::with(Plan { egress: egress.to_owned(), ..Plan::default() }).await
+        Self::with(EgressOptions { egress: egress.to_owned(), ..EgressOptions::default() }).await
     }
 
-    async fn with(plan: Plan) -> Self {
+    async fn with(plan: EgressOptions) -> Self {
         let home = TempHome::new();
-        home.write("mandates/box.md", MANDATE);
+        home.write("mandates/sandboxed.md", MANDATE);
         home.write("data/agent-roster.jsonl", ROSTER);
         if !plan.law.is_empty() {
             home.write("policy/law.json5", plan.law);
         }
-        let house = Self::on(home, &plan).await;
-        house.begin(KEY).await;
-        house
+        let setup = Self::on(home, &plan).await;
+        setup.begin(KEY).await;
+        setup
     }
 
-    /// In a home that is there already.
-    async fn on(home: TempHome, plan: &Plan) -> Self {
+    /// Starts on an existing home.
+    async fn on(home: TempHome, plan: &EgressOptions) -> Self {
         let text = format!("{{ egress: {{ {} }} }}", plan.egress);
         let egress = Config::parse("config.json5", &text).unwrap().egress;
-        let map = Arc::new(Map::default());
-        let network = Some(Arc::clone(&map) as Arc<dyn Network>);
+        let fake = Arc::new(FakeNetwork::default());
+        let network = Some(Arc::clone(&fake) as Arc<dyn Network>);
         let extras = DaemonOverrides { network, broker_limits: plan.limits, ..DaemonOverrides::default() };
         let config = Config { egress, ..config() };
         let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
         let sockets = daemon.brokers().open(&key(KEY)).unwrap();
-        Self { daemon: TestDaemon { daemon, home }, map, sockets }
+        Self { daemon: TestDaemon { daemon, home }, network: fake, sockets }
     }
 
-    /// Opens a session and says something in it.
+    /// Opens a session and runs a turn in it.
     async fn begin(&self, key: &str) {
         let mut operator = self.daemon.operator().await;
         operator.call("session.init", &json!({ "session_key": key })).await.unwrap();
@@ -216,17 +217,17 @@ impl House {
         UnixStream::connect(self.sockets.egress()).await.unwrap()
     }
 
-    /// Sends these bytes and hears the answer to its end.
-    async fn ask(&self, bytes: impl AsRef<[u8]>) -> String {
+    /// Sends these bytes and reads the response to its end.
+    async fn exchange(&self, bytes: impl AsRef<[u8]>) -> String {
         let mut stream = self.connect().await;
-        // A broker that has heard enough does not listen on.
+        // The broker stops reading once it can decide.
         let _ = stream.write_all(bytes.as_ref()).await;
         rest_of(&mut stream).await
     }
 
-    /// Sends these bytes, and is refused: the status and the code.
+    /// Sends these bytes and expects a refusal; returns its status and code.
     async fn refused(&self, bytes: impl AsRef<[u8]>) -> (u16, String) {
-        let answer = self.ask(bytes).await;
+        let answer = self.exchange(bytes).await;
         let (status, error) = parse(&answer);
         assert!(error["message"].as_str().is_some_and(|text| text.len() > 10), "{answer}");
         let code = error["code"].as_str().unwrap().to_owned();
@@ -237,7 +238,7 @@ impl House {
         (status, code)
     }
 
-    /// Asks for a tunnel; gives it once it is there.
+    /// Opens a tunnel; returns it once it is established.
     async fn tunnel(&self, place: &str) -> UnixStream {
         let mut stream = self.connect().await;
         stream.write_all(connect(place).as_bytes()).await.unwrap();
@@ -245,38 +246,40 @@ impl House {
         stream
     }
 
-    /// What the ledger says of the connections of the session, in order.
+    /// The ledger entries about the connections of the session, in order.
     fn entries(&self) -> Vec<(EntryQuality, Value)> {
         entries(&self.daemon.home)
     }
 
-    /// Waits until so many connections have ended on record.
+    /// Waits until the ledger has the end of this many connections.
     async fn ended(&self, count: usize) -> Vec<Value> {
         let waiting = async {
             loop {
                 let entries = self.entries().into_iter();
-                let ended: Vec<Value> =
-                    entries.map(|(_, said)| said).filter(|said| said["event"] == "ended").collect();
+                let ended: Vec<Value> = entries
+                    .map(|(_, payload)| payload)
+                    .filter(|payload| payload["event"] == "ended")
+                    .collect();
                 if ended.len() >= count {
                     return ended;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(BOUND, waiting).await.expect("the end is written down")
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the end is recorded")
     }
 
-    /// Stops the daemon and checks its log.
+    /// Stops the daemon and verifies its ledger.
     async fn close(self) -> TempHome {
         drop(self.sockets);
         let home = self.daemon.stop().await;
         assert_sound(&home.home);
-        // L4: whoever has the law and the facts comes to the same verdicts.
+        // L4: the law and the facts give the same verdicts again.
         let law = tribune_governance::policy_files::load(home.home.root(), &tribune_tools::NAMES).unwrap();
-        for (_, said) in
+        for (_, payload) in
             entries(&home).into_iter().filter(|(quality, _)| *quality == EntryQuality::PolicyVerdict)
         {
-            let record: VerdictRecord = serde_json::from_value(said).unwrap();
+            let record: VerdictRecord = serde_json::from_value(payload).unwrap();
             assert_eq!(law.decide(&record.facts), record.verdict);
         }
         home
@@ -308,7 +311,9 @@ fn get(url: &str) -> String {
 
 async fn rest_of(stream: &mut UnixStream) -> String {
     let mut answer = Vec::new();
-    let _ = tokio::time::timeout(BOUND, stream.read_to_end(&mut answer)).await.expect("an end");
+    let _ = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer))
+        .await
+        .expect("the end of the response");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -320,15 +325,15 @@ fn parse(answer: &str) -> (u16, Value) {
     (status, body["error"].clone())
 }
 
-/// Reads the answer that opens a tunnel.
+/// Reads the response that opens a tunnel.
 async fn established(stream: &mut UnixStream) {
     const EXPECTED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
     let mut answer = vec![0; EXPECTED.len()];
-    tokio::time::timeout(BOUND, stream.read_exact(&mut answer)).await.expect("an answer").unwrap();
+    tokio::time::timeout(TIMEOUT, stream.read_exact(&mut answer)).await.expect("a response").unwrap();
     assert_eq!(String::from_utf8_lossy(&answer), String::from_utf8_lossy(EXPECTED));
 }
 
-/// The first words of TLS for a name, or for none.
+/// A TLS ClientHello for a name, or for none.
 fn hello(name: Option<&str>) -> Vec<u8> {
     let long = |content: &[u8]| [&u16::try_from(content.len()).unwrap().to_be_bytes()[..], content].concat();
     let sni = |name: &str| {
@@ -342,9 +347,9 @@ fn hello(name: Option<&str>) -> Vec<u8> {
     [&[22, 3, 1][..], &long(&message)].concat()
 }
 
-/// Decides the one approval that waits.
-async fn decide(house: &House, decision: Value) -> Value {
-    let mut operator = house.daemon.operator().await;
+/// Decides the only pending approval.
+async fn decide(setup: &Setup, decision: Value) -> Value {
+    let mut operator = setup.daemon.operator().await;
     let pending = crate::approvals::pending(&mut operator, 1).await;
     let id = crate::approvals::id(&pending[0]);
     crate::approvals::decide(&mut operator, &id, decision).await.unwrap();

@@ -1,4 +1,5 @@
-//! The way to a session's model: the house's key goes up, nothing of it comes down, and the session pays.
+//! The socket to a session's model: the provider key is sent upstream, nothing of it comes back, and the session is
+//! charged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,24 +18,24 @@ use tribune_storage::store::Reader;
 use tribune_testkit::upstream::{FakeUpstream, ModelOutput};
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config};
 
-use super::{BOUND, KEY, key};
+use super::{KEY, TIMEOUT, key};
 
-/// What the environment holds for the provider: nothing that anyone should see.
+/// The provider key in the environment: no output may contain it.
 const SECRET: &str = "fixture-key-5f1c9e0b7a";
 
-/// What a program in a box has instead of a key.
-const PLACEHOLDER: &str = "placeholder-of-the-box";
+/// The placeholder that a program in a sandbox has instead of a key.
+const PLACEHOLDER: &str = "placeholder-of-the-sandbox";
 
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"native\",\"model\":\"fake:m\",\"mandate\":\"default\",\"standing\":false}\n\
                       {\"id\":\"mute\",\"backend\":\"rehearsal\",\"mandate\":\"default\",\"standing\":false}\n";
 
-struct House {
+struct Setup {
     daemon: TestDaemon,
     upstream: FakeUpstream,
     sockets: SessionSockets,
 }
 
-impl House {
+impl Setup {
     async fn open(spend: &str) -> Self {
         Self::open_as("anthropic", spend).await
     }
@@ -58,7 +59,7 @@ impl House {
         Self { daemon: TestDaemon { daemon, home }, upstream, sockets }
     }
 
-    /// Asks as a program in the box does, whose SDK has a placeholder for a key.
+    /// Sends a request as a program in the sandbox does, whose SDK has a placeholder for a key.
     async fn post(&self, path: &str, body: &Value) -> (u16, String) {
         send(&self.sockets, path, body).await
     }
@@ -72,11 +73,11 @@ impl House {
 
     async fn ended(&self, count: usize) {
         let waiting = async {
-            while self.entries().iter().filter(|said| said["event"] == "ended").count() < count {
+            while self.entries().iter().filter(|payload| payload["event"] == "ended").count() < count {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(BOUND, waiting).await.expect("the end is written down");
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the end is recorded");
     }
 }
 
@@ -90,7 +91,10 @@ async fn send(sockets: &SessionSockets, path: &str, body: &Value) -> (u16, Strin
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    tokio::time::timeout(BOUND, stream.read_to_end(&mut answer)).await.expect("an end").unwrap();
+    tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer))
+        .await
+        .expect("the end of the response")
+        .unwrap();
     let answer = String::from_utf8_lossy(&answer).into_owned();
     assert!(!answer.contains(SECRET), "{answer}");
     (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
@@ -101,27 +105,27 @@ fn message(model: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_key_is_put_in_on_the_way_and_no_other_goes_up() {
-    let house = House::open("").await;
-    house.upstream.reply(ModelOutput::new().text("hello from the model").usage(30, 7, 0).anthropic());
-    let (status, answer) = house.post("/v1/messages", &message("m")).await;
+async fn provider_key_is_inserted_and_no_other_is_forwarded() {
+    let setup = Setup::open("").await;
+    setup.upstream.reply(ModelOutput::new().text("hello from the model").usage(30, 7, 0).anthropic());
+    let (status, answer) = setup.post("/v1/messages", &message("m")).await;
     assert_eq!(status, 200, "{answer}");
     assert!(answer.contains("hello") && answer.contains("message_stop"), "{answer}");
-    let seen = house.upstream.requests();
+    let seen = setup.upstream.requests();
     assert_eq!((seen[0].path.as_str(), seen[0].header("x-api-key")), ("/v1/messages", Some(SECRET)));
     assert!(!format!("{:?}", seen[0].headers).contains(PLACEHOLDER));
-    house.ended(1).await;
+    setup.ended(1).await;
     assert_eq!(
-        house.entries()[0],
+        setup.entries()[0],
         json!({ "event": "asked", "by": "main", "session": KEY, "provider": "fake", "model": "m", "method": "POST", "path": "v1/messages" })
     );
-    drop(house.sockets);
-    assert_sound(&house.daemon.stop().await.home);
+    drop(setup.sockets);
+    assert_sound(&setup.daemon.stop().await.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_box_asks_its_own_model_on_the_listed_paths_and_nothing_else() {
-    let house = House::open("").await;
+async fn sandbox_reaches_only_its_own_model_on_the_allowed_paths() {
+    let setup = Setup::open("").await;
     for (path, body, expected) in [
         ("/v1/messages", message("other"), 403),
         ("/v1/files", message("m"), 403),
@@ -133,45 +137,44 @@ async fn a_box_asks_its_own_model_on_the_listed_paths_and_nothing_else() {
         ("/v1/messages", json!({ "model": "m", "mcp_servers": [{ "url": "https://evil.example" }] }), 403),
         ("/v1/messages", json!([]), 400),
     ] {
-        let (status, answer) = house.post(path, &body).await;
+        let (status, answer) = setup.post(path, &body).await;
         assert_eq!(status, expected, "{path} {body}: {answer}");
     }
-    assert_eq!(house.upstream.requests().len(), 0);
-    // An agent without a model has none here either.
-    let other = house.daemon.daemon.brokers().open(&key("agent:mute:cli:local:dm:op")).unwrap();
+    assert_eq!(setup.upstream.requests().len(), 0);
+    // An agent without a model has none on its socket either.
+    let other = setup.daemon.daemon.brokers().open(&key("agent:mute:cli:local:dm:op")).unwrap();
     let (status, answer) = send(&other, "/v1/messages", &message("m")).await;
     assert_eq!(status, 403);
     assert!(answer.contains("has no model"), "{answer}");
-    drop((other, house.sockets));
-    assert_sound(&house.daemon.stop().await.home);
+    drop((other, setup.sockets));
+    assert_sound(&setup.daemon.stop().await.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_what_a_box_asks_is_the_sessions_to_pay_and_ends_at_its_limit() {
-    let house = House::open("perSession: { tokens: 1950 }").await;
-    house.upstream.reply(ModelOutput::new().text("one").usage(1_500, 400, 0).anthropic());
-    assert_eq!(house.post("/v1/messages", &message("m")).await.0, 200);
-    house.ended(1).await;
-    let (status, answer) = house.post("/v1/messages", &message("m")).await;
+async fn s9_sandbox_requests_are_charged_to_the_session_up_to_its_limit() {
+    let setup = Setup::open("perSession: { tokens: 1950 }").await;
+    setup.upstream.reply(ModelOutput::new().text("one").usage(1_500, 400, 0).anthropic());
+    assert_eq!(setup.post("/v1/messages", &message("m")).await.0, 200);
+    setup.ended(1).await;
+    let (status, answer) = setup.post("/v1/messages", &message("m")).await;
     assert_eq!(status, 403, "{answer}");
     assert!(answer.contains("the limit of"), "{answer}");
-    assert_eq!(house.upstream.requests().len(), 1);
-    // Another session has a budget of its own.
-    let other = house.daemon.daemon.brokers().open(&key("agent:main:cli:local:dm:two")).unwrap();
-    house.upstream.reply(ModelOutput::new().text("two").usage(10, 5, 0).anthropic());
+    assert_eq!(setup.upstream.requests().len(), 1);
+    // Another session has its own budget.
+    let other = setup.daemon.daemon.brokers().open(&key("agent:main:cli:local:dm:two")).unwrap();
+    setup.upstream.reply(ModelOutput::new().text("two").usage(10, 5, 0).anthropic());
     assert_eq!(send(&other, "/v1/messages", &message("m")).await.0, 200);
-    house.ended(2).await;
-    let report =
-        Reader::open(&house.daemon.home.home).unwrap().spend_report(SpendGrouping::Session, None).unwrap();
+    setup.ended(2).await;
+    let report = Reader::open(&setup.daemon.home.home).unwrap().spend_report(SpendGrouping::Session, None).unwrap();
     let mut lines: Vec<(&str, u64)> =
         report.lines.iter().map(|line| (line.name.as_str(), line.input)).collect();
     lines.sort_unstable();
     assert_eq!(lines, [(KEY, 1_500), ("agent:main:cli:local:dm:two", 10)]);
-    drop((other, house.sockets));
-    assert_sound(&house.daemon.stop().await.home);
+    drop((other, setup.sockets));
+    assert_sound(&setup.daemon.stop().await.home);
 }
 
-/// What each of the other two APIs is asked with on a socket: the kind of provider, the path, a body, and what the model says.
+/// The requests of the other two APIs on a socket: the kind of provider, the path, a body, and the text of the model.
 fn other_apis() -> [(&'static str, &'static str, Value, tribune_testkit::UpstreamReply); 2] {
     let say = ModelOutput::new().text("hello from the model").usage(30, 7, 60);
     let responses = json!({
@@ -188,16 +191,16 @@ fn other_apis() -> [(&'static str, &'static str, Value, tribune_testkit::Upstrea
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn responses_and_gemini_pass_with_the_houses_key_and_their_tokens_count() {
+async fn responses_and_gemini_are_forwarded_with_the_key_and_counted() {
     for (kind, path, body, reply) in other_apis() {
-        let house = House::open_as(kind, "perSession: { tokens: 4000 }").await;
+        let setup = Setup::open_as(kind, "perSession: { tokens: 4000 }").await;
         let whole = String::from_utf8(reply.bytes()).unwrap();
-        house.upstream.reply(reply);
-        let (status, answer) = house.post(path, &body).await;
+        setup.upstream.reply(reply);
+        let (status, answer) = setup.post(path, &body).await;
         assert_eq!(status, 200, "{answer}");
         let last = whole.trim_end().rsplit("\n").next().unwrap();
-        assert!(answer.contains(last), "to the byte, {kind}: {answer}");
-        let seen = &house.upstream.requests()[0];
+        assert!(answer.contains(last), "byte for byte, {kind}: {answer}");
+        let seen = &setup.upstream.requests()[0];
         let (header, expected) = match kind {
             "openai" => ("authorization", format!("Bearer {SECRET}")),
             _ => ("x-goog-api-key", SECRET.to_owned()),
@@ -205,25 +208,22 @@ async fn responses_and_gemini_pass_with_the_houses_key_and_their_tokens_count() 
         assert_eq!(seen.header(header), Some(expected.as_str()));
         assert!(!format!("{:?}", seen.headers).contains(PLACEHOLDER), "{kind}");
         assert_eq!(seen.json(), body);
-        house.ended(1).await;
-        let entries = house.entries();
+        setup.ended(1).await;
+        let entries = setup.entries();
         let usage = json!({ "input": 30, "output": 7, "cache_read": 60, "cache_written": 0 });
-        let ended = entries.iter().find(|said| said["event"] == "ended").unwrap();
+        let ended = entries.iter().find(|payload| payload["event"] == "ended").unwrap();
         assert_eq!((&ended["outcome"], &ended["usage"]), (&json!("answered"), &usage), "{kind}");
-        let report = Reader::open(&house.daemon.home.home)
-            .unwrap()
-            .spend_report(SpendGrouping::Session, None)
-            .unwrap();
+        let report = Reader::open(&setup.daemon.home.home).unwrap().spend_report(SpendGrouping::Session, None).unwrap();
         assert_eq!(report.lines[0].input + report.lines[0].output, 37, "{kind}");
-        drop(house.sockets);
-        assert_sound(&house.daemon.stop().await.home);
+        drop(setup.sockets);
+        assert_sound(&setup.daemon.stop().await.home);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn responses_and_gemini_lead_nowhere_else() {
+async fn responses_and_gemini_reach_no_other_path() {
     for (kind, path, body, _) in other_apis() {
-        let house = House::open_as(kind, "perSession: { tokens: 4000 }").await;
+        let setup = Setup::open_as(kind, "perSession: { tokens: 4000 }").await;
         let with = |name: &str, value: Value| {
             let mut body = body.clone();
             body[name] = value;
@@ -242,7 +242,7 @@ async fn responses_and_gemini_lead_nowhere_else() {
             (path, with("previous_response_id", json!("resp_1")), 403),
             (path, with("cachedContent", json!("x")), 403),
             (path, with("store", json!(true)), 403),
-            // More than the session may spend.
+            // More than the remaining budget of the session.
             (path, with("max_output_tokens", json!(100_000)), 403),
             (path, with("generationConfig", json!({ "maxOutputTokens": 100_000 })), 403),
             (
@@ -251,27 +251,27 @@ async fn responses_and_gemini_lead_nowhere_else() {
                 if kind == "openai" { 403 } else { 400 },
             ),
         ] {
-            let (status, answer) = house.post(path, &body).await;
+            let (status, answer) = setup.post(path, &body).await;
             assert_eq!(status, expected, "{kind} {path} {body}: {answer}");
             let shape = if kind == "openai" { "\"type\":" } else { "\"status\":" };
             assert!(answer.contains(shape), "{answer}");
         }
-        assert_eq!(house.upstream.requests().len(), 0, "{kind}");
-        drop(house.sockets);
-        assert_sound(&house.daemon.stop().await.home);
+        assert_eq!(setup.upstream.requests().len(), 0, "{kind}");
+        drop(setup.sockets);
+        assert_sound(&setup.daemon.stop().await.home);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_cut_costs_what_was_set_aside() {
+async fn interrupted_stream_costs_its_reservation() {
     for (kind, path, body, reply) in other_apis() {
-        let house = House::open_as(kind, "").await;
-        house.upstream.reply(reply.first(2).then_close());
-        house.post(path, &body).await;
-        house.ended(1).await;
-        let ended = house.entries().into_iter().find(|said| said["event"] == "ended").unwrap();
+        let setup = Setup::open_as(kind, "").await;
+        setup.upstream.reply(reply.first(2).then_close());
+        setup.post(path, &body).await;
+        setup.ended(1).await;
+        let ended = setup.entries().into_iter().find(|payload| payload["event"] == "ended").unwrap();
         assert_eq!(ended["outcome"], "cut", "{kind}");
-        drop(house.sockets);
-        assert_sound(&house.daemon.stop().await.home);
+        drop(setup.sockets);
+        assert_sound(&setup.daemon.stop().await.home);
     }
 }

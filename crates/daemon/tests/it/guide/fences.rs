@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-/// One block: the words behind its backticks, and what is inside.
+/// One block: its info string and its content.
 #[derive(Debug, Clone)]
 pub(super) struct Fence {
     words: Vec<String>,
     pub(super) text: String,
-    /// `rpc.md:17`, for whoever has to mend it.
+    /// `rpc.md:17`, so that a failure names its line.
     pub(super) place: String,
 }
 
@@ -17,22 +17,22 @@ impl Fence {
         &self.words[0]
     }
 
-    /// Whether the word stands behind the kind.
+    /// Whether the info string has the word after the kind.
     pub(super) fn has(&self, word: &str) -> bool {
         self.words[1..].iter().any(|own| own == word)
     }
 
-    /// What stands behind the kind, as it is written.
+    /// The rest of the info string, as it is written.
     pub(super) fn arguments(&self) -> String {
         self.words[1..].join(" ")
     }
 
-    /// How often it is to be done: `×20`.
+    /// The number of repetitions: `×20`.
     pub(super) fn times(&self) -> usize {
         self.words.iter().find_map(|word| word.strip_prefix('×')).map_or(1, |times| times.parse().unwrap())
     }
 
-    /// The file of the home that it is, if it is one: a name with a dot in it.
+    /// The file of the home that the block is, if any: a name with a dot in it.
     pub(super) fn file(&self) -> Option<&str> {
         self.words[1..].iter().find(|word| word.contains('.') && !word.contains('"')).map(String::as_str)
     }
@@ -46,7 +46,7 @@ pub(super) fn guide(name: &str) -> String {
     std::fs::read_to_string(docs().join("guide").join(name)).unwrap()
 }
 
-/// The blocks of `docs/guide/NAME` that say of what kind they are.
+/// The blocks of `docs/guide/NAME` that have a kind.
 pub(super) fn fences(name: &str) -> Vec<Fence> {
     let mut fences = Vec::new();
     let mut open: Option<Fence> = None;

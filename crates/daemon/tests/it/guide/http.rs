@@ -1,4 +1,4 @@
-//! Plays an example of plain HTTP, with the smallest client that can.
+//! Runs an example of plain HTTP, with a minimal client.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -7,61 +7,61 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::coverage::Coverage;
 use super::fences::Fence;
-use super::house::House;
-use super::matching::{Names, fill, is_like, matches};
-use super::shown::Shown;
+use super::in_process_daemon::InProcessDaemon;
+use super::pattern::{Names, fill, is_like, matches};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Sends the request of an example as often as it says, and looks at each answer.
-pub(super) fn play(fence: &Fence, house: &House, shown: &mut Shown) {
+/// Sends the request of an example as often as it states, and checks each response.
+pub(super) fn play(fence: &Fence, daemon: &InProcessDaemon, coverage: &mut Coverage) {
     let place = &fence.place;
-    // What one example learned, the next ones know.
-    let mut known = std::mem::take(&mut shown.names);
-    known.extend(house.names());
+    // The values of one example are known to the next ones.
+    let mut known = std::mem::take(&mut coverage.names);
+    known.extend(daemon.names());
     let names = &mut known;
     let filled: Vec<TcpStream> = if fence.has("full") {
-        (0..house.config.gateway.max_connections).map(|_| keep_one(house)).collect()
+        (0..daemon.config.gateway.max_connections).map(|_| keep_one(daemon)).collect()
     } else {
         Vec::new()
     };
-    let at = fence.text.find("← ").unwrap_or_else(|| panic!("{place}: there is no answer"));
+    let at = fence.text.find("← ").unwrap_or_else(|| panic!("{place}: no response"));
     let (request, answer) = fence.text.split_at(at);
     let (status, expected) = answer.split_once('\n').unwrap();
     let status: u16 = status.strip_prefix("← ").unwrap().trim().parse().unwrap();
     let (head, body) = request.split_once("\n\n").unwrap_or((request, ""));
     let (head, body) = (fill(head.trim(), names), fill(body.trim(), names));
     for _ in 0..fence.times() {
-        let mut response = send(house.address(), &head, &body);
+        let mut response = send(daemon.address(), &head, &body);
         if response.status != status {
             let text = response.text();
             panic!("{place}: {} instead of {status}: {text}", response.status);
         }
         if response.is("text/event-stream") {
-            events(&mut response, expected, names, shown, place);
+            events(&mut response, expected, names, coverage, place);
         } else {
             let text = response.text();
-            looks_like(expected.trim(), &text, &response, names, shown, place);
+            looks_like(expected.trim(), &text, &response, names, coverage, place);
         }
     }
     if status < 300 {
         let mut words = head.split_whitespace().map(str::to_owned);
         let (verb, target) = (words.next().unwrap(), words.next().unwrap());
         let path = target.split('?').next().unwrap_or_default().to_owned();
-        shown.requests.insert((verb, path));
+        coverage.requests.insert((verb, path));
     }
     drop(filled);
-    shown.names = known;
+    coverage.names = known;
 }
 
-/// A connection that keeps its place, because the operator is on it.
-fn keep_one(house: &House) -> TcpStream {
-    let mut stream = TcpStream::connect(house.address()).unwrap();
-    let names = house.names();
+/// A connection that keeps its slot, because the operator is on it.
+fn keep_one(daemon: &InProcessDaemon) -> TcpStream {
+    let mut stream = TcpStream::connect(daemon.address()).unwrap();
+    let names = daemon.names();
     let head = fill("GET /v1/status HTTP/1.1\r\nAuthorization: Bearer <token>", &names);
-    write!(stream, "{head}\r\nHost: {}\r\n\r\n", house.address()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "{head}\r\nHost: {}\r\n\r\n", daemon.address()).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let _ = stream.read(&mut [0; 1024]).unwrap();
     stream
 }
@@ -71,7 +71,7 @@ fn looks_like(
     text: &str,
     response: &Response,
     names: &mut Names,
-    shown: &mut Shown,
+    coverage: &mut Coverage,
     place: &str,
 ) {
     if response.is("application/json") {
@@ -79,10 +79,10 @@ fn looks_like(
             serde_json::from_str(expected).unwrap_or_else(|error| panic!("{place}: {error}"));
         let actual: Value = serde_json::from_str(text).unwrap();
         matches(&expected, &actual, names).unwrap_or_else(|why| panic!("{place}: {why}: {text}"));
-        shown.codes.extend(expected["error"]["code"].as_str().map(str::to_owned));
+        coverage.codes.extend(expected["error"]["code"].as_str().map(str::to_owned));
         return;
     }
-    // A text: the lines that are shown are there, in their order.
+    // Plain text: the shown lines occur in their order.
     let mut lines = text.lines();
     for expected in expected.lines() {
         let expected = fill(expected, names);
@@ -90,8 +90,8 @@ fn looks_like(
     }
 }
 
-/// Reads events until all that are shown have come. `…` stands for any that are not shown.
-fn events(response: &mut Response, expected: &str, names: &mut Names, shown: &mut Shown, place: &str) {
+/// Reads events until all shown ones have arrived. `…` stands for any number of other events.
+fn events(response: &mut Response, expected: &str, names: &mut Names, coverage: &mut Coverage, place: &str) {
     let mut skipping = false;
     for block in expected.trim().split("\n\n") {
         if block.trim() == "…" {
@@ -103,7 +103,7 @@ fn events(response: &mut Response, expected: &str, names: &mut Names, shown: &mu
         loop {
             let (came_id, came) = response.event().unwrap_or_else(|| panic!("{place}: the stream ended"));
             let event: Value = serde_json::from_str(&came).unwrap();
-            shown.events.push(event.clone());
+            coverage.events.push(event.clone());
             let mut trial = names.clone();
             let fits = matches(&expected, &event, &mut trial)
                 .and_then(|()| matches(&Value::from(id), &Value::from(format!("id: {came_id}")), &mut trial));
@@ -126,10 +126,10 @@ pub(super) struct Response {
     body: BufReader<TcpStream>,
 }
 
-/// Sends a request; `head` is its first line and its headers. What every request needs is added.
+/// Sends a request; `head` is its first line and its headers. The required headers are added.
 pub(super) fn send(address: SocketAddr, head: &str, body: &str) -> Response {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut lines = head.lines();
     let mut request = format!("{} HTTP/1.1\r\n", lines.next().unwrap());
     for line in lines.clone() {
@@ -197,7 +197,7 @@ impl Response {
     /// The next event of a stream: its id and its data.
     fn event(&mut self) -> Option<(String, String)> {
         loop {
-            // The daemon sends every event as one chunk, and now and then a comment.
+            // The daemon sends each event as one chunk, and sometimes a comment.
             let chunk = String::from_utf8(self.chunk()?).unwrap();
             let field =
                 |name: &str| chunk.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);

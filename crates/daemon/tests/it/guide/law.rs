@@ -1,4 +1,4 @@
-//! The law that `law.md` teaches: its files are loaded as a home's, and every verdict that it claims is decided.
+//! The law guide `law.md`: its files are loaded as a home, and every verdict that it states is evaluated.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use super::fences::{Fence, fences, rows};
 
 const GUIDE: &str = "law.md";
 
-/// The home that the guide's files make, and their law.
-fn house(fences: &[Fence]) -> (TempHome, Constitution) {
+/// The home of the guide's files, and its law.
+fn guide_home(fences: &[Fence]) -> (TempHome, Constitution) {
     let home = TempHome::new();
     for fence in fences {
         if let Some(file) = fence.file() {
@@ -25,7 +25,7 @@ fn house(fences: &[Fence]) -> (TempHome, Constitution) {
     (home, law)
 }
 
-/// The facts of `TOOL {input}` or `TOOL {input} | {what is different}`: by `dev`, in a session that has read nothing.
+/// The facts of `TOOL {input}` or `TOOL {input} | {differences}`: by `dev`, in a session that has read nothing.
 fn facts(call: &str) -> Facts {
     let (call, patch) =
         call.find("} | {").map_or((call, "{}"), |at| (&call[..=at], &call[at + "} | ".len()..]));
@@ -45,9 +45,9 @@ fn facts(call: &str) -> Facts {
 }
 
 #[test]
-fn every_verdict_of_the_law_guide_is_true() {
+fn law_guide_verdicts_match_the_policy_engine() {
     let fences = fences(GUIDE);
-    let (_home, law) = house(&fences);
+    let (_home, law) = guide_home(&fences);
     let mut decided = 0;
     for fence in fences.iter().filter(|fence| fence.kind() == "verdicts") {
         for line in fence.text.lines() {
@@ -57,8 +57,8 @@ fn every_verdict_of_the_law_guide_is_true() {
             let audited = verdict
                 .audited
                 .map_or_else(String::new, |audited| format!(" (audited {})", audited.as_str()));
-            let said = format!("{}{audited} {}", verdict.decision.as_str(), verdict.rule_list());
-            assert_eq!(said, expected, "{}: {call}", fence.place);
+            let actual = format!("{}{audited} {}", verdict.decision.as_str(), verdict.rule_list());
+            assert_eq!(actual, expected, "{}: {call}", fence.place);
             decided += 1;
         }
     }
@@ -66,8 +66,8 @@ fn every_verdict_of_the_law_guide_is_true() {
 }
 
 #[test]
-fn the_rules_of_the_law_guide_pass_their_own_examples() {
-    let (home, law) = house(&fences(GUIDE));
+fn law_guide_rules_pass_their_own_examples() {
+    let (home, law) = guide_home(&fences(GUIDE));
     let tested = law.test();
     let rules: BTreeSet<&str> = tested.iter().map(|tested| tested.rule.as_str()).collect();
     assert_eq!(rules, BTreeSet::from(["cargo", "no-root", "pipeline", "search-src", "secrets"]));
@@ -82,9 +82,9 @@ fn the_rules_of_the_law_guide_pass_their_own_examples() {
 }
 
 #[test]
-fn the_law_guide_shows_the_steps_of_a_verdict() {
+fn law_guide_shows_the_steps_of_a_verdict() {
     let fences = fences(GUIDE);
-    let (_home, law) = house(&fences);
+    let (_home, law) = guide_home(&fences);
     let shown = fences.iter().find(|fence| fence.kind() == "explain").unwrap();
     let explained = law.explain(&facts(&shown.arguments()));
     let steps: String =
@@ -93,7 +93,7 @@ fn the_law_guide_shows_the_steps_of_a_verdict() {
 }
 
 #[test]
-fn the_law_guide_has_every_manifest_of_the_kernel() {
+fn law_guide_lists_every_built_in_manifest() {
     let rows = rows(GUIDE);
     for manifest in ToolManifest::all_built_in() {
         let name = format!("`{}`", manifest.id);
@@ -111,7 +111,7 @@ fn the_law_guide_has_every_manifest_of_the_kernel() {
 }
 
 #[test]
-fn the_law_of_every_guide_passes_its_own_examples() {
+fn rules_of_every_guide_pass_their_own_examples() {
     for name in ["rpc.md", "rest.md", "approvals.md", "editors.md"] {
         let fences = fences(name);
         let rules: Vec<&Fence> = fences.iter().filter(|fence| fence.kind() == "cedar").collect();
@@ -119,7 +119,7 @@ fn the_law_of_every_guide_passes_its_own_examples() {
         for fence in &rules {
             home.write(fence.file().unwrap(), &fence.text);
         }
-        // A rule about a tool that no mandate of the guide has is tried all the same.
+        // A rule about a tool that no mandate of the guide has is tested as well.
         home.write(
             "mandates/all.md",
             &format!("---\ntools: mcp, {}\n---\n", tribune_tools::NAMES.join(", ")),

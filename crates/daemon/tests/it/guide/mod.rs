@@ -1,12 +1,12 @@
-//! The guides are true: every example is played against a running daemon, and nothing is left without one.
+//! The guides match the daemon: every example runs against a daemon, and every documented item has one.
 
+mod coverage;
 mod fences;
-mod house;
 mod http;
+mod in_process_daemon;
 mod law;
-mod matching;
+mod pattern;
 mod rpc;
-mod shown;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,31 +17,32 @@ use tribune_providers::ProviderError;
 use tribune_providers::catalog::BUILT_IN_PROVIDERS;
 use tribune_runtime::EventKind;
 
+use self::coverage::Coverage;
 use self::fences::{Fence, docs, fences, guide, rows};
-use self::house::House;
-use self::matching::{Names, matches};
-use self::shown::Shown;
+use self::in_process_daemon::InProcessDaemon;
+use self::pattern::{Names, matches};
 
-/// The house with narrow limits; what is not tried in it is tried in one as it comes.
+/// The word for the daemon with narrow limits; the other examples run against one with the defaults.
 const STRICT: &str = "strict";
 
-/// Errors that no client can bring about, and why.
-const CANNOT_BE_PROVOKED: [(&str, &str); 4] = [
+/// Errors that no client can cause, and the reason.
+const NOT_REPRODUCIBLE: [(&str, &str); 4] = [
     ("internal", "a fault in the daemon itself"),
     ("storage", "the disk has to fail"),
     ("backend", "the rehearsal agent refuses nothing"),
     ("no_key", "the proxy says it, which is no RPC"),
 ];
 
-/// Paths without an example in the REST guide: they speak for someone else, and the tests of the proxy play them.
+/// Paths without an example in the REST guide: they are forwarded to a provider, and the tests of the proxy cover
+/// them.
 const FORWARDED: &str = "/v1/proxy/";
 
-/// Paths whose examples do not go well: only a program in a box makes what they are about, and the tests of the command line play
-/// them.
+/// Paths whose examples do not succeed: they are about workspaces that only a program in a sandbox makes, and the
+/// tests of the command line cover them.
 const ABOUT_RUNS: &str = "/v1/workspaces/{id}";
 
-/// Gives each type of event its name, and a list of all. A new one does not compile until it is added here, and then
-/// wants an example.
+/// Defines the name of each type of event, and a list of all. A new type does not compile until it is added here, and
+/// then needs an example.
 macro_rules! event_types {
     ($($variant:ident => $name:literal),+ $(,)?) => {
         const EVENT_TYPES: &[&str] = &[$($name),+];
@@ -71,7 +72,7 @@ event_types! {
     Done => "done",
 }
 
-/// The same for what can go wrong with a provider.
+/// The same for the errors of a provider.
 macro_rules! provider_codes {
     ($($variant:ident => $name:literal),+ $(,)?) => {
         const PROVIDER_CODES: &[&str] = &[$($name),+];
@@ -114,18 +115,18 @@ provider_codes! {
     RelayOnly => "only_relayed",
 }
 
-/// Plays every example of a guide, from top to bottom.
-fn play(name: &str) -> Shown {
+/// Runs every example of a guide, from top to bottom.
+fn play(name: &str) -> Coverage {
     let fences = fences(name);
     let (strict, plain): (Vec<&Fence>, Vec<&Fence>) =
         fences.iter().filter(|fence| fence.file().is_some()).partition(|fence| fence.has(STRICT));
-    let mut houses = [House::start(&plain), House::start(&strict)];
-    let mut shown = Shown::default();
+    let mut daemons = [InProcessDaemon::start(&plain), InProcessDaemon::start(&strict)];
+    let mut shown = Coverage::default();
     for fence in &fences {
-        let house = &mut houses[usize::from(fence.has(STRICT))];
+        let daemon = &mut daemons[usize::from(fence.has(STRICT))];
         match fence.kind() {
-            "rpc" => rpc::play(fence, house, &mut shown),
-            "http" => http::play(fence, house, &mut shown),
+            "rpc" => rpc::play(fence, daemon, &mut shown),
+            "http" => http::play(fence, daemon, &mut shown),
             _ => {}
         }
     }
@@ -133,13 +134,13 @@ fn play(name: &str) -> Shown {
 }
 
 #[test]
-fn every_example_of_the_rpc_guide_is_true() {
+fn rpc_guide_examples_match_the_daemon() {
     let shown = play("rpc.md");
 
     let methods: BTreeSet<&str> = shown.methods.iter().map(String::as_str).collect();
-    assert_eq!(methods, BTreeSet::from(METHODS), "every method has an example that goes well");
+    assert_eq!(methods, BTreeSet::from(METHODS), "every method has a successful example");
 
-    let excused: BTreeMap<&str, &str> = CANNOT_BE_PROVOKED.into();
+    let excused: BTreeMap<&str, &str> = NOT_REPRODUCIBLE.into();
     let rows = rows("rpc.md");
     for (word, number, status) in CODES {
         let row = [format!("`{word}`"), number.to_string(), status.to_string()];
@@ -147,7 +148,7 @@ fn every_example_of_the_rpc_guide_is_true() {
         assert_ne!(
             shown.codes.contains(word),
             excused.contains_key(word),
-            "`{word}` wants an example, or a reason why it can have none"
+            "`{word}` needs an example, or a reason why it has none"
         );
     }
 
@@ -155,28 +156,28 @@ fn every_example_of_the_rpc_guide_is_true() {
     for fence in fences("rpc.md").iter().filter(|fence| fence.kind() == "event") {
         let expected: Value =
             serde_json::from_str(&fence.text).unwrap_or_else(|error| panic!("{}: {error}", fence.place));
-        let came = shown.events.iter().find(|event| matches(&expected, event, &mut Names::new()).is_ok());
-        let came = came.unwrap_or_else(|| panic!("{}: no such event came: {expected}", fence.place));
-        let read: tribune_runtime::RuntimeEvent = serde_json::from_value(came.clone()).unwrap();
+        let arrived = shown.events.iter().find(|event| matches(&expected, event, &mut Names::new()).is_ok());
+        let arrived = arrived.unwrap_or_else(|| panic!("{}: no such event arrived: {expected}", fence.place));
+        let read: tribune_runtime::RuntimeEvent = serde_json::from_value(arrived.clone()).unwrap();
         let members = |event: &Value| event.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
-        assert_eq!(members(&expected), members(came), "{}: all members are shown", fence.place);
+        assert_eq!(members(&expected), members(arrived), "{}: all members are shown", fence.place);
         examples.insert(event_type(&read.kind));
     }
-    let of_others = EVENT_TYPES.iter().filter(|kind| OF_OTHERS.contains(kind)).count();
-    assert_eq!(of_others, OF_OTHERS.len());
-    let played = EVENT_TYPES.iter().copied().filter(|kind| !OF_OTHERS.contains(kind));
+    let cli_agent_events = EVENT_TYPES.iter().filter(|kind| CLI_AGENT_EVENTS.contains(kind)).count();
+    assert_eq!(cli_agent_events, CLI_AGENT_EVENTS.len());
+    let played = EVENT_TYPES.iter().copied().filter(|kind| !CLI_AGENT_EVENTS.contains(kind));
     assert_eq!(examples, played.collect(), "every event has an example");
     let guide = guide("rpc.md");
-    for kind in OF_OTHERS {
+    for kind in CLI_AGENT_EVENTS {
         assert!(guide.contains(&format!("\n### {kind}\n")), "{kind} is explained");
     }
 }
 
-/// Events that only agents of another make bring about, which no guide has at hand. Their own tests have them.
-const OF_OTHERS: [&str; 3] = ["notice", "agent_update", "ungoverned"];
+/// Events that only CLI agents cause; the guides have none. Their own tests cover them.
+const CLI_AGENT_EVENTS: [&str; 3] = ["notice", "agent_update", "ungoverned"];
 
 #[test]
-fn every_example_of_the_approvals_guide_is_true() {
+fn approvals_guide_examples_match_the_daemon() {
     let shown = play("approvals.md");
     for method in ["approval.decide", "approval.list", "approval.show", "gate.resume", "gate.stop_all"] {
         assert!(shown.methods.contains(method), "{method}");
@@ -184,7 +185,7 @@ fn every_example_of_the_approvals_guide_is_true() {
 }
 
 #[test]
-fn every_example_of_the_rest_guide_is_true() {
+fn rest_guide_examples_match_the_daemon() {
     let shown = play("rest.md");
     let document = serde_json::to_value(openapi()).unwrap();
     let mut missing = Vec::new();
@@ -206,7 +207,7 @@ fn every_example_of_the_rest_guide_is_true() {
     assert!(missing.is_empty(), "without an example: {missing:?}");
 }
 
-/// What the REST guide shows of requests and of answers, each as it is and as JSON.
+/// The requests and responses of the REST guide, each as text and as JSON.
 fn shown_by_the_rest_guide() -> Vec<Value> {
     let mut shown = Vec::new();
     for fence in fences("rest.md").iter().filter(|fence| fence.kind() == "http") {
@@ -220,7 +221,7 @@ fn shown_by_the_rest_guide() -> Vec<Value> {
 }
 
 #[test]
-fn every_operation_event_and_error_of_the_openapi_document_has_an_example_that_is_played() {
+fn openapi_operations_events_and_errors_have_replayed_examples() {
     let document = serde_json::to_value(openapi()).unwrap();
     let shown = shown_by_the_rest_guide();
     for (path, verbs) in document["paths"].as_object().unwrap() {
@@ -237,7 +238,7 @@ fn every_operation_event_and_error_of_the_openapi_document_has_an_example_that_i
                 look("the request", &body["content"]);
             }
             for (status, response) in operation["responses"].as_object().unwrap() {
-                // What errors look like that have no status of their own here, and what only a run makes.
+                // Error bodies without a status of their own here, and values that only a run makes.
                 let is_open = status == "default" || status == "200" && path.starts_with(ABOUT_RUNS);
                 if !is_open {
                     look(status, &response["content"]);
@@ -255,17 +256,20 @@ fn every_operation_event_and_error_of_the_openapi_document_has_an_example_that_i
         let examples = schemas[name]["examples"].as_array().unwrap().iter();
         examples.map(|example| word(example).as_str().unwrap().to_owned()).collect()
     };
-    let events = EVENT_TYPES.iter().filter(|kind| !OF_OTHERS.contains(kind));
+    let events = EVENT_TYPES.iter().filter(|kind| !CLI_AGENT_EVENTS.contains(kind));
     assert_eq!(words("Event", |event| &event["type"]), events.map(|kind| (*kind).to_owned()).collect());
     assert_eq!(
         words("ErrorBody", |body| &body["error"]["code"]),
         CODES.iter().map(|(word, ..)| (*word).to_owned()).collect()
     );
-    assert!(!words("ErrorBody", |body| &body["error"]["message"]).contains(""), "each says what it means");
+    assert!(
+        !words("ErrorBody", |body| &body["error"]["message"]).contains(""),
+        "each error code has a description"
+    );
 }
 
 #[test]
-fn the_openapi_document_is_the_one_that_is_checked_in() {
+fn openapi_document_equals_the_committed_file() {
     let mut document = serde_json::to_value(openapi()).unwrap();
     document.sort_all_objects();
     let text = format!("{}\n", serde_json::to_string_pretty(&document).unwrap());
@@ -279,9 +283,9 @@ fn the_openapi_document_is_the_one_that_is_checked_in() {
         "docs/openapi.json is out of date: run this test with UPDATE_DOCS=1 and look at the change"
     );
 
-    let house = House::start(&[]);
+    let daemon = InProcessDaemon::start(&[]);
     let served: Value =
-        serde_json::from_str(&http::send(house.address(), "GET /v1/openapi.json", "").text()).unwrap();
+        serde_json::from_str(&http::send(daemon.address(), "GET /v1/openapi.json", "").text()).unwrap();
     assert_eq!(served, document);
 
     let events = document["components"]["schemas"]["EventKind"].to_string();
@@ -290,7 +294,7 @@ fn the_openapi_document_is_the_one_that_is_checked_in() {
     }
 }
 
-/// Paths of all values that are no objects with something in them.
+/// Paths of all values, without objects that have members.
 fn leaves(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
     match value {
         Value::Object(members) if !members.is_empty() => {
@@ -304,7 +308,7 @@ fn leaves(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
 }
 
 #[test]
-fn the_daemon_guide_has_every_key_of_the_configuration_with_its_default() {
+fn daemon_guide_lists_every_configuration_key_with_its_default() {
     let mut keys = Vec::new();
     leaves(&json5::from_str(tribune_config::EXAMPLE).unwrap(), "", &mut keys);
     let rows = rows("daemon.md");
@@ -321,7 +325,7 @@ fn the_daemon_guide_has_every_key_of_the_configuration_with_its_default() {
 }
 
 #[test]
-fn the_models_guide_has_every_provider_and_every_way_to_fail() {
+fn models_guide_lists_every_provider_and_error_code() {
     let rows = rows("models.md");
     let has = |first: &str| rows.iter().any(|cells| cells[0] == format!("`{first}`"));
     for code in PROVIDER_CODES {
@@ -343,12 +347,12 @@ fn the_models_guide_has_every_provider_and_every_way_to_fail() {
 }
 
 #[test]
-fn the_files_that_the_egress_guide_shows_make_a_house_that_lets_out_what_they_list() {
+fn egress_guide_files_allow_what_they_list() {
     let fences = fences("egress.md");
     let files: Vec<&Fence> = fences.iter().filter(|fence| fence.file().is_some()).collect();
-    let house = House::start(&files);
+    let daemon = InProcessDaemon::start(&files);
     let places: Vec<String> =
-        house.config.egress.agents.values().flatten().map(|place| place.at.to_string()).collect();
+        daemon.config.egress.agents.values().flatten().map(|place| place.at.to_string()).collect();
     assert_eq!(
         places,
         ["api.example.com:443", "mirror.example.com:80", "db.example.com:5432", "127.0.0.1:8443"]
@@ -356,24 +360,24 @@ fn the_files_that_the_egress_guide_shows_make_a_house_that_lets_out_what_they_li
 }
 
 #[test]
-fn the_files_that_the_daemon_guide_shows_make_a_home() {
+fn daemon_guide_files_make_a_valid_home() {
     let fences = fences("daemon.md");
     let files: Vec<&Fence> = fences.iter().filter(|fence| fence.file().is_some()).collect();
     let names: Vec<&str> = files.iter().filter_map(|fence| fence.file()).collect();
     for name in ["config.json5", "data/agent-roster.jsonl", "mandates/clerk.md", "constitution.md"] {
         assert!(names.contains(&name), "{name}");
     }
-    let house = House::start(&files);
+    let daemon = InProcessDaemon::start(&files);
     let head =
-        format!("GET /v1/agents\nAuthorization: Bearer {}", house.names()["<token>"].as_str().unwrap());
-    let agents: Value = serde_json::from_str(&http::send(house.address(), &head, "").text()).unwrap();
+        format!("GET /v1/agents\nAuthorization: Bearer {}", daemon.names()["<token>"].as_str().unwrap());
+    let agents: Value = serde_json::from_str(&http::send(daemon.address(), &head, "").text()).unwrap();
     let expected =
         serde_json::json!({ "agents": [{ "agent_id": "clerk", "mandate": "clerk", "rostered": true }] });
     matches(&expected, &agents, &mut Names::new()).unwrap();
 }
 
 #[test]
-fn the_worked_signature_of_the_rpc_guide_is_right() {
+fn rpc_guide_signature_example_verifies() {
     let text = guide("rpc.md");
     let key = SigningKey::from_bytes(&[1; 32]);
     let public_key = format!("ed25519:{}", rpc::hex(key.verifying_key().as_bytes()));

@@ -1,4 +1,4 @@
-//! Plays an example of Tribune RPC.
+//! Runs an example of Tribune RPC.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use tribune_gateway::challenge_text;
 
+use super::coverage::Coverage;
 use super::fences::Fence;
-use super::house::House;
-use super::matching::{Names, fill, matches};
-use super::shown::Shown;
+use super::in_process_daemon::InProcessDaemon;
+use super::pattern::{Names, fill, matches};
 
-/// How long a frame may take; one example waits for a connection to be idle for five seconds.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a frame may take; one example waits until a connection was idle for five seconds.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Secrets of the keys in the guide: 32 times the same byte.
 const SECRETS: [u8; 2] = [1, 2];
@@ -37,8 +37,8 @@ enum Step {
     },
     /// Frames that are not shown.
     Anything,
-    /// Something that happens to the daemon.
-    Happens(String),
+    /// An event outside of the connection, such as a stop of the daemon.
+    DaemonEvent(String),
 }
 
 fn steps(fence: &Fence) -> Vec<Step> {
@@ -57,20 +57,20 @@ fn steps(fence: &Fence) -> Vec<Step> {
             let (times, frame) = times(answer);
             steps.push(Step::Expect { times, frame });
         } else if line.starts_with('<') {
-            steps.push(Step::Happens(line.to_owned()));
+            steps.push(Step::DaemonEvent(line.to_owned()));
         } else {
             match steps.last_mut() {
                 Some(Step::Send { frame, .. } | Step::Expect { frame, .. }) => frame.push_str(line.trim()),
-                other => panic!("{}: {line} goes on with {other:?}", fence.place),
+                other => panic!("{}: {line} continues {other:?}", fence.place),
             }
         }
     }
     steps
 }
 
-/// What came from the daemon.
+/// What the daemon sent.
 #[derive(Debug)]
-enum Heard {
+enum Received {
     Frame(Value),
     Closed(String),
 }
@@ -78,28 +78,34 @@ enum Heard {
 struct Connection<'a> {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     names: &'a mut Names,
-    shown: &'a mut Shown,
+    coverage: &'a mut Coverage,
     asked: HashMap<String, String>,
-    /// Answers that came while something else was looked for: they are told apart by their id, not by their place.
+    /// Responses that arrived before they were needed: their id identifies them, not their position.
     answers: Vec<Value>,
-    /// Notifications that came while an answer was looked for, since the last request.
+    /// Notifications that arrived before a response, since the last request.
     passed: Vec<Value>,
 }
 
-/// Plays the example on a connection of its own.
-pub(super) fn play(fence: &Fence, house: &mut House, shown: &mut Shown) {
-    let names = &mut house.names();
+/// Runs the example on its own connection.
+pub(super) fn play(fence: &Fence, daemon: &mut InProcessDaemon, coverage: &mut Coverage) {
+    let names = &mut daemon.names();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let path = if fence.has("/") { "/" } else { "/rpc" };
-    let mut request = format!("ws://{}{path}", house.address()).into_client_request().unwrap();
+    let mut request = format!("ws://{}{path}", daemon.address()).into_client_request().unwrap();
     if fence.has("operator") {
         let token = format!("Bearer {}", names["<token>"].as_str().unwrap());
         request.headers_mut().insert("authorization", token.parse().unwrap());
     }
     let connecting = tokio_tungstenite::connect_async(request);
     let (socket, _) = runtime.block_on(connecting).unwrap_or_else(|error| panic!("{}: {error}", fence.place));
-    let mut connection =
-        Connection { socket, names, shown, asked: HashMap::new(), answers: Vec::new(), passed: Vec::new() };
+    let mut connection = Connection {
+        socket,
+        names,
+        coverage,
+        asked: HashMap::new(),
+        answers: Vec::new(),
+        passed: Vec::new(),
+    };
     let mut skipping = false;
     for step in steps(fence) {
         match step {
@@ -115,34 +121,34 @@ pub(super) fn play(fence: &Fence, house: &mut House, shown: &mut Shown) {
                 }
             }
             Step::Anything => skipping = true,
-            Step::Happens(what) => match what.as_str() {
-                "<the daemon is told to stop>" => house.stop(),
+            Step::DaemonEvent(what) => match what.as_str() {
+                "<the daemon is told to stop>" => daemon.stop(),
                 "<the daemon is killed and starts again>" => {
-                    house.kill();
-                    connection.names.extend(house.names());
+                    daemon.kill();
+                    connection.names.extend(daemon.names());
                 }
                 "<the daemon starts again>" => {
-                    house.open_again();
-                    connection.names.extend(house.names());
+                    daemon.open_again();
+                    connection.names.extend(daemon.names());
                 }
-                other => happens(house, other)
-                    .unwrap_or_else(|| panic!("{}: nobody knows how to do {other}", fence.place)),
+                other => apply_file_event(daemon, other)
+                    .unwrap_or_else(|| panic!("{}: unknown step {other}", fence.place)),
             },
         }
     }
 }
 
-/// What happens to the files of a house: `<FILE now says: TEXT>`, and `<FILE is there>`, which is waited for.
-fn happens(house: &House, what: &str) -> Option<()> {
+/// Changes or awaits a file of the home: `<FILE now says: TEXT>`, and `<FILE is there>`.
+fn apply_file_event(daemon: &InProcessDaemon, what: &str) -> Option<()> {
     let what = what.strip_prefix('<')?.strip_suffix('>')?;
     if let Some((file, text)) = what.split_once(" now says: ") {
-        house.home.write(file, text);
+        daemon.home.write(file, text);
         return Some(());
     }
-    let file = house.home.home.root().join(what.strip_suffix(" is there")?);
+    let file = daemon.home.home.root().join(what.strip_suffix(" is there")?);
     let since = std::time::Instant::now();
     while !file.exists() {
-        assert!(since.elapsed() < PATIENCE, "{what}: it is not");
+        assert!(since.elapsed() < TIMEOUT, "{what}: timed out");
         std::thread::sleep(Duration::from_millis(5));
     }
     Some(())
@@ -161,7 +167,7 @@ impl Connection<'_> {
         self.socket.send(message).await.unwrap();
     }
 
-    /// A request with everything that only this run can know.
+    /// A request with all values that only this run knows.
     fn request(&mut self, frame: &str) -> String {
         let text = fill(frame, self.names);
         let Ok(mut request) = serde_json::from_str::<Value>(&text) else { return text };
@@ -196,34 +202,34 @@ impl Connection<'_> {
                 matches(wanted, frame, &mut names).is_ok()
             });
             if let Some(at) = found {
-                // What came before it was passed over for good.
+                // Earlier notifications are dropped: the example skipped them.
                 let frame =
                     if wants_answer { kept.remove(at) } else { kept.drain(..=at).next_back().unwrap() };
                 *self.names = names;
-                self.shown.answered(wanted, &frame, &self.asked);
+                self.coverage.record_expected(wanted, &frame, &self.asked);
                 return;
             }
         }
         loop {
-            let heard = self.hear(place).await;
+            let heard = self.receive(place).await;
             let fits = match &heard {
-                Heard::Closed(close) if close == expected => Ok(()),
-                Heard::Closed(_) => Err("the connection was closed".to_owned()),
-                Heard::Frame(_) if expected.starts_with("<close") => Err("a frame came".to_owned()),
-                Heard::Frame(frame) => {
+                Received::Closed(close) if close == expected => Ok(()),
+                Received::Closed(_) => Err("the connection was closed".to_owned()),
+                Received::Frame(_) if expected.starts_with("<close") => Err("a frame arrived".to_owned()),
+                Received::Frame(frame) => {
                     let expected: Value =
                         serde_json::from_str(expected).unwrap_or_else(|error| panic!("{place}: {error}"));
                     let mut trial = self.names.clone();
                     matches(&expected, frame, &mut trial).map(|()| {
                         *self.names = trial;
-                        self.shown.answered(&expected, frame, &self.asked);
+                        self.coverage.record_expected(&expected, frame, &self.asked);
                     })
                 }
             };
             match fits {
                 Ok(()) => return,
-                Err(_) if skipping && matches!(heard, Heard::Frame(_)) => {
-                    let Heard::Frame(frame) = heard else { continue };
+                Err(_) if skipping && matches!(heard, Received::Frame(_)) => {
+                    let Received::Frame(frame) = heard else { continue };
                     if is_answer(&frame) {
                         self.answers.push(frame);
                     } else if wants_answer {
@@ -235,21 +241,21 @@ impl Connection<'_> {
         }
     }
 
-    async fn hear(&mut self, place: &str) -> Heard {
+    async fn receive(&mut self, place: &str) -> Received {
         loop {
-            let next = tokio::time::timeout(PATIENCE, self.socket.next()).await;
-            match next.unwrap_or_else(|_| panic!("{place}: nothing came")) {
+            let next = tokio::time::timeout(TIMEOUT, self.socket.next()).await;
+            match next.unwrap_or_else(|_| panic!("{place}: no message arrived")) {
                 Some(Ok(Message::Text(text))) => {
                     let frame: Value = serde_json::from_str(&text).unwrap();
-                    self.shown.heard(&frame);
-                    return Heard::Frame(frame);
+                    self.coverage.record_frame(&frame);
+                    return Received::Frame(frame);
                 }
                 Some(Ok(Message::Close(Some(close)))) => {
-                    return Heard::Closed(format!("<close {} {}>", u16::from(close.code), close.reason));
+                    return Received::Closed(format!("<close {} {}>", u16::from(close.code), close.reason));
                 }
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Heard::Closed(error.to_string()),
-                None => return Heard::Closed("without a word".to_owned()),
+                Some(Err(error)) => return Received::Closed(error.to_string()),
+                None => return Received::Closed("without a close frame".to_owned()),
             }
         }
     }

@@ -1,10 +1,10 @@
-//! The model proxy with a real client on one side and a real provider on the other: what passes, what does not, who sees the
-//! key, and what is on record afterwards.
+//! The model proxy with a client on one side and a fake provider on the other: what is forwarded, what is refused, who
+//! sees the key, and what the ledger records.
 
-mod ending;
-mod passing;
-mod refusing;
-mod spending;
+mod budget;
+mod denials;
+mod forwarding;
+mod termination;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,24 +21,24 @@ use tribune_storage::store::Reader;
 use tribune_testkit::upstream::FakeUpstream;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config};
 
-/// What the environment holds for the providers: nothing that anyone should see.
+/// The provider keys in the environment: no output may contain them.
 const SECRET: &str = "fixture-key-5f1c9e0b7a";
 
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"native\",\"model\":\"fake:m\",\"mandate\":\"default\",\"standing\":false}\n\
                       {\"id\":\"talker\",\"backend\":\"native\",\"model\":\"chat:m\",\"mandate\":\"default\",\"standing\":false}\n\
                       {\"id\":\"mute\",\"backend\":\"rehearsal\",\"mandate\":\"default\",\"standing\":false}\n";
 
-/// Longer than anything here takes on a busy machine. A test that waits for this long has failed.
-const BOUND: Duration = Duration::from_secs(60);
+/// A timeout for every wait, longer than any step takes on a busy machine. A test that reaches it has failed.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-struct House {
+struct Setup {
     daemon: TestDaemon,
     upstream: FakeUpstream,
     token: String,
     http: reqwest::Client,
 }
 
-/// Providers `fake` and `chat`, one in each dialect, at one upstream; `dark` has no key, `off` is switched off.
+/// Providers `fake` and `chat`, one for each API format, at one upstream; `dark` has no key, `off` is disabled.
 fn providers(upstream: &FakeUpstream) -> Config {
     let base = upstream.base_url();
     let models = "models: { m: { contextWindow: 100000, maxOutputTokens: 1000 } }, startupValidation: 'off'";
@@ -54,7 +54,7 @@ fn providers(upstream: &FakeUpstream) -> Config {
     Config { models, ..config() }
 }
 
-impl House {
+impl Setup {
     async fn open() -> Self {
         Self::with(|config| config).await
     }
@@ -85,14 +85,14 @@ impl House {
         self.request(Method::POST, path).bearer_auth(token).body(body.to_string()).send().await.unwrap()
     }
 
-    /// A pass of this agent.
+    /// A proxy token of this agent.
     async fn pass(&self, agent: &str) -> String {
         let mut operator = self.daemon.operator().await;
         let pass = operator.call("proxy.pass", &json!({ "agent_id": agent, "minutes": 5 })).await.unwrap();
         pass["token"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until so many entries of a provider say how a request ended.
+    /// Waits until the ledger has the end of this many requests of a provider.
     async fn ended(&self, provider: &str, count: usize) -> Vec<Value> {
         let mut operator = self.daemon.operator().await;
         let waiting = async {
@@ -113,10 +113,10 @@ impl House {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(BOUND, waiting).await.expect("the end is written down")
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the end is recorded")
     }
 
-    /// Stops the daemon, checks its log, and gives what it says of a provider.
+    /// Stops the daemon, verifies its ledger, and returns its entries about a provider.
     async fn close(self, provider: &str) -> Vec<Value> {
         let home = self.daemon.stop().await;
         assert_sound(&home.home);

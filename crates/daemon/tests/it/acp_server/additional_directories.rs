@@ -1,5 +1,5 @@
-//! Folders that a client brings beside its own (`additionalDirectories`): whatever holds in the one holds in the others, and none of
-//! them is a way into another.
+//! Additional directories of a client (`additionalDirectories`): the rules of the workspace hold in each, and no path
+//! leads from one into another.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::{Editor, code, load};
 use crate::approvals::{home, write};
 use crate::trifecta::page;
 
-/// A project `app`, and beside it the folders `lib` and `docs`.
+/// A project `app`, and next to it the folders `lib` and `docs`.
 struct Project(TempDir);
 
 impl Project {
@@ -52,7 +52,7 @@ impl Project {
     }
 }
 
-fn hiding() -> Config {
+fn config_with_hidden_files() -> Config {
     let mut config = config();
     config.workspaces.hide = vec![".env".to_owned()];
     config
@@ -78,8 +78,8 @@ async fn listed(editor: &mut Editor, session: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_agent_works_in_further_folders_by_their_whole_paths() {
-    let (daemon, project) = (TestDaemon::start_at(home(), &hiding()).await, Project::new());
+async fn agent_uses_additional_directories_by_absolute_path() {
+    let (daemon, project) = (TestDaemon::start_at(home(), &config_with_hidden_files()).await, Project::new());
     let mut editor = Editor::connect(&daemon).await;
     let hello = editor.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": {} })).await;
     let offered = &hello["result"]["agentCapabilities"]["sessionCapabilities"]["additionalDirectories"];
@@ -97,9 +97,9 @@ async fn an_agent_works_in_further_folders_by_their_whole_paths() {
     assert!(found.contains(&format!("{lib}/src/b.txt:1: deep needle")), "{found}");
     assert!(!found.contains("docs") && !found.contains("in the app") && !found.contains("hidden"), "{found}");
 
-    // A write waits for a person, who is shown which file it is.
-    let prompt = editor.say(&session, &write(&format!("{lib}/made.txt"), "made")).await;
-    let question = editor.asked().await;
+    // A write needs an approval, and the approver sees the path of the file.
+    let prompt = editor.send_prompt(&session, &write(&format!("{lib}/made.txt"), "made")).await;
+    let question = editor.permission_request().await;
     let shown = &question["params"]["toolCall"];
     assert_eq!(shown["locations"], json!([{ "path": format!("{lib}/made.txt") }]));
     assert!(!project.at("lib/made.txt").exists());
@@ -111,14 +111,14 @@ async fn an_agent_works_in_further_folders_by_their_whole_paths() {
     run(&mut editor, &session, &call("edit", edit)).await;
     assert_eq!(project.says("lib/made.txt"), "changed");
 
-    // What was judged is on record with its folder, and labels have the folder's own name.
+    // The verdict in the ledger names the directory, and labels carry its own name.
     let mut operator = daemon.operator().await;
     let tail = json!({ "entity_id": session, "limit": 100 });
     let entries = operator.call("ledger.tail", &tail).await.unwrap().to_string();
     assert!(entries.contains(&format!("\"file:{lib}/made.txt\"")), "{entries}");
     assert!(entries.contains(&format!("\"folder\":\"{lib}\"")), "{entries}");
 
-    // Whoever asks is told.
+    // Session lists and the status show the directories.
     let both = json!([project.name("lib"), project.name("docs")]);
     assert_eq!(listed(&mut editor, &session).await["additionalDirectories"], both);
     let status = operator.call("session.status", &json!({ "session_key": session })).await.unwrap();
@@ -131,12 +131,12 @@ async fn an_agent_works_in_further_folders_by_their_whole_paths() {
 }
 
 #[tokio::test]
-async fn folders_that_cannot_be_had_are_refused_with_a_sentence() {
+async fn unusable_additional_directories_are_refused_with_a_reason() {
     let (daemon, project) = (TestDaemon::start_at(home(), &config()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     std::fs::create_dir_all(project.at("app/inner")).unwrap();
     symlink(project.at("app"), project.at("to-app-above")).unwrap();
-    let house = daemon.home.home.root().to_str().unwrap().to_owned();
+    let tribune_home = daemon.home.home.root().to_str().unwrap().to_owned();
     let many: Vec<String> = (0..9).map(|n| project.name(&format!("many-{n}"))).collect();
     for folder in &many {
         std::fs::create_dir(folder).unwrap();
@@ -146,8 +146,8 @@ async fn folders_that_cannot_be_had_are_refused_with_a_sentence() {
         (json!(["lib"]), "not absolute"),
         (json!([project.name("missing")]), "cannot be used"),
         (json!([project.name("lib/a.txt")]), "not a folder"),
-        (json!([house]), "Tribune's own home"),
-        (json!([format!("{house}/agents")]), "Tribune's own home"),
+        (json!([tribune_home]), "Tribune's own home"),
+        (json!([format!("{tribune_home}/agents")]), "Tribune's own home"),
         (json!(["/"]), "Tribune's own home"),
         (json!(["/etc"]), "a system of its own"),
         (json!(["/usr/share"]), "a system of its own"),
@@ -164,15 +164,15 @@ async fn folders_that_cannot_be_had_are_refused_with_a_sentence() {
         assert_eq!(code(&refused), -32602, "{further}");
         assert!(refused["error"]["message"].as_str().unwrap().contains(why), "{further}: {refused}");
     }
-    // One that is named twice is one, and the session's own folder is no further one.
+    // A directory that is named twice is used once, and the session's own folder is not an additional one.
     let session = opened(&mut editor, project.wanted(&["lib", "app", "lib/", "to-app-above"])).await;
     assert_eq!(listed(&mut editor, &session).await["additionalDirectories"], all(&["lib"]));
 }
 
-/// Nobody is asked about what would be refused anyway, and what is refused is told for the folder that it is about.
+/// A call that can never run requires no approval, and its error names the directory.
 #[tokio::test]
-async fn a_hidden_name_is_refused_before_anyone_is_asked_and_sentences_name_their_folder() {
-    let (daemon, project) = (TestDaemon::start_at(home(), &hiding()).await, Project::new());
+async fn hidden_file_is_refused_without_approval_and_the_error_names_its_directory() {
+    let (daemon, project) = (TestDaemon::start_at(home(), &config_with_hidden_files()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
     let lib = project.name("lib");
@@ -183,8 +183,8 @@ async fn a_hidden_name_is_refused_before_anyone_is_asked_and_sentences_name_thei
             ("write", json!({ "path": path, "content": "mine" })),
             ("edit", json!({ "path": path, "old": "hidden", "new": "mine" })),
         ] {
-            let said = run(&mut editor, &session, &call(tool, input)).await;
-            assert!(said.contains(&format!("`{path}` is hidden here")), "{tool} {path}: {said}");
+            let output = run(&mut editor, &session, &call(tool, input)).await;
+            assert!(output.contains(&format!("`{path}` is hidden here")), "{tool} {path}: {output}");
         }
     }
     assert_eq!((project.says("lib/.env").as_str(), project.at("lib/new").exists()), ("hidden-words", false));
@@ -204,29 +204,29 @@ async fn a_hidden_name_is_refused_before_anyone_is_asked_and_sentences_name_thei
             json!({ "path": format!("{lib}/src"), "old": "a", "new": "b" }),
             &format!("`{lib}/src` is not a file"),
         ),
-        // In the workspace it is as it was.
+        // In the workspace the error is unchanged.
         (
             "read",
             json!({ "path": "gone" }),
             &"there is no `gone` in the workspace: read `.` to see".to_owned(),
         ),
     ] {
-        let said = run(&mut editor, &session, &call(tool, input.clone())).await;
-        assert!(said.contains(says.as_str()), "{tool} {input}: {said}");
+        let output = run(&mut editor, &session, &call(tool, input.clone())).await;
+        assert!(output.contains(says.as_str()), "{tool} {input}: {output}");
     }
     let mut operator = daemon.operator().await;
     let asked = operator.call("approval.list", &json!({ "state": "any" })).await.unwrap();
-    assert_eq!(asked["approvals"], json!([]), "nobody was asked");
+    assert_eq!(asked["approvals"], json!([]), "no approval was requested");
     std::fs::rename(project.at("lib"), project.at("moved")).unwrap();
-    let said = run(&mut editor, &session, &call("read", json!({ "path": format!("{lib}/a.txt") }))).await;
-    assert!(said.contains(&format!("`{lib}` cannot be opened")), "{said}");
+    let output = run(&mut editor, &session, &call("read", json!({ "path": format!("{lib}/a.txt") }))).await;
+    assert!(output.contains(&format!("`{lib}` cannot be opened")), "{output}");
     drop((editor, operator));
     assert_sound(&daemon.stop().await.home);
 }
 
 #[tokio::test]
-async fn nothing_leads_from_one_folder_into_another() {
-    let (daemon, project) = (TestDaemon::start_at(home(), &hiding()).await, Project::new());
+async fn no_path_leads_from_one_directory_into_another() {
+    let (daemon, project) = (TestDaemon::start_at(home(), &config_with_hidden_files()).await, Project::new());
     let (app, lib) = (project.name("app"), project.name("lib"));
     for (to, link) in [
         ("../lib/a.txt", "app/relative"),
@@ -253,7 +253,7 @@ async fn nothing_leads_from_one_folder_into_another() {
         "absolute/a.txt".to_owned(),
         "../lib/a.txt".to_owned(),
         "../docs/a.txt".to_owned(),
-        // Hidden by its own name, and by a hidden link of another folder.
+        // Hidden by its own name, and by a hidden link in another directory.
         format!("{lib}/.env"),
         format!("{lib}/src/../.env"),
         format!("{lib}/src/b.txt"),
@@ -270,11 +270,11 @@ async fn nothing_leads_from_one_folder_into_another() {
     for file in ["app/a.txt", "lib/a.txt", "lib/src/b.txt", "lib/.env", "docs/a.txt"] {
         assert!(!project.says(file).contains("overwritten"), "{file}");
     }
-    // The folder that was chosen is the one that is used, and not what its name leads to later.
+    // The chosen folder stays in use when its name leads elsewhere later.
     std::fs::rename(project.at("lib"), project.at("moved")).unwrap();
     symlink(project.at("docs"), project.at("lib")).unwrap();
-    let said = run(&mut editor, &session, &call("read", json!({ "path": format!("{lib}/a.txt") }))).await;
-    assert!(said.contains("cannot be opened"), "{said}");
+    let output = run(&mut editor, &session, &call("read", json!({ "path": format!("{lib}/a.txt") }))).await;
+    assert!(output.contains("cannot be opened"), "{output}");
     run(&mut editor, &session, &call("write", json!({ "path": format!("{lib}/new"), "content": "x" }))).await;
     assert!(!project.at("docs/new").exists());
     assert!(
@@ -285,7 +285,7 @@ async fn nothing_leads_from_one_folder_into_another() {
 }
 
 #[tokio::test]
-async fn what_programs_obey_is_asked_about_in_further_folders_too() {
+async fn autorun_files_in_additional_directories_require_approval() {
     let (home, project) = (home(), Project::new());
     let lib = project.name("lib");
     let traps = [("envrc", ".envrc"), ("hook", ".git/hooks/pre-commit"), ("tasks", "src/.vscode/tasks.json")];
@@ -301,36 +301,36 @@ async fn what_programs_obey_is_asked_about_in_further_folders_too() {
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
     approving(&mut editor, &session).await;
     for (name, file) in traps {
-        let prompt = editor.say(&session, &format!("/play {name}")).await;
-        let question = editor.asked().await;
+        let prompt = editor.send_prompt(&session, &format!("/play {name}")).await;
+        let question = editor.permission_request().await;
         editor.choose(&question, "deny").await;
         assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{name}");
         assert!(!project.at("lib").join(file).exists(), "{file}");
     }
 }
 
-/// A yes is for the folder in which it was given: neither for another one, nor for the session's own.
+/// A grant covers the directory in which it was given: not another one, and not the session's own folder.
 #[tokio::test]
-async fn a_grant_holds_in_its_own_folder() {
+async fn grant_covers_only_its_own_directory() {
     let (daemon, project) = (TestDaemon::start_at(home(), &config()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib", "docs"])).await;
     let in_lib = format!("{}/n.txt", project.name("lib"));
-    let prompt = editor.say(&session, &write(&in_lib, "one")).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &write(&in_lib, "one")).await;
+    let question = editor.permission_request().await;
     let hour = option(&question, "hour");
     editor.choose(&question, &hour).await;
     editor.answer(prompt).await;
     assert_eq!(editor.prompt(&session, &write(&in_lib, "two")).await["result"]["stopReason"], "end_turn");
     assert_eq!(project.says("lib/n.txt"), "two");
     for elsewhere in ["n.txt".to_owned(), format!("{}/n.txt", project.name("docs"))] {
-        let prompt = editor.say(&session, &write(&elsewhere, "x")).await;
-        let question = editor.asked().await;
+        let prompt = editor.send_prompt(&session, &write(&elsewhere, "x")).await;
+        let question = editor.permission_request().await;
         editor.choose(&question, "deny").await;
         editor.answer(prompt).await;
     }
     assert!(!project.at("app/n.txt").exists() && !project.at("docs/n.txt").exists());
-    // It is the folder's, whichever session works there, and by whichever way it is named.
+    // The grant belongs to the directory, in every session that works there and under every name of the path.
     let there = editor.session(&project.name("lib")).await;
     assert_eq!(editor.prompt(&there, &write("n.txt", "three")).await["result"]["stopReason"], "end_turn");
     assert_eq!(project.says("lib/n.txt"), "three");
@@ -338,17 +338,17 @@ async fn a_grant_holds_in_its_own_folder() {
     assert_sound(&daemon.stop().await.home);
 }
 
-/// A command reaches all that its session has, so that a yes to one is for a session with the same folders.
+/// A command reaches all directories of its session, so a grant for it covers sessions with the same directories.
 #[tokio::test]
-async fn a_granted_command_is_granted_with_the_folders_that_it_reaches() {
+async fn grant_for_a_command_covers_only_its_set_of_directories() {
     let (home, project) = (home(), Project::new());
     let config = Config { sandbox: Sandbox::Off, ..config() };
     let daemon = TestDaemon::start_at(home, &config).await;
     let mut editor = Editor::ready(&daemon).await;
     let line = format!("{}\n!say $result", call("exec", json!({ "command": "echo it-ran" })));
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
-    let prompt = editor.say(&session, &line).await;
-    let question = editor.asked().await;
+    let prompt = editor.send_prompt(&session, &line).await;
+    let question = editor.permission_request().await;
     let hour = option(&question, "hour");
     editor.choose(&question, &hour).await;
     editor.answer(prompt).await;
@@ -356,8 +356,8 @@ async fn a_granted_command_is_granted_with_the_folders_that_it_reaches() {
     assert_eq!(editor.prompt(&same, &line).await["result"]["stopReason"], "end_turn");
     for further in [&[][..], &["docs"], &["lib", "docs"]] {
         let other = opened(&mut editor, project.wanted(further)).await;
-        let prompt = editor.say(&other, &line).await;
-        let question = editor.asked().await;
+        let prompt = editor.send_prompt(&other, &line).await;
+        let question = editor.permission_request().await;
         editor.choose(&question, "deny").await;
         editor.answer(prompt).await;
     }
@@ -369,26 +369,27 @@ fn option(question: &Value, word: &str) -> String {
     found.unwrap_or_else(|| panic!("{options:?}"))["optionId"].as_str().unwrap().to_owned()
 }
 
-/// The file that a write would replace is part of what was approved, there as in the workspace.
+/// The file that a write replaces is part of the approval, as it is in the workspace.
 #[tokio::test]
-async fn l8_a_file_that_changed_since_it_was_approved_is_asked_about_again() {
+async fn l8_file_changed_after_approval_requires_a_new_approval() {
     let (daemon, project) = (TestDaemon::start_at(home(), &config()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
-    let prompt = editor.say(&session, &write(&format!("{}/a.txt", project.name("lib")), "agent")).await;
-    let question = editor.asked().await;
+    let prompt =
+        editor.send_prompt(&session, &write(&format!("{}/a.txt", project.name("lib")), "agent")).await;
+    let question = editor.permission_request().await;
     std::fs::write(project.at("lib/a.txt"), "by someone else").unwrap();
     editor.choose(&question, "allow_once").await;
-    let again = editor.asked().await;
+    let again = editor.permission_request().await;
     assert_eq!(project.says("lib/a.txt"), "by someone else");
     editor.choose(&again, "deny").await;
     editor.answer(prompt).await;
     assert_eq!(project.says("lib/a.txt"), "by someone else");
 }
 
-/// What an agent that read untrusted words left in a folder is untrusted to whoever reads it there.
+/// A file that an agent wrote after untrusted input is untrusted for every later reader of the directory.
 #[tokio::test]
-async fn labels_follow_what_lies_in_a_further_folder() {
+async fn labels_follow_files_in_additional_directories() {
     let (home, project, page) = (home(), Project::new(), page().await);
     home.write("mandates/dev.md", "---\ntools: read, write, web_fetch\n---\n");
     let mut config = config();
@@ -400,7 +401,7 @@ async fn labels_follow_what_lies_in_a_further_folder() {
         let status = operator.call("session.status", &json!({ "session_key": session })).await.unwrap();
         status["trust"].as_str().unwrap().to_owned()
     };
-    // It writes there from beside, and the next one works in it; and the other way round.
+    // One session writes to the directory as an additional one, the next has it as its workspace; and the reverse.
     let beside = opened(&mut editor, project.wanted(&["lib"])).await;
     approving(&mut editor, &beside).await;
     run(&mut editor, &beside, &call("web_fetch", json!({ "url": format!("http://{page}/") }))).await;
@@ -427,7 +428,7 @@ async fn labels_follow_what_lies_in_a_further_folder() {
 }
 
 #[tokio::test]
-async fn further_folders_are_terms_of_the_session() {
+async fn additional_directories_are_terms_of_the_session() {
     let (daemon, project) = (TestDaemon::start_at(home(), &config()).await, Project::new());
     let mut editor = Editor::ready(&daemon).await;
     let session = opened(&mut editor, project.wanted(&["lib"])).await;
@@ -435,9 +436,9 @@ async fn further_folders_are_terms_of_the_session() {
     let in_docs = call("read", json!({ "path": format!("{}/a.txt", project.name("docs")) }));
     run(&mut editor, &session, &in_lib).await;
 
-    // While a turn runs the session keeps what it has, and so it does for whoever leaves its folders to it.
-    let prompt = editor.say(&session, &write("w.txt", "one")).await;
-    let question = editor.asked().await;
+    // While a turn runs the session keeps its directories, as it does for a client that names none.
+    let prompt = editor.send_prompt(&session, &write("w.txt", "one")).await;
+    let question = editor.permission_request().await;
     let mut other = Editor::ready(&daemon).await;
     for further in [&[][..], &["docs"]] {
         let mut wanted = project.wanted(further);
@@ -451,7 +452,7 @@ async fn further_folders_are_terms_of_the_session() {
     editor.answer(prompt).await;
     drop((editor, other));
 
-    // They outlive the daemon.
+    // The directories survive a restart.
     let home = daemon.stop().await;
     let daemon = TestDaemon::start_at(home, &config()).await;
     let mut editor = Editor::ready(&daemon).await;
@@ -460,7 +461,7 @@ async fn further_folders_are_terms_of_the_session() {
     let (events, _) = tribune_testkit::run_turn(&mut operator, &session, &in_lib).await.unwrap();
     assert!(json!(events).to_string().contains("needle in the lib"), "{events:?}");
 
-    // What a client lists when it takes the session up is all that it has from then on.
+    // The list of a client that resumes the session replaces all directories.
     let mut wanted = project.wanted(&["lib"]);
     wanted["sessionId"] = session.clone().into();
     assert!(editor.call("session/load", wanted.clone()).await["result"].is_object());
@@ -473,7 +474,7 @@ async fn further_folders_are_terms_of_the_session() {
     assert!(!run(&mut editor, &session, &in_docs).await.contains("in the docs"));
     assert!(listed(&mut editor, &session).await.get("additionalDirectories").is_none());
 
-    // Through another door they stay, but for those that have to do with a workspace that is chosen there.
+    // Over RPC the directories stay, except those that overlap with a workspace that is chosen there.
     let session = opened(&mut editor, project.wanted(&["lib", "docs"])).await;
     for (workspace, left) in [("app", &["lib", "docs"][..]), ("lib/src", &["docs"])] {
         let init = json!({ "session_key": session, "workspace": project.name(workspace) });

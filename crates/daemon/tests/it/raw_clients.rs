@@ -1,4 +1,4 @@
-//! The door from outside: bounded waits, raw sockets, and the question whether the daemon is well.
+//! Raw clients: bounded waits, hand-made HTTP and WebSocket frames, and a health check of the daemon.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tribune_daemon::daemon::{Daemon, DaemonOverrides};
 use tribune_storage::clock::SystemClock;
 use tribune_testkit::{TempHome, TestDaemon, output_text, run_turn, turn_params};
 
-/// Longer than anything here takes; a wait that reaches it has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A timeout for every wait, longer than any step here takes; a wait that reaches it has failed.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, work).await {
+    match tokio::time::timeout(TIMEOUT, work).await {
         Ok(done) => done,
-        Err(_) => panic!("this did not happen: {what}"),
+        Err(_) => panic!("timed out: {what}"),
     }
 }
 
@@ -28,7 +28,7 @@ pub(crate) async fn start_with(home: TempHome, config: &Config, extras: DaemonOv
     TestDaemon { daemon, home }
 }
 
-/// The daemon is ready, takes a new client, and runs a turn for it.
+/// Asserts that the daemon is ready, accepts a new client, and runs a turn for it.
 pub(crate) async fn assert_healthy(daemon: &TestDaemon) {
     within("a healthy daemon runs a turn", async {
         let mut client = daemon.operator().await;
@@ -46,12 +46,8 @@ pub(crate) async fn assert_healthy(daemon: &TestDaemon) {
     .await;
 }
 
-/// Asks for the daemon's status until `good` is satisfied with it.
-pub(crate) async fn wait_for_status(
-    client: &mut RpcClient,
-    what: &str,
-    good: impl Fn(&Value) -> bool,
-) -> Value {
+/// Requests the status of the daemon until `good` accepts it.
+pub(crate) async fn wait_for_status(client: &mut RpcClient, what: &str, good: impl Fn(&Value) -> bool) -> Value {
     within(what, async {
         loop {
             let status = client.call("daemon.status", &json!({})).await.unwrap();
@@ -89,11 +85,11 @@ pub(crate) fn is_done(event: &Value) -> bool {
     event["type"] == "done"
 }
 
-/// Sends bytes to the daemon and reads what comes back until it ends the connection.
+/// Sends bytes to the daemon and reads the response until the connection closes.
 pub(crate) async fn http(address: &str, request: &[u8]) -> String {
-    within("an answer to an HTTP request", async {
+    within("an HTTP response", async {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // It may be refused before all of it was sent.
+        // The daemon may close the connection before all bytes are sent.
         let _ = stream.write_all(request).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
@@ -102,31 +98,31 @@ pub(crate) async fn http(address: &str, request: &[u8]) -> String {
     .await
 }
 
-/// The body of an answer, as JSON.
+/// The body of a response, as JSON.
 pub(crate) fn body(answer: &str) -> Value {
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {answer:?}"));
     serde_json::from_str(body).unwrap_or_else(|_| panic!("not JSON: {answer:?}"))
 }
 
-/// A WebSocket whose frames are made by hand.
+/// A WebSocket with hand-made frames.
 #[derive(Debug)]
-pub(crate) struct Raw {
+pub(crate) struct RawSocket {
     pub(crate) stream: TcpStream,
 }
 
-/// What a daemon sent.
+/// A message from the daemon.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum RawMessage {
     Text(Value),
     Close(u16, String),
-    /// Ended without a word.
+    /// The connection closed without a close frame.
     Gone,
 }
 
 pub(crate) const TEXT: u8 = 0x81;
 pub(crate) const BINARY: u8 = 0x82;
 
-impl Raw {
+impl RawSocket {
     pub(crate) async fn connect(daemon: &TestDaemon, token: Option<&str>) -> Self {
         let mut stream = TcpStream::connect(daemon.address()).await.unwrap();
         let authorization =
@@ -163,10 +159,10 @@ impl Raw {
                 frame.extend_from_slice(&(len as u64).to_be_bytes());
             }
         }
-        // A mask of zeros leaves the payload as it is.
+        // A mask of zeros leaves the payload unchanged.
         frame.extend_from_slice(&[0; 4]);
         frame.extend_from_slice(payload);
-        // The daemon may end the connection before it took everything.
+        // The daemon may close the connection before it read everything.
         let _ = self.stream.write_all(&frame).await;
     }
 
@@ -174,18 +170,20 @@ impl Raw {
         self.send(TEXT, text.as_bytes()).await;
     }
 
-    /// The next thing the daemon says, pings aside.
-    pub(crate) async fn next(&mut self) -> Said {
-        within("the daemon says something", async {
+    /// The next message from the daemon, without pings.
+    pub(crate) async fn next(&mut self) -> RawMessage {
+        within("a message from the daemon", async {
             loop {
                 match self.frame().await {
-                    None => return Said::Gone,
-                    Some((0x1, payload)) => return Said::Text(serde_json::from_slice(&payload).unwrap()),
+                    None => return RawMessage::Gone,
+                    Some((0x1, payload)) => {
+                        return RawMessage::Text(serde_json::from_slice(&payload).unwrap());
+                    }
                     Some((0x8, payload)) => {
                         let code = payload.first_chunk::<2>().map_or(0, |code| u16::from_be_bytes(*code));
                         let reason =
                             String::from_utf8(payload.get(2..).unwrap_or_default().to_vec()).unwrap();
-                        return Said::Close(code, reason);
+                        return RawMessage::Close(code, reason);
                     }
                     Some((0x9 | 0xA, _)) => {}
                     Some((kind, _)) => panic!("a frame of kind {kind}"),
@@ -207,23 +205,23 @@ impl Raw {
         Some((kind & 0x0F, payload))
     }
 
-    /// One request and what comes back.
-    pub(crate) async fn ask(&mut self, text: &str) -> Said {
+    /// Sends one request and returns the next message.
+    pub(crate) async fn request(&mut self, text: &str) -> RawMessage {
         self.text(text).await;
         self.next().await
     }
 }
 
-/// Numbers that look random and are the same in every run.
+/// Pseudorandom numbers, the same in every run.
 #[derive(Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct PseudoRandom(u64);
 
-impl Dice {
+impl PseudoRandom {
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// From 0 to `sides` - 1.
+    /// A number from 0 to `sides` - 1.
     pub(crate) const fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -232,13 +230,13 @@ impl Dice {
     }
 }
 
-/// A connection with a turn of about 8 MiB of events that nobody reads. The turn itself comes to its end.
-pub(crate) async fn flood(daemon: &TestDaemon, operator: &mut RpcClient, key: &str) -> Raw {
+/// Opens a connection with a turn of about 8 MiB of events that the client does not read. The turn itself completes.
+pub(crate) async fn flood(daemon: &TestDaemon, operator: &mut RpcClient, key: &str) -> RawSocket {
     operator.call("session.init", &json!({ "session_key": key })).await.unwrap();
-    let mut raw = Raw::operator(daemon).await;
-    let params = turn_params(key, "!flood 2000 4096\n!say the end");
+    let mut raw = RawSocket::operator(daemon).await;
+    let params = turn_params(key, "!flood 2000 4096\n!turn_params the end");
     raw.text(&json!({ "jsonrpc": "2.0", "id": 1, "method": "turn.run", "params": params }).to_string()).await;
-    within("a turn ends whose reader does not read", async {
+    within("the turn of a client that does not read ends", async {
         let asked = json!({ "session_key": key });
         while operator.call("session.turns", &asked).await.unwrap()["turns"][0]["stop_reason"].is_null() {}
     })

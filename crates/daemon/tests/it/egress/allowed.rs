@@ -1,20 +1,20 @@
-//! What gets out, how it looks there, and what is written down of it.
+//! Allowed connections: what is forwarded, how it looks at the server, and what the ledger records.
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tribune_ledger::EntryQuality;
 use tribune_storage::store::Reader;
 
-use super::{House, KEY, Server, connect, get, hello};
+use super::{KEY, Server, Setup, connect, get, hello};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listed_host_is_reached_and_every_step_is_on_record() {
+async fn allowed_host_is_reached_and_every_step_recorded() {
     let server = Server::echo().await;
-    let house = House::open("agents: { main: [{ host: 'api.example.com' }] }").await;
-    house.map.name("api.example.com", &["93.184.216.34"]);
-    house.map.route("93.184.216.34:443", server.address);
-    // As programs write it: another case, and the dot of the root.
-    let mut tunnel = house.tunnel("API.Example.com.:443").await;
+    let setup = Setup::open("agents: { main: [{ host: 'api.example.com' }] }").await;
+    setup.network.name("api.example.com", &["93.184.216.34"]);
+    setup.network.route("93.184.216.34:443", server.address);
+    // As programs write it: upper case, and the dot of the DNS root.
+    let mut tunnel = setup.tunnel("API.Example.com.:443").await;
     let words = hello(Some("api.example.com"));
     for piece in words.chunks(7) {
         tunnel.write_all(piece).await.unwrap();
@@ -27,13 +27,13 @@ async fn a_listed_host_is_reached_and_every_step_is_on_record() {
     assert_eq!(tunnel.read(&mut back).await.unwrap(), 0);
     let bytes = words.len();
     assert_eq!(
-        house.ended(1).await,
+        setup.ended(1).await,
         [json!({ "event": "ended", "outcome": "done", "sent": bytes, "received": bytes })]
     );
-    assert_eq!(house.map.dialled(), ["93.184.216.34:443"]);
-    assert_eq!(*house.map.resolved.lock().unwrap(), ["api.example.com"]);
+    assert_eq!(setup.network.connected_addresses(), ["93.184.216.34:443"]);
+    assert_eq!(*setup.network.resolved.lock().unwrap(), ["api.example.com"]);
 
-    let entries = house.entries();
+    let entries = setup.entries();
     let (quality, verdict) = &entries[0];
     assert_eq!(*quality, EntryQuality::PolicyVerdict);
     assert_eq!((&verdict["decision"], &verdict["waivedBy"]), (&json!("allow"), &json!("egress.listed")));
@@ -42,52 +42,52 @@ async fn a_listed_host_is_reached_and_every_step_is_on_record() {
         json!({ "host": "api.example.com", "port": 443, "scheme": "https", "method": "CONNECT", "action": "listed" })
     );
     assert_eq!(entries.len(), 2);
-    // What came back is nobody's word, and the session knows it.
-    let row = Reader::open(&house.daemon.home.home).unwrap().session(KEY).unwrap().unwrap();
+    // The response is untrusted, and the session has that label.
+    let row = Reader::open(&setup.daemon.home.home).unwrap().session(KEY).unwrap().unwrap();
     assert_eq!((row.labels.trust.as_str(), row.labels.private), ("untrusted", false));
-    house.close().await;
+    setup.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_loopback_server_is_reached_where_it_is_listed_as_such() {
+async fn loopback_server_is_reached_only_when_listed_as_loopback() {
     let server = Server::echo().await;
     let port = server.port();
-    let house = House::open(&format!(
+    let setup = Setup::open(&format!(
         "agents: {{ main: [{{ host: '127.0.0.1', port: {port} }}, {{ host: 'dev.example', port: {port}, scheme: 'tcp', private: true }}] }}"
     ))
     .await;
-    house.map.name("dev.example", &["127.0.0.1"]);
+    setup.network.name("dev.example", &["127.0.0.1"]);
     // TLS to an address names no host.
-    let mut tunnel = house.tunnel(&format!("127.0.0.1:{port}")).await;
+    let mut tunnel = setup.tunnel(&format!("127.0.0.1:{port}")).await;
     tunnel.write_all(&hello(None)).await.unwrap();
     let mut back = vec![0; hello(None).len()];
     tunnel.read_exact(&mut back).await.unwrap();
     drop(tunnel);
-    // A place for anything takes anything.
-    let mut tunnel = house.tunnel(&format!("dev.example:{port}")).await;
+    // An entry for any connection kind accepts every kind.
+    let mut tunnel = setup.tunnel(&format!("dev.example:{port}")).await;
     tunnel.write_all(b"SSH-2.0-x").await.unwrap();
     let mut back = [0; 9];
     tunnel.read_exact(&mut back).await.unwrap();
     assert_eq!(&back, b"SSH-2.0-x");
     drop(tunnel);
-    house.ended(2).await;
-    house.close().await;
+    setup.ended(2).await;
+    setup.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plain_request_is_written_anew_for_its_server() {
+async fn plain_http_request_is_rewritten_for_its_server() {
     let server = Server::http(
         "HTTP/1.1 201 Created\r\nConnection: keep-alive\r\nX-Own: yes\r\nContent-Length: 5\r\n\r\nhello",
     )
     .await;
     let port = server.port();
-    let house = House::open(&format!(
+    let setup = Setup::open(&format!(
         "agents: {{ main: [{{ host: 'api.example', port: {port}, scheme: 'http', methods: ['GET', 'POST'], paths: ['/v1/'], private: true }}] }}"
     ))
     .await;
-    house.map.name("api.example", &["127.0.0.1"]);
-    let answer = house
-        .ask(format!(
+    setup.network.name("api.example", &["127.0.0.1"]);
+    let answer = setup
+        .exchange(format!(
             "GET http://API.example:{port}/v1/x?q=1 HTTP/1.1\r\nHost: api.example:{port}\r\nProxy-Authorization: Basic eA==\r\n\
              Proxy-Connection: keep-alive\r\nConnection: x-hop, upgrade\r\nX-Hop: 1\r\nUpgrade: websocket\r\nX-Kept: 2\r\n\r\n"
         ))
@@ -98,7 +98,7 @@ async fn a_plain_request_is_written_anew_for_its_server() {
         lower.contains("x-own: yes") && lower.contains("connection: close") && !lower.contains("keep-alive"),
         "{answer}"
     );
-    let heard = server.heard();
+    let heard = server.received();
     assert!(heard.starts_with("GET /v1/x?q=1 HTTP/1.1\r\n"), "{heard}");
     let lower = heard.to_lowercase();
     assert!(
@@ -110,35 +110,35 @@ async fn a_plain_request_is_written_anew_for_its_server() {
     }
 
     let head = format!("POST http://api.example:{port}/v1/y HTTP/1.1\r\nHost: api.example:{port}\r\n");
-    house.ask(format!("{head}Content-Length: 4\r\n\r\nbody")).await;
-    house.ask(format!("{head}Transfer-Encoding: chunked\r\n\r\n4;a=b\r\nmore\r\n0\r\n\r\n")).await;
-    let heard = server.heard();
+    setup.exchange(format!("{head}Content-Length: 4\r\n\r\nbody")).await;
+    setup.exchange(format!("{head}Transfer-Encoding: chunked\r\n\r\n4;a=b\r\nmore\r\n0\r\n\r\n")).await;
+    let heard = server.received();
     assert!(
         heard.contains("\r\n\r\nbody") && heard.contains("4\r\nmore\r\n0\r\n\r\n") && !heard.contains("a=b"),
         "{heard}"
     );
-    let ended = house.ended(3).await;
+    let ended = setup.ended(3).await;
     assert!(
         ended.iter().all(|end| end["outcome"] == "done" && end["received"].as_u64() > Some(50)),
         "{ended:?}"
     );
-    let verdict = &house.entries()[0].1;
+    let verdict = &setup.entries()[0].1;
     assert_eq!(
         verdict["facts"]["args"],
         json!({ "host": "api.example", "port": port, "scheme": "http", "method": "GET", "action": "listed" })
     );
-    assert!(!verdict.to_string().contains("q=1"), "the query is nobody's business: {verdict}");
-    house.close().await;
+    assert!(!verdict.to_string().contains("q=1"), "the query is private: {verdict}");
+    setup.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_listed_for_one_agent_is_listed_for_no_other() {
-    let house = House::open("agents: { bare: [{ host: 'api.example' }] }").await;
-    assert_eq!(house.refused(connect("api.example:443")).await, (403, "denied".to_owned()));
-    // And a list is nothing without a mandate.
+async fn allowlist_of_one_agent_applies_to_no_other() {
+    let setup = Setup::open("agents: { bare: [{ host: 'api.example' }] }").await;
+    assert_eq!(setup.refused(connect("api.example:443")).await, (403, "denied".to_owned()));
+    // An allowlist has no effect without a mandate.
     const OTHER: &str = "agent:bare:cli:local:dm:op";
-    house.begin(OTHER).await;
-    let sockets = house.daemon.daemon.brokers().open(&super::key(OTHER)).unwrap();
+    setup.begin(OTHER).await;
+    let sockets = setup.daemon.daemon.brokers().open(&super::key(OTHER)).unwrap();
     let mut stream = tokio::net::UnixStream::connect(sockets.egress()).await.unwrap();
     stream.write_all(connect("api.example:443").as_bytes()).await.unwrap();
     let answer = super::rest_of(&mut stream).await;
@@ -146,22 +146,22 @@ async fn what_is_listed_for_one_agent_is_listed_for_no_other() {
         answer.contains("mandate.not_listed") && answer.contains("`egress` is not in the mandate"),
         "{answer}"
     );
-    assert_eq!(house.map.dialled(), [""; 0]);
+    assert_eq!(setup.network.connected_addresses(), [""; 0]);
     drop(sockets);
-    house.close().await;
+    setup.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_is_said_to_be() {
-    let house =
-        House::open("agents: { main: [{ host: 'a.example', scheme: 'http' }, { host: 'b.example' }] }").await;
-    house.map.name("a.example", &["93.184.216.34"]);
-    assert_eq!(house.refused(get("http://a.example/")).await, (502, "unreachable".to_owned()));
+async fn unreachable_server_is_reported() {
+    let setup =
+        Setup::open("agents: { main: [{ host: 'a.example', scheme: 'http' }, { host: 'b.example' }] }").await;
+    setup.network.name("a.example", &["93.184.216.34"]);
+    assert_eq!(setup.refused(get("http://a.example/")).await, (502, "unreachable".to_owned()));
     assert_eq!(
-        house.ended(1).await[0],
+        setup.ended(1).await[0],
         json!({ "event": "ended", "outcome": "failed", "code": "unreachable", "sent": 0, "received": 0 })
     );
-    assert_eq!(house.refused(connect("b.example:443")).await, (502, "unresolved".to_owned()));
-    house.ended(2).await;
-    house.close().await;
+    assert_eq!(setup.refused(connect("b.example:443")).await, (502, "unresolved".to_owned()));
+    setup.ended(2).await;
+    setup.close().await;
 }

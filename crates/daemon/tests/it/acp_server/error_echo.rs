@@ -1,19 +1,19 @@
-//! What a client sends in the wrong place is not repeated: it may be a token.
+//! Errors do not repeat input in the wrong place: it may be a token.
 
 use serde_json::{Value, json};
 
-use super::{Editor, house, path};
-use crate::authentication::http;
+use super::{Editor, path, setup};
+use crate::raw_clients::http;
 
 const TOKEN: &str = "sk-ant-api03-qX7vT2mLr9";
 
 /// Every version of a value in which one text is the token.
-fn spoilt(value: &Value) -> Vec<Value> {
+fn with_token_inserted(value: &Value) -> Vec<Value> {
     match value {
         Value::String(_) => vec![TOKEN.into()],
         Value::Array(items) => (0..items.len())
             .flat_map(|at| {
-                spoilt(&items[at]).into_iter().map(move |inner| {
+                with_token_inserted(&items[at]).into_iter().map(move |inner| {
                     let mut items = items.clone();
                     items[at] = inner;
                     items.into()
@@ -23,21 +23,21 @@ fn spoilt(value: &Value) -> Vec<Value> {
         Value::Object(members) => members
             .iter()
             .flat_map(|(name, member)| {
-                spoilt(member).into_iter().map(move |inner| {
+                with_token_inserted(member).into_iter().map(move |inner| {
                     let mut members = members.clone();
                     members.insert(name.clone(), inner);
                     members.into()
                 })
             })
             .collect(),
-        // What is no text could be one by mistake.
+        // A member of another type may hold the token by mistake.
         _ => vec![TOKEN.into()],
     }
 }
 
 #[tokio::test]
-async fn l5_no_error_repeats_what_was_sent() {
-    let (daemon, folder) = house().await;
+async fn l5_no_error_repeats_the_input() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
@@ -68,7 +68,7 @@ async fn l5_no_error_repeats_what_was_sent() {
         (TOKEN, json!({})),
     ] {
         let as_a_whole = [json!(TOKEN), json!([TOKEN])];
-        for wrong in spoilt(&params).into_iter().chain(as_a_whole).chain([params.clone()]) {
+        for wrong in with_token_inserted(&params).into_iter().chain(as_a_whole).chain([params.clone()]) {
             let answer = editor.call(method, wrong.clone()).await;
             let Some(error) = answer.get("error") else { continue };
             refused += 1;
@@ -76,7 +76,7 @@ async fn l5_no_error_repeats_what_was_sent() {
         }
     }
     assert!(refused > 30, "{refused} were refused");
-    // What is no message at all, and what stands in the address.
+    // Invalid messages, and the request target.
     for text in [
         TOKEN.to_owned(),
         format!("{{\"{TOKEN}\":"),

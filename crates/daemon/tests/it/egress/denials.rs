@@ -1,43 +1,43 @@
-//! Requests that mean to get around the list: none of them connects to anything, and each is in the ledger.
+//! Requests that try to evade the allowlist: none of them opens a connection, and the ledger records each.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tribune_ledger::EntryQuality;
 
-use super::{House, Server, connect, get, hello};
+use super::{Server, Setup, connect, get, hello};
 
-/// A place that is spoken to in each way, at a server on loopback whose port is in place of `PORT`.
+/// One allowlist entry of each kind, at a server on loopback whose port replaces `PORT`.
 const PLACES: &str = "deny: ['evil.api.example'], agents: { main: [ \
     { host: 'api.example', port: PORT, private: true }, \
     { host: 'web.example', port: PORT, scheme: 'http', methods: ['GET'], paths: ['/v1/'], private: true }, \
     { host: 'evil.api.example', port: PORT, private: true } ] }";
 
-async fn house(server: &Server) -> House {
-    let house = House::open(&PLACES.replace("PORT", &server.port().to_string())).await;
+async fn setup(server: &Server) -> Setup {
+    let setup = Setup::open(&PLACES.replace("PORT", &server.port().to_string())).await;
     for name in ["api.example", "web.example", "evil.api.example", "other.example"] {
-        house.map.name(name, &["127.0.0.1"]);
+        setup.network.name(name, &["127.0.0.1"]);
     }
-    house
+    setup
 }
 
-/// Nothing was looked up or connected to, and every one of the refusals is on record.
-async fn untouched(house: House, server: &Server, refusals: usize) {
-    assert_eq!((house.map.dialled().len(), server.heard().as_str()), (0, ""));
-    assert_eq!(house.map.resolved.lock().unwrap().len(), 0);
-    let entries = house.entries();
-    let denied = |(quality, said): &&(EntryQuality, Value)| match quality {
-        EntryQuality::PolicyVerdict => said["decision"] == "deny",
-        _ => said["event"] == "refused",
+/// Asserts that no name was resolved, no connection was opened, and every refusal is in the ledger.
+async fn assert_no_connection(setup: Setup, server: &Server, refusals: usize) {
+    assert_eq!((setup.network.connected_addresses().len(), server.received().as_str()), (0, ""));
+    assert_eq!(setup.network.resolved.lock().unwrap().len(), 0);
+    let entries = setup.entries();
+    let denied = |(quality, payload): &&(EntryQuality, Value)| match quality {
+        EntryQuality::PolicyVerdict => payload["decision"] == "deny",
+        _ => payload["event"] == "refused",
     };
     assert_eq!(entries.iter().filter(denied).count(), refusals);
     assert_eq!(entries.len(), refusals);
-    house.close().await;
+    setup.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn places_that_are_not_listed_are_refused() {
+async fn unlisted_destinations_are_refused() {
     let server = Server::echo().await;
-    let house = house(&server).await;
+    let setup = setup(&server).await;
     let port = server.port();
     let places = [
         format!("other.example:{port}"),
@@ -49,7 +49,7 @@ async fn places_that_are_not_listed_are_refused() {
         format!("web.example:{port}"),
     ];
     for place in &places {
-        assert_eq!(house.refused(connect(place)).await, (403, "denied".to_owned()), "{place}");
+        assert_eq!(setup.refused(connect(place)).await, (403, "denied".to_owned()), "{place}");
     }
     let urls = [
         format!("http://api.example:{port}/"),
@@ -61,17 +61,17 @@ async fn places_that_are_not_listed_are_refused() {
         "http://web.example/v1/".to_owned(),
     ];
     for url in &urls {
-        assert_eq!(house.refused(get(url)).await, (403, "denied".to_owned()), "{url}");
+        assert_eq!(setup.refused(get(url)).await, (403, "denied".to_owned()), "{url}");
     }
     let post = format!("POST http://web.example:{port}/v1/ HTTP/1.1\r\nhost: web.example:{port}\r\n\r\n");
-    assert_eq!(house.refused(post).await, (403, "denied".to_owned()));
-    untouched(house, &server, places.len() + urls.len() + 1).await;
+    assert_eq!(setup.refused(post).await, (403, "denied".to_owned()));
+    assert_no_connection(setup, &server, places.len() + urls.len() + 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn addresses_are_refused_in_every_spelling() {
+async fn addresses_are_refused_in_every_notation() {
     let server = Server::echo().await;
-    let house = house(&server).await;
+    let setup = setup(&server).await;
     let port = server.port();
     let spellings = [
         "127.0.0.1",
@@ -104,23 +104,23 @@ async fn addresses_are_refused_in_every_spelling() {
     ];
     for host in spellings {
         assert_eq!(
-            house.refused(connect(&format!("{host}:{port}"))).await,
+            setup.refused(connect(&format!("{host}:{port}"))).await,
             (403, "denied".to_owned()),
             "{host}"
         );
     }
     let written = ["127.0.0.1", "2130706433", "0x7f.1", "127.1", "[::1]", "169.254.169.254"];
     for host in written {
-        let answer = house.refused(get(&format!("http://{host}:{port}/v1/"))).await;
+        let answer = setup.refused(get(&format!("http://{host}:{port}/v1/"))).await;
         assert_eq!(answer, (403, "denied".to_owned()), "{host}");
     }
-    untouched(house, &server, spellings.len() + written.len()).await;
+    assert_no_connection(setup, &server, spellings.len() + written.len()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_that_two_would_read_differently_are_refused() {
+async fn ambiguous_requests_are_refused() {
     let server = Server::echo().await;
-    let house = house(&server).await;
+    let setup = setup(&server).await;
     let port = server.port();
     let at = format!("api.example:{port}");
     let web = format!("web.example:{port}");
@@ -132,7 +132,7 @@ async fn requests_that_two_would_read_differently_are_refused() {
         (400, "two_lengths", post("content-length: 4\r\ntransfer-encoding: chunked")),
         (400, "two_lengths", post("transfer-encoding: chunked\r\ntransfer-encoding: identity")),
         (400, "two_lengths", post("transfer-encoding: chunked, gzip")),
-        // Lines that are not what they look like.
+        // Lines that parsers read differently.
         (400, "bad_request", post("x: 1\r\n folded: 2")),
         (400, "bad_request", post("content-length : 4")),
         (400, "bad_request", post("x: 1\nhost: evil.example")),
@@ -149,10 +149,10 @@ async fn requests_that_two_would_read_differently_are_refused() {
         (400, "bad_request", format!("CONNECT {at} HTTP/1.1\r\n\r\n")),
         (400, "bad_request", "\u{16}\u{3}\u{1}\n\n".to_owned()),
         (400, "bad_request", "GET".to_owned()),
-        // Another host than the one that is asked for.
+        // A host that differs from the target.
         (400, "host_mismatch", format!("CONNECT {at} HTTP/1.1\r\nhost: evil.example:{port}\r\n\r\n")),
         (400, "host_mismatch", format!("GET http://{web}/v1/ HTTP/1.1\r\nhost: evil.example\r\n\r\n")),
-        // Something behind CONNECT.
+        // Bytes after CONNECT.
         (400, "two_lengths", format!("CONNECT {at} HTTP/1.1\r\nhost: {at}\r\ncontent-length: 4\r\n\r\nbody")),
         (
             400,
@@ -160,7 +160,7 @@ async fn requests_that_two_would_read_differently_are_refused() {
             format!("CONNECT {at} HTTP/1.1\r\nhost: {at}\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
         ),
         (400, "early_bytes", format!("{}GET / HTTP/1.1\r\n\r\n", connect(&at))),
-        // No place.
+        // Invalid targets.
         (400, "bad_authority", connect("api.example")),
         (400, "bad_authority", connect("user@api.example:443")),
         (400, "bad_authority", connect("api.example:443:443")),
@@ -175,7 +175,7 @@ async fn requests_that_two_would_read_differently_are_refused() {
         (400, "bad_authority", get(&format!("http://web.example:{port}\\@evil.example/v1/"))),
         (400, "bad_authority", get(&format!("http://web.example:{port}#@evil.example/v1/"))),
         (400, "use_connect", get("https://api.example/")),
-        // Too much.
+        // Too large.
         (
             431,
             "head_too_large",
@@ -190,9 +190,9 @@ async fn requests_that_two_would_read_differently_are_refused() {
         (431, "head_too_large", "x".repeat(40_000)),
     ];
     for (status, code, request) in &bad {
-        let mut stream = house.connect().await;
+        let mut stream = setup.connect().await;
         let _ = stream.write_all(request.as_bytes()).await;
-        // For the one that says no more.
+        // Ends the request that is incomplete.
         let _ = stream.shutdown().await;
         let (found, error) = super::parse(&super::rest_of(&mut stream).await);
         assert_eq!(
@@ -202,13 +202,13 @@ async fn requests_that_two_would_read_differently_are_refused() {
             &request[..request.len().min(200)]
         );
     }
-    untouched(house, &server, bad.len()).await;
+    assert_no_connection(setup, &server, bad.len()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tls_for_another_host_goes_no_further_than_here() {
+async fn tls_for_another_host_is_not_forwarded() {
     let server = Server::echo().await;
-    let house = house(&server).await;
+    let setup = setup(&server).await;
     let place = format!("api.example:{}", server.port());
     let openings = [
         hello(Some("evil.example")),
@@ -221,36 +221,36 @@ async fn tls_for_another_host_goes_no_further_than_here() {
         vec![0; 100],
     ];
     for bytes in &openings {
-        let mut tunnel = house.tunnel(&place).await;
+        let mut tunnel = setup.tunnel(&place).await;
         tunnel.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
         let _ = tunnel.read_to_end(&mut answer).await;
-        // A fatal alert, so that the client knows.
+        // A fatal TLS alert, so that the client knows.
         assert_eq!(answer, [21, 3, 1, 0, 2, 2, 112], "{bytes:02x?}");
     }
-    for end in house.ended(openings.len()).await {
+    for end in setup.ended(openings.len()).await {
         assert_eq!(
             end,
             json!({ "event": "ended", "outcome": "refused", "code": "wrong_tls", "sent": 0, "received": 0 })
         );
     }
-    assert_eq!(server.heard(), "");
-    house.close().await;
+    assert_eq!(server.received(), "");
+    setup.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_request_behind_the_first_goes_nowhere() {
+async fn pipelined_second_request_is_not_forwarded() {
     let server = Server::http("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
-    let house = house(&server).await;
+    let setup = setup(&server).await;
     let web = format!("web.example:{}", server.port());
     let first = get(&format!("http://{web}/v1/"));
     let second = get(&format!("http://{web}/admin"));
-    let answer = house.ask(format!("{first}{second}")).await;
+    let answer = setup.exchange(format!("{first}{second}")).await;
     assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
     let inside =
         format!("POST http://{web}/v1/ HTTP/1.1\r\nhost: {web}\r\ncontent-length: 3\r\n\r\nabc{second}");
-    assert_eq!(house.refused(inside).await.0, 403, "POST is not listed");
-    house.ended(1).await;
-    assert!(!server.heard().contains("admin"), "{}", server.heard());
-    house.close().await;
+    assert_eq!(setup.refused(inside).await.0, 403, "POST is not listed");
+    setup.ended(1).await;
+    assert!(!server.received().contains("admin"), "{}", server.received());
+    setup.close().await;
 }

@@ -1,4 +1,4 @@
-//! Homes and exports that were tampered with on disk.
+//! Audit of homes and exports that were changed on disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use tribune_ledger::VerifierKey;
 use tribune_ledger::verify::{Completeness, HeldCheckpoint, Integrity, VerifyReport};
 use tribune_storage::{audit, export};
 
-use crate::fixture::{Stopped, TempHome};
+use crate::fixture::{FixedClock, TempHome};
 
 struct Exported {
     home: TempHome,
@@ -16,12 +16,12 @@ struct Exported {
     key: VerifierKey,
 }
 
-/// An export of `n` notes with a change of key behind them.
+/// An export of `n` notes and a key rotation after them.
 fn exported(n: u64) -> Exported {
     let home = TempHome::with(n);
     let key = home.reader().key_in_force().unwrap();
     let store = home.store();
-    store.rotate_key(&Stopped).unwrap();
+    store.rotate_key(&FixedClock).unwrap();
     store.close();
     let folder = home.folder.path().join("export");
     export::write(&home.reader(), &folder, &mut |_| {}).unwrap();
@@ -48,8 +48,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The same numbers in every run.
-fn dice(seed: u64) -> impl FnMut(usize) -> usize {
+/// The same pseudorandom numbers in every run.
+fn random(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     move |below| {
         state ^= state << 13;
@@ -60,7 +60,7 @@ fn dice(seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 #[test]
-fn untouched_exports_of_many_sizes_are_sound() {
+fn unchanged_exports_of_many_sizes_verify() {
     for n in [0, 1, 253, 254, 255, 256, 600] {
         let export = exported(n);
         let report = export.verify();
@@ -70,11 +70,11 @@ fn untouched_exports_of_many_sizes_are_sound() {
 }
 
 #[test]
-fn every_flipped_byte_in_every_file_of_an_export_is_found() {
+fn every_flipped_byte_of_an_export_is_detected() {
     let export = exported(300);
     let files = files(&export.folder);
     assert!(files.len() >= 7, "{files:?}");
-    let mut roll = dice(1);
+    let mut roll = random(1);
     for path in &files {
         let content = fs::read(path).unwrap();
         for round in 0..200 {
@@ -91,7 +91,7 @@ fn every_flipped_byte_in_every_file_of_an_export_is_found() {
 }
 
 #[test]
-fn missing_cut_and_lengthened_files_are_found() {
+fn missing_truncated_and_extended_files_are_detected() {
     let export = exported(300);
     for path in files(&export.folder) {
         let content = fs::read(&path).unwrap();
@@ -114,12 +114,12 @@ fn missing_cut_and_lengthened_files_are_found() {
 }
 
 #[test]
-fn deleted_swapped_and_repeated_lines_are_found() {
+fn deleted_swapped_and_repeated_lines_are_detected() {
     let export = exported(300);
     let path = export.folder.join(export::ENTRIES);
     let text = fs::read_to_string(&path).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    let mut roll = dice(2);
+    let mut roll = random(2);
     for round in 0..400 {
         let mut changed = lines.clone();
         let at = roll(changed.len());
@@ -137,7 +137,7 @@ fn deleted_swapped_and_repeated_lines_are_found() {
 }
 
 #[test]
-fn an_absurd_size_in_the_checkpoint_costs_nothing() {
+fn absurd_checkpoint_size_allocates_nothing() {
     let export = exported(3);
     let path = export.folder.join(export::CHECKPOINT);
     let note = fs::read_to_string(&path).unwrap().replacen("\n5\n", "\n9223372036854775807\n", 1);
@@ -146,7 +146,7 @@ fn an_absurd_size_in_the_checkpoint_costs_nothing() {
 }
 
 #[test]
-fn tampering_with_the_database_is_found_and_the_entry_is_named() {
+fn tampering_with_the_database_is_detected_and_names_the_entry() {
     let columns = [
         "cid",
         "quality",
@@ -193,8 +193,8 @@ fn tampering_with_the_database_is_found_and_the_entry_is_named() {
         match audit::verify_home(&reader, &export.key, Vec::new(), &mut |_| {}) {
             Ok(report) => {
                 let Integrity::Broken(findings) = &report.integrity else { panic!("{act}: not found") };
-                let said: Vec<String> = findings.iter().map(ToString::to_string).collect();
-                assert!(said.iter().any(|said| said.contains(what)), "{act}: {said:?}");
+                let messages: Vec<String> = findings.iter().map(ToString::to_string).collect();
+                assert!(messages.iter().any(|messages| messages.contains(what)), "{act}: {messages:?}");
             }
             Err(error) => panic!("{act}: {error}"),
         }
@@ -202,27 +202,27 @@ fn tampering_with_the_database_is_found_and_the_entry_is_named() {
 }
 
 fn sql(home: &TempHome, statement: &str) {
-    #[expect(clippy::disallowed_methods, reason = "the test goes behind the store's back on purpose")]
+    #[expect(clippy::disallowed_methods, reason = "the test changes the database directly")]
     let connection = Connection::open(home.home.database()).unwrap();
     assert!(connection.execute(statement, []).unwrap() > 0, "{statement}");
 }
 
 #[test]
-fn a_kept_checkpoint_shows_that_nothing_was_cut() {
+fn saved_checkpoint_detects_truncation() {
     let export = exported(40);
     let kept = export.home.reader().checkpoint().unwrap();
     let held = || vec![HeldCheckpoint { label: "kept".into(), note: kept.clone() }];
     let report = audit::verify_export(&export.folder, &export.key, held(), &mut |_| {}).unwrap();
     assert_eq!(report.completeness, Completeness::Shown { size: 42, label: "kept".into() });
 
-    // Another log, however sound, is not this one.
+    // Another valid ledger is not this one.
     let other = exported(60);
     let report = audit::verify_export(&other.folder, &other.key, held(), &mut |_| {}).unwrap();
     assert!(matches!(report.completeness, Completeness::Failed(_)));
 }
 
 #[test]
-fn an_export_appears_whole_or_not_at_all() {
+fn export_is_atomic() {
     let home = TempHome::with(5);
     let reader = home.reader();
     let folder = home.folder.path().join("export");
@@ -242,7 +242,7 @@ fn an_export_appears_whole_or_not_at_all() {
 }
 
 #[test]
-fn absurd_places_in_the_database_are_findings_and_no_panics() {
+fn absurd_positions_in_the_database_are_findings_not_panics() {
     for (act, what) in [
         ("UPDATE ledger SET idx = 4611686018427387904 WHERE idx = 41", "entry 41: it is missing"),
         ("UPDATE ledger SET idx = 9223372036854775807 WHERE idx = 41", "is damaged"),
@@ -253,7 +253,7 @@ fn absurd_places_in_the_database_are_findings_and_no_panics() {
         sql_any(&export.home, act);
         let verified = tribune_storage::store::Reader::open(&export.home.home)
             .and_then(|reader| audit::verify_home(&reader, &export.key, Vec::new(), &mut |_| {}));
-        let said = match verified {
+        let messages = match verified {
             Ok(report) => {
                 let Integrity::Broken(findings) = report.integrity else { panic!("{act}: not found") };
                 findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
@@ -266,13 +266,13 @@ fn absurd_places_in_the_database_are_findings_and_no_panics() {
                 error.to_string()
             }
         };
-        assert!(said.contains(what), "{act}: {said}");
-        assert!(tribune_storage::store::Store::open(&export.home.home, &Stopped).is_err(), "{act}");
+        assert!(messages.contains(what), "{act}: {messages}");
+        assert!(tribune_storage::store::Store::open(&export.home.home, &FixedClock).is_err(), "{act}");
     }
 }
 
 fn sql_any(home: &TempHome, statement: &str) {
-    #[expect(clippy::disallowed_methods, reason = "the test goes behind the store's back on purpose")]
+    #[expect(clippy::disallowed_methods, reason = "the test changes the database directly")]
     let connection = Connection::open(home.home.database()).unwrap();
     connection.execute_batch(statement).unwrap();
 }
@@ -292,16 +292,16 @@ fn files_that_are_not_part_of_the_log_are_reported() {
 }
 
 #[test]
-fn l9_hostile_files_neither_hang_nor_fill_memory() {
+fn l9_hostile_files_do_not_hang_or_exhaust_memory() {
     let export = exported(300);
     let tile = export.folder.join("tile/0/000");
-    // A file of a terabyte, none of it on disk.
+    // A sparse file of one terabyte.
     fs::File::options().write(true).open(&tile).unwrap().set_len(1 << 40).unwrap();
     assert!(!sound(&export.verify()));
     fs::remove_file(&tile).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, &tile, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
         .unwrap();
-    assert!(!sound(&export.verify()), "a pipe nobody writes to");
+    assert!(!sound(&export.verify()), "a pipe without a writer");
     let entries = export.folder.join(export::ENTRIES);
     fs::File::options().write(true).open(&entries).unwrap().set_len(1 << 40).unwrap();
     assert!(!sound(&export.verify()));

@@ -1,21 +1,21 @@
-//! In which order the inbox lists what waits, what was decided and what was granted, over both wires.
+//! The order of pending approvals, decisions and grants in lists, over RPC and REST.
 
 use serde_json::{Value, json};
 use tribune_client::RpcClient;
 use tribune_testkit::{TestDaemon, config, turn_params};
 
 use crate::approvals::{KEY, decide, ended, home, id, open, pending, write};
-use crate::authentication::{body, http};
+use crate::raw_clients::{body, http};
 
-/// How many there are of everything here: more than come in the right order by chance.
+/// The number of items of each kind: too many to be in the right order by chance.
 const MANY: usize = 6;
 
 fn ids(rows: &Value) -> Vec<String> {
     rows.as_array().unwrap().iter().map(id).collect()
 }
 
-/// Asks for leave to write a file of this name, and decides. Gives the approval's id.
-async fn asked_and_decided(
+/// Requests permission to write a file of this name and decides. Returns the id of the approval.
+async fn request_and_decide(
     talker: &mut RpcClient,
     approver: &mut RpcClient,
     name: &str,
@@ -44,7 +44,7 @@ async fn grants_are_listed_newest_first_before_and_after_a_restart() {
     let mut newest_first = Vec::new();
     for n in 0..MANY {
         let decision = json!({ "decision": "allow_session" });
-        let asked = asked_and_decided(&mut talker, &mut operator, &format!("{n}.txt"), &decision).await;
+        let asked = request_and_decide(&mut talker, &mut operator, &format!("{n}.txt"), &decision).await;
         newest_first.insert(0, format!("g{asked}"));
     }
     let listed = operator.call("grant.list", &json!({})).await.unwrap();
@@ -57,7 +57,7 @@ async fn grants_are_listed_newest_first_before_and_after_a_restart() {
     let listed = operator.call("grant.list", &json!({})).await.unwrap();
     assert_eq!(ids(&listed["grants"]), newest_first);
     let decision = json!({ "decision": "allow_session" });
-    let asked = asked_and_decided(&mut talker, &mut operator, "last.txt", &decision).await;
+    let asked = request_and_decide(&mut talker, &mut operator, "last.txt", &decision).await;
     newest_first.insert(0, format!("g{asked}"));
     let revoked = newest_first.remove(MANY / 2);
     let left = operator.call("grant.revoke", &json!({ "id": revoked })).await.unwrap();
@@ -67,7 +67,7 @@ async fn grants_are_listed_newest_first_before_and_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_is_listed_oldest_first_and_anything_else_newest_first() {
+async fn pending_approvals_are_listed_oldest_first_and_others_newest_first() {
     let daemon = TestDaemon::start_at(home(), &config()).await;
     let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
     open(&mut talker).await;
@@ -75,7 +75,7 @@ async fn what_waits_is_listed_oldest_first_and_anything_else_newest_first() {
     for n in 0..2 * MANY {
         let decision = if n % 2 == 0 { "deny" } else { "allow_once" };
         let decision = json!({ "decision": decision });
-        let asked = asked_and_decided(&mut talker, &mut operator, &format!("{n}.txt"), &decision).await;
+        let asked = request_and_decide(&mut talker, &mut operator, &format!("{n}.txt"), &decision).await;
         any.insert(0, asked.clone());
         if n % 2 == 0 {
             denied.insert(0, asked);
@@ -103,7 +103,7 @@ async fn what_waits_is_listed_oldest_first_and_anything_else_newest_first() {
     daemon.stop().await;
 }
 
-/// Everything in a state, four to a page.
+/// Lists every item in a state, four per page.
 async fn pages(client: &mut RpcClient, state: &str) -> Vec<String> {
     let (mut all, mut after) = (Vec::new(), Value::Null);
     loop {

@@ -1,28 +1,33 @@
-//! What the examples have shown so far.
+//! Coverage: what the examples have shown so far.
 
 use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
-use super::matching::Names;
+use super::pattern::Names;
 
 #[derive(Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct Coverage {
     /// Methods that were answered with a result.
     pub(super) methods: BTreeSet<String>,
-    /// Words of errors that an example names.
+    /// Error codes that an example names.
     pub(super) codes: BTreeSet<String>,
-    /// Every event that came.
+    /// Every event that arrived.
     pub(super) events: Vec<Value>,
-    /// Verb and path of HTTP requests that went well.
+    /// Verb and path of successful HTTP requests.
     pub(super) requests: BTreeSet<(String, String)>,
-    /// What the names in HTTP requests stand for.
+    /// The values of the placeholders in HTTP requests.
     pub(super) names: Names,
 }
 
-impl Shown {
-    /// A frame that an example shows.
-    pub(super) fn answered(&mut self, expected: &Value, frame: &Value, asked: &HashMap<String, String>) {
+impl Coverage {
+    /// Records a frame that an example shows.
+    pub(super) fn record_expected(
+        &mut self,
+        expected: &Value,
+        frame: &Value,
+        asked: &HashMap<String, String>,
+    ) {
         if frame.get("result").is_some()
             && let Some(method) = asked.get(&frame["id"].to_string())
         {
@@ -35,8 +40,8 @@ impl Shown {
         }
     }
 
-    /// A frame that came, whether it is shown or not.
-    pub(super) fn heard(&mut self, frame: &Value) {
+    /// Records a frame that arrived, shown or not.
+    pub(super) fn record_frame(&mut self, frame: &Value) {
         self.events.extend(frame["params"].get("event").cloned());
         self.events.extend(frame["result"]["events"].as_array().cloned().unwrap_or_default());
     }

@@ -1,12 +1,12 @@
-//! Questions that outlive what they were asked in: a turn, a connection, a daemon.
+//! Permission requests that outlive their turn, their connection or their daemon.
 
 use serde_json::{Value, json};
 use tribune_testkit::{TestDaemon, config};
 
-use super::{Editor, house, load, path, text_of};
+use super::{Editor, load, path, setup, text_of};
 use crate::approvals::{decide, id, pending, write};
 
-/// Closes the dialog of a question without an answer.
+/// Closes the dialog of a permission request without a decision.
 async fn dismiss(editor: &mut Editor, question: &Value) {
     let outcome = json!({ "outcome": { "outcome": "cancelled" } });
     editor.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome })).await;
@@ -21,21 +21,21 @@ fn is_question(message: &Value) -> bool {
 }
 
 #[tokio::test]
-async fn a_call_that_is_decided_after_a_restart_is_told_and_not_asked_again() {
-    let (daemon, folder) = house().await;
+async fn call_decided_after_a_restart_is_reported_and_not_requested_again() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
-    editor.say(&session, &write("a.txt", "one")).await;
-    let before = editor.asked().await;
+    editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let before = editor.permission_request().await;
     editor.close().await;
     let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     let mut editor = Editor::ready(&daemon).await;
     assert!(editor.call("session/load", load(&session, &cwd)).await["result"].is_object());
-    let question = editor.asked().await;
+    let question = editor.permission_request().await;
     let call = question["params"]["toolCall"]["toolCallId"].clone();
-    assert_eq!(call, before["params"]["toolCall"]["toolCallId"], "it is the call that the client knows");
-    // Turns come and go meanwhile, with calls that are called alike.
+    assert_eq!(call, before["params"]["toolCall"]["toolCallId"], "the call keeps its id");
+    // Other turns run meanwhile, with calls of the same ids.
     let fetch = "!call web_fetch {\"url\":\"https://example.com/\"}";
     assert_eq!(editor.prompt(&session, fetch).await["result"]["stopReason"], "end_turn");
     editor.updates(&session);
@@ -50,21 +50,21 @@ async fn a_call_that_is_decided_after_a_restart_is_told_and_not_asked_again() {
     let allowed = updates.iter().find(|update| update["_meta"]["tribune"]["decision"] == "allow").unwrap();
     assert_eq!(allowed["toolCallId"], call);
     assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "one");
-    // Nothing is left to be asked.
+    // No request is pending.
     let mut again = Editor::ready(&daemon).await;
     assert!(again.call("session/load", load(&session, &cwd)).await["result"].is_object());
     again.until(is_completed).await;
     assert_eq!(again.prompt(&session, "!say on").await["result"]["stopReason"], "end_turn");
-    assert!(!again.heard.iter().any(is_question), "{:?}", again.heard);
+    assert!(!again.messages.iter().any(is_question), "{:?}", again.messages);
 }
 
 #[tokio::test]
-async fn what_others_follow_tells_of_a_call_that_is_decided_after_a_restart() {
-    let (daemon, folder) = house().await;
+async fn subscribers_receive_a_decision_made_after_a_restart() {
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    editor.say(&session, &write("a.txt", "one")).await;
-    editor.asked().await;
+    editor.send_prompt(&session, &write("a.txt", "one")).await;
+    editor.permission_request().await;
     editor.close().await;
     let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
     let (mut follower, mut operator) = (daemon.operator().await, daemon.operator().await);
@@ -73,9 +73,9 @@ async fn what_others_follow_tells_of_a_call_that_is_decided_after_a_restart() {
     decide(&mut operator, &id(&waiting[0]), json!({ "decision": "deny" })).await.unwrap();
     let mut seen = Vec::new();
     while seen.last() != Some(&json!("approval_decided")) {
-        match crate::authentication::within("the decision is told", follower.next()).await.unwrap() {
-            tribune_client::RpcIncoming::Notification(said) => {
-                seen.push(said.params["event"]["type"].clone())
+        match crate::raw_clients::within("the decision is sent", follower.next()).await.unwrap() {
+            tribune_client::RpcIncoming::Notification(update) => {
+                seen.push(update.params["event"]["type"].clone())
             }
             tribune_client::RpcIncoming::Response(..) => {}
         }
@@ -83,20 +83,20 @@ async fn what_others_follow_tells_of_a_call_that_is_decided_after_a_restart() {
 }
 
 #[tokio::test]
-async fn whoever_takes_a_session_up_is_asked_what_waits_and_told_nothing_again() {
-    let (daemon, folder) = house().await;
+async fn resuming_client_receives_pending_requests_and_no_replay() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&cwd).await;
-    editor.say(&session, &write("a.txt", "one")).await;
-    let first = editor.asked().await;
+    editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let first = editor.permission_request().await;
     editor.close().await;
     let mut resumed = Editor::ready(&daemon).await;
     assert!(resumed.call("session/resume", load(&session, &cwd)).await["result"].is_object());
     let mut named = Editor::connect_to(&daemon, None, Some(&session)).await;
     named.call("initialize", json!({ "protocolVersion": 1 })).await;
     assert_eq!(named.session(&cwd).await, session);
-    let (question, same) = (resumed.asked().await, named.asked().await);
+    let (question, same) = (resumed.permission_request().await, named.permission_request().await);
     for asked in [&question, &same] {
         assert_eq!(asked["params"]["toolCall"], first["params"]["toolCall"]);
     }
@@ -112,18 +112,18 @@ async fn whoever_takes_a_session_up_is_asked_what_waits_and_told_nothing_again()
 }
 
 #[tokio::test]
-async fn a_dialog_that_is_dismissed_ends_the_turn_of_whoever_asked_for_it_and_no_other() {
-    let (daemon, folder) = house().await;
+async fn dismissed_dialog_ends_only_the_turn_of_the_client_that_prompted() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     let (mut editor, mut other) = (Editor::ready(&daemon).await, Editor::ready(&daemon).await);
     let session = editor.session(&cwd).await;
     other.call("session/resume", load(&session, &cwd)).await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let (mine, theirs) = (editor.asked().await, other.asked().await);
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let (mine, theirs) = (editor.permission_request().await, other.permission_request().await);
     dismiss(&mut other, &theirs).await;
-    let told =
+    let notice =
         other.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_thought_chunk").await;
-    assert!(told.to_string().contains("tribune approvals allow"), "{told}");
+    assert!(notice.to_string().contains("tribune approvals allow"), "{notice}");
     dismiss(&mut editor, &mine).await;
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "cancelled");
     assert!(!folder.path().join("a.txt").exists());
@@ -132,18 +132,18 @@ async fn a_dialog_that_is_dismissed_ends_the_turn_of_whoever_asked_for_it_and_no
 }
 
 #[tokio::test]
-async fn a_session_that_is_loaded_again_takes_its_dialogs_back_and_asks_anew() {
-    let (daemon, folder) = house().await;
+async fn reloading_a_session_withdraws_its_dialogs_and_requests_again() {
+    let (daemon, folder) = setup().await;
     let cwd = path(&folder);
     for method in ["session/load", "session/resume"] {
         let mut editor = Editor::ready(&daemon).await;
         let session = editor.session(&cwd).await;
-        let prompt = editor.say(&session, &write("a.txt", method)).await;
-        let before = editor.asked().await;
-        let taken_up = editor.ask(method, load(&session, &cwd)).await;
+        let prompt = editor.send_prompt(&session, &write("a.txt", method)).await;
+        let before = editor.permission_request().await;
+        let taken_up = editor.request(method, load(&session, &cwd)).await;
         let gone = editor.until(|message| message["method"] == "$/cancel_request").await;
         assert_eq!(gone["params"]["requestId"], before["id"], "{method}");
-        let question = editor.asked().await;
+        let question = editor.permission_request().await;
         assert!(editor.answer(taken_up).await["result"].is_object());
         editor.choose(&before, "deny").await;
         editor.choose(&question, "allow_once").await;
@@ -153,13 +153,13 @@ async fn a_session_that_is_loaded_again_takes_its_dialogs_back_and_asks_anew() {
 }
 
 #[tokio::test]
-async fn closing_a_session_takes_its_dialogs_back() {
-    let (daemon, folder) = house().await;
+async fn closing_a_session_withdraws_its_dialogs() {
+    let (daemon, folder) = setup().await;
     let mut editor = Editor::ready(&daemon).await;
     let session = editor.session(&path(&folder)).await;
-    let prompt = editor.say(&session, &write("a.txt", "one")).await;
-    let question = editor.asked().await;
-    let closing = editor.ask("session/close", json!({ "sessionId": session })).await;
+    let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+    let question = editor.permission_request().await;
+    let closing = editor.request("session/close", json!({ "sessionId": session })).await;
     let gone = editor.until(|message| message["method"] == "$/cancel_request").await;
     assert_eq!(gone["params"]["requestId"], question["id"]);
     assert!(editor.answer(closing).await["result"].is_object());

@@ -1,4 +1,4 @@
-//! The log's key on disk.
+//! The signing key of the ledger, on disk.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use tribune_storage::keys::KeyFileError;
 use tribune_storage::store::{Store, StoreError};
 use tribune_storage::{audit, keys};
 
-use crate::fixture::{Stopped, TempHome, draft};
+use crate::fixture::{FixedClock, TempHome, draft};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
@@ -21,7 +21,7 @@ fn chmod(path: &Path, mode: u32) {
 }
 
 #[test]
-fn secrets_are_for_their_owner_alone() {
+fn secret_files_are_private_to_their_owner() {
     let home = TempHome::with(1);
     let root = home.home.root();
     assert_eq!(mode(&root.join("keys/ledger.key")), 0o600);
@@ -32,14 +32,14 @@ fn secrets_are_for_their_owner_alone() {
 }
 
 #[test]
-fn a_key_that_others_could_read_is_refused() {
+fn key_readable_by_others_is_refused() {
     let home = TempHome::with(1);
     for (path, wide, right) in
         [("keys/ledger.key", 0o640, 0o600), ("keys/ledger.key", 0o604, 0o600), ("keys", 0o750, 0o700)]
     {
         let path = home.home.root().join(path);
         chmod(&path, wide);
-        let error = Store::open(&home.home, &Stopped).unwrap_err();
+        let error = Store::open(&home.home, &FixedClock).unwrap_err();
         assert!(matches!(&error, StoreError::Key(KeyFileError::TooOpen { .. })), "{error}");
         assert!(error.to_string().contains(&format!("run `chmod {right:o} ")), "{error}");
         chmod(&path, right);
@@ -48,12 +48,12 @@ fn a_key_that_others_could_read_is_refused() {
 }
 
 #[test]
-fn a_lost_or_foreign_key_stops_appends_and_is_never_replaced_silently() {
+fn lost_or_foreign_key_stops_appends_and_is_not_replaced() {
     let home = TempHome::with(1);
     let path = keys::secret_path(&home.home);
     let kept = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
-    let error = Store::open(&home.home, &Stopped).unwrap_err().to_string();
+    let error = Store::open(&home.home, &FixedClock).unwrap_err().to_string();
     assert!(
         error.starts_with("the log is signed by tribune/") && error.ends_with("from a backup"),
         "{error}"
@@ -64,12 +64,12 @@ fn a_lost_or_foreign_key_stops_appends_and_is_never_replaced_silently() {
     fs::write(&path, &*foreign.to_secret_text()).unwrap();
     chmod(&path, 0o600);
     assert!(matches!(
-        Store::open(&home.home, &Stopped),
+        Store::open(&home.home, &FixedClock),
         Err(StoreError::Key(KeyFileError::NotInForce { .. }))
     ));
     fs::write(&path, "nonsense").unwrap();
     assert!(matches!(
-        Store::open(&home.home, &Stopped),
+        Store::open(&home.home, &FixedClock),
         Err(StoreError::Key(KeyFileError::Unreadable { .. }))
     ));
     fs::write(&path, kept).unwrap();
@@ -77,16 +77,16 @@ fn a_lost_or_foreign_key_stops_appends_and_is_never_replaced_silently() {
 }
 
 #[test]
-fn the_key_passes_on_and_old_and_new_holders_can_verify() {
+fn rotated_ledger_verifies_with_the_old_and_the_new_key() {
     let home = TempHome::with(3);
     let old = home.reader().key_in_force().unwrap();
     let store = home.store();
-    let (new, appended) = store.rotate_key(&Stopped).unwrap();
+    let (new, appended) = store.rotate_key(&FixedClock).unwrap();
     assert_eq!((appended.index, appended.seq), (4, 1));
     assert_ne!(old, new);
     assert_eq!(old.name(), new.name());
     store.writer().unwrap().append_blocking(&draft("a", 9)).unwrap();
-    store.rotate_key(&Stopped).unwrap();
+    store.rotate_key(&FixedClock).unwrap();
     store.close();
     home.store();
     let reader = home.reader();
@@ -94,14 +94,14 @@ fn the_key_passes_on_and_old_and_new_holders_can_verify() {
         let report = audit::verify_home(&reader, &key, Vec::new(), &mut |_| {}).unwrap();
         assert_eq!(report.integrity, Integrity::Sound);
     }
-    let stranger = keys::generate(Some("other")).unwrap();
-    let report = audit::verify_home(&reader, stranger.verifier_key(), Vec::new(), &mut |_| {}).unwrap();
+    let unrelated = keys::generate(Some("other")).unwrap();
+    let report = audit::verify_home(&reader, unrelated.verifier_key(), Vec::new(), &mut |_| {}).unwrap();
     assert_ne!(report.integrity, Integrity::Sound);
 }
 
 #[test]
-fn a_rotation_interrupted_at_any_step_is_finished_or_forgotten() {
-    // Before the log took it: the next key lies there and is not in force.
+fn interrupted_rotation_is_completed_or_rolled_back() {
+    // Before the ledger recorded the rotation: the next key exists and is not in force.
     let home = TempHome::with(1);
     let before = home.reader().key_in_force().unwrap();
     let unused = keys::generate(Some(before.name())).unwrap();
@@ -109,11 +109,11 @@ fn a_rotation_interrupted_at_any_step_is_finished_or_forgotten() {
     home.store().close();
     assert_eq!(home.reader().key_in_force().unwrap(), before);
 
-    // After the log took it: the files still hold the old key as present and the new one as next.
+    // After the ledger recorded the rotation: the files still hold the old key as current and the new one as next.
     let (secret, next) = (keys::secret_path(&home.home), home.home.keys().join("ledger.key.next"));
     let old_secret = fs::read(&secret).unwrap();
     let store = home.store();
-    let (new, _) = store.rotate_key(&Stopped).unwrap();
+    let (new, _) = store.rotate_key(&FixedClock).unwrap();
     store.close();
     fs::rename(&secret, &next).unwrap();
     fs::write(&secret, old_secret).unwrap();
@@ -125,11 +125,11 @@ fn a_rotation_interrupted_at_any_step_is_finished_or_forgotten() {
 }
 
 #[test]
-fn a_log_is_never_begun_twice_under_one_key() {
+fn ledger_is_never_created_twice_under_one_key() {
     for lost in [&["tribune.db"][..], &["tribune.db", "keys/ledger.vkey"]] {
         let home = TempHome::with(3);
         lost.iter().for_each(|name| fs::remove_file(home.home.root().join(name)).unwrap());
-        let error = Store::open(&home.home, &Stopped).unwrap_err();
+        let error = Store::open(&home.home, &FixedClock).unwrap_err();
         assert!(matches!(error, StoreError::LogIsGone { .. }), "{lost:?}: {error}");
         assert!(matches!(
             tribune_storage::store::Reader::open(&home.home),
@@ -139,7 +139,7 @@ fn a_log_is_never_begun_twice_under_one_key() {
 }
 
 #[test]
-fn a_beginning_interrupted_before_the_log_knew_its_key_begins_again() {
+fn interrupted_ledger_creation_starts_again() {
     let home = TempHome::new();
     home.home.prepare().unwrap();
     keys::prepare_next(&home.home, &keys::generate(None).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Clients that break every rule: each gets one clear error, and the daemon is well afterwards.
+//! Hostile clients: each gets one clear error, and the daemon stays healthy.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use tribune_daemon::daemon::DaemonOverrides;
 use tribune_gateway::Timeouts;
 use tribune_testkit::{TempHome, TestDaemon, config, turn_params};
 
-use crate::authentication::{
-    BINARY, Raw, Said, TEXT, assert_healthy, body, events_until, flood, http, is_done, start_with,
-    wait_for_status, within,
+use crate::raw_clients::{
+    BINARY, RawMessage, RawSocket, TEXT, assert_healthy, body, events_until, flood, http, is_done,
+    start_with, wait_for_status, within,
 };
 
 const KEY: &str = "agent:main:cli:local:dm:hostile";
 
-/// Small enough to be exceeded, large enough for everything else.
+/// Limits that a test can exceed and that fit everything else.
 fn small() -> Config {
     let mut config = config();
     config.gateway.max_message_bytes = 64 << 10;
     config
 }
 
-async fn with_patience(config: &Config, change: impl FnOnce(&mut Timeouts)) -> TestDaemon {
+async fn with_timeouts(config: &Config, change: impl FnOnce(&mut Timeouts)) -> TestDaemon {
     let mut extras = DaemonOverrides::default();
-    change(&mut extras.patience);
+    change(&mut extras.timeouts);
     start_with(TempHome::new(), config, extras).await
 }
 
-/// The JSON-RPC number, the word and the sentence of an error.
-fn error_of(said: Said) -> (Value, i64, String, String) {
-    let Said::Text(answer) = said else { panic!("{said:?}") };
+/// The JSON-RPC number, the code and the message of an error.
+fn error_of(message: RawMessage) -> (Value, i64, String, String) {
+    let RawMessage::Text(answer) = message else { panic!("{message:?}") };
     let error = &answer["error"];
     (
         answer["id"].clone(),
@@ -43,16 +43,16 @@ fn error_of(said: Said) -> (Value, i64, String, String) {
     )
 }
 
-fn close(code: u16, reason: &str) -> Said {
-    Said::Close(code, reason.to_owned())
+fn close(code: u16, reason: &str) -> RawMessage {
+    RawMessage::Close(code, reason.to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn frames_that_cannot_be_read_end_the_connection_with_a_reason() {
+async fn unreadable_frames_close_the_connection_with_a_reason() {
     let daemon = TestDaemon::start_at(TempHome::new(), &small()).await;
     let giant = vec![b' '; (64 << 10) + 1];
     let reserved = [0xF1];
-    let attacks: [(u8, &[u8], Said); 6] = [
+    let attacks: [(u8, &[u8], RawMessage); 6] = [
         (TEXT, &giant, close(1009, "the frame is larger than gateway.maxMessageBytes")),
         (BINARY, b"{}", close(1003, "text frames only")),
         (TEXT, b"\"\xC3\x28\"", close(1007, "a text frame must be UTF-8")),
@@ -61,15 +61,15 @@ async fn frames_that_cannot_be_read_end_the_connection_with_a_reason() {
         (reserved[0], b"x", close(1002, "the frame is not WebSocket")),
     ];
     for (kind, payload, expected) in attacks {
-        let mut raw = Raw::operator(&daemon).await;
+        let mut raw = RawSocket::operator(&daemon).await;
         raw.send(kind, payload).await;
         let what = format!("{kind:#x} with {} bytes", payload.len());
         assert_eq!(raw.next().await, expected, "{what}");
-        assert_eq!(raw.next().await, Said::Gone, "{what}");
+        assert_eq!(raw.next().await, RawMessage::Gone, "{what}");
         assert_healthy(&daemon).await;
     }
-    // In pieces it is as large as in one.
-    let mut raw = Raw::operator(&daemon).await;
+    // A fragmented message has the size of the whole.
+    let mut raw = RawSocket::operator(&daemon).await;
     raw.send(0x01, &giant[..40_000]).await;
     raw.send(0x80, &giant[..40_000]).await;
     assert_eq!(raw.next().await, close(1009, "the frame is larger than gateway.maxMessageBytes"));
@@ -77,9 +77,9 @@ async fn frames_that_cannot_be_read_end_the_connection_with_a_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frame_that_is_no_request_gets_one_error_and_the_connection_goes_on() {
+async fn invalid_request_gets_one_error_and_the_connection_stays_open() {
     let daemon = TestDaemon::start().await;
-    let mut raw = Raw::operator(&daemon).await;
+    let mut raw = RawSocket::operator(&daemon).await;
     let request = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"auth.whoami"}}"#);
     let with = |method: &str, params: &str| {
         format!(r#"{{"jsonrpc":"2.0","id":7,"method":"{method}","params":{params}}}"#)
@@ -226,15 +226,15 @@ async fn a_frame_that_is_no_request_gets_one_error_and_the_connection_goes_on() 
         ),
     ] {
         let shown: String = frame.chars().take(120).collect();
-        let (of, found, word, sentence) = error_of(raw.ask(&frame).await);
+        let (of, found, word, sentence) = error_of(raw.request(&frame).await);
         assert_eq!((&of, found, word.as_str()), (&id, number, code), "{shown}: {sentence}");
         assert!(sentence.starts_with(words), "{shown}: {sentence}");
         assert!(sentence.len() < 300, "{shown}: {sentence}");
     }
-    // These ids are good, and come back as they are. What wants no answer gets none.
+    // These ids are valid and are returned unchanged. Notifications get no answer.
     for id in ["0", "-1", "\"\"", "\"a b\"", "18446744073709551615"] {
         raw.text(r#"{"jsonrpc":"2.0","method":"auth.whoami"}"#).await;
-        let Said::Text(answer) = raw.ask(&request(id)).await else { panic!("{id}") };
+        let RawMessage::Text(answer) = raw.request(&request(id)).await else { panic!("{id}") };
         assert_eq!(answer["id"], serde_json::from_str::<Value>(id).unwrap());
         assert_eq!(answer["result"]["principal"], "operator");
     }
@@ -242,19 +242,19 @@ async fn a_frame_that_is_no_request_gets_one_error_and_the_connection_goes_on() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_principal_nothing_is_answered() {
+async fn unauthenticated_connection_gets_no_answers() {
     let daemon = TestDaemon::start().await;
-    let mut raw = Raw::connect(&daemon, None).await;
+    let mut raw = RawSocket::connect(&daemon, None).await;
     for method in tribune_gateway::METHODS.iter().filter(|method| !method.starts_with("auth.")) {
         let frame = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#);
-        let (_, number, code, sentence) = error_of(raw.ask(&frame).await);
+        let (_, number, code, sentence) = error_of(raw.request(&frame).await);
         assert_eq!((number, code.as_str()), (-32001, "unauthorized"), "{method}");
         assert!(sentence.contains("run/token"), "{sentence}");
     }
-    // Five wrong tokens, and it is over.
+    // The fifth wrong token closes the connection.
     for attempt in 1..=5 {
         let wrong = r#"{"jsonrpc":"2.0","id":1,"method":"auth.token","params":{"token":"trb_wrong"}}"#;
-        let (_, number, code, sentence) = error_of(raw.ask(wrong).await);
+        let (_, number, code, sentence) = error_of(raw.request(wrong).await);
         assert_eq!((number, code.as_str()), (-32001, "unauthorized"), "{attempt}: {sentence}");
         assert!(!sentence.contains("trb_wrong"), "{sentence}");
     }
@@ -288,7 +288,7 @@ async fn without_a_principal_nothing_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_tokens_are_rate_limited_and_the_right_one_is_not() {
+async fn wrong_tokens_are_rate_limited_and_the_right_one_is_accepted() {
     let daemon = TestDaemon::start().await;
     let mut answers = Vec::new();
     for _ in 0..25 {
@@ -302,14 +302,14 @@ async fn wrong_tokens_are_rate_limited_and_the_right_one_is_not() {
     assert_eq!(answers[20..], vec!["429"; 5]);
     let refused = RpcClient::connect(&daemon.address(), Some("trb_0")).await.unwrap_err().to_string();
     assert!(refused.ends_with("too many wrong attempts: wait 60 seconds"), "{refused}");
-    let mut raw = Raw::connect(&daemon, None).await;
+    let mut raw = RawSocket::connect(&daemon, None).await;
     let wrong = r#"{"jsonrpc":"2.0","id":1,"method":"auth.token","params":{"token":"trb_0"}}"#;
-    assert_eq!(error_of(raw.ask(wrong).await).2, "rate_limited");
+    assert_eq!(error_of(raw.request(wrong).await).2, "rate_limited");
     assert_healthy(&daemon).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_host_or_origin_is_refused_at_every_door() {
+async fn foreign_host_or_origin_is_refused_on_every_endpoint() {
     let daemon = TestDaemon::start().await;
     let own = format!("Host: {}\r\n", daemon.address());
     let port = daemon.daemon.address().port();
@@ -348,7 +348,7 @@ async fn a_foreign_host_or_origin_is_refused_at_every_door() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_http_and_what_is_too_much_of_it_is_refused() {
+async fn malformed_and_oversized_http_is_refused() {
     let daemon = TestDaemon::start_at(TempHome::new(), &small()).await;
     let host = daemon.address();
     let head = format!("Host: {host}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n", daemon.token());
@@ -392,7 +392,7 @@ async fn what_is_not_http_and_what_is_too_much_of_it_is_refused() {
         assert_eq!(answer.get(9..12), Some(status), "{answer}");
         assert_eq!(body(&answer)["error"]["code"], code, "{answer}");
     }
-    // Chunks that say nothing of how many will come.
+    // Chunked bodies, which do not announce their length.
     let mut chunked =
         format!("POST /v1/sessions HTTP/1.1\r\n{head}{json_type}Transfer-Encoding: chunked\r\n\r\n");
     for _ in 0..100 {
@@ -405,10 +405,10 @@ async fn what_is_not_http_and_what_is_too_much_of_it_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn heads_and_bodies_that_never_end_are_given_up() {
+async fn unfinished_heads_and_bodies_time_out() {
     let mut config = config();
     config.gateway.idle = Duration::from_secs(1);
-    let daemon = with_patience(&config, |patience| patience.head = Duration::from_secs(1)).await;
+    let daemon = with_timeouts(&config, |timeouts| timeouts.head = Duration::from_secs(1)).await;
     let mut sockets = Vec::new();
     for n in 0..100 {
         let mut stream = TcpStream::connect(daemon.address()).await.unwrap();
@@ -427,9 +427,7 @@ async fn heads_and_bodies_that_never_end_are_given_up() {
     assert_healthy(&daemon).await;
     for (n, mut stream) in sockets.into_iter().enumerate() {
         let mut answer = String::new();
-        within("the daemon ends a connection that says nothing", stream.read_to_string(&mut answer))
-            .await
-            .unwrap();
+        within("the daemon closes a silent connection", stream.read_to_string(&mut answer)).await.unwrap();
         if n % 3 == 2 {
             assert!(answer.contains("the body did not arrive within gateway.idleSeconds"), "{answer}");
         }
@@ -438,7 +436,7 @@ async fn heads_and_bodies_that_never_end_are_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_connection_too_many_is_told_so_websockets_included() {
+async fn connection_over_the_limit_is_refused_with_a_reason() {
     let mut config = config();
     config.gateway.max_connections = 4;
     let daemon = TestDaemon::start_at(TempHome::new(), &config).await;
@@ -460,24 +458,22 @@ async fn one_connection_too_many_is_told_so_websockets_included() {
     let refused = RpcClient::connect(&daemon.address(), Some(&daemon.token())).await.unwrap_err();
     assert!(matches!(refused, ClientError::Rejected(_)), "{refused}");
     open.pop().unwrap().close().await;
-    wait_for_status(&mut open[0], "the daemon notices that one has left", |status| {
-        status["connections"] == 3
-    })
-    .await;
+    wait_for_status(&mut open[0], "the daemon notices the disconnect", |status| status["connections"] == 3)
+        .await;
     assert_healthy(&daemon).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_socket_that_does_not_say_who_it_is_is_closed() {
+async fn websocket_without_authentication_is_closed() {
     let daemon =
-        with_patience(&config(), |patience| patience.authenticate = Duration::from_millis(500)).await;
-    let mut silent = Raw::connect(&daemon, None).await;
+        with_timeouts(&config(), |timeouts| timeouts.authenticate = Duration::from_millis(500)).await;
+    let mut silent = RawSocket::connect(&daemon, None).await;
     assert_eq!(silent.next().await, close(4401, "authenticate first: auth.token or auth.agent"));
-    // Talking does not help; who it is does.
-    let mut talking = Raw::connect(&daemon, None).await;
+    // Other requests do not extend the deadline; authentication does.
+    let mut talking = RawSocket::connect(&daemon, None).await;
     let end = loop {
-        match talking.ask(r#"{"jsonrpc":"2.0","id":1,"method":"auth.challenge"}"#).await {
-            Said::Text(_) => {}
+        match talking.request(r#"{"jsonrpc":"2.0","id":1,"method":"auth.challenge"}"#).await {
+            RawMessage::Text(_) => {}
             end => break end,
         }
     };
@@ -486,8 +482,8 @@ async fn a_socket_that_does_not_say_who_it_is_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_reader_costs_nobody_else_anything_and_is_let_go() {
-    let daemon = with_patience(&config(), |patience| patience.slow_reader = Duration::from_secs(1)).await;
+async fn slow_reader_is_disconnected_and_delays_no_other_client() {
+    let daemon = with_timeouts(&config(), |timeouts| timeouts.slow_reader = Duration::from_secs(1)).await;
     let mut operator = daemon.operator().await;
     let mut slow = Vec::new();
     for n in 0..3 {
@@ -496,19 +492,20 @@ async fn a_slow_reader_costs_nobody_else_anything_and_is_let_go() {
         slow.push((key, raw));
     }
     assert_healthy(&daemon).await;
-    wait_for_status(&mut operator, "slow readers are let go", |status| status["connections"] == 1).await;
-    // What it did get is a beginning; the rest is where it left off.
+    wait_for_status(&mut operator, "slow readers are disconnected", |status| status["connections"] == 1)
+        .await;
+    // Each slow reader has received a prefix; the rest starts at the next number.
     for (key, mut raw) in slow {
         let mut last = 0;
-        while let Some((kind, payload)) = within("what was sent before", raw.frame()).await {
+        while let Some((kind, payload)) = within("the frames sent before the disconnect", raw.frame()).await {
             if kind == 1 {
-                let said: Value = serde_json::from_slice(&payload).unwrap();
-                let seq = said["params"]["event"]["seq"].as_u64().unwrap();
+                let message: Value = serde_json::from_slice(&payload).unwrap();
+                let seq = message["params"]["event"]["seq"].as_u64().unwrap();
                 assert_eq!(seq, last + 1);
                 last = seq;
             }
         }
-        assert!(last < 2000, "it was let go in the middle, and not at {last}");
+        assert!(last < 2000, "it was disconnected in the middle, and not at {last}");
         let mut client = daemon.operator().await;
         client.call("session.events", &json!({ "session_key": key, "after": last })).await.unwrap();
         let rest = events_until(&mut client, "the rest of the turn", is_done).await;
@@ -518,9 +515,9 @@ async fn a_slow_reader_costs_nobody_else_anything_and_is_let_go() {
     assert_healthy(&daemon).await;
 }
 
-/// A flood on the same connection must not keep a cancel from being heard.
+/// A flood on the same connection does not delay a cancel.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_is_heard_through_a_flood() {
+async fn cancel_is_processed_during_a_request_flood() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
@@ -528,7 +525,7 @@ async fn a_cancel_is_heard_through_a_flood() {
         client.send("turn.run", &turn_params(KEY, "!repeat 1000\n!flood 90\n!wait 1ms\n!end")).await.unwrap();
     let cancel = loop {
         match within("the flood begins", client.next()).await.unwrap() {
-            RpcIncoming::Notification(said) if said.params["event"]["type"] == "text_delta" => {
+            RpcIncoming::Notification(message) if message.params["event"]["type"] == "text_delta" => {
                 break client.send("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
             }
             _ => {}
@@ -536,7 +533,9 @@ async fn a_cancel_is_heard_through_a_flood() {
     };
     let mut answers = Vec::new();
     while answers.len() < 2 {
-        if let RpcIncoming::Response(id, answer) = within("both are answered", client.next()).await.unwrap() {
+        if let RpcIncoming::Response(id, answer) =
+            within("both requests are answered", client.next()).await.unwrap()
+        {
             answers.push((id, answer.unwrap()));
         }
     }

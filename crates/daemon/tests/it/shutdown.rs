@@ -1,4 +1,4 @@
-//! What a daemon says while it stops.
+//! Messages of a daemon during shutdown.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::net::TcpStream;
 use tribune_daemon::daemon::{Daemon, StartError};
 use tribune_testkit::{TempHome, TestDaemon, config, turn_params};
 
-use crate::authentication::{body, events_until, http, within};
+use crate::raw_clients::{body, events_until, http, within};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_drains_says_so_and_takes_no_new_work_until_it_is_gone() {
+async fn status_is_draining_and_new_work_is_refused_while_the_daemon_stops() {
     let mut patient = config();
     patient.gateway.drain = Duration::from_secs(600);
     let daemon = TestDaemon::start_at(TempHome::new(), &patient).await;
@@ -32,7 +32,7 @@ async fn a_daemon_that_drains_says_so_and_takes_no_new_work_until_it_is_gone() {
         );
         http(&address, request.as_bytes()).await
     };
-    let answer = within("it says that it drains", async {
+    let answer = within("the status is draining", async {
         loop {
             let answer = ask("GET", "/readyz", "").await;
             if answer.starts_with("HTTP/1.1 503") {
@@ -52,17 +52,17 @@ async fn a_daemon_that_drains_says_so_and_takes_no_new_work_until_it_is_gone() {
         assert_eq!(body(&answer)["error"]["code"], "draining", "{path}");
     }
     let shown = ask("GET", &format!("/v1/sessions/{key}"), "").await;
-    assert_eq!(body(&shown)["state"], "running", "reading goes on");
+    assert_eq!(body(&shown)["state"], "running", "reads are still answered");
 
     hurry.send(()).unwrap();
-    let drained = within("it stops when it is told to hurry", stopping).await.unwrap();
+    let drained = within("it stops after the second signal", stopping).await.unwrap();
     assert_eq!((drained.cancelled, drained.abandoned), (1, false));
     assert!(TcpStream::connect(&address).await.is_err(), "the port is closed");
     drop(home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_standing_agents_than_sessions_may_be_open_is_told_before_anything_is_opened() {
+async fn start_fails_when_standing_agents_exceed_the_session_limit() {
     let home = TempHome::new();
     home.write(
         "data/agent-roster.jsonl",
@@ -80,8 +80,8 @@ async fn more_standing_agents_than_sessions_may_be_open_is_told_before_anything_
 }
 
 #[test]
-fn a_taken_port_is_blamed_on_nobody_but_by_default() {
-    let said = |address: &str| StartError::PortTaken(address.parse().unwrap()).to_string();
-    assert!(said("127.0.0.1:18789").contains("OpenClaw"));
-    assert!(!said("127.0.0.1:4000").contains("OpenClaw"));
+fn taken_port_error_names_openclaw_only_for_the_default_port() {
+    let message = |address: &str| StartError::PortTaken(address.parse().unwrap()).to_string();
+    assert!(message("127.0.0.1:18789").contains("OpenClaw"));
+    assert!(!message("127.0.0.1:4000").contains("OpenClaw"));
 }

@@ -1,4 +1,4 @@
-//! The way of a turn and the laws it stands under, each test named after the law it shows.
+//! The steps of a turn, and the laws L1 to L9. Each test of a law has its number as a prefix.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -24,7 +24,9 @@ use tribune_storage::store::EntryFilter;
 use tribune_storage::store::Reader;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, output_text, run_turn, turn_params};
 
-use crate::authentication::{Raw, Said, assert_healthy, events_until, http, is_done, start_with, within};
+use crate::raw_clients::{
+    RawMessage, RawSocket, assert_healthy, events_until, http, is_done, start_with, within,
+};
 
 const KEY: &str = "agent:main:cli:local:dm:governed";
 const SCOUT: &str = "agent:scout:cli:local:dm:operator";
@@ -50,11 +52,11 @@ fn error_codes(events: &[Value]) -> Vec<&str> {
     errors.map(|event| event["code"].as_str().unwrap()).collect()
 }
 
-/// A backend that does what no backend should, by the word it is given.
+/// A faulty backend; its input selects the fault.
 #[derive(Debug)]
-struct Rogue;
+struct FaultyBackend;
 
-fn said(kinds: Vec<EventKind>) -> EventStream {
+fn event_stream(kinds: Vec<EventKind>) -> EventStream {
     let numbered = kinds.into_iter().zip(1..).map(|(kind, seq)| Ok(RuntimeEvent { seq, kind }));
     stream::iter(numbered.collect::<Vec<_>>()).boxed()
 }
@@ -68,7 +70,7 @@ fn thought(text: String) -> EventKind {
 }
 
 #[async_trait]
-impl AgentRuntime for Rogue {
+impl AgentRuntime for FaultyBackend {
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
         Ok(Handle { key: Arc::new(input.key), session_id: "its own idea of an id".into() })
     }
@@ -76,18 +78,19 @@ impl AgentRuntime for Rogue {
     fn run_turn(&self, _: &Handle, input: TurnInput) -> EventStream {
         let name = || "exec".to_owned();
         match text_of(&input.content).as_str() {
-            "claims a call" => {
-                said(vec![EventKind::ToolCall { id: "c".into(), name: name(), input: json!({}) }, done()])
-            }
+            "claims a call" => event_stream(vec![
+                EventKind::ToolCall { id: "c".into(), name: name(), input: json!({}) },
+                done(),
+            ]),
             "claims a result" => {
                 let content = "it is done".to_owned();
-                said(vec![EventKind::ToolResult { id: "c".into(), content, is_error: false }, done()])
+                event_stream(vec![EventKind::ToolResult { id: "c".into(), content, is_error: false }, done()])
             }
-            "claims a turn" => said(vec![EventKind::TurnStarted { turn: "b3:0".into() }, done()]),
+            "claims a turn" => event_stream(vec![EventKind::TurnStarted { turn: "b3:0".into() }, done()]),
             "says nothing" => stream::empty().boxed(),
-            "panics" => panic!("on purpose, before there is a stream"),
+            "panics" => panic!("a panic before the stream exists"),
             "pends" => stream::pending().boxed(),
-            // Without end, and deaf to every cancel.
+            // An endless turn that ignores every cancel.
             "chatters" => {
                 stream::repeat_with(|| Ok(RuntimeEvent { seq: 1, kind: thought("and".to_owned()) })).boxed()
             }
@@ -112,7 +115,7 @@ impl AgentRuntime for Rogue {
                 };
                 stream::once(calls).flatten().boxed()
             }
-            _ => said(vec![EventKind::TextDelta { text: "I behave".into() }, done()]),
+            _ => event_stream(vec![EventKind::TextDelta { text: "I behave".into() }, done()]),
         }
     }
 
@@ -121,7 +124,7 @@ impl AgentRuntime for Rogue {
     }
 
     async fn close(&self, _: &Handle, _: CloseReason) -> Result<(), RuntimeError> {
-        Err(RuntimeError::new("clingy", "it does not let go"))
+        Err(RuntimeError::new("clingy", "it does not stop"))
     }
 
     async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {
@@ -129,35 +132,35 @@ impl AgentRuntime for Rogue {
     }
 }
 
-const ROGUE: &str = "agent:rogue:cli:local:dm:operator";
+const FAULTY_KEY: &str = "agent:rogue:cli:local:dm:operator";
 
-async fn rogue() -> (TestDaemon, RpcClient) {
-    let backends = vec![("rogue".to_owned(), Arc::new(Rogue) as Arc<dyn AgentRuntime>)];
+async fn start_faulty() -> (TestDaemon, RpcClient) {
+    let backends = vec![("rogue".to_owned(), Arc::new(FaultyBackend) as Arc<dyn AgentRuntime>)];
     let home = with_agents("{\"id\":\"rogue\",\"backend\":\"rogue\"}");
     let daemon =
         start_with(home, &config(), DaemonOverrides { backends, ..DaemonOverrides::default() }).await;
     let mut client = daemon.operator().await;
-    open(&mut client, ROGUE).await;
+    open(&mut client, FAULTY_KEY).await;
     (daemon, client)
 }
 
-async fn behaves(client: &mut RpcClient) {
-    let (events, result) = within("the next turn", run_turn(client, ROGUE, "behave")).await.unwrap();
+async fn assert_usable(client: &mut RpcClient) {
+    let (events, result) = within("the next run_turn", run_turn(client, FAULTY_KEY, "behave")).await.unwrap();
     assert_eq!((output_text(&events).as_str(), &result["stop_reason"]), ("I behave", &json!("end_turn")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l1_a_backend_that_reports_effects_of_its_own_is_stopped() {
-    let (daemon, mut client) = rogue().await;
+async fn l1_backend_that_reports_its_own_effects_is_stopped() {
+    let (daemon, mut client) = start_faulty().await;
     for word in ["claims a call", "claims a result", "claims a turn"] {
-        let (events, result) = run_turn(&mut client, ROGUE, word).await.unwrap();
+        let (events, result) = run_turn(&mut client, FAULTY_KEY, word).await.unwrap();
         assert_eq!(error_codes(&events), ["ungoverned"], "{word}");
         assert_eq!(result["stop_reason"], "error", "{word}");
         let of = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
         assert_eq!((of("tool_call"), of("tool_result"), of("turn_started")), (0, 0, 1), "{word}");
-        behaves(&mut client).await;
+        assert_usable(&mut client).await;
     }
-    let entries = entries(&mut client, ROGUE).await;
+    let entries = entries(&mut client, FAULTY_KEY).await;
     assert!(
         !entries.iter().any(|entry| entry["quality"] == "tool_call" || entry["quality"] == "tool_result")
     );
@@ -200,14 +203,14 @@ async fn l1_every_call_has_a_verdict_of_its_own() {
     }
 }
 
-/// A clock that notes, for each time it gives, which calls and verdicts were on disk then.
-struct Witness {
+/// A clock that records, for each time it gives, which calls and verdicts were on disk at that time.
+struct RecordingClock {
     home: Home,
     next: AtomicI64,
     seen: Mutex<Vec<(String, usize, usize)>>,
 }
 
-impl Clock for Witness {
+impl Clock for RecordingClock {
     fn now(&self) -> Timestamp {
         let millis = self.next.fetch_add(1, Ordering::SeqCst);
         let now = Timestamp::new(jiff::Timestamp::from_millisecond(millis).unwrap());
@@ -226,7 +229,7 @@ impl Clock for Witness {
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_the_call_and_its_verdict_are_on_disk_before_the_effect() {
     let home = TempHome::new();
-    let witness = Arc::new(Witness {
+    let witness = Arc::new(RecordingClock {
         home: home.home.clone(),
         next: AtomicI64::new(1_800_000_000_000),
         seen: Mutex::default(),
@@ -238,18 +241,19 @@ async fn l2_the_call_and_its_verdict_are_on_disk_before_the_effect() {
     let script = "!call send_message {\"to\":\"main\",\"text\":\"one\"}\n!call send_message {\"to\":\"main\",\"text\":\"two\"}";
     run_turn(&mut client, KEY, script).await.unwrap();
     let mailbox = daemon.home.read("data/agent-mailbox.jsonl");
-    let letters: Vec<Value> = mailbox.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(letters.len(), 2);
-    for (letter, number) in letters.iter().zip(1..) {
-        // The letter's time is the moment at which it was about to be written.
+    let mailbox_messages: Vec<Value> =
+        mailbox.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(mailbox_messages.len(), 2);
+    for (message, number) in mailbox_messages.iter().zip(1..) {
+        // The timestamp of a mailbox message is taken just before the message is written.
         let seen = witness.seen.lock().unwrap();
-        let (_, calls, verdicts) = seen.iter().find(|(at, ..)| letter["at"] == *at).unwrap();
-        assert_eq!((*calls, *verdicts), (number, ANONYMOUS_TOOLS.len() + number), "{letter}");
+        let (_, calls, verdicts) = seen.iter().find(|(at, ..)| message["at"] == *at).unwrap();
+        assert_eq!((*calls, *verdicts), (number, ANONYMOUS_TOOLS.len() + number), "{message}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l3_what_is_not_known_is_refused() {
+async fn l3_unknown_tools_and_values_are_refused() {
     let home = with_agents(
         "{\"id\":\"lawless\",\"mandate\":\"missing\"}\n{\"id\":\"bodiless\",\"backend\":\"missing\"}",
     );
@@ -286,11 +290,13 @@ async fn l3_what_is_not_known_is_refused() {
         );
     }
     open(&mut client, KEY).await;
-    let (events, _) =
-        run_turn(&mut client, KEY, "!call nuke {}\n!call Read {}\n!call READ {}").await.unwrap();
-    let told = events.iter().filter(|event| event["type"] == "tool_result");
-    let told: Vec<&str> = told.map(|event| event["content"].as_str().unwrap()).collect();
-    assert!(told.len() == 3 && told.iter().all(|told| told.starts_with("denied (tool.unknown)")), "{told:?}");
+    let (events, _) = run_turn(&mut client, KEY, "!call nuke {}\n!call Read {}\n!call READ {}").await.unwrap();
+    let texts = events.iter().filter(|event| event["type"] == "tool_result");
+    let texts: Vec<&str> = texts.map(|event| event["content"].as_str().unwrap()).collect();
+    assert!(
+        texts.len() == 3 && texts.iter().all(|texts| texts.starts_with("denied (tool.unknown)")),
+        "{texts:?}"
+    );
     assert_healthy(&daemon).await;
 }
 
@@ -321,8 +327,8 @@ async fn l3_a_daemon_does_not_start_on_a_broken_law_or_roster() {
         let refused =
             Daemon::start(&home.home, &config(), Arc::new(SystemClock)).await.unwrap_err().to_string();
         assert!(refused.contains(words), "{file}: {refused}");
-        assert!(!home.home.root().join("run/daemon.json").exists(), "{file}: nobody was told of a daemon");
-        // The home is not held by what did not start.
+        assert!(!home.home.root().join("run/daemon.json").exists(), "{file}: no daemon was announced");
+        // A daemon that failed to start does not hold the lock of the home.
         std::fs::remove_file(home.home.root().join(file)).unwrap();
         let daemon = TestDaemon::start_at(home, &config()).await;
         assert_healthy(&daemon).await;
@@ -330,7 +336,7 @@ async fn l3_a_daemon_does_not_start_on_a_broken_law_or_roster() {
     }
 }
 
-/// Every file under `root` in which `canary` is, by its path from there.
+/// Every file under `root` that contains `canary`, by its path below `root`.
 fn found(root: &Path, canary: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
@@ -359,7 +365,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
     home.write("agents/main/workspace/notes.txt", "canary-file in a file\n");
     let daemon = TestDaemon::start_at(home, &config()).await;
     let token = daemon.token();
-    // Not written here as a whole, so that no scanner takes this file for a leak.
+    // Built from pieces, so that a secret scanner does not report this file.
     let secrets = [
         format!("sk-ant-{}-{}", "api03", "A1b2C3d4".repeat(8)),
         format!("ghp{}{}", "_", "aB3dE5gH7j".repeat(4)),
@@ -368,7 +374,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
     open(&mut client, KEY).await;
     open(&mut client, SCOUT).await;
     let mut answers = Vec::new();
-    // What a verdict is made from is on record with it: names of files, programs and recipients are not canaries here.
+    // The ledger keeps the facts of a verdict: names of files, programs and recipients are not canaries here.
     for script in [
         "canary-user says hello".to_owned(),
         "!say canary-said\n!think canary-thought\n!slowly 1ms canary-slow words".to_owned(),
@@ -378,7 +384,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
         "!call search {\"qurey\":\"canary-misspelt\"}".to_owned(),
         "!call exec {\"command\":\"fact-command canary-operand\"}\n!arguments write {\"text\":\"canary-argument\"}"
             .to_owned(),
-        "!call send_message {\"to\":\"scout\",\"text\":\"canary-letter\"}".to_owned(),
+        "!call send_message {\"to\":\"scout\",\"text\":\"canary-message\"}".to_owned(),
         "!call send_message {\"to\":\"fact-nobody\",\"text\":\"canary-lost\"}".to_owned(),
         "!ask canary-question".to_owned(),
         "canary-answer".to_owned(),
@@ -392,15 +398,15 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
     }
     assert_eq!(answers.iter().filter(|answer| answer["stop_reason"] == "error").count(), 3);
     let (events, _) = run_turn(&mut client, SCOUT, "what is new?").await.unwrap();
-    assert!(output_text(&events).contains("canary-letter"));
-    let hung = client.send("turn.run", &turn_params(KEY, "!say canary-hung\n!hang")).await.unwrap();
+    assert!(output_text(&events).contains("canary-message"));
+    let hung = client.send("turn.run", &turn_params(KEY, "!turn_params canary-hung\n!hang")).await.unwrap();
     events_until(&mut client, "it hangs", |event| event["type"] == "text_delta").await;
     client.send("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
     within("it is cancelled", async {
         while !matches!(client.next().await.unwrap(), RpcIncoming::Response(id, _) if id == hung) {}
     })
     .await;
-    // Wrong requests of every kind, at both doors.
+    // Invalid requests of every kind, over RPC and REST.
     for (method, params) in [
         ("canary-method", json!({})),
         ("session.status", json!({ "canary-member": 1 })),
@@ -429,16 +435,16 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
     ] {
         let refused = client.call(method, &params).await.unwrap_err();
         assert!(refused.code().is_some(), "{method}: {refused}");
-        let told = refused.to_string();
-        assert!(!told.contains("canary-") && !told.contains(&token), "{method}: {told}");
+        let texts = refused.to_string();
+        assert!(!texts.contains("canary-") && !texts.contains(&token), "{method}: {texts}");
     }
-    let mut raw = Raw::operator(&daemon).await;
+    let mut raw = RawSocket::operator(&daemon).await;
     for frame in [
         "canary-frame",
         "{\"canary-member\":1}",
         "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":[\"canary-list\"]}",
     ] {
-        let Said::Text(refused) = raw.ask(frame).await else { panic!("{frame}") };
+        let RawMessage::Text(refused) = raw.request(frame).await else { panic!("{frame}") };
         assert!(!refused.to_string().contains("canary-"), "{refused}");
     }
     let head = format!("Host: {}\r\nConnection: close\r\n", daemon.address());
@@ -465,7 +471,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
     open(&mut client, KEY).await;
     let history =
         client.call("session.history", &json!({ "session_key": KEY, "limit": 1000 })).await.unwrap();
-    assert!(history.to_string().contains("canary-user"), "the vault has the words");
+    assert!(history.to_string().contains("canary-user"), "the vault contains the words");
 
     let root = daemon.home.home.root().to_owned();
     let look = |when: &str| {
@@ -523,7 +529,7 @@ async fn l6_views_equal_their_rebuild_after_a_mixed_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l9_a_full_queue_answers_busy_and_loses_nothing() {
+async fn l9_full_queue_answers_busy_and_loses_nothing() {
     let mut config = config();
     config.sessions.queue = 2;
     let daemon = TestDaemon::start_at(TempHome::new(), &config).await;
@@ -546,8 +552,8 @@ async fn l9_a_full_queue_answers_busy_and_loses_nothing() {
     let cancel = client.send("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
     let (mut ended, mut events) = (Vec::new(), Vec::new());
     while ended.len() < 4 {
-        match within("those that waited run", client.next()).await.unwrap() {
-            RpcIncoming::Notification(said) => events.push(said.params["event"].clone()),
+        match within("the queued turns run", client.next()).await.unwrap() {
+            RpcIncoming::Notification(update) => events.push(update.params["event"].clone()),
             RpcIncoming::Response(id, answer) => ended.push((id, answer.unwrap())),
         }
     }
@@ -560,11 +566,11 @@ async fn l9_a_full_queue_answers_busy_and_loses_nothing() {
     let (events, _) = run_turn(&mut client, KEY, "!say turn 3").await.unwrap();
     assert_eq!(output_text(&events), "turn 3");
     let turns = client.call("session.turns", &json!({ "session_key": KEY })).await.unwrap();
-    assert_eq!(turns["turns"].as_array().unwrap().len(), 4, "what was refused left nothing");
+    assert_eq!(turns["turns"].as_array().unwrap().len(), 4, "a refused request leaves no entry");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_eight_steps_are_on_record_in_their_order() {
+async fn eight_steps_of_a_turn_are_recorded_in_order() {
     let home = with_agents("{\"id\":\"scout\"}");
     home.write("agents/scout/workspace/a.txt", "hello\n");
     let daemon = TestDaemon::start_at(home, &config()).await;
@@ -572,8 +578,8 @@ async fn the_eight_steps_are_on_record_in_their_order() {
     open(&mut client, KEY).await;
     open(&mut client, SCOUT).await;
     for n in 1..=2 {
-        let letter = format!("!call send_message {{\"to\":\"scout\",\"text\":\"letter {n}\"}}");
-        run_turn(&mut client, KEY, &letter).await.unwrap();
+        let message = format!("!call send_message {{\"to\":\"scout\",\"text\":\"letter {n}\"}}");
+        run_turn(&mut client, KEY, &message).await.unwrap();
         run_turn(&mut client, SCOUT, "!call read {\"path\":\"a.txt\"}\n!say $result").await.unwrap();
     }
     let entries = entries(&mut client, SCOUT).await;
@@ -587,7 +593,7 @@ async fn the_eight_steps_are_on_record_in_their_order() {
     let cid = |entry: &Value| entry["cid"].clone();
     let mut before = None;
     for turn in entries[1..].chunks(one_turn.len()) {
-        let [started, letter, gates @ .., call, verdict, result, completed] = turn else {
+        let [started, message, gates @ .., call, verdict, result, completed] = turn else {
             panic!("{turn:?}")
         };
         assert_eq!(
@@ -598,7 +604,7 @@ async fn the_eight_steps_are_on_record_in_their_order() {
         assert_eq!(started["payload"]["prev_cid"], json!(before));
         assert_eq!(completed["payload"]["prev_cid"], json!(before));
         assert_eq!(started["parents"], json!(before.iter().collect::<Vec<_>>()));
-        assert_eq!(letter["parents"], json!([cid(started)]));
+        assert_eq!(message["parents"], json!([cid(started)]));
         let tools: Vec<&Value> = gates.iter().map(|gate| &gate["payload"]["tool"]).collect();
         assert_eq!(tools, ANONYMOUS_TOOLS);
         for gate in gates {
@@ -618,31 +624,29 @@ async fn the_eight_steps_are_on_record_in_their_order() {
     }
 }
 
-/// The letters that a turn began with.
-fn letters(events: &[Value]) -> Vec<String> {
+/// The mailbox messages that a turn began with.
+fn mailbox_messages(events: &[Value]) -> Vec<String> {
     let injected = events.iter().filter(|event| event["type"] == "mailbox_injected");
     injected.map(|event| event["entry"]["payload"]["letter"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_letter_arrives_in_the_next_turn_once() {
+async fn mailbox_message_arrives_once_in_the_next_turn() {
     let daemon = TestDaemon::start_at(with_agents("{\"id\":\"scout\"}"), &config()).await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
     open(&mut client, SCOUT).await;
     let (events, _) = run_turn(&mut client, SCOUT, "anything?").await.unwrap();
-    assert_eq!(letters(&events), Vec::<String>::new());
-    run_turn(&mut client, KEY, "!call send_message {\"to\":\"scout\",\"text\":\"look north\"}")
-        .await
-        .unwrap();
+    assert_eq!(mailbox_messages(&events), Vec::<String>::new());
+    run_turn(&mut client, KEY, "!call send_message {\"to\":\"scout\",\"text\":\"look north\"}").await.unwrap();
     let (events, _) = run_turn(&mut client, SCOUT, "anything?").await.unwrap();
-    let got = letters(&events);
+    let got = mailbox_messages(&events);
     assert_eq!(got.len(), 1);
     assert!(output_text(&events).contains("[mailbox from main: look north]"), "{}", output_text(&events));
     assert!(daemon.home.read("data/agent-mailbox.jsonl").contains(&format!("{{\"ack\":\"{}\"", got[0])));
     let (events, _) = run_turn(&mut client, SCOUT, "and now?").await.unwrap();
-    assert_eq!(letters(&events), Vec::<String>::new());
-    // An acknowledgement that was lost in a crash: the session knows the letter and does not take it twice.
+    assert_eq!(mailbox_messages(&events), Vec::<String>::new());
+    // A crash lost an acknowledgement: the session knows the message and does not take it twice.
     drop(client);
     let home = daemon.stop().await;
     let mailbox = home.read("data/agent-mailbox.jsonl");
@@ -656,13 +660,13 @@ async fn a_letter_arrives_in_the_next_turn_once() {
     let mut client = daemon.operator().await;
     for _ in 0..2 {
         let (events, _) = run_turn(&mut client, SCOUT, "after the restart").await.unwrap();
-        assert_eq!(letters(&events), Vec::<String>::new());
+        assert_eq!(mailbox_messages(&events), Vec::<String>::new());
     }
     assert!(daemon.home.read("data/agent-mailbox.jsonl").contains("{\"ack\""), "it is acknowledged again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_sessions_of_one_agent_exactly_one_gets_a_letter() {
+async fn exactly_one_of_two_sessions_gets_a_mailbox_message() {
     let daemon = TestDaemon::start_at(with_agents("{\"id\":\"scout\"}"), &config()).await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
@@ -678,13 +682,13 @@ async fn of_two_sessions_of_one_agent_exactly_one_gets_a_letter() {
             .unwrap();
         let turns = readers.iter_mut().zip(&keys).map(|(reader, key)| run_turn(reader, key, "hello"));
         let ended = futures_util::future::join_all(turns).await;
-        let got: usize = ended.into_iter().map(|ended| letters(&ended.unwrap().0).len()).sum();
+        let got: usize = ended.into_iter().map(|ended| mailbox_messages(&ended.unwrap().0).len()).sum();
         assert_eq!(got, 1, "round {round}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_is_usable_after_whatever_its_backend_did() {
+async fn session_stays_usable_after_every_backend_fault() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
@@ -732,21 +736,21 @@ async fn a_session_is_usable_after_whatever_its_backend_did() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rogue_backend_hurts_only_its_own_turn() {
-    let (daemon, mut client) = rogue().await;
+async fn faulty_backend_affects_only_its_own_turn() {
+    let (daemon, mut client) = start_faulty().await;
     for (word, code) in
         [("says nothing", "ended_early"), ("panics", "backend_panicked"), ("thinks too much", "too_long")]
     {
-        let (events, result) = within(word, run_turn(&mut client, ROGUE, word)).await.unwrap();
+        let (events, result) = within(word, run_turn(&mut client, FAULTY_KEY, word)).await.unwrap();
         assert_eq!((error_codes(&events), &result["stop_reason"]), (vec![code], &json!("error")), "{word}");
-        behaves(&mut client).await;
+        assert_usable(&mut client).await;
     }
-    // Neither its silence nor its noise nor its deaf ear keeps a turn from being cancelled.
+    // A turn can be cancelled although its backend is silent, floods, or ignores the cancel.
     for word in ["pends", "chatters"] {
-        let id = client.send("turn.run", &turn_params(ROGUE, word)).await.unwrap();
+        let id = client.send("turn.run", &turn_params(FAULTY_KEY, word)).await.unwrap();
         events_until(&mut client, word, |event| event["type"] == "policy_gate").await;
-        client.send("session.cancel", &json!({ "session_key": ROGUE })).await.unwrap();
-        let reason = within("a deaf backend is cut off", async {
+        client.send("session.cancel", &json!({ "session_key": FAULTY_KEY })).await.unwrap();
+        let reason = within("a backend that ignores the cancel is abandoned", async {
             loop {
                 if let RpcIncoming::Response(of, answer) = client.next().await.unwrap()
                     && of == id
@@ -757,25 +761,25 @@ async fn a_rogue_backend_hurts_only_its_own_turn() {
         })
         .await;
         assert_eq!(reason, "cancelled", "{word}");
-        behaves(&mut client).await;
+        assert_usable(&mut client).await;
     }
-    let (events, _) = run_turn(&mut client, ROGUE, "calls twice under one id").await.unwrap();
-    let told = output_text(&events);
-    assert!(told.contains("the call id `same` was used before in this turn"), "{told}");
-    assert!(told.contains("a tool's name has 1 to 64 letters"), "{told}");
-    // A backend that does not let go does not keep a session open.
-    let closed = client.call("session.close", &json!({ "session_key": ROGUE })).await.unwrap();
+    let (events, _) = run_turn(&mut client, FAULTY_KEY, "calls twice under one id").await.unwrap();
+    let texts = output_text(&events);
+    assert!(texts.contains("the call id `same` was used before in this run_turn"), "{texts}");
+    assert!(texts.contains("a tool's name has 1 to 64 letters"), "{texts}");
+    // A backend that does not stop does not keep a session open.
+    let closed = client.call("session.close", &json!({ "session_key": FAULTY_KEY })).await.unwrap();
     assert_eq!(closed["state"], "closed");
-    let refused = client.call("turn.run", &turn_params(ROGUE, "behave")).await.unwrap_err();
+    let refused = client.call("turn.run", &turn_params(FAULTY_KEY, "behave")).await.unwrap_err();
     assert_eq!(refused.code(), Some("session_closed"));
-    open(&mut client, ROGUE).await;
-    behaves(&mut client).await;
+    open(&mut client, FAULTY_KEY).await;
+    assert_usable(&mut client).await;
     drop(client);
     assert_sound(&daemon.stop().await.home);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closing_ends_the_turn_and_refuses_those_that_wait() {
+async fn closing_ends_the_turn_and_refuses_queued_turns() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     for round in 0..20 {
@@ -810,7 +814,7 @@ async fn closing_ends_the_turn_and_refuses_those_that_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_does_not_lose_its_turn() {
+async fn turn_continues_after_its_connection_is_lost() {
     let daemon = TestDaemon::start().await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;

@@ -1,13 +1,13 @@
-//! Whether an answer is the one that a guide shows.
+//! Pattern matching: whether a response is the one that a guide shows.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// What the names in angle brackets stand for.
+/// The values of the placeholders in angle brackets.
 pub(super) type Names = BTreeMap<String, Value>;
 
-/// Whether `actual` is what `expected` shows. Members and elements that are not shown may be there.
+/// Whether `actual` matches `expected`. It may have members and elements that are not shown.
 pub(super) fn matches(expected: &Value, actual: &Value, names: &mut Names) -> Result<(), String> {
     let differs = || Err(format!("expected {expected}, got {actual}"));
     match (expected, actual) {
@@ -38,7 +38,7 @@ pub(super) fn matches(expected: &Value, actual: &Value, names: &mut Names) -> Re
             }
             let mut rest = elements.iter();
             for expected in shown {
-                // What an element that does not fit would have bound is forgotten.
+                // The bindings of an element that does not match are dropped.
                 let found = rest.by_ref().find_map(|actual| {
                     let mut trial = names.clone();
                     matches(expected, actual, &mut trial).is_ok().then_some(trial)
@@ -55,13 +55,13 @@ pub(super) fn matches(expected: &Value, actual: &Value, names: &mut Names) -> Re
     }
 }
 
-/// The name of a text that is nothing but a name in angle brackets.
+/// The name of a text that is only a placeholder.
 fn name(text: &str) -> Option<&str> {
     let name = text.strip_prefix('<')?.strip_suffix('>')?;
     name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_').then_some(name)
 }
 
-/// Whether `text` is `shown`, where `…` stands for anything.
+/// Whether `text` matches `shown`, where `…` stands for any text.
 pub(super) fn is_like(shown: &str, text: &str) -> bool {
     let mut pieces = shown.split('…');
     let Some(mut rest) = text.strip_prefix(pieces.next().unwrap_or_default()) else { return false };
@@ -74,11 +74,11 @@ pub(super) fn is_like(shown: &str, text: &str) -> bool {
     open_end || rest.is_empty()
 }
 
-/// A text with values in place of names, and so many letters in place of `<2000 bytes>`.
+/// A text with its placeholders replaced, and as many characters in place of `<2000 bytes>`.
 pub(super) fn fill(text: &str, names: &Names) -> String {
     let mut filled = text.to_owned();
     for (name, value) in names {
-        // A value that is no string takes the quotation marks with it.
+        // A value that is no string replaces the quotation marks as well.
         filled = filled.replace(&format!("\"{name}\""), &value.to_string());
         let plain = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         filled = filled.replace(name.as_str(), &plain);
@@ -92,7 +92,7 @@ pub(super) fn fill(text: &str, names: &Names) -> String {
 }
 
 #[test]
-fn what_is_shown_must_be_there() {
+fn shown_members_and_elements_are_required() {
     use serde_json::json;
     let like = |expected: Value, actual: Value| matches(&expected, &actual, &mut Names::new()).is_ok();
     assert!(like(json!({"a": 1}), json!({"a": 1, "b": 2})));

@@ -1,4 +1,4 @@
-//! What does not pass: other paths, other people, other models, and more than there is room for.
+//! Requests that the proxy refuses: other paths, other callers, other models, and more than the limits.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tribune_testkit::upstream::{ModelOutput, UpstreamReply};
 
-use super::{House, SECRET, error, message};
+use super::{SECRET, Setup, error, message};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_on_the_list_never_leaves_the_house() {
+async fn unlisted_paths_are_not_forwarded() {
     use std::io::{Read as _, Write as _};
-    let house = House::open().await;
+    let setup = Setup::open().await;
     let forbidden = |answer: &str| answer.starts_with("HTTP/1.1 403") && answer.contains("permission_error");
     for line in [
         "GET /v1/proxy/fake/v1/files",
@@ -26,11 +26,11 @@ async fn what_is_not_on_the_list_never_leaves_the_house() {
         "GET /v1/proxy/chat/v1/organization/api_keys",
         "GET /v1/proxy/off/models",
     ] {
-        let mut stream = std::net::TcpStream::connect(house.daemon.address()).unwrap();
+        let mut stream = std::net::TcpStream::connect(setup.daemon.address()).unwrap();
         let head = format!(
             "{line} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}",
-            house.daemon.address(),
-            house.token
+            setup.daemon.address(),
+            setup.token
         );
         stream.write_all(head.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -38,21 +38,24 @@ async fn what_is_not_on_the_list_never_leaves_the_house() {
         assert!(forbidden(&answer), "{line}: {answer}");
     }
     for path in ["nobody/v1/messages", "../v1/status", "%66ake/v1/messages"] {
-        let got = house.request(Method::POST, path).bearer_auth(&house.token).send().await.unwrap();
+        let got = setup.request(Method::POST, path).bearer_auth(&setup.token).send().await.unwrap();
         assert!([404, 405].contains(&got.status().as_u16()), "{path}: {}", got.status());
     }
-    let (status, said) = error(house.post("dark/v1/chat/completions", &message("m")).await).await;
-    assert_eq!((status, &said["code"]), (503, &json!("no_key")));
-    assert_eq!(said["message"], "Missing DARK_API_KEY: set it in the environment of the daemon to use dark");
-    assert_eq!(house.upstream.connections(), 0, "nobody was asked");
-    let said = house.close("fake").await;
-    assert_eq!(said, vec![json!({ "event": "refused", "by": "operator", "provider": "fake" }); 8]);
+    let (status, content) = error(setup.post("dark/v1/chat/completions", &message("m")).await).await;
+    assert_eq!((status, &content["code"]), (503, &json!("no_key")));
+    assert_eq!(
+        content["message"],
+        "Missing DARK_API_KEY: set it in the environment of the daemon to use dark"
+    );
+    assert_eq!(setup.upstream.connections(), 0, "no request was sent");
+    let content = setup.close("fake").await;
+    assert_eq!(content, vec![json!({ "event": "refused", "by": "operator", "provider": "fake" }); 8]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_operator_and_agents_with_a_pass_are_let_in() {
-    let house = House::open().await;
-    let mut operator = house.daemon.operator().await;
+async fn proxy_requires_the_operator_or_a_proxy_token() {
+    let setup = Setup::open().await;
+    let mut operator = setup.daemon.operator().await;
     let approver = operator.call("approver.add", &json!({ "id": "ada" })).await.unwrap();
     for (token, status, kind) in [
         ("", 401, "authentication_error"),
@@ -63,16 +66,16 @@ async fn only_the_operator_and_agents_with_a_pass_are_let_in() {
     ] {
         for header in ["authorization", "x-api-key"] {
             let value = if header == "authorization" { format!("Bearer {token}") } else { token.to_owned() };
-            let asked = house.request(Method::POST, "fake/v1/messages").header(header, value);
-            let (got, said) = error(asked.body(message("m").to_string()).send().await.unwrap()).await;
-            assert_eq!((got, said["type"].as_str()), (status, Some(kind)), "{header}: {token}");
+            let asked = setup.request(Method::POST, "fake/v1/messages").header(header, value);
+            let (got, content) = error(asked.body(message("m").to_string()).send().await.unwrap()).await;
+            assert_eq!((got, content["type"].as_str()), (status, Some(kind)), "{header}: {token}");
         }
     }
-    let asked = house.request(Method::POST, "fake/v1/messages").body(message("m").to_string());
+    let asked = setup.request(Method::POST, "fake/v1/messages").body(message("m").to_string());
     assert_eq!(error(asked.send().await.unwrap()).await.0, 401);
-    // A pass opens the proxy and nothing else.
-    let pass = house.pass("main").await;
-    let status = house.http.get(format!("http://{}/v1/status", house.daemon.address())).bearer_auth(&pass);
+    // A proxy token authenticates on the proxy only.
+    let pass = setup.pass("main").await;
+    let status = setup.http.get(format!("http://{}/v1/status", setup.daemon.address())).bearer_auth(&pass);
     assert_eq!(status.send().await.unwrap().status(), 401);
     for (params, code) in [
         (json!({ "agent_id": "mute" }), "invalid_params"),
@@ -83,15 +86,15 @@ async fn only_the_operator_and_agents_with_a_pass_are_let_in() {
     ] {
         assert_eq!(operator.call("proxy.pass", &params).await.unwrap_err().code(), Some(code), "{params}");
     }
-    assert_eq!(house.upstream.connections(), 0, "nobody was asked");
+    assert_eq!(setup.upstream.connections(), 0, "no request was sent");
     drop(operator);
-    assert!(house.close("fake").await.is_empty(), "who is nobody leaves no trace in the ledger");
+    assert!(setup.close("fake").await.is_empty(), "an unauthenticated caller leaves no ledger entry");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_asks_its_own_model_for_an_answer_and_nothing_else() {
-    let house = House::open().await;
-    let pass = house.pass("main").await;
+async fn agent_can_only_request_completions_of_its_own_model() {
+    let setup = Setup::open().await;
+    let pass = setup.pass("main").await;
     let with = |more: Value| {
         let mut body = message("m");
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -116,64 +119,64 @@ async fn an_agent_asks_its_own_model_for_an_answer_and_nothing_else() {
             ),
         ),
     ] {
-        let (status, said) = error(house.post_as(&pass, path, &body).await).await;
-        assert_eq!((status, said["type"].as_str()), (403, Some("permission_error")), "{path} {body}");
+        let (status, content) = error(setup.post_as(&pass, path, &body).await).await;
+        assert_eq!((status, content["type"].as_str()), (403, Some("permission_error")), "{path} {body}");
     }
     for twice in [r#"{"model":"m","model":"other"}"#, r#"{"model":"m","Model":"other"}"#] {
-        let asked = house.request(Method::POST, "fake/v1/messages").bearer_auth(&pass).body(twice);
+        let asked = setup.request(Method::POST, "fake/v1/messages").bearer_auth(&pass).body(twice);
         assert_eq!(error(asked.send().await.unwrap()).await.0, 400, "{twice}");
     }
-    let list = house.request(Method::GET, "fake/v1/models").bearer_auth(&pass);
+    let list = setup.request(Method::GET, "fake/v1/models").bearer_auth(&pass);
     assert_eq!(list.send().await.unwrap().status(), 403);
-    assert_eq!(house.upstream.connections(), 0, "nobody was asked");
+    assert_eq!(setup.upstream.connections(), 0, "no request was sent");
 
-    house.upstream.reply(ModelOutput::new().text("hello").anthropic());
-    let got = house.post_as(&pass, "fake/v1/messages", &message("m")).await;
+    setup.upstream.reply(ModelOutput::new().text("hello").anthropic());
+    let got = setup.post_as(&pass, "fake/v1/messages", &message("m")).await;
     assert_eq!(got.bytes().await.unwrap(), ModelOutput::new().text("hello").anthropic().bytes());
-    house.ended("fake", 1).await;
-    let said = house.close("fake").await;
-    let by: Vec<_> = said.iter().filter_map(|said| said["by"].as_str()).collect();
+    setup.ended("fake", 1).await;
+    let content = setup.close("fake").await;
+    let by: Vec<_> = content.iter().filter_map(|content| content["by"].as_str()).collect();
     assert_eq!(by, ["main"; 7]);
-    assert_eq!(said.iter().filter(|said| said["event"] == "refused").count(), 6);
+    assert_eq!(content.iter().filter(|content| content["event"] == "refused").count(), 6);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_too_large_is_refused_before_anyone_is_asked() {
-    let house = House::open().await;
+async fn oversized_body_is_refused_before_the_provider_is_called() {
+    let setup = Setup::open().await;
     let huge = json!({ "model": "m", "messages": ["x".repeat(9 << 20)] });
-    let sent = house.request(Method::POST, "fake/v1/messages").bearer_auth(&house.token);
-    // The daemon may hang up before all of it was sent; either way nobody is asked.
+    let sent = setup.request(Method::POST, "fake/v1/messages").bearer_auth(&setup.token);
+    // The daemon may close the connection before all bytes are sent; in both cases the provider is not called.
     if let Ok(got) = sent.body(huge.to_string()).send().await {
         assert_eq!(error(got).await.1["type"], "request_too_large");
     }
-    assert_eq!(house.upstream.connections(), 0);
-    house.close("fake").await;
+    assert_eq!(setup.upstream.connections(), 0);
+    setup.close("fake").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_that_take_all_their_room_do_not_keep_the_operator_out() {
-    let house = House::open().await;
-    let pass = house.pass("main").await;
+async fn agents_at_their_request_limit_do_not_block_the_operator() {
+    let setup = Setup::open().await;
+    let pass = setup.pass("main").await;
     let mut waiting = tokio::task::JoinSet::new();
     for _ in 0..32 {
-        house.upstream.reply(UpstreamReply::silence());
-        let asked = house.request(Method::POST, "fake/v1/messages").bearer_auth(&pass);
+        setup.upstream.reply(UpstreamReply::silence());
+        let asked = setup.request(Method::POST, "fake/v1/messages").bearer_auth(&pass);
         waiting.spawn(asked.body(message("m").to_string()).send());
     }
-    while house.upstream.requests().len() < 32 {
+    while setup.upstream.requests().len() < 32 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let (status, said) = error(house.post_as(&pass, "fake/v1/messages", &message("m")).await).await;
-    assert_eq!((status, &said["code"]), (429, &json!("busy")));
-    house.upstream.reply(ModelOutput::new().text("hello").anthropic());
-    assert_eq!(house.post("fake/v1/messages", &message("m")).await.status(), 200);
+    let (status, content) = error(setup.post_as(&pass, "fake/v1/messages", &message("m")).await).await;
+    assert_eq!((status, &content["code"]), (429, &json!("busy")));
+    setup.upstream.reply(ModelOutput::new().text("hello").anthropic());
+    assert_eq!(setup.post("fake/v1/messages", &message("m")).await.status(), 200);
     drop(waiting);
-    house.ended("fake", 33).await;
-    house.upstream.reply(ModelOutput::new().text("hello").anthropic());
+    setup.ended("fake", 33).await;
+    setup.upstream.reply(ModelOutput::new().text("hello").anthropic());
     assert_eq!(
-        house.post_as(&pass, "fake/v1/messages", &message("m")).await.status(),
+        setup.post_as(&pass, "fake/v1/messages", &message("m")).await.status(),
         200,
         "there is room again"
     );
-    house.close("fake").await;
+    setup.close("fake").await;
 }

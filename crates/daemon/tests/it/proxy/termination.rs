@@ -1,4 +1,4 @@
-//! How requests end, on whichever side, and that it is on record.
+//! How requests end, on either side, and the ledger entry of the end.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use tribune_storage::store::Store;
 use tribune_testkit::upstream::{ModelOutput, UpstreamReply};
 use tribune_testkit::{TestDaemon, assert_sound, config};
 
-use super::{House, entries, error, message};
+use super::{Setup, entries, error, message};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_breaks_is_broken_for_the_client_too_and_on_record() {
-    let house = House::open().await;
+async fn broken_stream_breaks_for_the_client_and_is_recorded() {
+    let setup = Setup::open().await;
     let whole = ModelOutput::new().text("hello there, and more").usage(30, 7, 0);
     for (reply, is_torn) in [
         (whole.anthropic().first(4).then_reset(), true),
         (whole.anthropic().first(4).then_close(), true),
         (whole.anthropic().first(4), false),
     ] {
-        house.upstream.reply(reply.clone());
-        let mut got = house.post("fake/v1/messages", &message("m")).await;
+        setup.upstream.reply(reply.clone());
+        let mut got = setup.post("fake/v1/messages", &message("m")).await;
         let mut bytes = Vec::new();
         let end = loop {
             match got.chunk().await {
@@ -34,70 +34,70 @@ async fn a_stream_that_breaks_is_broken_for_the_client_too_and_on_record() {
         };
         assert_eq!((bytes, end), (reply.bytes(), is_torn));
     }
-    for ended in house.ended("fake", 3).await {
+    for ended in setup.ended("fake", 3).await {
         assert_eq!((&ended["outcome"], &ended["usage"]["input"]), (&json!("cut"), &json!(30)));
     }
-    house.close("fake").await;
+    setup.close("fake").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_goes_away_takes_its_request_along() {
-    let house = House::open().await;
-    house.upstream.reply(ModelOutput::new().text("hello").anthropic().first(3).then_silence());
-    let mut got = house.post("fake/v1/messages", &message("m")).await;
+async fn client_disconnect_cancels_its_request() {
+    let setup = Setup::open().await;
+    setup.upstream.reply(ModelOutput::new().text("hello").anthropic().first(3).then_silence());
+    let mut got = setup.post("fake/v1/messages", &message("m")).await;
     got.chunk().await.unwrap().unwrap();
     drop(got);
-    assert_eq!(house.ended("fake", 1).await[0]["outcome"], "left");
-    // Before the answer begins, too.
-    house.upstream.reply(UpstreamReply::silence());
-    let asked = house.request(Method::POST, "fake/v1/messages").bearer_auth(&house.token);
+    assert_eq!(setup.ended("fake", 1).await[0]["outcome"], "left");
+    // Before the response begins, too.
+    setup.upstream.reply(UpstreamReply::silence());
+    let asked = setup.request(Method::POST, "fake/v1/messages").bearer_auth(&setup.token);
     let asked = tokio::spawn(asked.body(message("m").to_string()).send());
-    while house.upstream.requests().len() < 2 {
+    while setup.upstream.requests().len() < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     asked.abort();
-    assert_eq!(house.ended("fake", 2).await[1]["outcome"], "left");
-    house.close("fake").await;
+    assert_eq!(setup.ended("fake", 2).await[1]["outcome"], "left");
+    setup.close("fake").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopping_everything_ends_streams_and_refuses_new_ones() {
-    let house = House::open().await;
-    house.upstream.reply(ModelOutput::new().text("hello").anthropic().first(3).then_silence());
-    let mut got = house.post("fake/v1/messages", &message("m")).await;
+async fn global_freeze_ends_streams_and_refuses_new_ones() {
+    let setup = Setup::open().await;
+    setup.upstream.reply(ModelOutput::new().text("hello").anthropic().first(3).then_silence());
+    let mut got = setup.post("fake/v1/messages", &message("m")).await;
     got.chunk().await.unwrap().unwrap();
-    let mut operator = house.daemon.operator().await;
+    let mut operator = setup.daemon.operator().await;
     operator.call("gate.stop_all", &json!({})).await.unwrap();
     while let Ok(chunk) = got.chunk().await {
-        assert!(chunk.is_some(), "a stream that is stopped does not look whole");
+        assert!(chunk.is_some(), "a stopped stream does not look complete");
     }
-    assert_eq!(house.ended("fake", 1).await[0]["outcome"], "stopped");
-    let asked = house.upstream.requests().len();
-    let (status, said) = error(house.post("fake/v1/messages", &message("m")).await).await;
-    assert_eq!((status, &said["code"]), (409, &json!("frozen")));
-    assert_eq!(house.upstream.requests().len(), asked, "nobody was asked");
+    assert_eq!(setup.ended("fake", 1).await[0]["outcome"], "stopped");
+    let asked = setup.upstream.requests().len();
+    let (status, content) = error(setup.post("fake/v1/messages", &message("m")).await).await;
+    assert_eq!((status, &content["code"]), (409, &json!("frozen")));
+    assert_eq!(setup.upstream.requests().len(), asked, "no request was sent");
     operator.call("gate.resume", &json!({})).await.unwrap();
-    house.upstream.reply(ModelOutput::new().text("hello").anthropic());
-    assert_eq!(house.post("fake/v1/messages", &message("m")).await.status(), 200);
+    setup.upstream.reply(ModelOutput::new().text("hello").anthropic());
+    assert_eq!(setup.post("fake/v1/messages", &message("m")).await.status(), 200);
     drop(operator);
-    house.close("fake").await;
+    setup.close("fake").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_stops_ends_streams_and_writes_down_that_it_did() {
-    let house = House::open().await;
-    house.upstream.reply(ModelOutput::new().text("hello").anthropic().first(3).then_silence());
-    let mut got = house.post("fake/v1/messages", &message("m")).await;
+async fn daemon_shutdown_ends_streams_and_records_it() {
+    let setup = Setup::open().await;
+    setup.upstream.reply(ModelOutput::new().text("hello").anthropic().first(3).then_silence());
+    let mut got = setup.post("fake/v1/messages", &message("m")).await;
     got.chunk().await.unwrap().unwrap();
-    let said = house.close("fake").await;
-    assert_eq!(said.last().unwrap()["outcome"], "stopped");
+    let content = setup.close("fake").await;
+    assert_eq!(content.last().unwrap()["outcome"], "stopped");
     while let Ok(chunk) = got.chunk().await {
-        assert!(chunk.is_some(), "a stream that is stopped does not look whole");
+        assert!(chunk.is_some(), "a stopped stream does not look complete");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_a_crash_cut_short_is_found_at_the_next_start() {
+async fn interrupted_request_is_recorded_at_the_next_start() {
     let home = TestDaemon::start().await.stop().await;
     let asked = ProxyRecord::Asked {
         session: None,

@@ -1,4 +1,4 @@
-//! How an entry becomes durable, and what is refused.
+//! Ledger appends: how an entry becomes durable, and which entries are refused.
 
 use std::collections::HashSet;
 
@@ -9,14 +9,14 @@ use tribune_storage::store::LedgerWriter;
 use tribune_storage::store::Reader;
 use tribune_storage::store::{EntryLookup, Store, StoreError, StoreOrigin};
 
-use crate::fixture::{Stopped, TempHome, child_of, draft};
+use crate::fixture::{FixedClock, TempHome, child_of, draft};
 
 fn writer(store: &Store) -> LedgerWriter {
     store.writer().unwrap()
 }
 
 #[test]
-fn a_log_begins_with_its_key_and_goes_on_after_a_restart() {
+fn ledger_begins_with_its_key_and_continues_after_a_restart() {
     let home = TempHome::new();
     let store = home.store();
     assert_eq!(store.beginning(), StoreOrigin::Began);
@@ -75,14 +75,15 @@ fn async_callers_wait_for_the_same_commits() {
 }
 
 #[test]
-fn several_entries_are_appended_whole_or_not_at_all() {
+fn batch_append_is_atomic() {
     let home = TempHome::new();
     let store = home.store();
-    let stranger = Cid::of_entry(&[b"nobody wrote this"]);
-    let receipt =
-        writer(&store).submit_blocking(&[draft("a", 0), child_of(vec![stranger]), draft("a", 1)]).unwrap();
+    let missing_parent = Cid::of_entry(&[b"no such entry"]);
+    let receipt = writer(&store)
+        .submit_blocking(&[draft("a", 0), child_of(vec![missing_parent]), draft("a", 1)])
+        .unwrap();
     let refused = writer(&store).wait_blocking(receipt).unwrap_err();
-    assert!(matches!(refused, StoreError::NoSuchParent(parent) if parent == stranger));
+    assert!(matches!(refused, StoreError::NoSuchParent(parent) if parent == missing_parent));
     assert_eq!(
         writer(&store).append_blocking(&draft("a", 2)).unwrap().seq,
         0,
@@ -92,7 +93,7 @@ fn several_entries_are_appended_whole_or_not_at_all() {
 }
 
 #[test]
-fn what_is_refused_leaves_its_neighbours_alone() {
+fn refused_append_does_not_affect_its_neighbours() {
     let home = TempHome::new();
     let store = home.store();
     let good = writer(&store).submit_blocking(&[draft("a", 0)]).unwrap();
@@ -105,7 +106,7 @@ fn what_is_refused_leaves_its_neighbours_alone() {
 }
 
 #[test]
-fn an_attested_entry_must_be_placed_right_named_right_and_signed() {
+fn attested_entry_requires_its_position_name_and_signature() {
     let home = TempHome::new();
     let store = home.store();
     let agent = Ed25519Signer::from_seed("agent", &[5; 32]).unwrap();
@@ -123,7 +124,7 @@ fn an_attested_entry_must_be_placed_right_named_right_and_signed() {
     assert!(matches!(append(sealed(0, false)), Err(StoreError::Proof(_))));
     assert!(matches!(append(sealed(1, true)), Err(StoreError::OutOfTurn { expected: 0, found: 1 })));
     let mut renamed = sealed(0, true);
-    renamed.actor = "somebody else".to_owned();
+    renamed.actor = "another actor".to_owned();
     assert!(matches!(append(renamed), Err(StoreError::WrongCid)));
     assert_eq!(append(sealed(0, true)).unwrap().seq, 0);
     assert!(
@@ -133,7 +134,7 @@ fn an_attested_entry_must_be_placed_right_named_right_and_signed() {
 }
 
 #[test]
-fn nobody_but_a_rotation_writes_the_history_of_keys() {
+fn key_history_is_written_only_by_a_rotation() {
     let home = TempHome::new();
     let store = home.store();
     let forged = Draft { quality: EntryQuality::KeyChange, ..draft("tribune:ledger", 0) };
@@ -174,11 +175,11 @@ fn l9_requests_are_bounded_and_the_limit_is_named() {
 }
 
 #[test]
-fn l9_a_full_queue_holds_callers_back_and_drops_nothing() {
+fn l9_full_queue_blocks_callers_and_drops_nothing() {
     let home = TempHome::new();
     let store = home.store();
     let writer = writer(&store);
-    // Far more than the queue holds, without waiting for any of them.
+    // More than the queue holds, without waiting for any of them.
     let receipts: Vec<_> = (0..3_000).map(|n| writer.submit_blocking(&[draft("a", n)]).unwrap()).collect();
     for (n, receipt) in receipts.into_iter().enumerate() {
         assert_eq!(writer.wait_blocking(receipt).unwrap()[0].seq, n as u64);
@@ -199,7 +200,7 @@ fn closing_finishes_what_was_queued() {
 }
 
 #[test]
-fn readers_keep_their_snapshot_and_never_stop_the_writer() {
+fn readers_keep_their_snapshot_and_never_block_the_writer() {
     let home = TempHome::with(10);
     let reader = home.reader();
     let store = home.store();
@@ -208,14 +209,14 @@ fn readers_keep_their_snapshot_and_never_stop_the_writer() {
     }
     assert_eq!(reader.size().unwrap(), 11);
     assert_eq!(tribune_ledger::Checkpoint::parse(&reader.checkpoint().unwrap()).unwrap().size, 11);
-    // The last one is in the daybook when it is answered, and posted in a moment.
+    // The last entry is in the write-ahead log when it is acknowledged; it is applied to the database later.
     store.close();
     reader.refresh().unwrap();
     assert_eq!(reader.size().unwrap(), 211);
 }
 
 #[test]
-fn l9_the_write_ahead_log_is_begun_again_unless_a_snapshot_is_held() {
+fn l9_sqlite_wal_is_truncated_unless_a_snapshot_is_held() {
     let home = TempHome::with(1);
     let reader = home.reader();
     let store = home.store();
@@ -232,21 +233,21 @@ fn l9_the_write_ahead_log_is_begun_again_unless_a_snapshot_is_held() {
     assert!(released < 24 << 20, "{released}");
     reader.refresh().unwrap();
     let held = log_after_64_mib();
-    assert!(held > 60 << 20, "a snapshot keeps what it can see: {held}");
+    assert!(held > 60 << 20, "a snapshot keeps its pages: {held}");
 }
 
 #[test]
 fn one_process_at_a_time_writes() {
     let home = TempHome::new();
     let store = home.store();
-    let second = Store::open(&home.home, &Stopped).unwrap_err().to_string();
+    let second = Store::open(&home.home, &FixedClock).unwrap_err().to_string();
     assert!(second.contains(&format!("held by another process (pid {})", std::process::id())), "{second}");
     store.close();
     home.store();
 }
 
 #[test]
-fn entries_are_found_by_place_by_cid_and_by_its_first_digits() {
+fn entries_are_found_by_position_cid_and_cid_prefix() {
     let home = TempHome::with(600);
     let reader = home.reader();
     for index in [0, 1, 255, 256, 257, 511, 512, 600] {
@@ -268,7 +269,7 @@ fn entries_are_found_by_place_by_cid_and_by_its_first_digits() {
 }
 
 #[test]
-fn a_history_is_read_along_its_own_thread() {
+fn history_follows_its_own_chain() {
     let home = TempHome::with(100);
     let reader = home.reader();
     let filter =
@@ -281,9 +282,9 @@ fn a_history_is_read_along_its_own_thread() {
 }
 
 #[test]
-fn a_history_that_points_forward_is_damage_and_not_a_circle() {
+fn history_that_points_forward_is_damage_not_a_loop() {
     let home = TempHome::with(100);
-    #[expect(clippy::disallowed_methods, reason = "the test goes behind the store's back on purpose")]
+    #[expect(clippy::disallowed_methods, reason = "the test changes the database directly")]
     let connection = rusqlite::Connection::open(home.home.database()).unwrap();
     connection.execute("UPDATE ledger SET prev_idx = 98 WHERE idx = 50", []).unwrap();
     drop(connection);
@@ -295,10 +296,10 @@ fn a_history_that_points_forward_is_damage_and_not_a_circle() {
 }
 
 #[test]
-fn a_home_without_a_log_says_how_to_begin_one() {
+fn home_without_a_ledger_says_how_to_create_one() {
     let home = TempHome::new();
     let error = Reader::open(&home.home).unwrap_err().to_string();
     assert!(error.contains("there is no ledger in") && error.contains("tribune up"), "{error}");
-    assert!(!home.home.root().exists(), "looking creates nothing");
+    assert!(!home.home.root().exists(), "a read creates nothing");
     assert!(matches!(Reader::open(&Home::at("/dev/null/x")), Err(StoreError::NoLedger(_))));
 }

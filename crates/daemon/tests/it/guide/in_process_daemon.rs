@@ -1,4 +1,4 @@
-//! The daemon that the examples are tried on: in a runtime of its own, so that it can be killed.
+//! The daemon of the examples, in its own runtime, so that it can be killed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use tribune_storage::clock::SystemClock;
 use tribune_testkit::TempHome;
 
 use super::fences::Fence;
-use super::matching::Names;
+use super::pattern::Names;
 
-/// How long turns may run on when a daemon of the examples stops; the default would only make the test slow.
+/// How long turns may continue when a daemon of the examples stops; the default would make the test slow.
 const DRAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
-pub(super) struct House {
+pub(super) struct InProcessDaemon {
     pub(super) home: TempHome,
     pub(super) config: Config,
     running: Option<Running>,
@@ -29,8 +29,8 @@ struct Running {
     runtime: Runtime,
 }
 
-impl House {
-    /// A house with these files in its home.
+impl InProcessDaemon {
+    /// Starts a daemon with these files in its home.
     pub(super) fn start(files: &[&Fence]) -> Self {
         let home = TempHome::new();
         let mut config = Config::default();
@@ -43,13 +43,13 @@ impl House {
         }
         config.gateway.address = "127.0.0.1:0".parse().unwrap();
         config.gateway.drain = DRAIN;
-        let mut house = Self { home, config, running: None, stopping: None };
-        house.open();
-        house
+        let mut daemon = Self { home, config, running: None, stopping: None };
+        daemon.open();
+        daemon
     }
 
     pub(super) fn open(&mut self) {
-        assert!(self.running.is_none(), "it runs already");
+        assert!(self.running.is_none(), "it is already running");
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let started = Daemon::start(&self.home.home, &self.config, Arc::new(SystemClock));
@@ -57,7 +57,7 @@ impl House {
         self.running = Some(Running { daemon, runtime });
     }
 
-    /// Tells the daemon to stop. When this returns, it takes no more work.
+    /// Tells the daemon to stop. When this returns, it accepts no more work.
     pub(super) fn stop(&mut self) {
         let Running { daemon, runtime } = self.running.take().unwrap();
         let mut stopping = Box::pin(daemon.stop(std::future::pending()));
@@ -68,8 +68,8 @@ impl House {
         }));
     }
 
-    /// Ends the daemon where it stands, by taking its runtime away, and starts another on what it left. Milder than
-    /// SIGKILL: the databases are still closed properly.
+    /// Kills the daemon by dropping its runtime, and starts another on the same home. Milder than SIGKILL: the
+    /// databases are still closed properly.
     pub(super) fn kill(&mut self) {
         let Running { daemon, runtime } = self.running.take().unwrap();
         drop(runtime);
@@ -77,7 +77,7 @@ impl House {
         self.open();
     }
 
-    /// Starts the daemon again after it was told to stop, once it has.
+    /// Waits for the end of a stopped daemon and starts it again.
     pub(super) fn open_again(&mut self) {
         self.stopping.take().unwrap().join().unwrap();
         self.open();
@@ -87,7 +87,7 @@ impl House {
         self.running.as_ref().unwrap().daemon.address()
     }
 
-    /// What the guides call the things of this house.
+    /// The placeholders of the guides, with their values for this daemon.
     pub(super) fn names(&self) -> Names {
         let name = |name: &str, value: String| (name.to_owned(), Value::from(value));
         Names::from([
@@ -97,7 +97,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for InProcessDaemon {
     fn drop(&mut self) {
         if let Some(Running { daemon, runtime }) = self.running.take() {
             runtime.block_on(daemon.stop(std::future::ready(())));
