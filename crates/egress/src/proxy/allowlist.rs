@@ -1,4 +1,4 @@
-//! What the operator lists for each agent: the places that programs in its boxes may connect to, and how.
+//! The egress allowlist: for each agent, the destinations that programs in its sandboxes may connect to, and how.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,39 +12,40 @@ use super::authority::Host;
 use super::connect_request::Wanted;
 use crate::net::{Reach, Whereabouts};
 
-/// The lists of a house.
+/// The egress rules of the configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
     pub agents: BTreeMap<AgentId, Vec<Place>>,
-    /// What is never reached, whatever is listed.
+    /// Destinations that are never reached, even if they are listed.
     pub deny: Vec<HostPort>,
     pub unlisted: Unlisted,
 }
 
-/// What one session has beside the lists of its agent, for as long as its sockets are open. Only an operator gives one places.
+/// What one session may reach in addition to its agent's allowlist, for as long as its sockets are open. Only an operator adds
+/// destinations to it.
 #[derive(Debug, Clone, Default)]
 pub struct Outlets {
     pub places: Vec<Place>,
-    /// What becomes of other places, if not what the house says.
+    /// Overrides the configured policy for unlisted destinations.
     pub unlisted: Option<Unlisted>,
-    /// The labels of what is in the box, where the log does not have them yet: what a command reads is its session's only when
-    /// the command is over, and by then it could be gone.
+    /// Labels of the data in the sandbox that the ledger does not record yet. The labels of what a command reads reach its session
+    /// only when the command ends, and by then it could have sent the data.
     pub carries: Option<Labels>,
 }
 
-/// What the lists say of a wanted connection.
+/// The verdict of the allowlist on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
-    /// It is listed, may lead this far, and is spoken to like this.
+    /// Listed, with the addresses it may resolve to and the kind of connection.
     Listed(Reach, Speech),
-    /// A person may be asked.
+    /// Not listed; a person may be asked.
     Unlisted,
-    /// It is not to be made: by which rule, and why.
+    /// Denied: by which rule, and why.
     No(&'static str, String),
 }
 
 impl Places {
-    /// What the lists say, before anyone is asked about a name.
+    /// Checks a connection against the rules, before any name is resolved.
     pub(super) fn look(&self, agent: &AgentId, outlets: &Outlets, wanted: &Wanted) -> Said {
         let (host, port) = (&wanted.authority.host, wanted.authority.port);
         let name = match host {
@@ -81,7 +82,7 @@ impl Places {
         }
     }
 
-    /// Whether an address that a name led to may be connected to. `is_own` tells this machine's own addresses.
+    /// Whether a resolved address may be connected to. `is_own` recognizes this machine's own addresses.
     pub(super) fn lets(
         &self,
         reach: Reach,
@@ -95,7 +96,7 @@ impl Places {
     }
 }
 
-/// What this says of a connection to a place that is on no list, or not for this kind of request.
+/// The verdict on a destination that is not listed, or not listed for this kind of request (`is_known`).
 fn unlisted_said(unlisted: Unlisted, agent: &AgentId, wanted: &Wanted, is_known: bool) -> Said {
     let place = &wanted.authority;
     if let Host::Literal(_) = place.host {
@@ -112,7 +113,7 @@ fn unlisted_said(unlisted: Unlisted, agent: &AgentId, wanted: &Wanted, is_known:
     }
 }
 
-/// Whether the place is spoken to in this way.
+/// Whether the rule covers this kind of request (tunnel or plain HTTP).
 fn speaks(place: &Place, wanted: &Wanted) -> bool {
     match place.speech {
         Speech::Https | Speech::Tcp => wanted.is_tunnel(),
@@ -120,7 +121,7 @@ fn speaks(place: &Place, wanted: &Wanted) -> bool {
     }
 }
 
-/// Whether exactly this may be asked there.
+/// Whether the rule covers this method and path.
 fn lets(rule: &Place, wanted: &Wanted) -> bool {
     let Some(path) = &wanted.path else { return true };
     let is_method = rule.methods.is_empty() || rule.methods.contains(&wanted.method);
@@ -128,7 +129,7 @@ fn lets(rule: &Place, wanted: &Wanted) -> bool {
     is_method && is_path
 }
 
-/// Whether a path is the beginning itself or lies below it. One that a server might clean up into another is below nothing.
+/// Whether a path equals the prefix or lies below it. A path that a server might normalize into another one never matches.
 fn begins(path: &str, beginning: &str) -> bool {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let is_plain =
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_below_its_beginning() {
+    fn a_path_matches_its_prefix() {
         for (path, beginning, expected) in [
             ("/v1/a", "/v1/", true),
             ("/v1/a?x=%2e", "/v1/", true),

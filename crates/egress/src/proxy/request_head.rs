@@ -1,6 +1,6 @@
-//! The head of a request, read byte by byte within bounds. Whatever two readers could read in two ways is refused: folded
-//! lines, bare line feeds, two lengths, a length beside an encoding, a name with a space behind it. What is read here is then the
-//! only reading there is.
+//! The head of a request, parsed strictly and within bounds. Everything that two parsers could read differently is rejected
+//! (request smuggling): folded lines, bare line feeds, two lengths, a length together with a transfer encoding, a space after a
+//! header name.
 
 use std::time::Duration;
 
@@ -9,32 +9,32 @@ use tokio::net::UnixStream;
 
 use super::denial::Refusal;
 
-/// Bytes of a head.
+/// Maximum bytes of a head.
 pub(super) const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// Headers of a request.
+/// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 100;
 
-/// Letters of a method.
+/// Maximum bytes of a method.
 const MAX_METHOD_BYTES: usize = 24;
 
-/// A head that can be read in one way.
+/// An unambiguous request head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) method: String,
     pub(super) target: String,
     /// The only `Host` header, if there is one.
     pub(super) host: Option<String>,
-    /// Whether a body is announced.
+    /// Whether the head announces a body.
     pub(super) has_body: bool,
-    /// The head itself, to its last byte.
+    /// The raw head, up to and including the empty line.
     pub(super) bytes: Vec<u8>,
-    /// What came with it, and is not part of it.
+    /// Bytes that arrived together with the head but are not part of it.
     pub(super) behind: Vec<u8>,
 }
 
 impl Head {
-    /// Reads a head. `None` if the other side went away without a word.
+    /// Reads a head. `None` if the client disconnected without sending anything.
     pub(super) async fn read(stream: &mut UnixStream, patience: Duration) -> Result<Option<Self>, Refusal> {
         let reading = tokio::time::timeout(patience, Self::gather(stream)).await;
         match reading.map_err(|_| Refusal::SLOW_HEAD)?? {
@@ -43,7 +43,7 @@ impl Head {
         }
     }
 
-    /// The bytes up to the empty line, and those that came with them.
+    /// Reads the bytes up to the empty line; also returns the bytes behind it.
     async fn gather(stream: &mut UnixStream) -> Result<Option<(Vec<u8>, Vec<u8>)>, Refusal> {
         let mut bytes = Vec::new();
         let mut looked = 0;
@@ -114,7 +114,7 @@ fn request_line(line: &str) -> Result<(&str, &str, &str), Refusal> {
     }
 }
 
-/// The headers that decide where a request ends and whom it is for.
+/// The headers that decide the length and the host of a request.
 #[derive(Debug, Default)]
 struct Found {
     host: Option<String>,
@@ -127,7 +127,7 @@ impl Found {
         let (name, value) = line.split_once(':').ok_or(Refusal::BROKEN_HEAD)?;
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         let is_value = |c: char| c == '\t' || !c.is_control();
-        // A folded line begins with a space, which no name does.
+        // A folded line starts with a space, which is not allowed in a name.
         if name.is_empty() || !name.bytes().all(is_token) || !value.chars().all(is_value) {
             return Err(Refusal::BROKEN_HEAD);
         }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_head_is_read() {
+    fn a_plain_head_is_parsed() {
         let head = parse("GET http://a.example/x HTTP/1.1\r\nHost: a.example \r\nContent-Length: 3\r\n\r\n")
             .unwrap();
         assert_eq!((head.method.as_str(), head.target.as_str()), ("GET", "http://a.example/x"));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_in_two_ways_is_refused() {
+    fn ambiguous_heads_are_rejected() {
         let lengths = [
             "content-length: 1\r\ncontent-length: 1",
             "content-length: 1\r\nContent-Length: 2",
