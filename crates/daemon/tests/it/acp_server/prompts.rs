@@ -173,7 +173,7 @@ async fn the_house_answers_its_own_commands() {
         ("/tribune", "- gate: "),
         ("/clawos", "- denied here: nothing"),
         ("/agents", "`main`"),
-        ("/approvals", "Nothing waits"),
+        ("/approvals", "No call waits"),
         ("/spend", "No model"),
     ] {
         editor.updates(&session);
