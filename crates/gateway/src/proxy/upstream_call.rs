@@ -1,7 +1,7 @@
-//! A request on its way: sent, and its answer handed on piece by piece as fast as the client takes it.
+//! Sends a request to the provider and streams the response to the client, as fast as the client reads.
 //!
-//! It runs beside the connection that asked. If that one goes away, the provider is hung up on; if everything is stopped or the
-//! daemon leaves, both are. However it ends, the caller of [`Errand::run`] is told how.
+//! The call runs in its own task. If the client disconnects, the call to the provider is aborted; a global stop or a shutdown of
+//! the daemon ends both. [`UpstreamCall::run`] returns how the call ended in every case.
 
 use std::io;
 use std::sync::Arc;
@@ -23,65 +23,65 @@ use tribune_redact::Redactor;
 use super::{error, frozen, headers};
 use crate::ApiError;
 
-/// Pieces that wait for the client. When there are as many, the provider waits too.
+/// Chunks that are buffered for the client. When the buffer is full, reading from the provider pauses.
 const PIECES: usize = 4;
 
-/// How long the body of a refusal may take.
+/// Timeout for the body of an error response.
 const REFUSAL: Duration = Duration::from_secs(10);
 
-/// Names the request's entry in the ledger, for whoever asked.
+/// The response header with the content id of the request's ledger entry.
 const ENTRY: HeaderName = HeaderName::from_static("tribune-entry");
 
-/// A request that is ready to go and on record.
+/// A request that is recorded and ready to send.
 #[derive(Debug)]
 pub(super) struct Errand {
     pub(super) outbound: Outbound,
     pub(super) rest: Rest,
 }
 
-/// What is left of an errand when it was sent.
+/// What handles the response, after the request was sent.
 #[derive(Debug)]
 pub(super) struct Rest {
-    /// Keep the key out of bytes, and out of texts that come in pieces.
+    /// Mask the provider's key in the bytes, and in text that is split over several deltas.
     pub(super) veil: Veil,
     pub(super) deltas: Deltas,
     pub(super) redactor: Arc<Redactor>,
     pub(super) endpoint: Endpoint,
-    /// How the answer is written.
+    /// The format of the response.
     pub(super) wire: Wire,
-    /// Whether a stream was asked for.
+    /// Whether the client requested a stream.
     pub(super) is_stream: bool,
-    /// Whether the client must not see the tokens that we asked for.
+    /// Whether the usage must be hidden from the client, because the proxy added the request for it.
     pub(super) hides_usage: bool,
-    /// The request's entry.
+    /// The content id of the request's ledger entry.
     pub(super) entry: String,
-    /// Everything is stopped.
+    /// Fires on a global stop.
     pub(super) stopped: CancellationToken,
-    /// The daemon leaves.
+    /// Fires when the daemon stops.
     pub(super) leaving: CancellationToken,
 }
 
-/// How it ended.
+/// How a call ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// The provider's status, if there was one.
+    /// The provider's HTTP status, if there was a response.
     pub(super) status: Option<u16>,
     pub(crate) outcome: ProxyOutcome,
-    /// `None` if the provider did not say.
+    /// `None` if the provider did not report it.
     pub(crate) usage: Option<TokenUsage>,
-    /// Until the head of the answer.
+    /// Time to the head of the response.
     pub(super) first: Duration,
     pub(super) whole: Duration,
 }
 
 impl Ended {
-    /// Whether the provider began to answer. What it refuses costs nothing.
+    /// Whether the provider responded with success. A rejected request costs nothing.
     pub(super) fn was_answered(&self) -> bool {
         self.status.is_some_and(|status| (200..300).contains(&status))
     }
 }
 
-/// What is handed to the connection. Without an end, the body was cut.
+/// A message to the client's connection. A body without `End` was truncated.
 enum Piece {
     Bytes(Vec<u8>),
     End,
@@ -89,11 +89,11 @@ enum Piece {
 
 type Answer = oneshot::Sender<Result<Response, ApiError>>;
 
-/// What came of it, without the times.
+/// The result of a call, without the times.
 struct Came(Option<u16>, ProxyOutcome, Option<TokenUsage>);
 
 impl Errand {
-    /// Carries it out. The head of the answer, or why there is none, goes to `answer`.
+    /// Runs the call. Sends the response, or the error, to `answer`.
     pub(super) async fn run(self, mut answer: Answer) -> Ended {
         let began = Instant::now();
         let Self { outbound, rest } = self;
@@ -121,7 +121,7 @@ impl Errand {
 }
 
 impl Rest {
-    /// Waits until it must end, and says why.
+    /// Waits for a global stop or a shutdown, and returns the error for it.
     async fn told_to_stop(&self) -> ApiError {
         tokio::select! {
             () = self.stopped.cancelled() => frozen(),
@@ -132,7 +132,7 @@ impl Rest {
     async fn answered(self, relayed: Relayed, answer: Answer) -> Came {
         let status = relayed.status;
         if headers::is_encoded(&relayed.headers) {
-            let what = format!("{} compressed its answer, which was not asked for", self.endpoint.provider);
+            let what = format!("{} sent a compressed response without being asked", self.endpoint.provider);
             let _ = answer.send(Err(ApiError::new("backend", format!("{what}: check its baseUrl"))));
             return Came(Some(status), ProxyOutcome::Failed, None);
         }
@@ -140,7 +140,7 @@ impl Rest {
         if is_good { self.stream(relayed, answer).await } else { self.refusal(relayed, answer).await }
     }
 
-    /// Hands on a good answer as it comes.
+    /// Streams a successful response.
     async fn stream(mut self, mut relayed: Relayed, answer: Answer) -> Came {
         let status = relayed.status;
         let is_stream = headers::is_stream(&relayed.headers);
@@ -197,7 +197,8 @@ impl Rest {
         Came(Some(status), outcome, tallied.usage)
     }
 
-    /// Gives a piece to the client, who has as long to take it as the provider has to send one. Tells why if it was not taken.
+    /// Sends a chunk to the client. The client has the same idle timeout as the provider. Returns the outcome if the chunk was not
+    /// taken.
     async fn hand_on(&self, pieces: &mpsc::Sender<Piece>, piece: Piece) -> Option<ProxyOutcome> {
         tokio::select! {
             biased;
@@ -209,7 +210,7 @@ impl Rest {
         }
     }
 
-    /// Hands on a refusal, in one piece and without secrets.
+    /// Forwards an error response, in one piece and redacted.
     async fn refusal(mut self, mut relayed: Relayed, mut answer: Answer) -> Came {
         let status = relayed.status;
         let came = |outcome| Came(Some(status), outcome, None);
@@ -224,11 +225,11 @@ impl Rest {
         };
         let code = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
         let response = if code == StatusCode::UNAUTHORIZED {
-            // What a provider says about a key may show a part of it, and is not about the client's token.
+            // The provider's message may show a part of its key, and it is not about the client's token. It is replaced.
             let env = self.endpoint.key_env.as_deref().unwrap_or("no variable");
             let provider = &self.endpoint.provider;
             let message =
-                format!("{provider} refused the house's key in {env} (401): check that it is current");
+                format!("{provider} rejected Tribune's key in {env} (401): check that it is current");
             let shape = error::shape(self.endpoint.dialect, code, "unauthorized", &message).to_string();
             let mut response = self.response(status, &HeaderMap::new(), shape.into());
             let json = HeaderValue::from_static("application/json");
@@ -256,7 +257,7 @@ impl Rest {
     }
 }
 
-/// The beginning of a refusal, as far as it arrives.
+/// Reads the body of an error response, up to [`MAX_ERROR_BYTES`].
 async fn beginning(relayed: &mut Relayed) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = relayed.chunk().await {
@@ -269,7 +270,7 @@ async fn beginning(relayed: &mut Relayed) -> Vec<u8> {
     body
 }
 
-/// The pieces as a body. One whose end does not come breaks the connection, so that nobody takes it for whole.
+/// The chunks as a body. A body without an end breaks the connection, so that the client does not take it as complete.
 fn body_of(pieces: mpsc::Receiver<Piece>) -> Body {
     let pieces = stream::unfold(Some(pieces), |pieces| async {
         let mut pieces = pieces?;
