@@ -199,7 +199,7 @@ impl Brokers {
         self.0.closing.is_cancelled()
     }
 
-    /// Closes every connection. Returns when their ends are recorded, or after [`CLOSE_TIMEOUT`].
+    /// Closes every connection. Returns when their ends are recorded, or after `CLOSE_TIMEOUT`.
     pub async fn close(&self) {
         self.0.closing.cancel();
         self.0.tasks.close();

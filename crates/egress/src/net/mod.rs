@@ -51,7 +51,7 @@ pub enum Unresolved {
     Empty,
 }
 
-/// Resolves a name to its distinct addresses, at most [`MAX_ADDRESSES`].
+/// Resolves a name to its distinct addresses, at most `MAX_ADDRESSES`.
 pub async fn resolve(host: &str, port: u16) -> Result<Vec<IpAddr>, Unresolved> {
     let found = tokio::time::timeout(LOOKUP, tokio::net::lookup_host((host, port)))
         .await

@@ -125,20 +125,20 @@ fn speaks(place: &Place, wanted: &Wanted) -> bool {
 fn lets(rule: &Place, wanted: &Wanted) -> bool {
     let Some(path) = &wanted.path else { return true };
     let is_method = rule.methods.is_empty() || rule.methods.contains(&wanted.method);
-    let is_path = rule.paths.is_empty() || rule.paths.iter().any(|beginning| begins(path, beginning));
+    let is_path = rule.paths.is_empty() || rule.paths.iter().any(|prefix| is_at_or_below(path, prefix));
     is_method && is_path
 }
 
 /// Whether a path equals the prefix or lies below it. A path that a server might normalize into another one never matches.
-fn begins(path: &str, beginning: &str) -> bool {
+fn is_at_or_below(path: &str, prefix: &str) -> bool {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let is_plain =
         !path.contains(['%', '\\', ';']) && !path.split('/').any(|part| part == "." || part == "..");
     let is_plain = is_plain && !path.contains("//");
     is_plain
         && path
-            .strip_prefix(beginning)
-            .is_some_and(|rest| rest.is_empty() || beginning.ends_with('/') || rest.starts_with('/'))
+            .strip_prefix(prefix)
+            .is_some_and(|rest| rest.is_empty() || prefix.ends_with('/') || rest.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_path_matches_its_prefix() {
-        for (path, beginning, expected) in [
+        for (path, prefix, expected) in [
             ("/v1/a", "/v1/", true),
             ("/v1/a?x=%2e", "/v1/", true),
             ("/v1", "/v1", true),
@@ -163,7 +163,7 @@ mod tests {
             ("/v1/a\\..\\b", "/v1/", false),
             ("/x", "/", true),
         ] {
-            assert_eq!(begins(path, beginning), expected, "{path} {beginning}");
+            assert_eq!(is_at_or_below(path, prefix), expected, "{path} {prefix}");
         }
     }
 }

@@ -65,14 +65,14 @@ pub(super) struct Egress {
 
 /// The signals that end a connection early.
 #[derive(Debug, Clone)]
-struct Stops {
+struct StopSignals {
     /// The session's sockets are closed.
     closing: CancellationToken,
     /// The global stop is set.
     stopped: CancellationToken,
 }
 
-impl Stops {
+impl StopSignals {
     async fn any(&self) {
         tokio::select! {
             () = self.closing.cancelled() => {}
@@ -93,7 +93,7 @@ impl Egress {
         closing: CancellationToken,
     ) {
         // Taken before the gate checks for a global stop, so that a stop in between ends this connection too.
-        let stops = Stops { closing, stopped: self.out_of_turn.gate.stop_signal.token() };
+        let stops = StopSignals { closing, stopped: self.out_of_turn.gate.stop_signal.token() };
         let read = Head::read(&mut stream, self.limits.head).await;
         let asked = read.and_then(|head| head.map(|head| Ok((Wanted::of(&head)?, head))).transpose());
         match asked {
@@ -102,21 +102,21 @@ impl Egress {
             Err(refusal) => {
                 let record = EgressRecord::Refused { code: refusal.code.to_owned() };
                 self.out_of_turn.note_crossing(from.0, None, &record).await;
-                answer(stream, &refusal).await;
+                send_denial(stream, &refusal).await;
             }
         }
     }
 
     /// Rejects a connection beyond [`SocketLimits::connections`](crate::SocketLimits).
     pub(super) async fn refuse_full(stream: UnixStream) {
-        answer(stream, &Refusal::BUSY).await;
+        send_denial(stream, &Refusal::BUSY).await;
     }
 
     async fn wanted(
         &self,
         stream: UnixStream,
         (session, outlets): (&Arc<SessionKey>, &Outlets),
-        stops: &Stops,
+        stops: &StopSignals,
         wanted: Wanted,
         head: Head,
     ) {
@@ -144,20 +144,20 @@ impl Egress {
                     let record = EgressRecord::Refused { code: code.to_owned() };
                     self.out_of_turn.note_crossing(session, None, &record).await;
                 }
-                return answer(stream, &Refusal::denied(code, message)).await;
+                return send_denial(stream, &Refusal::denied(code, message)).await;
             }
         };
         let entry = admission.entry();
         let gauge = Gauge::new(self.limits.bytes);
-        let passage = Passage { wanted: &wanted, reach, speech, gauge: &gauge };
-        let (outcome, code) = self.carry(stream, head, passage, admission, stops).await;
+        let allowed = AllowedConnection { wanted: &wanted, reach, speech, gauge: &gauge };
+        let (outcome, code) = self.run_connection(stream, head, allowed, admission, stops).await;
         let (sent, received) = (gauge.sent(), gauge.received());
         let code = code.map(str::to_owned);
         let record = EgressRecord::Ended { outcome, code, sent, received };
         self.out_of_turn.note_crossing(session, Some(entry), &record).await;
     }
 
-    /// Vetoes an unlisted destination on this machine or in its network. No approval could open it, so no person is asked.
+    /// Vetoes an unlisted destination that no approval could open, such as this machine or its network, so that no person is asked.
     fn never(&self, wanted: &Wanted) -> Option<Veto> {
         let place = &wanted.authority;
         let is_here = match &place.host {
@@ -174,17 +174,17 @@ impl Egress {
     }
 
     /// Opens an allowed connection and carries it to its end.
-    async fn carry(
+    async fn run_connection(
         &self,
         mut stream: UnixStream,
         head: Head,
-        passage: Passage<'_>,
+        allowed: AllowedConnection<'_>,
         admission: Admission,
-        stops: &Stops,
+        stops: &StopSignals,
     ) -> End {
-        let Passage { wanted, speech, gauge, .. } = passage;
+        let AllowedConnection { wanted, speech, gauge, .. } = allowed;
         let reaching = async {
-            let addresses = self.addresses(&passage).await?;
+            let addresses = self.addresses(&allowed).await?;
             network::connect(&*self.network, admission, &addresses).await.map_err(|_| {
                 let what = format!("`{}` could not be connected to: try again later", wanted.authority);
                 Refusal::failed(502, "unreachable", what)
@@ -199,7 +199,7 @@ impl Egress {
             Err(refusal) => {
                 let outcome =
                     if refusal.status == 403 { EgressOutcome::Refused } else { EgressOutcome::Failed };
-                answer(stream, &refusal).await;
+                send_denial(stream, &refusal).await;
                 return (outcome, Some(refusal.code));
             }
         };
@@ -207,7 +207,7 @@ impl Egress {
             && let Err(broken) = tunnel::nothing_early(&stream)
         {
             if let Broken::Refused(refusal) = &broken {
-                answer(stream, refusal).await;
+                send_denial(stream, refusal).await;
             }
             return ended(Err(broken), gauge);
         }
@@ -232,8 +232,8 @@ impl Egress {
     }
 
     /// Resolves the destination once and checks every address. The connection uses exactly these addresses (no DNS rebinding).
-    async fn addresses(&self, passage: &Passage<'_>) -> Result<Vec<SocketAddr>, Refusal> {
-        let (host, port) = (&passage.wanted.authority.host, passage.wanted.authority.port);
+    async fn addresses(&self, allowed: &AllowedConnection<'_>) -> Result<Vec<SocketAddr>, Refusal> {
+        let (host, port) = (&allowed.wanted.authority.host, allowed.wanted.authority.port);
         let addresses = match host {
             Host::Literal(address) | Host::Disguised(address) => vec![*address],
             Host::Name(name) => self.network.resolve(name, port).await.map_err(|unresolved| {
@@ -242,7 +242,7 @@ impl Egress {
             })?,
         };
         let lets =
-            |address| self.places.lets(passage.reach, address, port, |address| self.network.is_own(address));
+            |address| self.places.lets(allowed.reach, address, port, |address| self.network.is_own(address));
         if addresses.is_empty() || !addresses.iter().all(|address| lets(*address)) {
             let what = format!("`{host}` resolves to an address that sandboxes may not reach");
             return Err(Refusal::denied("address_refused", format!("{what}: ask the operator")));
@@ -253,7 +253,7 @@ impl Egress {
 
 /// An allowed connection.
 #[derive(Debug, Clone, Copy)]
-struct Passage<'a> {
+struct AllowedConnection<'a> {
     wanted: &'a Wanted,
     reach: Reach,
     speech: Speech,
@@ -280,16 +280,16 @@ async fn hung_up(stream: &UnixStream, wanted: &Wanted) {
 
 /// Sends the denial and reads the rest of the request. Closing with unread bytes would reset the connection and lose the
 /// response.
-async fn answer(mut stream: UnixStream, refusal: &Refusal) {
+async fn send_denial(mut stream: UnixStream, refusal: &Refusal) {
     let saying = async {
         stream.write_all(&refusal.response()).await?;
         stream.shutdown().await?;
         let mut unread = [0; 4096];
-        let mut heard = 0;
-        while heard < DRAIN_BYTES {
+        let mut drained = 0;
+        while drained < DRAIN_BYTES {
             match stream.read(&mut unread).await? {
                 0 => break,
-                bytes => heard += bytes,
+                bytes => drained += bytes,
             }
         }
         Ok::<_, std::io::Error>(())

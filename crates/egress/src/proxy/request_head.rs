@@ -35,8 +35,8 @@ pub(super) struct Head {
 
 impl Head {
     /// Reads a head. `None` if the client disconnected without sending anything.
-    pub(super) async fn read(stream: &mut UnixStream, patience: Duration) -> Result<Option<Self>, Refusal> {
-        let reading = tokio::time::timeout(patience, Self::gather(stream)).await;
+    pub(super) async fn read(stream: &mut UnixStream, limit: Duration) -> Result<Option<Self>, Refusal> {
+        let reading = tokio::time::timeout(limit, Self::read_raw(stream)).await;
         match reading.map_err(|_| Refusal::SLOW_HEAD)?? {
             Some((bytes, behind)) => Self::parse(bytes, behind).map(Some),
             None => Ok(None),
@@ -44,9 +44,9 @@ impl Head {
     }
 
     /// Reads the bytes up to the empty line; also returns the bytes behind it.
-    async fn gather(stream: &mut UnixStream) -> Result<Option<(Vec<u8>, Vec<u8>)>, Refusal> {
+    async fn read_raw(stream: &mut UnixStream) -> Result<Option<(Vec<u8>, Vec<u8>)>, Refusal> {
         let mut bytes = Vec::new();
-        let mut looked = 0;
+        let mut scanned = 0;
         loop {
             let mut piece = [0; 4096];
             let read = stream.read(&mut piece).await.unwrap_or_default();
@@ -54,8 +54,8 @@ impl Head {
                 return if bytes.is_empty() { Ok(None) } else { Err(Refusal::BROKEN_HEAD) };
             }
             bytes.extend_from_slice(&piece[..read]);
-            while let Some(at) = memchr::memchr(b'\n', &bytes[looked..]).map(|at| looked + at) {
-                looked = at + 1;
+            while let Some(at) = memchr::memchr(b'\n', &bytes[scanned..]).map(|at| scanned + at) {
+                scanned = at + 1;
                 if at > MAX_HEAD_BYTES {
                     break;
                 }
@@ -77,7 +77,7 @@ impl Head {
         let text = std::str::from_utf8(&bytes).map_err(|_| Refusal::BROKEN_HEAD)?;
         let mut lines = text.strip_suffix("\r\n\r\n").ok_or(Refusal::BROKEN_HEAD)?.split("\r\n");
         let (method, target, version) = request_line(lines.next().unwrap_or_default())?;
-        let mut found = Found::default();
+        let mut found = FramingHeaders::default();
         for (number, line) in lines.enumerate() {
             if number == MAX_HEADERS {
                 return Err(Refusal::LARGE_HEAD);
@@ -116,13 +116,13 @@ fn request_line(line: &str) -> Result<(&str, &str, &str), Refusal> {
 
 /// The headers that decide the length and the host of a request.
 #[derive(Debug, Default)]
-struct Found {
+struct FramingHeaders {
     host: Option<String>,
     length: Option<u64>,
     is_chunked: bool,
 }
 
-impl Found {
+impl FramingHeaders {
     fn take(&mut self, line: &str) -> Result<(), Refusal> {
         let (name, value) = line.split_once(':').ok_or(Refusal::BROKEN_HEAD)?;
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);

@@ -48,11 +48,11 @@ impl Gauge {
         }
     }
 
-    /// Waits until no byte has passed for at least `patience`, and returns before twice that time.
-    pub(super) async fn idle(&self, patience: Duration) {
+    /// Waits until no byte has passed for at least `period`, and returns before twice that time.
+    pub(super) async fn idle(&self, period: Duration) {
         loop {
             let before = self.total();
-            tokio::time::sleep(patience).await;
+            tokio::time::sleep(period).await;
             if self.total() == before {
                 return;
             }

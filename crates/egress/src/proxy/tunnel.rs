@@ -51,11 +51,11 @@ pub(super) async fn run(
     client: &mut UnixStream,
     upstream: &mut Metered<TcpStream>,
     opening: Opening<'_>,
-    patience: Duration,
+    limit: Duration,
 ) -> Result<(), Broken> {
     client.write_all(ESTABLISHED).await?;
     if let Opening::Tls(name) = opening {
-        let hello = tokio::time::timeout(patience, first_words(client, name));
+        let hello = tokio::time::timeout(limit, read_client_hello(client, name));
         match hello.await.map_err(|_| refused("the TLS ClientHello did not arrive in time: try again"))? {
             Ok(bytes) => upstream.write_all(&bytes).await?,
             Err(broken) => {
@@ -70,7 +70,7 @@ pub(super) async fn run(
 }
 
 /// Reads a ClientHello with the expected server name and returns its bytes.
-async fn first_words(client: &mut UnixStream, name: Option<&str>) -> Result<Vec<u8>, Broken> {
+async fn read_client_hello(client: &mut UnixStream, name: Option<&str>) -> Result<Vec<u8>, Broken> {
     let mut bytes = Vec::new();
     loop {
         match Hello::read(&bytes) {

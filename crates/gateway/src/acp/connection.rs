@@ -154,12 +154,12 @@ impl Connection {
                     let _ = asked.send(answer);
                 }
             }
-            Incoming::Notification { method, params } => self.notified(&method, &params),
-            Incoming::Request { id, method, params } => self.requested(id, method, params),
+            Incoming::Notification { method, params } => self.on_notification(&method, &params),
+            Incoming::Request { id, method, params } => self.on_request(id, method, params),
         }
     }
 
-    fn notified(self: &Arc<Self>, method: &str, params: &Value) {
+    fn on_notification(self: &Arc<Self>, method: &str, params: &Value) {
         match method {
             "session/cancel" => self.cancel(params["sessionId"].as_str().unwrap_or_default()),
             "$/cancel_request" => {
@@ -174,7 +174,7 @@ impl Connection {
         }
     }
 
-    fn requested(self: &Arc<Self>, id: Id, method: String, params: Value) {
+    fn on_request(self: &Arc<Self>, id: Id, method: String, params: Value) {
         let token = CancellationToken::new();
         let begun = self.begin(&id, &method, &params, &token);
         // A rejected request is not in `in_flight`, and its id may be that of another request which is.
@@ -276,7 +276,7 @@ impl Connection {
     ) -> Result<(Value, Option<Arc<Seat>>), Fault> {
         let plain = |result: Value| Ok((result, None));
         match method {
-            "initialize" => plain(self.greeting()),
+            "initialize" => plain(self.initialize_result()),
             "authenticate" => self.authenticate(params).and_then(plain),
             "session/new" => self.new_session(params).await,
             "session/load" => self.load(params).await,
@@ -298,7 +298,7 @@ impl Connection {
     }
 
     /// The result of `initialize`. The version is [`VERSION`], whatever the client asked for.
-    fn greeting(&self) -> Value {
+    fn initialize_result(&self) -> Value {
         json!({
             "protocolVersion": VERSION,
             "agentInfo": { "name": "tribune", "title": "Tribune", "version": env!("CARGO_PKG_VERSION") },
@@ -323,7 +323,7 @@ impl Connection {
     /// Confirms that the connection has the operator's token. This request never changes the principal.
     fn authenticate(&self, params: &Value) -> Result<Value, Fault> {
         if params["methodId"].as_str() != Some(AUTH_METHOD) {
-            return Err(Fault::params(format!("the method is `{AUTH_METHOD}`, and there is no other")));
+            return Err(Fault::params(format!("`methodId` must be `{AUTH_METHOD}`")));
         }
         self.who.operator().map_err(Fault::from)?;
         Ok(json!({}))

@@ -21,7 +21,7 @@ pub(super) enum Chosen {
 }
 
 /// Maximum number of names in a sentence.
-const SHOWN: usize = 8;
+const MAX_NAMES: usize = 8;
 
 /// The parameter of the additional directories.
 pub(super) const FURTHER: &str = "additionalDirectories";
@@ -56,12 +56,13 @@ pub(super) fn list<'a>(params: &'a Value, name: &str) -> Result<&'a [Value], Fau
     }
 }
 
-/// Lists names in a sentence: at most [`SHOWN`], without control characters.
+/// Lists names in a sentence: at most [`MAX_NAMES`], without control characters.
 pub(super) fn names(names: impl ExactSizeIterator<Item = String>) -> String {
-    let more = names.len().saturating_sub(SHOWN);
+    let more = names.len().saturating_sub(MAX_NAMES);
     let plain =
         |name: String| name.chars().filter(|c| !c.is_control() && *c != '`').take(200).collect::<String>();
-    let mut shown = names.take(SHOWN).map(|name| format!("`{}`", plain(name))).collect::<Vec<_>>().join(", ");
+    let mut shown =
+        names.take(MAX_NAMES).map(|name| format!("`{}`", plain(name))).collect::<Vec<_>>().join(", ");
     if more > 0 {
         shown.push_str(&format!(" and {more} more"));
     }

@@ -33,7 +33,7 @@ const MAX_VISITS: usize = 256;
 
 /// Streams of one connection, and the bytes that all of them together buffer for a client that does not read.
 const MAX_STREAMS: usize = 513;
-const MAX_UNHEARD_BYTES: usize = 32 << 20;
+const MAX_BUFFERED_BYTES: usize = 32 << 20;
 
 /// How long a connection without an open stream is kept after its last message.
 const ABANDONED: Duration = Duration::from_secs(120);
@@ -56,15 +56,15 @@ struct Visit {
     connection: Arc<Connection>,
     streams: Mutex<Streams>,
     /// Notified when a message is queued, or the connection ends.
-    news: Notify,
+    wakeup: Notify,
 }
 
 #[derive(Default)]
 struct Streams {
     /// Queued messages by session id; the connection's own stream has an empty id.
     waiting: HashMap<String, Stream>,
-    unheard: usize,
-    heard: Option<Instant>,
+    buffered_bytes: usize,
+    last_seen: Option<Instant>,
     is_over: bool,
 }
 
@@ -80,13 +80,13 @@ impl Visit {
     }
 
     fn touch(&self) {
-        self.streams().heard = Some(Instant::now());
+        self.streams().last_seen = Some(Instant::now());
     }
 
     fn is_abandoned(&self) -> bool {
         let streams = self.streams();
-        let is_heard = streams.waiting.values().any(|stream| stream.has_listener);
-        !is_heard && streams.heard.is_none_or(|heard| heard.elapsed() > ABANDONED)
+        let has_any_listener = streams.waiting.values().any(|stream| stream.has_listener);
+        !has_any_listener && streams.last_seen.is_none_or(|last_seen| last_seen.elapsed() > ABANDONED)
     }
 
     /// Queues a message on its stream. Returns false if a bound is exceeded because the client does not fetch its messages.
@@ -99,20 +99,20 @@ impl Visit {
         if !streams.waiting.contains_key(&name) && streams.waiting.len() >= MAX_STREAMS {
             return false;
         }
-        streams.unheard += message.text.len();
-        if streams.unheard > MAX_UNHEARD_BYTES {
+        streams.buffered_bytes += message.text.len();
+        if streams.buffered_bytes > MAX_BUFFERED_BYTES {
             return false;
         }
         streams.waiting.entry(name).or_default().messages.push_back(message.text);
         drop(streams);
-        self.news.notify_waiters();
+        self.wakeup.notify_waiters();
         true
     }
 
     fn end(&self) {
         self.streams().is_over = true;
         self.connection.leave();
-        self.news.notify_waiters();
+        self.wakeup.notify_waiters();
     }
 }
 
@@ -246,7 +246,7 @@ async fn open(
         return Ok((StatusCode::BAD_REQUEST, json, first.text).into_response());
     }
     let (id, visit) =
-        (new_id(), Arc::new(Visit { connection, streams: Mutex::default(), news: Notify::new() }));
+        (new_id(), Arc::new(Visit { connection, streams: Mutex::default(), wakeup: Notify::new() }));
     visit.touch();
     {
         let mut all = gateway.visits.all();
@@ -328,23 +328,23 @@ impl Listener {
     /// The next event, or a keep-alive comment; `None` when the connection has ended.
     async fn next(&self) -> Option<String> {
         loop {
-            let news = self.visit.news.notified();
-            let mut news = std::pin::pin!(news);
+            let wakeup = self.visit.wakeup.notified();
+            let mut wakeup = std::pin::pin!(wakeup);
             // Registered before the queue is checked, so that a message in between is not missed.
-            news.as_mut().enable();
+            wakeup.as_mut().enable();
             {
                 let mut streams = self.visit.streams();
                 let message =
                     streams.waiting.get_mut(&self.name).and_then(|stream| stream.messages.pop_front());
                 if let Some(message) = message {
-                    streams.unheard -= message.len();
+                    streams.buffered_bytes -= message.len();
                     return Some(format!("data: {message}\n\n"));
                 }
                 if streams.is_over {
                     return None;
                 }
             }
-            if tokio::time::timeout(KEEP_ALIVE, news).await.is_err() {
+            if tokio::time::timeout(KEEP_ALIVE, wakeup).await.is_err() {
                 return Some(": still here\n\n".to_owned());
             }
         }
@@ -354,7 +354,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let mut streams = self.visit.streams();
-        streams.heard = Some(Instant::now());
+        streams.last_seen = Some(Instant::now());
         if let Some(stream) = streams.waiting.get_mut(&self.name) {
             stream.has_listener = false;
             if stream.messages.is_empty() {

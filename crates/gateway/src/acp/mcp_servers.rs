@@ -62,13 +62,13 @@ impl Connection {
         if servers.is_empty() {
             return Vec::new();
         }
-        match self.brought(key, servers, bringing).await {
+        match self.start_all(key, servers, bringing).await {
             Ok(sentences) => sentences,
             Err(fault) => vec![format!("The session's MCP servers were not started: {}.", fault.message)],
         }
     }
 
-    async fn brought(
+    async fn start_all(
         &self,
         key: &SessionKey,
         servers: &[Wanted],

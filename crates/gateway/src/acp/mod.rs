@@ -53,7 +53,7 @@ use super::{Gateway, decode, rest};
 const PATH: &str = "/acp";
 
 pub(super) fn router() -> Router<Arc<Gateway>> {
-    Router::new().route(PATH, get(came).post(http::posted).delete(http::left))
+    Router::new().route(PATH, get(connect).post(http::posted).delete(http::left))
 }
 
 /// The query parameters: the agent of new sessions, and the session to resume.
@@ -107,7 +107,7 @@ fn principal(gateway: &Gateway, request: &Parts) -> Result<Principal, ApiError> 
 }
 
 /// `GET /acp`: a WebSocket, or an event stream of an HTTP connection.
-async fn came(
+async fn connect(
     Who(who): Who,
     State(gateway): State<Arc<Gateway>>,
     Extension(seat): Extension<Arc<Seat>>,

@@ -17,11 +17,11 @@ use super::{tool_call_view, wire};
 use crate::approvals::DecisionBody;
 
 /// The duration of "Allow for one hour".
-const A_WHILE: Duration = Duration::from_secs(60 * 60);
+const ONE_HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// The rule that asks about autorun files, which programs of this machine execute or load by name. No mode approves it, because
 /// writing such a file runs code on this machine.
-const OBEYED: &str = "path.obeyed";
+const AUTORUN_RULE: &str = "path.obeyed";
 
 /// The options: the id (also the decision in the inbox), the name for people, and the ACP kind.
 const OPTIONS: [(&str, &str, &str); 4] = [
@@ -43,8 +43,8 @@ impl Connection {
             }
             let mode = seat.place().mode;
             let kind = question.call["kind"].as_str().unwrap_or("other");
-            let is_obeyed = question.rules.iter().any(|rule| rule == OBEYED);
-            if let Some(decision) = mode.answer(kind).filter(|decision| *decision == "deny" || !is_obeyed) {
+            let is_autorun = question.rules.iter().any(|rule| rule == AUTORUN_RULE);
+            if let Some(decision) = mode.answer(kind).filter(|decision| *decision == "deny" || !is_autorun) {
                 return own.decide(&seat, &question.id, decision, Some(mode)).await;
             }
             let params = match own.gateway.api.approval_call(&own.who, &question.id).await {
@@ -106,7 +106,7 @@ impl Connection {
     /// Records the decision as the client's principal.
     async fn decide(&self, seat: &Seat, id: &str, decision: &str, mode: Option<Mode>) {
         let api = &self.gateway.api;
-        let until = api.sessions.governance().clock.now().plus(A_WHILE).to_string();
+        let until = api.sessions.governance().clock.now().plus(ONE_HOUR).to_string();
         let body = |decision: &str| DecisionBody {
             decision: decision.to_owned(),
             until: (decision == "allow_until").then(|| until.clone()),

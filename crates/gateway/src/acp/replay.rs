@@ -18,7 +18,7 @@ use crate::error::ApiError;
 const MAX_MESSAGES: usize = 100_000;
 
 /// The newest messages that are read to find the prompt of a turn that just started.
-const JUST_SAID: usize = 50;
+const NEWEST_MESSAGES: usize = 50;
 
 /// The stored messages of a session, as ACP updates.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ pub(super) async fn words(connection: &Connection, seat: &Seat, reach: Reach) ->
     let words = api.readers.read(move |reader| {
         let mut words = Words::default();
         let Some(session) = reader.session(key.as_str())? else { return Ok(words) };
-        let limit = if reach == Reach::JustSaid { JUST_SAID } else { MAX_MESSAGES };
+        let limit = if reach == Reach::JustSaid { NEWEST_MESSAGES } else { MAX_MESSAGES };
         for row in reader.messages(&session, limit)? {
             let kind = match row.role.as_str() {
                 "user" => "user_message_chunk",
@@ -97,7 +97,7 @@ pub(super) async fn tell(
     let mut open = Vec::new();
     while let Some(events) = next(subscription, head).await? {
         for event in events {
-            sort(connection.show(seat, teller, event, When::Before(&words)).await, &mut open);
+            update_open(connection.show(seat, teller, event, When::Before(&words)).await, &mut open);
         }
     }
     still_open(connection, seat, teller, (open, is_cut)).await
@@ -114,7 +114,7 @@ pub(super) async fn take_in(
     let mut open = Vec::new();
     while let Some(events) = next(subscription, head).await? {
         for event in &events {
-            sort(connection.take_in(seat, teller, event), &mut open);
+            update_open(connection.take_in(seat, teller, event), &mut open);
         }
     }
     still_open(connection, seat, teller, (open, is_cut)).await
@@ -130,7 +130,7 @@ async fn next(subscription: &mut Subscription, head: u64) -> Result<Option<Vec<E
     Ok(Some(events).filter(|events| !events.is_empty()))
 }
 
-fn sort(matters: Vec<Matter>, open: &mut Vec<Question>) {
+fn update_open(matters: Vec<Matter>, open: &mut Vec<Question>) {
     for matter in matters {
         match matter {
             Matter::Asked(question) => open.push(*question),

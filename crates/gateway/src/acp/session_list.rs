@@ -79,9 +79,9 @@ fn before(cursor: &Value) -> Result<Option<(String, String)>, Fault> {
         Value::String(cursor) => cursor,
         _ => return Err(Fault::params("`cursor` must be a string")),
     };
-    let given_out =
+    let is_valid =
         |(at, key): &(&str, &str)| at.parse::<Timestamp>().is_ok() && key.parse::<SessionKey>().is_ok();
-    match cursor.split_once(' ').filter(given_out) {
+    match cursor.split_once(' ').filter(is_valid) {
         Some((at, key)) => Ok(Some((at.to_owned(), key.to_owned()))),
         None => Err(Fault::params("`cursor` is invalid: use `nextCursor` of the previous page")),
     }

@@ -16,7 +16,7 @@ use crate::principal::Principal;
 const MAX_LINES: usize = 50;
 
 /// Answered in a turn of the session, as on every other channel.
-const IN_TURNS: (&str, &str) = ("tribune", "Show the rules and permissions of this session");
+const TURN_COMMAND: (&str, &str) = ("tribune", "Show the rules and permissions of this session");
 
 const COMMANDS: [(&str, &str); 3] = [
     ("agents", "List the agents of this daemon"),
@@ -34,7 +34,7 @@ pub(super) struct OfAgent {
 /// The `available_commands_update` with Tribune's commands (for the operator only) and the agent's, and with the other members of
 /// the agent's update. A Tribune command hides an agent's command of the same name.
 pub(super) fn update(who: &Principal, of_agent: &OfAgent) -> Value {
-    let tribune = || std::iter::once(&IN_TURNS).chain(&COMMANDS);
+    let tribune = || std::iter::once(&TURN_COMMAND).chain(&COMMANDS);
     let own = tribune().filter(|_| who.operator().is_ok());
     let own = own.map(|(name, description)| json!({ "name": name, "description": description }));
     let others = of_agent.said.get("availableCommands").and_then(Value::as_array).into_iter().flatten();

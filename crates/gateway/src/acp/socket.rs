@@ -21,16 +21,16 @@ use crate::{Gateway, READ_BUFFER, WRITE_BUFFER};
 const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// How long the last responses may take when the daemon stops.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Poll interval for requests in flight.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The close code for an idle client, in the range reserved for applications.
 const CLOSE_IDLE: u16 = 4408;
 
 /// The response header with the maximum message size.
-const MOST_BYTES: &str = "acp-max-message-bytes";
+const MAX_BYTES_HEADER: &str = "acp-max-message-bytes";
 
 /// Answers the upgrade and serves the WebSocket.
 pub(super) fn upgraded(
@@ -56,7 +56,7 @@ pub(super) fn upgraded(
         response.headers_mut().insert(CONNECTION_ID, id);
     }
     // A larger message closes the connection. A client that knows the limit can reject a single message instead.
-    response.headers_mut().insert(MOST_BYTES, limit.into());
+    response.headers_mut().insert(MAX_BYTES_HEADER, limit.into());
     response
 }
 
@@ -109,11 +109,11 @@ async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: Wait
             () = tokio::time::sleep_until(heard + limits.idle) => {
                 break Some((CLOSE_IDLE, "nothing was heard for longer than gateway.idleSeconds"));
             }
-            () = tokio::time::sleep(GLANCE), if !has_room => {}
+            () = tokio::time::sleep(POLL_INTERVAL), if !has_room => {}
             () = stopping.cancelled() => {
                 // Turns have ended by now; their responses are still sent.
                 let last = last_answers(connection, &mut sink, &mut messages, slow);
-                let _ = timeout(LAST_ANSWERS, last).await;
+                let _ = timeout(DRAIN_TIMEOUT, last).await;
                 break Some((close_code::AWAY, "the daemon is stopping"));
             }
         }
@@ -135,7 +135,7 @@ async fn last_answers(
     within: Duration,
 ) {
     while connection.is_answering() || !messages.is_empty() {
-        match timeout(GLANCE, messages.recv()).await {
+        match timeout(POLL_INTERVAL, messages.recv()).await {
             Ok(Some(message)) => {
                 if !send_all(sink, message, messages, within).await {
                     return;

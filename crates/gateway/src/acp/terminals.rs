@@ -12,7 +12,7 @@ const MAX_KNOWN: usize = 64;
 const MAX_OUTPUT: usize = 64 << 10;
 
 /// The text that is shown while a command runs.
-const RUNS: &str = "(running; the output is shown when the command ends)";
+const RUNNING_TEXT: &str = "(running; the output is shown when the command ends)";
 
 /// The terminals of a turn.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl Terminals {
             if terminal.output.is_none() {
                 terminal.shown_in = Some((id.to_owned(), raw.clone()));
             }
-            *piece = in_words(piece, terminal.output.as_deref());
+            *piece = as_text(piece, terminal.output.as_deref());
         }
     }
 
@@ -66,7 +66,7 @@ impl Terminals {
         let (id, mut pieces) = terminal.shown_in.take()?;
         for piece in &mut pieces {
             if let Some(terminal) = name(piece).and_then(|name| self.known.get(name)) {
-                *piece = in_words(piece, terminal.output.as_deref());
+                *piece = as_text(piece, terminal.output.as_deref());
             }
         }
         Some((id, pieces))
@@ -78,12 +78,12 @@ fn name(piece: &Value) -> Option<&str> {
 }
 
 /// A piece of content with text in place of its terminal. Its other members are kept.
-fn in_words(piece: &Value, output: Option<&str>) -> Value {
+fn as_text(piece: &Value, output: Option<&str>) -> Value {
     let mut words = piece.clone();
     if let Some(words) = words.as_object_mut() {
         words.remove("terminalId");
         words.insert("type".to_owned(), "content".into());
-        words.insert("content".to_owned(), json!({ "type": "text", "text": output.unwrap_or(RUNS) }));
+        words.insert("content".to_owned(), json!({ "type": "text", "text": output.unwrap_or(RUNNING_TEXT) }));
     }
     words
 }

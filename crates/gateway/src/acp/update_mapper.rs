@@ -75,9 +75,9 @@ pub(super) struct Teller {
     /// Call ids, by the ledger entry of the call.
     entries: HashMap<String, String>,
     /// Calls that wait for approval, by approval id. They may outlive their turn.
-    waiting: HashMap<String, Waiting>,
+    waiting: HashMap<String, WaitingCall>,
     /// Permission requests of the agent in this turn, by the agent's call id.
-    requests: HashMap<String, Request>,
+    requests: HashMap<String, AgentRequest>,
     /// Terminals that were given to the agent in this turn.
     terminals: Terminals,
     /// The agent's own messages around its text chunks, and around its thought chunks.
@@ -87,14 +87,14 @@ pub(super) struct Teller {
 
 /// A permission request of the agent: the call, and the other members.
 #[derive(Debug, Clone)]
-struct Request {
+struct AgentRequest {
     call: Map<String, Value>,
     beside: Map<String, Value>,
 }
 
 /// A call that waits for approval. It is kept when the other calls of its turn are dropped.
 #[derive(Debug, Clone)]
-struct Waiting {
+struct WaitingCall {
     /// Tribune's call id, and the ledger entry of the call.
     call_id: String,
     entry: String,
@@ -104,7 +104,7 @@ struct Waiting {
     held: Map<String, Value>,
 }
 
-impl Waiting {
+impl WaitingCall {
     /// Holds back the fields that describe the call to people.
     fn hold(&mut self, said: &mut Map<String, Value>) {
         self.held.extend(tool_call_view::WHAT_IS_SHOWN.iter().filter_map(|name| said.remove_entry(*name)));
@@ -117,7 +117,7 @@ struct Call {
     id: String,
     shown: Map<String, Value>,
     /// The agent reports the call itself, so Tribune's updates add only what the ledger has.
-    own_words: bool,
+    is_agent_reported: bool,
 }
 
 impl Teller {
@@ -197,7 +197,7 @@ impl Teller {
         // The second and later parts of one agent call have the ids `ID.2`, `ID.3`.
         let whole = id.rsplit_once('.').map_or(id, |(whole, _)| whole);
         let of_agent =
-            [id, whole].into_iter().find(|id| self.calls.get(*id).is_some_and(|call| call.own_words));
+            [id, whole].into_iter().find(|id| self.calls.get(*id).is_some_and(|call| call.is_agent_reported));
         if let Some(mut call) = of_agent.and_then(|known| self.calls.get(known)).cloned() {
             // Approvers see what the call would change, even if the agent did not report it.
             for (field, value) in tool_call_view::shown(name, input, &self.folder) {
@@ -220,7 +220,7 @@ impl Teller {
                 shown.entry(field.clone()).or_insert_with(|| value.clone());
             }
         }
-        let call = Call { id: acp_id, shown: shown.clone(), own_words: false };
+        let call = Call { id: acp_id, shown: shown.clone(), is_agent_reported: false };
         self.calls.insert(id.to_owned(), call);
         vec![update(if is_known { "tool_call_update" } else { "tool_call" }, shown)]
     }
@@ -231,7 +231,8 @@ impl Teller {
         if !self.calls.contains_key(id) {
             let acp_id = self.acp_id(id);
             let shown = fields(json!({ "toolCallId": acp_id, "title": "…", "status": "pending" }));
-            self.calls.insert(id.to_owned(), Call { id: acp_id, shown: shown.clone(), own_words: false });
+            self.calls
+                .insert(id.to_owned(), Call { id: acp_id, shown: shown.clone(), is_agent_reported: false });
             told.push(update("tool_call", shown));
         }
         if let Some(call) = self.calls.get(id) {
@@ -259,7 +260,7 @@ impl Teller {
                 "reason": verdict.get("reason"),
             } },
         }));
-        if is_allowed && !call.own_words {
+        if is_allowed && !call.is_agent_reported {
             shown.insert("status".to_owned(), "in_progress".into());
         }
         Some(update("tool_call_update", shown))
@@ -277,7 +278,7 @@ impl Teller {
                 fields(json!({ "toolCallId": shown_in, "content": content })),
             ));
         }
-        if call.own_words && !is_error {
+        if call.is_agent_reported && !is_error {
             return told;
         }
         let status = if is_error { "failed" } else { "completed" };
@@ -314,7 +315,7 @@ impl Teller {
         beside(shown.entry("_meta").or_insert(Value::Null), json!({ "tribune": meta }));
         let of_agent = self.request(word("call_id")).map(|request| request.beside.clone());
         let told = about(&call.id, meta);
-        let waiting = Waiting {
+        let waiting = WaitingCall {
             call_id: word("call_id").to_owned(),
             entry: word("call").to_owned(),
             call: call.clone(),
@@ -331,7 +332,7 @@ impl Teller {
 
     fn decided(&mut self, id: String, state: &str) -> Vec<Told> {
         let mut told = Vec::new();
-        if let Some(Waiting { call_id, entry, call, mut held }) = self.waiting.remove(&id) {
+        if let Some(WaitingCall { call_id, entry, call, mut held }) = self.waiting.remove(&id) {
             told.push(about(&call.id, json!({ "approval": id, "state": state })));
             if !held.is_empty() {
                 held.insert("toolCallId".to_owned(), call.id.clone().into());
@@ -353,8 +354,8 @@ impl Teller {
         let mut shown = tool_call_view::shown(&requested.tool, input, &self.folder);
         shown.insert("toolCallId".to_owned(), id.clone().into());
         let (call_id, entry) = (requested.call_id.clone(), requested.call.clone());
-        let call = Call { id: id.clone(), shown: shown.clone(), own_words: false };
-        self.waiting.insert(id.clone(), Waiting { call_id, entry, call, held: Map::new() });
+        let call = Call { id: id.clone(), shown: shown.clone(), is_agent_reported: false };
+        self.waiting.insert(id.clone(), WaitingCall { call_id, entry, call, held: Map::new() });
         shown.insert("status".to_owned(), "pending".into());
         shown.insert("_meta".to_owned(), json!({ "tribune": { "approval": id } }));
         let (reason, rules) = (requested.reason.clone(), requested.rules.clone());
@@ -410,7 +411,7 @@ impl Teller {
                     // The call was reported before, perhaps under Tribune's id.
                     said.insert("toolCallId".to_owned(), call.id.clone().into());
                     said.insert("sessionUpdate".to_owned(), "tool_call_update".into());
-                    call.own_words = true;
+                    call.is_agent_reported = true;
                     call.shown.extend(
                         said.iter()
                             .filter(|(name, _)| *name != "sessionUpdate")
@@ -419,7 +420,7 @@ impl Teller {
                 } else {
                     let mut shown = said.clone();
                     shown.remove("sessionUpdate");
-                    self.calls.insert(id.clone(), Call { id, shown, own_words: true });
+                    self.calls.insert(id.clone(), Call { id, shown, is_agent_reported: true });
                 }
                 vec![came(said, beside)]
             }
@@ -457,13 +458,13 @@ impl Teller {
             // People see Tribune's description of the call; the agent's own goes with the request.
             params.insert("toolCall".to_owned(), Value::Object(call.clone()));
         }
-        self.requests.insert(id, Request { call, beside: params });
+        self.requests.insert(id, AgentRequest { call, beside: params });
         told
     }
 
     /// The agent's permission request for a call, by Tribune's call id. The later parts of one agent call have the ids `ID.2`,
     /// `ID.3`.
-    fn request(&self, id: &str) -> Option<&Request> {
+    fn request(&self, id: &str) -> Option<&AgentRequest> {
         let whole = id.rsplit_once('.').map_or(id, |(whole, _)| whole);
         self.requests.get(id).or_else(|| self.requests.get(whole))
     }

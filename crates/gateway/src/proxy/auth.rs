@@ -124,7 +124,8 @@ pub(super) fn check_model(
     if given.provider() == provider && asked == Some(given.model()) {
         return Ok(());
     }
-    let asked = asked.map_or_else(|| "this".to_owned(), |model| format!("`{provider}:{}`", short(model)));
+    let asked =
+        asked.map_or_else(|| "this endpoint".to_owned(), |model| format!("`{provider}:{}`", short(model)));
     Err(ApiError::forbidden(format!("the agent `{agent}` may use only `{given}`, not {asked}")))
 }
 

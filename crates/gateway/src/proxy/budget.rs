@@ -17,7 +17,7 @@ use super::upstream_call::Ended;
 use crate::ApiError;
 
 /// Assumed maximum tokens of a response if neither the request nor the configuration has a limit.
-const UNKNOWN_ANSWER: u64 = 32_768;
+const DEFAULT_RESPONSE_TOKENS: u64 = 32_768;
 
 /// Maximum alternative responses (`n`, `candidateCount`) of one request.
 const MAX_CHOICES: u64 = 128;
@@ -93,18 +93,18 @@ impl Bill {
 
 /// The maximum tokens of all responses to the request.
 fn answer(provider: &Provider, asking: &Asking) -> Result<u64, ApiError> {
-    let mut said = Vec::new();
+    let mut limits_found = Vec::new();
     for name in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
-        said.push(number(&asking.members, name)?);
+        limits_found.push(number(&asking.members, name)?);
     }
     let generation = generation(asking)?;
     // Gemini's servers accept both spellings.
     for name in ["maxOutputTokens", "max_output_tokens"] {
-        said.push(number(&generation, name)?);
+        limits_found.push(number(&generation, name)?);
     }
     let declared =
         provider.config.models.get(&asking.model).map(|limits| u64::from(limits.max_output_tokens));
-    let one = said.into_iter().flatten().max().or(declared).unwrap_or(UNKNOWN_ANSWER);
+    let one = limits_found.into_iter().flatten().max().or(declared).unwrap_or(DEFAULT_RESPONSE_TOKENS);
     let mut choices = number(&asking.members, "n")?.unwrap_or(1).max(1);
     for name in ["candidateCount", "candidate_count"] {
         choices = choices.max(number(&generation, name)?.unwrap_or(1));

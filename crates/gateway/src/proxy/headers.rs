@@ -7,10 +7,10 @@ use tribune_redact::Redactor;
 
 /// Request headers that are forwarded: they select the version of the API. `idempotency-key` is not among them, because all callers
 /// share one API key at the provider, and a caller could receive another caller's response.
-const UP: [&str; 3] = ["anthropic-version", "anthropic-beta", "openai-beta"];
+const REQUEST_HEADERS: [&str; 3] = ["anthropic-version", "anthropic-beta", "openai-beta"];
 
 /// Response headers that are forwarded, in addition to the content type.
-const DOWN: [&str; 7] = [
+const RESPONSE_HEADERS: [&str; 7] = [
     "request-id",
     "x-request-id",
     "retry-after-ms",
@@ -21,12 +21,12 @@ const DOWN: [&str; 7] = [
 ];
 
 /// Prefixes of forwarded rate limit headers.
-const LIMITS: [&str; 2] = ["anthropic-ratelimit-", "x-ratelimit-"];
+const RATE_LIMIT_PREFIXES: [&str; 2] = ["anthropic-ratelimit-", "x-ratelimit-"];
 
 /// The headers of the upstream request, without the key.
 pub(super) fn up(sent: &HeaderMap, method: &Method) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    for name in UP.map(HeaderName::from_static).into_iter().chain([ACCEPT]) {
+    for name in REQUEST_HEADERS.map(HeaderName::from_static).into_iter().chain([ACCEPT]) {
         for value in sent.get_all(&name) {
             headers.append(name.clone(), value.clone());
         }
@@ -47,8 +47,8 @@ pub(super) fn down(sent: &HeaderMap, redactor: &Redactor) -> HeaderMap {
         let word = name.as_str();
         let is_listed = name == CONTENT_TYPE
             || name == RETRY_AFTER
-            || DOWN.contains(&word)
-            || LIMITS.iter().any(|beginning| word.starts_with(beginning));
+            || RESPONSE_HEADERS.contains(&word)
+            || RATE_LIMIT_PREFIXES.iter().any(|beginning| word.starts_with(beginning));
         let is_clean = value.to_str().is_ok_and(|text| !redactor.finds(text));
         if is_listed && is_clean {
             headers.append(name.clone(), value.clone());

@@ -90,7 +90,7 @@ const GEMINI: [&str; 6] =
 const INCLUDED: [&str; 2] = ["message.output_text.logprobs", "reasoning.encrypted_content"];
 
 /// Types of conversation items that refer to data stored at the provider.
-const BY_NAME: [&str; 2] = ["item_reference", "image_generation_call"];
+const REFERENCE_ITEMS: [&str; 2] = ["item_reference", "image_generation_call"];
 
 /// Types of tools that the agent runs.
 const OWN_TOOLS: [&str; 2] = ["custom", "function"];
@@ -186,7 +186,7 @@ fn check_included(included: &Value) -> Result<(), ApiError> {
 /// Checks the items of a Responses conversation. An item without a type or role refers to data stored at the provider.
 fn check_items(input: &Value) -> Result<(), ApiError> {
     let is_named = |item: &Value| {
-        let is_kind = |kind: &Value| kind.as_str().is_some_and(|kind| !BY_NAME.contains(&kind));
+        let is_kind = |kind: &Value| kind.as_str().is_some_and(|kind| !REFERENCE_ITEMS.contains(&kind));
         match item.get("type") {
             Some(kind) => !is_kind(kind),
             None => item.is_object() && !item["role"].is_string(),

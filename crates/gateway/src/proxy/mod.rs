@@ -62,7 +62,7 @@ use super::metrics::Metrics;
 
 /// Maximum concurrent requests: this many for the operator, and this many for all agents together. Each may hold a body of
 /// `gateway.maxMessageBytes` while it is sent. The two are counted separately, so that agents cannot lock the operator out.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT: usize = 32;
 
 /// The dependencies of the proxy. It needs neither sessions nor a gateway, so that the sockets of sessions can be built on it.
 pub struct ProxyParts {
@@ -87,8 +87,8 @@ pub struct ProxyParts {
 pub struct Proxy {
     parts: ProxyParts,
     passes: Passes,
-    operators_room: Arc<Semaphore>,
-    agents_room: Arc<Semaphore>,
+    operator_permits: Arc<Semaphore>,
+    agent_permits: Arc<Semaphore>,
     /// Shared with the gateway: it counts in the same metrics, and waits for these tasks when it stops.
     pub(super) metrics: Arc<Metrics>,
     pub(super) tasks: TaskTracker,
@@ -114,10 +114,10 @@ impl SocketService for SessionModel {
 
 impl Proxy {
     pub fn new(parts: ProxyParts) -> Self {
-        let room = || Arc::new(Semaphore::new(AT_ONCE));
-        let (operators_room, agents_room) = (room(), room());
+        let room = || Arc::new(Semaphore::new(MAX_CONCURRENT));
+        let (operator_permits, agent_permits) = (room(), room());
         let (metrics, tasks) = (Arc::new(Metrics::new()), TaskTracker::new());
-        Self { parts, passes: Passes::default(), operators_room, agents_room, metrics, tasks }
+        Self { parts, passes: Passes::default(), operator_permits, agent_permits, metrics, tasks }
     }
 
     /// The model that is configured for an agent.
@@ -128,10 +128,11 @@ impl Proxy {
     /// Takes a permit for one request, or fails with `busy`.
     fn room(&self, caller: &Caller) -> Result<OwnedSemaphorePermit, ApiError> {
         let room = match caller {
-            Caller::Operator => &self.operators_room,
-            Caller::Agent(_) | Caller::Session(_) => &self.agents_room,
+            Caller::Operator => &self.operator_permits,
+            Caller::Agent(_) | Caller::Session(_) => &self.agent_permits,
         };
-        let full = || format!("{AT_ONCE} model requests are already running: try again in a few seconds");
+        let full =
+            || format!("{MAX_CONCURRENT} model requests are already running: try again in a few seconds");
         Arc::clone(room).try_acquire_owned().map_err(|_| ApiError::new("busy", full()))
     }
 

@@ -24,10 +24,10 @@ use super::{error, frozen, headers};
 use crate::ApiError;
 
 /// Chunks that are buffered for the client. When the buffer is full, reading from the provider pauses.
-const PIECES: usize = 4;
+const CHUNK_BUFFER: usize = 4;
 
 /// Timeout for the body of an error response.
-const REFUSAL: Duration = Duration::from_secs(10);
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The response header with the content id of the request's ledger entry.
 const ENTRY: HeaderName = HeaderName::from_static("tribune-entry");
@@ -99,7 +99,7 @@ impl Errand {
         let Self { outbound, rest } = self;
         let sent = tokio::select! {
             biased;
-            refused = rest.told_to_stop() => Err(Ok(refused)),
+            refused = rest.stop_requested() => Err(Ok(refused)),
             () = answer.closed() => Err(Err(ProxyOutcome::Left)),
             sent = outbound.send() => Ok(sent),
         };
@@ -122,7 +122,7 @@ impl Errand {
 
 impl Rest {
     /// Waits for a global stop or a shutdown, and returns the error for it.
-    async fn told_to_stop(&self) -> ApiError {
+    async fn stop_requested(&self) -> ApiError {
         tokio::select! {
             () = self.stopped.cancelled() => frozen(),
             () = self.leaving.cancelled() => ApiError::new("draining", "the daemon is stopping: try again when it runs"),
@@ -146,14 +146,14 @@ impl Rest {
         let is_stream = headers::is_stream(&relayed.headers);
         let mut tally = if is_stream { Tally::of_stream(self.wire) } else { Tally::of_whole(self.wire) };
         let mut filter = (self.hides_usage && is_stream && self.is_stream).then(UnaskedUsage::default);
-        let (pieces, body) = mpsc::channel(PIECES);
+        let (pieces, body) = mpsc::channel(CHUNK_BUFFER);
         if answer.send(Ok(self.response(status, &relayed.headers, body_of(body)))).is_err() {
             return Came(Some(status), ProxyOutcome::Left, None);
         }
         let broken = loop {
             let chunk = tokio::select! {
                 biased;
-                _ = self.told_to_stop() => break Some(ProxyOutcome::Stopped),
+                _ = self.stop_requested() => break Some(ProxyOutcome::Stopped),
                 () = pieces.closed() => break Some(ProxyOutcome::Left),
                 chunk = relayed.chunk() => chunk,
             };
@@ -180,12 +180,12 @@ impl Rest {
                 Err(_) => break Some(ProxyOutcome::Cut),
             };
             if !bytes.is_empty()
-                && let Some(outcome) = self.hand_on(&pieces, Piece::Bytes(bytes)).await
+                && let Some(outcome) = self.send_piece(&pieces, Piece::Bytes(bytes)).await
             {
                 break Some(outcome);
             }
             if is_last {
-                break self.hand_on(&pieces, Piece::End).await;
+                break self.send_piece(&pieces, Piece::End).await;
             }
         };
         let tallied = tally.finish();
@@ -199,10 +199,10 @@ impl Rest {
 
     /// Sends a chunk to the client. The client has the same idle timeout as the provider. Returns the outcome if the chunk was not
     /// taken.
-    async fn hand_on(&self, pieces: &mpsc::Sender<Piece>, piece: Piece) -> Option<ProxyOutcome> {
+    async fn send_piece(&self, pieces: &mpsc::Sender<Piece>, piece: Piece) -> Option<ProxyOutcome> {
         tokio::select! {
             biased;
-            _ = self.told_to_stop() => Some(ProxyOutcome::Stopped),
+            _ = self.stop_requested() => Some(ProxyOutcome::Stopped),
             taken = timeout(self.endpoint.patience.idle, pieces.send(piece)) => match taken {
                 Ok(Ok(())) => None,
                 Ok(Err(_)) | Err(_) => Some(ProxyOutcome::Left),
@@ -216,12 +216,12 @@ impl Rest {
         let came = |outcome| Came(Some(status), outcome, None);
         let body = tokio::select! {
             biased;
-            refused = self.told_to_stop() => {
+            refused = self.stop_requested() => {
                 let _ = answer.send(Err(refused));
                 return came(ProxyOutcome::Stopped);
             }
             () = answer.closed() => return came(ProxyOutcome::Left),
-            body = timeout(REFUSAL, beginning(&mut relayed)) => body.unwrap_or_default(),
+            body = timeout(ERROR_BODY_TIMEOUT, beginning(&mut relayed)) => body.unwrap_or_default(),
         };
         let code = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
         let response = if code == StatusCode::UNAUTHORIZED {
