@@ -1,5 +1,5 @@
-//! The way out of a command that an agent runs (`exec`): there for as long as the command runs, where all mandates of its session
-//! have `egress`, and nowhere else.
+//! Network access for a command that an agent runs (`exec`). The command gets it for as long as it runs, and only if every
+//! mandate of its session includes `egress`.
 
 use tribune_config::egress_rules::EgressRule;
 use tribune_constitution::EGRESS;
@@ -11,17 +11,17 @@ use tribune_storage::store::StoreError;
 
 use super::{AllowedEgress, BrokerError, SessionSocketService, SessionSockets};
 
-/// A command's way out. It is closed when this is dropped, with every connection.
+/// The network access of one command. Dropping it closes the sockets and every connection.
 #[derive(Debug)]
 pub struct EgressLease {
     pub sockets: SessionSockets,
-    /// Whom the command runs as, if that is not the daemon's own user.
+    /// The user that the command runs as, if that is not the daemon's own user.
     pub user: Option<u32>,
-    /// What is listed for its agent.
+    /// The allowlist of the command's agent.
     pub places: Vec<EgressRule>,
 }
 
-/// Why a command has no way out that it should have.
+/// Why the network access of a command could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum NoWayOut {
     #[error(transparent)]
@@ -31,14 +31,15 @@ pub enum NoWayOut {
 }
 
 impl SessionSocketService {
-    /// Opens the way out of a session's next command; none if the session may not have one.
+    /// Opens the network access of a session's next command. Returns `None` if the session has no `egress`.
     pub async fn open_for_command(&self, session: &SessionKey) -> Result<Option<EgressLease>, NoWayOut> {
         let egress = &self.0.egress;
         let (gate, name) = (&egress.out_of_turn.gate, session.to_string());
         let row = egress.out_of_turn.readers.read(move |reader| reader.session(&name)).await?;
         let Some(row) = row.filter(|row| gate.allows_tool(row, EGRESS)) else { return Ok(None) };
         let Some(standing) = PolicyContext::of(&row) else { return Ok(None) };
-        // Whatever its folders hold may be in what the command sends. When its result says so, it was sent.
+        // The command can send anything that its workspace roots hold, so their labels apply from the start. The labels of the
+        // result would come too late: by then the data has been sent.
         let read: Vec<Access> = Resource::all_of(&standing.ground).map(Access::Read).collect();
         let carried = gate.moved(&standing, Some(EXEC), (&read, CallEnd::Well))?.session;
         let outlets = AllowedEgress { carries: Some(carried), ..AllowedEgress::default() };

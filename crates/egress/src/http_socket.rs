@@ -1,4 +1,4 @@
-//! HTTP on a session's socket, for the services that speak it. The socket says who calls.
+//! HTTP server for one connection on a session's socket. The socket itself identifies the caller.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::UnixStream;
 
-/// What is gathered of a head before it is refused.
+/// Bytes of a request head that are buffered before the request is rejected.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Serves one connection from a session's sandbox. `head` is how long the head of a request may take.
+/// Serves one connection from a session's sandbox. `head` is the timeout for the head of a request.
 pub async fn serve<F>(stream: UnixStream, head: Duration, answer: impl Fn(Request) -> F + Send + Sync)
 where
     F: Future<Output = Response> + Send,
@@ -27,6 +27,6 @@ where
         .header_read_timeout(head)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);
-    // A peer that breaks off is no news.
+    // An aborted connection is normal and is not logged.
     let _ = serving.await;
 }

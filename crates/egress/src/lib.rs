@@ -1,10 +1,11 @@
-//! The sockets of sessions: one Unix socket for each session and service, the only way from a sandbox to the world. The socket is
-//! the identity: a program that can connect to it is that session, and no other program can.
+//! The sockets of sessions: one Unix socket for each session and service. They are the only connection from a sandbox to
+//! anything outside. The socket is the identity: only the programs of a session can connect to it, so a connection on it comes
+//! from that session.
 //!
-//! [`proxy`] is the way out. What answers on the sockets to the session's model and to its MCP servers is a [`SocketService`] that is
-//! passed in; nothing here knows what it does. [`http_socket`] is what services that speak HTTP share, [`socket_dir`] is where the sockets
-//! lie. The caller that starts a sandbox opens the session's sockets with [`Brokers::open`], shows them to the sandbox, and keeps
-//! the returned value for as long as the sandbox lives.
+//! [`proxy`] is the egress proxy. The sockets of the session's model and of its MCP servers are served by a [`SocketService`]
+//! that the caller passes in; this crate does not know what it does. [`http_socket`] is the HTTP server that such services
+//! share, [`socket_dir`] is the folder of the sockets. The caller that starts a sandbox opens the session's sockets with
+//! [`SessionSocketService::open`], mounts them in the sandbox, and keeps the returned value for as long as the sandbox lives.
 
 mod exec_egress;
 pub mod http_socket;
@@ -35,26 +36,26 @@ use tribune_storage::home::Home;
 use self::proxy::Egress;
 use self::socket_dir::SocketDir;
 
-/// How long to wait when the machine has no more descriptors to give, before asking again.
-const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
+/// Pause after a failed `accept`, which usually means that the process has no file descriptors left.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// How long connections get to write down their end when the daemon leaves.
-const GOODBYE: Duration = Duration::from_secs(3);
+/// How long connections have to record their end in the ledger when the daemon stops.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What bounds a session's connections. Nobody needs other values but tests, so no configuration has them.
+/// Limits on a session's connections. Only tests need other values, so they are not configurable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketLimits {
-    /// At the same time, for each service of a session: more than a package manager opens.
+    /// Concurrent connections for each service of a session: more than a package manager opens.
     pub connections: usize,
-    /// To send the head of a request, or the first words of TLS.
+    /// Timeout for the head of a request, and for the TLS ClientHello.
     pub head: Duration,
-    /// Without a byte in either direction. Models think for minutes.
+    /// Timeout without a byte in either direction. Models think for minutes.
     pub idle: Duration,
-    /// For all of a connection.
+    /// Maximum duration of a connection.
     pub whole: Duration,
-    /// In both directions together.
+    /// Maximum bytes of a connection, both directions together.
     pub bytes: u64,
-    /// For a person to decide, while the connection waits.
+    /// How long a connection waits for a person's decision.
     pub ask: Duration,
 }
 
@@ -71,15 +72,15 @@ impl Default for SocketLimits {
     }
 }
 
-/// Why sockets could not be opened.
+/// Why a session's sockets could not be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("the sockets of a session cannot be made in `{path}` ({error}): check the folder's owner and space", path = .path.display())]
+#[error("cannot create the session sockets in `{path}` ({error}): check the owner of the folder and the free space", path = .path.display())]
 pub struct BrokerError {
     pub path: PathBuf,
     pub error: io::Error,
 }
 
-/// The brokers of a daemon; clones share them.
+/// Opens and serves the sockets of all sessions of a daemon. Clones share one state.
 #[derive(Debug, Clone)]
 pub struct SessionSocketService(Arc<Shared>);
 
@@ -87,31 +88,31 @@ pub struct SessionSocketService(Arc<Shared>);
 struct Shared {
     home: Home,
     egress: Egress,
-    /// What answers on the way to a session's model.
+    /// Serves the socket of a session's model.
     model: Arc<dyn SocketService>,
     limits: SocketLimits,
     closing: CancellationToken,
     tasks: TaskTracker,
 }
 
-/// Which session is on the other side of a socket, and what answers it there.
+/// The session that a socket belongs to, and the service that answers on it.
 #[derive(Debug, Clone)]
 struct Peer {
     session: Arc<SessionKey>,
     service: Service,
 }
 
-/// What answers on a socket.
+/// The service that answers on a socket.
 #[derive(Debug, Clone)]
 enum Service {
-    /// The way out, with what is open to this session beside what is listed for its agent.
+    /// The egress proxy, with what this session may reach in addition to its agent's allowlist.
     Egress(Arc<AllowedEgress>),
-    /// No way out: every connection is closed at once.
+    /// No egress: every connection is closed at once.
     NoEgress,
     Other(Arc<dyn SocketService>),
 }
 
-/// The sockets of one session. They and their connections end with this.
+/// The sockets of one session. Dropping this removes them and closes their connections.
 #[derive(Debug)]
 pub struct SessionSockets {
     room: SocketDir,
@@ -127,7 +128,8 @@ enum Purpose {
 }
 
 impl SessionSocketService {
-    /// Sockets for the sessions of this home, whose model `model` is. Removes what an earlier daemon left behind.
+    /// Creates the service for the sessions of this home. `model` serves their model sockets. Removes the sockets that an
+    /// earlier daemon left behind.
     pub fn new(
         home: &Home,
         out_of_turn: Arc<OutOfTurn>,
@@ -141,22 +143,18 @@ impl SessionSocketService {
         Ok(Self(Arc::new(Shared { home, egress, model, limits, closing, tasks })))
     }
 
-    /// Opens the sockets of a session, on which its sandbox is that session and its agent.
+    /// Opens the sockets of a session. A connection on them counts as this session and its agent.
     pub fn open(&self, session: &SessionKey) -> Result<SessionSockets, BrokerError> {
         self.open_with(session, AllowedEgress::default())
     }
 
-    /// The same for a session that has more places than its agent.
-    pub fn open_with(
-        &self,
-        session: &SessionKey,
-        outlets: AllowedEgress,
-    ) -> Result<SessionSockets, BrokerError> {
+    /// Like [`Self::open`], for a session that may reach more than its agent's allowlist.
+    pub fn open_with(&self, session: &SessionKey, outlets: Outlets) -> Result<SessionSockets, BrokerError> {
         let egress = Service::Egress(Arc::new(outlets));
         self.open_for(session, egress, Arc::clone(&self.0.model), None)
     }
 
-    /// The same for an agent's session, with a socket to its MCP servers if it has any.
+    /// Like [`Self::open`], with a socket to the session's MCP servers if it has any.
     pub fn open_serving(
         &self,
         session: &SessionKey,
@@ -166,7 +164,7 @@ impl SessionSocketService {
         self.open_for(session, egress, Arc::clone(&self.0.model), servers)
     }
 
-    /// Sockets without a way out, on which `model` answers in place of the session's model.
+    /// Opens sockets without egress. `model` answers in place of the session's model.
     pub fn open_isolated(
         &self,
         session: &SessionKey,
@@ -196,41 +194,41 @@ impl SessionSocketService {
         Ok(SessionSockets { room, closing })
     }
 
-    /// Whether the daemon is stopping, so that no sandbox is to be started any more.
+    /// Whether the daemon is stopping. If so, no sandbox may be started any more.
     pub fn is_closing(&self) -> bool {
         self.0.closing.is_cancelled()
     }
 
-    /// Ends every connection. Returns when their ends are written down, within bounds.
+    /// Closes every connection. Returns when their ends are recorded, or after `CLOSE_TIMEOUT`.
     pub async fn close(&self) {
         self.0.closing.cancel();
         self.0.tasks.close();
-        let _ = tokio::time::timeout(GOODBYE, self.0.tasks.wait()).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.0.tasks.wait()).await;
     }
 }
 
 impl SessionSockets {
-    /// The folder that the sockets lie in, for their owner alone.
+    /// The folder of the sockets. Only its owner can access it.
     pub fn dir(&self) -> &Path {
         self.room.path()
     }
 
-    /// Gives the sockets to the user that the box runs as. Until then they are the daemon's own user's.
+    /// Changes the owner of the sockets to the user that the sandbox runs as. Until then the daemon's user owns them.
     pub fn give_to(&self, user: u32, group: u32) -> Result<(), BrokerError> {
         self.room.give_to(user, group)
     }
 
-    /// The way out: a proxy for HTTP.
+    /// The socket of the egress proxy, which speaks HTTP.
     pub fn egress(&self) -> PathBuf {
         self.dir().join(Purpose::Egress.socket())
     }
 
-    /// The way to the session's model, under the paths of its provider.
+    /// The socket of the session's model. It serves the paths of the provider's API.
     pub fn model(&self) -> PathBuf {
         self.dir().join(Purpose::Model.socket())
     }
 
-    /// The way to the session's MCP servers, if it has any.
+    /// The socket of the session's MCP servers. It exists only if the session has any.
     pub fn servers(&self) -> PathBuf {
         self.dir().join(Purpose::Servers.socket())
     }
@@ -243,7 +241,7 @@ impl Drop for SessionSockets {
 }
 
 impl Purpose {
-    /// The name of the socket.
+    /// The file name of the socket.
     const fn socket(self) -> &'static str {
         match self {
             Self::Egress => "egress.sock",
@@ -265,8 +263,8 @@ impl Shared {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection from a box could not be accepted");
-                    tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                    tracing::warn!(%error, "accepting a connection from a sandbox failed");
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     continue;
                 }
             };

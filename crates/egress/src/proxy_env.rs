@@ -1,22 +1,23 @@
-//! The variables that lead a program in a box to what it reaches: ports of its own loopback.
+//! Environment variables that point a program in a sandbox to the session's sockets. Inside the sandbox they are ports on
+//! loopback.
 
 use tribune_config::egress_rules::EgressRule;
 use tribune_providers::{ApiDialect, ModelRef};
 
-/// The port of the proxy that leads out.
+/// The port of the egress proxy.
 pub const EGRESS_PORT: u16 = 3128;
 
 /// The port of the model.
 pub const MODEL_PORT: u16 = 4000;
 
-/// The port of the MCP servers that the house runs for a session.
+/// The port of the MCP servers that Tribune runs for a session.
 pub const SERVERS_PORT: u16 = 4100;
 
-/// What SDKs are given as a key, because they want one. The house puts its own in.
+/// The API key that SDKs are given, because they require one. The model proxy replaces it with the provider's key.
 pub const PLACEHOLDER: &str = "the-house-puts-its-own-in";
 
-/// For programs that speak HTTP. Servers inside are reached without the proxy, under the names of the loopback that none of the
-/// listed places has.
+/// The proxy variables for programs that speak HTTP. Servers inside the sandbox are reached without the proxy (`NO_PROXY`), under
+/// those loopback names that no allowlist entry uses.
 pub fn proxy_variables(places: &[EgressRule]) -> Vec<(String, String)> {
     let proxy = format!("http://127.0.0.1:{EGRESS_PORT}");
     let own = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"].map(|name| (name, proxy.clone()));
@@ -30,7 +31,7 @@ pub fn proxy_variables(places: &[EgressRule]) -> Vec<(String, String)> {
     own.into_iter().chain(direct).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// For programs with an SDK of a provider of models.
+/// The variables for programs that use the SDK of a model provider.
 pub fn model_variables(model: &ModelRef, dialect: ApiDialect) -> Vec<(String, String)> {
     let base = format!("http://localhost:{MODEL_PORT}");
     let (url, key, base) = match dialect {
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listed_server_of_this_machine_is_reached_through_the_proxy() {
+    fn allowlisted_loopback_servers_are_reached_through_the_proxy() {
         let direct = |net: &[&str]| {
             let places: Vec<EgressRule> = net.iter().flat_map(|net| parse_net(net).unwrap()).collect();
             proxy_variables(&places).into_iter().find(|(name, _)| name == "NO_PROXY").unwrap().1

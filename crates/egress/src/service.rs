@@ -1,4 +1,4 @@
-//! What answers on a session's socket, as the sockets see it.
+//! The interface of a service that answers on a session's socket.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tribune_runtime::SessionKey;
 /// A service on a socket of a session: the model proxy, the session's MCP servers, or the scripted model of a canary.
 #[async_trait]
 pub trait SocketService: Send + Sync + fmt::Debug {
-    /// Serves one connection from the session's sandbox. `head` is how long the head of a request may take. When the
-    /// session's sockets are closed, the future is dropped.
+    /// Serves one connection from the session's sandbox. `head` is the timeout for the head of a request. When the session's
+    /// sockets are closed, the future is dropped.
     async fn serve(&self, stream: UnixStream, session: &Arc<SessionKey>, head: Duration);
 }

@@ -1,5 +1,5 @@
-//! Where the sockets of one session lie: a folder of its own below `run/s`, open to its owner alone, with a name that says
-//! nothing. Programs in a box can see where what they are shown comes from.
+//! The folder of one session's sockets: below `run/s`, accessible to its owner only, with a random name. The name carries no
+//! information, because programs in a sandbox can see the source path of a mount.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -13,17 +13,17 @@ use tribune_storage::home::Home;
 
 use super::BrokerError;
 
-/// Bytes of a socket's path that the kernel takes, without the zero behind it.
+/// Maximum length of a socket path in the kernel, without the terminating zero.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// A session's folder. It goes away with this.
+/// The socket folder of one session. Dropping this removes it.
 #[derive(Debug)]
 pub(super) struct SocketDir {
     path: PathBuf,
 }
 
 impl SocketDir {
-    /// Removes the folders of an earlier daemon. The home is this one's alone, so nobody uses them.
+    /// Removes the folders of an earlier daemon. They are unused, because this daemon holds the home exclusively.
     pub(super) fn sweep(home: &Home) -> Result<(), BrokerError> {
         let path = rooms(home);
         match fs::remove_dir_all(&path) {
@@ -32,7 +32,7 @@ impl SocketDir {
         }
     }
 
-    /// Makes a folder.
+    /// Creates a folder.
     pub(super) fn new(home: &Home) -> Result<Self, BrokerError> {
         let rooms = rooms(home);
         let mut bytes = [0_u8; 8];
@@ -46,7 +46,7 @@ impl SocketDir {
             .recursive(true)
             .mode(0o700)
             .create(&rooms)
-            // Not one that is there already.
+            // Not recursive: this fails if the folder exists.
             .and_then(|()| DirBuilder::new().mode(0o700).create(&path));
         match made {
             Ok(()) => Ok(Self { path }),
@@ -58,7 +58,7 @@ impl SocketDir {
         &self.path
     }
 
-    /// Makes the folder and what is in it another user's, and nobody else's.
+    /// Changes the owner of the folder and of everything in it.
     pub(super) fn give_to(&self, user: u32, group: u32) -> Result<(), BrokerError> {
         let give = || {
             for socket in fs::read_dir(&self.path)? {
@@ -69,18 +69,18 @@ impl SocketDir {
         give().map_err(|error| BrokerError { path: self.path.clone(), error })
     }
 
-    /// A socket in the folder, for its owner alone.
+    /// Creates a listening socket in the folder, accessible to its owner only.
     pub(super) fn listen(&self, name: &str) -> Result<UnixListener, BrokerError> {
         let path = self.path.join(name);
         let listen = || {
             let listener = if path.as_os_str().as_bytes().len() <= MAX_SOCKET_PATH {
                 UnixListener::bind(&path)?
             } else {
-                // The kernel takes short paths only; this is one to the same folder.
+                // The path is too long for the kernel; the path through `/proc/self/fd` is short and names the same folder.
                 let folder = File::open(&self.path)?;
                 UnixListener::bind(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))?
             };
-            // Nobody else could have connected before this: the folder is closed to others.
+            // No other user could connect before this line: the mode of the folder is 0700.
             fs::set_permissions(&path, Permissions::from_mode(0o600))?;
             Ok(listener)
         };
@@ -91,8 +91,8 @@ impl SocketDir {
 impl Drop for SocketDir {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            // The next start sweeps it.
-            tracing::warn!(%error, "the sockets of a session could not be removed");
+            // The next start removes it.
+            tracing::warn!(%error, "removing the sockets of a session failed");
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Which IP addresses are out in the open, and which lead back into the house.
+//! Classifies an IP address as public, internal or special (SSRF guard).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Where an address is.
+/// The class of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressClass {
     /// On the public internet.
     Public,
-    /// On this machine or in its own network.
+    /// On this machine, or in a private network.
     Inside,
-    /// Neither: link-local (where clouds keep their credentials), multicast, unspecified, reserved, or another address in
-    /// disguise.
+    /// Neither: link-local (the cloud metadata services with their credentials), multicast, unspecified, reserved, or a range
+    /// that embeds another address.
     Special,
 }
 
@@ -50,7 +50,7 @@ const fn v6(address: Ipv6Addr) -> AddressClass {
             AddressClass::Special
         }
         [0x2000..=0x3fff, ..] => AddressClass::Public,
-        // All else: unspecified, v4 in v6 (mapped, compatible, NAT64), link-local, site-local, multicast.
+        // Everything else: unspecified, v4 in v6 (mapped, compatible, NAT64), link-local, site-local, multicast.
         _ => AddressClass::Special,
     }
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_back_in_is_known() {
+    fn classifies_the_edges_of_every_range() {
         for (expected, addresses) in [
             (
                 AddressClass::Public,

@@ -1,5 +1,6 @@
-//! Where a connection would lead: what an address is, how far the operator's word for a place reaches, and what a name means.
-//! Shared by the tools that fetch and by the brokers of the boxes, so that both know the same ways back into the house.
+//! The destination of a connection: the class of its address ([`AddressClass`]), which classes an allowlist entry covers
+//! ([`AddressScope`]), and the addresses of a name ([`resolve`]). The web tools and the egress proxy share it, so that both apply
+//! the same SSRF guard.
 
 mod address_class;
 
@@ -8,23 +9,23 @@ use std::time::Duration;
 
 pub use address_class::AddressClass;
 
-/// How long a name may take to resolve.
+/// Timeout of a DNS lookup.
 const LOOKUP: Duration = Duration::from_secs(5);
 
-/// Addresses of a name that are tried.
+/// Maximum number of addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 8;
 
-/// Any port: nothing is sent to it.
+/// An arbitrary port: no packet is sent to it.
 const DISCARD: u16 = 9;
 
-/// How far the operator's word for a place reaches.
+/// Which classes of addresses a destination may resolve to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressScope {
-    /// Wherever the place is: its address itself was written down.
+    /// Any: the operator listed the address itself.
     Literal,
-    /// To the public internet, and into the own network.
+    /// Public and internal addresses.
     Inside,
-    /// To the public internet.
+    /// Public addresses.
     Public,
 }
 
@@ -50,7 +51,7 @@ pub enum Unresolved {
     Empty,
 }
 
-/// The addresses of a name, each once.
+/// Resolves a name to its distinct addresses, at most `MAX_ADDRESSES`.
 pub async fn resolve(host: &str, port: u16) -> Result<Vec<IpAddr>, Unresolved> {
     let found = tokio::time::timeout(LOOKUP, tokio::net::lookup_host((host, port)))
         .await
@@ -58,7 +59,7 @@ pub async fn resolve(host: &str, port: u16) -> Result<Vec<IpAddr>, Unresolved> {
         .map_err(|_| Unresolved::Failed)?;
     let mut addresses: Vec<IpAddr> = Vec::new();
     for address in found {
-        // A scoped address is bound to an interface; its zone is not kept, so it leads nowhere.
+        // The zone of a scoped IPv6 address is dropped, so a link-local address cannot be connected to.
         if !addresses.contains(&address.ip()) {
             addresses.push(address.ip());
         }
@@ -67,8 +68,8 @@ pub async fn resolve(host: &str, port: u16) -> Result<Vec<IpAddr>, Unresolved> {
     if addresses.is_empty() { Err(Unresolved::Empty) } else { Ok(addresses) }
 }
 
-/// Whether an address is one of this machine's own, whatever range it is from: what is sent there comes back to services that
-/// listen for others. Asks the kernel which address it would send from; nothing is sent.
+/// Whether an address belongs to this machine, whatever range it is from. A connection to it would reach local services that
+/// listen for other hosts. Connects a UDP socket to learn the source address that the kernel would choose; no packet is sent.
 pub fn is_own(address: IpAddr) -> bool {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -78,7 +79,7 @@ pub fn is_own(address: IpAddr) -> bool {
         socket.connect(SocketAddr::new(address, DISCARD))?;
         socket.local_addr()
     });
-    // What is sent from loopback stays here. Without a way there, there is none back either.
+    // A loopback source means that the packet would stay on this machine. Without a route there is no connection either.
     source.is_ok_and(|source| source.ip() == address || source.ip().is_loopback())
 }
 
@@ -87,12 +88,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_knows_its_own_addresses() {
+    fn recognizes_the_addresses_of_this_machine() {
         assert!(is_own(Ipv4Addr::LOCALHOST.into()));
         assert!(is_own(Ipv4Addr::new(127, 3, 2, 1).into()));
         let elsewhere = SocketAddr::from(([192, 0, 2, 1], DISCARD));
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-        // A machine that is connected to something has an address there.
+        // A machine with a route to the address has a source address for it.
         if socket.connect(elsewhere).is_ok() {
             let here = socket.local_addr().unwrap().ip();
             assert!(is_own(here) && (here == elsewhere.ip() || !is_own(elsewhere.ip())), "{here}");
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_reaches_as_far_as_it_says() {
+    fn a_scope_covers_its_address_classes_only() {
         let all = [AddressClass::Public, AddressClass::Inside, AddressClass::Special];
         let covered = |reach: AddressScope| all.map(|place| reach.covers(place));
         assert_eq!(covered(AddressScope::Literal), [true, true, true]);

@@ -1,4 +1,4 @@
-//! What the operator lists for each agent: the places that programs in its boxes may connect to, and how.
+//! The egress allowlist: for each agent, the destinations that programs in its sandboxes may connect to, and how.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,45 +12,41 @@ use super::authority::Host;
 use super::connect_request::ConnectRequest;
 use crate::net::{AddressClass, AddressScope};
 
-/// The lists of a house.
+/// The egress rules of the configuration.
 #[derive(Debug, Clone, Default)]
 pub struct EgressRules {
     pub agents: BTreeMap<AgentId, Vec<EgressRule>>,
-    /// What is never reached, whatever is listed.
+    /// Destinations that are never reached, even if they are listed.
     pub deny: Vec<HostPort>,
     pub unlisted: UnlistedPolicy,
 }
 
-/// What one session has beside the lists of its agent, for as long as its sockets are open. Only an operator gives one places.
+/// What one session may reach in addition to its agent's allowlist, for as long as its sockets are open. Only an operator adds
+/// destinations to it.
 #[derive(Debug, Clone, Default)]
 pub struct AllowedEgress {
     pub places: Vec<EgressRule>,
-    /// What becomes of other places, if not what the house says.
+    /// Overrides the configured policy for unlisted destinations.
     pub unlisted: Option<UnlistedPolicy>,
-    /// The labels of what is in the box, where the log does not have them yet: what a command reads is its session's only when
-    /// the command is over, and by then it could be gone.
+    /// Labels of the data in the sandbox that the ledger does not record yet. The labels of what a command reads reach its session
+    /// only when the command ends, and by then it could have sent the data.
     pub carries: Option<Labels>,
 }
 
-/// What the lists say of a wanted connection.
+/// The verdict of the allowlist on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EgressVerdict {
-    /// It is listed, may lead this far, and is spoken to like this.
+    /// Listed, with the addresses it may resolve to and the kind of connection.
     Listed(AddressScope, ConnectionKind),
-    /// A person may be asked.
+    /// Not listed; a person may be asked.
     Unlisted,
-    /// It is not to be made: by which rule, and why.
+    /// Denied: by which rule, and why.
     No(&'static str, String),
 }
 
 impl EgressRules {
-    /// What the lists say, before anyone is asked about a name.
-    pub(super) fn look(
-        &self,
-        agent: &AgentId,
-        outlets: &AllowedEgress,
-        wanted: &ConnectRequest,
-    ) -> EgressVerdict {
+    /// Checks a connection against the rules, before any name is resolved.
+    pub(super) fn look(&self, agent: &AgentId, outlets: &AllowedEgress, wanted: &Wanted) -> EgressVerdict {
         let (host, port) = (&wanted.authority.host, wanted.authority.port);
         let name = match host {
             Host::Name(name) => name.clone(),
@@ -92,7 +88,7 @@ impl EgressRules {
         }
     }
 
-    /// Whether an address that a name led to may be connected to. `is_own` tells this machine's own addresses.
+    /// Whether a resolved address may be connected to. `is_own` recognizes this machine's own addresses.
     pub(super) fn lets(
         &self,
         reach: AddressScope,
@@ -106,13 +102,8 @@ impl EgressRules {
     }
 }
 
-/// What this says of a connection to a place that is on no list, or not for this kind of request.
-fn unlisted_said(
-    unlisted: UnlistedPolicy,
-    agent: &AgentId,
-    wanted: &ConnectRequest,
-    is_known: bool,
-) -> EgressVerdict {
+/// The verdict on a destination that is not listed, or not listed for this kind of request (`is_known`).
+fn unlisted_said(unlisted: UnlistedPolicy, agent: &AgentId, wanted: &ConnectRequest, is_known: bool) -> EgressVerdict {
     let place = &wanted.authority;
     if let Host::Literal(_) = place.host {
         let what = format!("`{place}` is an address, and not listed as such");
@@ -131,7 +122,7 @@ fn unlisted_said(
     }
 }
 
-/// Whether the place is spoken to in this way.
+/// Whether the rule covers this kind of request (tunnel or plain HTTP).
 fn speaks(place: &EgressRule, wanted: &ConnectRequest) -> bool {
     match place.speech {
         ConnectionKind::Https | ConnectionKind::Tcp => wanted.is_tunnel(),
@@ -139,24 +130,24 @@ fn speaks(place: &EgressRule, wanted: &ConnectRequest) -> bool {
     }
 }
 
-/// Whether exactly this may be asked there.
+/// Whether the rule covers this method and path.
 fn lets(rule: &EgressRule, wanted: &ConnectRequest) -> bool {
     let Some(path) = &wanted.path else { return true };
     let is_method = rule.methods.is_empty() || rule.methods.contains(&wanted.method);
-    let is_path = rule.paths.is_empty() || rule.paths.iter().any(|beginning| begins(path, beginning));
+    let is_path = rule.paths.is_empty() || rule.paths.iter().any(|prefix| is_at_or_below(path, prefix));
     is_method && is_path
 }
 
-/// Whether a path is the beginning itself or lies below it. One that a server might clean up into another is below nothing.
-fn begins(path: &str, beginning: &str) -> bool {
+/// Whether a path equals the prefix or lies below it. A path that a server might normalize into another one never matches.
+fn is_at_or_below(path: &str, prefix: &str) -> bool {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let is_plain =
         !path.contains(['%', '\\', ';']) && !path.split('/').any(|part| part == "." || part == "..");
     let is_plain = is_plain && !path.contains("//");
     is_plain
         && path
-            .strip_prefix(beginning)
-            .is_some_and(|rest| rest.is_empty() || beginning.ends_with('/') || rest.starts_with('/'))
+            .strip_prefix(prefix)
+            .is_some_and(|rest| rest.is_empty() || prefix.ends_with('/') || rest.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -164,8 +155,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_below_its_beginning() {
-        for (path, beginning, expected) in [
+    fn a_path_matches_its_prefix() {
+        for (path, prefix, expected) in [
             ("/v1/a", "/v1/", true),
             ("/v1/a?x=%2e", "/v1/", true),
             ("/v1", "/v1", true),
@@ -181,7 +172,7 @@ mod tests {
             ("/v1/a\\..\\b", "/v1/", false),
             ("/x", "/", true),
         ] {
-            assert_eq!(begins(path, beginning), expected, "{path} {beginning}");
+            assert_eq!(is_at_or_below(path, prefix), expected, "{path} {prefix}");
         }
     }
 }

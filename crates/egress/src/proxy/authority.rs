@@ -1,17 +1,17 @@
-//! Hosts as programs in a box write them, read once and strictly: a name in its one form, or an address.
+//! The authority (`host:port`) of a request from a sandbox, parsed once and strictly: a normalized name, or an address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use reqwest::Url;
 
-/// Bytes of a name, as DNS bounds it, and the dot behind it.
+/// Maximum bytes of a name: the DNS bound plus a trailing dot.
 const MAX_HOST_BYTES: usize = 254;
 
-/// Bytes of one label of a name.
+/// Maximum bytes of one label of a name.
 const MAX_LABEL_BYTES: usize = 63;
 
-/// Where a connection is to lead.
+/// The destination of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Authority {
     pub(super) host: Host,
@@ -20,19 +20,20 @@ pub(super) struct Authority {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Host {
-    /// In lowercase ASCII, without a dot behind it.
+    /// In lowercase ASCII, without a trailing dot.
     Name(String),
     Literal(IpAddr),
-    /// An address that is not written as one: some read a number or a name where others read this.
+    /// An address in an unusual spelling (hexadecimal, octal, short, with a trailing dot): some parsers read a number or a name
+    /// where others read this address.
     Disguised(IpAddr),
 }
 
-/// Why a text names no place.
+/// The text is not a valid authority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NoAuthority;
 
 impl Authority {
-    /// Reads `host:port`. `default_port` is for where the port may be left out.
+    /// Parses `host:port`. `default_port` applies where the port may be omitted.
     pub(super) fn parse(text: &str, default_port: Option<u16>) -> Result<Self, NoAuthority> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
@@ -66,7 +67,7 @@ impl Host {
             return Err(NoAuthority);
         }
         let bare = text.strip_suffix('.').unwrap_or(text);
-        // Reads names beyond ASCII, and every spelling of an IPv4 address.
+        // The URL parser handles names beyond ASCII, and every spelling of an IPv4 address.
         let url = Url::parse(&format!("http://{bare}/")).map_err(|_| NoAuthority)?;
         let host = url.host_str().ok_or(NoAuthority)?;
         if let Ok(address) = host.parse::<IpAddr>() {
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_one_form() {
+    fn names_are_normalized() {
         for (text, expected) in [
             ("example.org:443", "name example.org:443"),
             ("EXAMPLE.Org.:443", "name example.org:443"),
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_one_in_every_spelling() {
+    fn every_spelling_of_an_address_is_recognized() {
         for text in [
             "127.0.0.1:80",
             "[::1]:80",
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_in_two_ways_is_refused() {
+    fn ambiguous_authorities_are_rejected() {
         for text in [
             "",
             ":443",

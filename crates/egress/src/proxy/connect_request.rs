@@ -1,4 +1,4 @@
-//! The connection that a head asks for.
+//! The connection that a request head asks for.
 
 use serde_json::json;
 use tribune_constitution::{EGRESS, LISTED};
@@ -10,17 +10,17 @@ use super::request_head::RequestHead;
 
 const CONNECT: &str = "CONNECT";
 
-/// A connection that someone in a box wants.
+/// A connection that a program in a sandbox requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ConnectRequest {
     pub(super) authority: Authority,
     pub(super) method: String,
-    /// With its query; none for a tunnel.
+    /// With its query; `None` for a tunnel.
     pub(super) path: Option<String>,
 }
 
 impl ConnectRequest {
-    /// What a head asks for.
+    /// Derives the connection from a request head.
     pub(super) fn of(head: &RequestHead) -> Result<Self, Refusal> {
         let (authority, path) = if head.method == CONNECT {
             if head.has_body {
@@ -48,7 +48,7 @@ impl ConnectRequest {
         self.path.is_none()
     }
 
-    /// The name that TLS must be for, if the host is one.
+    /// The server name that the TLS ClientHello must carry; `None` if the host is an address.
     pub(super) fn name(&self) -> Option<&str> {
         match &self.authority.host {
             Host::Name(name) => Some(name),
@@ -56,7 +56,7 @@ impl ConnectRequest {
         }
     }
 
-    /// What the law is asked.
+    /// The tool call that the constitution judges.
     pub(super) fn call(&self, is_listed: bool, number: u64) -> ToolCall {
         let scheme = if self.is_tunnel() { "https" } else { "http" };
         let path = self.path.as_deref().unwrap_or_default();
@@ -66,7 +66,7 @@ impl ConnectRequest {
     }
 }
 
-/// The place and the path of `http://host[:port]/path`.
+/// Splits `http://host[:port]/path` into authority and path.
 fn absolute(target: &str) -> Result<(Authority, String), Refusal> {
     let (scheme, rest) = target.split_once("://").ok_or(Refusal::NOT_A_PLACE)?;
     if scheme.eq_ignore_ascii_case("https") {

@@ -1,11 +1,10 @@
-//! Why a connection is not made, in one word for programs and one sentence for people. Neither tells an address that a name
-//! led to.
+//! Why a connection is denied: one code for programs and one sentence for people. Neither reveals the address of a name.
 
 use std::borrow::Cow;
 
 use serde_json::json;
 
-/// A refusal.
+/// A denied connection, as the client sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: u16,
@@ -17,39 +16,36 @@ impl Refusal {
     pub(super) const BROKEN_HEAD: Self = Self::fixed(
         400,
         "bad_request",
-        "the request can be read in more than one way, or in none: write it plainly",
+        "the request is malformed or ambiguous: send a plain HTTP/1.1 request",
     );
     pub(super) const TWO_LENGTHS: Self = Self::fixed(
         400,
         "two_lengths",
-        "the request says in more than one way how long it is: send one Content-Length",
+        "the request states its length in more than one way: send one Content-Length",
     );
-    pub(super) const LARGE_HEAD: Self = Self::fixed(
-        431,
-        "head_too_large",
-        "the head of the request is too large: send fewer or shorter headers",
-    );
+    pub(super) const LARGE_HEAD: Self =
+        Self::fixed(431, "head_too_large", "the request head is too large: send fewer or shorter headers");
     pub(super) const SLOW_HEAD: Self =
-        Self::fixed(408, "timed_out", "the head of the request did not arrive in time: send it at once");
+        Self::fixed(408, "timed_out", "the request head did not arrive in time: send it at once");
     pub(super) const NOT_A_PLACE: Self = Self::fixed(
         400,
         "bad_authority",
-        "the request does not say plainly where to: use CONNECT host:port, or a whole http:// address",
+        "the request has no valid destination: use CONNECT host:port, or an absolute http:// URL",
     );
-    pub(super) const NO_TLS_HERE: Self = Self::fixed(
-        400,
-        "use_connect",
-        "https addresses are reached with CONNECT: set HTTPS_PROXY in place of HTTP_PROXY",
-    );
+    pub(super) const NO_TLS_HERE: Self =
+        Self::fixed(400, "use_connect", "https URLs need CONNECT: set HTTPS_PROXY instead of HTTP_PROXY");
     pub(super) const OTHER_HOST: Self = Self::fixed(
         400,
         "host_mismatch",
-        "the Host header names another host than the request: send the same in both",
+        "the Host header differs from the host of the request: send the same host in both",
     );
-    pub(super) const EARLY_BYTES: Self =
-        Self::fixed(400, "early_bytes", "bytes came with CONNECT or before its answer: wait for the 200");
+    pub(super) const EARLY_BYTES: Self = Self::fixed(
+        400,
+        "early_bytes",
+        "bytes arrived with CONNECT or before its response: wait for the 200",
+    );
     pub(super) const BUSY: Self =
-        Self::fixed(503, "too_many_connections", "too many connections of this session are open: close some");
+        Self::fixed(503, "too_many_connections", "this session has too many open connections: close some");
 
     const fn fixed(status: u16, code: &'static str, message: &'static str) -> Self {
         Self { status, code, message: Cow::Borrowed(message) }
@@ -63,12 +59,12 @@ impl Refusal {
         Self { status, code, message: message.into() }
     }
 
-    /// For whoever reads programs' messages.
+    /// The JSON body of the response.
     pub(super) fn body(&self) -> String {
         json!({ "error": { "code": self.code, "message": self.message } }).to_string()
     }
 
-    /// The whole answer. The connection ends with it.
+    /// The complete HTTP response. The connection closes after it.
     pub(super) fn response(&self) -> Vec<u8> {
         let phrase = match self.status {
             400 => "Bad Request",

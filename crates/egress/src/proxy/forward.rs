@@ -1,5 +1,5 @@
-//! One request of plain HTTP, written anew for its server. Nothing that is between two hops only goes further than one, and
-//! nothing comes after it: the connection ends with its answer.
+//! Forwards one plain HTTP request. The request is rewritten for its server, without hop-by-hop headers. The connection closes
+//! after the response, so a second request cannot follow.
 
 use std::convert::Infallible;
 use std::io;
@@ -23,7 +23,7 @@ use super::denial::Refusal;
 use super::request_head::RequestHead;
 use super::transfer_limits::Metered;
 
-/// What is between a client and a proxy, or between two connections, and no further.
+/// Headers that apply to one connection only and are not forwarded.
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     TE,
@@ -38,7 +38,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 
 type Sender = hyper::client::conn::http1::SendRequest<Body>;
 
-/// Carries one request to its server and the answer back.
+/// Forwards one request to its server and the response back.
 pub(super) async fn run(
     client: UnixStream,
     head: RequestHead,
@@ -61,31 +61,31 @@ pub(super) async fn run(
 }
 
 async fn ask(sender: Option<Sender>, wanted: &ConnectRequest, request: Request<Incoming>) -> Response<Body> {
-    // INVARIANT: connections are not kept alive, so there is one request.
+    // INVARIANT: connections are not kept alive, so there is exactly one request.
     let Some(mut sender) = sender else { return refusal(&Refusal::BROKEN_HEAD) };
     let Some(request) = rewritten(wanted, request) else { return refusal(&Refusal::BROKEN_HEAD) };
     match sender.send_request(request).await {
         Ok(response) => {
             let mut response = response.map(Body::new);
-            // The framing of this hop is its own; the length is the same on both.
+            // Each hop has its own framing; the content length is the same on both.
             without_hops(response.headers_mut());
             *response.version_mut() = Version::HTTP_11;
             response
         }
         Err(_) => {
-            let what = format!("`{}` broke off the conversation: try again later", wanted.authority);
+            let what = format!("`{}` closed the connection: try again later", wanted.authority);
             refusal(&Refusal::failed(502, "unreachable", what))
         }
     }
 }
 
-/// The request as its server gets it.
+/// Rewrites the request for its server: path-only target, no hop-by-hop headers, a `Host` that matches the checked authority.
 fn rewritten(wanted: &ConnectRequest, request: Request<Incoming>) -> Option<Request<Body>> {
     let (mut head, body) = request.into_parts();
     head.uri = wanted.path.as_deref()?.parse::<Uri>().ok()?;
     head.version = Version::HTTP_11;
     without_hops(&mut head.headers);
-    // Its length is that of the body as it was read.
+    // hyper sets the length of the body that it read.
     head.headers.remove(CONTENT_LENGTH);
     let host = match wanted.authority.port {
         80 => wanted.authority.host.to_string(),
@@ -115,7 +115,7 @@ fn refusal(refusal: &Refusal) -> Response<Body> {
     response
 }
 
-/// A stream whose first bytes were read already, and are read again.
+/// A stream that replays the bytes which were already read from it.
 struct Replayed {
     again: Vec<u8>,
     at: usize,

@@ -1,13 +1,14 @@
-//! The way out of a box: a proxy for HTTP on the session's own socket. CONNECT makes a tunnel, a whole `http://` address is
-//! one request.
+//! The egress proxy of a sandbox: an HTTP proxy on the session's own socket. CONNECT opens a tunnel; an absolute `http://` URL is
+//! one forwarded request.
 //!
-//! The way of a connection: [`head`] (what was said, if that can be read in one way), [`authority`] and [`wanted`] (where to),
-//! [`list`] (what the operator listed for the agent), the gate (the verdict, on record, and a person where it asks), [`network`]
-//! (the name resolved once, each address checked, and the checked address connected to), then [`tunnel`], which looks at the
-//! name in TLS ([`hello`]), or [`forward`]. [`meter`] counts the bytes. How it ended is in the ledger too.
+//! The stages of a connection: [`request_head`] (an unambiguous request head), [`authority`] and [`connect_request`] (the
+//! destination), [`allowlist`] (the operator's rules for the agent), the gate (a verdict in the ledger, and a person's approval
+//! where it asks for one), [`network`] (resolves the name once, checks every address, connects to a checked address), then
+//! [`tunnel`], which compares the server name of the TLS ClientHello ([`tls_client_hello`]), or [`forward`].
+//! [`transfer_limits`] counts the bytes. The ledger also records how the connection ended.
 //!
-//! What it deliberately does not do: look into TLS, keep a connection for a second request, or tell a program in the box which
-//! address a name led to.
+//! What it deliberately does not do: decrypt TLS, reuse a connection for a second request, or reveal to a program in the sandbox
+//! the address of a name.
 
 mod allowlist;
 mod authority;
@@ -49,11 +50,11 @@ use self::tunnel::{Broken, Opening};
 use super::SocketLimits;
 use crate::net::AddressScope;
 
-/// What is read of a request that was refused, so that its answer arrives, and for how long.
-const GOODBYE_BYTES: usize = 64 << 10;
-const GOODBYE: Duration = Duration::from_secs(2);
+/// How much of a denied request is read after the response, and for how long. Closing earlier could lose the response.
+const DRAIN_BYTES: usize = 64 << 10;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The egress broker of a house.
+/// The egress proxy of the daemon.
 #[derive(Debug)]
 pub(super) struct Egress {
     pub(super) out_of_turn: Arc<OutOfTurn>,
@@ -62,16 +63,16 @@ pub(super) struct Egress {
     pub(super) limits: SocketLimits,
 }
 
-/// What ends a connection from outside.
+/// The signals that end a connection early.
 #[derive(Debug, Clone)]
-struct Stops {
+struct StopSignals {
     /// The session's sockets are closed.
     closing: CancellationToken,
-    /// Everything is stopped.
+    /// The global stop is set.
     stopped: CancellationToken,
 }
 
-impl Stops {
+impl StopSignals {
     async fn any(&self) {
         tokio::select! {
             () = self.closing.cancelled() => {}
@@ -80,19 +81,19 @@ impl Stops {
     }
 }
 
-/// How a connection ended, and what went wrong if something did.
+/// How a connection ended, with the error code if it failed.
 type End = (EgressOutcome, Option<&'static str>);
 
 impl Egress {
-    /// Serves one connection from a session's box.
+    /// Serves one connection from a session's sandbox.
     pub(super) async fn serve(
         &self,
         mut stream: UnixStream,
         from: (&Arc<SessionKey>, &AllowedEgress),
         closing: CancellationToken,
     ) {
-        // Taken before the gate looks at the switch: a stop in between ends this one too.
-        let stops = Stops { closing, stopped: self.out_of_turn.gate.stop_signal.token() };
+        // Taken before the gate checks for a global stop, so that a stop in between ends this connection too.
+        let stops = StopSignals { closing, stopped: self.out_of_turn.gate.stop_signal.token() };
         let read = RequestHead::read(&mut stream, self.limits.head).await;
         let asked = read.and_then(|head| head.map(|head| Ok((ConnectRequest::of(&head)?, head))).transpose());
         match asked {
@@ -101,21 +102,21 @@ impl Egress {
             Err(refusal) => {
                 let record = EgressRecord::Refused { code: refusal.code.to_owned() };
                 self.out_of_turn.note_crossing(from.0, None, &record).await;
-                answer(stream, &refusal).await;
+                send_denial(stream, &refusal).await;
             }
         }
     }
 
-    /// One connection too many.
+    /// Rejects a connection beyond [`SocketLimits::connections`](crate::SocketLimits).
     pub(super) async fn refuse_full(stream: UnixStream) {
-        answer(stream, &Refusal::BUSY).await;
+        send_denial(stream, &Refusal::BUSY).await;
     }
 
     async fn wanted(
         &self,
         stream: UnixStream,
         (session, outlets): (&Arc<SessionKey>, &AllowedEgress),
-        stops: &Stops,
+        stops: &StopSignals,
         wanted: ConnectRequest,
         head: RequestHead,
     ) {
@@ -123,13 +124,9 @@ impl Egress {
         let is_listed = matches!(said, EgressVerdict::Listed(..));
         let (reach, speech, vetoes) = match said {
             EgressVerdict::Listed(reach, speech) => (reach, speech, Vec::new()),
-            // What a person allows is what the card shows: a public place, spoken to in the usual way.
-            EgressVerdict::Unlisted => {
-                (AddressScope::Public, ConnectionKind::Https, self.never(&wanted).into_iter().collect())
-            }
-            EgressVerdict::No(rule, why) => {
-                (AddressScope::Public, ConnectionKind::Https, vec![Veto::new(rule, &why)])
-            }
+            // A person approves what the approval card shows: a public destination, over TLS or plain HTTP.
+            EgressVerdict::Unlisted => (AddressScope::Public, ConnectionKind::Https, self.never(&wanted).into_iter().collect()),
+            EgressVerdict::No(rule, why) => (AddressScope::Public, ConnectionKind::Https, vec![Veto::new(rule, &why)]),
         };
         let call = wanted.call(is_listed, random());
         let gone = async {
@@ -147,20 +144,20 @@ impl Egress {
                     let record = EgressRecord::Refused { code: code.to_owned() };
                     self.out_of_turn.note_crossing(session, None, &record).await;
                 }
-                return answer(stream, &Refusal::denied(code, message)).await;
+                return send_denial(stream, &Refusal::denied(code, message)).await;
             }
         };
         let entry = admission.entry();
         let gauge = Gauge::new(self.limits.bytes);
-        let passage = Passage { wanted: &wanted, reach, speech, gauge: &gauge };
-        let (outcome, code) = self.carry(stream, head, passage, admission, stops).await;
+        let allowed = AllowedConnection { wanted: &wanted, reach, speech, gauge: &gauge };
+        let (outcome, code) = self.run_connection(stream, head, allowed, admission, stops).await;
         let (sent, received) = (gauge.sent(), gauge.received());
         let code = code.map(str::to_owned);
         let record = EgressRecord::Ended { outcome, code, sent, received };
         self.out_of_turn.note_crossing(session, Some(entry), &record).await;
     }
 
-    /// Why nobody is asked about a place that is on no list: no decision would open it, because it is this machine itself.
+    /// Vetoes an unlisted destination that no approval could open, such as this machine or its network, so that no person is asked.
     fn never(&self, wanted: &ConnectRequest) -> Option<Veto> {
         let place = &wanted.authority;
         let is_here = match &place.host {
@@ -176,18 +173,18 @@ impl Egress {
         is_here.then(|| Veto::new("egress.private", &what))
     }
 
-    /// Makes an allowed connection and stays with it to its end.
-    async fn carry(
+    /// Opens an allowed connection and carries it to its end.
+    async fn run_connection(
         &self,
         mut stream: UnixStream,
         head: RequestHead,
-        passage: Passage<'_>,
+        allowed: AllowedConnection<'_>,
         admission: Admission,
-        stops: &Stops,
+        stops: &StopSignals,
     ) -> End {
-        let Passage { wanted, speech, gauge, .. } = passage;
+        let AllowedConnection { wanted, speech, gauge, .. } = allowed;
         let reaching = async {
-            let addresses = self.addresses(&passage).await?;
+            let addresses = self.addresses(&allowed).await?;
             network::connect(&*self.network, admission, &addresses).await.map_err(|_| {
                 let what = format!("`{}` could not be connected to: try again later", wanted.authority);
                 Refusal::failed(502, "unreachable", what)
@@ -202,7 +199,7 @@ impl Egress {
             Err(refusal) => {
                 let outcome =
                     if refusal.status == 403 { EgressOutcome::Refused } else { EgressOutcome::Failed };
-                answer(stream, &refusal).await;
+                send_denial(stream, &refusal).await;
                 return (outcome, Some(refusal.code));
             }
         };
@@ -210,7 +207,7 @@ impl Egress {
             && let Err(broken) = tunnel::nothing_early(&stream)
         {
             if let Broken::Refused(refusal) = &broken {
-                answer(stream, refusal).await;
+                send_denial(stream, refusal).await;
             }
             return ended(Err(broken), gauge);
         }
@@ -234,9 +231,9 @@ impl Egress {
         }
     }
 
-    /// The addresses of a place, each of them checked. Asked for once: what is connected to is what was looked at.
-    async fn addresses(&self, passage: &Passage<'_>) -> Result<Vec<SocketAddr>, Refusal> {
-        let (host, port) = (&passage.wanted.authority.host, passage.wanted.authority.port);
+    /// Resolves the destination once and checks every address. The connection uses exactly these addresses (no DNS rebinding).
+    async fn addresses(&self, allowed: &AllowedConnection<'_>) -> Result<Vec<SocketAddr>, Refusal> {
+        let (host, port) = (&allowed.wanted.authority.host, allowed.wanted.authority.port);
         let addresses = match host {
             Host::Literal(address) | Host::Disguised(address) => vec![*address],
             Host::Name(name) => self.network.resolve(name, port).await.map_err(|unresolved| {
@@ -245,9 +242,9 @@ impl Egress {
             })?,
         };
         let lets =
-            |address| self.places.lets(passage.reach, address, port, |address| self.network.is_own(address));
+            |address| self.places.lets(allowed.reach, address, port, |address| self.network.is_own(address));
         if addresses.is_empty() || !addresses.iter().all(|address| lets(*address)) {
-            let what = format!("`{host}` leads to an address that may not be reached from a box");
+            let what = format!("`{host}` resolves to an address that sandboxes may not reach");
             return Err(Refusal::denied("address_refused", format!("{what}: ask the operator")));
         }
         Ok(addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect())
@@ -256,7 +253,7 @@ impl Egress {
 
 /// An allowed connection.
 #[derive(Debug, Clone, Copy)]
-struct Passage<'a> {
+struct AllowedConnection<'a> {
     wanted: &'a ConnectRequest,
     reach: AddressScope,
     speech: ConnectionKind,
@@ -272,8 +269,8 @@ fn ended(moved: Result<(), Broken>, gauge: &Gauge) -> End {
     }
 }
 
-/// Waits until the other side of a tunnel-to-be goes away, or does not wait for its answer. A request may have a body on its
-/// way, which is nobody's to read yet.
+/// Waits until the client of a requested tunnel disconnects, or sends bytes before the response. For a plain request it waits
+/// forever: a body may be in transit, and it must not be read yet.
 async fn hung_up(stream: &UnixStream, wanted: &ConnectRequest) {
     if !wanted.is_tunnel() {
         return std::future::pending().await;
@@ -281,28 +278,29 @@ async fn hung_up(stream: &UnixStream, wanted: &ConnectRequest) {
     while stream.readable().await.is_ok() && tunnel::nothing_early(stream).is_ok() {}
 }
 
-/// Says why not, and hears the rest of the request: to close before that would take the answer back.
-async fn answer(mut stream: UnixStream, refusal: &Refusal) {
+/// Sends the denial and reads the rest of the request. Closing with unread bytes would reset the connection and lose the
+/// response.
+async fn send_denial(mut stream: UnixStream, refusal: &Refusal) {
     let saying = async {
         stream.write_all(&refusal.response()).await?;
         stream.shutdown().await?;
         let mut unread = [0; 4096];
-        let mut heard = 0;
-        while heard < GOODBYE_BYTES {
+        let mut drained = 0;
+        while drained < DRAIN_BYTES {
             match stream.read(&mut unread).await? {
                 0 => break,
-                bytes => heard += bytes,
+                bytes => drained += bytes,
             }
         }
         Ok::<_, std::io::Error>(())
     };
-    let _ = tokio::time::timeout(GOODBYE, saying).await;
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, saying).await;
 }
 
-/// A number that tells calls apart.
+/// A random number for the id of a call.
 fn random() -> u64 {
     let mut bytes = [0; 8];
-    // Without randomness the numbers are all the same, and the entries still differ.
+    // If the random source fails, the ids are equal; the ledger entries still differ.
     let _ = getrandom::fill(&mut bytes);
     u64::from_be_bytes(bytes)
 }

@@ -1,4 +1,4 @@
-//! The world beyond the brokers: what a name means there, and a connection to it.
+//! The network beyond the egress proxy: DNS lookups and TCP connections.
 
 use std::fmt;
 use std::io;
@@ -12,22 +12,22 @@ use tribune_governance::gate::Admission;
 use crate::net;
 use crate::net::Unresolved;
 
-/// How long one address may take to answer.
+/// Timeout of a connection attempt to one address.
 const CONNECT: Duration = Duration::from_secs(8);
 
-/// Names and connections. Tests bring their own, so that nothing leaves the machine.
+/// DNS and TCP. Tests pass their own implementation, so that nothing leaves the machine.
 #[async_trait]
 pub trait Network: fmt::Debug + Send + Sync {
-    /// The addresses of a name.
+    /// Resolves a name to its addresses.
     async fn resolve(&self, host: &str, port: u16) -> Result<Vec<IpAddr>, Unresolved>;
 
-    /// Whether an address is this machine's own.
+    /// Whether an address belongs to this machine.
     fn is_own(&self, address: IpAddr) -> bool;
 
     async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream>;
 }
 
-/// The network that the machine is in.
+/// The real network of the machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealNetwork;
 
@@ -46,7 +46,7 @@ impl Network for RealNetwork {
     }
 }
 
-/// Connects to the first of the checked addresses that answers. The admission is for this one connection.
+/// Connects to the first checked address that answers. The admission covers this one connection.
 pub(super) async fn connect(
     network: &dyn Network,
     admission: Admission,
@@ -56,7 +56,7 @@ pub(super) async fn connect(
     for address in addresses {
         match tokio::time::timeout(CONNECT, network.dial(*address)).await {
             Ok(Ok(stream)) => {
-                // Small pieces go out at once; a failure to say so changes nothing but speed.
+                // Sends small writes at once. If setting the option fails, only latency suffers.
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }
@@ -64,6 +64,6 @@ pub(super) async fn connect(
             Err(_) => failed = io::ErrorKind::TimedOut.into(),
         }
     }
-    tracing::debug!(entry = %admission.entry(), error = %failed, "an allowed connection could not be made");
+    tracing::debug!(entry = %admission.entry(), error = %failed, "connecting to an allowed destination failed");
     Err(failed)
 }

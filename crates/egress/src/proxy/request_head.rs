@@ -1,6 +1,6 @@
-//! The head of a request, read byte by byte within bounds. Whatever two readers could read in two ways is refused: folded
-//! lines, bare line feeds, two lengths, a length beside an encoding, a name with a space behind it. What is read here is then the
-//! only reading there is.
+//! The head of a request, parsed strictly and within bounds. Everything that two parsers could read differently is rejected
+//! (request smuggling): folded lines, bare line feeds, two lengths, a length together with a transfer encoding, a space after a
+//! header name.
 
 use std::time::Duration;
 
@@ -9,44 +9,44 @@ use tokio::net::UnixStream;
 
 use super::denial::Refusal;
 
-/// Bytes of a head.
+/// Maximum bytes of a head.
 pub(super) const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// Headers of a request.
+/// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 100;
 
-/// Letters of a method.
+/// Maximum bytes of a method.
 const MAX_METHOD_BYTES: usize = 24;
 
-/// A head that can be read in one way.
+/// An unambiguous request head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestHead {
     pub(super) method: String,
     pub(super) target: String,
     /// The only `Host` header, if there is one.
     pub(super) host: Option<String>,
-    /// Whether a body is announced.
+    /// Whether the head announces a body.
     pub(super) has_body: bool,
-    /// The head itself, to its last byte.
+    /// The raw head, up to and including the empty line.
     pub(super) bytes: Vec<u8>,
-    /// What came with it, and is not part of it.
+    /// Bytes that arrived together with the head but are not part of it.
     pub(super) behind: Vec<u8>,
 }
 
 impl RequestHead {
-    /// Reads a head. `None` if the other side went away without a word.
-    pub(super) async fn read(stream: &mut UnixStream, patience: Duration) -> Result<Option<Self>, Refusal> {
-        let reading = tokio::time::timeout(patience, Self::gather(stream)).await;
+    /// Reads a head. `None` if the client disconnected without sending anything.
+    pub(super) async fn read(stream: &mut UnixStream, limit: Duration) -> Result<Option<Self>, Refusal> {
+        let reading = tokio::time::timeout(limit, Self::read_raw(stream)).await;
         match reading.map_err(|_| Refusal::SLOW_HEAD)?? {
             Some((bytes, behind)) => Self::parse(bytes, behind).map(Some),
             None => Ok(None),
         }
     }
 
-    /// The bytes up to the empty line, and those that came with them.
-    async fn gather(stream: &mut UnixStream) -> Result<Option<(Vec<u8>, Vec<u8>)>, Refusal> {
+    /// Reads the bytes up to the empty line; also returns the bytes behind it.
+    async fn read_raw(stream: &mut UnixStream) -> Result<Option<(Vec<u8>, Vec<u8>)>, Refusal> {
         let mut bytes = Vec::new();
-        let mut looked = 0;
+        let mut scanned = 0;
         loop {
             let mut piece = [0; 4096];
             let read = stream.read(&mut piece).await.unwrap_or_default();
@@ -54,8 +54,8 @@ impl RequestHead {
                 return if bytes.is_empty() { Ok(None) } else { Err(Refusal::BROKEN_HEAD) };
             }
             bytes.extend_from_slice(&piece[..read]);
-            while let Some(at) = memchr::memchr(b'\n', &bytes[looked..]).map(|at| looked + at) {
-                looked = at + 1;
+            while let Some(at) = memchr::memchr(b'\n', &bytes[scanned..]).map(|at| scanned + at) {
+                scanned = at + 1;
                 if at > MAX_HEAD_BYTES {
                     break;
                 }
@@ -77,7 +77,7 @@ impl RequestHead {
         let text = std::str::from_utf8(&bytes).map_err(|_| Refusal::BROKEN_HEAD)?;
         let mut lines = text.strip_suffix("\r\n\r\n").ok_or(Refusal::BROKEN_HEAD)?.split("\r\n");
         let (method, target, version) = request_line(lines.next().unwrap_or_default())?;
-        let mut found = Found::default();
+        let mut found = FramingHeaders::default();
         for (number, line) in lines.enumerate() {
             if number == MAX_HEADERS {
                 return Err(Refusal::LARGE_HEAD);
@@ -114,20 +114,20 @@ fn request_line(line: &str) -> Result<(&str, &str, &str), Refusal> {
     }
 }
 
-/// The headers that decide where a request ends and whom it is for.
+/// The headers that decide the length and the host of a request.
 #[derive(Debug, Default)]
-struct Found {
+struct FramingHeaders {
     host: Option<String>,
     length: Option<u64>,
     is_chunked: bool,
 }
 
-impl Found {
+impl FramingHeaders {
     fn take(&mut self, line: &str) -> Result<(), Refusal> {
         let (name, value) = line.split_once(':').ok_or(Refusal::BROKEN_HEAD)?;
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         let is_value = |c: char| c == '\t' || !c.is_control();
-        // A folded line begins with a space, which no name does.
+        // A folded line starts with a space, which is not allowed in a name.
         if name.is_empty() || !name.bytes().all(is_token) || !value.chars().all(is_value) {
             return Err(Refusal::BROKEN_HEAD);
         }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_head_is_read() {
+    fn a_plain_head_is_parsed() {
         let head = parse("GET http://a.example/x HTTP/1.1\r\nHost: a.example \r\nContent-Length: 3\r\n\r\n")
             .unwrap();
         assert_eq!((head.method.as_str(), head.target.as_str()), ("GET", "http://a.example/x"));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_in_two_ways_is_refused() {
+    fn ambiguous_heads_are_rejected() {
         let lengths = [
             "content-length: 1\r\ncontent-length: 1",
             "content-length: 1\r\nContent-Length: 2",

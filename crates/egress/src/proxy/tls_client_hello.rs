@@ -1,6 +1,6 @@
-//! The first words of TLS, as far as they say for whom they are. Nothing is decrypted: the name stands in the clear.
+//! Parses the TLS ClientHello for its server name (SNI). Nothing is decrypted: the name is sent in the clear.
 
-/// Bytes of a ClientHello with everything around it: several times the largest that clients send.
+/// Maximum bytes of a ClientHello with its record headers: several times the largest that clients send.
 pub(super) const MAX_HELLO_BYTES: usize = 16 << 10;
 
 const HANDSHAKE: u8 = 22;
@@ -8,29 +8,29 @@ const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
-/// Bytes before the content of a record, and before that of a handshake message.
+/// Header bytes of a record, and of a handshake message.
 const RECORD_HEAD: usize = 5;
 const MESSAGE_HEAD: usize = 4;
 
-/// The most that a record may hold.
+/// Maximum content bytes of a record.
 const MAX_RECORD: usize = 1 << 14;
 
-/// What tells a client that its name is not known here: fatal, unrecognized_name.
+/// The TLS alert that rejects the server name: fatal, unrecognized_name.
 pub(super) const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 1, 0, 2, 2, 112];
 
-/// What the first bytes of a tunnel are.
+/// What the first bytes of a tunnel contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Hello {
-    /// More of them are needed.
+    /// An incomplete ClientHello: more bytes are needed.
     Unfinished,
-    /// A ClientHello, for this name if it says one.
+    /// A ClientHello, with its server name if it has one.
     Client(Option<String>),
-    /// Something else, or a ClientHello that is not plain.
+    /// Something else, or an ambiguous ClientHello.
     Other,
 }
 
 impl Hello {
-    /// Reads what came so far.
+    /// Parses the bytes received so far.
     pub(super) fn read(bytes: &[u8]) -> Self {
         match message(bytes) {
             Ok(Some(body)) => server_name(&body).map_or(Self::Other, Self::Client),
@@ -42,11 +42,11 @@ impl Hello {
 
 struct NotTls;
 
-/// The body of the ClientHello, put together from its records; none while some are missing.
+/// Assembles the body of the ClientHello from its records; `None` while some are missing.
 fn message(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, NotTls> {
     let mut message = Vec::new();
     loop {
-        // As soon as one byte is wrong, waiting for more is of no use.
+        // Fail on the first wrong byte instead of waiting for a full header.
         for (at, is_right) in
             [(0, (|byte| byte == HANDSHAKE) as fn(u8) -> bool), (1, |byte| byte == 3), (2, |byte| byte <= 4)]
         {
@@ -71,7 +71,7 @@ fn message(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, NotTls> {
                 return Err(NotTls);
             }
             if message.len() >= wanted {
-                // What is behind a ClientHello in its own record is not one.
+                // Extra bytes behind the ClientHello in its record are rejected.
                 let is_alone = message.len() == wanted && here == length;
                 message.drain(..MESSAGE_HEAD);
                 return if is_alone { Ok(Some(message)) } else { Err(NotTls) };
@@ -84,9 +84,9 @@ fn message(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, NotTls> {
     }
 }
 
-/// The name that a ClientHello is for. `None` if it cannot be read to its end.
+/// The server name of a ClientHello, if it has one. `None` if the message is malformed or ambiguous.
 fn server_name(body: &[u8]) -> Option<Option<String>> {
-    // Version and random, then the session, the ciphers and the compressions, each with its length before it.
+    // Skips version and random, then session id, cipher suites and compression methods, each prefixed with its length.
     let mut rest = Reader(body.get(34..)?);
     rest.short()?;
     rest.long()?;
@@ -103,7 +103,7 @@ fn server_name(body: &[u8]) -> Option<Option<String>> {
         let kind = extensions.number()?;
         let content = extensions.long()?;
         if kind == SERVER_NAME {
-            // Two of them, or two names in one, would be for the server to choose from.
+            // With two extensions, or two names in one, servers differ in which they take.
             let mut list = Reader(content);
             let mut names = Reader(list.long()?);
             let is_host = names.byte()? == HOST_NAME;
@@ -117,7 +117,7 @@ fn server_name(body: &[u8]) -> Option<Option<String>> {
     Some(name)
 }
 
-/// Takes pieces off the front.
+/// Reads fields from the front of a slice.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -137,13 +137,13 @@ impl<'a> Reader<'a> {
         Some(taken)
     }
 
-    /// Bytes with a length of one byte before them.
+    /// Bytes prefixed with a one-byte length.
     fn short(&mut self) -> Option<&'a [u8]> {
         let length = self.byte()?;
         self.take(length.into())
     }
 
-    /// Bytes with a length of two bytes before them.
+    /// Bytes prefixed with a two-byte length.
     fn long(&mut self) -> Option<&'a [u8]> {
         let length = self.number()?;
         self.take(length.into())

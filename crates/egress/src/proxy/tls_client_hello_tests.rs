@@ -1,6 +1,6 @@
 use super::*;
 
-/// What OpenSSL 3 sends to `api.example.com`.
+/// The ClientHello that OpenSSL 3 sends to `api.example.com`.
 const OPENSSL: &str = "\
     1603010200010001fc03035775583b926c4584bc289edf0daa85eb0fd9f136c99ad043a578c2e4fcc6dbb52035b12c649c56\
     08445d5b696b31112db352b91699b551bf637a5679dd38498ef20024130213031301c02cc030c02bc02fcca9cca8c024c028\
@@ -32,14 +32,14 @@ fn sni(name: &[u8]) -> Vec<u8> {
     extension(SERVER_NAME, &long(&[&[HOST_NAME][..], &long(name)].concat()))
 }
 
-/// A handshake message with these extensions.
+/// A ClientHello message with these extensions.
 fn handshake(extensions: &[u8]) -> Vec<u8> {
     let body = [&[3, 3][..], &[7; 32], &[0], &long(&[0x13, 1]), &[1, 0], &long(extensions)].concat();
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
     [&[CLIENT_HELLO][..], &length[1..], &body].concat()
 }
 
-/// The message in records of at most this size.
+/// Splits the message into records of at most this size.
 fn records(message: &[u8], size: usize) -> Vec<u8> {
     message.chunks(size).flat_map(|piece| [&[HANDSHAKE, 3, 1][..], &long(piece)].concat()).collect()
 }
@@ -53,7 +53,7 @@ fn named(name: &str) -> Hello {
 }
 
 #[test]
-fn a_real_client_is_understood_however_its_bytes_arrive() {
+fn a_real_client_hello_is_parsed_at_every_split() {
     let bytes = openssl();
     assert_eq!(Hello::read(&bytes), named("api.example.com"));
     for end in 0..bytes.len() {
@@ -65,7 +65,7 @@ fn a_real_client_is_understood_however_its_bytes_arrive() {
 }
 
 #[test]
-fn one_name_or_none() {
+fn accepts_one_server_name_or_none() {
     assert_eq!(of(&sni(b"a.example")), named("a.example"));
     assert_eq!(
         of(&[extension(10, &[1, 2]), sni(b"a.example"), extension(0xfe0d, &[0; 40])].concat()),
@@ -90,7 +90,7 @@ fn one_name_or_none() {
 }
 
 #[test]
-fn what_is_not_tls_is_known_at_its_first_bytes() {
+fn rejects_other_protocols_at_the_first_bytes() {
     for bytes in [
         &b"G"[..],
         b"SSH-2.0-x",
@@ -104,17 +104,17 @@ fn what_is_not_tls_is_known_at_its_first_bytes() {
     ] {
         assert_eq!(Hello::read(bytes), Hello::Other, "{bytes:02x?}");
     }
-    // Something behind the message, in its record or as another.
+    // Extra bytes behind the message in its record.
     let whole = handshake(&sni(b"a.example"));
     let behind = [&whole[..], &[0]].concat();
     assert_eq!(Hello::read(&records(&behind, MAX_RECORD)), Hello::Other);
-    // A ClientHello that never ends does not wait for ever.
+    // A ClientHello that never ends is rejected at the size limit.
     let endless = handshake(&extension(21, &[0; 15_900]));
     assert_eq!(Hello::read(&records(&endless[..15_900], 100)[..MAX_HELLO_BYTES]), Hello::Other);
 }
 
 #[test]
-fn no_bytes_make_it_panic() {
+fn flipped_bits_never_panic() {
     let bytes = openssl();
     for at in 0..bytes.len() {
         for bit in 0..8 {

@@ -1,4 +1,4 @@
-//! A connection whose bytes are counted and bounded.
+//! Counts and limits the bytes of a connection.
 
 use std::io;
 use std::pin::Pin;
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How much went through a connection.
+/// The byte counters of a connection.
 #[derive(Debug)]
 pub(super) struct Gauge {
-    /// To the other side.
+    /// Bytes to the server.
     sent: AtomicU64,
     received: AtomicU64,
-    /// Of both together.
+    /// Maximum of both counters together.
     limit: u64,
 }
 
@@ -40,7 +40,7 @@ impl Gauge {
         self.total() >= self.limit
     }
 
-    /// Bytes that may still pass, as the error that ends a connection without any.
+    /// The number of bytes that may still pass; an error if there are none left, which ends the connection.
     fn room(&self) -> io::Result<usize> {
         match self.limit.saturating_sub(self.total()) {
             0 => Err(io::ErrorKind::QuotaExceeded.into()),
@@ -48,11 +48,11 @@ impl Gauge {
         }
     }
 
-    /// Waits until nothing has moved for this long, and at most for as long again.
-    pub(super) async fn idle(&self, patience: Duration) {
+    /// Waits until no byte has passed for at least `period`, and returns before twice that time.
+    pub(super) async fn idle(&self, period: Duration) {
         loop {
             let before = self.total();
-            tokio::time::sleep(patience).await;
+            tokio::time::sleep(period).await;
             if self.total() == before {
                 return;
             }
@@ -60,7 +60,7 @@ impl Gauge {
     }
 }
 
-/// A stream with a gauge.
+/// A stream whose bytes a [`Gauge`] counts.
 #[derive(Debug)]
 pub(super) struct Metered<S> {
     pub(super) stream: S,

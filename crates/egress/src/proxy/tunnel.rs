@@ -1,4 +1,4 @@
-//! A tunnel: bytes in both directions, after TLS has said that it is for the host that the tunnel was asked for.
+//! A CONNECT tunnel. It copies bytes in both directions, after the TLS ClientHello has named the host of the CONNECT request.
 
 use std::io;
 use std::time::Duration;
@@ -12,31 +12,31 @@ use super::transfer_limits::Metered;
 
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
 
-/// What must stand at the beginning of a tunnel.
+/// What a tunnel must begin with.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Opening<'a> {
-    /// TLS for this name; for none where the host is an address.
+    /// TLS with this server name; without one where the host is an address.
     Tls(Option<&'a str>),
     Anything,
 }
 
-/// Why a tunnel ended before its time.
+/// Why a tunnel ended early.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// Something that must not be: it went no further than here.
+    /// The client sent something that is not allowed. It was not forwarded.
     Refused(Refusal),
-    /// One side went away.
+    /// One side disconnected.
     Off,
 }
 
 impl From<io::Error> for Broken {
     fn from(error: io::Error) -> Self {
-        tracing::debug!(%error, "a connection out of a box broke off");
+        tracing::debug!(%error, "a connection from a sandbox was interrupted");
         Self::Off
     }
 }
 
-/// Refuses what came before the answer to CONNECT. None is left to wait for if the other side is gone.
+/// Rejects bytes that arrive before the response to CONNECT. Also fails if the client has disconnected.
 pub(super) fn nothing_early(client: &UnixStream) -> Result<(), Broken> {
     match client.try_read(&mut [0]) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -46,20 +46,20 @@ pub(super) fn nothing_early(client: &UnixStream) -> Result<(), Broken> {
     }
 }
 
-/// Answers CONNECT and carries bytes until both sides have said everything.
+/// Answers CONNECT and copies bytes until both sides are done.
 pub(super) async fn run(
     client: &mut UnixStream,
     upstream: &mut Metered<TcpStream>,
     opening: Opening<'_>,
-    patience: Duration,
+    limit: Duration,
 ) -> Result<(), Broken> {
     client.write_all(ESTABLISHED).await?;
     if let Opening::Tls(name) = opening {
-        let hello = tokio::time::timeout(patience, first_words(client, name));
-        match hello.await.map_err(|_| refused("the first words of TLS did not come in time: try again"))? {
+        let hello = tokio::time::timeout(limit, read_client_hello(client, name));
+        match hello.await.map_err(|_| refused("the TLS ClientHello did not arrive in time: try again"))? {
             Ok(bytes) => upstream.write_all(&bytes).await?,
             Err(broken) => {
-                // Clients show this as it is: the name was not recognized.
+                // TLS clients report this alert as an unrecognized name.
                 let _ = client.write_all(&UNRECOGNIZED_NAME).await;
                 return Err(broken);
             }
@@ -69,14 +69,14 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// The bytes up to the end of a ClientHello that is for the right name.
-async fn first_words(client: &mut UnixStream, name: Option<&str>) -> Result<Vec<u8>, Broken> {
+/// Reads a ClientHello with the expected server name and returns its bytes.
+async fn read_client_hello(client: &mut UnixStream, name: Option<&str>) -> Result<Vec<u8>, Broken> {
     let mut bytes = Vec::new();
     loop {
         match Hello::read(&bytes) {
             Hello::Unfinished => {}
             Hello::Other => {
-                return Err(refused("this tunnel is for TLS, and what came is something else: use https"));
+                return Err(refused("this tunnel accepts TLS only: use https"));
             }
             Hello::Client(said) => {
                 let fits = match (name, &said) {
@@ -84,7 +84,7 @@ async fn first_words(client: &mut UnixStream, name: Option<&str>) -> Result<Vec<
                     (Some(_), None) => false,
                     (None, said) => said.is_none(),
                 };
-                let what = "TLS asks for another host than the tunnel was made for: ask for the same in both";
+                let what = "the TLS server name differs from the host of the CONNECT request: use the same host in both";
                 return if fits { Ok(bytes) } else { Err(refused(what)) };
             }
         }

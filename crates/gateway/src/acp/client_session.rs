@@ -1,4 +1,4 @@
-//! A session that a client has open: where it is, how far it was told, and what waits.
+//! A session that a client has open: its binding, how far its events were sent, and its pending permission requests.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -15,62 +15,62 @@ use super::options::Mode;
 use super::slash_commands::OfAgent;
 use super::update_mapper::UpdateMapper;
 
-/// Turns of one client that are remembered as its own, the newest.
+/// How many of its newest turns a client is remembered to have started.
 const MAX_OWN: usize = 64;
 
 /// A session that a client has open.
 pub(super) struct ClientSession {
-    /// What the client knows it by: the key of the session as it was opened.
+    /// The session id that the client knows: the key under which the session was opened.
     pub(super) id: String,
     place: Mutex<SessionBinding>,
     pub(super) told: watch::Sender<Progress>,
     pub(super) own: watch::Sender<Own>,
-    /// The prompt that this client waits for.
+    /// The prompt whose response this client awaits.
     running: Mutex<Option<Running>>,
-    /// What is to be followed next.
+    /// The subscription that the next forwarder takes.
     waiting: Mutex<Option<Prefetched>>,
-    /// Ends whoever follows it.
+    /// Cancels the current forwarder.
     following: Mutex<CancellationToken>,
-    /// Held while the session is opened again.
+    /// Held while the session is reopened.
     pub(super) attaching: tokio::sync::Mutex<()>,
-    /// Questions that wait for a person, by the approval's id.
+    /// Open permission requests, by approval id.
     questions: Mutex<HashMap<String, CancellationToken>>,
 }
 
-/// A prompt that a client waits for.
+/// A running prompt of a client.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// Fires when the client does not want it any more.
+    /// Fires when the client cancels the prompt.
     pub(super) token: CancellationToken,
-    /// The turn that it became.
+    /// The turn of the prompt, once it was accepted.
     pub(super) turn: Option<String>,
 }
 
-/// What is to be followed.
+/// A prepared subscription that a forwarder has not taken yet.
 pub(super) struct Prefetched {
     pub(super) subscription: Subscription,
     pub(super) teller: UpdateMapper,
-    /// Fires when something else is followed instead.
+    /// Fires when another subscription replaces this one.
     pub(super) over: CancellationToken,
 }
 
-/// Where a session is, and how it is used.
+/// What a client session is bound to: the session, its folders, and the client's choices.
 #[derive(Debug, Clone)]
 pub(super) struct SessionBinding {
     pub(super) key: SessionKey,
-    /// The workspace: that of the session, whatever the client asked for.
+    /// The workspace of the session, which may differ from what the client asked for.
     pub(super) folder: PathBuf,
-    /// The further folders that the client wants beside it, if it has a word in that.
+    /// The additional directories that the client asked for; `None` if the client may not choose them.
     pub(super) further: Option<Vec<String>>,
     pub(super) mode: Mode,
     /// The model that the client chose.
     pub(super) model: Option<String>,
-    /// Commands of the agent behind us.
+    /// Slash commands of the agent.
     pub(super) commands: OfAgent,
     pub(super) has_title: bool,
-    /// The MCP servers that the client brought.
+    /// The MCP servers that the client sent.
     pub(super) servers: Arc<[ServerSpec]>,
-    /// What the client asked for and does not get, to be told when it listens.
+    /// Sentences about what the client asked for and did not get. Sent when the forwarder starts.
     pub(super) left_out: Vec<String>,
 }
 
@@ -82,23 +82,23 @@ impl SessionBinding {
     }
 }
 
-/// How far a client was told.
+/// How far a client was sent the events of a session.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress {
-    /// The number of the newest event.
+    /// The sequence number of the newest event.
     pub(super) seq: u64,
-    /// Nothing more comes until it is followed again.
+    /// No forwarder runs: nothing is sent until the session is followed again.
     pub(super) is_over: bool,
-    /// The newest failure: of which turn, its word, and why.
+    /// The newest failure: turn, error code, message.
     pub(super) failure: Option<(String, String, String)>,
-    /// The newest answer of an agent to its prompt that says more than ours would: of which turn, and what it says.
+    /// The newest response of an agent to `session/prompt` that has more fields than Tribune's: turn and response.
     pub(super) answer: Option<(String, Map<String, Value>)>,
 }
 
-/// Turns that the client itself asked for: it knows what it said.
+/// Turns that the client itself started. Their prompts are not sent back to it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Own {
-    /// Asked for and not yet begun.
+    /// Requested and not yet started.
     pub(super) pending: usize,
     turns: HashSet<String>,
     order: Vec<String>,
@@ -146,25 +146,25 @@ impl ClientSession {
         self.place().key.clone()
     }
 
-    /// The prompt that runs, if this client asked for one.
+    /// The running prompt, if this client started it.
     pub(super) fn running(&self) -> MutexGuard<'_, Option<Running>> {
         locked(&self.running)
     }
 
-    /// A turn was asked for. It counts as pending until what is returned is told its name, or dropped.
+    /// Counts a requested turn as pending until [`Asking::begun`] names it, or the returned value is dropped.
     pub(super) fn asks(self: &Arc<Self>) -> Asking {
         self.own.send_modify(|own| own.pending += 1);
         Asking { seat: Arc::clone(self), turn: None }
     }
 
-    /// Follows the session anew, from behind `seq`, in place of what was before. Whoever waits to be told something waits on.
+    /// Starts to follow the session after `seq`, and cancels the current forwarder. Tasks that wait for progress keep waiting.
     pub(super) fn follow_anew(self: &Arc<Self>, seq: u64) -> Anew {
         let over = self.follow_nothing(seq);
         self.told.send_modify(|told| told.is_over = false);
         Anew { seat: Arc::clone(self), over, is_followed: false }
     }
 
-    /// Ends whoever follows the session; nothing behind `seq` was told.
+    /// Cancels the current forwarder and resets the progress to `seq`.
     pub(super) fn follow_nothing(&self, seq: u64) -> CancellationToken {
         let over = CancellationToken::new();
         std::mem::replace(&mut *locked(&self.following), over.clone()).cancel();
@@ -177,7 +177,7 @@ impl ClientSession {
         locked(&self.waiting).take()
     }
 
-    /// A question is to be asked. It is over when what is returned fires; none if it is asked already.
+    /// Registers a permission request. The returned token fires when it is closed; `None` if it is already registered.
     pub(super) fn opened(&self, approval: &str) -> Option<CancellationToken> {
         let mut questions = locked(&self.questions);
         if questions.contains_key(approval) {
@@ -188,28 +188,29 @@ impl ClientSession {
         Some(token)
     }
 
-    /// A question is over.
+    /// Closes a permission request.
     pub(super) fn decided(&self, approval: &str) {
         if let Some(token) = locked(&self.questions).remove(approval) {
             token.cancel();
         }
     }
 
-    /// Takes back every question that is open here. They wait in the inbox.
+    /// Cancels every permission request at this client. The calls keep waiting in the inbox.
     pub(super) fn take_questions_back(&self) {
         for (_, token) in locked(&self.questions).drain() {
             token.cancel();
         }
     }
 
-    /// Nobody sits here any more.
+    /// Detaches the client: no events and no permission requests from here on.
     pub(super) fn leave(&self) {
         self.follow_nothing(0);
         self.take_questions_back();
     }
 }
 
-/// A session that is about to be followed. Dropped before that, it is not: nobody waits for what nobody tells.
+/// A session that is about to be followed. If this is dropped before a subscription is set, the progress is marked as over, so
+/// that no task waits for events which never come.
 pub(super) struct Anew {
     seat: Arc<ClientSession>,
     over: CancellationToken,
@@ -217,7 +218,7 @@ pub(super) struct Anew {
 }
 
 impl Anew {
-    /// Leaves it to be followed from here.
+    /// Sets the subscription that the next forwarder takes.
     pub(super) fn with(mut self, subscription: Subscription, teller: UpdateMapper) {
         self.is_followed = true;
         let ahead = Prefetched { subscription, teller, over: self.over.clone() };
@@ -227,14 +228,14 @@ impl Anew {
 
 impl Drop for Anew {
     fn drop(&mut self) {
-        // Unless someone else has begun anew meanwhile.
+        // Not if another `follow_anew` has replaced this one.
         if !self.is_followed && !self.over.is_cancelled() {
             self.seat.told.send_modify(|told| told.is_over = true);
         }
     }
 }
 
-/// A turn that was asked for and has no name yet.
+/// A turn that was requested and has no id yet.
 pub(super) struct Asking {
     seat: Arc<ClientSession>,
     turn: Option<String>,

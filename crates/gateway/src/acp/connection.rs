@@ -1,5 +1,5 @@
-//! One client: what it sends is answered in tasks of its own, so that a cancel is heard while a prompt runs; what it is sent
-//! goes through one queue, in order.
+//! One ACP connection. Every request is answered in its own task, so that a cancel is processed while a prompt runs. Everything
+//! sent to the client goes through one ordered queue.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,35 +17,35 @@ use crate::Gateway;
 use crate::principal::Principal;
 use crate::send_queue::{Frame, SendQueue, SendReceiver, send_queue};
 
-/// The version of the protocol that is spoken here, whatever a client asks for.
+/// The protocol version of this endpoint, whatever version a client asks for.
 pub(super) const VERSION: u64 = 1;
 
-/// Requests of one client that are being answered. A prompt is one until its turn is over.
+/// Requests in flight per connection. A prompt counts until its turn ends.
 const MAX_IN_FLIGHT: usize = 512;
 
-/// Sessions that one client has open.
+/// Open sessions per connection.
 pub(super) const MAX_SEATS: usize = 512;
 
-/// Questions to a client that wait for its answer.
+/// Requests to a client that await its response.
 const MAX_ASKED: usize = 1_024;
 
-/// The one way to say who one is, for clients that ask: the token was shown at the door.
+/// The only authentication method, for clients that need one: the token came with the HTTP request.
 const AUTH_METHOD: &str = "tribune-token";
 
-/// What whoever started the client's end wants.
+/// The query parameters of the connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Wishes {
-    /// Whom new sessions are with.
+    /// The agent of new sessions.
     pub(super) agent: Option<AgentId>,
-    /// The session that the first `session/new` takes up.
+    /// The session that the first `session/new` resumes.
     pub(super) session: Option<SessionKey>,
 }
 
-/// A message to the client, and the session it belongs to, if it does.
+/// A message to the client, with the session it belongs to, if any.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) session: Option<String>,
-    /// It is told behind everything of this session.
+    /// The message must come after everything that was sent for this session.
     pub(super) behind: Option<String>,
     pub(super) text: String,
 }
@@ -56,13 +56,13 @@ impl Frame for Outgoing {
     }
 }
 
-/// A client that is connected.
+/// A connected client.
 pub(super) struct Connection {
     pub(super) gateway: Arc<Gateway>,
     pub(super) who: Principal,
     outbox: SendQueue<Outgoing>,
     tasks: TaskTracker,
-    /// Fires when the client is gone.
+    /// Fires when the client has disconnected.
     pub(super) gone: CancellationToken,
     state: Mutex<State>,
 }
@@ -70,10 +70,10 @@ pub(super) struct Connection {
 #[derive(Default)]
 pub(super) struct State {
     is_initialized: bool,
-    /// What the client said it can do.
+    /// The `clientCapabilities` of `initialize`.
     pub(super) capabilities: Value,
     pub(super) wishes: Wishes,
-    /// Sessions that it has open, by the names that it knows.
+    /// Open sessions, by the session id that the client knows.
     pub(super) seats: HashMap<String, Arc<ClientSession>>,
     in_flight: HashMap<Id, CancellationToken>,
     asked: HashMap<u64, oneshot::Sender<Result<Value, Value>>>,
@@ -96,23 +96,23 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether more can be taken in now.
+    /// Whether the connection accepts more messages now.
     pub(super) fn has_room(&self) -> bool {
         self.tasks.len() < 4 * MAX_IN_FLIGHT
     }
 
-    /// Whether requests wait for their answers.
+    /// Whether requests are in flight.
     pub(super) fn is_answering(&self) -> bool {
         !self.state().in_flight.is_empty()
     }
 
-    /// The client is gone. Turns go on without it, and questions wait for whoever comes.
+    /// Ends the connection. Turns continue without it, and permission requests keep waiting in the inbox.
     pub(super) fn leave(&self) {
         self.gone.cancel();
         self.tasks.close();
     }
 
-    /// Does something beside everything else, as long as the client is there.
+    /// Runs a task that is cancelled when the client disconnects.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let gone = self.gone.clone();
         self.tasks.spawn(async move {
@@ -120,18 +120,18 @@ impl Connection {
         });
     }
 
-    /// Sends a message. It waits in line if the client is slow.
+    /// Queues a message. Waits if the queue is full because the client reads slowly.
     pub(super) async fn send(&self, session: Option<&str>, text: String) {
         let session = session.map(str::to_owned);
         let _ = self.outbox.send(Outgoing { session, behind: None, text }).await;
     }
 
-    /// Sends something about a session.
+    /// Sends a `session/update`.
     pub(super) async fn update(&self, session: &str, update: &Value) {
         self.update_beside(session, update, &Map::new()).await;
     }
 
-    /// The same, with what else stands in the message.
+    /// Like [`Self::update`], with additional members of `params`.
     pub(super) async fn update_beside(&self, session: &str, update: &Value, beside: &Map<String, Value>) {
         let mut params = json!({ "sessionId": session, "update": update });
         for (name, value) in beside.iter().filter(|(name, _)| *name != "sessionId" && *name != "update") {
@@ -140,7 +140,7 @@ impl Connection {
         self.send(Some(session), wire::notification("session/update", &params)).await;
     }
 
-    /// Takes one message of the client's. Never waits.
+    /// Handles one message of the client. Never blocks: the work runs in its own task.
     pub(super) fn receive(self: &Arc<Self>, text: &str) {
         match wire::read(text) {
             Incoming::Refused(answer) => {
@@ -149,17 +149,17 @@ impl Connection {
             }
             Incoming::Answer { id, answer } => {
                 let asked = id.as_str().parse().ok().and_then(|number| self.state().asked.remove(&number));
-                // An answer to nothing, or one that came too late, changes nothing.
+                // A response to an unknown or a cancelled request is ignored.
                 if let Some(asked) = asked {
                     let _ = asked.send(answer);
                 }
             }
-            Incoming::Notification { method, params } => self.notified(&method, &params),
-            Incoming::Request { id, method, params } => self.requested(id, method, params),
+            Incoming::Notification { method, params } => self.on_notification(&method, &params),
+            Incoming::Request { id, method, params } => self.on_request(id, method, params),
         }
     }
 
-    fn notified(self: &Arc<Self>, method: &str, params: &Value) {
+    fn on_notification(self: &Arc<Self>, method: &str, params: &Value) {
         match method {
             "session/cancel" => self.cancel(params["sessionId"].as_str().unwrap_or_default()),
             "$/cancel_request" => {
@@ -169,26 +169,26 @@ impl Connection {
                     token.cancel();
                 }
             }
-            // Nobody waits for an answer, so nobody is told.
+            // An unknown notification is ignored: a notification has no response that could carry an error.
             _ => {}
         }
     }
 
-    fn requested(self: &Arc<Self>, id: Id, method: String, params: Value) {
+    fn on_request(self: &Arc<Self>, id: Id, method: String, params: Value) {
         let token = CancellationToken::new();
         let begun = self.begin(&id, &method, &params, &token);
-        // One that was not begun has no place, and may have the id of one that has.
+        // A rejected request is not in `in_flight`, and its id may be that of another request which is.
         let is_begun = begun.is_ok();
         let own = Arc::clone(self);
         self.spawn(async move {
             let session = params["sessionId"].as_str().map(str::to_owned);
-            // Whoever takes up a session listens to it when it has the answer, and not before.
+            // The client listens on the stream of a loaded session only after it has the response to `session/load`.
             let route = session.as_deref().filter(|_| method != "session/load");
             let answer = match begun {
                 Ok(begun) => own.answer(begun, &method, params, &token).await,
                 Err(fault) => Err(fault),
             };
-            // Before the answer is sent: the client may use the id again when it has it.
+            // Removed before the response is sent, because the client may then reuse the id.
             if is_begun {
                 own.state().in_flight.remove(&id);
             }
@@ -198,17 +198,17 @@ impl Connection {
             };
             match route {
                 Some(route) => own.send(Some(route), text).await,
-                // What is told again of a session comes before the word that it is loaded, on whichever way.
+                // The replay of a session must arrive before the response to `session/load`, whichever stream carries it.
                 None => drop(own.outbox.send(Outgoing { session: None, behind: session, text }).await),
             }
-            // Whoever opened a session knows its name before it hears of it.
+            // The client must know the session id before it receives updates of the session.
             if let Ok((_, Some(seat))) = &answer {
                 own.follow_from_here(seat);
             }
         });
     }
 
-    /// Takes a request's place in the order of requests.
+    /// Registers a request, in the order of arrival.
     fn begin(
         &self,
         id: &Id,
@@ -228,9 +228,9 @@ impl Connection {
         }
         if method == "initialize" {
             if state.is_initialized {
-                return refuse("invalid_request", "`initialize` was answered before");
+                return refuse("invalid_request", "`initialize` was already answered");
             }
-            // A version that is no number is no version; any other gets ours.
+            // Any numeric version is answered with `VERSION`.
             if !params["protocolVersion"].is_u64() {
                 return Err(Fault::params("`protocolVersion` is a whole number"));
             }
@@ -268,7 +268,7 @@ impl Connection {
         token.run_until_cancelled(self.other(method, &params)).await.unwrap_or_else(|| Err(cancelled()))
     }
 
-    /// Answers everything but prompts.
+    /// Answers every method except `session/prompt`.
     async fn other(
         self: &Arc<Self>,
         method: &str,
@@ -276,7 +276,7 @@ impl Connection {
     ) -> Result<(Value, Option<Arc<ClientSession>>), Fault> {
         let plain = |result: Value| Ok((result, None));
         match method {
-            "initialize" => plain(self.greeting()),
+            "initialize" => plain(self.initialize_result()),
             "authenticate" => self.authenticate(params).and_then(plain),
             "session/new" => self.new_session(params).await,
             "session/load" => self.load(params).await,
@@ -291,14 +291,14 @@ impl Connection {
                 plain(serde_json::to_value(status).unwrap_or_default())
             }
             _ => {
-                let what = "there is no such method here";
+                let what = "there is no such method";
                 Err(Fault::new(wire::METHOD_NOT_FOUND, "method_not_found", what))
             }
         }
     }
 
-    /// What this agent is and can do. The version is our own, whatever was asked for.
-    fn greeting(&self) -> Value {
+    /// The result of `initialize`. The version is [`VERSION`], whatever the client asked for.
+    fn initialize_result(&self) -> Value {
         json!({
             "protocolVersion": VERSION,
             "agentInfo": { "name": "tribune", "title": "Tribune", "version": env!("CARGO_PKG_VERSION") },
@@ -320,21 +320,21 @@ impl Connection {
         })
     }
 
-    /// The token was shown at the door or it was not; nothing said here changes who a client is.
+    /// Confirms that the connection has the operator's token. This request never changes the principal.
     fn authenticate(&self, params: &Value) -> Result<Value, Fault> {
         if params["methodId"].as_str() != Some(AUTH_METHOD) {
-            return Err(Fault::params(format!("the method is `{AUTH_METHOD}`, and there is no other")));
+            return Err(Fault::params(format!("`methodId` must be `{AUTH_METHOD}`")));
         }
         self.who.operator().map_err(Fault::from)?;
         Ok(json!({}))
     }
 
-    /// The session that a request is about, if this client has it open.
+    /// The open session that a request names.
     pub(super) fn seat(&self, params: &Value) -> Result<Arc<ClientSession>, Fault> {
         seat_of(&self.state(), params)
     }
 
-    /// Asks the client something. None if it is gone, or is asked too much already.
+    /// Sends a request to the client. `None` if too many requests already await a response.
     pub(super) fn ask(self: &Arc<Self>, session: &str, method: &str, params: &Value) -> Option<Question> {
         let (answer, answered) = oneshot::channel();
         let number = {
@@ -354,13 +354,13 @@ impl Connection {
     }
 }
 
-/// How a request begins.
+/// A registered request.
 enum Begun {
     Prompt(prompt::Prompt),
     Other,
 }
 
-/// Something that a client was asked. Dropped, it is asked no more.
+/// A request to the client that awaits its response. Dropping this discards a later response.
 pub(super) struct Question {
     connection: Arc<Connection>,
     pub(super) number: u64,
@@ -368,7 +368,7 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// The client's answer; none if it is gone.
+    /// The client's response; `None` if the client has disconnected.
     pub(super) async fn answer(&mut self) -> Option<Result<Value, Value>> {
         (&mut self.answered).await.ok()
     }
@@ -385,7 +385,7 @@ fn seat_of(state: &State, params: &Value) -> Result<Arc<ClientSession>, Fault> {
         return Err(Fault::params("`sessionId` is missing"));
     };
     state.seats.get(id).cloned().ok_or_else(|| {
-        let what = "`sessionId` is open nowhere here: `session/new` or `session/load` opens a session";
+        let what = "`sessionId` is not open on this connection: open it with `session/new` or `session/load`";
         Fault::new(wire::NOT_FOUND, "not_found", what)
     })
 }

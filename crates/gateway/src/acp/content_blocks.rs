@@ -1,4 +1,4 @@
-//! What a prompt may hold, in the house's own form.
+//! Converts the content blocks of a prompt to [`ContentBlock`].
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use tribune_runtime::content::Resource;
 
 use super::wire::Fault;
 
-/// Characters of a title.
+/// Maximum characters of a title.
 const MAX_TITLE: usize = 80;
 
-/// A content block. Members that say nothing to an agent, such as annotations, are left out.
+/// A content block. Members without meaning to an agent, such as annotations, are ignored.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Block {
@@ -47,7 +47,7 @@ struct Embedded {
     blob: Option<String>,
 }
 
-/// Reads the blocks of a prompt.
+/// Parses the blocks of a prompt.
 pub(super) fn read(prompt: &Value, folder: &Path) -> Result<Vec<ContentBlock>, Fault> {
     let blocks = prompt.as_array().ok_or_else(|| Fault::params("`prompt` is a list of content blocks"))?;
     if blocks.is_empty() {
@@ -71,14 +71,14 @@ fn block(at: usize, block: &Value, folder: &Path) -> Result<ContentBlock, Fault>
             }
             ContentBlock::Resource { resource: Resource { uri, mime_type, text, blob } }
         }
-        // The agent reads it itself, if it may; a file of the workspace is named as its tools name it.
+        // The agent reads the resource itself, if it may. A file in the workspace gets a relative path, as in its tools.
         Block::ResourceLink { uri, name } => {
             ContentBlock::text(format!("[{name}]({})", inside(&uri, folder)))
         }
     })
 }
 
-/// The path of a file of the workspace within it; anything else as it is.
+/// The relative path of a file in the workspace; any other URI unchanged.
 fn inside(uri: &str, folder: &Path) -> String {
     let path = uri.strip_prefix("file://").map(Path::new);
     match path.and_then(|path| path.strip_prefix(folder).ok()).and_then(Path::to_str) {
@@ -87,7 +87,7 @@ fn inside(uri: &str, folder: &Path) -> String {
     }
 }
 
-/// What a conversation that begins like this is called: its first line.
+/// The title of a session that begins with this prompt: its first line that is not empty.
 pub(super) fn title(content: &[ContentBlock]) -> Option<String> {
     let text = content.iter().find_map(|block| match block {
         ContentBlock::Text { text } => text.lines().map(str::trim).find(|line| !line.is_empty()),
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_block_is_taken_and_no_other() {
+    fn every_known_block_type_is_accepted_and_no_other() {
         let folder = Path::new("/srv/project");
         let read = |block: Value| super::read(&json!([block]), folder).map_err(|fault| fault.message);
         let text = |text: &str| Ok(vec![ContentBlock::text(text)]);

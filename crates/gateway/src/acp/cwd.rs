@@ -1,4 +1,4 @@
-//! The folder that a client wants to work in.
+//! The folders that a client asks for: `cwd` and `additionalDirectories`.
 
 use std::path::{Path, PathBuf};
 
@@ -8,26 +8,26 @@ use tribune_records::workspace_roots;
 use super::wire::Fault;
 use crate::principal::Principal;
 
-/// What the agent's own workspace is called here, and inside every box.
+/// The path of the agent's own workspace, on this endpoint and inside every sandbox.
 pub(super) const OWN: &str = "/workspace";
 
-/// Where a session works.
+/// The folder that a session works in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Chosen {
-    /// In the workspace of its agent.
+    /// The workspace of its agent.
     Own,
-    /// In this folder of the operator's.
+    /// A folder that the operator chose.
     Folder(PathBuf),
 }
 
-/// Names that a sentence shows at most.
-const SHOWN: usize = 8;
+/// Maximum number of names in a sentence.
+const MAX_NAMES: usize = 8;
 
-/// What further folders are called here.
+/// The parameter of the additional directories.
 pub(super) const FURTHER: &str = "additionalDirectories";
 
-/// Which further folders a client asks for, if it may have them: exactly these, as the protocol has it. Nothing from callers who have no
-/// word in that, whose sessions keep what they have.
+/// The additional directories that a client asks for. The protocol requires exactly this list. `None` for callers other than the
+/// operator, who cannot choose: their sessions keep the directories they have.
 pub(super) fn further(who: &Principal, params: &Value, home: &Path) -> Result<Option<Vec<String>>, Fault> {
     let folders = list(params, FURTHER)?;
     if who.operator().is_err() {
@@ -43,7 +43,7 @@ pub(super) fn further(who: &Principal, params: &Value, home: &Path) -> Result<Op
     workspace_roots::validate_additional_directories(FURTHER, &folders, home).map(Some).map_err(Fault::params)
 }
 
-/// Said where further folders are not within reach.
+/// The sentence for additional directories that the session cannot use.
 pub(super) fn out_of_reach(why: &str, further: &[String]) -> String {
     format!("{why} Out of its reach: {}.", names(further.iter().cloned()))
 }
@@ -56,19 +56,20 @@ pub(super) fn list<'a>(params: &'a Value, name: &str) -> Result<&'a [Value], Fau
     }
 }
 
-/// Names in a sentence: some of them, and only what can be read.
+/// Lists names in a sentence: at most [`MAX_NAMES`], without control characters.
 pub(super) fn names(names: impl ExactSizeIterator<Item = String>) -> String {
-    let more = names.len().saturating_sub(SHOWN);
+    let more = names.len().saturating_sub(MAX_NAMES);
     let plain =
         |name: String| name.chars().filter(|c| !c.is_control() && *c != '`').take(200).collect::<String>();
-    let mut shown = names.take(SHOWN).map(|name| format!("`{}`", plain(name))).collect::<Vec<_>>().join(", ");
+    let mut shown =
+        names.take(MAX_NAMES).map(|name| format!("`{}`", plain(name))).collect::<Vec<_>>().join(", ");
     if more > 0 {
         shown.push_str(&format!(" and {more} more"));
     }
     shown
 }
 
-/// Which folder a client asks for, if it may have it.
+/// The folder that a client asks for. Only the operator may choose one.
 pub(super) fn chosen(who: &Principal, params: &Value, home: &Path) -> Result<Chosen, Fault> {
     let Some(cwd) = params["cwd"].as_str() else {
         return Err(Fault::params("`cwd` is missing: an absolute path"));
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_there_absolute_outside_of_the_home_and_the_operators_to_choose() {
+    fn cwd_is_an_existing_absolute_folder_outside_the_home_chosen_by_the_operator() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let (home, project) = (root.join("home"), root.join("project"));
@@ -122,13 +123,13 @@ mod tests {
         ] {
             assert!(ask(&operator, &cwd).unwrap_err().contains(why), "{cwd}");
         }
-        let stranger = Principal::Anonymous { id: "anonymous".parse().unwrap() };
-        assert!(ask(&stranger, &at("project")).unwrap_err().contains("operator alone"));
-        assert_eq!(ask(&stranger, OWN), Ok(Chosen::Own));
+        let anonymous = Principal::Anonymous { id: "anonymous".parse().unwrap() };
+        assert!(ask(&anonymous, &at("project")).unwrap_err().contains("operator alone"));
+        assert_eq!(ask(&anonymous, OWN), Ok(Chosen::Own));
     }
 
     #[test]
-    fn further_folders_are_the_operators_to_choose() {
+    fn only_the_operator_chooses_additional_directories() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join("lib")).unwrap();
@@ -136,14 +137,14 @@ mod tests {
         let ask = |who: &Principal, params: Value| {
             further(who, &params, &root.join("home")).map_err(|fault| fault.message)
         };
-        let (operator, stranger) =
+        let (operator, anonymous) =
             (Principal::Operator, Principal::Anonymous { id: "anonymous".parse().unwrap() });
         assert_eq!(ask(&operator, json!({ FURTHER: [lib, lib] })), Ok(Some(vec![lib.clone()])));
         for none in [json!({}), json!({ FURTHER: null }), json!({ FURTHER: [] })] {
             assert_eq!(ask(&operator, none.clone()), Ok(Some(Vec::new())));
-            assert_eq!(ask(&stranger, none), Ok(None));
+            assert_eq!(ask(&anonymous, none), Ok(None));
         }
-        assert!(ask(&stranger, json!({ FURTHER: [lib] })).unwrap_err().contains("operator alone"));
+        assert!(ask(&anonymous, json!({ FURTHER: [lib] })).unwrap_err().contains("operator alone"));
         for (wrong, why) in
             [(json!(1), "is a list"), (json!([7]), "a list of paths"), (json!(["lib"]), "not absolute")]
         {

@@ -1,4 +1,4 @@
-//! Telling a client what happens in its sessions, in order and each thing once.
+//! Forwards the events of a session to its client, in order and exactly once.
 
 use std::sync::Arc;
 
@@ -15,34 +15,34 @@ use super::update_mapper::{AcpMessage, Question, UpdateMapper, chunk};
 use super::wire::Fault;
 use super::{replay, slash_commands, wire};
 
-/// Events taken from a session in one go.
+/// Events read from a subscription in one batch.
 pub(super) const EVENTS_AT_ONCE: usize = 64;
 
-/// Whether something happens now, or is told again to someone who was not there.
+/// Whether an event is live, or replayed to a client that missed it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum When<'a> {
     Now,
-    /// With what was said then.
+    /// Replayed, with the prompts of that time.
     Before(&'a Words),
 }
 
-/// What an event says of a question.
+/// What an event means for a permission request.
 #[derive(Debug)]
 pub(super) enum Matter {
     Asked(Box<Question>),
-    /// It is over.
+    /// The request is closed.
     Decided(String),
 }
 
 impl Connection {
-    /// Opens a seat's session if it is not, and follows it if nobody does.
+    /// Opens the session if it is closed, and starts a forwarder if none runs.
     pub(super) async fn attach(self: &Arc<Self>, seat: &Arc<ClientSession>) -> Result<SessionKey, Fault> {
         let _attaching = seat.attaching.lock().await;
         self.follow_from_here(seat);
         let place = seat.place().clone();
         if !seat.told.borrow().is_over {
-            // Whoever follows it would know if it were closed. Servers end when everything is stopped, and come back with the next
-            // words after that.
+            // A running forwarder means that the session is open. A global stop ends the MCP servers; the next prompt after it
+            // starts them again.
             if !self.gateway.api.sessions.governance().gate.is_frozen() {
                 let not_there = self.bring_servers(&place, Bringing::IfNone).await;
                 self.say(seat, not_there).await;
@@ -61,7 +61,7 @@ impl Connection {
         Ok(place.key)
     }
 
-    /// Begins to tell what happens in a session, if that was prepared and nobody does it.
+    /// Starts a forwarder for the prepared subscription, if there is one.
     pub(super) fn follow_from_here(self: &Arc<Self>, seat: &Arc<ClientSession>) {
         let Some(Prefetched { subscription, teller, over }) = seat.take_waiting() else { return };
         let (own, seat) = (Arc::clone(self), Arc::clone(seat));
@@ -73,7 +73,7 @@ impl Connection {
         });
     }
 
-    /// Says sentences as what the agent says: a word beside it is easily overlooked.
+    /// Sends sentences as agent messages, because clients make notices easy to overlook.
     async fn say(&self, seat: &ClientSession, sentences: Vec<String>) {
         for sentence in sentences {
             if let AcpMessage::Update(update) = chunk("agent_message_chunk", &format!("{sentence}\n\n")) {
@@ -106,8 +106,7 @@ impl Connection {
                     }
                 }
                 Err(SessionError::Expired { oldest }) => {
-                    let what =
-                        format!("events before {oldest} are no longer kept, so that some are missing here");
+                    let what = format!("events before {oldest} are no longer kept: some are missing here");
                     self.notice(seat, &what).await;
                     let key = seat.key();
                     match self.gateway.api.sessions.subscribe(&key, Some(oldest - 1)).await {
@@ -116,14 +115,14 @@ impl Connection {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "an ACP client could not be told of its session any further");
+                    tracing::warn!(%error, "forwarding the events of a session to its ACP client failed");
                     break;
                 }
             }
         }
     }
 
-    /// Tells of one event. Returns what it says of questions.
+    /// Forwards one event. Returns what it means for permission requests.
     pub(super) async fn show(
         self: &Arc<Self>,
         seat: &Arc<ClientSession>,
@@ -138,7 +137,7 @@ impl Connection {
             let params = json!({ "sessionId": seat.id, "event": raw });
             self.send(Some(&seat.id), wire::notification("_tribune/event", &params)).await;
         }
-        // A kind of event that this version does not know has no form here either.
+        // An event of a kind that this version does not know is skipped.
         let told = serde_json::from_str::<RuntimeEvent>(&event.json).map(|event| teller.tell(event));
         for told in told.unwrap_or_default() {
             match told {
@@ -177,13 +176,8 @@ impl Connection {
         matters
     }
 
-    /// Learns from one event what is to be known of it later, and tells nothing.
-    pub(super) fn take_in(
-        &self,
-        seat: &ClientSession,
-        teller: &mut UpdateMapper,
-        event: &StoredEvent,
-    ) -> Vec<Matter> {
+    /// Updates the state from one event without sending anything.
+    pub(super) fn take_in(&self, seat: &ClientSession, teller: &mut UpdateMapper, event: &Event) -> Vec<Matter> {
         let told = serde_json::from_str::<RuntimeEvent>(&event.json).map(|event| teller.tell(event));
         let mut matters = Vec::new();
         for told in told.unwrap_or_default() {
@@ -207,13 +201,13 @@ impl Connection {
         matters
     }
 
-    /// Shows what a turn began with to those who did not say it.
+    /// Sends the prompt of a turn, unless this client wrote it.
     async fn began(self: &Arc<Self>, seat: &Arc<ClientSession>, turn: &str, when: When<'_>) {
         let now;
         let words = match when {
             When::Before(words) => words,
             When::Now => {
-                // A turn of the client's own may begin before its name is known here.
+                // A turn of this client may start before its id is known here.
                 let mut own = seat.own.subscribe();
                 let known = own.wait_for(|own| own.pending == 0 || own.has(turn)).await;
                 if known.is_ok_and(|own| own.has(turn)) {
@@ -228,7 +222,7 @@ impl Connection {
         }
     }
 
-    /// A word to people that is not the agent's.
+    /// Sends a notice to people. It is not the agent's text.
     pub(super) async fn notice(&self, seat: &ClientSession, text: &str) {
         let takes_notices = self.state().capabilities["session"]["notices"].is_object();
         let update = match (takes_notices, chunk("agent_thought_chunk", text)) {
@@ -238,7 +232,7 @@ impl Connection {
         self.update(&seat.id, &update).await;
     }
 
-    /// Whether the client wants to hear everything, in the house's own form too.
+    /// Whether the client also wants every event in Tribune's own format (`_tribune/event`).
     fn wants_events(&self) -> bool {
         self.state().capabilities["_meta"]["tribune"]["events"] == true
     }

@@ -1,9 +1,9 @@
-//! ACP over streamable HTTP: messages of the client are posted, ours come as server-sent events, on one stream for the connection
-//! and one for each session.
+//! ACP over streamable HTTP. The client sends messages with `POST`; the daemon sends server-sent events, on one stream for the
+//! connection and one for each session.
 //!
-//! `POST` with `initialize` opens a connection and answers at once; every other message is taken (202) and answered on a stream.
-//! `GET` is a stream; `DELETE` ends the connection. A connection belongs to whoever opened it, and one that has no stream and
-//! sends nothing for a while is ended: its sessions live on.
+//! `POST` with `initialize` opens a connection and returns the response; every other message is accepted (202) and answered on a
+//! stream. `GET` opens a stream; `DELETE` ends the connection. A connection belongs to the principal that opened it. A connection
+//! without a stream and without messages is closed after [`ABANDONED`]; its sessions live on.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -28,20 +28,20 @@ use crate::send_queue::SendReceiver;
 pub(super) const CONNECTION_ID: &str = "acp-connection-id";
 const SESSION_ID: &str = "acp-session-id";
 
-/// Connections at once: each holds what its client has not fetched.
+/// Maximum concurrent connections: each buffers messages that its client has not fetched.
 const MAX_VISITS: usize = 256;
 
-/// Streams of one connection, and the bytes that wait in all of them for a client that does not listen.
+/// Streams of one connection, and the bytes that all of them together buffer for a client that does not read.
 const MAX_STREAMS: usize = 513;
-const MAX_UNHEARD_BYTES: usize = 32 << 20;
+const MAX_BUFFERED_BYTES: usize = 32 << 20;
 
-/// How long a connection that nobody listens to is kept after its last message.
+/// How long a connection without an open stream is kept after its last message.
 const ABANDONED: Duration = Duration::from_secs(120);
 
-/// How often a silent stream says that it is there.
+/// Interval of keep-alive comments on an idle stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The connections over HTTP, by their ids.
+/// The HTTP connections, by connection id.
 #[derive(Default)]
 pub(crate) struct Visits(Mutex<HashMap<String, Arc<Visit>>>);
 
@@ -51,20 +51,20 @@ impl std::fmt::Debug for Visits {
     }
 }
 
-/// One connection.
+/// One HTTP connection.
 struct Visit {
     connection: Arc<Connection>,
     streams: Mutex<Streams>,
-    /// Something waits in a stream.
-    news: Notify,
+    /// Notified when a message is queued, or the connection ends.
+    wakeup: Notify,
 }
 
 #[derive(Default)]
 struct Streams {
-    /// What waits, by session; the connection's own has no name.
+    /// Queued messages by session id; the connection's own stream has an empty id.
     waiting: HashMap<String, Stream>,
-    unheard: usize,
-    heard: Option<Instant>,
+    buffered_bytes: usize,
+    last_seen: Option<Instant>,
     is_over: bool,
 }
 
@@ -80,38 +80,39 @@ impl Visit {
     }
 
     fn touch(&self) {
-        self.streams().heard = Some(Instant::now());
+        self.streams().last_seen = Some(Instant::now());
     }
 
     fn is_abandoned(&self) -> bool {
         let streams = self.streams();
-        let is_heard = streams.waiting.values().any(|stream| stream.has_listener);
-        !is_heard && streams.heard.is_none_or(|heard| heard.elapsed() > ABANDONED)
+        let has_any_listener = streams.waiting.values().any(|stream| stream.has_listener);
+        !has_any_listener && streams.last_seen.is_none_or(|last_seen| last_seen.elapsed() > ABANDONED)
     }
 
-    /// Puts a message where its listener finds it. False if nobody fetches what waits.
+    /// Queues a message on its stream. Returns false if a bound is exceeded because the client does not fetch its messages.
     fn deliver(&self, message: Outgoing) -> bool {
         let mut streams = self.streams();
         let listens = |name: &String| streams.waiting.get(name).is_some_and(|stream| stream.has_listener);
-        // The word that a session is loaded goes the way of what was told of it, if somebody listens there: two streams have no order.
+        // The response to `session/load` goes to the stream that carried the replay, if that has a listener, because there is no
+        // order between two streams.
         let name = message.session.or_else(|| message.behind.filter(listens)).unwrap_or_default();
         if !streams.waiting.contains_key(&name) && streams.waiting.len() >= MAX_STREAMS {
             return false;
         }
-        streams.unheard += message.text.len();
-        if streams.unheard > MAX_UNHEARD_BYTES {
+        streams.buffered_bytes += message.text.len();
+        if streams.buffered_bytes > MAX_BUFFERED_BYTES {
             return false;
         }
         streams.waiting.entry(name).or_default().messages.push_back(message.text);
         drop(streams);
-        self.news.notify_waiters();
+        self.wakeup.notify_waiters();
         true
     }
 
     fn end(&self) {
         self.streams().is_over = true;
         self.connection.leave();
-        self.news.notify_waiters();
+        self.wakeup.notify_waiters();
     }
 }
 
@@ -120,12 +121,12 @@ impl Visits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The caller's connection that a request names.
+    /// The connection that a request names, if it belongs to the caller.
     fn of(&self, who: &Principal, headers: &HeaderMap) -> Result<Arc<Visit>, ApiError> {
         let Some(id) = text(headers, CONNECTION_ID) else {
             return Err(ApiError::params("the header Acp-Connection-Id is missing: `initialize` gives one"));
         };
-        // Someone else's is not there.
+        // A connection of another principal is reported as not found.
         let found = self.all().get(id).filter(|visit| visit.connection.who == *who).cloned();
         found
             .ok_or_else(|| ApiError::new("not_found", "there is no such connection: begin with `initialize`"))
@@ -137,7 +138,7 @@ impl Visits {
         }
     }
 
-    /// Ends those that nobody listens to any more.
+    /// Ends abandoned connections.
     fn sweep(&self) {
         let abandoned: Vec<String> = {
             let all = self.all();
@@ -149,10 +150,10 @@ impl Visits {
     }
 }
 
-/// An id that nobody guesses.
+/// An unguessable id.
 pub(super) fn new_id() -> String {
     let mut random = [0_u8; 16];
-    // A machine without randomness has not come this far: its keys are made of it.
+    // The random source works: without it, the daemon could not have created its keys.
     let _ = getrandom::fill(&mut random);
     random.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -161,7 +162,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// `POST /acp`: one message of the client's.
+/// `POST /acp`: one message of the client.
 pub(super) async fn posted(
     Who(who): Who,
     State(gateway): State<Arc<Gateway>>,
@@ -185,7 +186,7 @@ async fn post(
     let kind =
         text(headers, CONTENT_TYPE.as_str()).and_then(|kind| kind.split(';').next()).unwrap_or_default();
     if !kind.trim().eq_ignore_ascii_case("application/json") {
-        let what = "the content type is application/json, and there is no other";
+        let what = "the content type must be application/json";
         return Ok(
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, ApiError::params(what).into_response()).into_response()
         );
@@ -199,7 +200,7 @@ async fn post(
     let message: Value = serde_json::from_str(&body).unwrap_or_default();
     if message["method"] == "initialize" && message.get("id").is_some() {
         if headers.contains_key(CONNECTION_ID) {
-            return Err(ApiError::params("`initialize` opens a connection, and this one is open"));
+            return Err(ApiError::params("`initialize` opens a connection, but this one is already open"));
         }
         let wishes = Asked::read(asked)?;
         let (connection, messages) = Connection::new(Arc::clone(gateway), who, wishes);
@@ -212,20 +213,20 @@ async fn post(
         && of_header != Some(of_params)
     {
         return Err(ApiError::params(
-            "the header Acp-Session-Id is not the `sessionId` of the message: send the same",
+            "the header Acp-Session-Id differs from the `sessionId` of the message: send the same value",
         ));
     }
     if !visit.connection.has_room() {
         return Err(ApiError::new(
             "too_many_requests",
-            "too much of this connection waits: fetch its answers first",
+            "too many requests of this connection are in flight: fetch the responses first",
         ));
     }
     visit.connection.receive(&body);
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
-/// Opens a connection and answers its `initialize` at once.
+/// Opens a connection and returns the response to `initialize`.
 async fn open(
     gateway: &Arc<Gateway>,
     connection: Arc<Connection>,
@@ -245,7 +246,7 @@ async fn open(
         return Ok((StatusCode::BAD_REQUEST, json, first.text).into_response());
     }
     let (id, visit) =
-        (new_id(), Arc::new(Visit { connection, streams: Mutex::default(), news: Notify::new() }));
+        (new_id(), Arc::new(Visit { connection, streams: Mutex::default(), wakeup: Notify::new() }));
     visit.touch();
     {
         let mut all = gateway.visits.all();
@@ -264,7 +265,7 @@ async fn open(
     Ok((StatusCode::OK, json, [(CONNECTION_ID, id)], first.text).into_response())
 }
 
-/// Brings messages to their streams until the connection ends.
+/// Moves messages to their streams until the connection ends.
 async fn carry(gateway: &Gateway, visit: &Visit, mut messages: SendReceiver<Outgoing>) {
     let mut look = tokio::time::interval(ABANDONED);
     loop {
@@ -286,7 +287,7 @@ async fn carry(gateway: &Gateway, visit: &Visit, mut messages: SendReceiver<Outg
     }
 }
 
-/// `GET /acp` without an upgrade: a stream.
+/// `GET /acp` without an upgrade: an event stream.
 pub(super) fn listened(gateway: &Gateway, who: &Principal, headers: &HeaderMap) -> Response {
     if !text(headers, ACCEPT.as_str()).is_some_and(|accept| accept.contains("text/event-stream")) {
         let what = "this is ACP: upgrade to a WebSocket, or accept text/event-stream";
@@ -305,7 +306,7 @@ pub(super) fn listened(gateway: &Gateway, who: &Principal, headers: &HeaderMap) 
         }
         let stream = streams.waiting.entry(name.clone()).or_default();
         if std::mem::replace(&mut stream.has_listener, true) {
-            return ApiError::new("conflict", "somebody listens to this stream already").into_response();
+            return ApiError::new("conflict", "this stream already has a listener").into_response();
         }
         Listener { visit: Arc::clone(&visit), name }
     };
@@ -317,33 +318,33 @@ pub(super) fn listened(gateway: &Gateway, who: &Principal, headers: &HeaderMap) 
     (head, Body::from_stream(events)).into_response()
 }
 
-/// Whoever listens to a stream.
+/// The open response of one stream.
 struct Listener {
     visit: Arc<Visit>,
     name: String,
 }
 
 impl Listener {
-    /// The next event, or a word that there is none; nothing at the end.
+    /// The next event, or a keep-alive comment; `None` when the connection has ended.
     async fn next(&self) -> Option<String> {
         loop {
-            let news = self.visit.news.notified();
-            let mut news = std::pin::pin!(news);
-            // Listening before looking: what comes in between is not missed.
-            news.as_mut().enable();
+            let wakeup = self.visit.wakeup.notified();
+            let mut wakeup = std::pin::pin!(wakeup);
+            // Registered before the queue is checked, so that a message in between is not missed.
+            wakeup.as_mut().enable();
             {
                 let mut streams = self.visit.streams();
                 let message =
                     streams.waiting.get_mut(&self.name).and_then(|stream| stream.messages.pop_front());
                 if let Some(message) = message {
-                    streams.unheard -= message.len();
+                    streams.buffered_bytes -= message.len();
                     return Some(format!("data: {message}\n\n"));
                 }
                 if streams.is_over {
                     return None;
                 }
             }
-            if tokio::time::timeout(KEEP_ALIVE, news).await.is_err() {
+            if tokio::time::timeout(KEEP_ALIVE, wakeup).await.is_err() {
                 return Some(": still here\n\n".to_owned());
             }
         }
@@ -353,7 +354,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let mut streams = self.visit.streams();
-        streams.heard = Some(Instant::now());
+        streams.last_seen = Some(Instant::now());
         if let Some(stream) = streams.waiting.get_mut(&self.name) {
             stream.has_listener = false;
             if stream.messages.is_empty() {
@@ -363,7 +364,7 @@ impl Drop for Listener {
     }
 }
 
-/// `DELETE /acp`: the end of a connection.
+/// `DELETE /acp`: ends a connection.
 pub(super) async fn left(Who(who): Who, State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
     match gateway.visits.of(&who, &headers) {
         Ok(_) => {

@@ -10,14 +10,14 @@ use super::cwd::{list, names};
 use super::wire::Fault;
 use crate::principal::Principal;
 
-/// What a client sent: servers that may be started, and what is left out, in sentences.
+/// The parsed `mcpServers`: servers that may be started, and sentences about those that are left out.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     pub(super) servers: Vec<ServerSpec>,
     pub(super) left_out: Vec<String>,
 }
 
-/// Reads `mcpServers`. Only the operator brings programs into the house.
+/// Parses `mcpServers`. Only the operator may add programs to a session.
 pub(super) fn sent(who: &Principal, params: &Value) -> Result<Sent, Fault> {
     let all = list(params, "mcpServers")?;
     let name = |server: &Value| server["name"].as_str().unwrap_or("unnamed").to_owned();
@@ -25,7 +25,7 @@ pub(super) fn sent(who: &Principal, params: &Value) -> Result<Sent, Fault> {
     if who.operator().is_err() {
         if !all.is_empty() {
             let names = names(all.iter().map(name));
-            sent.left_out.push(format!("MCP servers are brought by the operator alone. Left out: {names}."));
+            sent.left_out.push(format!("MCP servers are added by the operator alone. Left out: {names}."));
         }
         return Ok(sent);
     }
@@ -36,12 +36,12 @@ pub(super) fn sent(who: &Principal, params: &Value) -> Result<Sent, Fault> {
     if !remote.is_empty() {
         let names = names(remote.into_iter().map(name));
         sent.left_out.push(format!(
-            "Tribune starts MCP servers that are programs of this machine, and connects to no others. Left out: {names}."
+            "Tribune starts MCP servers as local programs (stdio) and does not connect to remote ones. Left out: {names}."
         ));
     }
     let read = |server: &Value| {
         ServerSpec::read(server)
-            .map_err(|what| Fault::params(format!("`mcpServers` has one that is none: {what}")))
+            .map_err(|what| Fault::params(format!("`mcpServers` has an invalid entry: {what}")))
     };
     let servers = local.into_iter().map(read).collect::<Result<Vec<ServerSpec>, Fault>>()?;
     let (servers, others) = named_once(servers);
@@ -56,19 +56,19 @@ pub(super) fn sent(who: &Principal, params: &Value) -> Result<Sent, Fault> {
 }
 
 impl Connection {
-    /// Starts the servers of a place, whose session is open. Returns what is not there, in sentences.
+    /// Starts the MCP servers of an open session. Returns sentences about those that are not available.
     pub(super) async fn bring_servers(&self, place: &SessionBinding, bringing: Bringing) -> Vec<String> {
         let SessionBinding { key, servers, .. } = place;
         if servers.is_empty() {
             return Vec::new();
         }
-        match self.brought(key, servers, bringing).await {
+        match self.start_all(key, servers, bringing).await {
             Ok(sentences) => sentences,
-            Err(fault) => vec![format!("The session's MCP servers are not there: {}.", fault.message)],
+            Err(fault) => vec![format!("The session's MCP servers were not started: {}.", fault.message)],
         }
     }
 
-    async fn brought(
+    async fn start_all(
         &self,
         key: &SessionKey,
         servers: &[ServerSpec],
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_programs_are_taken_and_the_rest_is_told() {
+    fn local_servers_of_the_operator_are_accepted_and_the_rest_is_reported() {
         let operator = Principal::Operator;
         let all = json!([
             server("git"), server("my files"), server("my/files"),
@@ -136,8 +136,8 @@ mod tests {
         ] {
             assert!(ask(&operator, wrong.clone()).unwrap_err().contains("`mcpServers`"), "{wrong}");
         }
-        let stranger = Principal::Anonymous { id: "anonymous".parse().unwrap() };
-        let (servers, left_out) = ask(&stranger, all).unwrap();
+        let anonymous = Principal::Anonymous { id: "anonymous".parse().unwrap() };
+        let (servers, left_out) = ask(&anonymous, all).unwrap();
         assert!(servers.is_empty() && left_out[0].contains("the operator alone"), "{left_out:?}");
     }
 }

@@ -1,10 +1,10 @@
-//! The front door for editors: Tribune as an ACP agent, at `/acp`.
+//! The Agent Client Protocol (ACP) endpoint for editors: Tribune as an ACP agent, at `/acp`.
 //!
-//! One agent for every way in: a WebSocket ([`socket`]), streamable HTTP ([`http`]), and `tribune acp`, which copies the lines
-//! of an editor to a WebSocket. Whoever comes has a principal before the first word, as at every other door. A client's session
-//! is a session of the house: it lives on when the client goes, and its questions wait in the inbox, where whoever answers first
-//! has answered ([`asking`]). Nothing is asked of the client's own files or terminals: what an agent does, the house does, under
-//! its law.
+//! There are three transports: a WebSocket ([`socket`]), streamable HTTP ([`http`]), and `tribune acp`, which copies the lines of
+//! an editor to a WebSocket. A client is authenticated before its first message is read, as on every other endpoint. A client's
+//! session is an ordinary Tribune session: it outlives the client, and its permission requests wait in the inbox, where the first
+//! answer decides ([`permission`]). The endpoint never uses the client's own files or terminals: Tribune executes what an agent
+//! does, under its constitution.
 
 mod client_session;
 mod connection;
@@ -49,14 +49,14 @@ use super::error::{ApiError, misnamed};
 use super::principal::Principal;
 use super::{Gateway, decode, rest};
 
-/// Where it is.
+/// The path of the endpoint.
 const PATH: &str = "/acp";
 
 pub(super) fn router() -> Router<Arc<Gateway>> {
-    Router::new().route(PATH, get(came).post(http::posted).delete(http::left))
+    Router::new().route(PATH, get(connect).post(http::posted).delete(http::left))
 }
 
-/// What the address may say: whom sessions are with, and which session to take up.
+/// The query parameters: the agent of new sessions, and the session to resume.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
@@ -65,7 +65,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// What an address says. A name that is none is not repeated.
+    /// Parses the query. The error does not repeat an invalid name.
     fn read(RawQuery(query): RawQuery) -> Result<Wishes, ApiError> {
         decode::query::<Self>(query.as_deref().unwrap_or_default())?.checked()
     }
@@ -78,7 +78,7 @@ impl Asked {
     }
 }
 
-/// Who is at the door: looked at before anything that was sent is read.
+/// The principal of a request. Extracted before the body is read.
 struct Who(Principal);
 
 impl FromRequestParts<Arc<Gateway>> for Who {
@@ -89,7 +89,7 @@ impl FromRequestParts<Arc<Gateway>> for Who {
     }
 }
 
-/// Nobody comes in without being someone.
+/// Authenticates a request. Anonymous callers are accepted only if the configuration allows them.
 fn principal(gateway: &Gateway, request: &Parts) -> Result<Principal, ApiError> {
     let who = match rest::bearer(request.headers.get(AUTHORIZATION))? {
         Some(token) => gateway.check_token(token, &request.extensions)?,
@@ -106,8 +106,8 @@ fn principal(gateway: &Gateway, request: &Parts) -> Result<Principal, ApiError> 
     }
 }
 
-/// `GET /acp`: a WebSocket, or a stream of events for a connection over HTTP.
-async fn came(
+/// `GET /acp`: a WebSocket, or an event stream of an HTTP connection.
+async fn connect(
     Who(who): Who,
     State(gateway): State<Arc<Gateway>>,
     Extension(seat): Extension<Arc<ConnectionSlot>>,

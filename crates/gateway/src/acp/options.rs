@@ -1,4 +1,4 @@
-//! What a client may choose for a session: how questions are answered while it is there, with whom it talks, and which model.
+//! What a client may choose for a session: the permission mode, the agent, and the model.
 
 use serde_json::{Value, json};
 use tribune_runtime::{AgentId, native};
@@ -7,14 +7,14 @@ use super::client_session::{ClientSession, SessionBinding};
 use super::connection::Connection;
 use super::wire::Fault;
 
-/// How questions of a session are answered while its client is connected. It says nothing about what the law forbids, and it is
-/// not kept: whoever comes back is asked again.
+/// How permission requests of a session are answered while its client is connected. A mode never allows what the constitution
+/// denies, and it is not stored: a reconnected client starts with [`Mode::Ask`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// By whoever decides first.
+    /// The first approver decides.
     #[default]
     Ask,
-    /// What only reads is allowed.
+    /// Calls that only read are allowed.
     ApproveReads,
     ApproveAll,
     DenyAll,
@@ -36,7 +36,7 @@ impl Mode {
         Self::ALL.into_iter().find(|mode| mode.as_str() == word)
     }
 
-    /// The decision about a call of this kind; none if someone is to be asked.
+    /// The decision on a call of this ACP kind; `None` if a person must be asked.
     pub(super) fn answer(self, kind: &str) -> Option<&'static str> {
         match self {
             Self::Ask => None,
@@ -49,32 +49,30 @@ impl Mode {
     fn described(self) -> Value {
         let (name, description) = match self {
             Self::Ask => {
-                ("Ask", "Whatever the law wants a person for is asked here, and by every other approver.")
+                ("Ask", "Every call that needs approval is asked here, and at every other approver.")
             }
-            Self::ApproveReads => {
-                ("Approve reads", "Questions about reading and searching are answered with yes.")
-            }
+            Self::ApproveReads => ("Approve reads", "Approves calls that read and search."),
             Self::ApproveAll => (
                 "Approve all",
-                "Questions are answered with yes, but not about what programs of this machine obey. What the law forbids stays forbidden.",
+                "Approves every call, except writes to files that programs on this machine run automatically. What the rules deny stays denied.",
             ),
-            Self::DenyAll => ("Deny all", "Every question is answered with no."),
+            Self::DenyAll => ("Deny all", "Denies every call that needs approval."),
         };
         json!({ "id": self.as_str(), "name": name, "description": description })
     }
 }
 
-/// The modes, and which is on.
+/// The `modes` of a session: all of them, and the current one.
 pub(super) fn modes(mode: Mode) -> Value {
     let all: Vec<Value> = Mode::ALL.into_iter().map(Mode::described).collect();
     json!({ "currentModeId": mode.as_str(), "availableModes": all })
 }
 
-/// The value of the option `model` that means the agent's own.
+/// The value of the option `model` that selects the agent's own model.
 pub(super) const OWN_MODEL: &str = "default";
 
 impl Connection {
-    /// What can be chosen in a session now.
+    /// The `configOptions` of a session.
     pub(super) fn options(&self, place: &SessionBinding) -> Vec<Value> {
         let api = &self.gateway.api;
         let roster = api.agents.all();
@@ -92,7 +90,7 @@ impl Connection {
         }
         let mut options = vec![json!({
             "id": "agent", "name": "Agent", "type": "select", "currentValue": current, "options": agents,
-            "description": "Whom this session is with. It can be changed until something was said.",
+            "description": "The agent of this session. It can be changed before the first prompt.",
         })];
         let talks_to_model = api.agents.agent(current).is_some_and(|agent| agent.backend == native::BACKEND);
         if talks_to_model && let Ok(survey) = api.providers(&self.who) {
@@ -112,7 +110,7 @@ impl Connection {
         options
     }
 
-    /// Tokens that the session's model takes in at most, if that is known. Agents of others say themselves what is in their context.
+    /// The context window of the session's model in tokens, if known. CLI agents report their context usage themselves.
     pub(super) fn window(&self, seat: &ClientSession) -> Option<u32> {
         let place = seat.place().clone();
         let backend = self.gateway.api.agents.agent(place.key.agent())?.backend;
@@ -131,19 +129,19 @@ impl Connection {
         let word = params["modeId"].as_str().unwrap_or_default();
         let mode = Mode::parse(word).ok_or_else(|| {
             let known = Mode::ALL.map(Mode::as_str).join(", ");
-            Fault::params(format!("`modeId` is no mode: there are {known}"))
+            Fault::params(format!("`modeId` is not a mode: the modes are {known}"))
         })?;
         if mode != Mode::Ask {
-            // Whoever may not decide cannot have it decided either.
+            // A mode decides for its principal, so the principal must be an approver.
             self.who.approver()?;
         }
         seat.place().mode = mode;
         Ok(json!({}))
     }
 
-    /// Which agent a value of the option `agent` names.
+    /// The agent that a value of the option `agent` names.
     pub(super) fn agent_named(&self, value: &str) -> Result<AgentId, Fault> {
-        let unknown = || Fault::params("`value` is no agent: `tribune agents list` shows them");
+        let unknown = || Fault::params("`value` is not an agent: `tribune agents list` shows the agents");
         let agent: AgentId = value.parse().map_err(|_| unknown())?;
         self.gateway.api.agents.agent(&agent).map(|found| found.id).ok_or_else(unknown)
     }

@@ -1,15 +1,15 @@
-//! What an agent that speaks ACP says, on its way to a client: as it came, with the words that may be shown.
+//! Forwards the messages of an ACP agent to the client unchanged, except that the text is replaced with the filtered text.
 
 use serde_json::{Map, Value, json};
 
 use super::update_mapper::{AcpMessage, chunk};
 
-/// A message of the agent's without its words.
+/// A message chunk of the agent without its text.
 #[derive(Debug, Clone)]
 pub(super) struct Around {
     update: Value,
     beside: Map<String, Value>,
-    /// It went out with words.
+    /// It was sent with text at least once.
     is_told: bool,
 }
 
@@ -18,16 +18,16 @@ impl Around {
         Self { update: Value::Object(update), beside, is_told: false }
     }
 
-    /// What went out with no words, as a message without any.
+    /// The message itself, without text, if it was never sent with text.
     pub(super) fn untold(self) -> Option<AcpMessage> {
         (!self.is_told).then_some(AcpMessage::Said { update: self.update, beside: self.beside })
     }
 }
 
-/// Methods beside the protocol that are ours to say.
+/// The prefix of Tribune's own extension methods.
 pub(super) const OURS: &str = "_tribune/";
 
-/// Words of the agent's, with what stood around them.
+/// A text chunk, wrapped in the agent's message that carried it.
 pub(super) fn words(around: &mut Option<Around>, kind: &str, text: &str) -> AcpMessage {
     let Some(around) = around else { return chunk(kind, text) };
     around.is_told = true;
@@ -36,7 +36,7 @@ pub(super) fn words(around: &mut Option<Around>, kind: &str, text: &str) -> AcpM
     AcpMessage::Said { update, beside: around.beside.clone() }
 }
 
-/// What an agent said, as it came.
+/// An agent's update, unchanged.
 pub(super) fn came(said: Map<String, Value>, beside: Map<String, Value>) -> AcpMessage {
     match beside.is_empty() {
         true => AcpMessage::Update(Value::Object(said)),
@@ -44,8 +44,8 @@ pub(super) fn came(said: Map<String, Value>, beside: Map<String, Value>) -> AcpM
     }
 }
 
-/// What an agent said of its session when that began, but for its own name for it. Modes and options of this session are the house's
-/// own, and not those of the agent behind it.
+/// The agent's response to opening its session, without its own session id. It goes into `_meta`, because the modes and options
+/// of this session are Tribune's and not the agent's.
 pub(super) fn opened(mut answer: Map<String, Value>) -> AcpMessage {
     answer.remove("sessionId");
     let mut meta = answer.get("_meta").cloned().unwrap_or_default();
@@ -53,7 +53,7 @@ pub(super) fn opened(mut answer: Map<String, Value>) -> AcpMessage {
     AcpMessage::Update(json!({ "sessionUpdate": "session_info_update", "_meta": meta }))
 }
 
-/// Puts members of ours beside those of another.
+/// Merges members of `ours` into `theirs`.
 pub(super) fn beside(theirs: &mut Value, ours: Value) {
     match (theirs, ours) {
         (Value::Object(theirs), Value::Object(ours)) => theirs.extend(ours),

@@ -1,7 +1,7 @@
-//! Questions about calls, in the editor's own dialog.
+//! Permission requests in the editor's own dialog (`session/request_permission`).
 //!
-//! The inbox is the truth. A client whose principal may decide is asked too; whoever answers first has answered, and the others
-//! are told that nothing is left to decide. A client that goes away decides nothing: the call waits on.
+//! The inbox is authoritative. A client whose principal may decide is asked as well; the first answer decides, and the other
+//! clients' requests are cancelled. A client that disconnects decides nothing: the call keeps waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,14 @@ use super::update_mapper::Question;
 use super::{tool_call_view, wire};
 use crate::approvals::DecisionBody;
 
-/// How long a call that is allowed for a while stays allowed.
-const A_WHILE: Duration = Duration::from_secs(60 * 60);
+/// The duration of "Allow for one hour".
+const ONE_HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// The rule that asks about what programs of this machine obey. No mode says yes to it: whoever writes that runs code here.
-const OBEYED: &str = "path.obeyed";
+/// The rule that asks about autorun files, which programs of this machine execute or load by name. No mode approves it, because
+/// writing such a file runs code on this machine.
+const AUTORUN_RULE: &str = "path.obeyed";
 
-/// The answers: what they are called, for people and for programs, and what they mean to the inbox.
+/// The options: the id (also the decision in the inbox), the name for people, and the ACP kind.
 const OPTIONS: [(&str, &str, &str); 4] = [
     ("allow_once", "Allow once", "allow_once"),
     ("allow_session", "Allow for this session", "allow_always"),
@@ -31,28 +32,25 @@ const OPTIONS: [(&str, &str, &str); 4] = [
 ];
 
 impl Connection {
-    /// Asks the client about a call, unless its mode answers.
+    /// Asks the client for permission, unless its mode answers.
     pub(super) fn ask_leave(self: &Arc<Self>, seat: &Arc<ClientSession>, question: Question) {
         let Some(over) = seat.opened(&question.id) else { return };
         let (own, seat) = (Arc::clone(self), Arc::clone(seat));
         self.spawn(async move {
             if own.who.approver().is_err() {
-                let what = format!(
-                    "this waits for someone who may decide it: {} ({})",
-                    question.reason, question.id
-                );
+                let what = format!("this call waits for an approver: {} ({})", question.reason, question.id);
                 return own.notice(&seat, &what).await;
             }
             let mode = seat.place().mode;
             let kind = question.call["kind"].as_str().unwrap_or("other");
-            let is_obeyed = question.rules.iter().any(|rule| rule == OBEYED);
-            if let Some(decision) = mode.answer(kind).filter(|decision| *decision == "deny" || !is_obeyed) {
+            let is_autorun = question.rules.iter().any(|rule| rule == AUTORUN_RULE);
+            if let Some(decision) = mode.answer(kind).filter(|decision| *decision == "deny" || !is_autorun) {
                 return own.decide(&seat, &question.id, decision, Some(mode)).await;
             }
             let params = match own.gateway.api.approval_call(&own.who, &question.id).await {
                 Ok(Some((tool, input))) => params(&seat, &question, (&tool, &input)),
                 Ok(None) => {
-                    let why = "what it would do was forgotten";
+                    let why = "the arguments of the call were erased";
                     return own.still_waits(&seat, &question.id, why).await;
                 }
                 Err(error) => return own.still_waits(&seat, &question.id, &error.message).await,
@@ -73,18 +71,20 @@ impl Connection {
                     if let Some((decision, ..)) = OPTIONS.iter().find(|(id, ..)| *id == chosen) {
                         return own.decide(&seat, &question.id, decision, None).await;
                     }
-                    own.still_waits(&seat, &question.id, "the answer is none of those that were offered")
+                    own.still_waits(&seat, &question.id, "the client's answer is not one of the options")
                         .await;
                 }
                 Some(Ok(_)) => own.dismissed(&seat, &question).await,
-                Some(Err(_)) => own.still_waits(&seat, &question.id, "the client cannot be asked").await,
+                Some(Err(_)) => {
+                    own.still_waits(&seat, &question.id, "the client rejected the permission request").await
+                }
                 None => {}
             }
         });
     }
 
-    /// The dialog was closed without an answer, which is how a client ends its turn. It ends no other: what someone else asked for
-    /// waits on.
+    /// The dialog was closed without an answer, which is how a client cancels its turn. Only a turn of this client is cancelled:
+    /// a call in another client's turn keeps waiting.
     async fn dismissed(&self, seat: &ClientSession, question: &Question) {
         let own = match &*seat.running() {
             Some(running) if running.turn.as_ref() == Some(&question.turn) => Some(running.token.clone()),
@@ -98,15 +98,15 @@ impl Connection {
 
     async fn still_waits(&self, seat: &ClientSession, id: &str, why: &str) {
         let what = format!(
-            "{why}, so that the call waits: decide it with `tribune approvals allow {id}`, or deny it"
+            "{why}, so the call keeps waiting: decide it with `tribune approvals allow {id}`, or deny it"
         );
         self.notice(seat, &what).await;
     }
 
-    /// Decides as the client's principal.
+    /// Records the decision as the client's principal.
     async fn decide(&self, seat: &ClientSession, id: &str, decision: &str, mode: Option<Mode>) {
         let api = &self.gateway.api;
-        let until = api.sessions.governance().clock.now().plus(A_WHILE).to_string();
+        let until = api.sessions.governance().clock.now().plus(ONE_HOUR).to_string();
         let body = |decision: &str| DecisionBody {
             decision: decision.to_owned(),
             until: (decision == "allow_until").then(|| until.clone()),
@@ -118,7 +118,7 @@ impl Connection {
         if decided.as_ref().is_err_and(|error| error.code == "invalid_params")
             && decision.starts_with("allow_")
         {
-            // Nothing that lasts can be granted for this one; once is less than what was said.
+            // This call cannot get a lasting grant. Allowing it once grants less than was chosen.
             decided = api.approval_decide(&self.who, id, body("allow_once")).await;
         }
         match decided {
@@ -127,7 +127,7 @@ impl Connection {
                     format!("{} more must agree to `{id}`: see `tribune approvals list`", decided.missing);
                 self.notice(seat, &what).await;
             }
-            // Someone else was first.
+            // Another approver was first.
             Ok(_) => {}
             Err(error) if error.code == "conflict" => {}
             Err(error) => self.still_waits(seat, id, &error.message).await,
@@ -135,8 +135,8 @@ impl Connection {
     }
 }
 
-/// What a person is asked. They see the call as it would run, whole and in the house's words: what the agent says of it may be
-/// something else, and events have no secrets, nor what stands between two marks of one.
+/// The params of the permission request. They show the complete call as it would run, in Tribune's description: the agent's own
+/// description may differ, and events are redacted, including the text between the two marks of a secret.
 fn params(seat: &ClientSession, question: &Question, (tool, input): (&str, &Value)) -> Value {
     let mut call = question.call.clone();
     if let Some(fields) = call.as_object_mut() {
@@ -150,7 +150,7 @@ fn params(seat: &ClientSession, question: &Question, (tool, input): (&str, &Valu
     let mut meta = of_agent.remove("_meta").unwrap_or_default();
     let mut tribune = json!({ "approval": question.id, "reason": question.reason });
     if !of_agent.is_empty() {
-        // Its own answers among them, which are for the house to choose from.
+        // Includes the agent's own options, from which Tribune chooses.
         tribune["agent_request"] = Value::Object(of_agent);
     }
     beside(&mut meta, json!({ "tribune": tribune }));

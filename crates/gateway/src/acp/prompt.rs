@@ -1,4 +1,4 @@
-//! A prompt: one turn of a session, from what was said to why it ended.
+//! `session/prompt`: runs one turn of a session and returns its stop reason.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use super::update_mapper::{AcpMessage, chunk};
 use super::wire::Fault;
 use super::{content_blocks, slash_commands, wire};
 
-/// A prompt that has its session for itself.
+/// The running prompt of a client session. A client session has at most one.
 pub(super) struct Prompt {
     seat: Arc<ClientSession>,
     token: CancellationToken,
 }
 
 impl Prompt {
-    /// Takes the session, unless this client waits for another prompt of it.
+    /// Claims the session, unless another prompt of this client is running in it.
     pub(super) fn begin(seat: &Arc<ClientSession>, token: CancellationToken) -> Result<Self, Fault> {
         let mut running = seat.running();
         if running.is_some() {
@@ -41,7 +41,7 @@ impl Drop for Prompt {
 }
 
 impl Connection {
-    /// Tells a session's turn to end: the client's own, or whichever runs.
+    /// `session/cancel`: cancels the client's own prompt, or else the turn that is running in the session.
     pub(super) fn cancel(self: &Arc<Self>, session: &str) {
         let Some(seat) = self.state().seats.get(session).cloned() else { return };
         if let Some(running) = &*seat.running() {
@@ -50,7 +50,7 @@ impl Connection {
         }
         let own = Arc::clone(self);
         self.spawn(async move {
-            // Nothing may be running, and nobody waits for an answer.
+            // An error means that no turn is running. A notification has no response, so the error is dropped.
             let _ = own.gateway.api.session_cancel(&own.who, seat.key().as_str()).await;
         });
     }
@@ -64,11 +64,12 @@ impl Connection {
             }
             return Ok(json!({ "stopReason": "end_turn" }));
         }
-        let (title, is_for_house) = (content_blocks::title(&content), slash_tribune::is_meant(&content));
+        let (title, is_tribune_command) =
+            (content_blocks::title(&content), slash_tribune::is_meant(&content));
         let (api, key) = (&self.gateway.api, self.attach(seat).await?);
         let asking = seat.asks();
         let asked = match api.turn_run(&self.who, key.as_str(), content.clone()).await {
-            // It was closed just now, for want of turns or by someone else: whoever says something opens it again.
+            // The session was closed meanwhile, for inactivity or by another client. A prompt reopens it.
             Err(error) if error.code == "session_closed" => {
                 let told = seat.told.borrow().seq;
                 seat.follow_nothing(told);
@@ -81,7 +82,7 @@ impl Connection {
         let accepted = tokio::select! {
             accepted = ticket.accepted() => accepted,
             () = prompt.token.cancelled() => match ticket.withdraw() {
-                // It waited behind another, and was never said.
+                // The turn was still queued and has not started.
                 true => return Ok(json!({ "stopReason": "cancelled" })),
                 false => ticket.accepted().await,
             },
@@ -91,7 +92,7 @@ impl Connection {
         }
         asking.begun(&accepted.turn);
         let session_id = ticket.session().map(|session| Arc::clone(&session.handle().session_id));
-        if !is_for_house {
+        if !is_tribune_command {
             self.entitle(seat, session_id.as_deref().zip(title)).await;
         }
         let mut ended = std::pin::pin!(ticket.ended());
@@ -102,7 +103,7 @@ impl Connection {
                 ended.await
             }
         }?;
-        // What was said before the end is told before the end.
+        // Every event of the turn is sent before the response to the prompt.
         let mut told = seat.told.subscribe();
         let told = told.wait_for(|told| told.is_over || told.seq >= end.last_seq).await;
         let told = told.map(|told| told.clone()).unwrap_or_default();
@@ -110,13 +111,13 @@ impl Connection {
         result(&end, told.failure, answer.unwrap_or_default())
     }
 
-    /// A session is called after the first thing that was said in it.
+    /// Sets the title of a session from its first prompt.
     async fn entitle(&self, seat: &ClientSession, title: Option<(&str, String)>) {
         let is_first = !std::mem::replace(&mut seat.place().has_title, true);
         let now = self.gateway.api.sessions.governance().clock.now().to_string();
         let mut update = json!({ "sessionUpdate": "session_info_update", "updatedAt": now });
         if let Some((session_id, title)) = title.filter(|_| is_first) {
-            // A list finds it again if this fails.
+            // If this fails, `session/list` derives the title again.
             let _ = self.gateway.api.sessions.vault().entitle(session_id, &title).await;
             update["title"] = title.into();
         }
@@ -124,7 +125,7 @@ impl Connection {
     }
 }
 
-/// The answer to a prompt, with what else the agent behind us answered.
+/// The response to a prompt, merged with the fields of the agent's own response.
 fn result(
     end: &TurnEnd,
     failure: Option<(String, String, String)>,

@@ -1,4 +1,4 @@
-//! Telling a session again to someone who was not there: each thing once, in the order in which it happened.
+//! Replays a session to a client: every message and event once, in the original order.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,34 +14,30 @@ use super::update_mapper::{Question, UpdateMapper};
 use super::wire::Fault;
 use crate::error::ApiError;
 
-/// Messages of a session that are looked through, the newest: more than a person reads again.
+/// The newest messages of a session that a replay reads: more than a person rereads.
 const MAX_MESSAGES: usize = 100_000;
 
-/// The same where one is looked for that was just said.
-const JUST_SAID: usize = 50;
+/// The newest messages that are read to find the prompt of a turn that just started.
+const NEWEST_MESSAGES: usize = 50;
 
-/// What was said in a session, as updates.
+/// The stored messages of a session, as ACP updates.
 #[derive(Debug, Default)]
 pub(super) struct Words {
-    /// In the order in which it was said: the turn, and the update.
+    /// In the original order: the turn, and the update.
     said: Vec<(String, Value)>,
-    /// What turns began with.
+    /// The prompts, by turn.
     begins: HashMap<String, Vec<Value>>,
 }
 
 impl Words {
-    /// What a turn began with, as the user's words.
+    /// The prompt of a turn, as user message chunks.
     pub(super) fn of(&self, turn: &str) -> &[Value] {
         self.begins.get(turn).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Reads what was said, for whoever may use the session.
-pub(super) async fn words(
-    connection: &Connection,
-    seat: &ClientSession,
-    reach: Reach,
-) -> Result<Words, Fault> {
+/// Reads the stored messages. Fails if the principal may not use the session.
+pub(super) async fn words(connection: &Connection, seat: &ClientSession, reach: Reach) -> Result<Words, Fault> {
     let (api, key) = (&connection.gateway.api, seat.key());
     connection.who.owns(&key)?;
     let governance = api.sessions.governance();
@@ -49,7 +45,7 @@ pub(super) async fn words(
     let words = api.readers.read(move |reader| {
         let mut words = Words::default();
         let Some(session) = reader.session(key.as_str())? else { return Ok(words) };
-        let limit = if reach == Reach::JustSaid { JUST_SAID } else { MAX_MESSAGES };
+        let limit = if reach == Reach::JustSaid { NEWEST_MESSAGES } else { MAX_MESSAGES };
         for row in reader.messages(&session, limit)? {
             let kind = match row.role.as_str() {
                 "user" => "user_message_chunk",
@@ -71,17 +67,19 @@ pub(super) async fn words(
     Ok(words.await.map_err(ApiError::from)?)
 }
 
-/// How much of what was said is read.
+/// Which stored messages are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// What people said just now.
+    /// The newest prompts.
     JustSaid,
-    /// What people said.
+    /// All prompts.
     Begins,
+    /// All prompts and answers.
     Everything,
 }
 
-/// Tells everything up to `head`. Of turns whose events are no longer kept, what was said. Returns the questions that are open.
+/// Replays everything up to `head`. Turns whose events are no longer stored are replayed from their messages. Returns the open
+/// permission requests.
 pub(super) async fn tell(
     connection: &Arc<Connection>,
     seat: &Arc<ClientSession>,
@@ -99,13 +97,13 @@ pub(super) async fn tell(
     let mut open = Vec::new();
     while let Some(events) = next(subscription, head).await? {
         for event in events {
-            sort(connection.show(seat, teller, event, When::Before(&words)).await, &mut open);
+            update_open(connection.show(seat, teller, event, When::Before(&words)).await, &mut open);
         }
     }
     still_open(connection, seat, teller, (open, is_cut)).await
 }
 
-/// The same for someone who wants to be told nothing again, and only learns what is open.
+/// Like [`tell`], but sends nothing: only updates the state and returns the open permission requests.
 pub(super) async fn take_in(
     connection: &Arc<Connection>,
     seat: &Arc<ClientSession>,
@@ -116,13 +114,13 @@ pub(super) async fn take_in(
     let mut open = Vec::new();
     while let Some(events) = next(subscription, head).await? {
         for event in &events {
-            sort(connection.take_in(seat, teller, event), &mut open);
+            update_open(connection.take_in(seat, teller, event), &mut open);
         }
     }
     still_open(connection, seat, teller, (open, is_cut)).await
 }
 
-/// Events up to `head`; none when that is reached.
+/// The next batch of events up to `head`; `None` when `head` is reached.
 async fn next(subscription: &mut Subscription, head: u64) -> Result<Option<Vec<StoredEvent>>, Fault> {
     if subscription.after() >= head {
         return Ok(None);
@@ -132,7 +130,7 @@ async fn next(subscription: &mut Subscription, head: u64) -> Result<Option<Vec<S
     Ok(Some(events).filter(|events| !events.is_empty()))
 }
 
-fn sort(matters: Vec<Matter>, open: &mut Vec<Question>) {
+fn update_open(matters: Vec<Matter>, open: &mut Vec<Question>) {
     for matter in matters {
         match matter {
             Matter::Asked(question) => open.push(*question),
@@ -141,7 +139,7 @@ fn sort(matters: Vec<Matter>, open: &mut Vec<Question>) {
     }
 }
 
-/// Which questions the inbox still has. If the beginning of the session was cut off, that may be more than were told of.
+/// The permission requests that are still in the inbox. If the oldest events are gone, these can be more than the events show.
 async fn still_open(
     connection: &Connection,
     seat: &ClientSession,
@@ -162,12 +160,8 @@ async fn still_open(
     Ok(open)
 }
 
-/// Turns whose events are kept from their beginning; the others are told from what was said.
-async fn kept_turns(
-    connection: &Connection,
-    seat: &ClientSession,
-    mut after: u64,
-) -> Result<HashSet<String>, Fault> {
+/// Turns whose events are stored from their start. The others are replayed from their messages.
+async fn kept_turns(connection: &Connection, seat: &ClientSession, mut after: u64) -> Result<HashSet<String>, Fault> {
     let (api, key) = (&connection.gateway.api, seat.key());
     let mut kept = HashSet::new();
     loop {
@@ -179,7 +173,7 @@ async fn kept_turns(
     }
 }
 
-/// A message, block by block.
+/// One update for each content block of a message.
 fn chunks(kind: &str, content: Value) -> Vec<Value> {
     let update = |content: Value| json!({ "sessionUpdate": kind, "content": content });
     match content {

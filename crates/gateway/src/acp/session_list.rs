@@ -1,4 +1,4 @@
-//! The sessions that a client can take up, the one that was used last first.
+//! `session/list`: the sessions that a client can load, the most recently used first.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use super::cwd::{FURTHER, OWN};
 use super::wire::Fault;
 use crate::error::ApiError;
 
-/// Sessions on one page of a list.
+/// Sessions per page.
 const PAGE: usize = 50;
 
-/// Messages of a session from before titles were kept, among which the first is looked for.
+/// Messages that are searched for the first prompt of a session that was created before titles were stored.
 const MAX_MESSAGES: usize = 10_000;
 
 impl Connection {
@@ -51,7 +51,7 @@ impl Connection {
         let mut sessions = Vec::new();
         for Listed { row, title, is_new } in listed {
             if let Some(title) = title.as_ref().filter(|_| is_new) {
-                // It is only looked for again if this fails.
+                // If this fails, the next list derives the title again.
                 let _ = governance.vault.entitle(&row.id, title).await;
             }
             let mut info = json!({
@@ -72,31 +72,31 @@ impl Connection {
     }
 }
 
-/// The time and the key in a cursor.
+/// The time and the session key in a cursor.
 fn before(cursor: &Value) -> Result<Option<(String, String)>, Fault> {
     let cursor = match cursor {
         Value::Null => return Ok(None),
         Value::String(cursor) => cursor,
-        _ => return Err(Fault::params("`cursor` is a text")),
+        _ => return Err(Fault::params("`cursor` must be a string")),
     };
-    let given_out =
+    let is_valid =
         |(at, key): &(&str, &str)| at.parse::<Timestamp>().is_ok() && key.parse::<SessionKey>().is_ok();
-    match cursor.split_once(' ').filter(given_out) {
+    match cursor.split_once(' ').filter(is_valid) {
         Some((at, key)) => Ok(Some((at.to_owned(), key.to_owned()))),
-        None => Err(Fault::params("`cursor` is none that was given out")),
+        None => Err(Fault::params("`cursor` is invalid: use `nextCursor` of the previous page")),
     }
 }
 
-/// A session on a list.
+/// A listed session.
 struct Listed {
     row: SessionRow,
     title: Option<String>,
-    /// It was not kept until now.
+    /// The title was derived now and is not stored yet.
     is_new: bool,
 }
 
 impl Listed {
-    /// None if everything that was said in it is forgotten, and nobody has opened it since.
+    /// `None` if the session's content was erased and the session has not been opened since.
     fn read(
         reader: &Reader,
         vault: &Vault,
@@ -114,7 +114,7 @@ impl Listed {
     }
 }
 
-/// What a session is called after, if it has no title: the first that was said in it.
+/// The title of a session without a stored one, from its first prompt.
 fn first_words(reader: &Reader, vault: &Vault, row: &SessionRow) -> Result<Option<String>, StoreError> {
     if row.turns == 0 {
         return Ok(None);

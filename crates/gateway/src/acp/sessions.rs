@@ -1,4 +1,4 @@
-//! Opening, taking up, listing and ending sessions.
+//! `session/new`, `load`, `resume`, `close`, `delete` and `set_config_option`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::update_mapper::UpdateMapper;
 use super::wire::Fault;
 use super::{cwd, mcp_servers, replay, wire};
 
-/// The channel of sessions that are opened here.
+/// The channel of sessions that this endpoint opens.
 const CHANNEL: &str = "acp";
 
 type Opened = Result<(Value, Option<Arc<ClientSession>>), Fault>;
@@ -47,7 +47,7 @@ impl Connection {
         Ok((result, Some(seat)))
     }
 
-    /// A key that no session has.
+    /// A new, random session key.
     fn new_key(&self, agent: Option<AgentId>) -> Result<SessionKey, Fault> {
         let broken = |error: String| Fault::new(wire::INTERNAL, "internal", error);
         let agent = match self.who.agent().cloned().or(agent) {
@@ -83,12 +83,12 @@ impl Connection {
         Ok((result, Some(seat)))
     }
 
-    /// Prepares to tell what happens in a session from now on, and asks what waits in it.
+    /// Prepares a forwarder for the events from now on, and asks the client about open permission requests.
     async fn start_here(self: &Arc<Self>, seat: &Arc<ClientSession>) -> Result<(), Fault> {
         let (sessions, key) = (&self.gateway.api.sessions, seat.key());
         let _attaching = seat.attaching.lock().await;
         let (is_running, head) = sessions.live(&key).await?;
-        // Whoever followed it until now goes on from there.
+        // A running forwarder continues where it was.
         let told = seat.told.borrow().clone();
         let from = if told.is_over { head } else { told.seq.min(head) };
         let mut teller = UpdateMapper::new(&seat.place().folder);
@@ -108,7 +108,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Opens a session that was there before.
+    /// Opens an existing session.
     async fn take_up(self: &Arc<Self>, params: &Value) -> Result<Arc<ClientSession>, Fault> {
         let sent = mcp_servers::sent(&self.who, params)?;
         let chosen = self.chosen(params)?;
@@ -120,13 +120,13 @@ impl Connection {
         Ok(seat)
     }
 
-    /// The folders that a client asks for.
+    /// The folder and the additional directories that a client asks for.
     fn chosen(&self, params: &Value) -> Result<(Chosen, Option<Vec<String>>), Fault> {
         let home = &self.gateway.api.status.home;
         Ok((cwd::chosen(&self.who, params, home)?, cwd::further(&self.who, params, home)?))
     }
 
-    /// Brings what a client sent into its session, and keeps what is to be told of it.
+    /// Starts the MCP servers that a client sent, and keeps the sentences about what is left out.
     async fn furnish(&self, seat: &ClientSession, sent: Sent) {
         let place = {
             let mut place = seat.place();
@@ -137,7 +137,7 @@ impl Connection {
         seat.place().left_out.extend(sent.left_out.into_iter().chain(not_there));
     }
 
-    /// Opens a session on the terms that it had. Only sessions that were opened here work in a folder of a client's.
+    /// Reopens a session on its stored terms. Only sessions of this channel can work in a folder that the client chooses.
     async fn sit_down_again(
         self: &Arc<Self>,
         id: String,
@@ -150,7 +150,7 @@ impl Connection {
         let before =
             row.as_ref().and_then(|row| row.workspace.clone()).map(|folder| Chosen::Folder(folder.into()));
         let is_here = key.channel() == Some(CHANNEL);
-        // Whoever leaves the folder to the session leaves all of them to it.
+        // A client that leaves `cwd` to the session also leaves the additional directories to it.
         let is_left = chosen == Chosen::Own && before.is_some();
         let further = further.filter(|further| !(is_left && further.is_empty()));
         let chosen = match chosen {
@@ -165,15 +165,15 @@ impl Connection {
         let model = row.as_ref().filter(is_chosen).and_then(|row| row.model.clone());
         let seat = self.sit_down(id, key, (chosen, further), model).await?;
         if let Some(further) = elsewhere.filter(|further| !further.is_empty()) {
-            let why = "This session was opened elsewhere, and keeps the folders that it has.";
+            let why = "This session was not opened over ACP and keeps its folders.";
             seat.place().left_out.push(cwd::out_of_reach(why, &further));
         }
         seat.place().has_title = row.is_some_and(|row| row.turns > 0);
         Ok(seat)
     }
 
-    /// The session that a client names, if it may use it. One whose agent was changed before anything was said in it is the one
-    /// that it became.
+    /// The session that a client names, if it may use it. If the agent was changed before the first prompt, this is the session
+    /// that replaced it.
     async fn known(&self, params: &Value) -> Result<SessionRow, Fault> {
         let Some(id) = params["sessionId"].as_str() else {
             return Err(Fault::params("`sessionId` is missing"));
@@ -220,7 +220,7 @@ impl Connection {
         }
         (place.folder, place.left_out) = self.open(&place).await?;
         if let Some(seat) = known {
-            // A prompt that runs here keeps its seat, so that it is answered.
+            // The client session is kept, because a running prompt holds it and must be answered.
             *seat.place() = place;
             seat.take_questions_back();
             return Ok(seat);
@@ -233,14 +233,15 @@ impl Connection {
         Ok(seat)
     }
 
-    /// Opens the session of a place, or finds it open. Returns the folder that it works in, and what it does not have, in sentences.
+    /// Opens the session of a binding, if it is not open. Returns its workspace, and sentences about what the client asked for and
+    /// does not get.
     pub(super) async fn open(&self, place: &SessionBinding) -> Result<(PathBuf, Vec<String>), Fault> {
         let SessionBinding { key, folder, further, model, .. } = place;
         self.who.owns(key)?;
         self.gateway.api.takes_work()?;
         let mut opener = self.who.opener();
         if model.is_some() {
-            // Money is spent there; whoever runs the house says on what.
+            // A model costs money, so only the operator chooses it.
             self.who.operator()?;
         }
         opener.model.clone_from(model);
@@ -253,7 +254,7 @@ impl Connection {
         let found = row.workspace.map_or_else(|| PathBuf::from(OWN), PathBuf::from);
         if !is_own && found != *folder {
             let what = format!(
-                "a turn is running in `{}`: take `cwd` from there, or wait for its end",
+                "a turn is running in `{}`: use that folder as `cwd`, or wait for the turn to end",
                 found.display()
             );
             return Err(Fault::params(what));
@@ -261,11 +262,11 @@ impl Connection {
         let left_out = match further {
             Some(further) if row.further == *further => Vec::new(),
             Some(further) if CLI_BACKENDS.contains(&row.backend.as_str()) => {
-                vec![cwd::out_of_reach("An agent of another make works in one folder.", further)]
+                vec![cwd::out_of_reach("A CLI agent works in one folder.", further)]
             }
             Some(_) => {
                 let what = format!(
-                    "a turn is running with other folders: take `{FURTHER}` from `session/list`, or wait for its end"
+                    "a turn is running with other folders: use `{FURTHER}` from `session/list`, or wait for the turn to end"
                 );
                 return Err(Fault::params(what));
             }
@@ -292,7 +293,7 @@ impl Connection {
         Ok(json!({}))
     }
 
-    /// Shreds everything that was said in a session. The log keeps its hashes.
+    /// Erases the content of a session (crypto-shredding). The ledger keeps the hashes.
     pub(super) async fn delete(&self, params: &Value) -> Result<Value, Fault> {
         let row = self.known(params).await?;
         self.gateway.api.session_forget(&self.who, &row.key).await?;
@@ -310,8 +311,10 @@ impl Connection {
 
     pub(super) async fn set_option(self: &Arc<Self>, params: &Value) -> Opened {
         let seat = self.seat(params)?;
-        let Some(value) = params["value"].as_str() else { return Err(Fault::params("`value` is a text")) };
-        let running = "a turn is running: choose when it is over";
+        let Some(value) = params["value"].as_str() else {
+            return Err(Fault::params("`value` must be a string"));
+        };
+        let running = "a turn is running: try again when it has ended";
         let key = seat.key();
         if seat.running().is_some() || self.gateway.api.sessions.live(&key).await?.0 {
             return Err(Fault::new(wire::INVALID_REQUEST, "busy", running));
@@ -324,25 +327,25 @@ impl Connection {
                 let models = offered.iter().find(|option| option["id"] == "model");
                 let known = models.and_then(|option| option["options"].as_array());
                 if !known.is_some_and(|known| known.iter().any(|option| option["value"] == value)) {
-                    let what = "`value` is no model for this session: choose one of its options";
+                    let what = "`value` is not a model of this session: choose one of its options";
                     return Err(Fault::params(what));
                 }
                 let model = Some(value.to_owned()).filter(|value| value != OWN_MODEL);
                 let place = SessionBinding { model, ..seat.place().clone() };
                 self.open(&place).await?;
                 *seat.place() = place;
-                // It may have been closed and opened again for that.
+                // Changing the model may have closed and reopened the session.
                 let told = seat.told.borrow().seq;
                 seat.follow_nothing(told);
             }
-            _ => return Err(Fault::params("`configId` is no option: there are agent and model")),
+            _ => return Err(Fault::params("`configId` is not an option: the options are agent and model")),
         }
         drop(attaching);
         let options = self.options(&seat.place());
         Ok((json!({ "configOptions": options }), None))
     }
 
-    /// The same conversation with another agent, as long as nothing was said in it.
+    /// Changes the agent of a session that has no turns. The session gets a new key; the client keeps its session id.
     async fn change_agent(&self, seat: &Arc<ClientSession>, agent: AgentId) -> Result<(), Fault> {
         let before = seat.key();
         if *before.agent() == agent {
@@ -353,13 +356,13 @@ impl Connection {
         let peer = before.as_str().rsplit(':').next().unwrap_or_default();
         if said || before.channel() != Some(CHANNEL) {
             let what =
-                "the agent of a session in which something was said cannot be changed: open another session";
+                "the agent of a session cannot be changed after the first prompt: open another session";
             return Err(Fault::params(what));
         }
         let own = usize::from(!seat.told.borrow().is_over);
         if sessions.followers(&before) > own {
-            // They would be left behind in a session that is closed.
-            let what = "someone else has this session open: open another one for another agent";
+            // The other clients would stay on a closed session.
+            let what = "another client has this session open: open a new session for another agent";
             return Err(Fault::new(wire::INVALID_REQUEST, "busy", what));
         }
         let after = SessionKey::direct(&agent, CHANNEL, "local", peer)
@@ -369,12 +372,16 @@ impl Connection {
         place.left_out.extend(self.open(&place).await?.1);
         *seat.place() = place;
         seat.follow_nothing(0);
-        // The one before has nothing in it; that it stays open would only take room.
+        // The old session is empty; leaving it open would only use a session slot.
         let _ = self.gateway.api.session_close(&self.who, before.as_str()).await;
         Ok(())
     }
 }
 
 fn not_found() -> Fault {
-    Fault::new(wire::NOT_FOUND, "not_found", "`sessionId` is no session: `session/list` shows them")
+    Fault::new(
+        wire::NOT_FOUND,
+        "not_found",
+        "`sessionId` is not a session: `session/list` shows the sessions",
+    )
 }

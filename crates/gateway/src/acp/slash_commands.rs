@@ -1,5 +1,5 @@
-//! Words that the house answers itself, and no agent hears. They show, and decide nothing: what a prompt says may have been
-//! written by a program.
+//! Slash commands that Tribune answers itself, without sending them to the agent. They only show information and never decide
+//! anything, because a program may have written the prompt.
 
 use std::fmt::Write as _;
 
@@ -12,32 +12,33 @@ use super::wire::Fault;
 use crate::approvals::ApprovalList;
 use crate::principal::Principal;
 
-/// Lines that an answer shows at most.
+/// Maximum lines of an answer.
 const MAX_LINES: usize = 50;
 
-/// Answered in a turn of the session, as in any other conversation.
-const IN_TURNS: (&str, &str) = ("tribune", "Show how the law stands in this session");
+/// Answered in a turn of the session, as on every other channel.
+const TURN_COMMAND: (&str, &str) = ("tribune", "Show the rules and permissions of this session");
 
 const COMMANDS: [(&str, &str); 3] = [
-    ("agents", "List the agents of this house"),
-    ("approvals", "List the calls that wait for a person"),
-    ("spend", "Show what models cost today and before"),
+    ("agents", "List the agents of this daemon"),
+    ("approvals", "List the calls that wait for approval"),
+    ("spend", "Show the model costs per day"),
 ];
 
-/// What the agent behind us said of its commands, and what else stood in its message.
+/// The agent's own `available_commands_update`, with the other members of its message.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct OfAgent {
     pub(super) said: Map<String, Value>,
     pub(super) beside: Map<String, Value>,
 }
 
-/// Every command there is: the house's, for its operator, and those of the agent, with whatever it said beside them.
+/// The `available_commands_update` with Tribune's commands (for the operator only) and the agent's, and with the other members of
+/// the agent's update. A Tribune command hides an agent's command of the same name.
 pub(super) fn update(who: &Principal, of_agent: &OfAgent) -> Value {
-    let house = || std::iter::once(&IN_TURNS).chain(&COMMANDS);
-    let own = house().filter(|_| who.operator().is_ok());
+    let tribune = || std::iter::once(&TURN_COMMAND).chain(&COMMANDS);
+    let own = tribune().filter(|_| who.operator().is_ok());
     let own = own.map(|(name, description)| json!({ "name": name, "description": description }));
     let others = of_agent.said.get("availableCommands").and_then(Value::as_array).into_iter().flatten();
-    let others = others.filter(|command| house().all(|(name, _)| command["name"] != *name));
+    let others = others.filter(|command| tribune().all(|(name, _)| command["name"] != *name));
     let all: Vec<Value> = own.chain(others.cloned()).collect();
     let mut update = of_agent.said.clone();
     update.insert("sessionUpdate".to_owned(), "available_commands_update".into());
@@ -45,7 +46,7 @@ pub(super) fn update(who: &Principal, of_agent: &OfAgent) -> Value {
     Value::Object(update)
 }
 
-/// The answer to a prompt that is a command of the house and nothing else.
+/// The answer to a prompt that is exactly one of Tribune's commands.
 pub(super) async fn answer(
     connection: &Connection,
     content: &[ContentBlock],
@@ -76,7 +77,7 @@ pub(super) async fn answer(
                 );
             }
             match page.pending {
-                0 => text.push_str("Nothing waits."),
+                0 => text.push_str("No call waits for approval."),
                 _ => text
                     .push_str("\nDecide with `tribune approvals allow ID` or `tribune approvals deny ID`."),
             }
@@ -91,14 +92,14 @@ pub(super) async fn answer(
                 let _ = writeln!(text, "- {}", spent(line));
             }
             if report.lines.is_empty() {
-                text.push_str("No model was asked.");
+                text.push_str("No model requests yet.");
             }
         }
     }
     Ok(Some(text))
 }
 
-/// A day as people read it.
+/// Formats one day of the spend report.
 fn spent(line: &SpendLine) -> String {
     let input = line.input.saturating_add(line.cache_written);
     let SpendLine { name, requests, output, cache_read, .. } = line;
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_is_a_sentence() {
+    fn a_spend_line_is_formatted() {
         let line = SpendLine {
             name: "2026-11-15".into(),
             requests: 3,

@@ -17,22 +17,22 @@ use crate::principal::Principal;
 use crate::send_queue::{FRAMES, SendReceiver};
 use crate::{Gateway, READ_BUFFER, WRITE_BUFFER};
 
-/// How often the other side is asked whether it is still there.
+/// Interval of WebSocket pings.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// How long a client has for its last answers when the daemon stops.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
+/// How long the last responses may take when the daemon stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Between two looks whether something is still to be answered.
-const GLANCE: Duration = Duration::from_millis(20);
+/// Poll interval for requests in flight.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The close code of a client that was not heard of, in the range that is left to applications.
+/// The close code for an idle client, in the range reserved for applications.
 const CLOSE_IDLE: u16 = 4408;
 
-/// The header that says how large a message may be.
-const MOST_BYTES: &str = "acp-max-message-bytes";
+/// The response header with the maximum message size.
+const MAX_BYTES_HEADER: &str = "acp-max-message-bytes";
 
-/// Answers the upgrade, and serves what comes of it.
+/// Answers the upgrade and serves the WebSocket.
 pub(super) fn upgraded(
     gateway: Arc<Gateway>,
     seat: Arc<ConnectionSlot>,
@@ -49,14 +49,14 @@ pub(super) fn upgraded(
         .max_write_buffer_size(limit.max(1 << 20));
     let tasks = gateway.tasks.clone();
     let mut response = upgrade.on_upgrade(move |socket| async move {
-        // Tracked, so that stopping waits for it.
+        // Tracked, so that shutdown waits for it.
         let _ = tasks.spawn(serve(gateway, socket, who, wishes, seat)).await;
     });
     if let Ok(id) = HeaderValue::from_str(&new_id()) {
         response.headers_mut().insert(CONNECTION_ID, id);
     }
-    // Whoever sends more loses the connection; whoever knows can refuse one message instead.
-    response.headers_mut().insert(MOST_BYTES, limit.into());
+    // A larger message closes the connection. A client that knows the limit can reject a single message instead.
+    response.headers_mut().insert(MAX_BYTES_HEADER, limit.into());
     response
 }
 
@@ -87,7 +87,7 @@ async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: Send
     let stopping = connection.gateway.stopping.clone();
     let end = loop {
         let has_room = connection.has_room();
-        // Not biased: a session that streams without a pause must not keep a cancel from being heard.
+        // Not biased: a session that streams without pause must not keep a cancel from being received.
         tokio::select! {
             Some(message) = messages.recv() => {
                 if !send_all(&mut sink, message, &mut messages, slow).await {
@@ -98,7 +98,7 @@ async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: Send
                 heard = Instant::now();
                 match frame {
                     Some(Ok(Message::Text(text))) => connection.receive(text.as_str()),
-                    // Frames of bytes mean nothing here.
+                    // Binary frames are ignored.
                     Some(Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_))) => {}
                     Some(Ok(Message::Close(_))) => break Some((close_code::NORMAL, "")),
                     Some(Err(error)) if error.to_string().contains("too l") => {
@@ -115,11 +115,11 @@ async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: Send
             () = tokio::time::sleep_until(heard + limits.idle) => {
                 break Some((CLOSE_IDLE, "nothing was heard for longer than gateway.idleSeconds"));
             }
-            () = tokio::time::sleep(GLANCE), if !has_room => {}
+            () = tokio::time::sleep(POLL_INTERVAL), if !has_room => {}
             () = stopping.cancelled() => {
-                // Turns are over by now; whoever waits for one gets its last words.
+                // Turns have ended by now; their responses are still sent.
                 let last = last_answers(connection, &mut sink, &mut messages, slow);
-                let _ = timeout(LAST_ANSWERS, last).await;
+                let _ = timeout(DRAIN_TIMEOUT, last).await;
                 break Some((close_code::AWAY, "the daemon is stopping"));
             }
         }
@@ -127,13 +127,13 @@ async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: Send
     if let Some((code, reason)) = end {
         let close = Message::Close(Some(CloseFrame { code, reason: Utf8Bytes::from_static(reason) }));
         let _ = timeout(slow, sink.send(close)).await;
-        // The other side answers with its own close; what it still says until then is not heard.
+        // Waits for the peer's close frame; messages before it are ignored.
         let _ =
             timeout(Duration::from_secs(1), async { while let Some(Ok(_)) = stream.next().await {} }).await;
     }
 }
 
-/// Sends what is still being answered.
+/// Sends the responses of requests in flight.
 async fn last_answers(
     connection: &Connection,
     sink: &mut Sink,
@@ -141,20 +141,19 @@ async fn last_answers(
     within: Duration,
 ) {
     while connection.is_answering() || !messages.is_empty() {
-        match timeout(GLANCE, messages.recv()).await {
+        match timeout(POLL_INTERVAL, messages.recv()).await {
             Ok(Some(message)) => {
                 if !send_all(sink, message, messages, within).await {
                     return;
                 }
             }
             Ok(None) => return,
-            // Nothing yet.
             Err(_) => {}
         }
     }
 }
 
-/// Sends a message and those that wait behind it, in one go. False if the reader does not take them.
+/// Sends a message and those queued behind it, with one flush. Returns false if the client does not read them in time.
 async fn send_all(
     sink: &mut Sink,
     first: Outgoing,

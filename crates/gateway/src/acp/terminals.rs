@@ -1,38 +1,38 @@
-//! Terminals that an agent behind us shows in its calls. They are the house's, and no client has them: what was written there is
-//! shown as text instead, when the command is over.
+//! Terminals that an ACP agent embeds in its tool calls. They belong to the daemon and clients do not have them, so their output
+//! is shown as text when the command ends.
 
 use std::collections::{HashMap, VecDeque};
 
 use serde_json::{Map, Value, json};
 
-/// Terminals of a turn whose outputs are known here. An agent seldom tells of older ones.
+/// Terminals that are remembered per turn. Agents seldom refer to older ones.
 const MAX_KNOWN: usize = 64;
 
-/// Bytes of an output that are shown, its end: the call's result in the record has the rest.
+/// Bytes shown from the end of an output. The ledger has the complete result of the call.
 const MAX_OUTPUT: usize = 64 << 10;
 
-/// What is shown while a command runs.
-const RUNS: &str = "(it runs; what it wrote is shown when it is over)";
+/// The text that is shown while a command runs.
+const RUNNING_TEXT: &str = "(running; the output is shown when the command ends)";
 
 /// The terminals of a turn.
 #[derive(Debug, Default)]
 pub(super) struct Terminals {
     known: HashMap<String, Terminal>,
-    /// Their names, oldest first.
+    /// Terminal ids, oldest first.
     names: VecDeque<String>,
 }
 
 #[derive(Debug)]
 struct Terminal {
-    /// The house's id of the call that runs in it.
+    /// Tribune's id of the call that runs in it.
     call: String,
     output: Option<String>,
-    /// The call that a client sees it in, and everything that is shown there.
+    /// The call that shows it to the client, with the complete content of that call.
     shown_in: Option<(String, Vec<Value>)>,
 }
 
 impl Terminals {
-    /// An agent was given one.
+    /// Registers a terminal that was given to the agent.
     pub(super) fn opened(&mut self, params: &Map<String, Value>) {
         let word = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
         let Some((name, call)) = word("terminalId").zip(word("callId")) else { return };
@@ -45,7 +45,7 @@ impl Terminals {
         self.known.insert(name, Terminal { call, output: None, shown_in: None });
     }
 
-    /// Puts what an agent shows of a call into what a client can show. `id` is what the client knows the call by.
+    /// Replaces the terminals in a call's content with text. `id` is the client's id of the call.
     pub(super) fn put_into_words(&mut self, id: &str, said: &mut Map<String, Value>) {
         let Some(Value::Array(pieces)) = said.get_mut("content") else { return };
         let raw = pieces.clone();
@@ -54,11 +54,11 @@ impl Terminals {
             if terminal.output.is_none() {
                 terminal.shown_in = Some((id.to_owned(), raw.clone()));
             }
-            *piece = in_words(piece, terminal.output.as_deref());
+            *piece = as_text(piece, terminal.output.as_deref());
         }
     }
 
-    /// A call is over. Returns the call that a client sees its terminal in, with all that is shown there now.
+    /// Stores the output of an ended call. Returns the call that shows its terminal, with the new content of that call.
     pub(super) fn over(&mut self, call: &str, content: &str) -> Option<(String, Vec<Value>)> {
         let terminal = self.known.values_mut().find(|terminal| terminal.call == call)?;
         let from = content.ceil_char_boundary(content.len().saturating_sub(MAX_OUTPUT));
@@ -66,7 +66,7 @@ impl Terminals {
         let (id, mut pieces) = terminal.shown_in.take()?;
         for piece in &mut pieces {
             if let Some(terminal) = name(piece).and_then(|name| self.known.get(name)) {
-                *piece = in_words(piece, terminal.output.as_deref());
+                *piece = as_text(piece, terminal.output.as_deref());
             }
         }
         Some((id, pieces))
@@ -77,13 +77,13 @@ fn name(piece: &Value) -> Option<&str> {
     piece["terminalId"].as_str().filter(|_| piece["type"] == "terminal")
 }
 
-/// A piece of content with a text in place of a terminal, and with whatever else stood beside that.
-fn in_words(piece: &Value, output: Option<&str>) -> Value {
+/// A piece of content with text in place of its terminal. Its other members are kept.
+fn as_text(piece: &Value, output: Option<&str>) -> Value {
     let mut words = piece.clone();
     if let Some(words) = words.as_object_mut() {
         words.remove("terminalId");
         words.insert("type".to_owned(), "content".into());
-        words.insert("content".to_owned(), json!({ "type": "text", "text": output.unwrap_or(RUNS) }));
+        words.insert("content".to_owned(), json!({ "type": "text", "text": output.unwrap_or(RUNNING_TEXT) }));
     }
     words
 }

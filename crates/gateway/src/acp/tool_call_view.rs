@@ -1,17 +1,17 @@
-//! How a call looks in an editor: what it is, in one line; what it touches; what it changes.
+//! How a tool call looks in an editor: its title, its locations, and its diff.
 
 use serde_json::{Map, Value, json};
 use tribune_constitution::MCP;
 
 use super::cwd::OWN;
 
-/// Characters of a title.
+/// Maximum characters of a title.
 const MAX_TITLE: usize = 200;
 
-/// The fields by which people know a call.
+/// The fields that describe a call to people.
 pub(super) const WHAT_IS_SHOWN: [&str; 6] = ["title", "kind", "rawInput", "locations", "content", "name"];
 
-/// The fields of a tool call, without its id and status.
+/// The fields of a tool call, except its id and status.
 pub(super) fn shown(tool: &str, input: &Value, folder: &str) -> Map<String, Value> {
     let mut shown = Map::new();
     shown.insert("title".to_owned(), title(tool, input).into());
@@ -38,7 +38,7 @@ pub(super) fn shown(tool: &str, input: &Value, folder: &str) -> Map<String, Valu
     shown
 }
 
-/// What kind of call ACP knows it as.
+/// The ACP kind of a tool.
 pub(super) fn kind(tool: &str) -> &'static str {
     match tool {
         "read" => "read",
@@ -64,7 +64,7 @@ fn title(tool: &str, input: &Value) -> String {
     title.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_TITLE).collect()
 }
 
-/// Puts the client's name of the folder into what an agent says of a call: in its box the workspace has another.
+/// Replaces the sandbox path of the workspace with the client's path, in an agent's own description of a call.
 pub(super) fn as_clients_know_it(said: &mut Map<String, Value>, folder: &str) {
     if folder == OWN {
         return;
@@ -80,7 +80,7 @@ pub(super) fn as_clients_know_it(said: &mut Map<String, Value>, folder: &str) {
     }
 }
 
-/// A path of the workspace as the client knows it.
+/// The absolute path of a workspace file, as the client knows it.
 fn absolute(path: &str, folder: &str) -> String {
     match path.strip_prefix('/') {
         Some(_) => path.to_owned(),

@@ -1,7 +1,7 @@
-//! What happens in a session, as ACP tells it. Pure: events in, updates out.
+//! Maps runtime events to ACP updates. Pure: events in, messages out.
 //!
-//! A call is told of when it is asked for, judged, and over; the entries of the log that prove each step go along in
-//! `_meta.tribune`. What an agent that speaks ACP itself said of its calls is handed on as it came, with ours beside it.
+//! A tool call is reported when it is requested, judged, and finished; `_meta.tribune` names the ledger entries that prove each
+//! step. What an ACP agent itself reports about its calls is forwarded unchanged, with Tribune's fields added.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,95 +16,96 @@ use super::slash_commands::OfAgent;
 use super::terminals::Terminals;
 use super::tool_call_view;
 
-/// Something that a client is to be told, or that is to be done about it.
+/// The result of mapping an event: a message to the client, or an action of the connection.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum AcpMessage {
     /// A `session/update`.
     Update(Value),
-    /// The same of the agent behind us, with what else stood in its message.
+    /// A `session/update` of the agent, with the other members of its message.
     Said { update: Value, beside: Map<String, Value> },
-    /// Something that it said beside the protocol.
+    /// An extension notification of the agent.
     Aside { method: String, params: Value },
-    /// Its answer to the prompt of a turn says more than ours would.
+    /// The agent's response to the prompt of a turn, whose fields go into the response to the client.
     Answered { turn: String, answer: Map<String, Value> },
-    /// A turn begins: its words are shown to those who did not say them.
+    /// A turn starts. Its prompt is sent to clients that did not write it.
     Began { turn: String },
-    /// A call waits for a person.
+    /// A call waits for approval.
     Asked(Question),
-    /// A question is over.
+    /// A permission request is closed.
     Decided { id: String },
-    /// Why the turn fails.
+    /// The turn failed.
     Failed { turn: String, code: String, message: String },
-    /// A word to people that is not the agent's.
+    /// A notice to people that is not the agent's text.
     Notice(String),
-    /// The commands of the agent behind us, which stand beside ours.
+    /// The agent's slash commands, which are listed with Tribune's.
     Commands(OfAgent),
-    /// So many tokens were in the newest request of the turn, with what came of it.
+    /// The tokens of the turn's newest model request, input and output.
     Used { tokens: u64 },
 }
 
-/// A call that waits for a person.
+/// A call that waits for approval.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Question {
-    /// The approval's id.
+    /// The approval id.
     pub(super) id: String,
     /// The call, as a tool call update.
     pub(super) call: Value,
-    /// The turn in which it was asked.
+    /// The turn of the call.
     pub(super) turn: String,
-    /// Why it is asked.
+    /// Why approval is needed.
     pub(super) reason: String,
-    /// Which rules ask.
+    /// The rules that ask for approval.
     pub(super) rules: Vec<String>,
-    /// What the agent behind us said in its question, beside the call.
+    /// The other members of the agent's own permission request.
     pub(super) of_agent: Map<String, Value>,
 }
 
-/// Tells one session's events.
+/// Maps the events of one session.
 #[derive(Debug)]
 pub(super) struct UpdateMapper {
-    /// Where paths of calls begin.
+    /// The workspace, to which relative paths of calls are resolved.
     folder: String,
     turn: String,
     turn_seq: u64,
-    /// What the requests of this turn add up to, and what those before the newest did.
+    /// The tokens of all model requests of this turn, and of those before the newest.
     tokens: u64,
     tokens_before: u64,
-    /// Calls of this turn, by the house's ids.
+    /// Calls of this turn, by Tribune's call id.
     calls: HashMap<String, Call>,
-    /// Ids of calls, by the entries that record them.
+    /// Call ids, by the ledger entry of the call.
     entries: HashMap<String, String>,
-    /// Calls that wait for a person, by the approval's id. They may outlive their turn.
-    waiting: HashMap<String, Waiting>,
-    /// Questions of the agent behind us that say more than the calls of this turn, by its ids.
-    requests: HashMap<String, Request>,
-    /// Terminals that the agent behind us was given in this turn.
+    /// Calls that wait for approval, by approval id. They may outlive their turn.
+    waiting: HashMap<String, WaitingCall>,
+    /// Permission requests of the agent in this turn, by the agent's call id.
+    requests: HashMap<String, AgentRequest>,
+    /// Terminals that were given to the agent in this turn.
     terminals: Terminals,
-    /// What stands around the words of the agent behind us, and around its thoughts.
+    /// The agent's own messages around its text chunks, and around its thought chunks.
     around_message: Option<Around>,
     around_thought: Option<Around>,
 }
 
-/// A question of the agent's: the call, and what stands beside it.
+/// A permission request of the agent: the call, and the other members.
 #[derive(Debug, Clone)]
-struct Request {
+struct AgentRequest {
     call: Map<String, Value>,
     beside: Map<String, Value>,
 }
 
-/// A call that waits, to be known again when the calls of its turn are forgotten.
+/// A call that waits for approval. It is kept when the other calls of its turn are dropped.
 #[derive(Debug, Clone)]
-struct Waiting {
-    /// The house's id for it, and the entry that records it.
+struct WaitingCall {
+    /// Tribune's call id, and the ledger entry of the call.
     call_id: String,
     entry: String,
     call: Call,
-    /// What its agent says of it meanwhile. Whoever decides goes by what they were asked, so that it is told afterwards.
+    /// Changes to the description that the agent sends meanwhile. They are sent after the decision, so that an approver decides on
+    /// the description in the request.
     held: Map<String, Value>,
 }
 
-impl Waiting {
-    /// Keeps back what people know the call by.
+impl WaitingCall {
+    /// Holds back the fields that describe the call to people.
     fn hold(&mut self, said: &mut Map<String, Value>) {
         self.held.extend(tool_call_view::WHAT_IS_SHOWN.iter().filter_map(|name| said.remove_entry(*name)));
     }
@@ -112,11 +113,11 @@ impl Waiting {
 
 #[derive(Debug, Clone)]
 struct Call {
-    /// What clients know it by.
+    /// The client's id of the call.
     id: String,
     shown: Map<String, Value>,
-    /// The agent tells of it in its own words, so that ours add nothing but what the log has.
-    own_words: bool,
+    /// The agent reports the call itself, so Tribune's updates add only what the ledger has.
+    is_agent_reported: bool,
 }
 
 impl UpdateMapper {
@@ -137,7 +138,7 @@ impl UpdateMapper {
         }
     }
 
-    /// What an event is to those who follow the session.
+    /// Maps an event to messages and actions.
     pub(super) fn tell(&mut self, event: RuntimeEvent) -> Vec<AcpMessage> {
         let RuntimeEvent { seq, kind } = event;
         match kind {
@@ -162,7 +163,7 @@ impl UpdateMapper {
             EventKind::ToolCallUpdate { id, input_delta } => self.written(&id, &input_delta),
             EventKind::PolicyGate { entry } => self.judged(&entry).into_iter().collect(),
             EventKind::ToolResult { id, content, is_error } => {
-                // What comes of a call goes into another request.
+                // The result of a call goes into the next model request.
                 self.tokens_before = self.tokens;
                 self.over(&id, &content, is_error)
             }
@@ -178,13 +179,11 @@ impl UpdateMapper {
             }
             EventKind::Notice { message, .. } => vec![AcpMessage::Notice(message)],
             EventKind::Ungoverned { tool, what, .. } => {
-                vec![AcpMessage::Notice(format!("the agent did what it had no leave for ({tool}): {what}"))]
+                vec![AcpMessage::Notice(format!("the agent acted without permission ({tool}): {what}"))]
             }
             EventKind::MailboxInjected { entry } => {
                 let from = entry.payload.get("from").and_then(Value::as_str).unwrap_or("another agent");
-                vec![AcpMessage::Notice(format!(
-                    "a letter from {from} was put before the words of this turn"
-                ))]
+                vec![AcpMessage::Notice(format!("a mailbox message from {from} was added to this turn's prompt"))]
             }
             EventKind::AgentUpdate { kind, line } => self.agent_said(&kind, &line),
             EventKind::Done { .. } => {
@@ -195,12 +194,12 @@ impl UpdateMapper {
     }
 
     fn called(&mut self, id: &str, name: &str, input: &Value) -> Vec<AcpMessage> {
-        // The second and later parts of one call of an agent's are called `ID.2`, `ID.3`.
+        // The second and later parts of one agent call have the ids `ID.2`, `ID.3`.
         let whole = id.rsplit_once('.').map_or(id, |(whole, _)| whole);
         let of_agent =
-            [id, whole].into_iter().find(|id| self.calls.get(*id).is_some_and(|call| call.own_words));
+            [id, whole].into_iter().find(|id| self.calls.get(*id).is_some_and(|call| call.is_agent_reported));
         if let Some(mut call) = of_agent.and_then(|known| self.calls.get(known)).cloned() {
-            // Whoever is asked about it sees what it would change, also where the agent did not say so.
+            // Approvers see what the call would change, even if the agent did not report it.
             for (field, value) in tool_call_view::shown(name, input, &self.folder) {
                 let said = call.shown.entry(field).or_insert(Value::Null);
                 if said.is_null() || said.as_array().is_some_and(Vec::is_empty) {
@@ -216,23 +215,24 @@ impl UpdateMapper {
         shown.insert("toolCallId".to_owned(), acp_id.clone().into());
         shown.insert("status".to_owned(), "pending".into());
         if let Some(request) = self.request(id) {
-            // What is only the agent's to say.
+            // Fields that only the agent reports.
             for (field, value) in &request.call {
                 shown.entry(field.clone()).or_insert_with(|| value.clone());
             }
         }
-        let call = Call { id: acp_id, shown: shown.clone(), own_words: false };
+        let call = Call { id: acp_id, shown: shown.clone(), is_agent_reported: false };
         self.calls.insert(id.to_owned(), call);
         vec![update(if is_known { "tool_call_update" } else { "tool_call" }, shown)]
     }
 
-    /// More of a call's input while a model writes it.
+    /// A part of a call's input, while the model generates it.
     fn written(&mut self, id: &str, delta: &str) -> Vec<AcpMessage> {
         let mut told = Vec::new();
         if !self.calls.contains_key(id) {
             let acp_id = self.acp_id(id);
             let shown = fields(json!({ "toolCallId": acp_id, "title": "…", "status": "pending" }));
-            self.calls.insert(id.to_owned(), Call { id: acp_id, shown: shown.clone(), own_words: false });
+            self.calls
+                .insert(id.to_owned(), Call { id: acp_id, shown: shown.clone(), is_agent_reported: false });
             told.push(update("tool_call", shown));
         }
         if let Some(call) = self.calls.get(id) {
@@ -241,7 +241,7 @@ impl UpdateMapper {
         told
     }
 
-    /// Ids of calls are unique within a turn only.
+    /// The client's id of a call. Call ids are unique within a turn only, so the turn is part of it.
     fn acp_id(&self, id: &str) -> String {
         format!("t{}-{id}", self.turn_seq)
     }
@@ -260,7 +260,7 @@ impl UpdateMapper {
                 "reason": verdict.get("reason"),
             } },
         }));
-        if is_allowed && !call.own_words {
+        if is_allowed && !call.is_agent_reported {
             shown.insert("status".to_owned(), "in_progress".into());
         }
         Some(update("tool_call_update", shown))
@@ -278,12 +278,12 @@ impl UpdateMapper {
                 fields(json!({ "toolCallId": shown_in, "content": content })),
             ));
         }
-        if call.own_words && !is_error {
+        if call.is_agent_reported && !is_error {
             return told;
         }
         let status = if is_error { "failed" } else { "completed" };
         let mut said = vec![json!({ "type": "content", "content": { "type": "text", "text": content } })];
-        // What a client shows of a change stays beside what came of it.
+        // The diff stays next to the result.
         let changes = call.shown.get("content").and_then(Value::as_array);
         said.splice(0..0, changes.into_iter().flatten().cloned());
         let shown = json!({ "toolCallId": call.id, "status": status, "content": said, "rawOutput": content });
@@ -315,7 +315,7 @@ impl UpdateMapper {
         beside(shown.entry("_meta").or_insert(Value::Null), json!({ "tribune": meta }));
         let of_agent = self.request(word("call_id")).map(|request| request.beside.clone());
         let told = about(&call.id, meta);
-        let waiting = Waiting {
+        let waiting = WaitingCall {
             call_id: word("call_id").to_owned(),
             entry: word("call").to_owned(),
             call: call.clone(),
@@ -335,13 +335,13 @@ impl UpdateMapper {
 
     fn decided(&mut self, id: String, state: &str) -> Vec<AcpMessage> {
         let mut told = Vec::new();
-        if let Some(Waiting { call_id, entry, call, mut held }) = self.waiting.remove(&id) {
+        if let Some(WaitingCall { call_id, entry, call, mut held }) = self.waiting.remove(&id) {
             told.push(about(&call.id, json!({ "approval": id, "state": state })));
             if !held.is_empty() {
                 held.insert("toolCallId".to_owned(), call.id.clone().into());
                 told.push(update("tool_call_update", held));
             }
-            // What comes of it is told by the ids that it had in its turn, which may be over.
+            // The result is reported under the id of the call's turn, which may have ended.
             if self.calls.get(&call_id).is_none_or(|known| known.id != call.id) {
                 self.calls.insert(call_id.clone(), call);
             }
@@ -351,14 +351,14 @@ impl UpdateMapper {
         told
     }
 
-    /// A call that waits, and was asked for before everything that is told here.
+    /// Registers a call that waits for approval and whose events are no longer stored.
     pub(super) fn waits(&mut self, requested: &Requested, input: &Value) -> Question {
         let id = requested.id.clone();
         let mut shown = tool_call_view::shown(&requested.tool, input, &self.folder);
         shown.insert("toolCallId".to_owned(), id.clone().into());
         let (call_id, entry) = (requested.call_id.clone(), requested.call.clone());
-        let call = Call { id: id.clone(), shown: shown.clone(), own_words: false };
-        self.waiting.insert(id.clone(), Waiting { call_id, entry, call, held: Map::new() });
+        let call = Call { id: id.clone(), shown: shown.clone(), is_agent_reported: false };
+        self.waiting.insert(id.clone(), WaitingCall { call_id, entry, call, held: Map::new() });
         shown.insert("status".to_owned(), "pending".into());
         shown.insert("_meta".to_owned(), json!({ "tribune": { "approval": id } }));
         let (reason, rules) = (requested.reason.clone(), requested.rules.clone());
@@ -366,7 +366,7 @@ impl UpdateMapper {
         Question { id, call: Value::Object(shown), turn, reason, rules, of_agent }
     }
 
-    /// What an agent that speaks ACP said, as it came.
+    /// Maps a raw message of an ACP agent.
     fn agent_said(&mut self, kind: &str, line: &str) -> Vec<AcpMessage> {
         let Ok(mut line) = serde_json::from_str::<Value>(line) else { return Vec::new() };
         let mut beside = fields(line["params"].take());
@@ -375,7 +375,7 @@ impl UpdateMapper {
                 let answer = fields(line["result"].take());
                 return vec![AcpMessage::Answered { turn: self.turn.clone(), answer }];
             }
-            // The client was answered before the agent was started: what it said of its session comes behind that.
+            // The client got its response before the agent was started, so the agent's response follows as an update.
             "session/new" | "session/load" | "session/resume" => {
                 return vec![opened(fields(line["result"].take()))];
             }
@@ -411,10 +411,10 @@ impl UpdateMapper {
                     waiting.hold(&mut said);
                 }
                 if let Some(call) = self.calls.get_mut(&id) {
-                    // It was told of before, perhaps under our name for it.
+                    // The call was reported before, perhaps under Tribune's id.
                     said.insert("toolCallId".to_owned(), call.id.clone().into());
                     said.insert("sessionUpdate".to_owned(), "tool_call_update".into());
-                    call.own_words = true;
+                    call.is_agent_reported = true;
                     call.shown.extend(
                         said.iter()
                             .filter(|(name, _)| *name != "sessionUpdate")
@@ -423,14 +423,14 @@ impl UpdateMapper {
                 } else {
                     let mut shown = said.clone();
                     shown.remove("sessionUpdate");
-                    self.calls.insert(id.clone(), Call { id, shown, own_words: true });
+                    self.calls.insert(id.clone(), Call { id, shown, is_agent_reported: true });
                 }
                 vec![came(said, beside)]
             }
             "available_commands_update" => {
                 vec![AcpMessage::Commands(OfAgent { said, beside })]
             }
-            // Modes and options of this session are the house's own, and not those of the agent behind it.
+            // The modes and options of this session are Tribune's, not the agent's.
             "current_mode_update" | "config_option_update" => {
                 let said = json!({ "sessionUpdate": "session_info_update", "_meta": { "tribune": { "agent_update": said } } });
                 vec![AcpMessage::Update(said)]
@@ -439,7 +439,7 @@ impl UpdateMapper {
         }
     }
 
-    /// What it said of a call in its question for leave, if that is more than we know.
+    /// Merges the agent's permission request into its call.
     fn agent_asked(&mut self, mut params: Map<String, Value>) -> Vec<AcpMessage> {
         let mut call = fields(params.remove("toolCall").unwrap_or_default());
         params.remove("sessionId");
@@ -458,15 +458,16 @@ impl UpdateMapper {
             said.insert("toolCallId".to_owned(), known.id.clone().into());
             told.push(update("tool_call_update", said));
         } else {
-            // People are shown the call in our words; its own stand beside them.
+            // People see Tribune's description of the call; the agent's own goes with the request.
             params.insert("toolCall".to_owned(), Value::Object(call.clone()));
         }
-        self.requests.insert(id, Request { call, beside: params });
+        self.requests.insert(id, AgentRequest { call, beside: params });
         told
     }
 
-    /// The agent's own question for a call, by the house's id: the second and later parts of one are called `ID.2`, `ID.3`.
-    fn request(&self, id: &str) -> Option<&Request> {
+    /// The agent's permission request for a call, by Tribune's call id. The later parts of one agent call have the ids `ID.2`,
+    /// `ID.3`.
+    fn request(&self, id: &str) -> Option<&AgentRequest> {
         let whole = id.rsplit_once('.').map_or(id, |(whole, _)| whole);
         self.requests.get(id).or_else(|| self.requests.get(whole))
     }
@@ -484,12 +485,12 @@ fn update(kind: &str, mut shown: Map<String, Value>) -> AcpMessage {
     AcpMessage::Update(Value::Object(shown))
 }
 
-/// What the log has of a call.
+/// A tool call update that carries only ledger data.
 fn about(id: &str, meta: Value) -> AcpMessage {
     update("tool_call_update", fields(json!({ "toolCallId": id, "_meta": { "tribune": meta } })))
 }
 
-/// A piece of a text.
+/// A text chunk.
 pub(super) fn chunk(kind: &str, text: &str) -> AcpMessage {
     AcpMessage::Update(json!({ "sessionUpdate": kind, "content": { "type": "text", "text": text } }))
 }

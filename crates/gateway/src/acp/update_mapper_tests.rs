@@ -21,7 +21,7 @@ fn update(told: &[AcpMessage]) -> &Value {
     }
 }
 
-/// An entry of a session, behind these.
+/// A ledger entry of a session with these parents.
 fn entry(quality: EntryQuality, parents: Vec<Cid>, payload: Value) -> Box<LedgerEntry> {
     Box::new(LedgerEntry {
         cid: Cid::from_bytes([7; 32]),
@@ -42,7 +42,7 @@ fn entry(quality: EntryQuality, parents: Vec<Cid>, payload: Value) -> Box<Ledger
 }
 
 #[test]
-fn a_call_is_told_from_its_question_to_its_end() {
+fn a_call_is_reported_from_request_to_result() {
     let mut teller = teller();
     let input = json!({ "path": "src/a.rs", "old": "1", "new": "2" });
     let called = teller
@@ -71,14 +71,14 @@ fn a_call_is_told_from_its_question_to_its_end() {
     let over = update(&over);
     assert_eq!((&over["status"], &over["rawOutput"]), (&json!("failed"), &json!("denied (a.b): because")));
     assert_eq!(over["content"].as_array().unwrap().len(), 2, "the change stays beside the reason");
-    // Verdicts about the list of tools are about no call.
+    // Verdicts about the tool offer belong to no call.
     let offered = entry(EntryQuality::PolicyVerdict, Vec::new(), json!({ "decision": "allow" }));
     assert_eq!(teller.tell(event(10, EventKind::PolicyGate { entry: offered })), []);
     assert_eq!(teller.tell(event(11, EventKind::Done { stop_reason: StopReason::EndTurn })), []);
 }
 
 #[test]
-fn an_input_that_is_still_written_is_a_call_already() {
+fn an_input_delta_already_opens_the_call() {
     let mut teller = teller();
     let delta = |text: &str| EventKind::ToolCallUpdate { id: "c1".into(), input_delta: text.into() };
     let first = teller.tell(event(6, delta("{")));
@@ -95,7 +95,7 @@ fn an_input_that_is_still_written_is_a_call_already() {
 }
 
 #[test]
-fn what_an_agent_says_of_its_calls_goes_on_as_it_came() {
+fn an_agents_own_call_updates_are_forwarded_unchanged() {
     let mut teller = teller();
     let said = json!({ "sessionUpdate": "tool_call", "toolCallId": "toolu_1", "title": "Write", "_own": [1, { "x": null }] });
     let line = |update: &Value| {
@@ -105,7 +105,7 @@ fn what_an_agent_says_of_its_calls_goes_on_as_it_came() {
         teller.tell(event(6, EventKind::AgentUpdate { kind: kind.into(), line: line(update) }))
     };
     assert_eq!(hand_on(&mut teller, "tool_call", &said), [AcpMessage::Update(said)]);
-    // The house's own call is the same one, and its second part too.
+    // Tribune's call is the same call, and so is its second part.
     for id in ["toolu_1", "toolu_1.2"] {
         let call = EventKind::ToolCall {
             id: id.into(),
@@ -124,7 +124,7 @@ fn what_an_agent_says_of_its_calls_goes_on_as_it_came() {
             (&question.call["toolCallId"], &question.call["title"]),
             (&json!("toolu_1"), &json!("Write"))
         );
-        assert_eq!(question.call["content"][0]["newText"], "b", "whoever decides sees the change");
+        assert_eq!(question.call["content"][0]["newText"], "b", "the approver sees the change");
         assert_eq!(question.rules, ["r"]);
     }
     for unknown in
@@ -142,9 +142,9 @@ fn what_an_agent_says_of_its_calls_goes_on_as_it_came() {
     );
 }
 
-/// An agent that says something else of its call while somebody reads the question.
+/// An agent that changes the description of its call while a person reads the permission request.
 #[test]
-fn l8_what_an_agent_says_of_a_call_that_waits_is_told_when_it_is_decided() {
+fn l8_a_changed_description_is_held_until_the_decision() {
     let mut teller = teller();
     let says = |teller: &mut UpdateMapper, update: Value| {
         let kind = update["sessionUpdate"].as_str().unwrap().to_owned();
@@ -182,7 +182,7 @@ fn l8_what_an_agent_says_of_a_call_that_waits_is_told_when_it_is_decided() {
 }
 
 #[test]
-fn a_call_that_waits_is_known_when_its_turn_is_over() {
+fn a_waiting_call_is_kept_after_its_turn_ends() {
     let mut teller = teller();
     let call = |name: &str| EventKind::ToolCall {
         id: "c1".into(),
@@ -193,7 +193,7 @@ fn a_call_that_waits_is_known_when_its_turn_is_over() {
     let asked = json!({ "call_id": "c1", "call": Cid::from_bytes([9; 32]).to_string(), "reason": "why", "rules": [] });
     let asked = entry(EntryQuality::Approval, Vec::new(), asked);
     teller.tell(event(7, EventKind::ApprovalRequested { id: "ap".into(), entry: asked }));
-    // Another turn has a call of the same name.
+    // Another turn has a call with the same id.
     teller.tell(event(20, EventKind::TurnStarted { turn: "b3:other".into() }));
     assert_eq!(update(&teller.tell(event(21, call("read"))))["toolCallId"], "t20-c1");
     let over = |text: &str| EventKind::ToolResult { id: "c1".into(), content: text.into(), is_error: false };
@@ -212,7 +212,7 @@ fn a_call_that_waits_is_known_when_its_turn_is_over() {
 }
 
 #[test]
-fn what_is_in_a_models_context_is_the_newest_request_and_not_the_turn() {
+fn context_usage_is_that_of_the_newest_request_not_of_the_turn() {
     let mut teller = teller();
     let mut used = |seq: u64, input_tokens: u32, output_tokens: u32| {
         let told = teller.tell(event(seq, EventKind::UsageUpdate { input_tokens, output_tokens }));
@@ -220,10 +220,10 @@ fn what_is_in_a_models_context_is_the_newest_request_and_not_the_turn() {
         let result = EventKind::ToolResult { id: "c1".into(), content: String::new(), is_error: false };
         (tokens, seq > 6 && teller.tell(event(seq, result)).is_empty())
     };
-    // A request tells what it takes more than once.
+    // One request reports its usage more than once.
     assert_eq!(used(6, 100, 0).0, 100);
     assert_eq!(used(7, 100, 20).0, 120);
-    // After a call another one follows, with all that was said before in it.
+    // After a call the next request follows; it contains the whole conversation so far.
     assert_eq!(used(8, 250, 25).0, 155);
     teller.tell(event(20, EventKind::TurnStarted { turn: "b3:other".into() }));
     let told = teller.tell(event(21, EventKind::UsageUpdate { input_tokens: 7, output_tokens: 1 }));
@@ -231,7 +231,7 @@ fn what_is_in_a_models_context_is_the_newest_request_and_not_the_turn() {
 }
 
 #[test]
-fn the_workspace_of_a_box_has_the_clients_name() {
+fn sandbox_paths_become_the_clients_paths() {
     let said = json!({
         "sessionUpdate": "tool_call", "toolCallId": "r", "title": "Read", "rawInput": { "path": "/workspace/a" },
         "locations": [{ "path": "/workspace/a", "line": 3 }, { "path": "/workspaces/b" }, { "path": "/etc/c" }, { "path": "/workspace" }],
@@ -249,9 +249,9 @@ fn the_workspace_of_a_box_has_the_clients_name() {
     assert_eq!(*update(&own.tell(event(6, EventKind::AgentUpdate { kind: "tool_call".into(), line }))), said);
 }
 
-/// The house's terminals are shown to clients as what was written there.
+/// The daemon's terminals are shown to clients as their output.
 #[test]
-fn a_terminal_of_the_house_is_shown_as_text() {
+fn a_terminal_of_the_daemon_is_shown_as_text() {
     let mut teller = teller();
     let mut seq = 6;
     let mut tell = |kind: EventKind| {
@@ -281,19 +281,23 @@ fn a_terminal_of_the_house_is_shown_as_text() {
     assert_eq!(tell(said(TERMINAL_CREATED, json!({ "terminalId": "term-1", "callId": "c" }))), []);
     let running = tell(shows("in_progress", json!([])));
     let shown = update(&running)["content"][0]["content"]["text"].as_str().unwrap();
-    assert!(shown.starts_with("(it runs"), "{running:?}");
+    assert!(shown.starts_with("(running"), "{running:?}");
     let over = tell(EventKind::ToolResult { id: "c".into(), content: "exit code 0".into(), is_error: false });
     let expected =
         json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c", "content": [text("exit code 0")] });
     assert_eq!(*update(&over), expected);
     let other = json!({ "type": "terminal", "terminalId": "theirs" });
     let last = tell(shows("completed", json!([other])));
-    assert_eq!(update(&last)["content"], json!([text("exit code 0"), other]), "of others nobody knows");
+    assert_eq!(
+        update(&last)["content"],
+        json!([text("exit code 0"), other]),
+        "a terminal that is not the daemon's is unchanged"
+    );
 }
 
-/// One that was created before its call was told of is a call of its own, and shown in both.
+/// A terminal that was created before its call was reported has a call of its own. Its output is shown in both calls.
 #[test]
-fn a_terminal_is_shown_in_whichever_call_has_it() {
+fn a_terminal_is_shown_in_every_call_that_has_it() {
     let mut teller = teller();
     let call = EventKind::ToolCall {
         id: "callback-1".into(),

@@ -1,5 +1,5 @@
-//! JSON-RPC as ACP has it: what a client may send, and what it is sent. Members that nobody knows are left alone, because
-//! ACP grows that way.
+//! The JSON-RPC dialect of ACP: parses incoming messages and writes outgoing ones. Unknown members are ignored, because ACP is
+//! extended that way.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -17,10 +17,10 @@ pub(super) const AUTH_REQUIRED: i64 = -32000;
 pub(super) const NOT_FOUND: i64 = -32002;
 const PARSE_ERROR: i64 = -32700;
 
-/// Bytes of a request's id, if it is a text.
+/// Maximum bytes of a request id that is a string.
 const MAX_ID_BYTES: usize = 256;
 
-/// What a client sent.
+/// A parsed message of a client.
 #[derive(Debug, PartialEq)]
 pub(super) enum Incoming {
     Request {
@@ -32,16 +32,16 @@ pub(super) enum Incoming {
         method: String,
         params: Value,
     },
-    /// The answer to something that we asked.
+    /// The response to a request of Tribune.
     Answer {
         id: Id,
         answer: Result<Value, Value>,
     },
-    /// Nothing of these. Whoever sent it is told this.
+    /// Not a valid message. Holds the error response to send.
     Refused(String),
 }
 
-/// The id of a request, as it came: a number or a text.
+/// The id of a request in its original JSON form: a number or a string.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Id(String);
 
@@ -61,12 +61,12 @@ impl Id {
     }
 }
 
-/// Why a request has no result.
+/// The error of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Fault {
     pub(super) code: i64,
     pub(super) message: String,
-    /// One word for programs.
+    /// The error code for programs (`data.code`).
     pub(super) word: &'static str,
 }
 
@@ -116,7 +116,7 @@ struct Envelope<'a> {
     error: Option<Value>,
 }
 
-/// Reads one message.
+/// Parses one message.
 pub(super) fn read(text: &str) -> Incoming {
     let refuse = |code, word, what: &str| Incoming::Refused(failure(None, &Fault::new(code, word, what)));
     if text.trim_start().starts_with('[') {
@@ -141,7 +141,7 @@ pub(super) fn read(text: &str) -> Incoming {
         Some(Ok(value)) => match Id::read(&value) {
             Some(_) => envelope.id.map(|id| Id(id.get().to_owned())),
             None => {
-                let what = format!("an id is a whole number or a text of at most {MAX_ID_BYTES} bytes");
+                let what = format!("an id is a whole number or a string of at most {MAX_ID_BYTES} bytes");
                 return refuse(INVALID_REQUEST, "invalid_request", &what);
             }
         },
@@ -163,12 +163,12 @@ pub(super) fn read(text: &str) -> Incoming {
     }
 }
 
-/// A result.
+/// A success response.
 pub(super) fn success(id: &Id, result: &Value) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.0)
 }
 
-/// An error; without an id if the request had none that could be read.
+/// An error response. The id is null if the request's id could not be parsed.
 pub(super) fn failure(id: Option<&Id>, fault: &Fault) -> String {
     let id = id.map_or("null", Id::as_str);
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{}}}"#, fault.to_json())
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_gets_one_clear_error() {
+    fn an_invalid_message_gets_one_error() {
         for (text, id, code) in [
             ("", Value::Null, PARSE_ERROR),
             ("{", Value::Null, PARSE_ERROR),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_notifications_and_answers_are_told_apart() {
+    fn requests_notifications_and_responses_are_distinguished() {
         let id = |text: &str| Id(text.to_owned());
         let (method, params) = ("x".to_owned(), Value::Null);
         let request = Incoming::Request { id: id("0"), method: method.clone(), params: params.clone() };

@@ -1,8 +1,8 @@
-//! Who asks, by the token that the SDK sends as its key, and which model that lets them ask.
+//! Authenticates a caller by the token that the SDK sends as its API key, and decides which model the caller may use.
 //!
-//! The operator may ask every model. An agent with a pass may ask the one model that the roster gives it, or that the house
-//! gives agents of its own loop. An approver decides and asks no models. Nobody else is let in, whatever the configuration says
-//! of anonymous callers: asking costs money.
+//! The operator may use every model. An agent with a proxy token may use only its own model: the one in the roster, or the default
+//! model for agents of the native loop. An approver may use none. All other callers are rejected, even if the configuration
+//! accepts anonymous callers elsewhere, because model requests cost money.
 
 use std::sync::Arc;
 
@@ -19,24 +19,24 @@ use crate::api::short;
 use crate::connection_limit::{ConnectionSlot, PrincipalTier};
 use crate::{ApiError, Gateway, Principal, rest};
 
-/// Where the SDKs of Anthropic and of Gemini put their keys.
+/// The headers in which the SDKs of Anthropic and Gemini send their keys.
 const API_KEYS: [&str; 2] = ["x-api-key", "x-goog-api-key"];
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Caller {
     Operator,
-    /// With a pass.
+    /// Authenticated with a proxy token.
     Agent(AgentId),
-    /// On the socket of a session's box.
+    /// On the model socket of a session's sandbox.
     Session(SessionKey),
 }
 
-/// The operator, as the ledger names it.
+/// The operator's name in the ledger.
 pub(super) const OPERATOR: &str = "operator";
 
 impl Caller {
-    /// As the ledger names it.
+    /// The caller's name in the ledger.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Operator => OPERATOR.to_owned(),
@@ -45,7 +45,7 @@ impl Caller {
         }
     }
 
-    /// Whose model it may ask, if not every one.
+    /// The agent whose model the caller is restricted to; `None` for the operator, who may use every model.
     pub(super) const fn agent(&self) -> Option<&AgentId> {
         match self {
             Self::Operator => None,
@@ -54,7 +54,7 @@ impl Caller {
         }
     }
 
-    /// The session that it asks in, if it does in one.
+    /// The session of the caller, if it has one.
     pub(super) fn session(&self) -> Option<String> {
         match self {
             Self::Operator | Self::Agent(_) => None,
@@ -63,7 +63,7 @@ impl Caller {
     }
 }
 
-/// Who sent this request.
+/// Authenticates a request.
 pub(super) fn caller(gateway: &Gateway, request: &Request) -> Result<Caller, ApiError> {
     let token = token(request.headers())?;
     if let Some(agent) = gateway.api.proxy.passes.holder(token) {
@@ -74,15 +74,17 @@ pub(super) fn caller(gateway: &Gateway, request: &Request) -> Result<Caller, Api
     }
     match gateway.check_token(token, request.extensions())? {
         Principal::Operator => Ok(Caller::Operator),
-        Principal::Approver(_) => Err(ApiError::forbidden("an approver decides, and asks no models")),
-        // INVARIANT: tokens are the operator's and the approvers'; keys are proved over the WebSocket alone.
+        Principal::Approver(_) => Err(ApiError::forbidden(
+            "an approver cannot use models: use the operator's token or an agent's pass",
+        )),
+        // INVARIANT: only the operator and the approvers have such tokens; keys are proved over the WebSocket only.
         Principal::Agent { .. } | Principal::Stranger { .. } | Principal::Anonymous { .. } => {
             Err(ApiError::unauthorized())
         }
     }
 }
 
-/// The one token that the headers hold.
+/// The token in the headers. Two different tokens are rejected.
 fn token(headers: &HeaderMap) -> Result<&str, ApiError> {
     let unclear = || ApiError::new("unauthorized", "two tokens were sent: send one, as the SDK's api_key");
     let mut found = None;
@@ -107,7 +109,7 @@ fn token(headers: &HeaderMap) -> Result<&str, ApiError> {
     })
 }
 
-/// Refuses an agent whatever it was not given. `asked` is none for what names no model.
+/// Denies an agent every model except its own. `asked` is `None` for requests that name no model.
 pub(super) fn check_model(
     agent: &AgentId,
     given: Option<&ModelRef>,
@@ -122,8 +124,9 @@ pub(super) fn check_model(
     if given.provider() == provider && asked == Some(given.model()) {
         return Ok(());
     }
-    let asked = asked.map_or_else(|| "this".to_owned(), |model| format!("`{provider}:{}`", short(model)));
-    Err(ApiError::forbidden(format!("the agent `{agent}` may ask `{given}` and nothing else, not {asked}")))
+    let asked =
+        asked.map_or_else(|| "this endpoint".to_owned(), |model| format!("`{provider}:{}`", short(model)));
+    Err(ApiError::forbidden(format!("the agent `{agent}` may use only `{given}`, not {asked}")))
 }
 
 #[cfg(test)]
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn one_token_in_either_place() {
+    fn accepts_one_token_in_any_header() {
         let refused = Err("unauthorized");
         assert_eq!(sent(&[("authorization", "Bearer a")]), Ok("a".to_owned()));
         assert_eq!(sent(&[("x-api-key", "a")]), Ok("a".to_owned()));
@@ -154,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_asks_its_own_model_and_nothing_else() {
+    fn an_agent_may_use_only_its_own_model() {
         let agent: AgentId = "scribe".parse().unwrap();
         let given: ModelRef = "fake:m".parse().unwrap();
         let may =

@@ -1,5 +1,6 @@
-//! The body of a request: JSON whose members are told apart and left as they were written. What is looked at is exactly what
-//! goes up: a name that comes twice, or in another case, would be read differently by different servers, and is refused.
+//! The body of a request: a JSON object that is split into its members, each kept in its original form. The checked bytes are
+//! exactly the bytes that are sent. A duplicate name, or a second spelling of `model`, is rejected, because servers differ in how
+//! they read it.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use tribune_providers::relay::ApiFormat;
 use super::routes::{Kind, Route};
 use crate::ApiError;
 
-/// Members of a body at most: several times what any API has.
+/// Maximum members of a body: several times what any API has.
 const MAX_MEMBERS: usize = 256;
 
-/// What is asked of a model.
+/// A parsed request body.
 #[derive(Debug)]
 pub(super) struct Asking {
     pub(super) model: String,
@@ -25,7 +26,7 @@ pub(super) struct Asking {
     pub(super) members: Members,
 }
 
-/// The members of an object in their order, none of them twice.
+/// The members of an object, in order and without duplicates.
 #[derive(Debug)]
 pub(super) struct Members(pub(super) Vec<(String, Box<RawValue>)>);
 
@@ -40,7 +41,7 @@ pub(super) async fn read(
     let bytes = tokio::time::timeout(timeout, to_bytes(body, max_bytes)).await.map_err(|_| late())?;
     let bytes = bytes.map_err(|_| {
         let what =
-            "the body is larger than gateway.maxMessageBytes, or broke off: shorten it, or raise the limit";
+            "the body is larger than gateway.maxMessageBytes, or incomplete: shorten it, or raise the limit";
         ApiError::new("too_large", what)
     })?;
     match &route.model {
@@ -50,7 +51,7 @@ pub(super) async fn read(
 }
 
 impl Asking {
-    /// For APIs that name the model in the path. A body that names one as well could mean another.
+    /// For APIs that name the model in the path. A body that also names a model is rejected, because it could name another one.
     fn of_path(bytes: &[u8], model: &str, is_stream: bool) -> Result<Self, ApiError> {
         let members = Members::parse(bytes)?;
         if members.0.iter().any(|(name, _)| name.eq_ignore_ascii_case("model")) {
@@ -63,16 +64,17 @@ impl Asking {
         let members = Members::parse(bytes)?;
         let twin = |name: &str| name.eq_ignore_ascii_case("model") && name != "model";
         if members.0.iter().any(|(name, _)| twin(name)) {
-            return Err(ApiError::params("`model` is written in small letters, and once"));
+            return Err(ApiError::params("`model` must be in lower case and appear once"));
         }
         let model = members.get::<String>("model").filter(|model| ModelRef::new("x", model.as_str()).is_ok());
-        let model =
-            model.ok_or_else(|| ApiError::params("`model` names the model, as the provider writes it"))?;
+        let model = model.ok_or_else(|| {
+            ApiError::params("`model` is missing or invalid: use the provider's name of the model")
+        })?;
         let is_stream = members.get::<bool>("stream").unwrap_or(false);
         Ok(Self { model, is_stream, members })
     }
 
-    /// The bytes that go up, and whether the client must not see the tokens that we asked for.
+    /// The bytes for the provider, and whether the usage must be hidden from the client because the proxy added the request for it.
     pub(super) fn for_upstream(mut self, wire: ApiFormat, kind: Kind) -> Result<(Vec<u8>, bool), ApiError> {
         let mut hides_usage = false;
         if wire == ApiFormat::Chat && kind == Kind::Answer && self.is_stream {
@@ -87,7 +89,7 @@ impl Members {
     fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
         serde_json::from_slice(bytes).map_err(|error| {
             let what = if error.is_data() {
-                "the body is an object in which no name comes twice"
+                "the body must be an object without duplicate names"
             } else {
                 "the body is not JSON"
             };
@@ -100,7 +102,7 @@ impl Members {
         serde_json::from_str(raw.get()).ok()
     }
 
-    /// Asks for the tokens of a stream. Whether they were not asked for before.
+    /// Sets `stream_options.include_usage`. Returns whether the client had not set it.
     fn ask_for_usage(&mut self) -> bool {
         const OPTIONS: &str = "stream_options";
         let mut options = self.get::<Map<String, Value>>(OPTIONS).unwrap_or_default();
@@ -144,7 +146,7 @@ impl<'de> Deserialize<'de> for Members {
                 let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
                 while let Some((name, value)) = object.next_entry()? {
                     if members.len() == MAX_MEMBERS || members.iter().any(|(known, _)| *known == name) {
-                        return Err(A::Error::custom("a name comes twice, or there are too many"));
+                        return Err(A::Error::custom("a duplicate name, or too many members"));
                     }
                     members.push((name, value));
                 }
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_looked_at_is_what_goes_up() {
+    fn the_checked_bytes_are_the_sent_bytes() {
         let text = r#"{"model":"m","stream":true,"n":18446744073709551617,"t":0.10,"text":"\u00fc \ud83d"}"#;
         let asking = Asking::parse(text.as_bytes()).unwrap();
         assert_eq!((asking.model.as_str(), asking.is_stream), ("m", true));
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_could_be_read_in_two_ways_is_refused() {
+    fn an_ambiguous_model_is_rejected() {
         for text in [
             r#"{"model":"good","model":"bad"}"#,
             r#"{"model":"good","mod\u0065l":"bad"}"#,
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_in_the_path_is_the_only_one() {
+    fn a_body_names_no_model_if_the_path_does() {
         let asking = Asking::of_path(br#"{"contents":[]}"#, "m", true).unwrap();
         assert_eq!((asking.model.as_str(), asking.is_stream), ("m", true));
         for text in [r#"{"model":"m"}"#, r#"{"Model":"other"}"#, r#"{"a":1,"a":2}"#, "[]"] {
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tokens_of_a_stream_are_asked_for_and_hidden_unless_the_client_asks() {
+    fn stream_usage_is_requested_and_hidden_unless_the_client_requests_it() {
         let upstream = |text: &str, wire, kind| {
             let (bytes, hides) = Asking::parse(text.as_bytes()).unwrap().for_upstream(wire, kind).unwrap();
             (String::from_utf8(bytes).unwrap(), hides)

@@ -1,5 +1,5 @@
-//! What a request costs: the most of it is set aside before it goes up, and what it did cost counts when it came back. Nobody
-//! waits here to be asked for more: beyond a limit, a request is refused.
+//! The cost of a request. The maximum cost is reserved before the request is sent; the actual cost is settled when the response
+//! has ended. No request waits here for a higher limit: beyond a limit it is denied.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ use super::routes::Kind;
 use super::upstream_call::Ended;
 use crate::ApiError;
 
-/// Tokens that an answer may have if neither the request nor the configuration says.
-const UNKNOWN_ANSWER: u64 = 32_768;
+/// Assumed maximum tokens of a response if neither the request nor the configuration has a limit.
+const DEFAULT_RESPONSE_TOKENS: u64 = 32_768;
 
-/// Answers to one request, at most.
+/// Maximum alternative responses (`n`, `candidateCount`) of one request.
 const MAX_CHOICES: u64 = 128;
 
-/// What is set aside for one request.
+/// The reservation for one request.
 #[derive(Debug)]
 pub(super) struct Bill(Reservation);
 
 impl Bill {
-    /// Sets aside what a request can cost, if it can cost anything.
+    /// Reserves the maximum cost of a request. `None` if the request is free.
     pub(super) async fn reserve(
         purse: &Arc<Budgets>,
         caller: &Caller,
@@ -47,15 +47,15 @@ impl Bill {
             Caller::Agent(_) | Caller::Session(_) => caller.name(),
         };
         let payer = Payer { agent, session: caller.session() };
-        // No token has less than a byte.
+        // A token is at least one byte, so the bytes bound the prompt's tokens.
         let prompt =
             asking.members.0.iter().map(|(name, value)| name.len() + value.get().len()).sum::<usize>();
         match purse.reserve(&payer, &model, (prompt as u64, answer)).await {
             Ok(Reserve::Granted(reservation)) => Ok(Some(Self(reservation))),
             Ok(Reserve::Ask(question)) => {
-                // A session could ask a person for more, but nobody waits for the answer here.
+                // A session can ask a person for a higher limit, but this request does not wait for the answer.
                 purse.is_asking(payer.session.as_deref().unwrap_or_default(), &question.id);
-                let why = question.input["why"].as_str().unwrap_or("this is more than may be spent");
+                let why = question.input["why"].as_str().unwrap_or("the request exceeds the spend limit");
                 Err(ApiError::forbidden(why))
             }
             Err(refused) if refused.kind == ErrorKind::Storage => {
@@ -65,22 +65,22 @@ impl Bill {
         }
     }
 
-    /// Writes down what is set aside. The request must not go up before this returns.
+    /// Records the reservation. The request must not be sent before this returns.
     pub(super) async fn put_on_record(&mut self) -> Result<(), ApiError> {
         Ok(self.0.put_on_record().await?)
     }
 
-    /// The tokens of the prompt and of the answer, at most.
+    /// The reserved tokens: prompt and response.
     pub(super) const fn tokens(&self) -> (u64, u64) {
         self.0.tokens()
     }
 
-    /// Counts what it did cost.
+    /// Settles the actual cost.
     pub(super) async fn settle(self, ended: &Ended) {
         let usage = ended.usage.unwrap_or_default();
         let told = match ended.outcome {
             ProxyOutcome::Answered => Told::All(usage),
-            // Sent, and not heard to its end.
+            // Sent, but the response did not arrive completely.
             ProxyOutcome::Cut | ProxyOutcome::Left | ProxyOutcome::Stopped | ProxyOutcome::Interrupted => {
                 Told::Some(usage)
             }
@@ -91,50 +91,50 @@ impl Bill {
     }
 }
 
-/// The most tokens that the answer can have.
+/// The maximum tokens of all responses to the request.
 fn answer(provider: &Provider, asking: &Asking) -> Result<u64, ApiError> {
-    let mut said = Vec::new();
+    let mut limits_found = Vec::new();
     for name in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
-        said.push(number(&asking.members, name)?);
+        limits_found.push(number(&asking.members, name)?);
     }
     let generation = generation(asking)?;
-    // Its servers read both spellings.
+    // Gemini's servers accept both spellings.
     for name in ["maxOutputTokens", "max_output_tokens"] {
-        said.push(number(&generation, name)?);
+        limits_found.push(number(&generation, name)?);
     }
     let declared =
         provider.config.models.get(&asking.model).map(|limits| u64::from(limits.max_output_tokens));
-    let one = said.into_iter().flatten().max().or(declared).unwrap_or(UNKNOWN_ANSWER);
+    let one = limits_found.into_iter().flatten().max().or(declared).unwrap_or(DEFAULT_RESPONSE_TOKENS);
     let mut choices = number(&asking.members, "n")?.unwrap_or(1).max(1);
     for name in ["candidateCount", "candidate_count"] {
         choices = choices.max(number(&generation, name)?.unwrap_or(1));
     }
     if choices > MAX_CHOICES {
-        return Err(ApiError::params(format!("more than {MAX_CHOICES} answers at once are too many")));
+        return Err(ApiError::params(format!("a request may ask for at most {MAX_CHOICES} responses")));
     }
     Ok(one.saturating_mul(choices))
 }
 
-/// Where Gemini's API keeps what the answer is to be like.
+/// The generation parameters of Gemini's API.
 fn generation(asking: &Asking) -> Result<Members, ApiError> {
     let mut found = asking.members.0.iter().filter(|(name, _)| {
         name.eq_ignore_ascii_case("generationConfig") || name.eq_ignore_ascii_case("generation_config")
     });
     let (first, second) = (found.next(), found.next());
     if second.is_some() {
-        return Err(ApiError::params("`generationConfig` is written once"));
+        return Err(ApiError::params("`generationConfig` may appear only once"));
     }
     let Some((name, raw)) = first else { return Ok(Members(Vec::new())) };
     serde_json::from_str::<Option<Members>>(raw.get())
         .map(|members| members.unwrap_or(Members(Vec::new())))
-        .map_err(|_| ApiError::params(format!("`{name}` is an object in which no name comes twice")))
+        .map_err(|_| ApiError::params(format!("`{name}` must be an object without duplicate names")))
 }
 
-/// A whole number of the body, in digits: in another form it could mean more than was set aside.
+/// An integer of the body, written in digits. In another form the provider could read a larger number than was reserved.
 fn number(members: &Members, name: &str) -> Result<Option<u64>, ApiError> {
     let Some((_, raw)) = members.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) else {
         return Ok(None);
     };
     serde_json::from_str::<Option<u64>>(raw.get())
-        .map_err(|_| ApiError::params(format!("`{name}` is a whole number, written in digits")))
+        .map_err(|_| ApiError::params(format!("`{name}` must be an integer, written in digits")))
 }

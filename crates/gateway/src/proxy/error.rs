@@ -1,4 +1,4 @@
-//! Our refusals in the shape that the provider's SDK reads, so that it raises its own exceptions.
+//! Tribune's errors in the shape of the provider's API, so that the SDK raises its own exceptions.
 
 use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
@@ -8,10 +8,10 @@ use tribune_providers::{ApiDialect, ProviderError};
 
 use crate::ApiError;
 
-/// Official SDKs ask again by themselves unless they are told that it helps nothing.
+/// Tells official SDKs not to retry. Without it they retry automatically.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// A refusal, as a response. Without a dialect, which only an unknown provider has, it has our own shape.
+/// An error as a response. Without a dialect, which happens only for an unknown provider, it has Tribune's own shape.
 pub(super) fn response(dialect: Option<ApiDialect>, error: &ApiError) -> Response {
     let status = error.status();
     let mut response = match dialect {
@@ -25,7 +25,7 @@ pub(super) fn response(dialect: Option<ApiDialect>, error: &ApiError) -> Respons
     response
 }
 
-/// What the provider itself would send with this status.
+/// The error body that the provider itself would send with this status.
 pub(super) fn shape(dialect: ApiDialect, status: StatusCode, code: &str, message: &str) -> Value {
     let kind = match status.as_u16() {
         401 => "authentication_error",
@@ -57,7 +57,7 @@ pub(super) fn shape(dialect: ApiDialect, status: StatusCode, code: &str, message
     }
 }
 
-/// Why a provider could not be asked, or did not answer.
+/// Converts a provider error.
 pub(super) fn of_provider(error: &ProviderError) -> ApiError {
     let code = match error {
         ProviderError::MissingKey { .. } | ProviderError::UnusableKey { .. } => "no_key",
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn sdks_ask_again_only_where_it_may_help() {
+    fn sdks_retry_only_where_it_may_help() {
         let retries = |code: &'static str| {
             let response = response(Some(ApiDialect::OpenAi), &ApiError::new(code, "x"));
             response.headers().get(SHOULD_RETRY).is_none()

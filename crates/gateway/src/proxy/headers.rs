@@ -1,16 +1,16 @@
-//! Which headers go up, and which come back: closed lists both ways. Hop-by-hop headers, cookies, the client's own
-//! credentials, and whatever else nobody thought of are on neither.
+//! The forwarded headers: one allowlist for requests and one for responses. Hop-by-hop headers, cookies, the client's own
+//! credentials and unknown headers are on neither.
 
 use axum::http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tribune_redact::Redactor;
 
-/// What a client may say to the provider: which form of the API it means. Not that a repetition is one (`idempotency-key`): all
-/// who ask here share one key at the provider, and somebody else's answer would be the repetition.
-const UP: [&str; 3] = ["anthropic-version", "anthropic-beta", "openai-beta"];
+/// Request headers that are forwarded: they select the version of the API. `idempotency-key` is not among them, because all callers
+/// share one API key at the provider, and a caller could receive another caller's response.
+const REQUEST_HEADERS: [&str; 3] = ["anthropic-version", "anthropic-beta", "openai-beta"];
 
-/// What a provider may say to the client beside the kind of its answer.
-const DOWN: [&str; 7] = [
+/// Response headers that are forwarded, in addition to the content type.
+const RESPONSE_HEADERS: [&str; 7] = [
     "request-id",
     "x-request-id",
     "retry-after-ms",
@@ -20,35 +20,35 @@ const DOWN: [&str; 7] = [
     "openai-model",
 ];
 
-/// Beginnings of headers that tell how much may still be asked.
-const LIMITS: [&str; 2] = ["anthropic-ratelimit-", "x-ratelimit-"];
+/// Prefixes of forwarded rate limit headers.
+const RATE_LIMIT_PREFIXES: [&str; 2] = ["anthropic-ratelimit-", "x-ratelimit-"];
 
-/// The headers of a request as it goes up, but for the key.
+/// The headers of the upstream request, without the key.
 pub(super) fn up(sent: &HeaderMap, method: &Method) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    for name in UP.map(HeaderName::from_static).into_iter().chain([ACCEPT]) {
+    for name in REQUEST_HEADERS.map(HeaderName::from_static).into_iter().chain([ACCEPT]) {
         for value in sent.get_all(&name) {
             headers.append(name.clone(), value.clone());
         }
     }
     if method != Method::GET {
-        // The body was read as this, whatever it was called.
+        // The body was parsed as JSON, whatever content type the client sent.
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
-    // What passes by is read for its tokens, and looked through for the key.
+    // The proxy reads the response for usage and for the key, so it must not be compressed.
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers
 }
 
-/// The headers of an answer as they go down. One that holds a secret is left out.
+/// The headers of the response to the client. A header that contains a secret is dropped.
 pub(super) fn down(sent: &HeaderMap, redactor: &Redactor) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in sent {
         let word = name.as_str();
         let is_listed = name == CONTENT_TYPE
             || name == RETRY_AFTER
-            || DOWN.contains(&word)
-            || LIMITS.iter().any(|beginning| word.starts_with(beginning));
+            || RESPONSE_HEADERS.contains(&word)
+            || RATE_LIMIT_PREFIXES.iter().any(|beginning| word.starts_with(beginning));
         let is_clean = value.to_str().is_ok_and(|text| !redactor.contains_secret(text));
         if is_listed && is_clean {
             headers.append(name.clone(), value.clone());
@@ -57,13 +57,13 @@ pub(super) fn down(sent: &HeaderMap, redactor: &Redactor) -> HeaderMap {
     headers
 }
 
-/// Whether an answer is compressed, though that was not asked for.
+/// Whether a response is compressed, although `identity` was requested.
 pub(super) fn is_encoded(sent: &HeaderMap) -> bool {
     let plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     sent.get_all(CONTENT_ENCODING).iter().any(|value| !plain(value))
 }
 
-/// Whether an answer is a stream of events.
+/// Whether a response is an event stream.
 pub(super) fn is_stream(sent: &HeaderMap) -> bool {
     let kind = sent.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream")
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn no_credential_and_no_hop_goes_up() {
+    fn no_credentials_and_no_hop_by_hop_headers_are_sent() {
         let sent = map(&[
             ("authorization", "Bearer trb_x"),
             ("x-api-key", "trb_x"),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_holds_a_secret_comes_down() {
+    fn response_headers_with_secrets_are_dropped() {
         let redactor = Redactor::new().with_exact_values(vec!["fixture-key-0123456789".to_owned()]);
         let sent = map(&[
             ("content-type", "text/event-stream; charset=utf-8"),

@@ -1,6 +1,5 @@
-//! What a provider would do for an agent beside answering: search the web, run code, call other servers, fetch what an address
-//! names. All of it leads out of the house past the gate, so an agent's request that asks for it is refused. The operator's is
-//! not looked at.
+//! Denies tools that run at the provider: web search, code execution, calls to other servers, fetching a URL. They would reach the
+//! network without passing the gate, so an agent's request that uses one is denied. The operator's requests are not checked.
 
 use serde_json::Value;
 use serde_json::value::to_raw_value;
@@ -9,8 +8,8 @@ use tribune_providers::relay::ApiFormat;
 use super::body::Asking;
 use crate::ApiError;
 
-/// Members of a request that are about the answer alone, in Anthropic's Messages and in Chat Completions. Others may have the provider reach out, run things,
-/// let another model answer or charge another price.
+/// Request members that affect only the response, in Anthropic's Messages and in Chat Completions. Others may make the provider
+/// reach the network, run code, use another model or charge another price.
 const MEMBERS: [&str; 42] = [
     "context_management",
     "dimensions",
@@ -56,8 +55,8 @@ const MEMBERS: [&str; 42] = [
     "verbosity",
 ];
 
-/// The same in OpenAI's Responses. Those that name what the provider keeps (`previous_response_id`, `conversation`, `prompt`) are not
-/// among them: it may be somebody else's.
+/// The same for OpenAI's Responses. Members that refer to data stored at the provider (`previous_response_id`, `conversation`,
+/// `prompt`) are not among them, because the data may belong to another caller.
 const RESPONSES: [&str; 22] = [
     "client_metadata",
     "include",
@@ -83,23 +82,23 @@ const RESPONSES: [&str; 22] = [
     "truncation",
 ];
 
-/// The same in Gemini's API, in the one spelling that its SDKs write.
+/// The same for Gemini's API, in the spelling that its SDKs use.
 const GEMINI: [&str; 6] =
     ["contents", "generationConfig", "safetySettings", "systemInstruction", "toolConfig", "tools"];
 
-/// What may be told beside an answer of Responses: nothing that a tool of the provider's brought.
+/// Allowed values of `include` in Responses: no results of the provider's tools.
 const INCLUDED: [&str; 2] = ["message.output_text.logprobs", "reasoning.encrypted_content"];
 
-/// Items of a conversation that are names of what the provider keeps.
-const BY_NAME: [&str; 2] = ["item_reference", "image_generation_call"];
+/// Types of conversation items that refer to data stored at the provider.
+const REFERENCE_ITEMS: [&str; 2] = ["item_reference", "image_generation_call"];
 
-/// Kinds of tools that run where the agent is.
+/// Types of tools that the agent runs.
 const OWN_TOOLS: [&str; 2] = ["custom", "function"];
 
-/// Beginnings of kinds that the provider describes and the agent runs.
+/// Type prefixes of tools that the provider defines and the agent runs.
 const OWN_TOOLS_BY_DATE: [&str; 4] = ["bash_", "text_editor_", "computer_", "memory_"];
 
-/// Lets a request through that asks for an answer alone. Its members are written anew: what was looked at goes up.
+/// Accepts a request that asks only for a response. Its members are serialized again, so that exactly the checked values are sent.
 pub(super) fn check(mut asking: Asking, wire: ApiFormat) -> Result<Asking, ApiError> {
     let known: &[&str] = match wire {
         ApiFormat::Messages | ApiFormat::Chat => &MEMBERS,
@@ -111,7 +110,7 @@ pub(super) fn check(mut asking: Asking, wire: ApiFormat) -> Result<Asking, ApiEr
             return Err(refused(&format!("`{name}`")));
         }
         let value: Value = serde_json::from_str(raw.get()).map_err(|_| {
-            ApiError::params(format!("`{name}` is nested too deep, or holds half a character"))
+            ApiError::params(format!("`{name}` is nested too deeply, or has an unpaired surrogate"))
         })?;
         match (name.as_str(), wire) {
             ("tools", ApiFormat::Gemini) => check_declarations(&value)?,
@@ -123,14 +122,14 @@ pub(super) fn check(mut asking: Asking, wire: ApiFormat) -> Result<Asking, ApiEr
             ("include", _) => check_included(&value)?,
             _ => {}
         }
-        // The names in a schema are the agent's own.
+        // The property names in a tool's schema are the agent's own.
         if !matches!(name.as_str(), "tools" | "functions") {
             check_addresses(&value)?;
         }
         *raw = to_raw_value(&value).map_err(|error| ApiError::new("internal", error.to_string()))?;
     }
     if wire == ApiFormat::Responses && !asking.members.0.iter().any(|(name, _)| name == "store") {
-        // Left out, it means yes.
+        // The default of `store` is true.
         let no = to_raw_value(&false).map_err(|error| ApiError::new("internal", error.to_string()))?;
         asking.members.0.push(("store".to_owned(), no));
     }
@@ -142,17 +141,17 @@ fn check_tools(tools: &Value) -> Result<(), ApiError> {
         return Ok(());
     }
     let Some(tools) = tools.as_array() else {
-        return Err(refused("what is no list of tools"));
+        return Err(refused("a `tools` that is not a list"));
     };
     for tool in tools {
         let kind = match tool.get("type") {
             Some(kind) => kind.as_str().unwrap_or_default(),
-            // As Anthropic has it: a name and a schema.
+            // Anthropic's form without a type: a name and a schema.
             None if tool["name"].is_string() && tool["input_schema"].is_object() => "custom",
             None => "",
         };
         if kind == "namespace" && tool["tools"].is_array() {
-            // Responses puts tools into groups.
+            // Responses groups tools into namespaces.
             check_tools(&tool["tools"])?;
             continue;
         }
@@ -165,7 +164,7 @@ fn check_tools(tools: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Gemini's tools: declarations of functions are the agent's, everything else runs there.
+/// Gemini's tools: the agent runs function declarations; everything else runs at the provider.
 fn check_declarations(tools: &Value) -> Result<(), ApiError> {
     let is_own = |tool: &Value| {
         tool.as_object().is_some_and(|tool| tool.keys().all(|name| name == "functionDeclarations"))
@@ -180,14 +179,14 @@ fn check_included(included: &Value) -> Result<(), ApiError> {
     let is_known = |word: &Value| word.as_str().is_some_and(|word| INCLUDED.contains(&word));
     match included.is_null() || included.as_array().is_some_and(|words| words.iter().all(is_known)) {
         true => Ok(()),
-        false => Err(refused("what `include` asks for")),
+        false => Err(refused("this value of `include`")),
     }
 }
 
-/// Items of a Responses conversation say what they are; one that does not is a name that the provider knows something by.
+/// Checks the items of a Responses conversation. An item without a type or role refers to data stored at the provider.
 fn check_items(input: &Value) -> Result<(), ApiError> {
     let is_named = |item: &Value| {
-        let is_kind = |kind: &Value| kind.as_str().is_some_and(|kind| !BY_NAME.contains(&kind));
+        let is_kind = |kind: &Value| kind.as_str().is_some_and(|kind| !REFERENCE_ITEMS.contains(&kind));
         match item.get("type") {
             Some(kind) => !is_kind(kind),
             None => item.is_object() && !item["role"].is_string(),
@@ -199,9 +198,9 @@ fn check_items(input: &Value) -> Result<(), ApiError> {
     }
 }
 
-/// Looks for parts that are given by their address: whatever is called `…url` or `…uri` and is no `data:`, in whichever
-/// spelling, and data that is an address. Or by a name that the provider knows them by, as it knows those of others
-/// (`{"file_id": …}`, `{"type": "item_reference"}`).
+/// Denies content given by URL: any member named `…url` or `…uri`, in any spelling, whose value is not a `data:` URL, and file data
+/// that is a URL. Also denies content given by an id at the provider, which may belong to another caller (`{"file_id": …}`,
+/// `{"type": "item_reference"}`).
 fn check_addresses(value: &Value) -> Result<(), ApiError> {
     match value {
         Value::Array(items) => items.iter().try_for_each(check_addresses),
@@ -214,17 +213,17 @@ fn check_addresses(value: &Value) -> Result<(), ApiError> {
                 let word = name.to_ascii_lowercase();
                 let address = match word.ends_with("url") || word.ends_with("uri") {
                     true => value.as_str().or_else(|| value.get("url")?.as_str()),
-                    // Base64 has no colon.
+                    // Base64 has no colon, a URL has.
                     false if word == "file_data" => value.as_str().filter(|data| data.contains(':')),
                     false => None,
                 };
                 if address.is_some_and(|address| !address.starts_with("data:")) {
-                    return Err(refused("a part that is given by its address"));
+                    return Err(refused("content given by URL"));
                 }
                 if word == "file_id" && value.is_string() {
                     return Err(refused("a part that is given by its name at the provider"));
                 }
-                // The arguments of a call are the agent's own words about its own tool, and so is what came of it.
+                // The arguments of a tool call and its result are the agent's own data.
                 let is_own = match name.as_str() {
                     "input" => is_call,
                     "args" | "response" => members.contains_key("name"),
@@ -242,7 +241,7 @@ fn check_addresses(value: &Value) -> Result<(), ApiError> {
 
 fn refused(what: &str) -> ApiError {
     ApiError::forbidden(format!(
-        "{what} is not for agents: the provider would reach out of the house for it, past the gate, or charge more; send what the answer needs with the request"
+        "{what} is not available to agents: the provider could reach the network without the gate, or charge more; send the needed content with the request"
     ))
 }
 
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_conversation_with_tools_goes_through() {
+    fn an_ordinary_conversation_with_tools_is_accepted() {
         let body = json!({
             "model": "m",
             "tools": [
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_leads_out_of_the_house_is_refused() {
+    fn requests_that_make_the_provider_act_are_denied() {
         for more in [
             json!({ "mcp_servers": [] }),
             json!({ "MCP_servers": [{ "url": "https://evil.example" }] }),
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_codex_asks_goes_through() {
+    fn codex_requests_are_accepted() {
         let body = json!({
             "model": "m", "instructions": "be good", "store": false, "stream": true,
             "include": ["reasoning.encrypted_content"], "client_metadata": { "x": "y" },
@@ -337,13 +336,12 @@ mod tests {
         });
         assert!(checked_as(&body, ApiFormat::Responses).is_ok());
         let said =
-            checked_as(&json!({ "input": [{ "role": "user", "content": "hi" }] }), ApiFormat::Responses)
-                .unwrap();
-        assert!(said.ends_with(";store:false;"), "nothing is kept there: {said}");
+            checked_as(&json!({ "input": [{ "role": "user", "content": "hi" }] }), ApiFormat::Responses).unwrap();
+        assert!(said.ends_with(";store:false;"), "nothing is stored at the provider: {said}");
     }
 
     #[test]
-    fn responses_leads_nowhere_else() {
+    fn responses_allows_no_provider_tools_or_references() {
         for more in [
             json!({ "previous_response_id": "resp_1" }),
             json!({ "conversation": "conv_1" }),
@@ -375,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn gemini_leads_nowhere_else() {
+    fn gemini_allows_no_provider_tools_or_references() {
         let good = json!({
             "contents": [
                 { "role": "user", "parts": [{ "text": "hi" }, { "inlineData": { "mimeType": "image/png", "data": "AA==" } }] },

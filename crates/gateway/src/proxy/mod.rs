@@ -1,11 +1,12 @@
-//! `/v1/proxy/<provider>/…`: the house's models for programs that bring their own SDK. They hold a token of ours; the
-//! provider's key is put in here and never reaches them.
+//! The model proxy, `/v1/proxy/<provider>/…`: the configured models for programs that use a provider's SDK. A program holds a
+//! token of Tribune; the proxy adds the provider's key, which never reaches the program.
 //!
-//! The way of a request: [`auth`] (who asks), [`routes`] (what may be asked at all), [`body`] and [`beyond`] (with which model,
-//! and nothing that the provider would do beside answering), [`bill`] (what it may cost), [`headers`] (what goes up and what comes back), an entry in the
-//! ledger ([`record`]), and only then [`errand`], which carries it out. Errors have the shape that the SDK expects ([`error`]).
+//! The stages of a request: [`auth`] (the caller), [`routes`] (the allowed endpoints), [`body`] (the model) and [`hosted_tools`]
+//! (no tools that run at the provider), [`budget`] (the cost limit), [`headers`] (the forwarded headers in both directions), an
+//! entry in the ledger ([`record`]), and only then [`upstream_call`], which sends the request. Errors have the shape that the
+//! provider's SDK expects ([`error`]).
 //!
-//! What it deliberately does not do: turn to another provider, ask a second time, or follow a redirect.
+//! What it deliberately does not do: fall back to another provider, retry, or follow a redirect.
 
 mod auth;
 mod body;
@@ -59,11 +60,11 @@ use super::Gateway;
 use super::error::ApiError;
 use super::metrics::Metrics;
 
-/// Requests that are carried out at once, of the operator and of all agents. Each may hold a body of `gateway.maxMessageBytes`
-/// while it is sent. Counted apart, so that no agent can keep the operator out.
-const AT_ONCE: usize = 32;
+/// Maximum concurrent requests: this many for the operator, and this many for all agents together. Each may hold a body of
+/// `gateway.maxMessageBytes` while it is sent. The two are counted separately, so that agents cannot lock the operator out.
+const MAX_CONCURRENT: usize = 32;
 
-/// What the proxy is made of. It needs neither sessions nor a gateway, so that the sockets of sessions can be built on it.
+/// The dependencies of the proxy. It needs neither sessions nor a gateway, so that the sockets of sessions can be built on it.
 pub struct ProxyParts {
     pub providers: Arc<Providers>,
     pub agents: Arc<Agents>,
@@ -73,22 +74,22 @@ pub struct ProxyParts {
     pub requests: RequestLog,
     pub ledger: LedgerWriter,
     pub clock: Arc<dyn Clock>,
-    /// Bytes of a body, and how long it may take to arrive.
+    /// Maximum bytes of a body, and the timeout for receiving it.
     pub max_body: usize,
     pub body_timeout: Duration,
-    /// Set when the daemon takes no new work.
+    /// Fires when the daemon accepts no new work.
     pub draining: CancellationToken,
-    /// Fires when connections are to end.
+    /// Fires when connections must end.
     pub stopping: CancellationToken,
 }
 
-/// Everything the proxy holds.
+/// The model proxy.
 pub struct Proxy {
     parts: ProxyParts,
     passes: Passes,
-    operators_room: Arc<Semaphore>,
-    agents_room: Arc<Semaphore>,
-    /// The gateway's own, too: it counts in the same metrics, and waits for these tasks when it ends.
+    operator_permits: Arc<Semaphore>,
+    agent_permits: Arc<Semaphore>,
+    /// Shared with the gateway: it counts in the same metrics, and waits for these tasks when it stops.
     pub(super) metrics: Arc<Metrics>,
     pub(super) tasks: TaskTracker,
 }
@@ -99,8 +100,8 @@ impl std::fmt::Debug for Proxy {
     }
 }
 
-/// The way from a session's sandbox to its model. The provider is that of its agent's model, the path its API's own. No token
-/// is needed, and what a program sends as its key goes nowhere.
+/// Serves the model socket of a session's sandbox. The provider is that of the agent's model; the paths are those of its API. No
+/// token is needed, and the key that a program sends is discarded.
 #[derive(Debug)]
 pub struct SessionModel(pub Arc<Proxy>);
 
@@ -113,28 +114,29 @@ impl SocketService for SessionModel {
 
 impl Proxy {
     pub fn new(parts: ProxyParts) -> Self {
-        let room = || Arc::new(Semaphore::new(AT_ONCE));
-        let (operators_room, agents_room) = (room(), room());
+        let room = || Arc::new(Semaphore::new(MAX_CONCURRENT));
+        let (operator_permits, agent_permits) = (room(), room());
         let (metrics, tasks) = (Arc::new(Metrics::new()), TaskTracker::new());
-        Self { parts, passes: Passes::default(), operators_room, agents_room, metrics, tasks }
+        Self { parts, passes: Passes::default(), operator_permits, agent_permits, metrics, tasks }
     }
 
-    /// The model that an agent was given.
+    /// The model that is configured for an agent.
     fn model_of(&self, agent: &AgentId) -> Option<ModelRef> {
         model_of(&self.parts.agents, &self.parts.providers, agent)
     }
 
-    /// Room for one more request.
+    /// Takes a permit for one request, or fails with `busy`.
     fn room(&self, caller: &Caller) -> Result<OwnedSemaphorePermit, ApiError> {
         let room = match caller {
-            Caller::Operator => &self.operators_room,
-            Caller::Agent(_) | Caller::Session(_) => &self.agents_room,
+            Caller::Operator => &self.operator_permits,
+            Caller::Agent(_) | Caller::Session(_) => &self.agent_permits,
         };
-        let full = || format!("{AT_ONCE} requests are on their way to models: try again in a moment");
+        let full =
+            || format!("{MAX_CONCURRENT} model requests are already running: try again in a few seconds");
         Arc::clone(room).try_acquire_owned().map_err(|_| ApiError::new("busy", full()))
     }
 
-    /// The provider of this name, if it can be asked.
+    /// The provider of this name, if it is enabled and has a client.
     fn provider(&self, id: &str) -> Result<(&Provider, &ProviderClient), ApiError> {
         let Some(provider) = self.parts.providers.get(id) else {
             let names: Vec<&str> = self.parts.providers.all().map(|provider| provider.id.as_str()).collect();
@@ -153,17 +155,17 @@ impl Proxy {
     }
 }
 
-/// Forwards a request to a model provider with the house's key.
+/// Forwards a request to a model provider with the configured key.
 ///
-/// `provider` is the name of a provider in the configuration, `path` what its API has: `v1/messages`, `v1/messages/count_tokens`
+/// `provider` is the name of a provider in the configuration, `path` a path of its API: `v1/messages`, `v1/messages/count_tokens`
 /// and `v1/models` in Anthropic's dialect, `chat/completions`, `responses`, `embeddings` and `models` in OpenAI's, with or without
-/// `v1/` in front, and `v1beta/models/MODEL:generateContent` and its like in Gemini's. The operator's token or an agent's pass
-/// comes as `Authorization: Bearer`, `x-api-key` or `x-goog-api-key`. Answers are the provider's own, streams among them; errors
-/// have its shape. See docs/guide/proxy.md.
-#[utoipa::path(post, path = "/v1/proxy/{provider}/{path}", tag = "proxy", params(("provider" = String, Path, description = "name of a provider"), ("path" = String, Path, description = "path of its API, slashes and all")), request_body(content = Object, description = "as the provider takes it; `model` decides whether it may be asked", example = json!({ "model": "small", "messages": [{ "role": "user", "content": "Hello." }] })), responses((status = 200, description = "the provider's answer", body = Object, example = json!({ "choices": [{ "message": { "role": "assistant", "content": "Hello." } }] })), (status = "default", description = "an error in the provider's shape", body = Object)))]
+/// a leading `v1/`, and `v1beta/models/MODEL:generateContent` and similar in Gemini's. Send the operator's token or an agent's pass
+/// as `Authorization: Bearer`, `x-api-key` or `x-goog-api-key`. Responses, including streams, are the provider's own; errors have
+/// its shape. See docs/guide/proxy.md.
+#[utoipa::path(post, path = "/v1/proxy/{provider}/{path}", tag = "proxy", params(("provider" = String, Path, description = "name of a provider"), ("path" = String, Path, description = "path of its API, with its slashes")), request_body(content = Object, description = "as in the provider's API; `model` decides whether the request is allowed", example = json!({ "model": "small", "messages": [{ "role": "user", "content": "Hello." }] })), responses((status = 200, description = "the provider's answer", body = Object, example = json!({ "choices": [{ "message": { "role": "assistant", "content": "Hello." } }] })), (status = "default", description = "an error in the provider's shape", body = Object)))]
 pub(super) async fn proxied(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let path = request.uri().path().strip_prefix("/v1/proxy/").unwrap_or_default().to_owned();
-    // Never decoded: what is not plainly on the list is not on the list.
+    // The path is never decoded: only a literal match with the allowed endpoints counts.
     let (id, rest) = path.split_once('/').unwrap_or((&path, ""));
     let proxy = &gateway.api.proxy;
     let asked = async { proxy.admit(auth::caller(&gateway, &request)?, id, rest, request).await };
@@ -191,7 +193,7 @@ impl Proxy {
         })
     }
 
-    /// From the door to the answer's head.
+    /// Runs all stages of a request, up to the head of the response.
     async fn admit(
         self: &Arc<Self>,
         caller: Caller,
@@ -243,13 +245,13 @@ impl Proxy {
         };
         let outbound = client.relay(relay).map_err(|fault| error::of_provider(&fault))?;
 
-        // Taken before the switch is looked at: a stop in between ends this one too.
+        // Taken before the global stop is checked, so that a stop in between ends this request too.
         let stopped = parts.gate.stop_signal.token();
         if parts.gate.is_frozen() {
             return Err(frozen());
         }
         let tokens = bill.as_ref().map(Bill::tokens).unwrap_or_default();
-        // Both at once: they share a commit.
+        // Both concurrently, so that they share a commit.
         let paid = async {
             match &mut bill {
                 Some(bill) => bill.put_on_record().await,
@@ -274,7 +276,7 @@ impl Proxy {
         let errand = UpstreamCall { outbound, rest };
         let (answer, head) = oneshot::channel();
         let metrics = Arc::clone(&self.metrics);
-        // Not part of the connection: what became of it is written down whoever hangs up.
+        // A separate task, so that the outcome is recorded even if the client disconnects.
         self.tasks.spawn(async move {
             let ended = errand.run(answer).await;
             metrics.proxied(&asked.provider, &ended);
@@ -284,10 +286,11 @@ impl Proxy {
             asked.ended(ended).await;
             drop(room);
         });
-        head.await.unwrap_or_else(|_| Err(ApiError::new("internal", "the request was dropped: try again")))
+        head.await
+            .unwrap_or_else(|_| Err(ApiError::new("internal", "the request was interrupted: try again")))
     }
 
-    /// Whether this caller may ask this with this model.
+    /// Checks that the caller may use this model, and that an agent's request uses no tools of the provider.
     fn check(
         &self,
         caller: &Caller,

@@ -1,8 +1,8 @@
-//! Passes: tokens with which an agent's own programs may use the proxy, and nothing else. The operator gives them out, or the
-//! agent takes one over the connection on which it proved its key.
+//! Proxy tokens ("passes"): tokens with which an agent's own programs may use the model proxy, and nothing else. The operator
+//! issues them, or the agent requests one over the connection on which it proved its key.
 //!
-//! A pass says who its holder is, not what it may ask: that is the roster's, looked up at each request. It is kept in memory
-//! alone, as a hash, and is over with its time or with the daemon.
+//! A pass identifies its holder but grants no model: the roster decides that at each request. It is stored in memory only, as a
+//! hash, and ends when it expires or the daemon stops.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,35 +13,35 @@ use tribune_runtime::AgentId;
 
 use crate::{Api, ApiError, Principal};
 
-/// Passes at once: many for every agent of a house.
+/// Maximum valid passes: many for each agent of a daemon.
 const MAX_PASSES: usize = 1_024;
 
-/// How long a pass is good if nobody says, and at most.
+/// The default and the maximum lifetime of a pass.
 const DEFAULT_MINUTES: u32 = 60;
 const MAX_MINUTES: u32 = 24 * 60;
 
-/// `proxy.pass`.
+/// The params of `proxy.pass`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PassAsk {
-    /// Whose pass; an agent leaves it out.
+    /// The agent that the pass is for; an agent may omit it.
     #[serde(default)]
     pub agent_id: Option<String>,
     #[serde(default)]
     pub minutes: Option<u32>,
 }
 
-/// A pass, shown once.
+/// A new pass. The token is shown only once.
 #[derive(Debug, Clone, Serialize)]
 pub struct PassGiven {
     pub agent_id: String,
     pub token: String,
     pub minutes: u32,
-    /// What the agent may ask.
+    /// The model that the agent may use.
     pub model: String,
 }
 
-/// The passes that are good, by the hash of their token.
+/// The issued passes, by the hash of their token.
 #[derive(Debug, Default)]
 pub(super) struct Passes(Mutex<HashMap<[u8; 32], Pass>>);
 
@@ -52,7 +52,7 @@ struct Pass {
 }
 
 impl Passes {
-    /// Who holds this token, if it is a pass.
+    /// The agent that holds this token, if it is a valid pass.
     pub(super) fn holder(&self, token: &str) -> Option<AgentId> {
         self.holder_at(token, Instant::now())
     }
@@ -63,7 +63,7 @@ impl Passes {
         (now < pass.until).then(|| pass.agent.clone())
     }
 
-    /// Makes a pass; gives its token.
+    /// Issues a pass and returns its token.
     fn give(&self, agent: AgentId, time: Duration, now: Instant) -> Result<String, ApiError> {
         let mut bytes = [0_u8; 32];
         getrandom::fill(&mut bytes).map_err(|error| ApiError::new("internal", error.to_string()))?;
@@ -72,7 +72,7 @@ impl Passes {
         let mut passes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         passes.retain(|_, pass| now < pass.until);
         if passes.len() >= MAX_PASSES {
-            let what = format!("{MAX_PASSES} passes are in use: wait until some are over");
+            let what = format!("{MAX_PASSES} passes are in use: wait until some expire");
             return Err(ApiError::new("too_many_requests", what));
         }
         passes.insert(*blake3::hash(token.as_bytes()).as_bytes(), Pass { agent, until: now + time });
@@ -81,7 +81,7 @@ impl Passes {
 }
 
 impl Api {
-    /// Gives a pass: to an agent for itself, to the operator for any agent of the roster that has a model.
+    /// Issues a pass: to an agent for itself, to the operator for any agent of the roster that has a model.
     pub fn proxy_pass(&self, who: &Principal, ask: PassAsk) -> Result<PassGiven, ApiError> {
         let agent = match (who, ask.agent_id) {
             (Principal::Agent { id, .. }, None) => id.clone(),
@@ -89,14 +89,20 @@ impl Api {
             (Principal::Operator, Some(asked)) => {
                 asked.parse().map_err(|error| ApiError::params(format!("{error}")))?
             }
-            (Principal::Operator, None) => return Err(ApiError::params("agent_id says whose pass it is")),
+            (Principal::Operator, None) => {
+                return Err(ApiError::params("agent_id is missing: it names the agent that the pass is for"));
+            }
             (
                 Principal::Agent { .. }
                 | Principal::Approver(_)
                 | Principal::Stranger { .. }
                 | Principal::Anonymous { .. },
                 _,
-            ) => return Err(ApiError::forbidden("an agent of the roster may take a pass for itself alone")),
+            ) => {
+                return Err(ApiError::forbidden(
+                    "only the operator, or an agent of the roster for itself, may request a pass",
+                ));
+            }
         };
         if !self.agents.knows(&agent) {
             let what = format!("there is no agent `{agent}`: add it with `tribune agents add {agent}`");
@@ -109,7 +115,7 @@ impl Api {
         })?;
         let minutes = ask.minutes.unwrap_or(DEFAULT_MINUTES);
         if !(1..=MAX_MINUTES).contains(&minutes) {
-            return Err(ApiError::params(format!("a pass is good for 1 to {MAX_MINUTES} minutes")));
+            return Err(ApiError::params(format!("a pass is valid for 1 to {MAX_MINUTES} minutes")));
         }
         let time = Duration::from_secs(u64::from(minutes) * 60);
         let token = self.proxy.passes.give(agent.clone(), time, Instant::now())?;
@@ -122,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_is_good_for_its_time_and_for_its_holder() {
+    fn a_pass_is_valid_until_it_expires_and_for_its_holder_only() {
         let (passes, now) = (Passes::default(), Instant::now());
         let minute = Duration::from_secs(60);
         let scribe: AgentId = "scribe".parse().unwrap();
@@ -134,11 +140,11 @@ mod tests {
         for wrong in ["", "trbp_", &token[..token.len() - 1], &token.to_uppercase()] {
             assert_eq!(passes.holder_at(wrong, now), None);
         }
-        assert!(!format!("{passes:?}").contains(&token[5..]), "only a hash is kept");
+        assert!(!format!("{passes:?}").contains(&token[5..]), "only a hash is stored");
     }
 
     #[test]
-    fn passes_are_bounded_and_make_room_when_they_are_over() {
+    fn the_number_of_passes_is_bounded_and_expired_ones_are_removed() {
         let (passes, now) = (Passes::default(), Instant::now());
         let agent: AgentId = "scribe".parse().unwrap();
         for _ in 0..MAX_PASSES {

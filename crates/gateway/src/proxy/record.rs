@@ -1,5 +1,5 @@
-//! What is written down of a request: before it goes up, after it came back, and if it was refused here. Who, where and how much;
-//! never a word of it.
+//! The ledger entries of a request: before it is sent, after it has ended, or when it is denied. They hold the caller, the
+//! provider, the endpoint and the usage, but no content.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::routes::Route;
 use super::upstream_call::Ended;
 use crate::ApiError;
 
-/// Writes for one request.
+/// Writes the ledger entries of one request.
 #[derive(Debug)]
 pub(super) struct Journal {
     proxy: Arc<Proxy>,
@@ -25,13 +25,13 @@ pub(super) struct Journal {
     session: Option<String>,
 }
 
-/// A request that is on record and has not ended.
+/// A request that is recorded and has not ended.
 #[derive(Debug)]
 pub(super) struct Asked {
     journal: Journal,
     pub(super) provider: String,
     model: String,
-    /// Of the prompt and of the answer, at most; 0 for what costs nothing.
+    /// Reserved tokens of the prompt and of the response; 0 for free requests.
     tokens: (u64, u64),
     cid: Cid,
 }
@@ -42,7 +42,7 @@ impl Journal {
         Self { proxy, provider, by, session }
     }
 
-    /// Writes down that this goes up. It must not before this returns.
+    /// Records the request. It must not be sent before this returns.
     pub(super) async fn asked(
         self,
         route: &Route,
@@ -63,7 +63,7 @@ impl Journal {
         Ok(Asked { provider: self.provider.clone(), journal: self, model, tokens, cid })
     }
 
-    /// Writes down that the house refused it, if that is why it does not go up: other faults are the client's own.
+    /// Records a denial by Tribune (`forbidden`). Other errors are faults of the client and are not recorded.
     pub(super) async fn refused(&self, error: &ApiError) -> Result<(), ApiError> {
         if error.code != "forbidden" {
             return Ok(());
@@ -93,17 +93,17 @@ impl Journal {
 }
 
 impl Asked {
-    /// The name of its entry.
+    /// The content id of its entry.
     pub(super) fn cid(&self) -> String {
         self.cid.to_string()
     }
 
-    /// Writes down how it ended, in the ledger and in the log of requests.
+    /// Records how it ended, in the ledger and in the request log.
     pub(super) async fn ended(self, ended: Ended) {
         let record = ProxyRecord::Ended { status: ended.status, outcome: ended.outcome, usage: ended.usage };
         if let Err(error) = self.journal.append(&record, vec![self.cid]).await {
-            // The next start finds the request without its end, and says so in the ledger.
-            tracing::warn!(provider = self.provider, %error, "the end of a forwarded request could not be written down");
+            // The next start finds the request without an end and records it as interrupted.
+            tracing::warn!(provider = self.provider, %error, "recording the end of a forwarded request failed");
         }
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let turn = self.cid();
@@ -129,7 +129,7 @@ impl Asked {
             gate: json!({ "proxy": self.journal.by, "status": ended.status, "counted": ended.usage.is_some() }),
         };
         let log = self.journal.proxy.parts.requests.clone();
-        // It fails only when the daemon is being torn down.
+        // This fails only while the daemon shuts down.
         let _ = tokio::task::spawn_blocking(move || log.write(&line)).await;
     }
 }

@@ -1,5 +1,5 @@
-//! What may be asked at all: a closed list for each dialect, compared as it is written. Nothing is decoded or cleaned up, so a
-//! path that only becomes one of these by decoding (`%2e`, `//`, `..`) is not one of these.
+//! The allowed endpoints: an allowlist for each dialect, compared literally. Nothing is decoded or normalized, so a path that
+//! matches only after decoding (`%2e`, `//`, `..`) is rejected.
 
 use axum::http::Method;
 use tribune_providers::ApiDialect;
@@ -7,41 +7,41 @@ use tribune_providers::relay::ApiFormat;
 
 use crate::ApiError;
 
-/// Characters of the name of a model in a path, and of a value in a query.
+/// Maximum characters of a model name in a path, and of a value in a query.
 const MAX_NAME: usize = 200;
 
-/// A request that is on the list.
+/// A request to an allowed endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) kind: Kind,
-    /// How it is written, and its answer too.
+    /// The format of the request and of the response.
     pub(super) wire: ApiFormat,
     pub(super) method: Method,
-    /// Behind the provider's base.
+    /// The path relative to the provider's base URL.
     pub(super) path: String,
     pub(super) query: Option<String>,
     /// The model that the path names.
     pub(super) model: Option<String>,
-    /// Whether the path asks for a stream. In other dialects the body does.
+    /// Whether the path requests a stream (Gemini). In other dialects the body does.
     pub(super) is_stream: bool,
 }
 
-/// One entry of a list.
+/// One allowed endpoint.
 type Listed = (Method, &'static str, Kind, ApiFormat);
 
-/// What is asked for.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A model's answer.
+    /// A model response.
     Answer,
-    /// How many tokens a prompt has.
+    /// The token count of a prompt.
     Count,
     Embeddings,
     Models,
     Model,
 }
 
-/// The entry of the list that a request is. `rest` is what stands behind the provider's name.
+/// Finds the endpoint of a request. `rest` is the path after the provider's name.
 pub(super) fn find(
     dialect: ApiDialect,
     method: &Method,
@@ -64,7 +64,7 @@ pub(super) fn find(
     };
     let (path, folder, wire) = match dialect {
         ApiDialect::Anthropic => (rest, "v1/models/", ApiFormat::Messages),
-        // SDKs of OpenAI are given a base that ends with /v1, or one that does not; ours has what the provider wants.
+        // OpenAI SDKs are configured with a base URL with or without `/v1`; the provider's base URL has it where needed.
         ApiDialect::OpenAi | ApiDialect::OpenAiCompatible => {
             (rest.strip_prefix("v1/").unwrap_or(rest), "models/", ApiFormat::Chat)
         }
@@ -89,23 +89,23 @@ pub(super) fn find(
     }
     let is_good = match &route.query {
         Some(query) => fits(dialect, &route, query),
-        // Without it, a stream of Gemini's is one long list, which nobody here reads along.
+        // Without `alt=sse`, Gemini streams one JSON array, which the proxy does not parse.
         None => !(route.is_stream && dialect == ApiDialect::Gemini),
     };
     if !is_good {
         let what = match route.is_stream {
-            true => "a stream is asked for with the query `alt=sse` and no other",
-            false => "this query is not forwarded: leave it out",
+            true => "a stream needs the query `alt=sse` and no other",
+            false => "this query is not forwarded: remove it",
         };
         return Err(ApiError::forbidden(what));
     }
     Ok(route)
 }
 
-/// What is asked about one model, by what stands behind the folder of models.
+/// Parses the part of the path after `models/`: the kind, the model, and whether it requests a stream.
 fn of_model<'n>(dialect: ApiDialect, method: &Method, name: &'n str) -> Option<(Kind, &'n str, bool)> {
     if method == Method::GET {
-        // Behind a colon Gemini has verbs, and others have versions.
+        // After a colon Gemini has verbs, and other dialects have versions.
         let is_plain = dialect != ApiDialect::Gemini || !name.contains(':');
         return (is_name(name) && is_plain).then_some((Kind::Model, name, false));
     }
@@ -127,12 +127,12 @@ fn not_listed(dialect: ApiDialect, known: &[Listed]) -> ApiError {
         known.extend(verbs.map(|verb| format!("POST v1beta/models/MODEL:{verb}")));
     }
     ApiError::forbidden(format!(
-        "this is not forwarded: what is, is {}, and GET of one model",
+        "this endpoint is not forwarded: use one of {}, or GET of one model",
         known.join(", ")
     ))
 }
 
-/// Whether every pair of a query is one that SDKs send, and none comes twice.
+/// Whether every parameter of a query is one that SDKs send, without duplicates.
 fn fits(dialect: ApiDialect, route: &Route, query: &str) -> bool {
     let is_known = |name: &str, value: &str| match (dialect, route.kind, name) {
         (ApiDialect::Anthropic, Kind::Answer | Kind::Count, "beta") => value == "true",
@@ -155,7 +155,7 @@ fn fits(dialect: ApiDialect, route: &Route, query: &str) -> bool {
     })
 }
 
-/// Whether a text is a plain name: one that means the same to everyone on the way.
+/// Whether a text is a plain name, which every server on the way reads the same.
 fn is_name(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     (1..=MAX_NAME).contains(&text.len())
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_the_list() {
+    fn allowed_endpoints_are_found() {
         let post = |dialect, rest| found(dialect, &Method::POST, rest, None);
         let get = |dialect, rest| found(dialect, &Method::GET, rest, None);
         assert_eq!(post(ApiDialect::Anthropic, "v1/messages"), Some((Kind::Answer, "v1/messages".into())));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_geminis_says_the_model_and_whether_it_streams() {
+    fn a_gemini_path_names_the_model_and_the_stream() {
         let asked = |path: &str, query: Option<&str>| {
             let route = find(ApiDialect::Gemini, &Method::POST, path, query).ok()?;
             Some((route.kind, route.model?, route.is_stream, route.query))
@@ -222,13 +222,13 @@ mod tests {
             assert_eq!(asked(&path("streamGenerateContent"), query), None, "{query:?}");
         }
         assert_eq!(asked(&path("generateContent"), Some("alt=sse")), None);
-        assert_eq!(asked(&path("generateContent"), Some("key=x")), None, "no key comes from the client");
+        assert_eq!(asked(&path("generateContent"), Some("key=x")), None, "the client cannot send a key");
         let list = find(ApiDialect::Gemini, &Method::GET, "v1beta/models", Some("pageSize=50")).unwrap();
         assert_eq!(list.kind, Kind::Models);
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn everything_else_is_denied() {
         let tricks = [
             "",
             "/",
@@ -317,9 +317,8 @@ mod tests {
     }
 
     #[test]
-    fn queries_are_those_that_sdks_send() {
-        let messages =
-            |query| found(ApiDialect::Anthropic, &Method::POST, "v1/messages", Some(query)).is_some();
+    fn only_queries_that_sdks_send_are_accepted() {
+        let messages = |query| found(ApiDialect::Anthropic, &Method::POST, "v1/messages", Some(query)).is_some();
         let models = |query| found(ApiDialect::Anthropic, &Method::GET, "v1/models", Some(query)).is_some();
         assert!(messages("") && messages("beta=true"));
         assert!(models("limit=20&after_id=claude-haiku-4-5"));

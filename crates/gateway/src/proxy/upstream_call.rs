@@ -1,7 +1,7 @@
-//! A request on its way: sent, and its answer handed on piece by piece as fast as the client takes it.
+//! Sends a request to the provider and streams the response to the client, as fast as the client reads.
 //!
-//! It runs beside the connection that asked. If that one goes away, the provider is hung up on; if everything is stopped or the
-//! daemon leaves, both are. However it ends, the caller of [`Errand::run`] is told how.
+//! The call runs in its own task. If the client disconnects, the call to the provider is aborted; a global stop or a shutdown of
+//! the daemon ends both. [`UpstreamCall::run`] returns how the call ended in every case.
 
 use std::io;
 use std::sync::Arc;
@@ -25,65 +25,65 @@ use tribune_redact::Redactor;
 use super::{error, frozen, headers};
 use crate::ApiError;
 
-/// Pieces that wait for the client. When there are as many, the provider waits too.
-const PIECES: usize = 4;
+/// Chunks that are buffered for the client. When the buffer is full, reading from the provider pauses.
+const CHUNK_BUFFER: usize = 4;
 
-/// How long the body of a refusal may take.
-const REFUSAL: Duration = Duration::from_secs(10);
+/// Timeout for the body of an error response.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Names the request's entry in the ledger, for whoever asked.
+/// The response header with the content id of the request's ledger entry.
 const ENTRY: HeaderName = HeaderName::from_static("tribune-entry");
 
-/// A request that is ready to go and on record.
+/// A request that is recorded and ready to send.
 #[derive(Debug)]
 pub(super) struct UpstreamCall {
     pub(super) outbound: PreparedRelay,
     pub(super) rest: ResponsePipeline,
 }
 
-/// What is left of an errand when it was sent.
+/// What handles the response, after the request was sent.
 #[derive(Debug)]
 pub(super) struct ResponsePipeline {
-    /// Keep the key out of bytes, and out of texts that come in pieces.
+    /// Mask the provider's key in the bytes, and in text that is split over several deltas.
     pub(super) veil: KeyMask,
     pub(super) deltas: DeltaKeyMask,
     pub(super) redactor: Arc<Redactor>,
     pub(super) endpoint: ProviderEndpoint,
-    /// How the answer is written.
+    /// The format of the response.
     pub(super) wire: ApiFormat,
-    /// Whether a stream was asked for.
+    /// Whether the client requested a stream.
     pub(super) is_stream: bool,
-    /// Whether the client must not see the tokens that we asked for.
+    /// Whether the usage must be hidden from the client, because the proxy added the request for it.
     pub(super) hides_usage: bool,
-    /// The request's entry.
+    /// The content id of the request's ledger entry.
     pub(super) entry: String,
-    /// Everything is stopped.
+    /// Fires on a global stop.
     pub(super) stopped: CancellationToken,
-    /// The daemon leaves.
+    /// Fires when the daemon stops.
     pub(super) leaving: CancellationToken,
 }
 
-/// How it ended.
+/// How a call ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// The provider's status, if there was one.
+    /// The provider's HTTP status, if there was a response.
     pub(super) status: Option<u16>,
     pub(crate) outcome: ProxyOutcome,
-    /// `None` if the provider did not say.
+    /// `None` if the provider did not report it.
     pub(crate) usage: Option<TokenUsage>,
-    /// Until the head of the answer.
+    /// Time to the head of the response.
     pub(super) first: Duration,
     pub(super) whole: Duration,
 }
 
 impl Ended {
-    /// Whether the provider began to answer. What it refuses costs nothing.
+    /// Whether the provider responded with success. A rejected request costs nothing.
     pub(super) fn was_answered(&self) -> bool {
         self.status.is_some_and(|status| (200..300).contains(&status))
     }
 }
 
-/// What is handed to the connection. Without an end, the body was cut.
+/// A message to the client's connection. A body without `End` was truncated.
 enum Piece {
     Bytes(Vec<u8>),
     End,
@@ -91,17 +91,17 @@ enum Piece {
 
 type Answer = oneshot::Sender<Result<Response, ApiError>>;
 
-/// What came of it, without the times.
+/// The result of a call, without the times.
 struct Came(Option<u16>, ProxyOutcome, Option<TokenUsage>);
 
 impl UpstreamCall {
-    /// Carries it out. The head of the answer, or why there is none, goes to `answer`.
+    /// Runs the call. Sends the response, or the error, to `answer`.
     pub(super) async fn run(self, mut answer: Answer) -> Ended {
         let began = Instant::now();
         let Self { outbound, rest } = self;
         let sent = tokio::select! {
             biased;
-            refused = rest.told_to_stop() => Err(Ok(refused)),
+            refused = rest.stop_requested() => Err(Ok(refused)),
             () = answer.closed() => Err(Err(ProxyOutcome::Left)),
             sent = outbound.send() => Ok(sent),
         };
@@ -123,8 +123,8 @@ impl UpstreamCall {
 }
 
 impl ResponsePipeline {
-    /// Waits until it must end, and says why.
-    async fn told_to_stop(&self) -> ApiError {
+    /// Waits for a global stop or a shutdown, and returns the error for it.
+    async fn stop_requested(&self) -> ApiError {
         tokio::select! {
             () = self.stopped.cancelled() => frozen(),
             () = self.leaving.cancelled() => ApiError::new("draining", "the daemon is stopping: try again when it runs"),
@@ -134,7 +134,7 @@ impl ResponsePipeline {
     async fn answered(self, relayed: RelayResponse, answer: Answer) -> Came {
         let status = relayed.status;
         if headers::is_encoded(&relayed.headers) {
-            let what = format!("{} compressed its answer, which was not asked for", self.endpoint.provider);
+            let what = format!("{} sent a compressed response without being asked", self.endpoint.provider);
             let _ = answer.send(Err(ApiError::new("backend", format!("{what}: check its baseUrl"))));
             return Came(Some(status), ProxyOutcome::Failed, None);
         }
@@ -142,21 +142,20 @@ impl ResponsePipeline {
         if is_good { self.stream(relayed, answer).await } else { self.refusal(relayed, answer).await }
     }
 
-    /// Hands on a good answer as it comes.
+    /// Streams a successful response.
     async fn stream(mut self, mut relayed: RelayResponse, answer: Answer) -> Came {
         let status = relayed.status;
         let is_stream = headers::is_stream(&relayed.headers);
-        let mut tally =
-            if is_stream { TokenCounter::for_stream(self.wire) } else { TokenCounter::for_json(self.wire) };
+        let mut tally = if is_stream { TokenCounter::for_stream(self.wire) } else { TokenCounter::for_json(self.wire) };
         let mut filter = (self.hides_usage && is_stream && self.is_stream).then(UsageStripper::default);
-        let (pieces, body) = mpsc::channel(PIECES);
+        let (pieces, body) = mpsc::channel(CHUNK_BUFFER);
         if answer.send(Ok(self.response(status, &relayed.headers, body_of(body)))).is_err() {
             return Came(Some(status), ProxyOutcome::Left, None);
         }
         let broken = loop {
             let chunk = tokio::select! {
                 biased;
-                _ = self.told_to_stop() => break Some(ProxyOutcome::Stopped),
+                _ = self.stop_requested() => break Some(ProxyOutcome::Stopped),
                 () = pieces.closed() => break Some(ProxyOutcome::Left),
                 chunk = relayed.chunk() => chunk,
             };
@@ -183,12 +182,12 @@ impl ResponsePipeline {
                 Err(_) => break Some(ProxyOutcome::Cut),
             };
             if !bytes.is_empty()
-                && let Some(outcome) = self.hand_on(&pieces, Piece::Bytes(bytes)).await
+                && let Some(outcome) = self.send_piece(&pieces, Piece::Bytes(bytes)).await
             {
                 break Some(outcome);
             }
             if is_last {
-                break self.hand_on(&pieces, Piece::End).await;
+                break self.send_piece(&pieces, Piece::End).await;
             }
         };
         let tallied = tally.finish();
@@ -200,11 +199,12 @@ impl ResponsePipeline {
         Came(Some(status), outcome, tallied.usage)
     }
 
-    /// Gives a piece to the client, who has as long to take it as the provider has to send one. Tells why if it was not taken.
-    async fn hand_on(&self, pieces: &mpsc::Sender<Piece>, piece: Piece) -> Option<ProxyOutcome> {
+    /// Sends a chunk to the client. The client has the same idle timeout as the provider. Returns the outcome if the chunk was not
+    /// taken.
+    async fn send_piece(&self, pieces: &mpsc::Sender<Piece>, piece: Piece) -> Option<ProxyOutcome> {
         tokio::select! {
             biased;
-            _ = self.told_to_stop() => Some(ProxyOutcome::Stopped),
+            _ = self.stop_requested() => Some(ProxyOutcome::Stopped),
             taken = timeout(self.endpoint.timeouts.idle, pieces.send(piece)) => match taken {
                 Ok(Ok(())) => None,
                 Ok(Err(_)) | Err(_) => Some(ProxyOutcome::Left),
@@ -212,26 +212,26 @@ impl ResponsePipeline {
         }
     }
 
-    /// Hands on a refusal, in one piece and without secrets.
+    /// Forwards an error response, in one piece and redacted.
     async fn refusal(mut self, mut relayed: RelayResponse, mut answer: Answer) -> Came {
         let status = relayed.status;
         let came = |outcome| Came(Some(status), outcome, None);
         let body = tokio::select! {
             biased;
-            refused = self.told_to_stop() => {
+            refused = self.stop_requested() => {
                 let _ = answer.send(Err(refused));
                 return came(ProxyOutcome::Stopped);
             }
             () = answer.closed() => return came(ProxyOutcome::Left),
-            body = timeout(REFUSAL, beginning(&mut relayed)) => body.unwrap_or_default(),
+            body = timeout(ERROR_BODY_TIMEOUT, beginning(&mut relayed)) => body.unwrap_or_default(),
         };
         let code = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
         let response = if code == StatusCode::UNAUTHORIZED {
-            // What a provider says about a key may show a part of it, and is not about the client's token.
+            // The provider's message may show a part of its key, and it is not about the client's token. It is replaced.
             let env = self.endpoint.key_env.as_deref().unwrap_or("no variable");
             let provider = &self.endpoint.provider;
             let message =
-                format!("{provider} refused the house's key in {env} (401): check that it is current");
+                format!("{provider} rejected Tribune's key in {env} (401): check that it is current");
             let shape = error::shape(self.endpoint.dialect, code, "unauthorized", &message).to_string();
             let mut response = self.response(status, &HeaderMap::new(), shape.into());
             let json = HeaderValue::from_static("application/json");
@@ -259,7 +259,7 @@ impl ResponsePipeline {
     }
 }
 
-/// The beginning of a refusal, as far as it arrives.
+/// Reads the body of an error response, up to [`MAX_ERROR_BYTES`].
 async fn beginning(relayed: &mut RelayResponse) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = relayed.chunk().await {
@@ -272,7 +272,7 @@ async fn beginning(relayed: &mut RelayResponse) -> Vec<u8> {
     body
 }
 
-/// The pieces as a body. One whose end does not come breaks the connection, so that nobody takes it for whole.
+/// The chunks as a body. A body without an end breaks the connection, so that the client does not take it as complete.
 fn body_of(pieces: mpsc::Receiver<Piece>) -> Body {
     let pieces = stream::unfold(Some(pieces), |pieces| async {
         let mut pieces = pieces?;

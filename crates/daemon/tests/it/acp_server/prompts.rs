@@ -176,7 +176,7 @@ async fn slash_tribune_is_answered_by_the_daemon() {
         ("/tribune", "- gate: "),
         ("/clawos", "- denied here: nothing"),
         ("/agents", "`main`"),
-        ("/approvals", "Nothing waits"),
+        ("/approvals", "No call waits"),
         ("/spend", "No model"),
     ] {
         editor.updates(&session);

@@ -136,7 +136,7 @@ async fn provider_key_is_masked_in_every_response() {
         .reply(UpstreamReply::reset_at_once());
     for (status, shown) in [
         (400, "you sent"),
-        (401, "the house's key in FAKE_API_KEY"),
+        (401, "Tribune's key in FAKE_API_KEY"),
         (200, "data: ***"),
         (502, "redirects"),
         (502, "compressed"),
