@@ -14,19 +14,19 @@ const KEPT: usize = 4;
 #[derive(Debug, Clone)]
 pub struct Readers {
     home: Home,
-    daybook: Wal,
+    wal: Wal,
     idle: Arc<Mutex<Vec<Reader>>>,
 }
 
 impl Readers {
     /// They see what was written through this book.
-    pub(super) fn behind(home: &Home, daybook: Wal) -> Self {
-        Self { home: home.clone(), daybook, idle: Arc::default() }
+    pub(super) fn behind(home: &Home, wal: Wal) -> Self {
+        Self { home: home.clone(), wal, idle: Arc::default() }
     }
 
     /// Runs `read` over the log as it is now, on this thread.
     pub fn now<T>(&self, read: impl FnOnce(&Reader) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        self.daybook.wait_posted(Side::Ledger);
+        self.wal.wait_posted(Side::Ledger);
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let reader = match idle {
             Some(reader) => {

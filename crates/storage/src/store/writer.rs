@@ -1,4 +1,4 @@
-//! The way to the one writer: a handle for callers, a bounded queue, and the thread that empties it. What a commit does
+//! The single writer of the ledger: a handle for callers, a bounded queue, and the thread that drains it. The commit itself
 //! is in [`super::sequencer`].
 
 use std::sync::mpsc as std_mpsc;
@@ -18,28 +18,28 @@ use super::wal_codec;
 use crate::wal::permits::{Room, Ticket};
 use crate::wal::{Ask, Page, Part, Side, Wal};
 
-/// Requests waiting at most; the next caller waits for room.
+/// Largest number of queued requests; the next caller waits for a permit.
 const QUEUE: usize = 512;
 
-/// Entries that are placed together at most.
+/// Largest number of entries in one batch.
 const MAX_BATCH: usize = 512;
 
-/// How long a commit takes more in, and how many entries: those who read wait for it.
+/// How long a commit stays open for more requests, and for how many entries. Readers wait for it.
 const LONGEST_COMMIT: Duration = Duration::from_millis(2);
 const LARGEST_COMMIT: u64 = 512;
 
-/// The same behind whoever writes much, so that several of its batches are in it.
+/// The same bounds after a large batch, so that one commit holds several batches of a caller that writes much.
 const LONGEST_OF_MANY: Duration = Duration::from_millis(5);
 const LARGEST_OF_MANY: u64 = 1024;
 
-/// Entries in one go of whoever writes much: more than a page of a session has.
+/// Entries in a large batch: more than one session writes at a time.
 const MANY: usize = 32;
 
-/// How long a request that somebody makes may take to get here: about a sync.
-const ON_ITS_WAY: Duration = Duration::from_millis(1);
+/// How long a request may take through the WAL to this thread: about one sync.
+const WAL_LATENCY: Duration = Duration::from_millis(1);
 
-/// Bytes of entries in one request at most: four entries of the largest size. With [`QUEUE`] it bounds what can wait in
-/// memory; only a flood of the largest requests comes near.
+/// Largest size of the entries in one request, in bytes: four entries of the largest size. Together with [`QUEUE`] it bounds
+/// the memory of queued requests; only a flood of the largest requests comes near.
 const MAX_REQUEST_BYTES: usize = 4 * MAX_ENTRY_BYTES;
 
 /// A handle for appending; clones share the queue.
@@ -48,54 +48,54 @@ pub struct LedgerWriter {
     room: Room,
     queue: std_mpsc::Sender<Request>,
     failure: Arc<OnceLock<String>>,
-    daybook: Wal,
+    wal: Wal,
 }
 
-/// An append under way.
+/// A pending append.
 #[derive(Debug)]
 #[must_use = "an entry is durable only once its receipt says so"]
 pub struct Receipt {
     pub(super) answer: oneshot::Receiver<Result<Vec<Appended>, StoreError>>,
-    /// Its number in the daybook, if it went there.
+    /// Its sequence number in the WAL, if it went there.
     number: Option<u64>,
 }
 
 impl Receipt {
-    /// For what has its place already.
+    /// A receipt for entries that have their positions already.
     fn answered(appended: Vec<Appended>) -> Self {
         let (answer, receipt) = oneshot::channel();
-        // It is received below, so it arrives.
+        // The receiver is alive, so this does not fail.
         let _ = answer.send(Ok(appended));
         Self { answer: receipt, number: None }
     }
 }
 
-/// What a request asks for.
+/// An operation of the writer.
 pub(super) enum Work {
-    /// Placed by the writer.
+    /// Appends entries; the writer assigns their positions.
     Drafts(Vec<Unplaced>),
-    /// Placed by the one who writes these histories, in their order.
+    /// Appends entries whose positions the single writer of their histories assigned, in order.
     Placed(Vec<EntryText>),
-    /// Placed and attested by the caller, who must have guessed the place right.
+    /// Appends an entry that the caller positioned and attested. It is refused if the position is not the next one.
     Sealed(Box<EntryText>),
-    /// The log's key passes to another signer.
+    /// Rotates the log's key to another signer.
     Rotate { to: Box<dyn NoteSigner>, entry: Box<EntryText> },
-    /// What was asked before is to be on disk in the database.
+    /// Syncs the database with every earlier request.
     Sync,
-    /// What was asked before is to be committed.
+    /// Commits every earlier request.
     Post,
-    /// What was asked before is written; nothing is taken any more. In peace, no book is needed.
-    Stop { in_peace: bool },
+    /// Ends the writer after every earlier request. After a clean shutdown the database does not need the WAL.
+    Stop { clean: bool },
 }
 
-/// One caller's request, and where its answer goes.
+/// One caller's request, and the channel for its reply.
 pub(super) struct Request {
     pub(super) work: Work,
-    /// Its number in the daybook. Without one it is durable when the database is synced.
+    /// Its sequence number in the WAL. Without one it is durable when the database is synced.
     pub(super) number: Option<u64>,
-    /// More comes soon, and nobody waits for it to be committed before.
+    /// The caller sends more soon and does not wait for this commit.
     pub(super) more_soon: bool,
-    /// For as long as it waits.
+    /// The permit that it holds while it is queued.
     pub(super) ticket: Option<Ticket>,
     pub(super) answer: oneshot::Sender<Result<Vec<Appended>, StoreError>>,
 }
@@ -118,25 +118,24 @@ impl LedgerWriter {
         let (mut request, receipt, bytes) = drafts_request(drafts)?;
         request.ticket = Some(self.room.enter().await);
         match self.first_entry(request, bytes) {
-            FirstEntry::Daybook(page) => self.daybook.write(page).await?,
+            FirstEntry::Wal(page) => self.wal.write(page).await?,
             FirstEntry::Database(request) => {
-                self.daybook.written().await;
+                self.wal.written().await;
                 self.hand_over(request)?;
             }
         }
         receipt.answer.await.map_err(|_| self.closed())?
     }
 
-    /// Appends one entry that is not the last of what is written now; returns when it is durable, which is before it has its
-    /// place.
+    /// Appends one entry that others follow; returns when it is durable, which is before it has its position.
     pub async fn append_early(&self, draft: &Draft) -> Result<Receipt, StoreError> {
         let (mut request, receipt, bytes) = drafts_request(std::slice::from_ref(draft))?;
         request.more_soon = true;
         request.ticket = Some(self.room.enter().await);
         match self.first_entry(request, bytes) {
-            FirstEntry::Daybook(page) => self.daybook.write(page).await.map(|()| receipt),
+            FirstEntry::Wal(page) => self.wal.write(page).await.map(|()| receipt),
             FirstEntry::Database(request) => {
-                self.daybook.written().await;
+                self.wal.written().await;
                 self.hand_over(request)?;
                 let appended = receipt.answer.await.map_err(|_| self.closed())??;
                 Ok(Receipt::answered(appended))
@@ -144,24 +143,24 @@ impl LedgerWriter {
         }
     }
 
-    /// Where an entry stands that [`Self::append_early`] appended. Nothing is lost if the wait is given up.
+    /// Waits for the position of an entry that [`Self::append_early`] appended. Cancelling the wait loses nothing.
     pub async fn placed_at(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
         if receipt.answer.is_empty() {
-            self.daybook.ask(Side::Ledger, Ask::Post);
+            self.wal.ask(Side::Ledger, Ask::Post);
         }
         let appended = (&mut receipt.answer).await.map_err(|_| self.closed())??;
         appended.first().copied().ok_or(StoreError::Closed)
     }
 
-    /// The same where nothing can be awaited: this thread waits for the writer's next commit.
+    /// The same outside an async runtime: this thread waits for the writer's next commit.
     pub fn placed_at_blocking(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
-        self.daybook.wait_posted(Side::Ledger);
+        self.wal.wait_posted(Side::Ledger);
         let appended = receipt.answer.try_recv().map_err(|_| self.closed())??;
         appended.first().copied().ok_or(StoreError::Closed)
     }
 
-    /// Entries that the only writer of their histories placed itself, ready to be written into the daybook. It knows
-    /// their CIDs beforehand, so that one may be the parent of the next.
+    /// Encodes entries for the WAL whose positions the single writer of their histories assigned. That writer knows their
+    /// CIDs beforehand, so that one may be the parent of the next.
     pub async fn placed(&self, entries: Vec<EntryText>, more_soon: bool) -> Result<Part, StoreError> {
         let bytes = wal_codec::placed(&entries);
         let (mut request, _) = placed_request(entries)?;
@@ -170,16 +169,17 @@ impl LedgerWriter {
         Ok(self.part(bytes, request))
     }
 
-    /// Appends such entries without the daybook, all or none.
+    /// Appends such entries without the WAL, all or none.
     pub async fn append_placed(&self, entries: Vec<EntryText>) -> Result<(), StoreError> {
         let (mut request, receipt) = placed_request(entries)?;
         request.ticket = Some(self.room.enter().await);
-        self.daybook.written().await;
+        self.wal.written().await;
         self.hand_over(request)?;
         receipt.answer.await.map_err(|_| self.closed())?.map(drop)
     }
 
-    /// Queues an entry without waiting, neither for room nor, unless it is very large, for the disk. Entries that are queued later come later.
+    /// Queues an entry without waiting for a permit or, unless it is very large, for the disk. Entries that are queued later
+    /// come later.
     pub fn submit(&self, draft: &Draft) -> Result<(), StoreError> {
         let (mut request, _, bytes) = drafts_request(std::slice::from_ref(draft))?;
         let full = StoreError::TooMuchAtOnce { what: "requests that wait", limit: QUEUE };
@@ -187,7 +187,8 @@ impl LedgerWriter {
         self.send_soon(request, bytes).map(drop)
     }
 
-    /// Queues entries from a thread of their own, waiting only for room. [`Self::wait_blocking`] says where they ended up.
+    /// Queues entries from a thread outside the runtime, waiting only for a permit. [`Self::wait_blocking`] returns their
+    /// positions.
     pub fn submit_blocking(&self, drafts: &[Draft]) -> Result<Receipt, StoreError> {
         let (mut request, receipt, bytes) = drafts_request(drafts)?;
         request.ticket = Some(self.room.enter_blocking());
@@ -195,10 +196,10 @@ impl LedgerWriter {
         Ok(Receipt { number, ..receipt })
     }
 
-    /// Waits for what [`Self::submit_blocking`] queued.
+    /// Waits until what [`Self::submit_blocking`] queued is durable and has its positions.
     pub fn wait_blocking(&self, receipt: Receipt) -> Result<Vec<Appended>, StoreError> {
         if let Some(number) = receipt.number {
-            self.daybook.flush_along(number);
+            self.wal.flush_along(number);
         }
         receipt.answer.blocking_recv().map_err(|_| self.closed())?
     }
@@ -209,13 +210,13 @@ impl LedgerWriter {
         self.wait_blocking(receipt)?.first().copied().ok_or(StoreError::Closed)
     }
 
-    /// Appends an entry that its author placed and attested. Refused if another entry took the place.
+    /// Appends an entry that its author positioned and attested. Refused if another entry took the position.
     pub fn append_sealed_blocking(&self, entry: EntryText) -> Result<Appended, StoreError> {
         refuse_reserved(&entry.entity_id, entry.quality)?;
         self.send_blocking(Work::Sealed(Box::new(entry)))
     }
 
-    /// Tells the log that `to` signs from now on; `entry` is the change, attested by the key in force.
+    /// Rotates the log's key to `to`; `entry` is the change, attested by the key in force.
     pub(super) fn rotate_blocking(
         &self,
         to: Ed25519Signer,
@@ -227,37 +228,37 @@ impl LedgerWriter {
     fn send_blocking(&self, work: Work) -> Result<Appended, StoreError> {
         let (mut request, receipt) = request(work);
         request.ticket = Some(self.room.enter_blocking());
-        self.daybook.flush();
+        self.wal.flush();
         self.hand_over(request)?;
         self.wait_blocking(receipt)?.first().copied().ok_or(StoreError::Closed)
     }
 
-    /// Ends the writer behind everything that is queued, whoever still holds a handle. Callable from anywhere.
-    pub(super) fn stop(self, in_peace: bool) {
-        let (stop, _) = request(Work::Stop { in_peace });
+    /// Ends the writer after everything that is queued, even if other handles exist. Callable from any thread.
+    pub(super) fn stop(self, clean: bool) {
+        let (stop, _) = request(Work::Stop { clean });
         let _ = self.queue.send(stop);
     }
 
-    /// The book that this writer posts from.
+    /// The write-ahead log that this writer applies.
     pub const fn daybook(&self) -> &Wal {
-        &self.daybook
+        &self.wal
     }
 
-    /// Has a request carried out, without waiting for it. Returns its number in the daybook.
+    /// Submits a request without waiting for it. Returns its sequence number in the WAL, if it goes there.
     fn send_soon(&self, request: Request, bytes: Vec<u8>) -> Result<Option<u64>, StoreError> {
         match self.first_entry(request, bytes) {
-            FirstEntry::Daybook(page) => self.daybook.write_soon(page).map(Some),
+            FirstEntry::Wal(page) => self.wal.write_soon(page).map(Some),
             FirstEntry::Database(request) => {
-                self.daybook.flush();
+                self.wal.flush();
                 self.hand_over(request).map(|()| None)
             }
         }
     }
 
-    /// Where a request is made durable, which is `bytes` in the book.
+    /// Decides by its encoded size whether a request goes through the WAL or to the database directly.
     fn first_entry(&self, request: Request, bytes: Vec<u8>) -> FirstEntry {
-        if self.daybook.takes(bytes.len()) {
-            FirstEntry::Daybook(Page { ledger: Some(self.part(bytes, request)), vault: None })
+        if self.wal.takes(bytes.len()) {
+            FirstEntry::Wal(Page { ledger: Some(self.part(bytes, request)), vault: None })
         } else {
             FirstEntry::Database(request)
         }
@@ -265,36 +266,36 @@ impl LedgerWriter {
 
     fn part(&self, bytes: Vec<u8>, request: Request) -> Part {
         let queue = self.queue.clone();
-        // If the writer is gone, so is the store; the caller is told by its receipt, or by the book.
+        // If the writer has ended, the store is closed; the caller learns it from its receipt, or from the WAL.
         let post = move |number| drop(queue.send(Request { number: Some(number), ..request }));
         Part { bytes, post: Box::new(post) }
     }
 
-    /// Queues a request for the writer, past the book.
+    /// Queues a request for the writer, bypassing the WAL.
     fn hand_over(&self, request: Request) -> Result<(), StoreError> {
         self.queue.send(request).map_err(|_| self.closed())?;
-        self.daybook.past(Side::Ledger);
+        self.wal.past(Side::Ledger);
         Ok(())
     }
 
-    /// Why nothing can be appended any more, if so.
+    /// Why the ledger accepts no further entries, if it has failed.
     pub fn failure(&self) -> Option<String> {
-        self.failure.get().cloned().or_else(|| self.daybook.failure())
+        self.failure.get().cloned().or_else(|| self.wal.failure())
     }
 
     fn closed(&self) -> StoreError {
-        self.failure.get().map_or_else(|| self.daybook.refusal(), |why| StoreError::ReadOnly(why.clone()))
+        self.failure.get().map_or_else(|| self.wal.refusal(), |why| StoreError::ReadOnly(why.clone()))
     }
 }
 
-/// Where something is written first.
+/// Where a request becomes durable.
 enum FirstEntry {
-    Daybook(Page),
+    Wal(Page),
     Database(Request),
 }
 
-/// A change of key that the writer does not carry out would make the log's next checkpoint worthless, and the newest
-/// entry of that history must be one.
+/// Refuses entries of the key history. A change of key that the writer does not perform would make the log's next checkpoint
+/// worthless, and the newest entry of that history must be one.
 fn refuse_reserved(entity_id: &str, quality: EntryQuality) -> Result<(), StoreError> {
     if quality == EntryQuality::KeyChange || entity_id == KeyChange::ENTITY {
         return Err(StoreError::Reserved(KeyChange::ENTITY));
@@ -320,7 +321,8 @@ fn placed_request(entries: Vec<EntryText>) -> Result<(Request, Receipt), StoreEr
     Ok(request(Work::Placed(entries)))
 }
 
-/// Checks and canonicalises in the caller's thread; the writer's time is everybody's. Gives the request's form in the book too.
+/// Checks and canonicalises entries in the caller's thread, because all callers share the writer's time. Returns the
+/// request's encoding for the WAL too.
 fn drafts_request(drafts: &[Draft]) -> Result<(Request, Receipt, Vec<u8>), StoreError> {
     if drafts.len() > MAX_BATCH {
         return Err(StoreError::TooMuchAtOnce { what: "entries", limit: MAX_BATCH });
@@ -340,16 +342,16 @@ fn drafts_request(drafts: &[Draft]) -> Result<(Request, Receipt, Vec<u8>), Store
 }
 
 /// Starts the writer's thread over an open database.
-pub(super) fn start(sequencer: Sequencer, daybook: Wal) -> std::io::Result<(LedgerWriter, JoinHandle<()>)> {
+pub(super) fn start(sequencer: Sequencer, wal: Wal) -> std::io::Result<(LedgerWriter, JoinHandle<()>)> {
     let (queue, requests) = std_mpsc::channel();
     let failure = Arc::new(OnceLock::new());
     let writer =
-        LedgerWriter { room: Room::of(QUEUE), queue: queue.clone(), failure: Arc::clone(&failure), daybook };
-    let (room, daybook) = (writer.room.clone(), writer.daybook.clone());
-    let run = Run { sequencer: Some(sequencer), failure, daybook, room };
+        LedgerWriter { room: Room::of(QUEUE), queue: queue.clone(), failure: Arc::clone(&failure), wal };
+    let (room, wal) = (writer.room.clone(), writer.wal.clone());
+    let run = Run { sequencer: Some(sequencer), failure, wal, room };
     let thread =
         std::thread::Builder::new().name("ledger-writer".to_owned()).spawn(move || run.all(&requests))?;
-    writer.daybook.attach(Side::Ledger, move |ask| {
+    writer.wal.attach(Side::Ledger, move |ask| {
         let work = match ask {
             Ask::Sync => Work::Sync,
             Ask::Post => Work::Post,
@@ -364,28 +366,28 @@ struct Run {
     /// Until an error.
     sequencer: Option<Sequencer>,
     failure: Arc<OnceLock<String>>,
-    daybook: Wal,
+    wal: Wal,
     room: Room,
 }
 
-/// The next request, if one waits; behind many entries also if one is on its way through the book. Behind few, somebody is more
-/// likely to wait for them to be read.
+/// The next request, if one is queued. After many entries it also waits for one that is on its way through the WAL; after
+/// few, a reader that waits for them is more likely.
 fn coming(behind: usize, room: &Room, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
     match requests.try_recv() {
         Ok(next) => Some(next),
         Err(_) if behind < MANY || room.is_empty() => None,
-        Err(_) => requests.recv_timeout(ON_ITS_WAY).ok(),
+        Err(_) => requests.recv_timeout(WAL_LATENCY).ok(),
     }
 }
 
-/// Requests that are written together, and the first behind them that is not.
+/// Requests that are written together, and the first one after them that is not.
 struct Gathered {
     batch: Vec<Request>,
     entries: usize,
     held_over: Option<Request>,
 }
 
-/// Takes what waits behind a request. Behind one that more follows soon, that is waited for.
+/// Collects the queued requests after `first`. After one that announces more, it waits for that.
 fn gather(first: Request, requests: &std_mpsc::Receiver<Request>) -> Gathered {
     let until = Instant::now() + LONGEST_COMMIT;
     let mut gathered = Gathered { entries: first.len(), batch: vec![first], held_over: None };
@@ -410,17 +412,17 @@ fn gather(first: Request, requests: &std_mpsc::Receiver<Request>) -> Gathered {
 }
 
 impl Run {
-    /// Takes requests until it is told to stop.
+    /// Handles requests until it is stopped.
     fn all(mut self, requests: &std_mpsc::Receiver<Request>) {
         let mut held_over: Option<Request> = None;
         while let Some(first) = held_over.take().or_else(|| requests.recv().ok()) {
             match first.work {
-                Work::Stop { in_peace } => {
+                Work::Stop { clean } => {
                     self.sync();
-                    return self.leave(in_peace);
+                    return self.finish(clean);
                 }
                 Work::Sync => self.sync(),
-                // Whatever came before is committed.
+                // Every earlier request is committed.
                 Work::Post => {}
                 Work::Drafts(_) | Work::Placed(_) | Work::Sealed(_) | Work::Rotate { .. } => {
                     held_over = self.write(first, requests);
@@ -430,7 +432,7 @@ impl Run {
         self.sync();
     }
 
-    /// Writes a request with those behind it, and commits unless more is coming. Returns the first that has to wait.
+    /// Writes a request with those after it, and commits unless more is coming. Returns the first that has to wait.
     fn write(&mut self, first: Request, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
         let Gathered { batch, entries, mut held_over } = gather(first, requests);
         match &mut self.sequencer {
@@ -449,12 +451,12 @@ impl Run {
                     }
                     sequencer.commit()
                 });
-                self.heed(written);
+                self.fail_on_error(written);
             }
             None => {
                 for request in batch {
                     let why = self.failure.get().cloned().unwrap_or_default();
-                    // A caller that stopped waiting needs no answer.
+                    // A caller that stopped waiting needs no reply.
                     let _ = request.answer.send(Err(StoreError::ReadOnly(why)));
                 }
             }
@@ -465,31 +467,31 @@ impl Run {
     fn sync(&mut self) {
         if let Some(sequencer) = &mut self.sequencer {
             let synced = sequencer.sync();
-            self.heed(synced);
+            self.fail_on_error(synced);
         }
     }
 
-    /// Nothing is in the book that is not in the database.
-    fn leave(&mut self, in_peace: bool) {
-        if let Some(sequencer) = self.sequencer.as_mut().filter(|_| in_peace) {
-            let left = sequencer.leave();
-            self.heed(left);
+    /// After a clean shutdown, notes that the database has everything in the WAL.
+    fn finish(&mut self, clean: bool) {
+        if let Some(sequencer) = self.sequencer.as_mut().filter(|_| clean) {
+            let finished = sequencer.leave();
+            self.fail_on_error(finished);
         }
     }
 
-    /// The pages behind a failed sync may be gone though a later sync succeeds. Nothing is written through this
-    /// connection again; opening anew reads what is really there.
-    fn heed(&mut self, result: Result<(), StoreError>) {
+    /// After an error, nothing is written through this connection again: the pages of a failed sync may be lost although a
+    /// later sync succeeds. Reopening reads what is on disk.
+    fn fail_on_error(&mut self, result: Result<(), StoreError>) {
         if let Err(error) = result {
             let _ = self.failure.set(error.to_string());
-            self.daybook.fail(&error);
+            self.wal.fail(&error);
             self.sequencer = None;
         }
     }
 }
 
 impl Request {
-    /// Whether it is for entries, and not for the writer itself.
+    /// Whether it appends entries, and is not a command to the writer itself.
     const fn is_entries(&self) -> bool {
         !matches!(self.work, Work::Sync | Work::Post | Work::Stop { .. })
     }
@@ -523,9 +525,9 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_soon_is_written_along_and_whoever_wants_to_read_ends_the_wait() {
+    fn announced_requests_join_the_batch_and_a_reader_ends_the_wait() {
         assert_eq!(gathered(vec![entry(true), entry(true), entry(false)]), (3, false));
         assert_eq!(gathered(vec![entry(true), request(Work::Post).0, entry(false)]), (1, true));
-        assert_eq!(gathered(vec![entry(true)]), (1, false), "and nothing is waited for without end");
+        assert_eq!(gathered(vec![entry(true)]), (1, false), "the wait is bounded");
     }
 }

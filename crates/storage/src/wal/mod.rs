@@ -120,7 +120,7 @@ pub(crate) enum Ask {
 enum Poster {
     /// No writer is attached yet.
     #[default]
-    Nobody,
+    Unattached,
     /// A writer that takes requests.
     There(Box<dyn Fn(Ask) + Send + Sync>),
     /// The writer has ended and has synced everything.
@@ -129,7 +129,7 @@ enum Poster {
 
 impl std::fmt::Debug for Poster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Poster")
+        f.write_str("Applier")
     }
 }
 
@@ -155,7 +155,7 @@ struct Waiting {
 
 impl std::fmt::Debug for Waiting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Waiting({})", self.number)
+        write!(f, "QueuedRecord({})", self.number)
     }
 }
 
@@ -392,7 +392,7 @@ impl Wal {
     fn sync_sides(&self, state: &Desk) -> Result<(), Failure> {
         self.ask_syncs();
         for (side, number) in [(Side::Ledger, state.handed.ledger), (Side::Vault, state.handed.vault)] {
-            let unattached = matches!(*self.poster(side), Poster::Nobody);
+            let unattached = matches!(*self.poster(side), Poster::Unattached);
             if !unattached && !self.0.marks.wait_synced(side, number) {
                 let why = "a database could not be written";
                 return Err(self.0.failure.get().cloned().unwrap_or(Failure::Elsewhere(why.to_owned())));

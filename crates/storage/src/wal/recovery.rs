@@ -137,13 +137,13 @@ impl Wal {
     /// number that a database has seen is not given out again.
     pub(crate) fn begin(&self, vault: u64) -> Result<(), StoreError> {
         let mut queue = self.queue();
-        let mut desk = self.desk();
+        let mut state = self.desk();
         let last = vault.max(queue.next - 1);
         self.0.marks.begin_at(last);
         queue.next = last + 1;
-        desk.handed.vault = vault;
-        desk.begun();
-        desk.pen.close_book().map_err(|error| self.broken(&error))?;
+        state.handed.vault = vault;
+        state.begun();
+        state.pen.close_book().map_err(|error| self.broken(&error))?;
         queue.left = None;
         Ok(())
     }
@@ -156,8 +156,8 @@ impl Wal {
         if self.queue().left.is_some() || self.0.failure.get().is_some() {
             return false;
         }
-        let mut desk = self.desk();
-        self.sync_sides(&desk).is_ok() && desk.pen.close_book().is_ok()
+        let mut state = self.desk();
+        self.sync_sides(&state).is_ok() && state.pen.close_book().is_ok()
     }
 }
 
