@@ -1,5 +1,4 @@
-//! How something for the vault stands in the daybook: sealed, because the names and keys in it are nobody's business
-//! either.
+//! The encoding of vault operations as WAL records. Records are sealed, because they contain session names and keys.
 
 use zeroize::Zeroizing;
 
@@ -9,19 +8,19 @@ use super::titles::Entitling;
 use super::writer::Work;
 use super::{Batch, Content};
 
-/// Binds a sealed record to the book.
+/// Associated data that binds a sealed record to the WAL.
 const CONTEXT: &[u8] = b"daybook";
 
 const BATCH: u8 = 0;
 const REMEMBER: u8 = 1;
 const ENTITLE: u8 = 2;
 
-/// The key under which records are sealed, from the vault's own.
+/// Derives the key under which records are sealed from the vault's key.
 pub(super) fn key(vault: &str) -> ContentKey {
     ContentKey::from_bytes(blake3::derive_key("tribune 2026 daybook", vault.as_bytes()))
 }
 
-/// What is written of it. [`Work::Batch`], [`Work::Remember`] and [`Work::Entitle`] come here, and nothing else.
+/// Encodes and seals an operation: a batch, conversation messages or a title. The other operations bypass the WAL.
 pub(super) fn write(key: &ContentKey, work: &Work) -> Result<Vec<u8>, CipherError> {
     let mut out = Zeroizing::new(Vec::with_capacity(4096));
     match work {
@@ -60,7 +59,7 @@ pub(super) fn write(key: &ContentKey, work: &Work) -> Result<Vec<u8>, CipherErro
     key.seal(&out, CONTEXT)
 }
 
-/// The same again. None if these bytes are none, or another vault's.
+/// Opens and decodes an operation. None if the bytes are not one, or were sealed by another vault.
 pub(super) fn read(key: &ContentKey, sealed: &[u8]) -> Option<Work> {
     let plain = Zeroizing::new(key.open(sealed, CONTEXT).ok()?);
     let (kind, rest) = plain.split_first()?;
@@ -110,7 +109,7 @@ fn text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// What is still to be read.
+/// The bytes that are still to be decoded.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
