@@ -271,7 +271,7 @@ fn a_sheet_that_went_bad_does_not_hide_the_ones_behind_it() {
         let mut bad = book.clone();
         bad[sheet * 4096 + 200] ^= 1;
         std::fs::write(cut.root().join("daybook"), &bad).unwrap();
-        assert!(refusal(&cut).contains("cannot be read, and newer ones stand behind it"), "sheet {sheet}");
+        assert!(refusal(&cut).contains("cannot be read, and newer frames follow it"), "sheet {sheet}");
     }
     std::fs::write(cut.root().join("daybook"), &book).unwrap();
     assert_eq!(assert_sound(&cut), 11);
