@@ -148,7 +148,7 @@ fn approval(row: &Row<'_>) -> rusqlite::Result<ApprovalRow> {
     Ok(ApprovalRow {
         requested: json(row, 0)?,
         entry,
-        state: State::parse(state).ok_or_else(|| unknown(2, format!("`{state}` is no state")))?,
+        state: State::parse(state).ok_or_else(|| unknown(2, format!("`{state}` is not a state")))?,
         votes: json(row, 3)?,
         decision: row.get(4)?,
         decided_by: row.get(5)?,

@@ -105,7 +105,7 @@ impl Reader {
     /// The sequence numbers of the ledger records that the WAL holds and this database has not applied, with the WAL's epoch.
     /// None if the WAL does not belong to this log.
     fn unapplied(&self, home: &Home) -> Result<Option<(BookId, Vec<u64>)>, StoreError> {
-        let Some((epoch, applied)) = self.known_book()? else { return Ok(None) };
+        let Some((epoch, applied)) = self.wal_position()? else { return Ok(None) };
         let Some((_, records)) = Wal::peek(home).filter(|(found, _)| *found == epoch) else {
             return Ok(None);
         };
@@ -113,7 +113,7 @@ impl Reader {
         Ok(Some((epoch, records.into_iter().filter(is_unapplied).map(|record| record.number).collect())))
     }
 
-    fn known_book(&self) -> Result<Option<(BookId, u64)>, StoreError> {
+    fn wal_position(&self) -> Result<Option<(BookId, u64)>, StoreError> {
         super::known_book(&self.connection).map_err(|error| self.failed(&error))
     }
 
@@ -391,7 +391,7 @@ fn wait_applied(home: &Home, reader: &Reader) -> Result<(), StoreError> {
     let newest = numbers.last().copied().unwrap_or(0);
     for _ in 0..MAX_CHECKS {
         // A log with another epoch, or none, has applied everything of this one.
-        if reader.known_book()?.is_none_or(|(known, applied)| known != epoch || applied >= newest) {
+        if reader.wal_position()?.is_none_or(|(known, applied)| known != epoch || applied >= newest) {
             return Ok(());
         }
         if home.holder().is_none() {

@@ -98,8 +98,8 @@ impl Sequencer {
     }
 
     /// Binds the database to this WAL epoch; it has applied everything up to `number`.
-    pub(super) fn join(&mut self, book: BookId, number: u64) -> Result<(), StoreError> {
-        self.set_epoch(Some(book), number)
+    pub(super) fn join(&mut self, epoch: BookId, number: u64) -> Result<(), StoreError> {
+        self.set_epoch(Some(epoch), number)
     }
 
     /// Notes a clean shutdown: the database has applied everything in the WAL and does not need it.

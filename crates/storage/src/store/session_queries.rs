@@ -260,7 +260,7 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
 fn word<T>(row: &Row<'_>, column: usize, parse: impl FnOnce(&str) -> Option<T>) -> rusqlite::Result<T> {
     let text = row.get_ref(column)?.as_str()?;
     parse(text).ok_or_else(|| {
-        let unknown = format!("`{text}` is not a word this version knows");
+        let unknown = format!("`{text}` is not a value this version knows");
         rusqlite::Error::FromSqlConversionFailure(column, Type::Text, unknown.into())
     })
 }

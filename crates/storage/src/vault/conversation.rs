@@ -63,8 +63,13 @@ impl Vault {
     }
 
     /// Appends messages of a turn. They are durable once any later record is.
-    pub async fn remember(&self, of: &Conversation, turn: &str, said: &[Vec<u8>]) -> Result<(), StoreError> {
-        self.rewrite(of, turn, said, 0).await
+    pub async fn remember(
+        &self,
+        of: &Conversation,
+        turn: &str,
+        messages: &[Vec<u8>],
+    ) -> Result<(), StoreError> {
+        self.rewrite(of, turn, messages, 0).await
     }
 
     /// Replaces the first `messages` messages with a summary. It is durable once any later record is.
@@ -82,12 +87,12 @@ impl Vault {
         &self,
         of: &Conversation,
         turn: &str,
-        said: &[Vec<u8>],
+        messages: &[Vec<u8>],
         replaces: usize,
     ) -> Result<(), StoreError> {
         // INVARIANT: only sessions without a running turn are forgotten, so this is still the session's key.
         let seal = |json: &Vec<u8>| of.key.seal(json, CONTEXT).map_err(|error| self.cipher(error));
-        let said = said.iter().map(seal).collect::<Result<_, _>>()?;
+        let said = messages.iter().map(seal).collect::<Result<_, _>>()?;
         let (session_id, turn) = (of.session_id.clone(), turn.to_owned());
         self.write_along(Work::Remember(Box::new(Remembering { session_id, turn, said, replaces }))).await
     }

@@ -12,8 +12,8 @@ use super::{Batch, Content};
 const CONTEXT: &[u8] = b"daybook";
 
 const BATCH: u8 = 0;
-const REMEMBER: u8 = 1;
-const ENTITLE: u8 = 2;
+const APPEND_CONVERSATION: u8 = 1;
+const SET_TITLE: u8 = 2;
 
 /// Derives the key under which records are sealed from the vault's key.
 pub(super) fn key(vault: &str) -> ContentKey {
@@ -42,15 +42,15 @@ pub(super) fn write(key: &ContentKey, work: &Work) -> Result<Vec<u8>, CipherErro
             }
         }
         Work::Remember(own) => {
-            out.push(REMEMBER);
+            out.push(APPEND_CONVERSATION);
             text(&mut out, own.session_id.as_bytes());
             text(&mut out, own.turn.as_bytes());
             number(&mut out, own.replaces as u64);
             number(&mut out, own.said.len() as u64);
-            own.said.iter().for_each(|said| text(&mut out, said));
+            own.said.iter().for_each(|message| text(&mut out, message));
         }
         Work::Entitle(own) => {
-            out.push(ENTITLE);
+            out.push(SET_TITLE);
             text(&mut out, own.session_id.as_bytes());
             text(&mut out, &own.body);
         }
@@ -83,16 +83,16 @@ pub(super) fn read(key: &ContentKey, sealed: &[u8]) -> Option<Work> {
             }
             Some(Work::Batch(Box::new(Batch { session_id, key, contents, events, drop_below })))
         }
-        REMEMBER => {
+        APPEND_CONVERSATION => {
             let (session_id, turn) = (rest.string()?, rest.string()?);
             let replaces = usize::try_from(rest.number()?).ok()?;
-            let mut said = Vec::new();
+            let mut messages = Vec::new();
             for _ in 0..rest.number()? {
-                said.push(rest.text()?.to_vec());
+                messages.push(rest.text()?.to_vec());
             }
-            Some(Work::Remember(Box::new(Remembering { session_id, turn, said, replaces })))
+            Some(Work::Remember(Box::new(Remembering { session_id, turn, said: messages, replaces })))
         }
-        ENTITLE => {
+        SET_TITLE => {
             let (session_id, body) = (rest.string()?, rest.text()?.to_vec());
             Some(Work::Entitle(Box::new(Entitling { session_id, body })))
         }

@@ -112,10 +112,10 @@ pub(super) fn known_book(connection: &Connection) -> rusqlite::Result<Option<(Bo
 }
 
 /// Binds the vault to this WAL epoch; it has applied everything up to `number`.
-pub(super) fn join(connection: &Connection, book: BookId, number: u64) -> rusqlite::Result<()> {
+pub(super) fn join(connection: &Connection, epoch: BookId, number: u64) -> rusqlite::Result<()> {
     let mut replace =
         connection.prepare_cached("INSERT OR REPLACE INTO posted (id, book, number) VALUES (0, ?1, ?2)")?;
-    replace.execute(params![book.0, number]).map(drop)
+    replace.execute(params![epoch.0, number]).map(drop)
 }
 
 /// The state of the writer thread.
