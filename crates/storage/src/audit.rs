@@ -15,7 +15,7 @@ use crate::export::{CHECKPOINT, ENTRIES, KEY};
 use crate::store::{Reader, StoreError};
 
 /// Entries between two reports of progress.
-const TELL_EVERY: u64 = 4096;
+const PROGRESS_EVERY: u64 = 4096;
 
 /// Longest line read from an export. A longer one is not an entry and is reported.
 const MAX_LINE: u64 = 2 * MAX_ENTRY_BYTES as u64;
@@ -62,7 +62,7 @@ pub fn verify_home(
             Err(error) => return Err(error),
         }
         expected += 1;
-        if expected.is_multiple_of(TELL_EVERY) {
+        if expected.is_multiple_of(PROGRESS_EVERY) {
             progress(expected);
         }
         Ok::<(), StoreError>(())
@@ -105,7 +105,7 @@ pub fn verify_export(
         if let Some(end) = memchr::memchr(b'\n', buffered) {
             verifier.push(&buffered[..end]);
             lines.consume(end + 1);
-            if verifier.entries().is_multiple_of(TELL_EVERY) {
+            if verifier.entries().is_multiple_of(PROGRESS_EVERY) {
                 progress(verifier.entries());
             }
             continue;
@@ -122,7 +122,7 @@ pub fn verify_export(
                 break;
             }
         }
-        if verifier.entries().is_multiple_of(TELL_EVERY) {
+        if verifier.entries().is_multiple_of(PROGRESS_EVERY) {
             progress(verifier.entries());
         }
     }

@@ -21,7 +21,7 @@ pub const CHECKPOINT: &str = "checkpoint";
 pub const KEY: &str = "ledger.vkey";
 
 /// Entries between two reports of progress.
-const TELL_EVERY: u64 = 4096;
+const PROGRESS_EVERY: u64 = 4096;
 
 /// Why an export failed. Nothing is left under the name that was given.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ fn write_folder(reader: &Reader, folder: &Path, progress: &mut dyn FnMut(u64)) -
         entries.write_all(&line).map_err(|error| io_error(&path, error))?;
         tiles.push(stored.entry.cid)?;
         written += 1;
-        if written % TELL_EVERY == 0 {
+        if written % PROGRESS_EVERY == 0 {
             progress(written);
         }
         Ok::<(), ExportError>(())

@@ -10,14 +10,14 @@ use super::error::StoreError;
 
 /// Bytes written to the log before a checkpoint begins. A short log is overwritten in place again and again, and readers and
 /// the next start have less of it to read.
-const COPY_AFTER: u64 = 8 << 20;
+const CHECKPOINT_AFTER: u64 = 8 << 20;
 
 /// The most that the writer copies itself, in bytes.
-const LITTLE: u64 = 256 << 10;
+const INLINE_MAX: u64 = 256 << 10;
 
 /// Bytes in the log at which the writer waits and copies everything itself, so that a writer faster than the checkpoints
 /// cannot grow the log without bound.
-const AT_MOST: u64 = 2 * COPY_AFTER;
+const LOG_MAX: u64 = 2 * CHECKPOINT_AFTER;
 
 type Opened = Result<Connection, StoreError>;
 
@@ -46,12 +46,12 @@ impl Copier {
     /// Starts or finishes a checkpoint if one is due. The writer calls this after a commit, once callers have their replies.
     pub(crate) fn go_on(&mut self, own: &Connection) -> Result<(), StoreError> {
         match &self.running {
-            Some(round) if !round.is_finished() && self.all < AT_MOST => Ok(()),
+            Some(checkpoint) if !checkpoint.is_finished() && self.all < LOG_MAX => Ok(()),
             Some(_) => {
                 self.settle()?;
-                if self.since > LITTLE && self.all < AT_MOST { self.begin(own) } else { self.finish(own) }
+                if self.since > INLINE_MAX && self.all < LOG_MAX { self.begin(own) } else { self.finish(own) }
             }
-            None if self.since >= COPY_AFTER => self.begin(own),
+            None if self.since >= CHECKPOINT_AFTER => self.begin(own),
             None => Ok(()),
         }
     }
@@ -66,13 +66,13 @@ impl Copier {
 
     fn begin(&mut self, own: &Connection) -> Result<(), StoreError> {
         let open = std::sync::Arc::clone(&self.open);
-        let round = std::thread::Builder::new().name("checkpointer".to_owned()).spawn(move || {
+        let checkpoint = std::thread::Builder::new().name("checkpointer".to_owned()).spawn(move || {
             let connection = open()?;
             copy(&connection)
         });
-        match round {
-            Ok(round) => {
-                self.running = Some(round);
+        match checkpoint {
+            Ok(checkpoint) => {
+                self.running = Some(checkpoint);
                 self.since = 0;
                 Ok(())
             }

@@ -29,11 +29,11 @@ const LONGEST_COMMIT: Duration = Duration::from_millis(2);
 const LARGEST_COMMIT: u64 = 512;
 
 /// The same bounds after a large batch, so that one commit holds several batches of a caller that writes much.
-const LONGEST_OF_MANY: Duration = Duration::from_millis(5);
-const LARGEST_OF_MANY: u64 = 1024;
+const LONGEST_BULK_COMMIT: Duration = Duration::from_millis(5);
+const LARGEST_BULK_COMMIT: u64 = 1024;
 
 /// Entries in a large batch: more than one session writes at a time.
-const MANY: usize = 32;
+const BULK: usize = 32;
 
 /// How long a request may take through the WAL to this thread: about one sync.
 const WAL_LATENCY: Duration = Duration::from_millis(1);
@@ -372,10 +372,10 @@ struct Run {
 
 /// The next request, if one is queued. After many entries it also waits for one that is on its way through the WAL; after
 /// few, a reader that waits for them is more likely.
-fn coming(behind: usize, room: &Room, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
+fn next_request(behind: usize, room: &Room, requests: &std_mpsc::Receiver<Request>) -> Option<Request> {
     match requests.try_recv() {
         Ok(next) => Some(next),
-        Err(_) if behind < MANY || room.is_empty() => None,
+        Err(_) if behind < BULK || room.is_empty() => None,
         Err(_) => requests.recv_timeout(WAL_LATENCY).ok(),
     }
 }
@@ -438,13 +438,13 @@ impl Run {
         match &mut self.sequencer {
             Some(sequencer) => {
                 let written = sequencer.write(batch).and_then(|()| {
-                    let (most, longest) = if entries < MANY {
+                    let (most, longest) = if entries < BULK {
                         (LARGEST_COMMIT, LONGEST_COMMIT)
                     } else {
-                        (LARGEST_OF_MANY, LONGEST_OF_MANY)
+                        (LARGEST_BULK_COMMIT, LONGEST_BULK_COMMIT)
                     };
                     if sequencer.may_go_on(most, longest) {
-                        held_over = held_over.take().or_else(|| coming(entries, &self.room, requests));
+                        held_over = held_over.take().or_else(|| next_request(entries, &self.room, requests));
                         if held_over.as_ref().is_some_and(Request::is_entries) {
                             return Ok(());
                         }

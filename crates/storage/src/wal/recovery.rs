@@ -48,7 +48,7 @@ impl Wal {
         }
         let names = (1..=MAX_ASIDE).map(|n| home.root().join(format!("daybook.aside-{n}")));
         let Some(aside) = names.into_iter().find(|name| !name.exists()) else {
-            return Err(failed(std::io::Error::other("there are too many files of this kind already")));
+            return Err(failed(std::io::Error::other("there are too many quarantined files already")));
         };
         file::move_to(&path, &aside).map_err(failed)?;
         Ok(Some(aside))
