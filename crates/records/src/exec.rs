@@ -1,10 +1,10 @@
-//! What is fixed of a command that an agent runs.
+//! Constants of the commands that agents run.
 
 /// The tool that runs commands.
 pub const EXEC: &str = "exec";
 
-/// Where commands are looked for. Fixed, so that the program that was approved is the one that is found.
+/// The search path for programs. It is fixed, so that the program that was approved is the one that runs.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Where a sandbox mounts the workspace.
+/// The path at which a sandbox mounts the workspace.
 pub const WORKSPACE: &str = "/workspace";

@@ -1,5 +1,5 @@
-//! What the daemon writes down of sessions, turns and calls: the payloads of its entries. The views read the same types
-//! back, so the two cannot drift apart. No message text is here, only commitments to it.
+//! The payloads of the ledger entries for sessions, turns and calls. The views read the same types back, so the two cannot
+//! drift apart. Payloads contain no message text, only commitments to it.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use tribune_runtime::{CloseReason, SessionMode, StopReason, Usage};
 
 use crate::approval::record::CallRunner;
 
-/// Histories that begin like this belong to sessions; only their session writes them.
+/// The prefix of the entity ids of sessions. Only the session writes its history.
 pub const SESSION_ENTITIES: &str = "agent:";
 
-/// A session's life.
+/// The life cycle of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Lifecycle {
     Opened(SessionTermsRecord),
-    /// A closed session is open again, with the terms it has now.
+    /// A closed session is open again, with its current terms.
     Reopened(SessionTermsRecord),
     Closed {
         reason: CloseReason,
@@ -29,7 +29,7 @@ pub enum Lifecycle {
     Forgetting {
         by: String,
     },
-    /// Its content is gone for good.
+    /// Its content is shredded.
     Forgotten {
         by: String,
     },
@@ -47,24 +47,24 @@ pub struct SessionTermsRecord {
     pub pubkey: Option<String>,
     pub mandate: String,
     pub opened_by: String,
-    /// For a sub-agent: the mandates of whoever started it, nearest first.
+    /// For a sub-agent: the mandates of its parent agents, nearest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<String>,
-    /// For a sub-agent: the only tools it may use, if it was told so.
+    /// For a sub-agent: the only tools that it may use, if they were restricted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// What the session has taken in before anyone spoke.
+    /// The labels of the session before its first input.
     #[serde(default)]
     pub labels: Labels,
-    /// The folder of the operator's that it works in, if it is not in its agent's own workspace.
+    /// The folder of the operator that it works in, if that is not its agent's own workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// Further folders of the operator's that it has beside that.
+    /// Its additional directories.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<String>,
 }
 
-/// A turn, in the skill trace format, at one of its two ends.
+/// The start or the end of a turn, in the skill trace format.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     #[serde(flatten)]
@@ -76,12 +76,12 @@ pub struct Turn {
     /// The turn before this one.
     pub prev_cid: Option<String>,
     pub constitution_hash: String,
-    /// What the session has taken in by now.
+    /// The labels of the session at this point.
     #[serde(default)]
     pub labels: Labels,
 }
 
-/// Where a turn stands.
+/// The phase of a turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub enum TurnPhase {
@@ -95,55 +95,55 @@ pub enum TurnPhase {
     Interrupted,
 }
 
-/// A call that an agent asked for.
+/// A call that an agent requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCallRecord {
     pub tool: String,
     pub call_id: String,
     pub input_hash: Commitment,
-    /// Who carries it out.
-    #[serde(default, skip_serializing_if = "CallRunner::is_host")]
+    /// Who executes it.
+    #[serde(default, skip_serializing_if = "Runner::is_host")]
     pub runner: CallRunner,
-    /// The vault has what the agent itself said, byte by byte, under this.
+    /// The commitment under which the vault has the agent's own message, byte by byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said_hash: Option<Commitment>,
-    /// The vault has the input before a hook narrowed it under this.
+    /// The commitment under which the vault has the input before a hook narrowed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_hash: Option<Commitment>,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolResultRecord {
     pub tool: String,
     pub call_id: String,
     pub outcome: CallOutcome,
     pub is_error: bool,
-    /// None when there is nothing that came of it.
+    /// None if the call has no output.
     pub output_hash: Option<Commitment>,
-    /// What the session has taken in by now.
+    /// The labels of the session at this point.
     #[serde(default)]
     pub labels: Labels,
-    /// What the call wrote, with the labels that it has from now on.
+    /// The resources that the call wrote, with their labels from now on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wrote: Vec<LabelRecord>,
-    /// What a command ran in.
+    /// The sandbox in which a command ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxRecord>,
 }
 
-/// What held a command.
+/// The sandbox of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxRecord {
-    /// As `sandbox` in the configuration says it: `full`, `landlock` or `off`.
+    /// `full`, `landlock` or `off`, as `sandbox` in the configuration.
     pub mode: String,
-    /// What bounded memory, processes and processor time; nothing did where there was no sandbox.
+    /// The mechanism that limited memory, processes and CPU time; none without a sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited_by: Option<String>,
-    /// Bounds, by their names in a launch profile.
+    /// The limits, by their names in a launch profile.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, u64>,
-    /// Names of the workspace that it could not change.
+    /// How many names in the workspace the command could not change.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub masked: u32,
 }
@@ -153,7 +153,7 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Stored data and where it came from.
+/// The labels of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabelRecord {
     /// Such as `file:<agent>/<path>`.
@@ -161,7 +161,7 @@ pub struct LabelRecord {
     pub labels: Labels,
 }
 
-/// A decision, with everything that it was made from: whoever has the law of this hash can decide again.
+/// A verdict with all facts that it was made from. With the constitution of this hash, the decision can be reproduced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictRecord {
     pub tool: String,
@@ -177,78 +177,78 @@ pub struct VerdictRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallOutcome {
-    /// To its own end, good or bad.
+    /// It ended by itself, with success or with an error.
     Ran,
     Denied,
-    /// Its turn ended first.
+    /// Its turn ended before it.
     Cancelled,
-    /// It was ended before it was done: by the agent that wanted it, or by the house because it went beyond a bound.
+    /// It was killed before its end: by the agent that requested it, or by the daemon because it exceeded a limit.
     Killed,
-    /// Its time was over first.
+    /// It exceeded its time limit.
     TimedOut,
     /// The daemon ended while it ran: whether it took effect is not known.
     Interrupted,
 }
 
-/// A letter put before a turn's input.
+/// A mailbox message that was put before a turn's input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MailboxRecord {
     pub letter: String,
     pub from: String,
     pub content_hash: Commitment,
-    /// Where its words come from.
+    /// The labels of its content.
     #[serde(default)]
     pub labels: Labels,
 }
 
-/// The beginning of a conversation was shortened; the entry's parents are the turns that it stood for.
+/// A compaction: the beginning of a conversation was summarised. The entry's parents are the turns that were replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactionRecord {
     pub session: String,
     pub messages: u64,
-    /// CIDs of those turns, all of them; an entry has only so many parents.
+    /// CIDs of all those turns, because the number of an entry's parents is limited.
     pub evidence: Vec<String>,
 }
 
-/// A part of an answer was not shown.
+/// A part of an answer was withheld.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WithheldRecord {
     pub event: String,
     pub rule: String,
 }
 
-/// An agent carried out what it had no leave for.
+/// An agent executed a call without permission.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UngovernedRecord {
     pub event: String,
     pub tool: String,
     pub call_id: String,
-    /// The vault has what it was under this.
+    /// The commitment under which the vault has the call.
     pub what_hash: Commitment,
 }
 
-/// Something that whoever answers for the session should look at.
+/// A notice for the person responsible for the session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BoardCheckinRecord {
     /// The code of the notice.
     pub event: String,
-    /// The vault has what it was under this.
+    /// The commitment under which the vault has the content of the notice.
     pub what_hash: Commitment,
 }
 
-/// Where it is written what was forwarded to a provider for others.
+/// The entity id for requests that the proxy forwards to a provider.
 pub fn proxy_entity(provider: &str) -> String {
     format!("proxy:{provider}")
 }
 
-/// A request that the proxy forwards for someone, or does not. An end has the request's entry as its parent.
+/// A request to the proxy. The entry for its end has the request's entry as its parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum ProxyRecord {
-    /// It is about to go up.
+    /// It is about to be forwarded.
     Asked {
         by: String,
-        /// Whose box asked, if one did.
+        /// The session whose sandbox sent it, if one did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<String>,
         provider: String,
@@ -257,13 +257,13 @@ pub enum ProxyRecord {
         path: String,
     },
     Ended {
-        /// The provider's, if it answered.
+        /// The status of the provider's answer, if there was one.
         status: Option<u16>,
         outcome: ProxyOutcome,
-        /// None if the provider did not say.
+        /// None if the provider reported none.
         usage: Option<TokenUsage>,
     },
-    /// The house did not let it go up.
+    /// Tribune did not forward it.
     Refused { by: String, provider: String },
 }
 
@@ -276,13 +276,13 @@ pub enum ProxyOutcome {
     Refused,
     /// The provider could not be reached, or ended its answer with an error.
     Failed,
-    /// The answer broke off.
+    /// The answer was cut off.
     Cut,
-    /// Whoever asked went away.
+    /// The client disconnected.
     Left,
-    /// Everything was stopped, or the daemon was.
+    /// The daemon was frozen or stopped.
     Stopped,
-    /// The daemon ended before it did: what came of it is not known.
+    /// The daemon ended before the request did: its outcome is not known.
     Interrupted,
 }
 
@@ -300,26 +300,27 @@ impl ProxyOutcome {
     }
 }
 
-/// Where it is written what went out of a session's box. See [`SESSION_ENTITIES`] for why it is not the session's own history.
+/// The entity id for connections out of a session's sandbox. See [`SESSION_ENTITIES`] for why it is not the session's own
+/// history.
 pub fn egress_entity(session: &str) -> String {
     format!("{EGRESS_ENTITIES}{session}")
 }
 
-/// Histories that begin like this tell of connections out of boxes.
+/// The prefix of the entity ids for connections out of sandboxes.
 pub const EGRESS_ENTITIES: &str = "egress:";
 
-/// What became of a connection out of a box. An end has the verdict that allowed the connection as its parent.
+/// A connection out of a sandbox. The entry for its end has the verdict that allowed the connection as its parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum EgressRecord {
-    /// It could not be judged: nobody can say where it should have led.
+    /// It could not be judged, because its destination is not known.
     Refused { code: String },
     Ended {
         outcome: EgressOutcome,
-        /// What went wrong, if something did.
+        /// The error code, if it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         code: Option<String>,
-        /// Bytes that left.
+        /// Bytes sent out of the sandbox.
         sent: u64,
         received: u64,
     },
@@ -329,29 +330,29 @@ pub enum EgressRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EgressOutcome {
-    /// Both sides had said everything.
+    /// Both sides closed it.
     Done,
-    /// It led, or was used, where it must not: not a byte went there.
+    /// Its destination or its use is not allowed: no byte was sent there.
     Refused,
-    /// It could not be made, or broke off.
+    /// It could not be established, or broke off.
     Failed,
-    /// It was too quiet, too long or too much.
+    /// It exceeded a limit: idle time, duration or bytes.
     Limit,
-    /// The box, everything, or the daemon was stopped.
+    /// The sandbox or the daemon was stopped, or the daemon was frozen.
     Stopped,
-    /// The daemon ended before it did: what went through it is not known.
+    /// The daemon ended before the connection did: what was transferred is not known.
     Interrupted,
 }
 
-/// Where it is written which MCP servers were started for a session.
+/// The entity id for the MCP servers of a session.
 pub fn mcp_entity(session: &str) -> String {
     format!("{MCP_ENTITIES}{session}")
 }
 
-/// Histories that begin like this tell of MCP servers.
+/// The prefix of the entity ids for MCP servers.
 pub const MCP_ENTITIES: &str = "mcp:";
 
-/// What became of an MCP server that was to be started, under the verdict that allowed it.
+/// The start of an MCP server, or its failure. The verdict that allowed it is the parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum McpRecord {
@@ -361,7 +362,7 @@ pub enum McpRecord {
         program: String,
         /// Hash of its command, its arguments and the names of its variables.
         definition: String,
-        /// How many tools of it are offered.
+        /// How many of its tools are offered to the agent.
         tools: u64,
     },
     ServerNotStarted {
@@ -371,7 +372,7 @@ pub enum McpRecord {
     },
 }
 
-/// What an operator runs in a box, in the history of its session.
+/// A program that an operator runs in a sandbox, in the history of its session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum RunRecord {
@@ -379,14 +380,14 @@ pub enum RunRecord {
     RunBegan {
         /// The name of the program, without its folder.
         program: String,
-        /// The whole command line, which is in the vault.
+        /// The commitment to the whole command line, which is in the vault.
         command: Commitment,
         /// `overlay`, `direct` or `read-only`.
         workspace: String,
-        /// Places that the operator listed for it.
+        /// How many paths the operator listed for it.
         places: u64,
     },
-    /// It runs, and this holds it.
+    /// It runs in this sandbox.
     RunStarted {
         sandbox: String,
         limited_by: String,
@@ -406,63 +407,63 @@ pub enum RunRecord {
     },
 }
 
-/// How something that ran in a box ended.
+/// How a program that ran in a sandbox ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunOutcome {
-    /// By itself, with a code or by a signal.
+    /// It ended by itself, with an exit code or by a signal.
     Exited,
-    /// It was ended from outside.
+    /// It was killed from outside.
     Killed,
-    /// Its changes took more room than they may.
+    /// Its changes exceeded the disk quota.
     OverQuota,
     /// It could not be started.
     NotStarted,
-    /// Whoever ran it, or the daemon, went away: how it ended is not known.
+    /// Its client or the daemon went away: how it ended is not known.
     Lost,
 }
 
-/// Where it is written what became of the changes of a session's box.
+/// The entity id for the changes in a session's sandbox.
 pub fn workspace_entity(session: &str) -> String {
     format!("workspace:{session}")
 }
 
-/// What became of changes of a box. One that landed has the verdict that allowed it as its parent.
+/// The landing or discarding of changes in a sandbox. The entry for a landing has the verdict that allowed it as its parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum WorkspaceRecord {
-    /// They were taken over into the folder.
+    /// Changes were landed in the folder.
     Landed {
         landed: u64,
-        /// Those that were asked for and left where they are.
+        /// Changes that were requested and not landed.
         unlanded: u64,
-        /// Names that programs of this machine obey, among the landed.
+        /// Landed names that programs of this machine execute or read as configuration.
         traps: u64,
-        /// The paths, which are in the vault.
+        /// The commitment to the paths, which are in the vault.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         paths: Option<Commitment>,
     },
-    /// Something went wrong on the way: whole files are landed, or not.
+    /// Landing failed: each file is landed completely or not at all.
     LandingFailed {
         #[serde(default)]
         landed: u64,
-        /// The paths, which are in the vault.
+        /// The commitment to the paths, which are in the vault.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         paths: Option<Commitment>,
     },
-    /// The daemon ended on the way: whole files are landed, or not.
+    /// The daemon ended while landing: each file is landed completely or not at all.
     LandingInterrupted {
         #[serde(default)]
         landed: u64,
-        /// The paths, which are in the vault.
+        /// The commitment to the paths, which are in the vault.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         paths: Option<Commitment>,
     },
-    /// They were thrown away.
+    /// Changes were discarded.
     Discarded { changes: u64 },
 }
 
-/// A payload as an entry takes it.
+/// Converts a record to the payload of an entry.
 pub fn payload(record: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(record) {
         Ok(Value::Object(members)) => members,

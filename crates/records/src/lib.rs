@@ -1,5 +1,6 @@
-//! The values that the daemon's parts exchange and write down: payloads of ledger entries, approvals and grants, amounts of
-//! money, outcomes of tools, the folders of a session. Nothing here touches a file, a clock or the network.
+//! The values that the parts of the daemon exchange and record: payloads of ledger entries, approvals and grants, amounts of
+//! money, outcomes of tools, the workspace roots of a session. Only the validation of workspace roots reads the file system;
+//! nothing here uses a clock or the network.
 
 pub mod agents;
 pub mod approval;

@@ -1,7 +1,7 @@
-//! What came of a call: the answer, a word for programs if there is none, and what the call touched.
+//! The outcome of a call: its answer, or an error code, and the resources that it accessed.
 //!
-//! Labels follow data, so everything a call reads or writes is noted on its [`Trail`] before it is done. When nobody waits
-//! for the call any more the trail is closed, and what is not on it then does not happen.
+//! Labels follow data, so a call records every read and write in its [`AccessLog`] before it does it. When no caller waits for
+//! the call any more, the log is closed: an access that is not recorded by then fails and does not happen.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,39 +13,40 @@ use super::text::bounded;
 use super::workspace_roots::WorkspaceRoots;
 use crate::ledger_payloads::{CallOutcome, SandboxRecord};
 
-/// A call that is over.
+/// A call that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolRun {
     pub outcome: ToolOutcome,
     /// Why there is no answer, if there is none.
     pub code: Option<ToolErrorCode>,
-    /// In order, each once.
+    /// The accesses, sorted, each once.
     pub touched: Vec<Access>,
-    /// What a command ran in.
+    /// The sandbox in which a command ran.
     pub sandbox: Option<SandboxRecord>,
 }
 
-/// How something was touched.
+/// An access to a resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Access {
     Read(Resource),
     Wrote(Resource),
 }
 
-/// Something that data comes from or goes to.
+/// A source or a destination of data.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
     /// A file or folder of the agent's workspace: its path there, without links, `.` and `..`.
     File(String),
-    /// Anything in the agent's workspace.
+    /// The whole of the agent's workspace.
     Workspace,
-    /// A file or folder of a further folder of the session: the folder's name, and the path there, without links, `.` and `..`.
+    /// A file or folder of an additional directory of the session: the directory's name, and the path there, without links, `.`
+    /// and `..`.
     FileIn(Arc<str>, String),
-    /// Anything in a further folder of the session.
+    /// The whole of an additional directory of the session.
     Folder(Arc<str>),
     /// A key of the agent's memory.
     Memory(String),
-    /// A letter to another agent.
+    /// A mailbox message to another agent.
     Letter(String),
     Schedule(String),
     /// The host of an address, in lowercase.
@@ -54,44 +55,44 @@ pub enum Resource {
     Session(String),
 }
 
-/// Why a call has no answer, in one word for programs.
+/// The error code of a call that has no answer, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolErrorCode {
-    /// The input of the call is wrong; nothing was done.
+    /// The input of the call is invalid; nothing was done.
     InvalidInput,
     NotFound,
-    /// It is not allowed here, whoever asks.
+    /// It is not allowed here for any caller.
     Refused,
-    /// Something is not as the call expects it.
+    /// The state is not what the call expects.
     Conflict,
-    /// A bound of the host is reached.
+    /// A limit of the host is reached.
     TooLarge,
-    /// This host does not provide it, or is not set up for it.
+    /// This host does not provide it or is not configured for it.
     Unavailable,
     TimedOut,
-    /// What it started was ended before it was done.
+    /// The program that it started was killed before it ended.
     Killed,
-    /// Its turn ended before it did.
+    /// Its turn ended before the call did.
     Cancelled,
     Failed,
 }
 
-/// Why a call has no answer: the word, and a sentence for the model that says what to do.
+/// The error of a call: its code, and a sentence that tells the model what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolError {
     pub code: ToolErrorCode,
     pub sentence: String,
 }
 
-/// The answer, or why there is none.
+/// The answer of a call, or its error.
 pub type ToolAnswer = Result<String, ToolError>;
 
-/// What a call has touched so far.
+/// The accesses of a call so far; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct AccessLog {
     steps: Arc<Mutex<AccessLogState>>,
-    /// The further folder that the call is about, if it is about one.
+    /// The additional directory that contains the call's path, if one does.
     folder: Option<Arc<str>>,
 }
 
@@ -102,7 +103,7 @@ struct AccessLogState {
     closed: bool,
 }
 
-/// Closes the trail when nobody waits for the call any more.
+/// Closes the log when it is dropped, because no caller waits for the call any more.
 #[derive(Debug)]
 pub struct ClosedOnDrop(AccessLog);
 
@@ -117,7 +118,7 @@ impl ToolRun {
 }
 
 impl ToolRun {
-    /// How it ended, for the record.
+    /// How the call ended, for its ledger record.
     pub fn how(&self) -> CallOutcome {
         match self.code {
             Some(ToolErrorCode::TimedOut) => CallOutcome::TimedOut,
@@ -136,7 +137,7 @@ impl ToolRun {
         }
     }
 
-    /// A call that came to nothing.
+    /// A call that failed, with a sentence for the model.
     pub fn failed(sentence: &str) -> Self {
         Self::new(Err(ToolError::new(ToolErrorCode::Failed, sentence)), (Vec::new(), None))
     }
@@ -166,13 +167,13 @@ impl ToolError {
 }
 
 impl Resource {
-    /// Everything that a command of a session reaches.
+    /// Every resource that a command of a session can access: the workspace and each additional directory.
     pub fn all_of(ground: &WorkspaceRoots) -> impl Iterator<Item = Self> {
         let further = ground.further().iter().map(|folder| Self::Folder(folder.as_str().into()));
         std::iter::once(Self::Workspace).chain(further)
     }
 
-    /// The same in a further folder.
+    /// The same resource, in an additional directory.
     fn within(self, folder: &Arc<str>) -> Self {
         match self {
             Self::File(path) => Self::FileIn(Arc::clone(folder), path),
@@ -183,17 +184,17 @@ impl Resource {
 }
 
 impl AccessLog {
-    /// The same trail, of a call whose path is in this further folder.
+    /// The same log, for a call whose path is in this additional directory.
     pub fn within(&self, folder: Option<Arc<str>>) -> Self {
         Self { steps: Arc::clone(&self.steps), folder }
     }
 
-    /// Notes what is about to be read.
+    /// Records a read before it happens. Fails if the log is closed.
     pub fn read(&self, resource: Resource) -> Result<(), ToolError> {
         self.note(Access::Read(self.placed(resource)))
     }
 
-    /// Notes what is about to be written.
+    /// Records a write before it happens. Fails if the log is closed.
     pub fn write(&self, resource: Resource) -> Result<(), ToolError> {
         self.note(Access::Wrote(self.placed(resource)))
     }
@@ -205,7 +206,7 @@ impl AccessLog {
         }
     }
 
-    /// Notes what a command runs in.
+    /// Records the sandbox in which a command runs.
     pub fn ran_in(&self, sandbox: SandboxRecord) {
         self.steps().sandbox = Some(sandbox);
     }
@@ -217,7 +218,7 @@ impl AccessLog {
     fn note(&self, touched: Access) -> Result<(), ToolError> {
         let mut steps = self.steps();
         if steps.closed {
-            return Err(ToolError::new(ToolErrorCode::TimedOut, "the call was given up: ask again"));
+            return Err(ToolError::new(ToolErrorCode::TimedOut, "the call was abandoned: ask again"));
         }
         steps.touched.insert(touched);
         Ok(())
@@ -229,14 +230,14 @@ impl AccessLog {
         (std::mem::take(&mut steps.touched).into_iter().collect(), steps.sandbox.take())
     }
 
-    /// A thread that panicked left a whole set behind.
+    /// Ignores a poisoned lock: a thread that panicked leaves a consistent set.
     fn steps(&self) -> MutexGuard<'_, AccessLogState> {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ClosedOnDrop {
-    /// Everything that was touched, nothing else will be; and what a command ran in.
+    /// Closes the log. Returns all accesses, and the sandbox in which a command ran.
     pub fn close(self) -> (Vec<Access>, Option<SandboxRecord>) {
         self.0.close()
     }
@@ -253,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_touched_behind_a_closed_trail() {
+    fn a_closed_log_refuses_further_accesses() {
         let trail = AccessLog::default();
         let closing = trail.closing();
         for _ in 0..2 {
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_has_one_spelling() {
+    fn a_code_prints_as_it_serialises() {
         for code in [ToolErrorCode::InvalidInput, ToolErrorCode::TimedOut, ToolErrorCode::Refused] {
             assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
         }

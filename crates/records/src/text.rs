@@ -1,9 +1,9 @@
-//! Texts of calls, cut to size.
+//! Truncation of the texts of calls.
 
-/// Bytes of a tool's answer: about what a model can still use.
+/// Largest size of a tool's result in bytes: about what a model can still use.
 pub const RESULT_BYTES: usize = 256 * 1024;
 
-/// Cuts a tool's answer to [`RESULT_BYTES`], with a mark where it was longer.
+/// Truncates a tool's result to [`RESULT_BYTES`], with a mark if it was longer.
 pub fn bounded(mut text: String) -> String {
     const MARK: &str = "\n[cut: the answer was longer]";
     if text.len() > RESULT_BYTES {
@@ -13,7 +13,7 @@ pub fn bounded(mut text: String) -> String {
     text
 }
 
-/// Cuts a text of a call to what a sentence can quote.
+/// Truncates a text of a call to a length that a sentence can quote.
 pub fn shown(text: &str) -> String {
     const CHARS: usize = 200;
     match text.char_indices().nth(CHARS) {

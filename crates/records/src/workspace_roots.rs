@@ -1,8 +1,9 @@
-//! Where a session works: in the workspace of its agent, or in a folder of the operator's that it was given; and in further folders
-//! of the operator's beside that.
+//! The workspace roots of a session: the workspace of its agent or a folder of the operator, and the additional directories
+//! of the operator.
 //!
-//! A path is in exactly one of them, by its words: one that begins with the name of a further folder is in that, any other in the
-//! workspace. From there on everything is about that one folder: what is opened, hidden and asked, and what labels are called.
+//! A path belongs to exactly one root, decided by its text: a path that begins with the name of an additional directory
+//! belongs to that directory, any other path to the workspace. From there on only that root counts: for what is opened, hidden
+//! and authorized, and for the names of labels.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use tribune_runtime::AgentId;
 
 use crate::exec::WORKSPACE;
 
-/// What a box has of its own: nothing of the operator's is mounted in these.
-const OF_BOXES: [&str; 9] =
+/// Folders that a sandbox provides itself: no folder of the operator is mounted in these.
+const SANDBOX_SYSTEM: [&str; 9] =
     ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr", WORKSPACE];
 
-/// Folders of a box that others would take the place of if they were mounted above them.
-const IN_BOXES: [&str; 3] = ["/home/agent", "/tmp", "/var/tmp"];
+/// Folders of a sandbox that a mount above them would hide.
+const SANDBOX_WRITABLE: [&str; 3] = ["/home/agent", "/tmp", "/var/tmp"];
 
-/// Where a session works.
+/// The folders in which a session works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspaceRoots {
     agent: AgentId,
@@ -27,53 +28,51 @@ pub struct WorkspaceRoots {
     additional_directories: Arc<[String]>,
 }
 
-/// A path with the one folder that it is in.
+/// A path with the root that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RootedPath<'p> {
-    /// That folder alone.
+    /// That root alone.
     pub ground: WorkspaceRoots,
-    /// From there.
+    /// The path relative to the root.
     pub(crate) path: &'p str,
-    /// Its name, if it is a further one.
+    /// The name of the root, if it is an additional directory.
     pub further: Option<Arc<str>>,
 }
 
 impl WorkspaceRoots {
-    /// The folder, if there is one, is absolute and has no links in it.
+    /// Roots without additional directories. `folder`, if given, is absolute and contains no links.
     pub fn new(agent: AgentId, folder: Option<Arc<Path>>) -> Self {
         Self { agent, folder, additional_directories: Arc::default() }
     }
 
-    /// The agent's own workspace.
+    /// The agent's own workspace alone.
     pub fn own(agent: AgentId) -> Self {
         Self::new(agent, None)
     }
 
-    /// As the terms of a session have it.
+    /// The roots from the recorded terms of a session.
     pub fn of_terms(agent: AgentId, workspace: Option<&str>, further: &[String]) -> Self {
         let folder = workspace.map(|folder| Path::new(folder).into());
         Self { agent, folder, additional_directories: further.into() }
     }
 
-    /// The names of the further folders.
+    /// The names of the additional directories.
     pub fn further(&self) -> &[String] {
         &self.additional_directories
     }
 
-    /// Each of the further folders by itself.
+    /// Each additional directory as a root of its own.
     pub(crate) fn additional_roots(&self) -> impl Iterator<Item = Self> {
-        self.additional_directories
-            .iter()
-            .map(|name| Self::new(self.agent.clone(), Some(Path::new(name).into())))
+        self.additional_directories.iter().map(|name| Self::new(self.agent.clone(), Some(Path::new(name).into())))
     }
 
-    /// Every folder by itself, the workspace first.
+    /// Every folder as a root of its own, the workspace first.
     pub fn each(&self) -> impl Iterator<Item = Self> {
         let workspace = Self { additional_directories: Arc::default(), ..self.clone() };
         std::iter::once(workspace).chain(self.additional_roots())
     }
 
-    /// Which folder a path is in.
+    /// Finds the root that a path belongs to.
     pub fn locate<'p>(&self, path: &'p str) -> RootedPath<'p> {
         match beneath(&self.additional_directories, path) {
             Some((folder, path)) => RootedPath {
@@ -97,12 +96,12 @@ impl WorkspaceRoots {
         self.folder.as_deref()
     }
 
-    /// The folder by its name; names that are no text are refused when one is chosen.
+    /// The name of the folder. Names that are not UTF-8 are refused when a folder is chosen.
     pub fn folder_name(&self) -> Option<&str> {
         self.folder()?.to_str()
     }
 
-    /// Where it is on this machine.
+    /// The path of the workspace on this machine.
     pub fn path(&self, home: &Path) -> PathBuf {
         match self.folder() {
             Some(folder) => folder.to_owned(),
@@ -110,13 +109,13 @@ impl WorkspaceRoots {
         }
     }
 
-    /// What the log calls it: the agent, or the folder, which begins with `/` as no agent does.
+    /// The name of the workspace in the log: the agent, or the folder, which begins with `/` as no agent id does.
     pub fn name(&self) -> &str {
         self.folder_name().unwrap_or_else(|| self.agent.as_str())
     }
 
-    /// What the log calls the folders in which something lies, as places where a program may have been at work. For what lies in
-    /// an agent's workspace that is the workspace; a folder of the operator's may lie in others that agents worked in.
+    /// The labels in the log of the folders that contain `path` and in which a program may have worked. For a path in an agent's
+    /// workspace that is the workspace; a folder of the operator can be inside others in which agents worked.
     pub fn ancestor_labels(&self, path: &str) -> Vec<String> {
         match self.folder() {
             None if path.is_empty() => Vec::new(),
@@ -135,8 +134,8 @@ impl WorkspaceRoots {
     }
 }
 
-/// The further folder that a path begins with, and the rest of it. Only the folder's own name will do: whatever is written otherwise is in
-/// none of them.
+/// The additional directory that a path begins with, and the rest of the path. Only the exact name of the directory counts: a
+/// path in another spelling is in none of them.
 pub(crate) fn beneath<'f, 'p>(further: &'f [String], path: &'p str) -> Option<(&'f str, &'p str)> {
     further.iter().find_map(|folder| match path.strip_prefix(folder.as_str())?.trim_start_matches('/') {
         "" => Some((folder.as_str(), ".")),
@@ -145,12 +144,9 @@ pub(crate) fn beneath<'f, 'p>(further: &'f [String], path: &'p str) -> Option<(&
     })
 }
 
-/// The one name of each further folder that a session may have beside its workspace, as [`given`] has it. One that is named twice is one.
-pub fn validate_additional_directories(
-    what: &str,
-    folders: &[&str],
-    home: &Path,
-) -> Result<Vec<String>, String> {
+/// Validates the additional directories of a session and returns their canonical names, as [`validate_root`] does.
+/// Duplicates are merged.
+pub fn validate_additional_directories(what: &str, folders: &[&str], home: &Path) -> Result<Vec<String>, String> {
     if folders.len() > MAX_ADDITIONAL_DIRECTORIES {
         return Err(format!(
             "`{what}` has {} folders, and a session has at most {MAX_ADDITIONAL_DIRECTORIES}: leave some out",
@@ -165,26 +161,29 @@ pub fn validate_additional_directories(
         if all.contains(&name) {
             continue;
         }
-        let is_boxes = is_system_path(&found)
-            || OF_BOXES.iter().any(|own| found.starts_with(own))
-            || IN_BOXES.iter().any(|own| Path::new(own).starts_with(&found));
-        if is_boxes {
+        let is_sandbox_own = is_system_path(&found)
+            || SANDBOX_SYSTEM.iter().any(|own| found.starts_with(own))
+            || SANDBOX_WRITABLE.iter().any(|own| Path::new(own).starts_with(&found));
+        if is_sandbox_own {
             return Err(format!(
                 "`{what}` is where a sandbox has a system of its own, or above it: name a folder of your project"
             ));
         }
-        if name.contains(|letter: char| letter.is_control() || letter == '`') {
-            return Err(format!("`{what}` has a name that cannot be told on one line: rename it"));
+        if name.contains(|c: char| c.is_control() || c == '`') {
+            return Err(format!("`{what}` has a name that cannot be shown on one line: rename it"));
         }
         if all.iter().any(|other| is_nested(Path::new(other), &found)) {
-            return Err(format!("`{what}` is in another one of them, or holds it: leave out one of the two"));
+            return Err(format!(
+                "`{what}` is in another one of the folders, or holds it: leave out one of the two"
+            ));
         }
         all.push(name);
     }
     Ok(all)
 }
 
-/// The further folders of a session that works in `workspace`. The workspace itself is none of them.
+/// The additional directories of a session that works in `workspace`. The workspace itself is left out; a directory inside it
+/// or around it is refused.
 pub fn exclude_nested(what: &str, workspace: &Path, mut further: Vec<String>) -> Result<Vec<String>, String> {
     further.retain(|folder| Path::new(folder) != workspace);
     match further.iter().find(|folder| is_nested(Path::new(folder), workspace)) {
@@ -195,20 +194,20 @@ pub fn exclude_nested(what: &str, workspace: &Path, mut further: Vec<String>) ->
     }
 }
 
-/// Whether one of two folders is the other, or is in it.
+/// Whether two folders are the same, or one is inside the other.
 pub fn is_nested(one: &Path, other: &Path) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }
 
-/// The one name of a folder of the operator's that a session may work in: one that is there, and has nothing to do with the
-/// house's own. `what` is what the caller calls it.
+/// Validates a folder of the operator in which a session is to work and returns its canonical path. The folder must exist,
+/// and must neither contain Tribune's home nor be inside it. `what` is the caller's name for it.
 pub fn validate_root(what: &str, folder: &str, home: &Path) -> Result<PathBuf, String> {
     let path = Path::new(folder);
     if !path.is_absolute() {
         return Err(format!("`{what}` is not absolute: send the whole path"));
     }
     let found = std::fs::canonicalize(path)
-        .map_err(|error| format!("`{what}` cannot be used ({error}): name a folder that is there"))?;
+        .map_err(|error| format!("`{what}` cannot be used ({error}): name a folder that exists"))?;
     if !found.is_dir() {
         return Err(format!("`{what}` is not a folder: name one"));
     }
@@ -229,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_folders_of_agents_and_of_operators_apart() {
+    fn names_distinguish_folders_of_agents_and_of_operators() {
         let agent: AgentId = "main".parse().unwrap();
         let own = WorkspaceRoots::own(agent.clone());
         assert_eq!((own.name(), own.ancestor_labels("a/b")), ("main", vec!["workspace:main".to_owned()]));
@@ -238,12 +237,12 @@ mod tests {
         assert_eq!(folder.name(), "/srv/project");
         assert_eq!(folder.path(Path::new("/home")), Path::new("/srv/project"));
         let around = ["workspace:/srv/project/a", "workspace:/srv/project", "workspace:/srv", "workspace:/"];
-        assert_eq!(folder.ancestor_labels("a/b"), around);
-        assert_eq!(folder.ancestor_labels(""), around[2..], "what is around the folder itself");
+        assert_eq!(folder.ancestor_labels("a/b"), ancestor_labels);
+        assert_eq!(folder.ancestor_labels(""), ancestor_labels[2..], "the ancestors of the folder itself");
     }
 
     #[test]
-    fn a_path_is_in_exactly_one_folder() {
+    fn a_path_belongs_to_exactly_one_root() {
         let further = ["/srv/lib".to_owned(), "/srv/library".to_owned()];
         let ground = WorkspaceRoots::of_terms("main".parse().unwrap(), Some("/srv/app"), &further);
         for (path, folder, inner) in [
@@ -251,7 +250,7 @@ mod tests {
             ("/srv/lib/", "/srv/lib", "."),
             ("/srv/lib//a/b/", "/srv/lib", "a/b/"),
             ("/srv/library/a", "/srv/library", "a"),
-            // The kernel refuses the rest of these, and the law is told that they lead out.
+            // The kernel refuses the relative part of these, and the policy sees that it leads outside.
             ("/srv/lib/../app/a", "/srv/lib", "../app/a"),
             ("/srv/lib/../library/a", "/srv/lib", "../library/a"),
             ("/srv/libr/a", "/srv/app", "/srv/libr/a"),
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn further_folders_are_checked_like_the_first_and_apart_from_each_other() {
+    fn additional_directories_are_validated_and_must_not_nest() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path().canonicalize().unwrap();
         for folder in ["home/keys", "app/inner", "lib/inner", "other", "odd`name"] {

@@ -1,5 +1,4 @@
-//! Checking a log: the one in a home, or an export that somebody sent. The judgement itself is `tribune_ledger::verify`;
-//! this reads what it needs.
+//! Verifies a log: the one in a home, or an export. This module reads the data; `tribune_ledger::verify` checks it.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -15,16 +14,16 @@ use tribune_ledger::{Checkpoint, VerifierKey};
 use crate::export::{CHECKPOINT, ENTRIES, KEY};
 use crate::store::{Reader, StoreError};
 
-/// How often progress is told.
-const TELL_EVERY: u64 = 4096;
+/// Entries between two reports of progress.
+const PROGRESS_EVERY: u64 = 4096;
 
-/// Longest line read from an export. A longer one is no entry, and is reported as such.
+/// Longest line read from an export. A longer one is not an entry and is reported.
 const MAX_LINE: u64 = 2 * MAX_ENTRY_BYTES as u64;
 
-/// Bytes of the largest file under `tile/`: a full bundle.
+/// Bytes of the largest file under `tile/`, a full bundle.
 const MAX_TILE: u64 = tile::WIDTH * 34;
 
-/// Checks the log of a home as `reader` sees it.
+/// Verifies the log of a home as `reader` sees it.
 pub fn verify_home(
     reader: &Reader,
     trusted: &VerifierKey,
@@ -33,14 +32,14 @@ pub fn verify_home(
 ) -> Result<VerifyReport, StoreError> {
     let note = match reader.checkpoint() {
         Ok(note) => note,
-        // Its absence is a finding, which an empty note brings about.
+        // A missing checkpoint is a finding, which the verifier makes from an empty note.
         Err(StoreError::Damaged { .. }) => String::new(),
         Err(error) => return Err(error),
     };
     let mut verifier = Verifier::new(trusted.clone(), &note, held);
     match reader.tree_cids() {
         Ok(cids) => verifier.set_stored_leaves(cids.iter().map(Hash::leaf).collect(), |_, _, _| {}),
-        // If an entry stands in the way, it is named below and comes first.
+        // If the cause is a damaged entry, it is reported below and comes first.
         Err(StoreError::Damaged { what, .. }) => verifier.record_file_fault("tribune.db", what),
         Err(error) => return Err(error),
     }
@@ -63,7 +62,7 @@ pub fn verify_home(
             Err(error) => return Err(error),
         }
         expected += 1;
-        if expected.is_multiple_of(TELL_EVERY) {
+        if expected.is_multiple_of(PROGRESS_EVERY) {
             progress(expected);
         }
         Ok::<(), StoreError>(())
@@ -71,7 +70,7 @@ pub fn verify_home(
     Ok(verifier.finish())
 }
 
-/// Checks an exported folder.
+/// Verifies an exported folder.
 pub fn verify_export(
     folder: &Path,
     trusted: &VerifierKey,
@@ -101,12 +100,12 @@ pub fn verify_export(
     let mut lines = BufReader::with_capacity(1 << 18, entries);
     let mut line = Vec::with_capacity(4096);
     loop {
-        // Most lines lie whole in the buffer and need not be copied out of it.
+        // Most lines are complete in the buffer and need no copy.
         let buffered = lines.fill_buf()?;
         if let Some(end) = memchr::memchr(b'\n', buffered) {
             verifier.push(&buffered[..end]);
             lines.consume(end + 1);
-            if verifier.entries().is_multiple_of(TELL_EVERY) {
+            if verifier.entries().is_multiple_of(PROGRESS_EVERY) {
                 progress(verifier.entries());
             }
             continue;
@@ -123,11 +122,11 @@ pub fn verify_export(
                 break;
             }
         }
-        if verifier.entries().is_multiple_of(TELL_EVERY) {
+        if verifier.entries().is_multiple_of(PROGRESS_EVERY) {
             progress(verifier.entries());
         }
     }
-    // Of a cut log the newest change of key may be missing; then the key in force is not known here.
+    // A truncated log may lack the newest change of key; then the key in force is not known here.
     let whole = Checkpoint::parse(&note).is_ok_and(|own| own.size <= verifier.entries());
     if let Some(in_force) = verifier.key_in_force().filter(|_| whole) {
         let wanted = format!("{in_force}\n");
@@ -140,7 +139,7 @@ pub fn verify_export(
     Ok(verifier.finish())
 }
 
-/// Reads a file that must be small and text.
+/// Reads a small text file; a larger one is an error.
 pub fn read_small(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let read = open_regular(path)?.take(MAX_NOTE_BYTES as u64 + 1).read_to_string(&mut text)?;
@@ -153,7 +152,7 @@ pub fn read_small(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens a file, but no pipe or device that might never end.
+/// Opens a regular file; refuses pipes and devices, which might never end.
 fn open_regular(path: &Path) -> io::Result<File> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
@@ -161,14 +160,14 @@ fn open_regular(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// Reads a tile or bundle; a larger file is neither.
+/// Reads a tile or bundle. At most one byte more than the largest is read, so a larger file fails the check.
 fn read_tile(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(MAX_TILE + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The leaf hashes in the level-0 tiles, or none if a tile is missing or misshapen.
+/// The leaf hashes in the level-0 tiles; none if a tile is missing or malformed.
 fn read_leaves(folder: &Path, size: u64, verifier: &mut Verifier) -> Option<Vec<Hash>> {
     let mut leaves = Vec::new();
     for index in 0..size.div_ceil(tile::WIDTH) {
@@ -190,7 +189,7 @@ fn read_leaves(folder: &Path, size: u64, verifier: &mut Verifier) -> Option<Vec<
     Some(leaves)
 }
 
-/// Compares a tile, or at level 0 its bundle, with what the leaves give.
+/// Compares a tile, or at level 0 its bundle, with the leaves.
 fn check_tile(
     folder: &Path,
     id: tile::TileId,
@@ -215,7 +214,7 @@ fn check_tile(
     }
 }
 
-/// Reports files under `tile/` that are not part of this tree: another tool might take them for part of it.
+/// Reports files under `tile/` that are not part of this tree, because another tool might take them for part of it.
 fn report_strays(folder: &Path, expected: &HashSet<PathBuf>, verifier: &mut Verifier) {
     let mut folders = vec![folder.join("tile")];
     while let Some(next) = folders.pop() {

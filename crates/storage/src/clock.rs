@@ -1,23 +1,23 @@
-//! The one place that asks what time it is.
+//! The clock. No other code reads the system time.
 
 use tribune_ledger::Timestamp;
 
-/// Where the time comes from; tests bring their own.
+/// A source of time; tests supply their own.
 pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
 }
 
-/// A time as people write it, such as `2030-01-31T18:00:00Z`.
+/// Parses a time as people write it, such as `2030-01-31T18:00:00Z`.
 pub fn parse_time(text: &str) -> Option<Timestamp> {
     text.parse::<jiff::Timestamp>().ok().map(Timestamp::new)
 }
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the clock that everyone else is handed")]
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that other code receives")]
     fn now(&self) -> Timestamp {
         Timestamp::new(jiff::Timestamp::now())
     }

@@ -1,7 +1,7 @@
-//! What leaves the house: a folder that a stranger can check with other people's tools.
+//! Exports the log to a folder that any third party can verify with tools of their own.
 //!
-//! `entries.jsonl` holds every entry in canonical form, one per line; `checkpoint` the signed root over them;
-//! `ledger.vkey` the public key; `tile/` the tree as C2SP tlog-tiles lays it out. Nothing else.
+//! `entries.jsonl` holds every entry in canonical form, one per line; `checkpoint` the signed root over them; `ledger.vkey`
+//! the public key; `tile/` the tree in the layout of C2SP tlog-tiles. An export contains nothing else.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufWriter, Write as _};
@@ -13,17 +13,17 @@ use tribune_ledger::tree::tile::{self, TileEdge};
 
 use crate::store::{Reader, StoreError};
 
-/// The entries, one canonical line each.
+/// The file of the entries, one canonical line each.
 pub const ENTRIES: &str = "entries.jsonl";
-/// The signed root over them.
+/// The file of the signed root over the entries.
 pub const CHECKPOINT: &str = "checkpoint";
-/// The key that signed it.
+/// The file of the public key that signed the checkpoint.
 pub const KEY: &str = "ledger.vkey";
 
-/// How often progress is told.
-const TELL_EVERY: u64 = 4096;
+/// Entries between two reports of progress.
+const PROGRESS_EVERY: u64 = 4096;
 
-/// Why an export failed. Nothing is left behind under the name that was asked for.
+/// Why an export failed. Nothing is left under the name that was given.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error(transparent)]
@@ -34,7 +34,7 @@ pub enum ExportError {
     Io { path: PathBuf, error: io::Error },
 }
 
-/// Writes the log as `reader` sees it to the new folder `to`. The folder appears when it is complete.
+/// Writes the log as `reader` sees it to the new folder `to`, which appears once it is complete.
 pub fn write(reader: &Reader, to: &Path, progress: &mut dyn FnMut(u64)) -> Result<u64, ExportError> {
     if to.symlink_metadata().is_ok() {
         return Err(ExportError::Exists(to.to_owned()));
@@ -47,7 +47,7 @@ pub fn write(reader: &Reader, to: &Path, progress: &mut dyn FnMut(u64)) -> Resul
         Ok(entries)
     });
     if written.is_err() {
-        // The error that matters is the first; what is left is a folder named `.partial`.
+        // The first error matters; if this fails too, a folder named `.partial` remains.
         let _ = fs::remove_dir_all(&partial);
     }
     written
@@ -68,7 +68,7 @@ fn write_folder(reader: &Reader, folder: &Path, progress: &mut dyn FnMut(u64)) -
         entries.write_all(&line).map_err(|error| io_error(&path, error))?;
         tiles.push(stored.entry.cid)?;
         written += 1;
-        if written % TELL_EVERY == 0 {
+        if written % PROGRESS_EVERY == 0 {
             progress(written);
         }
         Ok::<(), ExportError>(())

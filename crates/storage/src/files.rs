@@ -1,4 +1,4 @@
-//! Writing small files so that a crash leaves the old one or the new one, never a piece of either.
+//! Replaces small files atomically: a crash leaves the old content or the new one, never a part of either.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Who may read a file.
+/// The mode of a file: who may read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Secrecy {
     /// 0600.
@@ -16,12 +16,12 @@ pub enum Secrecy {
     Public,
 }
 
-/// Puts `content` in place of `path`, durable when this returns.
+/// Replaces the file at `path` with `content`. It is durable when this returns.
 pub fn replace(path: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<()> {
     replace_with(path, secrecy, |file| file.write_all(content))
 }
 
-/// Puts what `fill` writes in place of `path`, durable when this returns.
+/// Replaces the file at `path` with what `fill` writes. It is durable when this returns.
 pub fn replace_with(
     path: &Path,
     secrecy: Secrecy,
@@ -37,7 +37,7 @@ pub fn replace_with(
     let write = || {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(mode);
-        // A link planted under this name would have its target emptied.
+        // Following a symlink planted under this name would truncate its target.
         options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
         let mut file = options.open(&fresh)?;
         fill(&mut file)?;
@@ -45,13 +45,13 @@ pub fn replace_with(
         std::fs::rename(&fresh, path)
     };
     write().inspect_err(|_| {
-        // The error that matters is the one above; what is left behind is a stray `.new` file.
+        // The error above matters; if this fails too, a stray `.new` file remains.
         let _ = std::fs::remove_file(&fresh);
     })?;
     sync_parent(path)
 }
 
-/// Makes the names in the folder of `path` durable.
+/// Syncs the parent folder of `path`, so that the names in it are durable.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),

@@ -1,4 +1,4 @@
-//! The state folder: where everything Tribune remembers lives.
+//! The home: the state folder that holds everything that Tribune stores, and the lock that gives it to one process.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read as _, Seek as _, Write as _};
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use rustix::fs::{Access, FlockOperation};
 
-/// A folder that was named as home. Nothing about it is checked until it is opened.
+/// A folder that is named as home. Nothing about it is checked until it is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Home {
     root: PathBuf,
 }
 
-/// Why a folder cannot be a home. Each sentence ends with what to do.
+/// Why a folder cannot be used as home. Each sentence ends with what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
     #[error("`{0}` is a file, not a folder: name another home with --home or TRIBUNE_HOME")]
@@ -33,18 +33,19 @@ pub enum HomeError {
     Io { path: PathBuf, error: io::Error },
 }
 
-/// How often to try to take a home that is held: someone who only reads may be posting what a killed daemon left.
-const PATIENCE: u32 = 20;
+/// How often to retry a lock that is held: a reader may be applying the records that a killed daemon left.
+const RETRIES: u32 = 20;
 
-/// The same if the one who held it is dead: a program that it was just starting holds it until it runs.
-const PATIENCE_WITH_THE_DEAD: u32 = 300;
+/// How often to retry if the process that took the lock is dead: a program that it was just starting holds the lock until it
+/// has called `exec`.
+const RETRIES_AFTER_DEATH: u32 = 300;
 
-const BETWEEN_TRIES: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Whether no process of this number runs.
+/// Whether no process with this id runs. A zombie does not count.
 fn is_gone(pid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    // The state follows the name, which may hold anything.
+    // The state follows the name, which may contain any character.
     status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'))
 }
 
@@ -69,17 +70,17 @@ impl Home {
         self.root.join("keys")
     }
 
-    /// Where somebody writes profiles of CLI agents.
+    /// The folder of the operator's own profiles of CLI agents.
     pub fn profiles(&self) -> PathBuf {
         self.root.join("profiles")
     }
 
-    /// Where programs of CLI agents are installed, each in a folder that is called like its profile.
+    /// The folder in which programs of CLI agents are installed, each in a folder named after its profile.
     pub fn programs(&self) -> PathBuf {
         self.root.join("programs")
     }
 
-    /// Creates the folders that are missing, for their owner alone, and makes sure that they can be written.
+    /// Creates missing folders with access for their owner only, and checks that they are writable.
     pub fn prepare(&self) -> Result<(), HomeError> {
         match fs::metadata(&self.root) {
             Ok(found) if !found.is_dir() => return Err(HomeError::IsAFile(self.root.clone())),
@@ -98,7 +99,7 @@ impl Home {
             .map_err(|error| self.refused(error.into()))
     }
 
-    /// Closes the folder to everyone but its owner. Returns the mode that let others in, if it did.
+    /// Removes other users' access to the folder. Returns the earlier mode if it gave them access.
     pub fn close_to_others(&self) -> Result<Option<u32>, HomeError> {
         let found = fs::metadata(&self.root).map_err(|error| self.refused(error))?;
         let mode = found.permissions().mode() & 0o7777;
@@ -110,13 +111,13 @@ impl Home {
         Ok(Some(mode))
     }
 
-    /// Takes the home for this process alone, until the guard is dropped or the process ends in whatever way.
+    /// Locks the home for this process, until the guard is dropped or the process ends in any way.
     pub fn lock(&self) -> Result<HomeLock, HomeError> {
         let path = self.run().join("lock");
         let open =
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let mut file = open.map_err(|error| self.refused(error))?;
-        // Others may have widened its mode since. One that cannot be changed is locked all the same.
+        // The mode may have been widened since. A file whose mode cannot be changed is locked all the same.
         let _ = file.set_permissions(fs::Permissions::from_mode(0o600));
         let mut tries = 0;
         while let Err(error) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -124,22 +125,22 @@ impl Home {
                 return Err(self.refused(error.into()));
             }
             let mut pid = String::new();
-            // Without the number the sentence is still true.
+            // Without the process id the error sentence is still true.
             let _ = file.rewind().and_then(|()| file.read_to_string(&mut pid));
             let pid = pid.trim().parse().ok();
-            let patience = if pid.is_some_and(is_gone) { PATIENCE_WITH_THE_DEAD } else { PATIENCE };
-            if tries >= patience {
+            let retries = if pid.is_some_and(is_gone) { RETRIES_AFTER_DEATH } else { RETRIES };
+            if tries >= retries {
                 return Err(HomeError::Held { path: self.root.clone(), pid });
             }
             tries += 1;
-            std::thread::sleep(BETWEEN_TRIES);
+            std::thread::sleep(RETRY_INTERVAL);
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(|error| self.refused(error))?;
         writeln!(file, "{}", std::process::id()).map_err(|error| self.refused(error))?;
         Ok(HomeLock { _file: file })
     }
 
-    /// The process that has taken the home now, if one has. Writes nothing.
+    /// The id of the process that holds the home now, if one does. Writes nothing.
     pub fn holder(&self) -> Option<u32> {
         let mut file = File::open(self.run().join("lock")).ok()?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
@@ -148,7 +149,7 @@ impl Home {
                 file.read_to_string(&mut pid).ok()?;
                 pid.trim().parse().ok().filter(|pid| !is_gone(*pid))
             }
-            // Closing the file gives back what was taken.
+            // Closing the file releases the shared lock.
             _ => None,
         }
     }
@@ -168,7 +169,7 @@ impl Home {
     }
 }
 
-/// The home is ours while this lives.
+/// The lock on the home. Dropping it releases the home.
 #[derive(Debug)]
 pub struct HomeLock {
     _file: File,

@@ -1,8 +1,9 @@
-//! The log's signing key on disk: `keys/ledger.key` for its owner alone, `keys/ledger.vkey` for everybody.
+//! The log's signing key on disk: the secret `keys/ledger.key`, which only its owner can read, and the public
+//! `keys/ledger.vkey`.
 //!
-//! A new key, the first one too, is written to `keys/ledger.key.next`, told to the log, and then renamed. Whichever step a
-//! crash falls between, the log says which key is in force and [`signer_for`] finds it; and a home with `ledger.key` and
-//! no log has lost its log. All of this happens under the home's lock.
+//! A new key, the first one too, is written to `keys/ledger.key.next`, recorded in the log, and then renamed. Wherever a crash
+//! interrupts these steps, the log says which key is in force and [`signer_for`] finds it. A home with `ledger.key` and
+//! without a log has lost its log. All of this happens under the home's lock.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -38,12 +39,12 @@ pub enum KeyFileError {
     Io { path: PathBuf, error: io::Error },
 }
 
-/// Where the secret key lives.
+/// The path of the secret key.
 pub fn secret_path(home: &Home) -> PathBuf {
     home.keys().join("ledger.key")
 }
 
-/// Where the public key lives.
+/// The path of the public key.
 pub fn public_path(home: &Home) -> PathBuf {
     home.keys().join("ledger.vkey")
 }
@@ -52,7 +53,7 @@ fn next_path(home: &Home) -> PathBuf {
     home.keys().join("ledger.key.next")
 }
 
-/// A new key under `name`, or under a name made from the key itself.
+/// Generates a new key under `name`, or under a name derived from the key.
 pub fn generate(name: Option<&str>) -> Result<Ed25519Signer, KeyFileError> {
     let mut seed = Zeroizing::new([0; 32]);
     getrandom::fill(&mut *seed).map_err(KeyFileError::Random)?;
@@ -67,12 +68,12 @@ pub fn generate(name: Option<&str>) -> Result<Ed25519Signer, KeyFileError> {
     .map_err(KeyFileError::Name)
 }
 
-/// The key in `keys/ledger.key`.
+/// Reads the key in `keys/ledger.key`.
 pub fn load(home: &Home) -> Result<Ed25519Signer, KeyFileError> {
     read(home, &secret_path(home))
 }
 
-/// The signer whose key is `in_force`, finishing a rotation that was interrupted after the log took it.
+/// The signer whose key is `in_force`. Finishes a rotation that was interrupted after the log recorded it.
 pub fn signer_for(home: &Home, in_force: &VerifierKey) -> Result<Ed25519Signer, KeyFileError> {
     let path = secret_path(home);
     let current = load(home);
@@ -97,19 +98,19 @@ pub fn signer_for(home: &Home, in_force: &VerifierKey) -> Result<Ed25519Signer, 
     }
 }
 
-/// Keeps `signer` beside the present key until the log has taken it.
+/// Stores the next key beside the current one until the log has recorded it.
 pub fn prepare_next(home: &Home, signer: &Ed25519Signer) -> Result<(), KeyFileError> {
     save(home, &next_path(home), signer)
 }
 
-/// Makes the prepared key the present one. The old secret is gone after this.
+/// Replaces the current key with the prepared one. The old secret is gone after this.
 pub fn adopt(home: &Home, key: &VerifierKey) -> Result<(), KeyFileError> {
     let (from, to) = (next_path(home), secret_path(home));
     fs::rename(&from, &to).and_then(|()| files::sync_parent(&to)).map_err(|error| io_error(&to, error))?;
     publish(home, key)
 }
 
-/// Sees to it that the public key file holds `key`.
+/// Writes `key` to the public key file, unless it holds it already.
 pub fn publish(home: &Home, key: &VerifierKey) -> Result<(), KeyFileError> {
     let (path, text) = (public_path(home), format!("{key}\n"));
     if fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
@@ -118,7 +119,7 @@ pub fn publish(home: &Home, key: &VerifierKey) -> Result<(), KeyFileError> {
     files::replace(&path, text.as_bytes(), Secrecy::Public).map_err(|error| io_error(&path, error))
 }
 
-/// Removes what a crash in the middle of writing a key left behind: it is a secret that nobody needs.
+/// Removes the temporary files of an interrupted write of a key: they hold secrets that are not needed.
 pub fn sweep(home: &Home) -> Result<(), KeyFileError> {
     let folder = home.keys();
     let entries = fs::read_dir(&folder).map_err(|error| io_error(&folder, error))?;

@@ -1,5 +1,5 @@
 //! Durable state: the write-ahead log, the SQLite databases of the ledger and of the vault, the key files, and the home folder
-//! that holds them. SQL and its driver are used here and nowhere else.
+//! that holds them. No other crate uses SQL or its driver.
 //!
 //! Where to start reading: [`wal`] makes a record durable, [`store`] applies it to the ledger's database and answers queries,
 //! [`vault`] does the same for encrypted content.

@@ -1,4 +1,4 @@
-//! Log files of bounded size and number.
+//! Writes log files of bounded size and number.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::OFlags;
 
-/// A log file that is renamed when it is full. `tribune.log` is the newest, `tribune.1.log` the one before it.
+/// A log file that is rotated when it is full. `tribune.log` is the newest file, `tribune.1.log` the one before it.
 #[derive(Debug, Clone)]
 pub struct RotatingFile {
     inner: Arc<Mutex<Rotating>>,
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rotation_caps_obeyed() {
+    fn rotation_bounds_the_size_and_number_of_files() {
         let folder = tempfile::tempdir().unwrap();
         let logs = folder.path().join("logs");
         let file = RotatingFile::open(&logs, 100, 3).unwrap();

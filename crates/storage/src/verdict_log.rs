@@ -1,4 +1,4 @@
-//! What the log tells of the law: every verdict in order, with what it was made from, a page at a time.
+//! Reads the verdicts of a log in order, one page at a time, each with the facts that it was made from.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use tribune_records::ledger_payloads::{VerdictRecord, payload};
 
 use crate::store::{EntryFilter, Reader, StoreError, StoredEntry};
 
-/// Verdicts read at once: few enough to hold, enough that asking for them costs nothing.
+/// Verdicts read at once: few enough to hold in memory, enough that the queries cost little.
 const PAGE: usize = 512;
 
-/// Verdicts that are looked through for denials, and denials that are told.
-const LOOKED_AT: usize = 500;
-const DENIALS: usize = 5;
+/// Verdicts that are searched for denials, and the largest number of denials returned.
+const SEARCHED: usize = 500;
+const MAX_DENIALS: usize = 5;
 
-/// A verdict as it was written down.
+/// A verdict as the log has it.
 #[derive(Debug, Clone)]
 pub struct VerdictOf {
     pub stored: StoredEntry,
@@ -31,7 +31,7 @@ impl VerdictOf {
         Self { stored, record }
     }
 
-    /// Whether `verdict` makes the very same entry, to the bit.
+    /// Whether `verdict` gives exactly the same entry, byte by byte.
     pub fn is_exactly(&self, verdict: &Verdict) -> bool {
         let again = self.record.clone().map(|record| VerdictRecord { verdict: verdict.clone(), ..record });
         let canonical = |payload: Value| jcs::to_vec(&payload).ok();
@@ -51,12 +51,12 @@ pub struct Verdicts<'a> {
 }
 
 impl<'a> Verdicts<'a> {
-    /// Those from place `start` on.
+    /// The verdicts from position `start` on.
     pub const fn from(reader: &'a Reader, start: u64) -> Self {
         Self { reader, next: start, page: VecDeque::new(), is_over: false }
     }
 
-    fn turn_page(&mut self) -> Result<(), StoreError> {
+    fn read_page(&mut self) -> Result<(), StoreError> {
         self.page = self.reader.verdicts(self.next, PAGE)?.into();
         self.is_over = self.page.len() < PAGE;
         self.next = self.page.back().map_or(self.next, |stored| stored.index + 1);
@@ -70,7 +70,7 @@ impl Iterator for Verdicts<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         if self.page.is_empty()
             && !self.is_over
-            && let Err(error) = self.turn_page()
+            && let Err(error) = self.read_page()
         {
             self.is_over = true;
             return Some(Err(error));
@@ -79,10 +79,10 @@ impl Iterator for Verdicts<'_> {
     }
 }
 
-/// A call that the law refused.
+/// A call that the policy denied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LastDenial {
-    /// Of the verdict.
+    /// CID of the verdict.
     pub cid: Cid,
     pub at: Timestamp,
     pub session_key: String,
@@ -91,18 +91,18 @@ pub struct LastDenial {
     pub reason: String,
 }
 
-/// The last calls that were refused, in one session or in all, newest last.
+/// The last calls that were denied, in one session or in all, newest last.
 pub fn last_denials(reader: &Reader, session: Option<&str>) -> Result<Vec<LastDenial>, StoreError> {
     let entity_id = session.map(str::to_owned);
     let filter = EntryFilter { entity_id, quality: Some(EntryQuality::PolicyVerdict) };
-    let looked_at = reader.tail(&filter, LOOKED_AT)?;
-    let mut found: Vec<LastDenial> = looked_at.into_iter().filter_map(denial).collect();
-    Ok(found.split_off(found.len().saturating_sub(DENIALS)))
+    let verdicts = reader.tail(&filter, SEARCHED)?;
+    let mut found: Vec<LastDenial> = verdicts.into_iter().filter_map(denial).collect();
+    Ok(found.split_off(found.len().saturating_sub(MAX_DENIALS)))
 }
 
 fn denial(stored: StoredEntry) -> Option<LastDenial> {
     let VerdictOf { stored: StoredEntry { entry, .. }, record } = VerdictOf::new(stored);
-    // Those about the list of tools belong to no call.
+    // Verdicts about the list of tools belong to no call.
     let VerdictRecord { tool, verdict, .. } = record.filter(|record| record.input_hash.is_some())?;
     (verdict.decision == Decision::Deny).then_some(LastDenial {
         cid: entry.cid,

@@ -275,7 +275,7 @@ fn corrupt_frame_does_not_hide_later_frames() {
         let mut bad = wal.clone();
         bad[frame * 4096 + 200] ^= 1;
         std::fs::write(cut.root().join("daybook"), &bad).unwrap();
-        assert!(refusal(&cut).contains("cannot be read, and newer ones stand behind it"), "frame {frame}");
+        assert!(refusal(&cut).contains("cannot be read, and newer frames follow it"), "sheet {frame}");
     }
     std::fs::write(cut.root().join("daybook"), &wal).unwrap();
     assert_eq!(assert_sound(&cut), 11);

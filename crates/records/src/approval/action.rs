@@ -1,5 +1,5 @@
-//! Exactly what would run. A person approves one of these and nothing else: it is made again when the call is about to
-//! start, and if any part is different the call comes back to the inbox.
+//! The exact action that a person approves, and nothing else. It is computed again when the call is about to start; if any
+//! part differs, the call returns to the inbox.
 
 use std::collections::BTreeMap;
 
@@ -16,48 +16,49 @@ pub type Files = BTreeMap<String, String>;
 /// Stands for the hash of a file that does not exist or cannot be read.
 pub const ABSENT: &str = "absent";
 
-/// A call with everything that decides what it does.
+/// A call with everything that determines its effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Action {
     pub tool: String,
-    /// Hash of the tool's description and schema, as the agent was told.
+    /// Hash of the tool's description and schema, as the agent saw them.
     pub schema: String,
     pub input: Value,
     /// The files that the outcome depends on, with the hash of their content: the program, its scripts, what is
     /// replaced.
     pub files: Files,
     pub cwd: Option<String>,
-    /// Names of the variables that the program is given.
+    /// Names of the program's environment variables.
     pub env: Vec<String>,
-    /// The law in force.
+    /// Hash of the constitution in force.
     pub constitution: String,
     pub labels: Labels,
-    /// What the files say, as far as it is a text and not too long: for whoever decides again when they have changed. The
-    /// hashes above are what counts.
+    /// The contents of the files that are text and not too long, for an approver who decides again after a change. Only the
+    /// hashes above are part of the digest.
     #[serde(default, skip_serializing_if = "Files::is_empty")]
     pub texts: Files,
-    /// The folder that the call's path is in, or else the one that the session works in, if it is not its agent's own workspace.
+    /// The additional directory of the call's path, or else the folder that the session works in, if that is not its agent's own
+    /// workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// Further folders that the session has.
+    /// The session's additional directories.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<String>,
 }
 
 impl Action {
-    /// The name of exactly this action.
+    /// The digest that identifies exactly this action.
     pub fn digest(&self) -> Result<String, JcsError> {
         let value = serde_json::to_value(self.without_texts()).unwrap_or(Value::Null);
         let canonical = jcs::to_vec(&value)?;
         Ok(Cid::from_bytes(Domain::Action.hash(&[&canonical])).to_string())
     }
 
-    /// The same without what its files say.
+    /// The action without the contents of its files.
     pub fn without_texts(&self) -> Self {
         Self { texts: Files::new(), ..self.clone() }
     }
 
-    /// Which parts are different now, in words for a card.
+    /// The parts that differ in `now`, in words for an approval card.
     pub fn changed(&self, now: &Self) -> Vec<String> {
         let mut changed = Vec::new();
         let mut part = |is_same: bool, name: &str| {
@@ -82,7 +83,7 @@ impl Action {
     }
 }
 
-/// A short name for an approval: eight letters and digits that are not mistaken for each other.
+/// A short id for an approval: eight letters and digits that are not easily confused.
 pub fn approval_id(call: &Cid, attempt: u32) -> String {
     const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     let hash = Domain::Approval.hash(&[call.as_bytes(), &attempt.to_be_bytes()]);
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_short_and_their_own() {
+    fn ids_are_short_and_distinct() {
         let (one, two) = (Cid::from_bytes([1; 32]), Cid::from_bytes([2; 32]));
         let ids = [approval_id(&one, 0), approval_id(&one, 1), approval_id(&two, 0)];
         assert!(ids.iter().all(|id| id.len() == 8 && id.is_ascii()));

@@ -1,28 +1,28 @@
-//! Who may decide. An approver is a principal that proved itself at the door; what it may decide follows from its roles.
+//! Approvers. An approver is an authenticated principal; its roles determine which requests it may decide.
 
 use super::record::Requested;
 
-/// The operator's name in records. It has every role.
+/// The operator's id in records. The operator has every role.
 pub const OPERATOR: &str = "operator";
 
-/// Someone who may decide.
+/// A principal that may decide requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approver {
     pub id: String,
     pub roles: Roles,
 }
 
-/// What an approver may decide.
+/// The roles of an approver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Roles {
     All,
     These(Vec<String>),
 }
 
-/// Why someone may not decide a request.
+/// Why an approver may not decide a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotEntitled {
-    #[error("`{0}` was asked for by yourself: someone else has to decide")]
+    #[error("you requested `{0}` yourself: someone else has to decide")]
     Own(String),
     #[error("`{id}` may be decided by {roles} only: ask someone who has that role")]
     WrongRole { id: String, roles: String },
@@ -33,7 +33,7 @@ impl Approver {
         Self { id: OPERATOR.to_owned(), roles: Roles::All }
     }
 
-    /// Whether a request concerns this approver.
+    /// Whether this approver may see a request.
     pub fn may_see(&self, requested: &Requested) -> bool {
         self.has_role_for(requested)
     }
@@ -47,7 +47,7 @@ impl Approver {
         }
     }
 
-    /// Refuses one's own requests, and those of other roles.
+    /// Refuses the approver's own requests, and those for other roles.
     pub fn may_decide(&self, requested: &Requested) -> Result<(), NotEntitled> {
         if self.id == requested.agent {
             return Err(NotEntitled::Own(requested.id.clone()));

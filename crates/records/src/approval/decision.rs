@@ -1,4 +1,4 @@
-//! What people want to happen to a call that waits, and what came of it.
+//! The decision that a person requests for a pending call, and its outcome.
 
 use tribune_ledger::Timestamp;
 use tribune_ledger::commitment::Commitment;
@@ -8,7 +8,7 @@ use super::record::{ApprovalState, DecisionKind, Requested};
 /// How an approval ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApprovalDecision {
-    /// `text` stands in place of the call's own words.
+    /// `text`, if given, replaces the text of the call.
     Allowed {
         by: String,
         text: Option<String>,
@@ -20,7 +20,7 @@ pub enum ApprovalDecision {
     },
     Expired,
     Withdrawn,
-    /// What it asked for came about without it.
+    /// What the call asked for was allowed in another way.
     Answered,
 }
 
@@ -34,7 +34,7 @@ impl ApprovalDecision {
         }
     }
 
-    /// For the model that asked.
+    /// The sentence for the model that made the call.
     pub fn sentence(&self) -> String {
         match self {
             Self::Allowed { by, .. } => format!("allowed by {by}"),
@@ -47,25 +47,25 @@ impl ApprovalDecision {
     }
 }
 
-/// What came of a decision.
+/// The outcome of a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecisionOutcome {
     pub requested: Requested,
     pub state: ApprovalState,
-    /// How many more must agree.
+    /// How many more people must agree.
     pub missing: u32,
     pub grant: Option<String>,
-    /// Nobody waited any more: whoever runs the daemon's calls has to take it from here.
+    /// No task waited for the decision any more: the executor of the daemon's calls has to resume the call.
     pub is_orphan: bool,
 }
 
-/// What a person wants to happen.
+/// The decision that a person requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecisionRequest {
     pub decision: DecisionKind,
     pub until: Option<Timestamp>,
     pub pattern: Option<String>,
     pub reason: Option<String>,
-    /// Other words for a draft, and what the log knows them by.
+    /// A replacement for the text of a draft, with its commitment in the log.
     pub text: Option<(String, Commitment)>,
 }

@@ -1,9 +1,9 @@
-//! A grant: calls like one that a person approved need not ask for a while.
+//! Grants: for a while, calls like one that a person approved need no approval.
 //!
-//! A grant never reaches further than it says: one tool, one agent, the same subject (a command or a narrow pattern of
-//! commands, a path, a host, a recipient, or exactly these arguments), and a context no less trusted than the one the
-//! person saw. A command is granted with the bytes that it runs, as far as they are not the system's own. It turns a
-//! question into a yes and never a no into anything.
+//! A grant covers only what it states: one tool, one agent, the same subject (a command or a narrow pattern of commands, a
+//! path, a host, a recipient, or exactly these arguments), and a context no less trusted than the one that the person saw. A
+//! command is granted together with the hashes of the files that it runs, except those of the system. A grant answers a
+//! permission request; it never overrides a denial.
 
 use std::time::Duration;
 
@@ -25,47 +25,49 @@ use crate::workspace_roots::{WorkspaceRoots, beneath};
 /// The longest that a grant may last: 90 days.
 const MAX_GRANT: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
-/// Bytes of a pattern.
+/// Largest size of a pattern in bytes.
 const MAX_PATTERN_BYTES: usize = 1024;
 
-/// Tools whose path may be in a further folder.
+/// Tools whose path may be in an additional directory.
 const PATH_TOOLS: [&str; 4] = ["read", "search", "write", "edit"];
 
-/// Where the programs of a system lie, which only its owner changes.
+/// The folders of the system's programs, which only the system's owner changes.
 const SYSTEM: [&str; 9] =
     ["/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/etc/", "/nix/store/", "/gnu/store/"];
 
-/// A standing permission.
+/// A standing permission for calls like an approved one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Grant {
     pub id: String,
-    /// The approval that it came from.
+    /// The approval from which it results.
     pub approval: String,
     pub by: String,
     pub agent: String,
-    /// In this session only.
+    /// If set, only calls in this session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     pub tool: String,
-    /// The tool as it was then; one that has changed asks again.
+    /// Hash of the tool's description and schema at that time. A tool that has changed needs a new approval.
     pub schema: String,
     pub subject: GrantSubject,
-    /// What its command runs beside the system's programs, as it was then; one that has changed asks again.
+    /// The files that its command runs beside the system's programs, with their hashes at that time. A command whose files have
+    /// changed needs a new approval.
     #[serde(default, skip_serializing_if = "Files::is_empty")]
     pub files: Files,
-    /// What the session had taken in when it was given.
+    /// The labels of the session when the grant was given.
     pub labels: Labels,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// In this folder only: for a path that is in it, or in sessions that work there. Without one, in agents' own workspaces.
+    /// Only for a path in this folder, or in sessions that work there. Without one, only in agents' own workspaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// In sessions with exactly these further folders, unless it is about a path: a command reaches all that its session has.
+    /// Only in sessions with exactly these additional directories, unless the subject is a path: a command can access every
+    /// directory of its session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<String>,
 }
 
-/// Why a decision cannot become the grant that it asks for.
+/// Why a decision cannot result in the grant that it requests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct GrantError(pub String);
@@ -77,7 +79,7 @@ pub struct Granted {
     pub grant: Grant,
 }
 
-/// What a grant is about.
+/// The subject of a grant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum GrantSubject {
@@ -102,7 +104,7 @@ pub enum GrantSubject {
     },
 }
 
-/// A call as a grant looks at it.
+/// The properties of a call that a grant is matched against.
 #[derive(Debug, Clone, Copy)]
 pub struct GrantQuery<'a> {
     pub agent: &'a str,
@@ -112,28 +114,29 @@ pub struct GrantQuery<'a> {
     pub input: &'a Value,
     pub args: &'a CallArgs,
     pub labels: Labels,
-    /// The folder that its path is in, or else the one that the session works in, if it is not its agent's own workspace.
+    /// The additional directory of its path, or else the folder that the session works in, if that is not its agent's own
+    /// workspace.
     pub folder: Option<&'a str>,
-    /// Further folders that the session has.
+    /// The session's additional directories.
     pub further: &'a [String],
 }
 
-/// What a decision needs to know of the call to make a grant of it.
+/// What a decision needs from the call to make a grant.
 #[derive(Debug, Clone)]
 pub struct GrantTerms {
     pub schema: String,
-    /// `None` when the words are gone: then only this one call can be decided.
+    /// `None` if the content is shredded: then only this one call can be decided.
     pub input: Option<Value>,
     /// The files that its outcome depended on when it was asked for.
     pub files: Files,
-    /// What the call itself brings into its session: the next one like it finds that there.
+    /// The labels that the call itself adds to its session: the next call like it runs with them.
     pub output: Labels,
-    /// Whether a text holds a secret; such a text is not written into a grant.
+    /// Whether a text contains a secret. Such a text is not written into a grant.
     pub holds_secret: fn(&str) -> bool,
 }
 
 impl Grant {
-    /// The grant that a decision asks for, if it does.
+    /// The grant that a decision requests, if it requests one.
     pub fn from_wish(
         requested: &Requested,
         wish: &DecisionRequest,
@@ -162,7 +165,7 @@ impl Grant {
         };
         if let Some(until) = wish.until {
             if until <= now {
-                return no("`until` is in the past: give a time to come");
+                return no("`until` is in the past: give a later time");
             }
             if until > now.plus(MAX_GRANT) {
                 return no("a grant lasts 90 days at most: give an earlier time");
@@ -186,7 +189,7 @@ impl Grant {
         }
         if (terms.holds_secret)(subject.text()) {
             return no(
-                "this call holds what looks like a secret, which does not belong into a grant: allow it once",
+                "this call contains what looks like a secret, which must not be stored in a grant: allow it once",
             );
         }
         let session = (wish.decision == DecisionKind::AllowSession).then(|| requested.session.clone());
@@ -219,18 +222,18 @@ impl Grant {
         };
         if !grant.covers(&call) {
             return no(
-                "the pattern does not cover the call that it was asked for: allow it once, or widen the pattern",
+                "the pattern does not cover the call that is to be approved: allow it once, or widen the pattern",
             );
         }
         Ok(Some(grant))
     }
 
-    /// Whether its time has not come yet.
+    /// Whether it has not expired.
     pub fn is_in_force(&self, now: Timestamp) -> bool {
         self.until.as_ref().is_none_or(|until| now.to_string() < *until)
     }
 
-    /// Whether this call needs no person, if it runs the same files.
+    /// Whether this call needs no approval, provided that it runs the same files.
     pub fn covers(&self, call: &GrantQuery<'_>) -> bool {
         self.agent == call.agent
             && self.tool == call.tool
@@ -245,7 +248,7 @@ impl Grant {
 }
 
 impl GrantSubject {
-    /// This call and no other.
+    /// The subject that covers exactly this call.
     fn exactly(tool: &str, input: &Value, further: &[String]) -> Result<Self, GrantError> {
         let args = args_of(tool, input, further);
         if let Some(parsed) = parsed(tool, input) {
@@ -297,12 +300,12 @@ impl GrantSubject {
         }
     }
 
-    /// Whether it is about one path of one folder.
+    /// Whether the subject is a path.
     const fn is_path(&self) -> bool {
         matches!(self, Self::Path { .. })
     }
 
-    /// Whether it stands for more than one line.
+    /// Whether it covers more than one command line.
     fn has_wildcard(&self) -> bool {
         match self {
             Self::Command { pattern } => {
@@ -348,8 +351,8 @@ impl GrantSubject {
     }
 }
 
-/// The files of a command that a grant holds: those of the workspace and wherever else somebody but the system's owner may
-/// write. Programs of the system change with its updates, and a name without a file is one that the shell knows.
+/// The files of a command that a grant pins: those in the workspace and in every other place that is not reserved to the
+/// system's owner. Programs of the system change with its updates, and a name without a file is a builtin of the shell.
 pub fn held(files: Files) -> Files {
     let is_systems = |path: &str| SYSTEM.iter().any(|folder| path.starts_with(folder));
     let is_name = |path: &str, hash: &str| hash == ABSENT && !path.contains('/');
@@ -375,7 +378,7 @@ pub fn suggestions(tool: &str, input: &Value, further: &[String]) -> Vec<String>
     own.into_iter().chain(folder).collect()
 }
 
-/// How many of these calls of `tool`, with what the law may know of each, a pattern would have covered.
+/// How many of these calls of `tool`, each with the arguments that the policy sees, a pattern would have covered.
 pub fn covered(tool: &str, pattern: &str, calls: &[(Value, CallArgs)]) -> usize {
     let Ok(subject) = GrantSubject::from_pattern(tool, pattern) else { return 0 };
     let covers = |(input, args): &&(Value, CallArgs)| {
@@ -396,14 +399,14 @@ pub fn covered(tool: &str, pattern: &str, calls: &[(Value, CallArgs)]) -> usize 
     calls.iter().filter(covers).count()
 }
 
-/// The folder that a call's path is in, or else the one that its session works in, by its name.
+/// The name of the additional directory of a call's path, or else of the folder that its session works in.
 pub fn folder_of(ground: &WorkspaceRoots, call: &ToolCall) -> Option<String> {
     let folder = args_of(&call.name, &call.input, ground.further()).folder;
     folder.or_else(|| ground.folder_name().map(str::to_owned))
 }
 
-/// What the law may know of a call's arguments, in a session with these further folders. A path in one of them is told as it is from
-/// there, as in a session that works there.
+/// The arguments of a call as the policy sees them, in a session with these additional directories. A path in one of them is
+/// relative to it, as in a session that works there.
 pub fn args_of(tool: &str, input: &Value, further: &[String]) -> CallArgs {
     let path = input.get("path").and_then(Value::as_str).filter(|_| PATH_TOOLS.contains(&tool));
     let Some((folder, inner)) = path.and_then(|path| beneath(further, path)) else {
@@ -418,7 +421,7 @@ fn plain_args(tool: &str, input: &Value) -> CallArgs {
     let facts = parsed(tool, input).map(|parsed| {
         let mut programs = command::programs(&parsed);
         if !parsed.is_plain() {
-            // It does more than to start programs, so that no list of them tells what it does.
+            // It does more than start programs, so a list of programs does not describe it.
             programs.push(command::UNKNOWN.to_owned());
         }
         tribune_constitution::CommandFacts { programs, parsed: true }
@@ -428,7 +431,7 @@ fn plain_args(tool: &str, input: &Value) -> CallArgs {
     args
 }
 
-/// The command line of a call that runs one, if it can be understood.
+/// The command line of a call that runs one, if it can be parsed.
 fn parsed(tool: &str, input: &Value) -> Option<command::ParsedCommand> {
     (tool == "exec")
         .then(|| input.get("command")?.as_str())

@@ -1,4 +1,4 @@
-//! Approvals: the exact action, who may decide it, the decision, and the grant that it may leave behind.
+//! Approvals: the exact action, who may decide it, the decision, and the grant that can result from it.
 
 pub mod action;
 pub mod approver;

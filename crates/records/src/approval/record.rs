@@ -1,5 +1,5 @@
-//! What the log tells of approvals, grants and the stop of everything: the payloads of entries of quality `approval`.
-//! The views read the same types back.
+//! The payloads of entries of quality `approval`: approvals, grants and the freeze of the daemon. The views read the same
+//! types back.
 
 use serde::{Deserialize, Serialize};
 use tribune_constitution::labels::Labels;
@@ -7,47 +7,47 @@ use tribune_ledger::commitment::Commitment;
 
 use super::grant::Grant;
 
-/// Where decisions about one approval are written; the request itself stands in its session's history.
+/// The entity id for decisions about one approval. The request itself is in its session's history.
 pub fn approval_entity(id: &str) -> String {
     format!("approval:{id}")
 }
 
-/// Where a grant's life is written.
+/// The entity id for the events of a grant.
 pub fn grant_entity(id: &str) -> String {
     format!("grant:{id}")
 }
 
-/// Where it is written that everything was stopped, and that it goes on.
+/// The entity id for freezing and resuming the daemon.
 pub const FREEZE_ENTITY: &str = "gate:freeze";
 
-/// One line of the inbox's history.
+/// One event of the approval inbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum ApprovalRecord {
-    /// A call waits for a person.
+    /// A call waits for a decision.
     Requested(Requested),
-    /// One of several who must agree did.
+    /// One of several people who must agree did.
     Voted {
         id: String,
         by: String,
     },
     /// A person decided.
     Decided(Decided),
-    /// Nobody decided in time: the call is refused.
+    /// No decision was made in time: the call is denied.
     Expired {
         id: String,
     },
-    /// Whoever asked does not wait any more.
+    /// The caller does not wait any more.
     Withdrawn {
         id: String,
     },
-    /// Calls like one that was approved need not ask for a while.
+    /// Calls like an approved one need no approval for a while.
     Granted(Grant),
     Revoked {
         id: String,
         by: String,
     },
-    /// Everything is stopped.
+    /// The daemon is frozen: turns and calls are stopped.
     Frozen {
         by: String,
     },
@@ -56,7 +56,7 @@ pub enum ApprovalRecord {
     },
 }
 
-/// A call that waits for a person.
+/// A call that waits for a decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Requested {
     pub id: String,
@@ -66,48 +66,49 @@ pub struct Requested {
     pub call_id: String,
     /// CID of the call's entry.
     pub call: String,
-    /// CID of the verdict that asks.
+    /// CID of the verdict that requires approval.
     pub verdict: String,
     /// Digest of the action that would run.
     pub digest: String,
-    /// The vault has the action itself under this.
+    /// The commitment under which the vault has the action.
     pub action: Commitment,
-    /// Which rules asked, and why.
+    /// The rules that require approval.
     pub rules: Vec<String>,
     pub reason: String,
     pub risk: String,
-    /// What the session's context had taken in.
+    /// The labels of the session's context.
     pub labels: Labels,
-    /// Any of these may decide; empty: any approver.
+    /// The roles that may decide; if empty, any approver may.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<String>,
     /// How many people must agree.
     pub needs: u32,
     pub expires_at: String,
     pub runner: CallRunner,
-    /// The approval that no longer fitted when the call was about to run, and which parts had changed.
+    /// The approval that no longer matched when the call was about to run; `changed` names the parts that differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instead_of: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
-    /// The folder that the call's path is in, or else the one that the session works in, if it is not its agent's own workspace.
+    /// The additional directory of the call's path, or else the folder that the session works in, if that is not its agent's own
+    /// workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// Further folders that the session has.
+    /// The session's additional directories.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<String>,
 }
 
-/// Who carries a call out once it is allowed.
+/// Who executes a call once it is allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallRunner {
     /// This daemon.
     #[default]
     Host,
-    /// Whoever asked.
+    /// The caller, which is another harness.
     Caller,
-    /// The agent, with its own hands, in its turn.
+    /// The agent itself, in its turn.
     Agent,
 }
 
@@ -118,36 +119,36 @@ impl CallRunner {
     }
 }
 
-/// What a person decided.
+/// A person's decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
     pub id: String,
     pub decision: DecisionKind,
     pub by: String,
-    /// The decider's own words, for the record.
+    /// The reason that the person gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The grant that came of it.
+    /// The grant that results from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<String>,
-    /// The vault has the words that the decider put in place of the call's own under this.
+    /// The commitment under which the vault has the text that replaces the call's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<Commitment>,
 }
 
-/// The decisions there are.
+/// The kinds of decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionKind {
     AllowOnce,
-    /// This and calls like it, as long as the session is open.
+    /// Allows this call and calls like it while the session is open.
     AllowSession,
-    /// This and calls like it, until a time.
+    /// Allows this call and calls like it until a time.
     AllowUntil,
-    /// This and whatever a pattern covers.
+    /// Allows this call and every call that a pattern covers.
     AllowPattern,
     Deny,
-    /// And the turn ends.
+    /// Denies the call and ends the turn.
     DenyStop,
 }
 
@@ -180,7 +181,7 @@ impl DecisionKind {
     }
 }
 
-/// Where an approval stands.
+/// The state of an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalState {

@@ -1,4 +1,4 @@
-//! What is spent: tokens, and what they cost.
+//! Amounts of tokens and their cost, limits on them, and prices.
 
 use std::ops::Add;
 
@@ -29,7 +29,7 @@ impl Add for Amount {
     }
 }
 
-/// How much may be spent. What is not said is not bounded.
+/// A limit on spending. A part that is not set is not limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpendLimit {
     pub tokens: Option<u64>,
@@ -41,14 +41,14 @@ impl SpendLimit {
         self.tokens.is_none() && self.cost.is_none()
     }
 
-    /// Whether this much is within it, where `raised` was added to it.
+    /// Whether an amount is within the limit, raised by `raised`.
     pub fn holds(&self, amount: Amount, raised: Amount) -> bool {
         self.tokens.is_none_or(|limit| amount.tokens <= limit.saturating_add(raised.tokens))
             && self.cost.is_none_or(|limit| amount.cost <= limit + raised.cost)
     }
 }
 
-/// What a million tokens of a model cost.
+/// The price of a million tokens of a model, by kind of token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Price {
     pub input: Money,
@@ -65,7 +65,7 @@ impl Price {
             + self.cache_written.for_tokens(usage.cache_written)
     }
 
-    /// The most that a request with such a prompt and answer can cost.
+    /// The most that a request with this many prompt and answer tokens can cost.
     pub fn at_most(&self, prompt: u64, answer: u64) -> Money {
         self.input.max(self.cache_written).max(self.cache_read).for_tokens(prompt)
             + self.output.for_tokens(answer)
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_holds_up_to_itself_and_what_was_added() {
+    fn a_limit_includes_its_value_and_raises_add_to_it() {
         let limit = SpendLimit { tokens: Some(100), cost: None };
         let spent = |tokens| Amount { tokens, cost: money("9") };
         assert!(limit.holds(spent(100), Amount::default()));

@@ -1,4 +1,4 @@
-//! Money, limits and what models cost, as the ledger and its views have it.
+//! Amounts of money and tokens, spend limits, prices of models, and the ledger records of spending.
 
 pub mod amount;
 pub mod money;

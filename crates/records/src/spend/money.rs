@@ -1,4 +1,4 @@
-//! Money, in whatever unit the prices are written in, to a thousand-millionth of it.
+//! Amounts of money in the unit of the configured prices, to a thousand-millionth of it.
 
 use std::fmt;
 use std::ops::Add;
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 const NANOS: u64 = 1_000_000_000;
 
-/// Digits behind the point.
+/// Digits after the decimal point.
 const DIGITS: usize = 9;
 
-/// An amount of money. Sums stop at the largest amount instead of beginning again.
+/// An amount of money. Sums saturate at the largest amount.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Money(u64);
@@ -27,7 +27,7 @@ impl Money {
         self.0
     }
 
-    /// What `tokens` cost if a million of them cost this. Rounded up.
+    /// The cost of `tokens` if a million of them cost this, rounded up.
     pub fn for_tokens(self, tokens: u64) -> Self {
         let nanos = (u128::from(self.0) * u128::from(tokens)).div_ceil(1_000_000);
         Self(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -49,7 +49,7 @@ impl Add for Money {
 impl FromStr for Money {
     type Err = ();
 
-    /// A decimal number that is not negative, such as `12` or `0.075`.
+    /// Parses a decimal number that is not negative, such as `12` or `0.075`.
     fn from_str(text: &str) -> Result<Self, ()> {
         let (whole, part) = text.split_once('.').unwrap_or((text, ""));
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -63,7 +63,7 @@ impl FromStr for Money {
     }
 }
 
-/// As many digits behind the point as there are, two at least.
+/// Prints as many digits after the decimal point as needed, at least two.
 impl fmt::Display for Money {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = format!("{:09}", self.0 % NANOS);
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_reads_what_it_writes() {
+    fn printed_amounts_parse_to_the_same_value() {
         for (text, nanos, shown) in [
             ("0", 0, "0.00"),
             ("3", 3 * NANOS, "3.00"),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_never_cheaper_than_they_are() {
+    fn the_cost_of_tokens_is_rounded_up() {
         let price: Money = "3".parse().unwrap();
         assert_eq!(price.for_tokens(1_000_000), price);
         assert_eq!(price.for_tokens(1), Money(3_000));

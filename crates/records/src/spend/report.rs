@@ -1,11 +1,11 @@
-//! What was spent, added up for people.
+//! Reports of spending, aggregated for people.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::money::Money;
 
-/// What lines are added up by.
+/// What a report groups spending by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpendGrouping {
     Day,
@@ -27,32 +27,32 @@ impl SpendGrouping {
     }
 }
 
-/// One line.
+/// One line of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SpendLine {
     /// A day, an agent, a session or a model.
     pub name: String,
     pub requests: u64,
-    /// Tokens of prompts that no cache had.
+    /// Prompt tokens that were not read from a cache.
     pub input: u64,
     pub output: u64,
     pub cache_read: u64,
     pub cache_written: u64,
-    /// A decimal number, in the unit of the prices. Requests to models without a price are not in it.
+    /// A decimal number in the unit of the prices. Requests to models without a price are not included.
     #[schema(value_type = String)]
     #[serde(serialize_with = "as_text")]
     pub cost: Money,
     /// Requests to models that have no price.
     pub without_price: u64,
-    /// Requests of which the provider did not tell the tokens: they are counted as the most that they can have been.
+    /// Requests for which the provider reported no tokens: they are counted as the most that they can have been.
     pub estimated: u64,
 }
 
-/// All lines, and their sum.
+/// All lines and their sum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SpendReport {
     pub by: String,
-    /// The first day that counts, if not all do.
+    /// The first day that is included, if not all days are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     pub lines: Vec<SpendLine>,

@@ -1,6 +1,6 @@
-//! Copying a write-ahead log back into its database. Commits go on meanwhile: the bulk is copied by a thread that comes and
-//! goes, and the writer copies only the little that was written in that time. A log that is copied whole is begun again at
-//! its front, so it stays short and its blocks stay where they are.
+//! Checkpoints SQLite's write-ahead log: copies it back into its database. Commits go on meanwhile. A short-lived thread
+//! copies the bulk, and the writer copies only the little that was written in that time. SQLite restarts a log that is
+//! copied completely at its start, so the log stays short and its blocks stay where they are.
 
 use std::thread::JoinHandle;
 
@@ -8,56 +8,57 @@ use rusqlite::Connection;
 
 use super::error::StoreError;
 
-/// Bytes written to the log before it is copied. A short log is written over and over in place, and readers and the next
-/// start have less of it to go through.
-const COPY_AFTER: u64 = 8 << 20;
+/// Bytes written to the log before a checkpoint begins. A short log is overwritten in place again and again, and readers and
+/// the next start have less of it to read.
+const CHECKPOINT_AFTER: u64 = 8 << 20;
 
-/// What the writer may be asked to copy itself.
-const LITTLE: u64 = 256 << 10;
+/// The most that the writer copies itself, in bytes.
+const INLINE_MAX: u64 = 256 << 10;
 
-/// Bytes in the log at which the writer waits and copies itself however much there is: one that outruns the copying does not
-/// get away.
-const AT_MOST: u64 = 2 * COPY_AFTER;
+/// Bytes in the log at which the writer waits and copies everything itself, so that a writer faster than the checkpoints
+/// cannot grow the log without bound.
+const LOG_MAX: u64 = 2 * CHECKPOINT_AFTER;
 
 type CheckpointFile = Result<Connection, StoreError>;
 
-/// Who keeps one log short.
+/// Keeps one log short.
 pub(crate) struct Checkpointer {
-    /// Makes another connection to the same database.
+    /// Opens another connection to the same database.
     open: std::sync::Arc<dyn Fn() -> CheckpointFile + Send + Sync>,
-    /// Bytes written since the last round began, and since the log did, about.
+    /// Approximate bytes written since the last checkpoint began.
     since: u64,
+    /// Approximate bytes written since the log was last restarted.
     all: u64,
-    under_way: Option<JoinHandle<Result<(), StoreError>>>,
+    running: Option<JoinHandle<Result<(), StoreError>>>,
 }
 
 impl Checkpointer {
     pub(crate) fn new(open: impl Fn() -> CheckpointFile + Send + Sync + 'static) -> Self {
-        Self { open: std::sync::Arc::new(open), since: 0, all: 0, under_way: None }
+        Self { open: std::sync::Arc::new(open), since: 0, all: 0, running: None }
     }
 
-    /// Counts what a commit wrote.
+    /// Counts the bytes that a commit wrote.
     pub(crate) const fn wrote(&mut self, bytes: u64) {
         self.since += bytes;
         self.all += bytes;
     }
 
-    /// Copies on, if it is time to. Called behind a commit, by the one who made it, when callers have their answers.
+    /// Starts or finishes a checkpoint if one is due. The writer calls this after a commit, once callers have their replies.
     pub(crate) fn go_on(&mut self, own: &Connection) -> Result<(), StoreError> {
-        match &self.under_way {
-            Some(round) if !round.is_finished() && self.all < AT_MOST => Ok(()),
+        match &self.running {
+            Some(checkpoint) if !checkpoint.is_finished() && self.all < LOG_MAX => Ok(()),
             Some(_) => {
                 self.settle()?;
-                if self.since > LITTLE && self.all < AT_MOST { self.begin(own) } else { self.finish(own) }
+                if self.since > INLINE_MAX && self.all < LOG_MAX { self.begin(own) } else { self.finish(own) }
             }
-            None if self.since >= COPY_AFTER => self.begin(own),
+            None if self.since >= CHECKPOINT_AFTER => self.begin(own),
             None => Ok(()),
         }
     }
 
-    /// Waits for what is under way, so that nobody else has the log.
+    /// Waits for a running checkpoint, so that no other connection holds the log.
     pub(crate) fn settle(&mut self) -> Result<(), StoreError> {
-        match self.under_way.take().map(JoinHandle::join) {
+        match self.running.take().map(JoinHandle::join) {
             None => Ok(()),
             Some(done) => done.unwrap_or(Err(StoreError::Closed)),
         }
@@ -65,17 +66,17 @@ impl Checkpointer {
 
     fn begin(&mut self, own: &Connection) -> Result<(), StoreError> {
         let open = std::sync::Arc::clone(&self.open);
-        let round = std::thread::Builder::new().name("log-copier".to_owned()).spawn(move || {
+        let checkpoint = std::thread::Builder::new().name("checkpointer".to_owned()).spawn(move || {
             let connection = open()?;
             copy(&connection)
         });
-        match round {
-            Ok(round) => {
-                self.under_way = Some(round);
+        match checkpoint {
+            Ok(checkpoint) => {
+                self.running = Some(checkpoint);
                 self.since = 0;
                 Ok(())
             }
-            // Without threads to be had it takes longer, and is still done.
+            // If no thread can be started, the writer does it: slower, but it is done.
             Err(_) => self.finish(own),
         }
     }
@@ -88,12 +89,12 @@ impl Checkpointer {
 
 impl Drop for Checkpointer {
     fn drop(&mut self) {
-        // Whatever it says: the next start copies what is left.
+        // The result does not matter: the next start copies what is left.
         let _ = self.settle();
     }
 }
 
-/// Copies what the log holds into the database, as far as readers allow, and syncs both.
+/// Copies the log into the database, as far as readers allow, and syncs both.
 pub(crate) fn copy(connection: &Connection) -> Result<(), StoreError> {
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(|error| {
         let path = connection.path().map(std::path::PathBuf::from).unwrap_or_default();

@@ -1,22 +1,22 @@
-//! From a CID to its place. CIDs are random, so an ordinary index would dirty one page per entry and slow the log down
-//! as it grows. Instead the newest are kept in memory, and every 65,536 a sorted run is written once and never
-//! changed. A look-up reads one block per run.
+//! The index from a CID to its position, built like a log-structured merge tree without merges. CIDs are random, so an
+//! ordinary index would dirty one page per entry and slow the log down as it grows. Instead the newest CIDs are kept in
+//! memory, and every 65,536 entries a sorted run is written once and never changed. A lookup reads one block per run.
 
 use std::collections::HashSet;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tribune_ledger::cid::{Cid, CidBuildHasher};
 
-/// Entries in one run: what a tile of level 1 spans.
+/// Entries in one run: as many as a tile of level 1 covers.
 pub(super) const RUN: u64 = 1 << 16;
 
-/// Blocks a run is cut into, by the first bits of the CID: about 10 kB each.
+/// Blocks in a run, divided by the first bits of the CID: about 10 kB each.
 const BLOCKS: u8 = 64;
 
-/// Eight bytes of CID and two of offset.
+/// Bytes of a key: eight of the CID and two of the offset in the run.
 const KEY: usize = 10;
 
-/// The CIDs behind the last full run.
+/// The CIDs after the last full run.
 #[derive(Debug, Default)]
 pub(super) struct RecentCids {
     cids: Vec<Cid>,
@@ -70,8 +70,8 @@ fn key(cid: &Cid, offset: u16) -> [u8; KEY] {
     key
 }
 
-/// Places in the first `runs` runs whose CID begins with `prefix` (at most eight bytes of it are compared), newest run
-/// first. The caller compares the whole CID.
+/// Positions in the first `runs` runs whose CID begins with `prefix`, newest run first. Only the first eight bytes are
+/// compared; the caller compares the whole CID.
 pub(super) fn candidates(
     connection: &Connection,
     runs: u64,
@@ -93,7 +93,7 @@ pub(super) fn candidates(
     Ok(places)
 }
 
-/// The beginning of a CID in hex digits, or all of it.
+/// The first hex digits of a CID, or all of them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Prefix<'a>(&'a str);
 
@@ -105,7 +105,7 @@ impl<'a> Prefix<'a> {
         fits.then_some(Self(hex))
     }
 
-    /// Whether a CID may begin like this, by its first eight bytes.
+    /// Whether a CID can begin with this prefix, by its first eight bytes.
     pub(super) fn near(self) -> impl Fn(&Cid) -> bool {
         let (low, high) = self.bounds();
         move |cid| (&low[..]..=&high[..]).contains(&&cid.as_bytes()[..8])

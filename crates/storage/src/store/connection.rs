@@ -1,4 +1,4 @@
-//! The one place that opens a database, with the settings that the writers build on.
+//! Opens databases, with the settings that the writers rely on. No other code opens one.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -12,24 +12,24 @@ use super::schema;
 use crate::files;
 use crate::home::HomeError;
 
-/// Bytes of page cache per connection: the hot pages of the writer, without a large idle daemon.
+/// Page cache per connection, in KiB: enough for the hot pages of the writer, and small for an idle daemon.
 const CACHE_KIB: i64 = 4096;
 
-/// How long to wait for a lock. Only opening and schema changes ever meet one.
+/// How long to wait for a lock. Only opening and schema changes wait for one.
 const BUSY: Duration = Duration::from_secs(5);
 
 /// Prepared statements kept per connection: more than the store has.
 const STATEMENTS: usize = 64;
 
-/// Bytes of the smallest page that a database can have, and so of the smallest database.
+/// Bytes of the smallest page that SQLite supports, and so of the smallest database.
 const SMALLEST: u64 = 512;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// The one writer. The caller holds the home's lock.
+    /// The single writer. The caller holds the home's lock.
     Write,
-    /// A reader; it sees one snapshot per transaction and never waits for the writer.
+    /// A reader. It sees one snapshot per transaction and never waits for the writer.
     Read,
 }
 
@@ -99,8 +99,8 @@ fn set_up(connection: &Connection, access: Access, path: &Path) -> Result<(), St
             let what = format!("its filesystem cannot hold a write-ahead log (journal mode stayed `{mode}`)");
             return Err(StoreError::Io { path: path.to_owned(), what });
         }
-        // NORMAL: a commit is not synced by itself. It is in the daybook, or its writer syncs the log before it answers
-        // (`super::log`). Copying the log back into the database is the writer's choice too.
+        // NORMAL: a commit alone is not synced. Its records are in Tribune's WAL, or the writer syncs SQLite's log before it
+        // replies (`super::sqlite_wal`). The writer also decides when to checkpoint.
         connection
             .execute_batch("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0;")
             .map_err(failed)?;
@@ -108,7 +108,7 @@ fn set_up(connection: &Connection, access: Access, path: &Path) -> Result<(), St
     Ok(())
 }
 
-/// A database that is nobody's and goes away when it is closed.
+/// A temporary database, deleted when it is closed.
 pub(super) fn scratch() -> Result<Connection, rusqlite::Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let connection = connect(Path::new(""), flags)?;
@@ -116,12 +116,13 @@ pub(super) fn scratch() -> Result<Connection, rusqlite::Error> {
     Ok(connection)
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the door that everyone else is sent to")]
+#[expect(clippy::disallowed_methods, reason = "this function is the only place that opens a connection")]
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
     Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
 }
 
-/// Makes an empty database file for its owner alone, its name durable. SQLite gives its side files the same mode.
+/// Creates an empty database file that only its owner can read, and makes its name durable. SQLite gives its side files the
+/// same mode.
 fn create_file(path: &Path) -> Result<(), StoreError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => files::sync_parent(path)
@@ -136,9 +137,9 @@ fn create_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// SQLite takes a file shorter than its own header for an empty database and writes over it; whatever is longer it looks
-/// at itself. The file is not opened for this: closing it again would let go of the locks that SQLite holds on it in this
-/// process, and another program could then take itself for the only one and delete the log.
+/// Refuses a file that is too short to be a database. SQLite takes a file shorter than its header for an empty database and
+/// overwrites it; it checks longer files itself. This does not open the file: closing it again would release the locks that
+/// SQLite holds on it in this process, and another program could then believe that it is the only one and delete the log.
 fn refuse_stubs(path: &Path) -> Result<(), StoreError> {
     match std::fs::metadata(path) {
         Ok(found) if (1..SMALLEST).contains(&found.len()) => {
@@ -169,8 +170,8 @@ fn open_reader(path: &Path) -> Result<Connection, StoreError> {
         Ok(connection) => return Ok(connection),
         Err(error) => error,
     };
-    // Readers of a write-ahead log need a shared-memory file beside it. On a read-only disk there can be none, and
-    // none is needed if no log is left to read.
+    // Readers of SQLite's write-ahead log need a shared-memory file beside it. A read-only disk cannot have one, and none is
+    // needed if the log is empty.
     let log = path.with_file_name("tribune.db-wal");
     let log_is_empty = std::fs::metadata(&log).map_or(true, |log| log.len() == 0);
     let unwritable = matches!(

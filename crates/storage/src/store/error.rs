@@ -1,4 +1,4 @@
-//! What can go wrong with the store, each with its own sentence and next step.
+//! The errors of the store, each with a sentence and a next step.
 
 use std::path::{Path, PathBuf};
 
@@ -29,11 +29,11 @@ pub enum StoreError {
         "`{path}` is damaged ({what}): copy the folder away, restore the last good copy, and run `tribune ledger verify --checkpoint FILE` with a checkpoint kept elsewhere to see whether anything is missing"
     )]
     Damaged { path: PathBuf, what: String },
-    #[error("the daybook `{path}` is of no use ({what}): restore it and the databases from one copy, or, if it is lost for good, put it aside with `tribune ledger rebuild --without-daybook` and go on with what the databases have", path = .path.display())]
+    #[error("the write-ahead log `{path}` cannot be used ({what}): restore it and the databases from one copy, or, if it is lost for good, move it aside with `tribune ledger rebuild --without-daybook` and go on with what the databases have", path = .path.display())]
     Daybook { path: PathBuf, what: String },
     #[error("`{path}` holds no log, but `{key}` has signed one: restore the database from a backup, or move the keys folder away to begin another log", path = .path.display(), key = .key.display())]
     LogIsGone { path: PathBuf, key: PathBuf },
-    #[error("the vault's key `{path}` is of no use ({what}): restore it from a backup, or move `vault.db` away to begin another vault; what was said so far is then lost", path = .path.display())]
+    #[error("the vault's key `{path}` cannot be used ({what}): restore it from a backup, or move `vault.db` away to start another vault; all content of earlier sessions is then lost", path = .path.display())]
     VaultKey { path: PathBuf, what: &'static str },
     #[error("the disk of `{0}` is full, nothing of this was acknowledged: free some space and start again")]
     DiskFull(PathBuf),
@@ -72,7 +72,7 @@ impl StoreError {
         let what = error.to_string();
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Self::DiskFull(path),
-            // `Unknown` is how a missing table or column is told.
+            // SQLite reports a missing table or column as `Unknown`.
             Some(
                 ErrorCode::NotADatabase
                 | ErrorCode::DatabaseCorrupt
@@ -82,7 +82,7 @@ impl StoreError {
             Some(ErrorCode::ReadOnly) => HomeError::ReadOnlyDisk(path).into(),
             Some(ErrorCode::PermissionDenied) => HomeError::NotWritable(path).into(),
             _ => match error {
-                // A column that does not hold what we put there.
+                // A column does not hold a value of the type that the store writes.
                 rusqlite::Error::InvalidColumnType(..)
                 | rusqlite::Error::IntegralValueOutOfRange(..)
                 | rusqlite::Error::FromSqlConversionFailure(..) => Self::Damaged { path, what },
@@ -92,7 +92,7 @@ impl StoreError {
     }
 }
 
-/// A storage error as a turn and its client see it. Its sentence names files of this home, never content.
+/// A storage error as a turn and its client see it. The sentence names files of this home, never content.
 impl From<StoreError> for RuntimeError {
     fn from(error: StoreError) -> Self {
         Self::new("storage", error.to_string())

@@ -1,8 +1,9 @@
-//! The durable store: one SQLite database, one writer thread, any number of readers.
+//! The ledger's database: one SQLite database, one writer thread, any number of readers.
 //!
-//! An append returns after its commit is on disk, with the entry, the tree's edge, the views and a signed checkpoint in
-//! one transaction. After an I/O error nothing more is written until the store is opened again: what a failed sync left
-//! in the page cache cannot be told from what is on disk.
+//! An append returns once its entry is durable in the write-ahead log, or in the database if it bypasses the log. One
+//! transaction holds the entries, the right edge of the Merkle tree, the views and a signed checkpoint. After an I/O error
+//! nothing more is written until the store is opened again, because pages that a failed sync left in the page cache cannot
+//! be distinguished from pages on disk.
 
 pub(crate) mod checkpointer;
 mod cid_index;
@@ -49,38 +50,38 @@ use crate::home::{Home, HomeLock};
 use crate::keys;
 use crate::wal::{Wal, WalEpoch};
 
-/// The open store. Dropping it lets queued appends finish first.
+/// The open store. Dropping it finishes queued appends first.
 #[derive(Debug)]
 pub struct Store {
     home: Home,
     writer: Option<LedgerWriter>,
     thread: Option<JoinHandle<()>>,
     beginning: StoreOrigin,
-    // Released last: the writer is done by then.
+    // Released last, when the writer has ended.
     _lock: HomeLock,
 }
 
-/// Whether opening found a log or began one.
+/// Whether opening found a log or started a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreOrigin {
     Found,
-    /// A new log, under a key that was there or was made now.
+    /// A new log, under an existing key or a new one.
     Began,
 }
 
 impl Store {
-    /// Opens the store of `home` for this process alone, beginning a log under a new key where there is none.
+    /// Opens the store of `home` for this process alone. If there is no log, starts one under a new key.
     pub fn open(home: &Home, clock: &dyn Clock) -> Result<Self, StoreError> {
         Self::open_named(home, clock, None)
     }
 
-    /// The same; a log that begins now gets this name.
+    /// Like [`Self::open`]; a new log gets this name.
     pub fn open_named(home: &Home, clock: &dyn Clock, name: Option<&str>) -> Result<Self, StoreError> {
         home.prepare()?;
         let lock = home.lock()?;
         keys::sweep(home)?;
         let path = home.database();
-        // A key takes its final place when its log has begun. A second log under it would contradict the first.
+        // A key moves to its final path once its log has started. A second log under it would contradict the first.
         let key = keys::secret_path(home);
         let gone = || StoreError::LogIsGone { path: path.clone(), key: key.clone() };
         if key.exists() && !std::fs::metadata(&path).is_ok_and(|found| found.len() > 0) {
@@ -88,7 +89,7 @@ impl Store {
         }
         let connection = connection::open(&path, Access::Write)?;
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
-        // Whatever an earlier failure left in the write-ahead log is copied and synced before anything is built on it.
+        // What an earlier failure left in SQLite's write-ahead log is checkpointed and synced before anything builds on it.
         checkpointer::copy(&connection)?;
         schema::migrate(&connection).map_err(failed)?;
 
@@ -97,7 +98,7 @@ impl Store {
             return Err(gone());
         }
         let known = if views.size() == 0 { None } else { known_book(&connection).map_err(failed)? };
-        let (daybook, behind) = Wal::open(home, known)?;
+        let (wal, unapplied) = Wal::open(home, known)?;
         let (mut sequencer, key, beginning) = if views.size() == 0 {
             let signer = keys::generate(name)?;
             keys::prepare_next(home, &signer)?;
@@ -105,7 +106,7 @@ impl Store {
             let change = KeyChange { old: None, new: key.clone() };
             let genesis = sequencer::key_change_entry(&change, 0, clock.now(), &signer)?;
             let signer = Box::new(signer);
-            let mut sequencer = Sequencer::new(path.clone(), connection, signer, views, daybook.clone());
+            let mut sequencer = Sequencer::new(path.clone(), connection, signer, views, wal.clone());
             sequencer.begin(genesis)?;
             keys::adopt(home, &key)?;
             (sequencer, key, StoreOrigin::Began)
@@ -113,18 +114,17 @@ impl Store {
             let in_force = reader::key_in_force(&connection, &path)?;
             let signer = keys::signer_for(home, &in_force)?;
             check_edge(&connection, &path, &views, &in_force)?;
-            let sequencer =
-                Sequencer::new(path.clone(), connection, Box::new(signer), views, daybook.clone());
+            let sequencer = Sequencer::new(path.clone(), connection, Box::new(signer), views, wal.clone());
             (sequencer, in_force, StoreOrigin::Found)
         };
         keys::publish(home, &key)?;
-        sequencer.post(behind)?;
-        if daybook.left_for_vault().is_none() {
-            let number = daybook.newest();
-            daybook.begin(number)?;
-            sequencer.join(daybook.book(), number)?;
+        sequencer.post(unapplied)?;
+        if wal.left_for_vault().is_none() {
+            let number = wal.newest();
+            wal.begin(number)?;
+            sequencer.join(wal.book(), number)?;
         }
-        let started = writer::start(sequencer, daybook);
+        let started = writer::start(sequencer, wal);
         let (writer, thread) = started.map_err(|error| StoreError::Io { path, what: error.to_string() })?;
         Ok(Self { home: home.clone(), writer: Some(writer), thread: Some(thread), beginning, _lock: lock })
     }
@@ -134,12 +134,12 @@ impl Store {
         self.writer.clone().ok_or(StoreError::Closed)
     }
 
-    /// Readers that see whatever this process has written.
+    /// Readers that see everything that this process has written.
     pub fn readers(&self) -> Result<Readers, StoreError> {
         Ok(Readers::behind(&self.home, self.writer()?.daybook().clone()))
     }
 
-    /// The book that ledger and vault are posted from.
+    /// The write-ahead log that ledger and vault are applied from.
     pub(crate) fn wal(&self) -> Result<Wal, StoreError> {
         Ok(self.writer()?.daybook().clone())
     }
@@ -148,7 +148,7 @@ impl Store {
         self.beginning
     }
 
-    /// Passes the log's office to a new key: written beside the old one, told to the log, then put in its place.
+    /// Rotates the log's key: the new key is written beside the old one, recorded in the log, then moved to its place.
     pub fn rotate_key(&self, clock: &dyn Clock) -> Result<(VerifierKey, Appended), StoreError> {
         let reader = Reader::open(&self.home)?;
         let old = keys::signer_for(&self.home, &reader.key_in_force()?)?;
@@ -163,18 +163,18 @@ impl Store {
         Ok((key, appended))
     }
 
-    /// Lets queued appends finish and ends the writer.
+    /// Finishes queued appends and ends the writer.
     pub fn close(mut self) {
         self.stop();
     }
 
     fn stop(&mut self) {
         if let Some(writer) = self.writer.take() {
-            let in_peace = writer.daybook().close();
-            writer.stop(in_peace);
+            let clean = writer.daybook().close();
+            writer.stop(clean);
         }
         if let Some(thread) = self.thread.take() {
-            // The thread does not panic; if it did, there is nothing left to wait for.
+            // The thread does not panic. If it did, there is nothing left to wait for.
             let _ = thread.join();
         }
     }
@@ -191,15 +191,15 @@ fn load_views(connection: &Connection, path: &Path) -> Result<Views, StoreError>
     loaded.ok_or_else(|| damaged(path, "the stored tree does not fit the number of entries"))
 }
 
-/// Which daybook was posted here, and how far.
+/// The WAL epoch that was applied to this database, and the newest applied record.
 fn known_book(connection: &Connection) -> rusqlite::Result<Option<(WalEpoch, u64)>> {
     let row = connection.query_row("SELECT book, posted FROM checkpoint", [], |row| {
         Ok((row.get::<_, Option<[u8; 16]>>(0)?, row.get::<_, u64>(1)?))
     });
-    Ok(row.optional()?.and_then(|(book, posted)| Some((WalEpoch(book?), posted))))
+    Ok(row.optional()?.and_then(|(epoch, applied)| Some((WalEpoch(epoch?), applied))))
 }
 
-/// A cheap look at the newest state, so that nothing is appended to a log that is broken at its end. `verify` looks at
+/// A cheap check of the newest state, so that nothing is appended to a log that is broken at its end. `verify` checks
 /// everything.
 fn check_edge(
     connection: &Connection,
@@ -224,15 +224,15 @@ fn damaged(path: &Path, what: impl Into<String>) -> StoreError {
     StoreError::Damaged { path: path.to_owned(), what: what.into() }
 }
 
-/// What databases are read and written with.
+/// The versions of the libraries that read and write databases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreVersions {
     pub sqlite: &'static str,
-    /// SQLCipher's; none if this build cannot seal a vault.
+    /// The version of SQLCipher; none if this build cannot seal a vault.
     pub cipher: Option<String>,
 }
 
-/// Which SQLite and which cipher are built in.
+/// The versions of SQLite and of the cipher in this build.
 pub fn versions() -> StoreVersions {
     let cipher = connection::scratch()
         .and_then(|scratch| scratch.query_row("PRAGMA cipher_version", [], |row| row.get(0)))
@@ -241,7 +241,7 @@ pub fn versions() -> StoreVersions {
     StoreVersions { sqlite: rusqlite::version(), cipher }
 }
 
-/// What a comparison of the views with the entries found.
+/// The result of a comparison of the views with the entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewCheck {
     pub entries: u64,
@@ -249,7 +249,7 @@ pub struct ViewCheck {
     pub fault: Option<ViewFault>,
 }
 
-/// Makes every view anew beside the stored ones and compares them. Changes nothing, and needs no lock.
+/// Rebuilds every view beside the stored ones and compares them. Changes nothing, and needs no lock.
 pub fn check_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<ViewCheck, StoreError> {
     let reader = Reader::open(home)?;
     let path = home.database();
@@ -262,16 +262,16 @@ pub fn check_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<ViewChe
     Ok(ViewCheck { entries: views.size(), fault })
 }
 
-/// Throws every view away and makes it anew from the entries. Refuses if the entries do not have the signed root: then
-/// it is not the views that are wrong. Returns the number of entries.
+/// Deletes every view and rebuilds it from the entries. Refuses if the entries do not have the signed root, because then
+/// the entries are wrong and not the views. Returns the number of entries.
 pub fn rebuild_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
     home.prepare()?;
     let _lock = home.lock()?;
     rebuild_held(home, progress)
 }
 
-/// The same, without the daybook: it is put aside under the name that is returned, and the log goes on with what it has.
-/// Whatever was promised and is in the book alone is not in the log then.
+/// Like [`rebuild_views`], without the WAL: its file is moved to the path that is returned, and the log goes on with what it
+/// has. Acknowledged records that exist only in the WAL are then not in the log.
 pub fn rebuild_without_daybook(
     home: &Home,
     progress: &mut dyn FnMut(u64),

@@ -1,4 +1,4 @@
-//! Reading the views of the law.
+//! Queries on the views of policy: verdicts, approvals, grants, labels, exceptions and the freeze switch.
 
 use rusqlite::types::Type;
 use rusqlite::{Row, params};
@@ -17,7 +17,7 @@ use super::rows::StoredEntry;
 const APPROVAL: &str =
     "request, cid, state, votes, decision, decided_by, decided_at, reason, grant_id, created_at";
 
-/// Which end a list begins at.
+/// The order of a list of approvals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalOrder {
     OldestFirst,
@@ -25,7 +25,7 @@ pub enum ApprovalOrder {
 }
 
 impl Reader {
-    /// Verdicts from place `start` on, in order, at most `limit`.
+    /// Verdicts from position `start` on, in order, at most `limit`.
     pub fn verdicts(&self, start: u64, limit: usize) -> Result<Vec<StoredEntry>, StoreError> {
         let query = format!(
             "SELECT {} FROM ledger WHERE idx >= ?1 AND quality = ?2 ORDER BY idx LIMIT ?3",
@@ -35,7 +35,7 @@ impl Reader {
         self.all(&query, params![start, quality, limit as u64], rows::read)
     }
 
-    /// Approvals by when they were asked for; those that come behind the id `after` in this order, if one is given.
+    /// Approvals in the order of their requests; if `after` is given, those after that id.
     pub fn approvals(
         &self,
         state: Option<ApprovalState>,
@@ -43,7 +43,7 @@ impl Reader {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<ApprovalRow>, StoreError> {
-        // A condition that may be absent keeps SQLite from its index.
+        // With a condition that may be absent, SQLite does not use the index.
         let wanted = if state.is_some() { "state = ?1" } else { "?1 IS NULL" };
         let (behind, first, order) = match order {
             ApprovalOrder::OldestFirst => (">", i64::MIN, "ASC"),
@@ -57,7 +57,7 @@ impl Reader {
         self.all(&query, params![state.map(ApprovalState::as_str), after, limit as u64, first], approval)
     }
 
-    /// What waits for a person, oldest first.
+    /// Pending approvals, oldest first.
     pub fn pending_approvals(&self, limit: usize) -> Result<Vec<ApprovalRow>, StoreError> {
         self.approvals(Some(ApprovalState::Pending), ApprovalOrder::OldestFirst, None, limit)
     }
@@ -71,13 +71,13 @@ impl Reader {
         self.one(&format!("SELECT {APPROVAL} FROM approvals WHERE id = ?1"), [id], approval)
     }
 
-    /// The newest approval that was asked for this call.
+    /// The newest approval of this call.
     pub fn approval_of_call(&self, call: &str) -> Result<Option<ApprovalRow>, StoreError> {
         let query = format!("SELECT {APPROVAL} FROM approvals WHERE call = ?1 ORDER BY idx DESC LIMIT 1");
         self.one(&query, [call], approval)
     }
 
-    /// The newest approvals of calls that their agent would carry out itself, and that still wait for what comes of them.
+    /// The newest approvals of parked calls that the agent executes itself.
     pub fn parked_of_agent(&self, session: &str) -> Result<Vec<ApprovalRow>, StoreError> {
         let query = format!(
             "SELECT {APPROVAL} FROM approvals
@@ -89,7 +89,7 @@ impl Reader {
         Ok(parked)
     }
 
-    /// Grants that nobody took back, newest first.
+    /// Grants that are not revoked, newest first.
     pub fn grants(&self) -> Result<Vec<Granted>, StoreError> {
         self.all(
             "SELECT created_at, body FROM grants WHERE revoked_at IS NULL ORDER BY created_at DESC, id DESC",
@@ -98,14 +98,14 @@ impl Reader {
         )
     }
 
-    /// Whether everything is stopped, and by whom.
+    /// Who froze the daemon and when, if it is frozen.
     pub fn frozen(&self) -> Result<Option<(String, String)>, StoreError> {
         self.one("SELECT by, at FROM switches WHERE name = ?1 AND is_on", [FROZEN], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })
     }
 
-    /// When an exception was used since `since`, oldest first, at most `limit`.
+    /// The times at which an exception was used since `since`, oldest first, at most `limit`.
     pub fn exception_uses(&self, id: &str, since: &str, limit: u64) -> Result<Vec<String>, StoreError> {
         self.all(
             "SELECT at FROM exception_uses WHERE id = ?1 AND at > ?2 ORDER BY at LIMIT ?3",
@@ -114,9 +114,9 @@ impl Reader {
         )
     }
 
-    /// The least of the labels of everything whose name begins like this.
+    /// The meet of the labels of every resource below this prefix.
     pub fn labels_below(&self, prefix: &str) -> Result<Option<Labels>, StoreError> {
-        // Names end before the character behind `/`.
+        // `0` is the character after `/`, so it bounds all names below the prefix.
         let end = format!("{}0", prefix.trim_end_matches('/'));
         let all = self.all(
             "SELECT DISTINCT trust, private FROM labels WHERE resource >= ?1 AND resource < ?2",
@@ -132,10 +132,10 @@ impl Reader {
     }
 }
 
-/// Two columns beginning with `column`.
+/// Reads labels from two columns, the first of which is `column`.
 pub(super) fn labels(row: &Row<'_>, column: usize) -> rusqlite::Result<Labels> {
     let word = row.get_ref(column)?.as_str()?;
-    // A word that this version does not know counts as the least.
+    // A word that this version does not know counts as the lowest trust.
     let trust = Trust::ALL.into_iter().find(|trust| trust.as_str() == word).unwrap_or(Trust::Untrusted);
     Ok(Labels { trust, private: row.get(column + 1)? })
 }
@@ -148,7 +148,7 @@ fn approval(row: &Row<'_>) -> rusqlite::Result<ApprovalRow> {
     Ok(ApprovalRow {
         requested: json(row, 0)?,
         entry,
-        state: ApprovalState::parse(state).ok_or_else(|| unknown(2, format!("`{state}` is no state")))?,
+        state: ApprovalState::parse(state).ok_or_else(|| unknown(2, format!("`{state}` is not a state")))?,
         votes: json(row, 3)?,
         decision: row.get(4)?,
         decided_by: row.get(5)?,

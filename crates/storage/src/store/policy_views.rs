@@ -1,5 +1,5 @@
-//! What waits for a person, what people granted, how data is labelled, and whether all is stopped, as the entries give
-//! them.
+//! The views of policy, derived from the entries: approvals, grants, labels of data, uses of exceptions, and the freeze
+//! switch.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tribune_constitution::{DecisionStage, Labels};
@@ -12,7 +12,7 @@ use tribune_records::ledger_payloads::{EGRESS_ENTITIES, LabelRecord, MCP_ENTITIE
 
 use super::policy_queries;
 
-/// The tables written here, each with its columns and key order.
+/// The tables of these views, each with its columns and key order.
 pub(super) const TABLES: [(&str, &str, &str); 5] = [
     (
         "approvals",
@@ -26,10 +26,10 @@ pub(super) const TABLES: [(&str, &str, &str); 5] = [
     ("switches", "name, is_on, by, at", "name"),
 ];
 
-/// The switch that stops everything.
+/// The name of the freeze switch, which stops every turn and call.
 pub(super) const FROZEN: &str = "frozen";
 
-/// An approval as the log tells it.
+/// An approval, derived from the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApprovalRow {
     pub requested: Requested,
@@ -45,7 +45,7 @@ pub struct ApprovalRow {
     pub created_at: String,
 }
 
-/// Takes an entry of quality `approval`, which stands at `index`.
+/// Applies an entry of quality `approval`, which is at `index`.
 pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> rusqlite::Result<()> {
     let Ok(record) = serde_json::from_str(&entry.payload) else { return Ok(()) };
     let view = PolicyView { connection, index, entry };
@@ -65,7 +65,7 @@ pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> r
     }
 }
 
-/// Takes a verdict, which stands at `index`. Most change nothing here, and are not worth reading.
+/// Applies a verdict, which is at `index`. Most change nothing here and are not parsed.
 pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> rusqlite::Result<()> {
     let dispatches = entry.payload.contains("\"stage\":\"dispatch\"");
     let excepts = entry.payload.contains("\"waivedBy\":\"exception.");
@@ -83,7 +83,7 @@ pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> 
         view.run(insert, params![index, id, view.at()])?;
     }
     if crosses && record.verdict.is_allowed() {
-        // A connection is about to be made, and what comes back through it is nobody's word.
+        // A connection is about to be made; what comes back through it has an unknown origin.
         taint_session(connection, &record.facts.session, EGRESS_LABELS)?;
         return view.run(
             "INSERT OR REPLACE INTO open_work (cid, kind, session_key, name) VALUES (?1, 'egress', ?2, ?3)",
@@ -91,23 +91,19 @@ pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> 
         );
     }
     if serves && record.verdict.is_allowed() {
-        // A server is about to be started, and its agent is told of its tools in its own words.
+        // A server is about to be started; its own descriptions of its tools reach the agent.
         return taint_session(connection, &record.facts.session, MCP_SERVER_LABELS);
     }
     if record.facts.stage != DecisionStage::Dispatch || !record.verdict.is_allowed() {
         return Ok(());
     }
-    // A call that waited is under way.
+    // A parked call now runs.
     let Some(call) = entry.parent_cids().first().map(ToString::to_string) else { return Ok(()) };
     view.run("UPDATE open_work SET kind = 'tool_call' WHERE cid = ?1", [call])
 }
 
-/// Writes down how data is labelled that `entry` tells of.
-pub(super) fn label(
-    connection: &Connection,
-    entry: &EntryText,
-    wrote: &[LabelRecord],
-) -> rusqlite::Result<()> {
+/// Stores the labels of the data that `entry` reports.
+pub(super) fn label(connection: &Connection, entry: &EntryText, wrote: &[LabelRecord]) -> rusqlite::Result<()> {
     for LabelRecord { resource, labels } in wrote {
         connection
             .prepare_cached(
@@ -119,7 +115,7 @@ pub(super) fn label(
     Ok(())
 }
 
-/// Lets something with these labels into a session.
+/// Merges labels into those of a session.
 pub(super) fn taint_session(connection: &Connection, key: &str, labels: Labels) -> rusqlite::Result<()> {
     let own = connection
         .prepare_cached("SELECT trust, private FROM sessions WHERE session_key = ?1")?
@@ -128,7 +124,7 @@ pub(super) fn taint_session(connection: &Connection, key: &str, labels: Labels) 
     own.map_or(Ok(()), |own| set_session(connection, key, own.meet(labels)))
 }
 
-/// Sets a session's labels, as an entry tells them.
+/// Sets a session's labels to those of an entry.
 pub(super) fn set_session(connection: &Connection, key: &str, labels: Labels) -> rusqlite::Result<()> {
     connection
         .prepare_cached("UPDATE sessions SET trust = ?2, private = ?3 WHERE session_key = ?1")?
@@ -167,7 +163,7 @@ impl PolicyView<'_> {
                 self.at(),
             ],
         )?;
-        // The call waits; it is not under way.
+        // The call is parked; it does not run.
         self.run("UPDATE open_work SET kind = 'parked' WHERE cid = ?1", [&requested.call])
     }
 

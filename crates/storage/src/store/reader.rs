@@ -1,4 +1,4 @@
-//! Reading the log: one snapshot, never waiting for the writer.
+//! Reads the log from one snapshot, without waiting for the writer.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,12 +20,12 @@ use crate::home::Home;
 use crate::keys;
 use crate::wal::{UnappliedRecord, Wal, WalEpoch};
 
-/// Fewest hex digits that name an entry: fewer would hardly ever be enough.
+/// Smallest number of hex digits that can name an entry: fewer would rarely be unique.
 const MIN_PREFIX: usize = 4;
 
-/// How often, and how far apart, to look whether the one who writes has posted what it promised.
-const LOOKS: usize = 2_000;
-const BETWEEN: Duration = Duration::from_millis(1);
+/// How often to check whether the writing process has applied what it acknowledged, and how long to wait between checks.
+const MAX_CHECKS: usize = 2_000;
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A view of the log as it was when this was opened or last refreshed.
 #[derive(Debug)]
@@ -41,31 +41,31 @@ pub struct EntryFilter {
     pub quality: Option<EntryQuality>,
 }
 
-/// What a name stands for.
+/// The result of a lookup by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryLookup {
     Found(Box<StoredEntry>),
-    /// No entry has that name; the sentence says what was looked for.
+    /// No entry has that name. The sentence says what was searched for.
     Nothing(String),
-    /// Several entries begin like that.
+    /// The CIDs of several entries begin with it.
     Several(Vec<Cid>),
 }
 
 impl Reader {
-    /// Opens the log of `home` as it is now, with everything that whoever writes there has promised.
+    /// Opens the log of `home` as it is now, with everything that the process writing there has acknowledged.
     pub fn open(home: &Home) -> Result<Self, StoreError> {
         let reader = Self::of_this_process(home)?;
-        settle(home, &reader)?;
+        wait_applied(home, &reader)?;
         Ok(reader)
     }
 
-    /// Opens the log of `home`, for somebody who knows how far it is posted.
+    /// Opens the log of `home` as far as it is applied. The caller waits for the WAL itself.
     pub(super) fn of_this_process(home: &Home) -> Result<Self, StoreError> {
         if home.root().is_file() {
             return Err(crate::home::HomeError::IsAFile(home.root().to_owned()).into());
         }
         let path = home.database();
-        // A key in its final place has signed a log; without it there never was one.
+        // A key at its final path has signed a log; without it there never was a log.
         let none = || match keys::secret_path(home) {
             key if key.exists() => StoreError::LogIsGone { path: home.database(), key },
             _ => StoreError::NoLedger(home.root().to_owned()),
@@ -83,13 +83,13 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Lets go of the snapshot. While one is held, the write-ahead log cannot be begun again and grows; whoever waits
-    /// lets go first and then calls [`Self::refresh`].
+    /// Releases the snapshot. While one is held, SQLite cannot restart its write-ahead log, which grows. A caller that waits
+    /// releases it first and then calls [`Self::refresh`].
     pub fn release(&self) -> Result<(), StoreError> {
         self.connection.execute_batch("COMMIT").map_err(|error| self.failed(&error))
     }
 
-    /// Takes a snapshot of the log as far as it is posted now.
+    /// Takes a snapshot of the log as far as it is applied now.
     pub fn refresh(&self) -> Result<(), StoreError> {
         if !self.connection.is_autocommit() {
             self.release()?;
@@ -97,23 +97,23 @@ impl Reader {
         self.begin()
     }
 
-    /// How many records of the daybook, which somebody was promised, are not posted here.
+    /// The number of acknowledged WAL records that are not applied to this database.
     pub fn unposted(&self, home: &Home) -> Result<usize, StoreError> {
-        Ok(self.promised(home)?.map_or(0, |(_, numbers)| numbers.len()))
+        Ok(self.unapplied(home)?.map_or(0, |(_, numbers)| numbers.len()))
     }
 
-    /// The records for the ledger that the daybook holds now and that are not posted here, by their numbers; and which book
-    /// that is. None if it is not this log's.
-    fn promised(&self, home: &Home) -> Result<Option<(WalEpoch, Vec<u64>)>, StoreError> {
-        let Some((book, posted)) = self.known_book()? else { return Ok(None) };
-        let Some((_, records)) = Wal::peek(home).filter(|(held, _)| *held == book) else {
+    /// The sequence numbers of the ledger records that the WAL holds and this database has not applied, with the WAL's epoch.
+    /// None if the WAL does not belong to this log.
+    fn unapplied(&self, home: &Home) -> Result<Option<(WalEpoch, Vec<u64>)>, StoreError> {
+        let Some((epoch, applied)) = self.wal_position()? else { return Ok(None) };
+        let Some((_, records)) = Wal::peek(home).filter(|(found, _)| *found == epoch) else {
             return Ok(None);
         };
-        let is_behind = |record: &UnappliedRecord| !record.ledger.is_empty() && record.number > posted;
-        Ok(Some((book, records.into_iter().filter(is_behind).map(|record| record.number).collect())))
+        let is_unapplied = |record: &UnappliedRecord| !record.ledger.is_empty() && record.number > applied;
+        Ok(Some((epoch, records.into_iter().filter(is_unapplied).map(|record| record.number).collect())))
     }
 
-    fn known_book(&self) -> Result<Option<(WalEpoch, u64)>, StoreError> {
+    fn wal_position(&self) -> Result<Option<(WalEpoch, u64)>, StoreError> {
         super::known_book(&self.connection).map_err(|error| self.failed(&error))
     }
 
@@ -138,7 +138,7 @@ impl Reader {
         max.map_err(|error| self.failed(&error))
     }
 
-    /// Whether there are rows before the first place, where no entry can be.
+    /// Whether there are rows before position 0, where no entry can be.
     pub fn has_rows_before_the_first(&self) -> Result<bool, StoreError> {
         let min = self
             .connection
@@ -156,7 +156,7 @@ impl Reader {
         key_in_force(&self.connection, &self.path)
     }
 
-    /// The number the next entry of `entity_id` will have.
+    /// The sequence number of the next entry of `entity_id`.
     pub fn next_seq(&self, entity_id: &str) -> Result<u64, StoreError> {
         let select = self.connection.query_row(
             "SELECT next_seq FROM entities WHERE entity_id = ?1",
@@ -179,21 +179,21 @@ impl Reader {
         select.map_err(|error| self.failed(&error))
     }
 
-    /// The entry at a place.
+    /// The entry at a position.
     pub fn entry(&self, index: u64) -> Result<Option<StoredEntry>, StoreError> {
         entry(&self.connection, &self.path, index)
     }
 
-    /// The place of an entry.
+    /// The position of an entry.
     pub fn find(&self, cid: &Cid) -> Result<Option<u64>, StoreError> {
         let text = cid.to_string();
         Ok(self.places(&text[3..])?.into_iter().find(|(_, found)| found == cid).map(|(index, _)| index))
     }
 
-    /// Finds an entry by what a person types: its place, its CID, or the CID's first digits with or without `b3:`.
+    /// Finds an entry by what a person types: its position, its CID, or the CID's first digits with or without `b3:`.
     pub fn lookup(&self, name: &str) -> Result<EntryLookup, StoreError> {
         let hex = name.strip_prefix("b3:").unwrap_or(name);
-        // Short numbers are places; CIDs are told by their length or their prefix.
+        // Short numbers are positions; a CID is recognised by its length or its prefix.
         if hex.len() == name.len()
             && (1..16).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_digit())
@@ -227,7 +227,7 @@ impl Reader {
         let Some(prefix) = Prefix::new(hex) else { return Ok(Vec::new()) };
         let size = self.size()?;
         let runs = size / RUN;
-        // Most are told apart by eight bytes, without their text.
+        // Eight bytes distinguish most CIDs, without their text.
         let near = prefix.near();
         let fits = |cid: &Cid| near(cid) && cid.to_string()[3..].starts_with(hex);
         let mut found = Vec::new();
@@ -264,12 +264,12 @@ impl Reader {
         Ok(found)
     }
 
-    /// The newest `n` entries of the entity that the entry at `index` is about, that one being the last.
+    /// The newest `n` entries of the entity of the entry at `index`, up to and including that entry.
     pub fn tail_until(&self, index: u64, n: usize) -> Result<Vec<StoredEntry>, StoreError> {
         self.back_from(self.entry(index)?, &EntryFilter::default(), n)
     }
 
-    /// Along an entity's own history, from `next` back.
+    /// Reads an entity's history backwards from `next`.
     fn back_from(
         &self,
         mut next: Option<StoredEntry>,
@@ -300,8 +300,8 @@ impl Reader {
         }
     }
 
-    /// Hands over every entry from `start` on, in order, until one is not taken. One that cannot be read comes as its
-    /// error.
+    /// Calls `take` with every entry from `start` on, in order, until it returns an error. An entry that cannot be read is
+    /// passed as its error.
     pub fn for_each<E: From<StoreError>>(
         &self,
         start: u64,
@@ -317,21 +317,21 @@ impl Reader {
         Ok(())
     }
 
-    /// Every CID in order, as the stored tree has them.
+    /// Every CID in order, from the stored tree.
     pub fn tree_cids(&self) -> Result<Vec<Cid>, StoreError> {
         views::cids(&self.connection, 0, self.size()?).map_err(|error| self.failed(&error))
     }
 }
 
 impl EntryFilter {
-    /// Whether an entry is one that was asked for.
+    /// Whether an entry matches.
     pub fn passes(&self, stored: &StoredEntry) -> bool {
         self.quality.is_none_or(|quality| quality == stored.entry.quality)
             && self.entity_id.as_ref().is_none_or(|entity_id| *entity_id == stored.entry.entity_id)
     }
 }
 
-/// Proofs are made from the tiles that are stored, and from rows at the right edge.
+/// Proofs are built from the stored tiles, and from rows at the right edge.
 impl TileSource for Reader {
     type Error = StoreError;
 
@@ -388,26 +388,28 @@ pub(super) fn key_in_force(connection: &Connection, path: &Path) -> Result<Verif
     }
 }
 
-/// Brings `reader` to what was promised: whoever has the home posts it at once, and if nobody has, we do. What cannot be
-/// posted stays in the book; [`Reader::unposted`] tells of it.
-fn settle(home: &Home, reader: &Reader) -> Result<(), StoreError> {
-    let Some((book, numbers)) = reader.promised(home)? else { return Ok(()) };
+/// Brings `reader` up to what was acknowledged. The process that holds the home applies it soon; if there is none, this one
+/// does. What cannot be applied stays in the WAL, and [`Reader::unposted`] counts it.
+fn wait_applied(home: &Home, reader: &Reader) -> Result<(), StoreError> {
+    let Some((epoch, numbers)) = reader.unapplied(home)? else { return Ok(()) };
     let newest = numbers.last().copied().unwrap_or(0);
-    for _ in 0..LOOKS {
-        // A log that has another book, or none, has everything of this one.
-        if reader.known_book()?.is_none_or(|(known, posted)| known != book || posted >= newest) {
+    for _ in 0..MAX_CHECKS {
+        // A log with another epoch, or none, has applied everything of this one.
+        if reader.wal_position()?.is_none_or(|(known, applied)| known != epoch || applied >= newest) {
             return Ok(());
         }
         if home.holder().is_none() {
             match super::Store::open(home, &SystemClock) {
                 Ok(store) => store.close(),
                 Err(error) => {
-                    tracing::warn!("the newest entries are in the daybook and cannot be posted now: {error}");
+                    tracing::warn!(
+                        "the newest entries are in the write-ahead log and cannot be applied now: {error}"
+                    );
                     return Ok(());
                 }
             }
         }
-        std::thread::sleep(BETWEEN);
+        std::thread::sleep(CHECK_INTERVAL);
         reader.refresh()?;
     }
     Ok(())

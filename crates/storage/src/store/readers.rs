@@ -1,4 +1,4 @@
-//! A few readers, shared: a query takes one, sees a fresh snapshot, and gives it back.
+//! A pool of readers: a query takes one, reads a fresh snapshot, and returns it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,26 +7,26 @@ use super::reader::Reader;
 use crate::home::Home;
 use crate::wal::{Target, Wal};
 
-/// Readers kept open between queries. More may be open at once; they are closed afterwards.
+/// Readers kept open between queries. More can be open at once; they are closed afterwards.
 const KEPT: usize = 4;
 
 /// A pool of readers of one home.
 #[derive(Debug, Clone)]
 pub struct Readers {
     home: Home,
-    daybook: Wal,
+    wal: Wal,
     idle: Arc<Mutex<Vec<Reader>>>,
 }
 
 impl Readers {
-    /// They see what was written through this book.
-    pub(super) fn behind(home: &Home, daybook: Wal) -> Self {
-        Self { home: home.clone(), daybook, idle: Arc::default() }
+    /// A pool whose readers see everything that was written through this WAL.
+    pub(super) fn behind(home: &Home, wal: Wal) -> Self {
+        Self { home: home.clone(), wal, idle: Arc::default() }
     }
 
     /// Runs `read` over the log as it is now, on this thread.
     pub fn now<T>(&self, read: impl FnOnce(&Reader) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        self.daybook.wait_applied(Target::Ledger);
+        self.wal.wait_applied(Target::Ledger);
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let reader = match idle {
             Some(reader) => {
@@ -36,7 +36,7 @@ impl Readers {
             None => Reader::of_this_process(&self.home)?,
         };
         let result = read(&reader);
-        // A snapshot that nobody needs would keep the write-ahead log from being begun again.
+        // An unused snapshot would keep SQLite from restarting its write-ahead log.
         if reader.release().is_ok() {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             if idle.len() < KEPT {
@@ -46,7 +46,7 @@ impl Readers {
         result
     }
 
-    /// The same for longer reads, on a thread where waiting for the disk holds up nobody.
+    /// The same for longer reads, on a blocking thread.
     pub async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Reader) -> Result<T, StoreError> + Send + 'static,

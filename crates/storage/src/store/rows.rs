@@ -1,21 +1,21 @@
-//! An entry as a row, and back.
+//! Converts entries to rows of the `ledger` table and back.
 
 use rusqlite::types::Type;
 use rusqlite::{Row, Statement, params};
 use tribune_ledger::Timestamp;
 use tribune_ledger::entry::EntryText;
 
-/// The columns of an entry, in the order [`read`] takes them.
+/// The columns of an entry, in the order in which [`read`] expects them.
 pub(super) const COLUMNS: &str = "idx, cid, quality, entity_id, seq, target, actor, source, parents, tags, payload, attested_by, proof, envelope, timestamp";
 
-/// An entry and its place in the log.
+/// An entry and its position in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEntry {
     pub index: u64,
     pub entry: EntryText,
 }
 
-/// Takes what [`insert`] binds.
+/// The statement for [`insert`].
 pub(super) const INSERT: &str =
     "INSERT INTO ledger (idx, cid, quality, entity_id, seq, prev_idx, target, actor, source, parents, tags, payload,
                          attested_by, proof, envelope, timestamp)

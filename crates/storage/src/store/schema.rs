@@ -1,4 +1,4 @@
-//! The tables, and how a database of an earlier version becomes one of this.
+//! The tables, and the migration of a database from an earlier version.
 
 use std::path::Path;
 
@@ -6,13 +6,14 @@ use rusqlite::Connection;
 
 use super::error::StoreError;
 
-/// Marks the file as ours: "Trib".
+/// Marks the file as Tribune's: "Trib".
 const APPLICATION_ID: i64 = 0x5472_6962;
 
-/// Each step brings a database from the version of its position to the next. Steps are never edited, only added.
+/// Each step migrates a database from the version that is the step's index to the next. Steps are never edited, only added;
+/// SQLite stores their text, comments included.
 const STEPS: [&str; 7] = [
-    // `ledger` is the truth. Entries are found by place; a CID is found through `cid_runs`, because an index in CID
-    // order would make every entry dirty a page of its own. The rest are views over it, rebuilt by `views`.
+    // `ledger` is the source of truth. Entries are found by position; a CID is found through `cid_runs`, because an index in
+    // CID order would make every entry dirty a page of its own. The other tables are views over it, rebuilt by `views`.
     "CREATE TABLE ledger (
         idx         INTEGER PRIMARY KEY,  -- place in the log, from 0
         cid         TEXT NOT NULL,
@@ -54,8 +55,8 @@ const STEPS: [&str; 7] = [
         id   INTEGER PRIMARY KEY CHECK (id = 0),
         note TEXT NOT NULL                -- signed in the same commit as the newest entry
     ) STRICT;",
-    // Views of sessions. Their rows are keyed by the place of the entry they come from and chained backwards by it, as
-    // entries are; looking one up by CID goes through the log.
+    // Views of sessions. Their rows are keyed by the position of the entry that they come from and chained backwards by it,
+    // as entries are; a lookup by CID goes through the log.
     "CREATE TABLE sessions (
         id            TEXT PRIMARY KEY,     -- BLAKE3 of agent id, key and creation time
         agent_id      TEXT NOT NULL,
@@ -108,7 +109,7 @@ const STEPS: [&str; 7] = [
         session_key TEXT NOT NULL,
         name        TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;",
-    // Views of the law: what waits for a person, what people granted, where data came from, and whether all is stopped.
+    // Views of policy: pending approvals, grants, labels of data, uses of exceptions, and the freeze switch.
     "CREATE TABLE approvals (
         id          TEXT PRIMARY KEY,
         idx         INTEGER NOT NULL,       -- place of the request
@@ -156,7 +157,7 @@ const STEPS: [&str; 7] = [
     ALTER TABLE sessions ADD COLUMN tools TEXT NOT NULL DEFAULT 'null';
     ALTER TABLE sessions ADD COLUMN trust TEXT NOT NULL DEFAULT 'owner';
     ALTER TABLE sessions ADD COLUMN private INTEGER NOT NULL DEFAULT 0;",
-    // What models cost, added up, and by how much limits were raised.
+    // Aggregated model costs, and the amounts by which limits were raised.
     "CREATE TABLE spend (
         day           TEXT NOT NULL,
         agent         TEXT NOT NULL,
@@ -181,24 +182,24 @@ const STEPS: [&str; 7] = [
         cost   INTEGER NOT NULL,
         PRIMARY KEY (scope, name, day)
     ) STRICT, WITHOUT ROWID;",
-    // How far the daybook is posted, and which one; in the row that every commit writes anyway.
+    // The WAL epoch and the newest applied record, in the row that every commit writes anyway.
     "ALTER TABLE checkpoint ADD COLUMN book BLOB;
     ALTER TABLE checkpoint ADD COLUMN posted INTEGER NOT NULL DEFAULT 0;",
-    // The folder that a session works in, if it is not in its agent's own workspace.
+    // The folder that a session works in, if that is not its agent's own workspace.
     "ALTER TABLE sessions ADD COLUMN workspace TEXT;",
-    // Further folders that it has beside that, as JSON.
+    // The session's additional directories, as JSON.
     "ALTER TABLE sessions ADD COLUMN further TEXT NOT NULL DEFAULT '[]';",
 ];
 
-/// The version this build writes.
+/// The version that this build writes.
 pub(super) const VERSION: i64 = STEPS.len() as i64;
 
-/// The version a database has; 0 before its tables were made.
+/// The version of a database; 0 before its tables are created.
 pub(super) fn version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// Refuses a database that is not ours or from the future.
+/// Refuses a database of another program or of a newer version.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let failed = |error: rusqlite::Error| StoreError::from_sqlite(path, &error);
     let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0)).map_err(failed);
@@ -216,7 +217,7 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreErr
     Ok(())
 }
 
-/// Brings the database to this version. Writes nothing if it is there already.
+/// Migrates the database to this version. Writes nothing if it has it already.
 pub(super) fn migrate(connection: &Connection) -> Result<(), rusqlite::Error> {
     let version = version(connection)?;
     if version == VERSION {

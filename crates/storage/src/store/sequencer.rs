@@ -1,7 +1,9 @@
-//! What a commit does: gives entries their place, and writes them with their views and a signed checkpoint in one transaction.
-//! A caller is answered when its entries have their place and are on disk: in the daybook, or else in the database. Where the
-//! daybook has them, a transaction goes on while more requests wait, because what comes with every commit costs as much as
-//! many entries do; if it fails, the next start posts the same entries at the same places.
+//! The sequencer: assigns entries their positions, and commits them with their views and a signed checkpoint in one
+//! transaction.
+//!
+//! A caller gets its reply when its entries have a position and are on disk, in the WAL or else in the database. If they are
+//! in the WAL, the transaction stays open while more requests wait, because the fixed cost of a commit equals that of many
+//! entries. If the transaction fails, the next start applies the same entries at the same positions.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,52 +24,53 @@ use super::writer::{WriteOp, WriteRequest};
 use super::{connection, rows, wal_codec, writer};
 use crate::wal::{Target, UnappliedRecord, Wal, WalEpoch};
 
-/// What a commit writes beside its entries: the pages of the checkpoint, the entities and the tree's edge.
+/// Bytes that a commit writes beside its entries: the pages of the checkpoint, the entities and the tree's right edge.
 const COMMIT_OVERHEAD: u64 = 32 << 10;
 
-/// What an entry takes beside its payload, about.
+/// Approximate size of an entry without its payload, in bytes.
 const ENTRY_OVERHEAD: usize = 512;
 
-/// Where an entry ended up. To hold one is to know that the entry is durable.
+/// The position of an appended entry. A value of this type proves that the entry is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
     pub cid: Cid,
-    /// Place in the log.
+    /// Position in the log.
     pub index: u64,
-    /// Place in its entity's history.
+    /// Position in its entity's history.
     pub seq: u64,
 }
 
-/// Gives entries their place. Everything it knows is in the database too; on any error it is thrown away.
+/// Assigns positions to entries and writes them. All its state is in the database too; on any error it is discarded.
 pub(super) struct Sequencer {
     path: PathBuf,
-    // Before the connection: the last one to close a database tidies up, and this one may have another.
+    // Declared before the connection, so that it is dropped first: the last connection to close cleans up the database's
+    // side files, and the checkpointer may have one of its own.
     copier: Checkpointer,
     connection: Connection,
     log: SqliteWal,
-    daybook: Wal,
+    wal: Wal,
     edge: LogHead,
-    /// What the transaction that is open has written so far.
+    /// What the open transaction has written so far.
     open: Option<OpenTransaction>,
 }
 
-/// A transaction on its way.
+/// A transaction that is not committed yet.
 struct OpenTransaction {
     entities: EntityBatch,
     since: Instant,
-    /// Entries that the log had before.
+    /// The number of entries in the log before it.
     before: u64,
-    /// The newest record of the daybook in it.
-    posted: Option<u64>,
-    /// Requests in it that went past the book.
-    past: usize,
+    /// The newest WAL record in it.
+    applied: Option<u64>,
+    /// Requests in it that bypassed the WAL.
+    bypassed: usize,
 }
 
-/// Where the log ends, and who signs there.
+/// The end of the log: its derived state, and the signer of its checkpoints.
 struct LogHead {
     signer: Box<dyn NoteSigner>,
     views: Views,
-    /// Bytes of the entries of the present commit, about.
+    /// Approximate bytes of the entries in the current commit.
     bytes: u64,
 }
 
@@ -77,43 +80,43 @@ impl Sequencer {
         connection: Connection,
         signer: Box<dyn NoteSigner>,
         views: Views,
-        daybook: Wal,
+        wal: Wal,
     ) -> Self {
         let database = path.clone();
         let copier = Checkpointer::new(move || connection::open(&database, Access::Write));
         let (log, edge) = (SqliteWal::of(&path), LogHead { signer, views, bytes: 0 });
-        Self { path, copier, connection, log, daybook, edge, open: None }
+        Self { path, copier, connection, log, wal, edge, open: None }
     }
 
-    /// Begins a log: the first entry names the first key.
+    /// Starts a log: the first entry names the first key.
     pub(super) fn begin(&mut self, genesis: EntryText) -> Result<(), StoreError> {
         let (request, receipt) = writer::request(WriteOp::Sealed(Box::new(genesis)));
-        self.daybook.mark_bypassed(Target::Ledger);
+        self.wal.mark_bypassed(Target::Ledger);
         self.write(vec![request])?;
         self.commit()?;
         receipt.answer.blocking_recv().map_err(|_| StoreError::Closed)?.map(drop)
     }
 
-    /// The database is posted from this book from now on, and has everything up to `number`.
-    pub(super) fn join(&mut self, book: WalEpoch, number: u64) -> Result<(), StoreError> {
-        self.set_book(Some(book), number)
+    /// Binds the database to this WAL epoch; it has applied everything up to `number`.
+    pub(super) fn join(&mut self, epoch: WalEpoch, number: u64) -> Result<(), StoreError> {
+        self.set_epoch(Some(epoch), number)
     }
 
-    /// The database has everything that was in its book, and needs none.
+    /// Notes a clean shutdown: the database has applied everything in the WAL and does not need it.
     pub(super) fn leave(&mut self) -> Result<(), StoreError> {
-        self.set_book(None, 0)
+        self.set_epoch(None, 0)
     }
 
-    fn set_book(&mut self, book: Option<WalEpoch>, number: u64) -> Result<(), StoreError> {
-        let known = rusqlite::params![book.map(|book| book.0), number];
+    fn set_epoch(&mut self, epoch: Option<WalEpoch>, number: u64) -> Result<(), StoreError> {
+        let known = rusqlite::params![epoch.map(|epoch| epoch.0), number];
         let set = self.connection.execute("UPDATE checkpoint SET book = ?1, posted = ?2", known);
         set.map_err(|error| StoreError::from_sqlite(&self.path, &error))?;
         self.log.sync()
     }
 
-    /// Posts what the book holds and the database does not.
+    /// Applies records that the WAL holds and the database does not.
     pub(super) fn post(&mut self, records: Vec<UnappliedRecord>) -> Result<(), StoreError> {
-        let path = self.daybook.file().to_owned();
+        let path = self.wal.file().to_owned();
         let unfit = |what: String| StoreError::Daybook { path: path.clone(), what };
         for record in records {
             let number = record.number;
@@ -130,38 +133,38 @@ impl Sequencer {
         self.sync()
     }
 
-    /// Everything that was committed is on disk when this returns.
+    /// Syncs the database: everything that was committed is on disk when this returns.
     pub(super) fn sync(&mut self) -> Result<(), StoreError> {
         self.log.sync()?;
-        self.daybook.mark_synced(Target::Ledger);
+        self.wal.mark_synced(Target::Ledger);
         Ok(())
     }
 
-    /// Whether the transaction that is open can take more in: it has fewer entries and is not as old.
+    /// Whether the open transaction can take more requests: it has fewer entries than `entries` and is younger than `age`.
     pub(super) fn may_go_on(&self, entries: u64, age: Duration) -> bool {
         let size = self.edge.views.size();
         self.open.as_ref().is_some_and(|open| size - open.before < entries && open.since.elapsed() < age)
     }
 
-    /// Writes requests, and answers those that the daybook has. An error means that the store cannot go on.
+    /// Writes requests, and replies to those that are durable. An error means that the store cannot go on.
     pub(super) fn write(&mut self, batch: Vec<WriteRequest>) -> Result<(), StoreError> {
-        let past = batch.iter().filter(|request| request.number.is_none()).count();
+        let bypassed = batch.iter().filter(|request| request.number.is_none()).count();
         let mut answers = Vec::with_capacity(batch.len());
-        let mut written = self.apply(batch, past, &mut answers);
-        if past > 0 {
-            // Only the database has these.
+        let mut written = self.apply(batch, bypassed, &mut answers);
+        if bypassed > 0 {
+            // Only the database makes these durable.
             written = written.and_then(|()| self.end());
         }
         for (answer, result) in answers {
             let result = match &written {
                 Ok(()) => result,
-                // What was refused for its own fault keeps its reason.
-                Err(error) => result.and_then(|_| Err(self.lost(error))),
+                // A request that was refused for its own fault keeps its reason.
+                Err(error) => result.and_then(|_| Err(self.to_store_error(error))),
             };
             let _ = answer.send(result);
         }
-        written.map_err(|error| self.lost(&error))?;
-        if past > 0 { self.copy_on() } else { Ok(()) }
+        written.map_err(|error| self.to_store_error(&error))?;
+        if bypassed > 0 { self.continue_checkpoint() } else { Ok(()) }
     }
 
     /// Commits what was written since the last commit. An error means that the store cannot go on.
@@ -169,42 +172,44 @@ impl Sequencer {
         if self.open.is_none() {
             return Ok(());
         }
-        self.end().map_err(|error| self.lost(&error))?;
-        self.copy_on()
+        self.end().map_err(|error| self.to_store_error(&error))?;
+        self.continue_checkpoint()
     }
 
-    fn copy_on(&mut self) -> Result<(), StoreError> {
+    fn continue_checkpoint(&mut self) -> Result<(), StoreError> {
         self.copier.wrote(std::mem::take(&mut self.edge.bytes) + COMMIT_OVERHEAD);
         self.copier.go_on(&self.connection)
     }
 
-    fn lost(&self, error: &WriteError) -> StoreError {
+    fn to_store_error(&self, error: &WriteError) -> StoreError {
         match error {
             WriteError::Sqlite(error) => StoreError::from_sqlite(&self.path, error),
             WriteError::Signer(what) => StoreError::Io { path: self.path.clone(), what: what.clone() },
             WriteError::Log(what) => StoreError::Io { path: self.path.clone(), what: what.clone() },
-            WriteError::Daybook => self.daybook.refusal(),
-            WriteError::Promised(what) => StoreError::Damaged { path: self.path.clone(), what: what.clone() },
+            WriteError::Wal => self.wal.refusal(),
+            WriteError::Acknowledged(what) => {
+                StoreError::Damaged { path: self.path.clone(), what: what.clone() }
+            }
         }
     }
 
-    /// Gives entries their places. Returns when those that the daybook has are on disk.
+    /// Assigns positions to entries and inserts them. Returns when the WAL records among them are durable.
     fn apply(
         &mut self,
         batch: Vec<WriteRequest>,
-        past: usize,
+        bypassed: usize,
         answers: &mut Vec<CommitReply>,
     ) -> Result<(), WriteError> {
-        let posted = batch.iter().filter_map(|request| request.number).max();
-        // Answers are collected before anything can fail, so that an error reaches everyone in the batch.
+        let newest = batch.iter().filter_map(|request| request.number).max();
+        // Replies are collected before anything can fail, so that an error reaches every caller in the batch.
         let mut work = Vec::with_capacity(batch.len());
         for request in batch {
             answers.push((request.answer, Ok(Vec::new())));
-            // Whoever placed its entries itself went on when they were in the book.
-            let promised = request.number.is_some() && matches!(request.work, WriteOp::Placed(_));
-            work.push((request.work, promised));
+            // A caller that assigned the positions itself was acknowledged when its entries were in the WAL.
+            let acknowledged = request.number.is_some() && matches!(request.work, WriteOp::Placed(_));
+            work.push((request.work, acknowledged));
         }
-        let Self { connection, edge, daybook, open, .. } = self;
+        let Self { connection, edge, wal, open, .. } = self;
         let open = match open {
             Some(open) => open,
             None => {
@@ -213,56 +218,54 @@ impl Sequencer {
                     entities: EntityBatch::default(),
                     since: Instant::now(),
                     before: edge.views.size(),
-                    posted: None,
-                    past: 0,
+                    applied: None,
+                    bypassed: 0,
                 })
             }
         };
-        open.posted = open.posted.max(posted);
-        open.past += past;
+        open.applied = open.applied.max(newest);
+        open.bypassed += bypassed;
         let insert = connection.prepare_cached(rows::INSERT)?;
         let mut rows = CommitRows { connection, insert, entities: &mut open.entities };
-        for ((work, promised), (_, result)) in work.into_iter().zip(answers.iter_mut()) {
+        for ((work, acknowledged), (_, result)) in work.into_iter().zip(answers.iter_mut()) {
             *result = edge.apply(work, &mut rows)?;
-            if let (true, Err(refused)) = (promised, &*result) {
-                return Err(WriteError::Promised(refused.to_string()));
+            if let (true, Err(refused)) = (acknowledged, &*result) {
+                return Err(WriteError::Acknowledged(refused.to_string()));
             }
         }
-        // Nobody is told, and nobody reads, what could still be lost.
-        match posted {
-            Some(posted) if !daybook.wait_durable(posted) => Err(WriteError::Daybook),
+        // Nothing that could still be lost is acknowledged or becomes visible to readers.
+        match newest {
+            Some(newest) if !wal.wait_durable(newest) => Err(WriteError::Wal),
             _ => Ok(()),
         }
     }
 
-    /// Ends the transaction that is open; readers see what it wrote.
+    /// Commits the open transaction; readers see what it wrote.
     fn end(&mut self) -> Result<(), WriteError> {
-        let Some(OpenTransaction { entities, before, posted, past, .. }) = self.open.take() else {
-            return Ok(());
-        };
+        let Some(OpenTransaction { entities, before, applied, bypassed, .. }) = self.open.take() else { return Ok(()) };
         let Self { connection, edge, .. } = self;
         let grown = edge.views.size() != before;
         if grown {
             entities.flush(connection)?;
             edge.sign_checkpoint(connection)?;
         }
-        if let Some(posted) = posted {
-            connection.prepare_cached("UPDATE checkpoint SET posted = ?1")?.execute([posted])?;
+        if let Some(applied) = applied {
+            connection.prepare_cached("UPDATE checkpoint SET posted = ?1")?.execute([applied])?;
         }
-        let end = if grown || posted.is_some() { "COMMIT" } else { "ROLLBACK" };
+        let end = if grown || applied.is_some() { "COMMIT" } else { "ROLLBACK" };
         connection.prepare_cached(end)?.execute([])?;
-        if past > 0 {
+        if bypassed > 0 {
             self.log.sync()?;
         }
-        self.daybook.mark_applied(Target::Ledger, posted, past);
-        if past > 0 {
-            self.daybook.mark_synced(Target::Ledger);
+        self.wal.mark_applied(Target::Ledger, applied, bypassed);
+        if bypassed > 0 {
+            self.wal.mark_synced(Target::Ledger);
         }
         Ok(())
     }
 }
 
-/// What a transaction writes through.
+/// The handles through which a transaction writes.
 struct CommitRows<'c> {
     connection: &'c Connection,
     insert: CachedStatement<'c>,
@@ -270,7 +273,7 @@ struct CommitRows<'c> {
 }
 
 impl LogHead {
-    /// Writes one request's entries, or says why it is refused. Nothing of a refused one is written.
+    /// Writes one request's entries, or returns why it is refused. Nothing of a refused request is written.
     fn apply(
         &mut self,
         work: WriteOp,
@@ -300,12 +303,13 @@ impl LogHead {
                 }
                 Ok(applied)
             }
-            // The thread that takes requests keeps these to itself.
+            // The writer thread handles these itself.
             WriteOp::Sync | WriteOp::Post | WriteOp::Stop { .. } => Ok(Ok(Vec::new())),
         }
     }
 
-    /// Entries whose places and names the caller gave them. The places are checked; the names were made in this process.
+    /// Applies entries whose positions and CIDs the caller assigned. The positions are checked; the CIDs were computed in this
+    /// process.
     fn apply_placed(
         &mut self,
         entries: Vec<EntryText>,
@@ -350,7 +354,7 @@ impl LogHead {
         Ok(Ok(vec![self.insert(rows, entry.entity_id.clone(), |_| entry)?]))
     }
 
-    /// Writes the entry that `place` makes of its entity's next number.
+    /// Writes the entry that `place` makes from its entity's next sequence number.
     fn insert(
         &mut self,
         rows: &mut CommitRows<'_>,
@@ -397,10 +401,10 @@ enum WriteError {
     Sqlite(rusqlite::Error),
     Signer(String),
     Log(String),
-    /// What was to be posted is not in the book.
-    Daybook,
-    /// What was promised cannot be posted.
-    Promised(String),
+    /// The WAL failed before the record was durable.
+    Wal,
+    /// An acknowledged record cannot be applied.
+    Acknowledged(String),
 }
 
 impl From<StoreError> for WriteError {
@@ -418,7 +422,7 @@ impl From<rusqlite::Error> for WriteError {
     }
 }
 
-/// Whether an entry that its author placed may stand at `expected`.
+/// Checks that an entry whose author assigned its position may stand at `expected`.
 fn check_sealed(entry: &EntryText, expected: u64) -> Result<(), StoreError> {
     if entry.seq != expected {
         return Err(StoreError::OutOfTurn { expected, found: entry.seq });
@@ -430,7 +434,7 @@ fn check_sealed(entry: &EntryText, expected: u64) -> Result<(), StoreError> {
     if read.compute_cid() == read.cid { Ok(()) } else { Err(StoreError::WrongCid) }
 }
 
-/// The change of key, placed at `seq` and attested by `old`.
+/// The entry for a change of key, at position `seq` and attested by `old`.
 pub(super) fn key_change_entry(
     change: &KeyChange,
     seq: u64,

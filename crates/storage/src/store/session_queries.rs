@@ -1,4 +1,4 @@
-//! Reading the views of sessions.
+//! Queries on the views of sessions: sessions, turns, history, unfinished work and agents.
 
 use rusqlite::types::Type;
 use rusqlite::{OptionalExtension as _, Row, params};
@@ -20,24 +20,24 @@ const SESSION: &str =
 pub struct SessionFilter {
     pub agent_id: Option<String>,
     pub state: Option<SessionState>,
-    /// Keys behind this one, in order.
+    /// Only keys after this one, in order.
     pub after: Option<String>,
 }
 
-/// Which sessions are listed by when they were used.
+/// Which sessions to list by their last activity.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecentSession {
     pub agent_id: Option<String>,
-    /// In this folder; in agents' own workspaces, if it is empty.
+    /// Only sessions in this folder; if it is empty, in agents' own workspaces.
     pub workspace: Option<String>,
-    /// Run by anything but this backend.
+    /// Without sessions of this backend.
     pub but_of: String,
-    /// Behind the session with this key, which was used at this time.
+    /// Only sessions after the one with this last activity and key.
     pub before: Option<(String, String)>,
 }
 
 impl Reader {
-    /// The session of this key.
+    /// The session with this key.
     pub fn session(&self, key: &str) -> Result<Option<SessionRow>, StoreError> {
         self.one(&format!("SELECT {SESSION} FROM sessions WHERE session_key = ?1"), [key], session)
     }
@@ -54,12 +54,8 @@ impl Reader {
         self.all(&query, params![filter.agent_id, state, after, limit as u64], session)
     }
 
-    /// Sessions in which something can be said or was, the one that was used last first.
-    pub fn recent_sessions(
-        &self,
-        recent: &RecentSession,
-        limit: usize,
-    ) -> Result<Vec<SessionRow>, StoreError> {
+    /// Sessions that are open or have turns, the most recently used first.
+    pub fn recent_sessions(&self, recent: &RecentSession, limit: usize) -> Result<Vec<SessionRow>, StoreError> {
         let query = format!(
             "SELECT {SESSION} FROM sessions
              WHERE (?1 IS NULL OR agent_id = ?1) AND (?2 IS NULL OR coalesce(workspace, '') = ?2)
@@ -72,7 +68,8 @@ impl Reader {
         self.all(&query, params, session)
     }
 
-    /// Open sessions without a turn since `before`, at most `limit`. Those of mode `persistent` stay, unless they are strangers'.
+    /// Open sessions without a turn since `before`, at most `limit`. Sessions of mode `persistent` are left out, unless their
+    /// caller is anonymous or unregistered.
     pub fn expired_sessions(&self, before: &str, limit: usize) -> Result<Vec<String>, StoreError> {
         self.all(
             "SELECT session_key FROM sessions
@@ -83,7 +80,7 @@ impl Reader {
         )
     }
 
-    /// How many sessions are not closed, by agent.
+    /// The number of sessions that are not closed, by agent.
     pub fn open_sessions(&self) -> Result<Vec<(String, usize)>, StoreError> {
         self.all(
             "SELECT agent_id, count(*) FROM sessions WHERE state <> 'closed' GROUP BY agent_id",
@@ -130,7 +127,7 @@ impl Reader {
         })
     }
 
-    /// Everything that was begun and not ended.
+    /// All unfinished work: entries that another entry must end and has not.
     pub fn open_work(&self) -> Result<Vec<OpenWork>, StoreError> {
         self.all(
             "SELECT cid, kind, session_key, name FROM open_work ORDER BY session_key, kind DESC, cid",
@@ -146,7 +143,7 @@ impl Reader {
         )
     }
 
-    /// The tools of calls that others may have made for a session and of which nobody told what came.
+    /// The tools of calls that another harness may have executed for a session and whose results it did not report.
     pub fn unreported_tools(&self, key: &str) -> Result<Vec<String>, StoreError> {
         self.all(
             "SELECT DISTINCT name FROM open_work WHERE session_key = ?1 AND (kind = 'elsewhere' OR (kind = 'parked'
@@ -156,7 +153,7 @@ impl Reader {
         )
     }
 
-    /// The forgettings of a session that were begun and not ended.
+    /// The unfinished forget requests of a session.
     pub fn unfinished_forgets(&self, key: &str) -> Result<Vec<String>, StoreError> {
         self.all(
             "SELECT cid FROM open_work WHERE session_key = ?1 AND kind = 'forget' ORDER BY cid",
@@ -165,7 +162,7 @@ impl Reader {
         )
     }
 
-    /// Every agent that was ever seen.
+    /// Every agent that ever had a session.
     pub fn heartbeats(&self) -> Result<Vec<Heartbeat>, StoreError> {
         let query = "SELECT agent_id, min(created_at), max(last_activity), count(*), sum(turns) FROM sessions
                      GROUP BY agent_id ORDER BY agent_id";
@@ -204,7 +201,7 @@ impl Reader {
             .map_err(|error| self.failed(&error))
     }
 
-    /// Follows rows back from `newest`; each begins with the place of the one before it.
+    /// Follows rows back from `newest`; the first column of each is the position of the one before it.
     fn chain<T>(
         &self,
         newest: Option<u64>,
@@ -223,7 +220,7 @@ impl Reader {
                 .map_err(failed)?;
             let Some((previous, row)) = row else { break };
             found.push(row);
-            // An altered database could point in circles.
+            // In an altered database the pointers could form a cycle.
             next = previous.filter(|previous| *previous < index);
         }
         found.reverse();
@@ -263,7 +260,7 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
 fn word<T>(row: &Row<'_>, column: usize, parse: impl FnOnce(&str) -> Option<T>) -> rusqlite::Result<T> {
     let text = row.get_ref(column)?.as_str()?;
     parse(text).ok_or_else(|| {
-        let unknown = format!("`{text}` is not a word this version knows");
+        let unknown = format!("`{text}` is not a value this version knows");
         rusqlite::Error::FromSqlConversionFailure(column, Type::Text, unknown.into())
     })
 }

@@ -1,7 +1,7 @@
-//! Sessions, turns, history and unfinished work, as the entries give them.
+//! The views of sessions, turns, history and unfinished work, derived from the entries.
 //!
-//! Rows of a session are chained by their place in the log, as its entries are, so that appending never touches an
-//! index in random order. An entry whose payload is not one of ours changes nothing here.
+//! Rows of a session are chained by their position in the log, as its entries are, so that appending never touches an
+//! index in random order. An entry whose payload has another format changes nothing here.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::de::DeserializeOwned;
@@ -19,7 +19,7 @@ use tribune_runtime::{AgentId, CloseReason, Role, SessionMode, SessionState, Sto
 
 use super::{policy_views, spend_views};
 
-/// The tables written here, each with its columns and key order.
+/// The tables of these views, each with its columns and key order.
 pub(super) const TABLES: [(&str, &str, &str); 4] = [
     (
         "sessions",
@@ -37,7 +37,7 @@ pub(super) const TABLES: [(&str, &str, &str); 4] = [
     ("open_work", "cid, kind, session_key, name", "cid"),
 ];
 
-/// Takes the next entry, which stands at `index`.
+/// Applies the next entry, which is at `index`.
 pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> rusqlite::Result<()> {
     let view = SessionView { connection, index, entry };
     match entry.quality {
@@ -63,7 +63,7 @@ struct SessionView<'a> {
     entry: &'a EntryText,
 }
 
-/// The members of a session that the next row of it is made from.
+/// The columns of a session that its next row depends on.
 struct SessionHead {
     id: String,
     turns: u64,
@@ -100,7 +100,7 @@ impl SessionView<'_> {
             ),
             Lifecycle::Forgetting { .. } => self.open_work("forget", ""),
             Lifecycle::Forgotten { .. } => {
-                // What was said is gone, and with it what it brought in.
+                // The content is shredded, and with it the labels that it brought in.
                 policy_views::set_session(self.connection, key, Labels::FRESH)?;
                 self.work_done()
             }
@@ -262,7 +262,7 @@ impl SessionView<'_> {
         }
     }
 
-    /// Something has begun that another entry must end.
+    /// Records work that another entry must end.
     fn open_work(&self, kind: &str, name: &str) -> rusqlite::Result<()> {
         self.run(
             "INSERT OR REPLACE INTO open_work (cid, kind, session_key, name) VALUES (?1, ?2, ?3, ?4)",
@@ -270,13 +270,13 @@ impl SessionView<'_> {
         )
     }
 
-    /// The first parent is what has ended.
+    /// Ends the work of the entry's first parent.
     fn work_done(&self) -> rusqlite::Result<()> {
         let Some(begun) = self.entry.parent_cids().first().map(ToString::to_string) else { return Ok(()) };
         self.run("DELETE FROM open_work WHERE cid = ?1", [begun])
     }
 
-    /// A row of history in the session's newest turn.
+    /// Adds a row of history in the session's newest turn.
     fn message(
         &self,
         session: &SessionHead,
@@ -335,7 +335,7 @@ impl SessionView<'_> {
     }
 }
 
-/// A session as the log tells it.
+/// A session, derived from the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRow {
     pub id: String,
@@ -347,15 +347,15 @@ pub struct SessionRow {
     pub state: SessionState,
     pub pubkey: Option<String>,
     pub mandate: String,
-    /// For a sub-agent: the mandates of whoever started it, nearest first.
+    /// For a sub-agent: the mandates of its parent agents, nearest first.
     pub ancestors: Vec<String>,
-    /// For a sub-agent: the only tools it may use, if it was told so.
+    /// For a sub-agent: the only tools that it may use, if they were restricted.
     pub tools: Option<Vec<String>>,
-    /// What the session has taken in.
+    /// The labels of everything that the session has read.
     pub labels: Labels,
-    /// The folder that it works in, if it is not in its agent's own workspace.
+    /// The folder that it works in, if that is not its agent's own workspace.
     pub workspace: Option<String>,
-    /// Further folders that it has beside that.
+    /// Its additional directories.
     pub further: Vec<String>,
     pub last_activity: String,
     pub created_at: String,
@@ -368,18 +368,18 @@ pub struct SessionRow {
 }
 
 impl SessionRow {
-    /// Where it works, as a session of this agent.
+    /// Its workspace roots, as a session of this agent.
     pub fn ground(&self, agent: &AgentId) -> WorkspaceRoots {
         WorkspaceRoots::of_terms(agent.clone(), self.workspace.as_deref(), &self.further)
     }
 
-    /// Its own mandate, then those of whoever started it.
+    /// Its own mandate, then those of its parent agents.
     pub fn mandates(&self) -> impl Iterator<Item = String> {
         std::iter::once(self.mandate.clone()).chain(self.ancestors.iter().cloned())
     }
 }
 
-/// A turn as the log tells it.
+/// A turn, derived from the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnRow {
     /// CID of the entry that began it.
@@ -395,7 +395,7 @@ pub struct TurnRow {
     pub completed_at: Option<String>,
 }
 
-/// A message as the log tells it: who spoke, and the commitment under which the vault has the words.
+/// A message, derived from the log: its role, and the commitment under which the vault has its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageRow {
     pub id: String,
@@ -403,12 +403,12 @@ pub struct MessageRow {
     pub seq: u64,
     pub role: String,
     pub content: String,
-    /// The tool, or the letter.
+    /// The tool, or the mailbox message.
     pub name: Option<String>,
     pub created_at: String,
 }
 
-/// Something that was begun and not ended.
+/// Unfinished work: an entry that another entry must end and has not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenWork {
     pub cid: String,
@@ -417,7 +417,7 @@ pub struct OpenWork {
     pub name: String,
 }
 
-/// What the sessions of an agent say of it: when it was first and last seen, and how busy it was.
+/// The activity of an agent, derived from its sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
     pub agent_id: String,

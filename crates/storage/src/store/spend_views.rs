@@ -1,4 +1,4 @@
-//! What models cost, added up, and by how much limits were raised, as the entries give them.
+//! The views of spending, derived from the entries: aggregated model costs, and the amounts by which limits were raised.
 
 use rusqlite::{Connection, Row, ToSql, params};
 use tribune_ledger::entry::EntryText;
@@ -10,7 +10,7 @@ use tribune_records::spend::report::{SpendGrouping, SpendLine, SpendReport};
 use super::error::StoreError;
 use super::reader::Reader;
 
-/// The tables written here, each with its columns and key order.
+/// The tables of these views, each with its columns and key order.
 pub(super) const TABLES: [(&str, &str, &str); 2] = [
     (
         "spend",
@@ -20,10 +20,10 @@ pub(super) const TABLES: [(&str, &str, &str); 2] = [
     ("raises", "scope, name, day, tokens, cost", "scope, name, day"),
 ];
 
-/// Where a count stops: so far below what a row can hold that rows can be added up.
+/// The value at which a counter saturates: far enough below the largest integer that rows can be added up.
 const MOST: u64 = 1 << 52;
 
-/// Takes an entry of quality `change`. Most are not about spending.
+/// Applies an entry of quality `change`. Most are not about spending.
 pub(super) fn apply(connection: &Connection, entry: &EntryText) -> rusqlite::Result<()> {
     if !entry.entity_id.starts_with(&spend_entity("")) {
         return Ok(());
@@ -40,7 +40,7 @@ pub(super) fn apply(connection: &Connection, entry: &EntryText) -> rusqlite::Res
     }
 }
 
-/// A request that another entry must end.
+/// Records a request that another entry must end.
 fn begun(connection: &Connection, entry: &EntryText, reserved: &Spent) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
@@ -108,7 +108,7 @@ fn raised(connection: &Connection, raised: &Raised) -> rusqlite::Result<()> {
 }
 
 impl Reader {
-    /// What was spent by a session, by an agent on a day, or by everyone on a day.
+    /// The amount spent by a session, by an agent on a day, or by all agents on a day.
     pub fn spent(&self, scope: &str, name: &str, day: Option<&str>) -> Result<Amount, StoreError> {
         let wanted = match scope {
             "session" => "session_key = ?1 AND ?2 = ''",
@@ -123,13 +123,13 @@ impl Reader {
         Ok(amount.unwrap_or_default())
     }
 
-    /// By how much a limit was raised.
+    /// The amount by which a limit was raised.
     pub fn raised(&self, scope: &str, name: &str, day: Option<&str>) -> Result<Amount, StoreError> {
         let query = "SELECT tokens, cost FROM raises WHERE scope = ?1 AND name = ?2 AND day = ?3";
         Ok(self.one(query, [scope, name, day.unwrap_or_default()], amount)?.unwrap_or_default())
     }
 
-    /// What was spent since a day, if one is given, added up.
+    /// Spending, aggregated by `by`, since a day if one is given.
     pub fn spend_report(&self, by: SpendGrouping, since: Option<&str>) -> Result<SpendReport, StoreError> {
         let name = match by {
             SpendGrouping::Day => "day",

@@ -1,4 +1,4 @@
-//! Syncing the write-ahead log of a database, when it has to be on disk.
+//! Syncs SQLite's own write-ahead log of a database, for commits that must be durable without Tribune's WAL.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::StoreError;
 
-/// The log of one database.
+/// The SQLite write-ahead log of one database.
 #[derive(Debug)]
 pub(crate) struct SqliteWal {
     database: PathBuf,
@@ -18,14 +18,14 @@ impl SqliteWal {
         Self { database: database.to_owned(), file: None }
     }
 
-    /// Everything that was committed is on disk when this returns.
+    /// Syncs the log: everything that was committed is on disk when this returns.
     pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
         let file = match self.file.take() {
             Some(file) => file,
             None => {
                 let mut path: OsString = self.database.clone().into();
                 path.push("-wal");
-                // SQLite makes it with the first commit, and it stays while the database is open.
+                // SQLite creates the file with the first commit and keeps it while the database is open.
                 match File::open(path) {
                     Ok(file) => file,
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),

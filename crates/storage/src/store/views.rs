@@ -1,5 +1,6 @@
-//! Everything that is derived from the entries and committed with them: entities, the tree's tiles, the way from a
-//! CID to its place. All of it can be thrown away and made again; `rebuild --check` proves that this gives the same.
+//! The views: everything that is derived from the entries and committed with them, such as entities, the tree's tiles and the
+//! index from a CID to its position. All of it can be deleted and rebuilt; `rebuild --check` proves that the result is the
+//! same.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,7 +22,7 @@ const OWN_TABLES: [(&str, &str, &str); 3] = [
     ("cid_runs", "run, block, keys", "run, block"),
 ];
 
-/// Every table that [`Views`] writes.
+/// Every table that [`Views`] maintains.
 fn tables() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     let of_sessions = OWN_TABLES.into_iter().chain(session_views::TABLES);
     of_sessions.chain(policy_views::TABLES).chain(spend_views::TABLES)
@@ -30,14 +31,14 @@ fn tables() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> 
 /// Entries applied per step of a rebuild; enough to spread the cost, few enough to hold in memory.
 const REBUILD_BATCH: usize = 512;
 
-/// The edge of everything derived, in the hands of whoever applies entries in order.
+/// The in-memory state of the views: the right edge of the tree and the newest CIDs. Entries are applied in order.
 #[derive(Debug)]
 pub(super) struct Views {
     edge: TileEdge,
     recent: RecentCids,
 }
 
-/// Where an entity's history stands.
+/// The end of an entity's history.
 #[derive(Debug, Clone)]
 pub(super) struct EntityState {
     pub(super) next_seq: u64,
@@ -52,7 +53,7 @@ pub(super) struct EntityBatch {
 }
 
 impl EntityBatch {
-    /// The present state of `entity_id`.
+    /// The current state of `entity_id`.
     pub(super) fn state(
         &mut self,
         connection: &Connection,
@@ -72,7 +73,7 @@ impl EntityBatch {
         })
     }
 
-    /// Writes every state that moved.
+    /// Writes every state that changed.
     pub(super) fn flush(self, connection: &Connection) -> rusqlite::Result<()> {
         let mut upsert = connection.prepare_cached(
             "INSERT INTO entities (entity_id, next_seq, last_idx, head) VALUES (?1, ?2, ?3, ?4)
@@ -88,7 +89,7 @@ impl EntityBatch {
 }
 
 impl EntityState {
-    /// Moves on by `entry`, which stands at `index`.
+    /// Advances by the entry at `index`.
     pub(super) fn advance(&mut self, index: u64, cid: Cid) {
         self.next_seq += 1;
         self.last_index = Some(index);
@@ -101,7 +102,7 @@ impl Views {
         Self { edge: TileEdge::default(), recent: RecentCids::default() }
     }
 
-    /// Picks up where the database stands. `None` if its tables do not fit together.
+    /// Loads the state from the database. `None` if its tables are inconsistent.
     pub(super) fn load(connection: &Connection) -> rusqlite::Result<Option<Self>> {
         let size: u64 =
             connection.query_row("SELECT coalesce(max(idx) + 1, 0) FROM ledger", [], |row| row.get(0))?;
@@ -131,7 +132,7 @@ impl Views {
         self.edge.frontier().root()
     }
 
-    /// Whether an entry of this name was applied.
+    /// Whether an entry with this CID was applied.
     pub(super) fn contains(&self, connection: &Connection, cid: &Cid) -> rusqlite::Result<bool> {
         if self.recent.contains(cid) {
             return Ok(true);
@@ -139,7 +140,7 @@ impl Views {
         Ok(find_in_runs(connection, self.size() / RUN, cid)?.is_some())
     }
 
-    /// Takes the next entry, which is in the log already.
+    /// Applies the next entry, which is in the log already.
     pub(super) fn apply(&mut self, connection: &Connection, entry: &EntryText) -> rusqlite::Result<()> {
         session_views::apply(connection, self.size(), entry)?;
         let leaf = Hash::leaf(&entry.cid);
@@ -173,10 +174,10 @@ pub(super) fn cids_of_rows(connection: &Connection, start: u64, end: u64) -> rus
     rows.collect()
 }
 
-/// The CIDs of entries `start..end`, from full tiles where there are any. `start` must be a multiple of 256.
+/// The CIDs of entries `start..end`, from full tiles where they exist. `start` must be a multiple of 256.
 pub(super) fn cids(connection: &Connection, start: u64, end: u64) -> rusqlite::Result<Vec<Cid>> {
     let tiled = end / tile::WIDTH * tile::WIDTH;
-    // No capacity is taken from `end`: in an altered database it can be any number.
+    // No capacity is reserved from `end`: in an altered database it can be any number.
     let mut found = Vec::new();
     let mut select = connection
         .prepare_cached("SELECT nodes FROM tree_tiles WHERE level = 0 AND n >= ?1 AND n < ?2 ORDER BY n")?;
@@ -202,7 +203,7 @@ pub(super) fn tile_roots(
     rows.collect()
 }
 
-/// The place of `cid` among the entries of the first `runs` runs.
+/// The position of `cid` among the entries of the first `runs` runs.
 pub(super) fn find_in_runs(connection: &Connection, runs: u64, cid: &Cid) -> rusqlite::Result<Option<u64>> {
     let text = cid.to_string();
     let Some(prefix) = cid_index::Prefix::new(&text[3..]) else { return Ok(None) };
@@ -215,7 +216,7 @@ pub(super) fn find_in_runs(connection: &Connection, runs: u64, cid: &Cid) -> rus
     Ok(None)
 }
 
-/// A place where a view is not what the entries give.
+/// A difference between a stored view and the entries.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{table}: {what}")]
 pub struct ViewFault {
@@ -223,14 +224,14 @@ pub struct ViewFault {
     pub what: String,
 }
 
-/// What a rebuild gives beside the tables it wrote.
+/// The result of a rebuild, beside the tables that it wrote.
 pub(super) struct Rebuild {
     pub(super) views: Views,
     /// Entries whose back-pointer is wrong, with what it should be.
     pub(super) back_pointers: Vec<(u64, Option<u64>)>,
 }
 
-/// Makes every view anew in `target` from the entries in `source`. `progress` hears how many entries are done.
+/// Rebuilds every view in `target` from the entries in `source`. `progress` gets the number of entries done.
 pub(super) fn rebuild(
     source: &Connection,
     target: &Connection,
@@ -266,7 +267,7 @@ pub(super) fn rebuild(
     Ok(Rebuild { views, back_pointers })
 }
 
-/// Puts right the back-pointers that a rebuild found wrong.
+/// Corrects the back-pointers that a rebuild found wrong.
 pub(super) fn mend_back_pointers(
     connection: &Connection,
     wrong: &[(u64, Option<u64>)],
@@ -328,7 +329,7 @@ fn compare(
     }
 }
 
-/// A row in a sentence; long values are cut.
+/// A row for an error sentence; long values are cut.
 fn show(row: &[Value]) -> String {
     let values: Vec<String> = row
         .iter()

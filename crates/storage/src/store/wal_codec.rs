@@ -1,4 +1,4 @@
-//! How a request to the ledger stands in the daybook, and how it is read again.
+//! The encoding of ledger requests as WAL records.
 
 use tribune_ledger::Draft;
 use tribune_ledger::entry::{EntryRef, EntryText, FieldError, UnsequencedEntry};
@@ -8,21 +8,21 @@ use super::writer::WriteOp;
 const DRAFTS: u8 = 0;
 const PLACED: u8 = 1;
 
-/// What a line has beside its payload, about.
-const BESIDE: usize = 512;
+/// Approximate size of a line without its payload, in bytes.
+const LINE_OVERHEAD: usize = 512;
 
-/// What is written of entries to be placed, and those entries.
+/// Encodes entries whose positions the writer assigns. Returns the entries too.
 pub(super) fn drafts(drafts: &[Draft]) -> Result<(Vec<UnsequencedEntry>, Vec<u8>), FieldError> {
-    let mut out = Vec::with_capacity(drafts.len() * 3 * BESIDE);
+    let mut out = Vec::with_capacity(drafts.len() * 3 * LINE_OVERHEAD);
     out.push(DRAFTS);
     let entries =
         drafts.iter().map(|draft| framed(&mut out, |line| UnsequencedEntry::with_line(draft, line)));
     Ok((entries.collect::<Result<_, _>>()?, out))
 }
 
-/// What is written of entries that have their place.
+/// Encodes entries that have their positions.
 pub(super) fn placed(entries: &[EntryText]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(entries.iter().map(|entry| entry.payload.len() + BESIDE).sum());
+    let mut out = Vec::with_capacity(entries.iter().map(|entry| entry.payload.len() + LINE_OVERHEAD).sum());
     out.push(PLACED);
     for entry in entries {
         framed(&mut out, |line| entry.write_line(line));
@@ -30,7 +30,7 @@ pub(super) fn placed(entries: &[EntryText]) -> Vec<u8> {
     out
 }
 
-/// Appends a line behind its length.
+/// Appends a line, prefixed with its length.
 fn framed<T>(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -41,7 +41,7 @@ fn framed<T>(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     written
 }
 
-/// The request again. None if these bytes are none.
+/// Decodes a request. None if the bytes are not one.
 pub(super) fn read(bytes: &[u8]) -> Option<WriteOp> {
     let (kind, mut rest) = bytes.split_first()?;
     let mut lines = Vec::new();

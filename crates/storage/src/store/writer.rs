@@ -1,4 +1,4 @@
-//! The way to the one writer: a handle for callers, a bounded queue, and the thread that empties it. What a commit does
+//! The single writer of the ledger: a handle for callers, a bounded queue, and the thread that drains it. The commit itself
 //! is in [`super::sequencer`].
 
 use std::sync::mpsc as std_mpsc;
@@ -18,28 +18,28 @@ use super::wal_codec;
 use crate::wal::permits::{Permit, QueuePermits};
 use crate::wal::{ApplierRequest, Target, Wal, WalPart, WalRecord};
 
-/// Requests waiting at most; the next caller waits for room.
+/// Largest number of queued requests; the next caller waits for a permit.
 const QUEUE: usize = 512;
 
-/// Entries that are placed together at most.
+/// Largest number of entries in one batch.
 const MAX_BATCH: usize = 512;
 
-/// How long a commit takes more in, and how many entries: those who read wait for it.
+/// How long a commit stays open for more requests, and for how many entries. Readers wait for it.
 const LONGEST_COMMIT: Duration = Duration::from_millis(2);
 const LARGEST_COMMIT: u64 = 512;
 
-/// The same behind whoever writes much, so that several of its batches are in it.
-const LONGEST_OF_MANY: Duration = Duration::from_millis(5);
-const LARGEST_OF_MANY: u64 = 1024;
+/// The same bounds after a large batch, so that one commit holds several batches of a caller that writes much.
+const LONGEST_BULK_COMMIT: Duration = Duration::from_millis(5);
+const LARGEST_BULK_COMMIT: u64 = 1024;
 
-/// Entries in one go of whoever writes much: more than a page of a session has.
-const MANY: usize = 32;
+/// Entries in a large batch: more than one session writes at a time.
+const BULK: usize = 32;
 
-/// How long a request that somebody makes may take to get here: about a sync.
-const ON_ITS_WAY: Duration = Duration::from_millis(1);
+/// How long a request may take through the WAL to this thread: about one sync.
+const WAL_LATENCY: Duration = Duration::from_millis(1);
 
-/// Bytes of entries in one request at most: four entries of the largest size. With [`QUEUE`] it bounds what can wait in
-/// memory; only a flood of the largest requests comes near.
+/// Largest size of the entries in one request, in bytes: four entries of the largest size. Together with [`QUEUE`] it bounds
+/// the memory of queued requests; only a flood of the largest requests comes near.
 const MAX_REQUEST_BYTES: usize = 4 * MAX_ENTRY_BYTES;
 
 /// A handle for appending; clones share the queue.
@@ -51,51 +51,51 @@ pub struct LedgerWriter {
     wal: Wal,
 }
 
-/// An append under way.
+/// A pending append.
 #[derive(Debug)]
 #[must_use = "an entry is durable only once its receipt says so"]
 pub struct Receipt {
     pub(super) answer: oneshot::Receiver<Result<Vec<Appended>, StoreError>>,
-    /// Its number in the daybook, if it went there.
+    /// Its sequence number in the WAL, if it went there.
     number: Option<u64>,
 }
 
 impl Receipt {
-    /// For what has its place already.
+    /// A receipt for entries that have their positions already.
     fn answered(appended: Vec<Appended>) -> Self {
         let (answer, receipt) = oneshot::channel();
-        // It is received below, so it arrives.
+        // The receiver is alive, so this does not fail.
         let _ = answer.send(Ok(appended));
         Self { answer: receipt, number: None }
     }
 }
 
-/// What a request asks for.
+/// An operation of the writer.
 pub(super) enum WriteOp {
-    /// Placed by the writer.
+    /// Appends entries; the writer assigns their positions.
     Drafts(Vec<UnsequencedEntry>),
-    /// Placed by the one who writes these histories, in their order.
+    /// Appends entries whose positions the single writer of their histories assigned, in order.
     Placed(Vec<EntryText>),
-    /// Placed and attested by the caller, who must have guessed the place right.
+    /// Appends an entry that the caller positioned and attested. It is refused if the position is not the next one.
     Sealed(Box<EntryText>),
-    /// The log's key passes to another signer.
+    /// Rotates the log's key to another signer.
     Rotate { to: Box<dyn NoteSigner>, entry: Box<EntryText> },
-    /// What was asked before is to be on disk in the database.
+    /// Syncs the database with every earlier request.
     Sync,
-    /// What was asked before is to be committed.
+    /// Commits every earlier request.
     Post,
-    /// What was asked before is written; nothing is taken any more. In peace, no book is needed.
-    Stop { in_peace: bool },
+    /// Ends the writer after every earlier request. After a clean shutdown the database does not need the WAL.
+    Stop { clean: bool },
 }
 
-/// One caller's request, and where its answer goes.
+/// One caller's request, and the channel for its reply.
 pub(super) struct WriteRequest {
     pub(super) work: WriteOp,
-    /// Its number in the daybook. Without one it is durable when the database is synced.
+    /// Its sequence number in the WAL. Without one it is durable when the database is synced.
     pub(super) number: Option<u64>,
-    /// More comes soon, and nobody waits for it to be committed before.
+    /// The caller sends more soon and does not wait for this commit.
     pub(super) more_soon: bool,
-    /// For as long as it waits.
+    /// The permit that it holds while it is queued.
     pub(super) ticket: Option<Permit>,
     pub(super) answer: oneshot::Sender<Result<Vec<Appended>, StoreError>>,
 }
@@ -118,7 +118,7 @@ impl LedgerWriter {
         let (mut request, receipt, bytes) = drafts_request(drafts)?;
         request.ticket = Some(self.room.enter().await);
         match self.wal_or_direct(request, bytes) {
-            WalPlacement::Daybook(page) => self.wal.write(page).await?,
+            WalPlacement::Wal(page) => self.wal.write(page).await?,
             WalPlacement::Database(request) => {
                 self.wal.written().await;
                 self.hand_over(request)?;
@@ -127,14 +127,13 @@ impl LedgerWriter {
         receipt.answer.await.map_err(|_| self.closed())?
     }
 
-    /// Appends one entry that is not the last of what is written now; returns when it is durable, which is before it has its
-    /// place.
+    /// Appends one entry that others follow; returns when it is durable, which is before it has its position.
     pub async fn append_early(&self, draft: &Draft) -> Result<Receipt, StoreError> {
         let (mut request, receipt, bytes) = drafts_request(std::slice::from_ref(draft))?;
         request.more_soon = true;
         request.ticket = Some(self.room.enter().await);
         match self.wal_or_direct(request, bytes) {
-            WalPlacement::Daybook(page) => self.wal.write(page).await.map(|()| receipt),
+            WalPlacement::Wal(page) => self.wal.write(page).await.map(|()| receipt),
             WalPlacement::Database(request) => {
                 self.wal.written().await;
                 self.hand_over(request)?;
@@ -144,7 +143,7 @@ impl LedgerWriter {
         }
     }
 
-    /// Where an entry stands that [`Self::append_early`] appended. Nothing is lost if the wait is given up.
+    /// Waits for the position of an entry that [`Self::append_early`] appended. Cancelling the wait loses nothing.
     pub async fn append_with_position(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
         if receipt.answer.is_empty() {
             self.wal.request(Target::Ledger, ApplierRequest::Post);
@@ -153,20 +152,16 @@ impl LedgerWriter {
         appended.first().copied().ok_or(StoreError::Closed)
     }
 
-    /// The same where nothing can be awaited: this thread waits for the writer's next commit.
+    /// The same outside an async runtime: this thread waits for the writer's next commit.
     pub fn append_with_position_blocking(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
         self.wal.wait_applied(Target::Ledger);
         let appended = receipt.answer.try_recv().map_err(|_| self.closed())??;
         appended.first().copied().ok_or(StoreError::Closed)
     }
 
-    /// Entries that the only writer of their histories placed itself, ready to be written into the daybook. It knows
-    /// their CIDs beforehand, so that one may be the parent of the next.
-    pub async fn encode_for_wal(
-        &self,
-        entries: Vec<EntryText>,
-        more_soon: bool,
-    ) -> Result<WalPart, StoreError> {
+    /// Encodes entries for the WAL whose positions the single writer of their histories assigned. That writer knows their
+    /// CIDs beforehand, so that one may be the parent of the next.
+    pub async fn encode_for_wal(&self, entries: Vec<EntryText>, more_soon: bool) -> Result<WalPart, StoreError> {
         let bytes = wal_codec::placed(&entries);
         let (mut request, _) = placed_request(entries)?;
         request.more_soon = more_soon;
@@ -174,7 +169,7 @@ impl LedgerWriter {
         Ok(self.part(bytes, request))
     }
 
-    /// Appends such entries without the daybook, all or none.
+    /// Appends such entries without the WAL, all or none.
     pub async fn append_placed(&self, entries: Vec<EntryText>) -> Result<(), StoreError> {
         let (mut request, receipt) = placed_request(entries)?;
         request.ticket = Some(self.room.enter().await);
@@ -183,7 +178,8 @@ impl LedgerWriter {
         receipt.answer.await.map_err(|_| self.closed())?.map(drop)
     }
 
-    /// Queues an entry without waiting, neither for room nor, unless it is very large, for the disk. Entries that are queued later come later.
+    /// Queues an entry without waiting for a permit or, unless it is very large, for the disk. Entries that are queued later
+    /// come later.
     pub fn submit(&self, draft: &Draft) -> Result<(), StoreError> {
         let (mut request, _, bytes) = drafts_request(std::slice::from_ref(draft))?;
         let full = StoreError::TooMuchAtOnce { what: "requests that wait", limit: QUEUE };
@@ -191,7 +187,8 @@ impl LedgerWriter {
         self.enqueue_direct(request, bytes).map(drop)
     }
 
-    /// Queues entries from a thread of their own, waiting only for room. [`Self::wait_blocking`] says where they ended up.
+    /// Queues entries from a thread outside the runtime, waiting only for a permit. [`Self::wait_blocking`] returns their
+    /// positions.
     pub fn submit_blocking(&self, drafts: &[Draft]) -> Result<Receipt, StoreError> {
         let (mut request, receipt, bytes) = drafts_request(drafts)?;
         request.ticket = Some(self.room.enter_blocking());
@@ -199,7 +196,7 @@ impl LedgerWriter {
         Ok(Receipt { number, ..receipt })
     }
 
-    /// Waits for what [`Self::submit_blocking`] queued.
+    /// Waits until what [`Self::submit_blocking`] queued is durable and has its positions.
     pub fn wait_blocking(&self, receipt: Receipt) -> Result<Vec<Appended>, StoreError> {
         if let Some(number) = receipt.number {
             self.wal.flush_lazy(number);
@@ -213,13 +210,13 @@ impl LedgerWriter {
         self.wait_blocking(receipt)?.first().copied().ok_or(StoreError::Closed)
     }
 
-    /// Appends an entry that its author placed and attested. Refused if another entry took the place.
+    /// Appends an entry that its author positioned and attested. Refused if another entry took the position.
     pub fn append_sealed_blocking(&self, entry: EntryText) -> Result<Appended, StoreError> {
         refuse_reserved(&entry.entity_id, entry.quality)?;
         self.send_blocking(WriteOp::Sealed(Box::new(entry)))
     }
 
-    /// Tells the log that `to` signs from now on; `entry` is the change, attested by the key in force.
+    /// Rotates the log's key to `to`; `entry` is the change, attested by the key in force.
     pub(super) fn rotate_blocking(
         &self,
         to: Ed25519Signer,
@@ -236,21 +233,21 @@ impl LedgerWriter {
         self.wait_blocking(receipt)?.first().copied().ok_or(StoreError::Closed)
     }
 
-    /// Ends the writer behind everything that is queued, whoever still holds a handle. Callable from anywhere.
-    pub(super) fn stop(self, in_peace: bool) {
-        let (stop, _) = request(WriteOp::Stop { in_peace });
+    /// Ends the writer after everything that is queued, even if other handles exist. Callable from any thread.
+    pub(super) fn stop(self, clean: bool) {
+        let (stop, _) = request(WriteOp::Stop { clean });
         let _ = self.queue.send(stop);
     }
 
-    /// The book that this writer posts from.
+    /// The write-ahead log that this writer applies.
     pub const fn daybook(&self) -> &Wal {
         &self.wal
     }
 
-    /// Has a request carried out, without waiting for it. Returns its number in the daybook.
+    /// Submits a request without waiting for it. Returns its sequence number in the WAL, if it goes there.
     fn enqueue_direct(&self, request: WriteRequest, bytes: Vec<u8>) -> Result<Option<u64>, StoreError> {
         match self.wal_or_direct(request, bytes) {
-            WalPlacement::Daybook(page) => self.wal.enqueue_background(page).map(Some),
+            WalPlacement::Wal(page) => self.wal.enqueue_background(page).map(Some),
             WalPlacement::Database(request) => {
                 self.wal.flush();
                 self.hand_over(request).map(|()| None)
@@ -258,10 +255,10 @@ impl LedgerWriter {
         }
     }
 
-    /// Where a request is made durable, which is `bytes` in the book.
+    /// Decides by its encoded size whether a request goes through the WAL or to the database directly.
     fn wal_or_direct(&self, request: WriteRequest, bytes: Vec<u8>) -> WalPlacement {
         if self.wal.fits(bytes.len()) {
-            WalPlacement::Daybook(WalRecord { ledger: Some(self.part(bytes, request)), vault: None })
+            WalPlacement::Wal(WalRecord { ledger: Some(self.part(bytes, request)), vault: None })
         } else {
             WalPlacement::Database(request)
         }
@@ -269,19 +266,19 @@ impl LedgerWriter {
 
     fn part(&self, bytes: Vec<u8>, request: WriteRequest) -> WalPart {
         let queue = self.queue.clone();
-        // If the writer is gone, so is the store; the caller is told by its receipt, or by the book.
+        // If the writer has ended, the store is closed; the caller learns it from its receipt, or from the WAL.
         let post = move |number| drop(queue.send(WriteRequest { number: Some(number), ..request }));
         WalPart { bytes, post: Box::new(post) }
     }
 
-    /// Queues a request for the writer, past the book.
+    /// Queues a request for the writer, bypassing the WAL.
     fn hand_over(&self, request: WriteRequest) -> Result<(), StoreError> {
         self.queue.send(request).map_err(|_| self.closed())?;
         self.wal.mark_bypassed(Target::Ledger);
         Ok(())
     }
 
-    /// Why nothing can be appended any more, if so.
+    /// Why the ledger accepts no further entries, if it has failed.
     pub fn failure(&self) -> Option<String> {
         self.failure.get().cloned().or_else(|| self.wal.failure())
     }
@@ -291,14 +288,14 @@ impl LedgerWriter {
     }
 }
 
-/// Where something is written first.
+/// Where a request becomes durable.
 enum WalPlacement {
-    Daybook(WalRecord),
+    Wal(WalRecord),
     Database(WriteRequest),
 }
 
-/// A change of key that the writer does not carry out would make the log's next checkpoint worthless, and the newest
-/// entry of that history must be one.
+/// Refuses entries of the key history. A change of key that the writer does not perform would make the log's next checkpoint
+/// worthless, and the newest entry of that history must be one.
 fn refuse_reserved(entity_id: &str, quality: EntryQuality) -> Result<(), StoreError> {
     if quality == EntryQuality::KeyChange || entity_id == KeyChange::ENTITY {
         return Err(StoreError::Reserved(KeyChange::ENTITY));
@@ -324,7 +321,8 @@ fn placed_request(entries: Vec<EntryText>) -> Result<(WriteRequest, Receipt), St
     Ok(request(WriteOp::Placed(entries)))
 }
 
-/// Checks and canonicalises in the caller's thread; the writer's time is everybody's. Gives the request's form in the book too.
+/// Checks and canonicalises entries in the caller's thread, because all callers share the writer's time. Returns the
+/// request's encoding for the WAL too.
 fn drafts_request(drafts: &[Draft]) -> Result<(WriteRequest, Receipt, Vec<u8>), StoreError> {
     if drafts.len() > MAX_BATCH {
         return Err(StoreError::TooMuchAtOnce { what: "entries", limit: MAX_BATCH });
@@ -344,17 +342,13 @@ fn drafts_request(drafts: &[Draft]) -> Result<(WriteRequest, Receipt, Vec<u8>), 
 }
 
 /// Starts the writer's thread over an open database.
-pub(super) fn start(sequencer: Sequencer, daybook: Wal) -> std::io::Result<(LedgerWriter, JoinHandle<()>)> {
+pub(super) fn start(sequencer: Sequencer, wal: Wal) -> std::io::Result<(LedgerWriter, JoinHandle<()>)> {
     let (queue, requests) = std_mpsc::channel();
     let failure = Arc::new(OnceLock::new());
-    let writer = LedgerWriter {
-        room: QueuePermits::of(QUEUE),
-        queue: queue.clone(),
-        failure: Arc::clone(&failure),
-        wal: daybook,
-    };
-    let (room, daybook) = (writer.room.clone(), writer.wal.clone());
-    let run = WriterRun { sequencer: Some(sequencer), failure, daybook, room };
+    let writer =
+        LedgerWriter { room: QueuePermits::of(QUEUE), queue: queue.clone(), failure: Arc::clone(&failure), wal };
+    let (room, wal) = (writer.room.clone(), writer.wal.clone());
+    let run = WriterRun { sequencer: Some(sequencer), failure, wal, room };
     let thread =
         std::thread::Builder::new().name("ledger-writer".to_owned()).spawn(move || run.all(&requests))?;
     writer.wal.attach(Target::Ledger, move |ask| {
@@ -372,32 +366,28 @@ struct WriterRun {
     /// Until an error.
     sequencer: Option<Sequencer>,
     failure: Arc<OnceLock<String>>,
-    daybook: Wal,
+    wal: Wal,
     room: QueuePermits,
 }
 
-/// The next request, if one waits; behind many entries also if one is on its way through the book. Behind few, somebody is more
-/// likely to wait for them to be read.
-fn coming(
-    behind: usize,
-    room: &QueuePermits,
-    requests: &std_mpsc::Receiver<WriteRequest>,
-) -> Option<WriteRequest> {
+/// The next request, if one is queued. After many entries it also waits for one that is on its way through the WAL; after
+/// few, a reader that waits for them is more likely.
+fn next_request(behind: usize, room: &QueuePermits, requests: &std_mpsc::Receiver<WriteRequest>) -> Option<WriteRequest> {
     match requests.try_recv() {
         Ok(next) => Some(next),
-        Err(_) if behind < MANY || room.is_empty() => None,
-        Err(_) => requests.recv_timeout(ON_ITS_WAY).ok(),
+        Err(_) if behind < BULK || room.is_empty() => None,
+        Err(_) => requests.recv_timeout(WAL_LATENCY).ok(),
     }
 }
 
-/// Requests that are written together, and the first behind them that is not.
+/// Requests that are written together, and the first one after them that is not.
 struct WriteGroup {
     batch: Vec<WriteRequest>,
     entries: usize,
     held_over: Option<WriteRequest>,
 }
 
-/// Takes what waits behind a request. Behind one that more follows soon, that is waited for.
+/// Collects the queued requests after `first`. After one that announces more, it waits for that.
 fn gather(first: WriteRequest, requests: &std_mpsc::Receiver<WriteRequest>) -> WriteGroup {
     let until = Instant::now() + LONGEST_COMMIT;
     let mut gathered = WriteGroup { entries: first.len(), batch: vec![first], held_over: None };
@@ -422,17 +412,17 @@ fn gather(first: WriteRequest, requests: &std_mpsc::Receiver<WriteRequest>) -> W
 }
 
 impl WriterRun {
-    /// Takes requests until it is told to stop.
+    /// Handles requests until it is stopped.
     fn all(mut self, requests: &std_mpsc::Receiver<WriteRequest>) {
         let mut held_over: Option<WriteRequest> = None;
         while let Some(first) = held_over.take().or_else(|| requests.recv().ok()) {
             match first.work {
-                WriteOp::Stop { in_peace } => {
+                WriteOp::Stop { clean } => {
                     self.sync();
-                    return self.leave(in_peace);
+                    return self.finish(clean);
                 }
                 WriteOp::Sync => self.sync(),
-                // Whatever came before is committed.
+                // Every earlier request is committed.
                 WriteOp::Post => {}
                 WriteOp::Drafts(_) | WriteOp::Placed(_) | WriteOp::Sealed(_) | WriteOp::Rotate { .. } => {
                     held_over = self.write(first, requests);
@@ -442,35 +432,31 @@ impl WriterRun {
         self.sync();
     }
 
-    /// Writes a request with those behind it, and commits unless more is coming. Returns the first that has to wait.
-    fn write(
-        &mut self,
-        first: WriteRequest,
-        requests: &std_mpsc::Receiver<WriteRequest>,
-    ) -> Option<WriteRequest> {
+    /// Writes a request with those after it, and commits unless more is coming. Returns the first that has to wait.
+    fn write(&mut self, first: WriteRequest, requests: &std_mpsc::Receiver<WriteRequest>) -> Option<WriteRequest> {
         let WriteGroup { batch, entries, mut held_over } = gather(first, requests);
         match &mut self.sequencer {
             Some(sequencer) => {
                 let written = sequencer.write(batch).and_then(|()| {
-                    let (most, longest) = if entries < MANY {
+                    let (most, longest) = if entries < BULK {
                         (LARGEST_COMMIT, LONGEST_COMMIT)
                     } else {
-                        (LARGEST_OF_MANY, LONGEST_OF_MANY)
+                        (LARGEST_BULK_COMMIT, LONGEST_BULK_COMMIT)
                     };
                     if sequencer.may_go_on(most, longest) {
-                        held_over = held_over.take().or_else(|| coming(entries, &self.room, requests));
+                        held_over = held_over.take().or_else(|| next_request(entries, &self.room, requests));
                         if held_over.as_ref().is_some_and(WriteRequest::is_entries) {
                             return Ok(());
                         }
                     }
                     sequencer.commit()
                 });
-                self.heed(written);
+                self.fail_on_error(written);
             }
             None => {
                 for request in batch {
                     let why = self.failure.get().cloned().unwrap_or_default();
-                    // A caller that stopped waiting needs no answer.
+                    // A caller that stopped waiting needs no reply.
                     let _ = request.answer.send(Err(StoreError::ReadOnly(why)));
                 }
             }
@@ -481,31 +467,31 @@ impl WriterRun {
     fn sync(&mut self) {
         if let Some(sequencer) = &mut self.sequencer {
             let synced = sequencer.sync();
-            self.heed(synced);
+            self.fail_on_error(synced);
         }
     }
 
-    /// Nothing is in the book that is not in the database.
-    fn leave(&mut self, in_peace: bool) {
-        if let Some(sequencer) = self.sequencer.as_mut().filter(|_| in_peace) {
-            let left = sequencer.leave();
-            self.heed(left);
+    /// After a clean shutdown, notes that the database has everything in the WAL.
+    fn finish(&mut self, clean: bool) {
+        if let Some(sequencer) = self.sequencer.as_mut().filter(|_| clean) {
+            let finished = sequencer.leave();
+            self.fail_on_error(finished);
         }
     }
 
-    /// The pages behind a failed sync may be gone though a later sync succeeds. Nothing is written through this
-    /// connection again; opening anew reads what is really there.
-    fn heed(&mut self, result: Result<(), StoreError>) {
+    /// After an error, nothing is written through this connection again: the pages of a failed sync may be lost although a
+    /// later sync succeeds. Reopening reads what is on disk.
+    fn fail_on_error(&mut self, result: Result<(), StoreError>) {
         if let Err(error) = result {
             let _ = self.failure.set(error.to_string());
-            self.daybook.fail(&error);
+            self.wal.fail(&error);
             self.sequencer = None;
         }
     }
 }
 
 impl WriteRequest {
-    /// Whether it is for entries, and not for the writer itself.
+    /// Whether it appends entries, and is not a command to the writer itself.
     const fn is_entries(&self) -> bool {
         !matches!(self.work, WriteOp::Sync | WriteOp::Post | WriteOp::Stop { .. })
     }
@@ -539,9 +525,9 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_soon_is_written_along_and_whoever_wants_to_read_ends_the_wait() {
+    fn announced_requests_join_the_batch_and_a_reader_ends_the_wait() {
         assert_eq!(gathered(vec![entry(true), entry(true), entry(false)]), (3, false));
         assert_eq!(gathered(vec![entry(true), request(WriteOp::Post).0, entry(false)]), (1, true));
-        assert_eq!(gathered(vec![entry(true)]), (1, false), "and nothing is waited for without end");
+        assert_eq!(gathered(vec![entry(true)]), (1, false), "the wait is bounded");
     }
 }

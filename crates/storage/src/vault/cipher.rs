@@ -1,24 +1,24 @@
-//! Sealing content under the key of its session.
+//! Seals content under the key of its session, with XChaCha20-Poly1305.
 
 use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// The key under which everything said in one session is sealed. Shredding it shreds the session's words.
+/// The key under which all content of one session is sealed. Deleting it shreds the session's content.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct ContentKey([u8; 32]);
 
-/// Bytes before the sealed text: its nonce. Drawn at random, which 24 bytes are long enough for.
+/// Bytes of the nonce before the sealed text. It is random; 24 bytes are long enough for that.
 const NONCE: usize = 24;
 
-/// The system gave no random bytes, or a sealed text was altered, or is another's.
+/// Why content cannot be sealed or opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CipherError {
-    #[error("the system has no random bytes to give: try again later")]
+    #[error("the system has no random bytes available: try again later")]
     NoRandomness,
-    #[error("the session has as many events as can be numbered: go on in another")]
+    #[error("the session has reached the largest number of events: go on in another session")]
     TooManyEvents,
-    #[error("sealed content does not open: it was altered, or belongs elsewhere")]
+    #[error("sealed content does not open: it was altered, or belongs to another place or session")]
     DoesNotOpen,
 }
 
@@ -37,7 +37,8 @@ impl ContentKey {
         &self.0
     }
 
-    /// Seals `text`. It opens only under the same `place`, so that sealed texts cannot be swapped.
+    /// Seals `text`, with `place` as associated data: it opens only with the same `place`, so that sealed texts cannot be
+    /// swapped.
     pub fn seal(&self, text: &[u8], place: &[u8]) -> Result<Vec<u8>, CipherError> {
         let mut nonce = [0; NONCE];
         getrandom::fill(&mut nonce).map_err(|_| CipherError::NoRandomness)?;
@@ -81,7 +82,7 @@ mod tests {
             assert_eq!(key.open(&altered, b"place"), Err(CipherError::DoesNotOpen), "byte {at}");
             assert_eq!(key.open(&sealed[..at], b"place"), Err(CipherError::DoesNotOpen), "cut at {at}");
         }
-        assert_ne!(key.seal(b"words", b"place").unwrap(), sealed, "a nonce is never used twice");
+        assert_ne!(key.seal(b"words", b"place").unwrap(), sealed, "every seal draws a new nonce");
         assert_eq!(format!("{key:?}"), "ContentKey(…)", "the key never reaches a log");
     }
 }

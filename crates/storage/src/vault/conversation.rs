@@ -1,5 +1,5 @@
-//! Conversations with models, word for word: what is sent again with the next request. Sealed like everything else in the
-//! vault, and shredded with it.
+//! Conversations with models: the messages that are sent again with the next request, verbatim. They are sealed like all
+//! content of a session and shredded with it.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -9,10 +9,10 @@ use super::{SessionVault, Vault};
 use crate::store::StoreError;
 use crate::wal::ReadPoint;
 
-/// Binds a sealed message to its table.
+/// Associated data that binds a sealed message to its table.
 const CONTEXT: &[u8] = b"said";
 
-/// The table. `place` only rises; a summary stands where the last message that it replaces stood.
+/// The table. `place` only rises; a summary takes the place of the last message that it replaces.
 pub(super) const TABLE: &str = "
     CREATE TABLE IF NOT EXISTS conversations (
         session INTEGER NOT NULL,
@@ -22,25 +22,26 @@ pub(super) const TABLE: &str = "
         PRIMARY KEY (session, place)
     ) STRICT, WITHOUT ROWID;";
 
-/// Messages to be added to a conversation, sealed.
+/// Sealed messages to append to a conversation.
 pub(super) struct ConversationLimits {
     pub(super) session_id: String,
     pub(super) turn: String,
     pub(super) said: Vec<Vec<u8>>,
-    /// How many messages of the beginning the first of `said` replaces.
+    /// How many messages at the start of the conversation the first of `said` replaces.
     pub(super) replaces: usize,
 }
 
-/// A session's conversation as one turn has it in hand.
+/// A session's conversation, as of the start of one turn.
 #[derive(Debug, Clone)]
 pub struct Conversation {
     session_id: String,
     key: ContentKey,
-    /// What the vault had been given when the turn began: nothing later is part of what is recalled.
+    /// The point up to which the vault was written when the turn began. What is recalled does not depend on anything
+    /// later.
     as_of: ReadPoint,
 }
 
-/// What it writes, about.
+/// Approximate bytes that it writes.
 pub(super) fn bytes(own: &ConversationLimits) -> u64 {
     own.said.iter().map(Vec::len).sum::<usize>() as u64
 }
@@ -52,7 +53,7 @@ impl Vault {
         Conversation { session_id: session_id.clone(), key: key.clone(), as_of: self.daybook.reached() }
     }
 
-    /// What was said in it before the turn: for each message its turn and its JSON.
+    /// The messages before the turn, each with its turn and its JSON.
     pub fn recall(&self, of: &Conversation) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
         let sealed = self.read_as_of(of.as_of, |connection| read(connection, &of.session_id))?;
         let open = |(turn, body): (String, Vec<u8>)| {
@@ -61,12 +62,17 @@ impl Vault {
         sealed.into_iter().map(open).collect()
     }
 
-    /// Adds messages of a turn. They are durable when anything is that is written after them.
-    pub async fn remember(&self, of: &Conversation, turn: &str, said: &[Vec<u8>]) -> Result<(), StoreError> {
-        self.rewrite(of, turn, said, 0).await
+    /// Appends messages of a turn. They are durable once any later record is.
+    pub async fn remember(
+        &self,
+        of: &Conversation,
+        turn: &str,
+        messages: &[Vec<u8>],
+    ) -> Result<(), StoreError> {
+        self.rewrite(of, turn, messages, 0).await
     }
 
-    /// Puts one message in place of the first `messages`, likewise.
+    /// Replaces the first `messages` messages with a summary. It is durable once any later record is.
     pub async fn shorten(
         &self,
         of: &Conversation,
@@ -81,12 +87,12 @@ impl Vault {
         &self,
         of: &Conversation,
         turn: &str,
-        said: &[Vec<u8>],
+        messages: &[Vec<u8>],
         replaces: usize,
     ) -> Result<(), StoreError> {
-        // INVARIANT: only sessions without a turn are forgotten, so this is still their key.
+        // INVARIANT: only sessions without a running turn are forgotten, so this is still the session's key.
         let seal = |json: &Vec<u8>| of.key.seal(json, CONTEXT).map_err(|error| self.cipher(error));
-        let said = said.iter().map(seal).collect::<Result<_, _>>()?;
+        let said = messages.iter().map(seal).collect::<Result<_, _>>()?;
         let (session_id, turn) = (of.session_id.clone(), turn.to_owned());
         self.write_along(VaultOp::Remember(Box::new(ConversationLimits { session_id, turn, said, replaces })))
             .await
@@ -100,7 +106,7 @@ fn read(connection: &Connection, session_id: &str) -> rusqlite::Result<Vec<(Stri
     select.query_map([session_id], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// Carries it out, in the writer's transaction. Nothing is kept of a session that was forgotten.
+/// Applies it in the writer's transaction. Nothing is stored for a session that was forgotten.
 pub(super) fn write(connection: &Connection, own: &ConversationLimits) -> rusqlite::Result<()> {
     let session: Option<i64> = connection
         .prepare_cached("SELECT session FROM sessions WHERE session_id = ?1 AND key IS NOT NULL")?
@@ -117,7 +123,7 @@ pub(super) fn write(connection: &Connection, own: &ConversationLimits) -> rusqli
             )?
             .query_row(params![session, own.replaces as u64 - 1], |row| row.get(0))
             .optional()?;
-        // Something else shortened it before.
+        // Another rewrite shortened it before.
         let Some(last) = last else { return Ok(()) };
         connection
             .prepare_cached("DELETE FROM conversations WHERE session = ?1 AND place <= ?2")?

@@ -1,8 +1,8 @@
-//! What was said. The ledger keeps commitments; the words, the salts that open the commitments and the stream of events
-//! are here, in a SQLCipher database, each session's sealed under a key of its own. Deleting that key erases the
-//! session's words for good, and no hash in the ledger changes.
+//! The vault: the content of sessions, in a SQLCipher database. The ledger stores only commitments; the content, the salts
+//! that open the commitments and the stream of events are here, sealed under a key of each session. Deleting that key erases
+//! the session's content for good, and no hash in the ledger changes.
 //!
-//! Events are written before anyone sees them. Each names the ledger entry it depends on: an event whose entry did not
+//! Events are written before a client sees them. Each names the ledger entry that it depends on: an event whose entry did not
 //! reach the disk before a crash was never shown, and is removed when its session is next used.
 
 mod cipher;
@@ -36,49 +36,49 @@ use crate::store::{Store, StoreError, checkpointer, connection};
 use crate::wal::permits::QueuePermits;
 use crate::wal::{ApplierRequest, ReadPoint, Target, Wal, WalPart, WalRecord};
 
-/// Requests waiting at most; the next caller waits for room.
+/// Largest number of queued requests; the next caller waits for a permit.
 const QUEUE: usize = 512;
 
-/// Events of a session that are kept; older ones are dropped at the end of a turn. A client that was away for longer
-/// reads the history instead.
+/// Events kept per session; older ones are dropped at the end of a turn. A client that was disconnected for longer reads the
+/// history instead.
 pub const EVENTS_KEPT: u64 = 20_000;
 
-/// The open vault. Dropping it lets queued writes finish first.
+/// The open vault. Dropping it finishes queued writes first.
 #[derive(Debug)]
 pub struct Vault {
     path: PathBuf,
     room: QueuePermits,
     queue: Option<mpsc::Sender<writer::VaultRequest>>,
     daybook: Wal,
-    /// Seals what stands in the book.
-    seal: ContentKey,
+    /// Seals the vault's records in the WAL.
+    wal_key: ContentKey,
     thread: Option<JoinHandle<()>>,
-    // Short reads that never wait for the writer; one connection serves them all.
+    // For short reads, which never wait for the writer; one connection is enough.
     reader: Mutex<Connection>,
     failed: Arc<AtomicBool>,
 }
 
-/// A session as the vault knows it.
+/// A session in the vault.
 #[derive(Debug, Clone)]
 pub struct SessionVault {
     pub session_id: String,
     pub key: ContentKey,
-    /// The key is not stored yet; the first write stores it.
+    /// True until the key is stored, which the first write does.
     pub fresh: bool,
-    /// The number the next event gets.
+    /// The sequence number of the next event.
     pub next_event: u64,
     /// The newest event.
     pub last_event: Option<StoredEvent>,
 }
 
-/// One piece of content, sealed.
+/// One sealed piece of content.
 #[derive(Debug)]
 pub struct StoredContent {
     pub commitment: Commitment,
     sealed: Vec<u8>,
 }
 
-/// One event as it is stored: its number and its JSON.
+/// One stored event: its sequence number and its JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEvent {
     pub seq: u64,
@@ -86,7 +86,7 @@ pub struct StoredEvent {
 }
 
 impl StoredEvent {
-    /// Whether it is the last of a turn.
+    /// Whether it is the last event of a turn.
     pub fn is_done(&self) -> bool {
         #[derive(serde::Deserialize)]
         struct Kind<'a> {
@@ -97,20 +97,20 @@ impl StoredEvent {
     }
 }
 
-/// What one commit writes for a session.
+/// The writes of one commit for a session.
 #[derive(Debug, Default)]
 pub struct VaultBatch {
     session_id: String,
     /// Stored with the first batch of a session.
     key: Option<ContentKey>,
     contents: Vec<StoredContent>,
-    /// Number, place of the ledger entry it depends on, sealed JSON.
+    /// Sequence number, position of the ledger entry that it depends on, sealed JSON.
     events: Vec<(u64, u64, Vec<u8>)>,
     /// Events below this number are dropped.
     drop_below: Option<u64>,
 }
 
-/// What the vault says about a range of events.
+/// A range of events, as read from the vault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventRange {
     /// The first event that is still kept.
@@ -118,7 +118,7 @@ pub struct EventRange {
     pub events: Vec<StoredEvent>,
 }
 
-/// How much is read in one go. The first event is read however large it is.
+/// The bounds of one read. The first event is read however large it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLimit {
     pub events: usize,
@@ -126,12 +126,12 @@ pub struct ReadLimit {
 }
 
 impl ReadLimit {
-    /// So many events, which the caller knows to be enough of a bound.
+    /// Bounds only the number of events, where the caller knows that this is enough.
     pub const fn events(events: usize) -> Self {
         Self { events, bytes: usize::MAX }
     }
 
-    /// Whether one more of this size is read.
+    /// Counts one more event of this size; false if it is not read.
     pub const fn takes(&mut self, size: usize, is_first: bool) -> bool {
         if self.events == 0 || (size > self.bytes && !is_first) {
             return false;
@@ -147,14 +147,14 @@ impl VaultBatch {
         Self { session_id: session.session_id.clone(), ..Self::default() }
     }
 
-    /// Takes the session's key along if it is not stored yet. Called when the batch is about to be written.
+    /// Adds the session's key if it is not stored yet. Called when the batch is about to be written.
     pub fn take_key(&mut self, session: &mut SessionVault) {
         if std::mem::replace(&mut session.fresh, false) {
             self.key = Some(session.key.clone());
         }
     }
 
-    /// Adds content; returns the commitment under which the ledger knows it.
+    /// Adds content; returns the commitment by which the ledger refers to it.
     pub fn content(&mut self, session: &SessionVault, text: &[u8]) -> Result<Commitment, CipherError> {
         let mut salt = [0; 32];
         getrandom::fill(&mut salt).map_err(|_| CipherError::NoRandomness)?;
@@ -168,7 +168,7 @@ impl VaultBatch {
         Ok(commitment)
     }
 
-    /// Adds an event that may be seen once the entry at `after_entry` of the session's history is durable.
+    /// Adds an event that becomes visible once the entry at `after_entry` of the session's history is durable.
     pub fn event(
         &mut self,
         session: &SessionVault,
@@ -202,28 +202,34 @@ impl Vault {
         checkpointer::copy(&connection)?;
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
         writer::prepare(&connection).map_err(failed)?;
-        let (daybook, seal) = (store.wal()?, wal_codec::key(&key));
+        let (wal, wal_key) = (store.wal()?, wal_codec::key(&key));
         let known = writer::known_book(&connection).map_err(failed)?;
         let reader = Mutex::new(connection::open_keyed(&path, &key, Access::Read)?);
         let database = path.clone();
         let copier = Checkpointer::new(move || connection::open_keyed(&database, &key, Access::Write));
-        let (log, path_of_writer, book) = (SqliteWal::of(&path), path.clone(), daybook.clone());
-        let mut writing =
-            writer::Writer { path: path_of_writer, copier, connection, log, daybook: book, shredding: false };
-        let left = daybook.left_for_vault();
-        let posted = match (known, &left) {
-            (Some((book, posted)), left) if book == daybook.book() => {
-                left.as_ref().map_or(Ok(posted), |left| writing.post_left(left, posted, &seal))?
+        let (log, path_of_writer) = (SqliteWal::of(&path), path.clone());
+        let mut writing = writer::Writer {
+            path: path_of_writer,
+            copier,
+            connection,
+            log,
+            daybook: wal.clone(),
+            shredding: false,
+        };
+        let left = wal.left_for_vault();
+        let applied = match (known, &left) {
+            (Some((epoch, applied)), left) if epoch == wal.book() => {
+                left.as_ref().map_or(Ok(applied), |left| writing.post_left(left, applied, &wal_key))?
             }
             (Some(_), Some(_)) => {
-                let what = "it holds words that this vault never had".to_owned();
-                return Err(StoreError::Daybook { path: daybook.file().to_owned(), what });
+                let what = "it holds records that this vault never had".to_owned();
+                return Err(StoreError::Daybook { path: wal.file().to_owned(), what });
             }
-            // Nothing is left, or what is left is of a vault that is gone.
-            (_, _) => writing.join(daybook.newest())?,
+            // No records are left, or they belong to a vault that no longer exists.
+            (_, _) => writing.join(wal.newest())?,
         };
         if left.is_some() {
-            daybook.begin(posted)?;
+            wal.begin(applied)?;
         }
 
         let (queue, requests) = mpsc::channel();
@@ -233,27 +239,27 @@ impl Vault {
             .name("vault-writer".to_owned())
             .spawn(move || writer::run(writing, &requests, &failing))
             .map_err(|error| StoreError::Io { path: path.clone(), what: error.to_string() })?;
-        let asked = queue.clone();
-        daybook.attach(Target::Vault, move |ask| {
+        let requests = queue.clone();
+        wal.attach(Target::Vault, move |ask| {
             let work = match ask {
                 ApplierRequest::Sync => writer::VaultOp::Sync,
                 ApplierRequest::Post => writer::VaultOp::Post,
             };
-            drop(asked.send(request(work).0));
+            drop(requests.send(request(work).0));
         });
         Ok(Self {
             path,
             room: QueuePermits::of(QUEUE),
             queue: Some(queue),
-            daybook,
-            seal,
+            daybook: wal,
+            wal_key,
             thread: Some(thread),
             reader,
             failed,
         })
     }
 
-    /// Whether the key opens the vault of `home`, if there is one. Changes nothing.
+    /// Checks that the key opens the vault of `home`, if there is one. Changes nothing.
     pub fn check(home: &Home) -> Result<(), StoreError> {
         let path = home.root().join("vault.db");
         if !path.exists() {
@@ -263,7 +269,7 @@ impl Vault {
         connection::open_keyed(&path, &key, Access::Read).map(drop).map_err(|error| wrong_key(home, error))
     }
 
-    /// Whether nothing can be written any more, since an earlier error.
+    /// Whether the vault is read-only since an earlier error.
     pub fn failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
@@ -279,12 +285,12 @@ impl Vault {
         }
     }
 
-    /// A batch, ready to be written.
+    /// Prepares a batch for writing.
     pub async fn part(&self, batch: VaultBatch, more_soon: bool) -> Result<VaultPart, StoreError> {
-        self.prepare(writer::VaultOp::Batch(Box::new(batch)), more_soon).await
+        self.prepare(writer::VaultOp::VaultBatch(Box::new(batch)), more_soon).await
     }
 
-    /// Has something written before whatever is written later. Whatever is asked for later is on disk only when this is.
+    /// Queues an operation without flushing it: it is on disk before every later record.
     async fn write_along(&self, work: writer::VaultOp) -> Result<(), StoreError> {
         let part = self.prepare(work, true).await?;
         if self.daybook.fits(part.bytes.len()) {
@@ -296,22 +302,22 @@ impl Vault {
     }
 
     async fn prepare(&self, work: writer::VaultOp, more_soon: bool) -> Result<VaultPart, StoreError> {
-        let bytes = wal_codec::write(&self.seal, &work).map_err(|error| self.cipher(error))?;
+        let bytes = wal_codec::write(&self.wal_key, &work).map_err(|error| self.cipher(error))?;
         let (mut request, receipt) = request(work);
         request.more_soon = more_soon;
         request.ticket = Some(self.room.enter().await);
         let queue = self.queue.clone().ok_or(StoreError::Closed)?;
-        Ok(VaultPart { bytes, request, receipt, queue, daybook: self.daybook.clone() })
+        Ok(VaultPart { bytes, request, receipt, queue, wal: self.daybook.clone() })
     }
 
-    /// Shreds everything said in a session. Its events keep counting from where they are.
+    /// Shreds all content of a session. The numbers of its later events continue from the current one.
     pub async fn forget(&self, session_id: &str) -> Result<(), StoreError> {
         self.send(writer::VaultOp::Forget(session_id.to_owned())).await?;
-        // The words are in the book too, and the key.
+        // The WAL holds the content and the key too.
         self.daybook.zero_fill().await
     }
 
-    /// Has something done without the book; returns when it is on disk.
+    /// Executes an operation without the WAL; returns when it is on disk.
     async fn send(&self, work: writer::VaultOp) -> Result<(), StoreError> {
         self.daybook.written().await;
         let (mut request, receipt) = request(work);
@@ -322,8 +328,8 @@ impl Vault {
         receipt.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Finds a session, or gets ready for a new one, and removes events whose ledger entry never became durable.
-    /// `next_entry` is the number of the next entry in the session's history.
+    /// Finds a session, or prepares a new one, and removes events whose ledger entry never became durable.
+    /// `next_entry` is the position of the next entry in the session's history.
     pub async fn session(&self, session_id: &str, next_entry: u64) -> Result<SessionVault, StoreError> {
         let found = self.read(|connection| find_session(connection, session_id, next_entry))?;
         let Some((key, next_event, ahead)) = found else {
@@ -356,7 +362,8 @@ impl Vault {
         Ok(session)
     }
 
-    /// Keeps one more piece of content of a session that has some; returns when it is durable. None if it has none.
+    /// Stores one more piece of content of a session that has content; returns when it is durable. None if the session has no
+    /// key.
     pub async fn keep(&self, session_id: &str, text: &[u8]) -> Result<Option<Commitment>, StoreError> {
         let found = self.read(|connection| find_session(connection, session_id, u64::MAX))?;
         let Some((Some(key), next_event, _)) = found else { return Ok(None) };
@@ -368,13 +375,13 @@ impl Vault {
         Ok(Some(commitment))
     }
 
-    /// The number of a session's newest event; 0 before the first.
+    /// The sequence number of a session's newest event; 0 before the first.
     pub fn newest_event(&self, session_id: &str) -> Result<u64, StoreError> {
         let found = self.read(|connection| find_session(connection, session_id, u64::MAX))?;
         Ok(found.map_or(0, |(_, next_event, _)| next_event - 1))
     }
 
-    /// Events behind `after`, in order.
+    /// Events after `after`, in order.
     pub fn events(&self, session_id: &str, after: u64, most: ReadLimit) -> Result<EventRange, StoreError> {
         let (key, oldest, sealed) =
             self.read(|connection| read_events(connection, session_id, after, most))?;
@@ -388,7 +395,7 @@ impl Vault {
         Ok(EventRange { oldest, events })
     }
 
-    /// The content behind a commitment, checked against it. None if it was shredded or never kept.
+    /// The content of a commitment, checked against it. None if it was shredded or never stored.
     pub fn content(&self, session_id: &str, commitment: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let found = self.read(|connection| read_content(connection, session_id, commitment))?;
         let Some((key, sealed)) = found else { return Ok(None) };
@@ -407,7 +414,7 @@ impl Vault {
         self.read_as_of(self.daybook.reached(), read)
     }
 
-    /// Reads what the vault had been given when `as_of` was asked for, and perhaps more.
+    /// Reads once everything up to `as_of` is applied. It may see more.
     fn read_as_of<T>(
         &self,
         as_of: ReadPoint,
@@ -429,19 +436,19 @@ impl Drop for Vault {
         self.daybook.detach(Target::Vault);
         self.queue = None;
         if let Some(thread) = self.thread.take() {
-            // The thread does not panic; if it did, there is nothing left to wait for.
+            // The thread does not panic. If it did, there is nothing left to wait for.
             let _ = thread.join();
         }
     }
 }
 
-/// What is to be written into the vault, sealed for the book.
+/// A vault operation that is ready to be written, with its sealed encoding for the WAL.
 pub struct VaultPart {
     bytes: Vec<u8>,
     request: writer::VaultRequest,
     receipt: writer::VaultReceipt,
     queue: mpsc::Sender<writer::VaultRequest>,
-    daybook: Wal,
+    wal: Wal,
 }
 
 impl VaultPart {
@@ -449,18 +456,18 @@ impl VaultPart {
         self.bytes.len()
     }
 
-    /// For the daybook.
+    /// The part for a WAL record.
     pub fn into_part(self) -> WalPart {
         let Self { bytes, request, queue, .. } = self;
-        // If the writer is gone, so is the vault; the book tells.
+        // If the writer has ended, the vault is closed; the WAL reports it.
         let post = move |number| drop(queue.send(writer::VaultRequest { number: Some(number), ..request }));
         WalPart { bytes, post: Box::new(post) }
     }
 
-    /// Hands it to the writer without the book. It is on disk when the receipt says so.
+    /// Sends it to the writer without the WAL. It is on disk once the receipt says so.
     pub fn past_the_book(self) -> Result<writer::VaultReceipt, StoreError> {
         self.queue.send(self.request).map_err(|_| StoreError::Closed)?;
-        self.daybook.mark_bypassed(Target::Vault);
+        self.wal.mark_bypassed(Target::Vault);
         Ok(self.receipt)
     }
 }
@@ -472,7 +479,7 @@ fn request(work: writer::VaultOp) -> (writer::VaultRequest, writer::VaultReceipt
 
 type VaultSession = (Option<ContentKey>, u64, bool);
 
-/// The session's key, the number of its next event, and whether it has events that are ahead of the ledger.
+/// The session's key, the sequence number of its next event, and whether it has events that are ahead of the ledger.
 fn find_session(
     connection: &Connection,
     session_id: &str,
@@ -538,7 +545,7 @@ fn read_content(
     Ok(row.optional()?.map(|(key, body)| (ContentKey::from_bytes(key), body)))
 }
 
-/// Under a wrong key everything looks damaged.
+/// Under a wrong key a vault looks damaged, so damage is reported as a problem of the key.
 fn wrong_key(home: &Home, error: StoreError) -> StoreError {
     match error {
         StoreError::Damaged { .. } | StoreError::NotOurs(_) => StoreError::VaultKey {
@@ -553,7 +560,7 @@ fn key_path(home: &Home) -> PathBuf {
     home.keys().join("vault.key")
 }
 
-/// The key of the database file. It is made with it.
+/// The key of the database file. Both are created together.
 fn vault_key(home: &Home, database: &std::path::Path) -> Result<Zeroizing<String>, StoreError> {
     let path = key_path(home);
     let failed = |error: std::io::Error| StoreError::Key(KeyFileError::Io { path: path.clone(), error });

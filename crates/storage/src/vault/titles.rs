@@ -1,5 +1,5 @@
-//! What sessions are called. A title is sealed like everything that was said in its session, and goes with it; it is kept apart because
-//! a list of many sessions must not open all that was said in them.
+//! Titles of sessions. A title is sealed like all content of its session and shredded with it. It has a table of its own, so
+//! that listing many sessions does not decrypt their content.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -14,27 +14,27 @@ pub(super) const TABLE: &str = "
         body    BLOB NOT NULL               -- sealed text
     ) STRICT;";
 
-/// What a title is sealed for.
+/// Associated data that binds a sealed title to its table.
 const CONTEXT: &[u8] = b"tribune title";
 
-/// A title, sealed.
+/// A sealed title.
 pub(super) struct TitleUpdate {
     pub(super) session_id: String,
     pub(super) body: Vec<u8>,
 }
 
-/// What is known of a session's name.
+/// The title of a session, if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionTitle {
     Title(String),
-    /// It has none yet.
+    /// The session has no title yet.
     No,
-    /// What was said in it is shredded.
+    /// The content of the session is shredded.
     Forgotten,
 }
 
 impl Vault {
-    /// Gives a session a name, unless it has one. It is durable when anything is that is written after it.
+    /// Sets a session's title, unless it has one. It is durable once any later record is.
     pub async fn entitle(&self, session_id: &str, title: &str) -> Result<(), StoreError> {
         let found = self.read(|connection| find_session(connection, session_id, u64::MAX))?;
         let Some((Some(key), ..)) = found else { return Ok(()) };
@@ -43,7 +43,7 @@ impl Vault {
         self.write_along(VaultOp::Entitle(Box::new(TitleUpdate { session_id, body }))).await
     }
 
-    /// What a session is called.
+    /// The title of a session.
     pub fn named(&self, session_id: &str) -> Result<SessionTitle, StoreError> {
         let Some((key, body)) = self.read(|connection| read(connection, session_id))? else {
             return Ok(SessionTitle::No);
@@ -53,11 +53,8 @@ impl Vault {
             (Some(_), None) => Ok(SessionTitle::No),
             (Some(key), Some(body)) => {
                 let title = ContentKey::from_bytes(key).open(&body, CONTEXT);
-                // One that a forgotten session left at the last moment says nothing any more.
-                Ok(title
-                    .ok()
-                    .and_then(|title| String::from_utf8(title).ok())
-                    .map_or(SessionTitle::No, SessionTitle::Title))
+                // A title that was sealed just before its session was forgotten does not open under a later key.
+                Ok(title.ok().and_then(|title| String::from_utf8(title).ok()).map_or(SessionTitle::No, SessionTitle::Title))
             }
         }
     }
@@ -74,7 +71,7 @@ fn read(connection: &Connection, session_id: &str) -> rusqlite::Result<Option<Se
         .optional()
 }
 
-/// Carries it out, in the writer's transaction. Nothing is kept of a session that was forgotten.
+/// Applies it in the writer's transaction. Nothing is stored for a session that was forgotten.
 pub(super) fn write(connection: &Connection, own: &TitleUpdate) -> rusqlite::Result<()> {
     connection
         .prepare_cached(

@@ -1,5 +1,4 @@
-//! How something for the vault stands in the daybook: sealed, because the names and keys in it are nobody's business
-//! either.
+//! The encoding of vault operations as WAL records. Records are sealed, because they contain session names and keys.
 
 use zeroize::Zeroizing;
 
@@ -9,19 +8,19 @@ use super::titles::TitleUpdate;
 use super::writer::VaultOp;
 use super::{StoredContent, VaultBatch};
 
-/// Binds a sealed record to the book.
+/// Associated data that binds a sealed record to the WAL.
 const CONTEXT: &[u8] = b"daybook";
 
 const BATCH: u8 = 0;
-const REMEMBER: u8 = 1;
-const ENTITLE: u8 = 2;
+const APPEND_CONVERSATION: u8 = 1;
+const SET_TITLE: u8 = 2;
 
-/// The key under which records are sealed, from the vault's own.
+/// Derives the key under which records are sealed from the vault's key.
 pub(super) fn key(vault: &str) -> ContentKey {
     ContentKey::from_bytes(blake3::derive_key("tribune 2026 daybook", vault.as_bytes()))
 }
 
-/// What is written of it. [`Work::Batch`], [`Work::Remember`] and [`Work::Entitle`] come here, and nothing else.
+/// Encodes and seals an operation: a batch, conversation messages or a title. The other operations bypass the WAL.
 pub(super) fn write(key: &ContentKey, work: &VaultOp) -> Result<Vec<u8>, CipherError> {
     let mut out = Zeroizing::new(Vec::with_capacity(4096));
     match work {
@@ -43,15 +42,15 @@ pub(super) fn write(key: &ContentKey, work: &VaultOp) -> Result<Vec<u8>, CipherE
             }
         }
         VaultOp::Remember(own) => {
-            out.push(REMEMBER);
+            out.push(APPEND_CONVERSATION);
             text(&mut out, own.session_id.as_bytes());
             text(&mut out, own.turn.as_bytes());
             number(&mut out, own.replaces as u64);
             number(&mut out, own.said.len() as u64);
-            own.said.iter().for_each(|said| text(&mut out, said));
+            own.said.iter().for_each(|message| text(&mut out, message));
         }
         VaultOp::Entitle(own) => {
-            out.push(ENTITLE);
+            out.push(SET_TITLE);
             text(&mut out, own.session_id.as_bytes());
             text(&mut out, &own.body);
         }
@@ -60,7 +59,7 @@ pub(super) fn write(key: &ContentKey, work: &VaultOp) -> Result<Vec<u8>, CipherE
     key.seal(&out, CONTEXT)
 }
 
-/// The same again. None if these bytes are none, or another vault's.
+/// Opens and decodes an operation. None if the bytes are not one, or were sealed by another vault.
 pub(super) fn read(key: &ContentKey, sealed: &[u8]) -> Option<VaultOp> {
     let plain = Zeroizing::new(key.open(sealed, CONTEXT).ok()?);
     let (kind, rest) = plain.split_first()?;
@@ -84,16 +83,16 @@ pub(super) fn read(key: &ContentKey, sealed: &[u8]) -> Option<VaultOp> {
             }
             Some(VaultOp::Batch(Box::new(VaultBatch { session_id, key, contents, events, drop_below })))
         }
-        REMEMBER => {
+        APPEND_CONVERSATION => {
             let (session_id, turn) = (rest.string()?, rest.string()?);
             let replaces = usize::try_from(rest.number()?).ok()?;
-            let mut said = Vec::new();
+            let mut messages = Vec::new();
             for _ in 0..rest.number()? {
-                said.push(rest.text()?.to_vec());
+                messages.push(rest.text()?.to_vec());
             }
-            Some(VaultOp::Remember(Box::new(ConversationLimits { session_id, turn, said, replaces })))
+            Some(VaultOp::Remember(Box::new(ConversationLimits { session_id, turn, said: messages, replaces })))
         }
-        ENTITLE => {
+        SET_TITLE => {
             let (session_id, body) = (rest.string()?, rest.text()?.to_vec());
             Some(VaultOp::Entitle(Box::new(TitleUpdate { session_id, body })))
         }
@@ -110,7 +109,7 @@ fn text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// What is still to be read.
+/// The bytes that are still to be decoded.
 struct WalReader<'a>(&'a [u8]);
 
 impl<'a> WalReader<'a> {

@@ -1,5 +1,5 @@
-//! The vault's one writer: a thread that commits whatever has queued up. What came through the daybook is durable before;
-//! for the rest it answers when it is on disk.
+//! The single writer of the vault: a thread that commits queued requests. Requests from the WAL are durable before; for the
+//! others it replies when they are on disk.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,17 +19,17 @@ use crate::store::sqlite_wal::SqliteWal;
 use crate::wal::permits::Permit;
 use crate::wal::{Target, UnappliedRecords, Wal, WalEpoch};
 
-/// Requests in one commit at most.
+/// Largest number of requests in one commit.
 const MAX_BATCH: usize = 256;
 
 /// How long a commit waits for more.
 const LONGEST_WAIT: Duration = Duration::from_millis(2);
 
-/// What a commit writes beside what it is asked to: the inner pages of the tables it touches.
+/// Bytes that a commit writes beside its requests: the inner pages of the tables that it touches.
 const COMMIT_OVERHEAD: u64 = 24 << 10;
 
-/// The tables. `floor` is the first event that can still be there; it only rises. Events are keyed by one number, because
-/// only such tables keep a row of a few kilobytes in one page.
+/// The tables. `floor` is the first event that can still exist; it only rises. Events are keyed by one integer, because only
+/// such tables keep a row of a few kilobytes in one page.
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS sessions (
         session    INTEGER PRIMARY KEY,
@@ -58,9 +58,9 @@ pub(super) enum VaultOp {
     Forget(String),
     Remember(Box<ConversationLimits>),
     Entitle(Box<TitleUpdate>),
-    /// What was asked before is to be on disk in the database.
+    /// Syncs the database with every earlier request.
     Sync,
-    /// What was asked before is to be committed.
+    /// Commits every earlier request.
     Post,
 }
 
@@ -68,11 +68,11 @@ pub(super) type VaultReceipt = oneshot::Receiver<Result<(), StoreError>>;
 
 pub(super) struct VaultRequest {
     pub(super) work: VaultOp,
-    /// Its number in the daybook. Without one it is durable when the database is synced.
+    /// Its sequence number in the WAL. Without one it is durable when the database is synced.
     pub(super) number: Option<u64>,
-    /// More comes soon, and nobody waits for it to be committed before.
+    /// The caller sends more soon and does not wait for this commit.
     pub(super) more_soon: bool,
-    /// For as long as it waits.
+    /// The permit that it holds while it is queued.
     pub(super) ticket: Option<Permit>,
     pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
 }
@@ -91,19 +91,19 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     }
     connection.execute_batch(conversation::TABLE)?;
     connection.execute_batch(titles::TABLE)?;
-    connection.execute_batch(POSTED)?;
+    connection.execute_batch(APPLIED)?;
     Ok(())
 }
 
-/// How far the daybook is posted, and which one.
-const POSTED: &str = "
+/// The table of the WAL epoch that was applied to the vault, and of the newest applied record.
+const APPLIED: &str = "
     CREATE TABLE IF NOT EXISTS posted (
         id     INTEGER PRIMARY KEY CHECK (id = 0),
         book   BLOB NOT NULL,
         number INTEGER NOT NULL
     ) STRICT;";
 
-/// Which book the vault was posted from, and how far.
+/// The WAL epoch that was applied to the vault, and the newest applied record.
 pub(super) fn known_book(connection: &Connection) -> rusqlite::Result<Option<(WalEpoch, u64)>> {
     let row = connection.query_row("SELECT book, number FROM posted", [], |row| {
         Ok((WalEpoch(row.get(0)?), row.get::<_, u64>(1)?))
@@ -111,33 +111,34 @@ pub(super) fn known_book(connection: &Connection) -> rusqlite::Result<Option<(Wa
     row.optional()
 }
 
-/// The vault is posted from this book, and has everything up to `number`.
-pub(super) fn join(connection: &Connection, book: WalEpoch, number: u64) -> rusqlite::Result<()> {
+/// Binds the vault to this WAL epoch; it has applied everything up to `number`.
+pub(super) fn join(connection: &Connection, epoch: WalEpoch, number: u64) -> rusqlite::Result<()> {
     let mut replace =
         connection.prepare_cached("INSERT OR REPLACE INTO posted (id, book, number) VALUES (0, ?1, ?2)")?;
-    replace.execute(params![book.0, number]).map(drop)
+    replace.execute(params![epoch.0, number]).map(drop)
 }
 
-/// The writer's end of the vault.
+/// The state of the writer thread.
 pub(super) struct Writer {
     pub(super) path: PathBuf,
-    // Before the connection: the last one to close a database tidies up, and this one may have another.
+    // Declared before the connection, so that it is dropped first: the last connection to close cleans up the database's
+    // side files, and the checkpointer may have one of its own.
     pub(super) copier: Checkpointer,
     pub(super) connection: Connection,
     pub(super) log: SqliteWal,
     pub(super) daybook: Wal,
-    /// Pages from before a shredding are still in the log.
+    /// SQLite's log still holds pages from before a shredding.
     pub(super) shredding: bool,
 }
 
-/// Takes requests until every handle is gone. After an error nothing more is written: what a failed sync left behind
-/// cannot be told from what is on disk.
+/// Handles requests until every handle is dropped. After an error nothing more is written, because pages that a failed sync
+/// left behind cannot be distinguished from pages on disk.
 pub(super) fn run(mut writer: Writer, requests: &mpsc::Receiver<VaultRequest>, failed: &AtomicBool) {
     let mut failure: Option<String> = None;
     while let Ok(first) = requests.recv() {
         let batch = gather(first, requests);
         if batch.iter().all(|request| matches!(request.work, VaultOp::Post)) {
-            // Whatever came before is committed.
+            // Every earlier request is committed.
             continue;
         }
         let result = match &failure {
@@ -146,7 +147,7 @@ pub(super) fn run(mut writer: Writer, requests: &mpsc::Receiver<VaultRequest>, f
         };
         writer.note_failure(&result, &mut failure, failed);
         for request in batch {
-            // A caller that stopped waiting needs no answer.
+            // A caller that stopped waiting needs no reply.
             let _ = request.answer.send(match (&result, &failure) {
                 (Ok(()), _) => Ok(()),
                 (Err(_), Some(why)) => Err(StoreError::ReadOnly(why.clone())),
@@ -159,14 +160,13 @@ pub(super) fn run(mut writer: Writer, requests: &mpsc::Receiver<VaultRequest>, f
         }
     }
     if failure.is_none() {
-        // What is left in the log would be copied by the next start; without this pages of old words stay in two files.
+        // The next start would copy the rest of the log too, but until then pages of old content would stay in two files.
         let done = writer.sync().and_then(|()| writer.truncate().map(drop));
         writer.note_failure(&done, &mut failure, failed);
     }
 }
 
-/// A request with those behind it. Behind what is not the last that is written, more is waited for, unless somebody wants to
-/// read.
+/// Collects the queued requests after `first`. After one that announces more, it waits for that.
 fn gather(first: VaultRequest, requests: &mpsc::Receiver<VaultRequest>) -> Vec<VaultRequest> {
     let until = Instant::now() + LONGEST_WAIT;
     let mut batch = vec![first];
@@ -201,27 +201,27 @@ impl Writer {
     }
 
     fn commit(&mut self, batch: &[VaultRequest]) -> Result<(), StoreError> {
-        let posted = batch.iter().filter_map(|request| request.number).max();
-        self.write(batch, posted)?;
+        let applied = batch.iter().filter_map(|request| request.number).max();
+        self.write(batch, applied)?;
         self.copier.wrote(batch.iter().map(|request| request.work.bytes()).sum::<u64>() + COMMIT_OVERHEAD);
         if batch.iter().any(|request| request.number.is_none() && !matches!(request.work, VaultOp::Post)) {
             self.log.sync()?;
         }
-        let past = batch.iter().filter(|request| request.is_past_the_book()).count();
-        self.daybook.mark_applied(Target::Vault, posted, past);
+        let bypassed = batch.iter().filter(|request| request.bypasses_the_wal()).count();
+        self.daybook.mark_applied(Target::Vault, applied, bypassed);
         if batch.iter().any(|request| matches!(request.work, VaultOp::Sync)) {
             self.daybook.mark_synced(Target::Vault);
         }
         self.shredding |= batch.iter().any(|request| matches!(request.work, VaultOp::Forget(_)));
         if self.shredding {
-            // If a reader was in the way, the next commit tries again.
+            // If a reader blocked it, the next commit tries again.
             self.shredding = !self.truncate()?;
         }
         Ok(())
     }
 
-    /// Commits a batch, once the book has it.
-    fn write(&self, batch: &[VaultRequest], posted: Option<u64>) -> Result<(), StoreError> {
+    /// Commits a batch, once the WAL has it.
+    fn write(&self, batch: &[VaultRequest], newest: Option<u64>) -> Result<(), StoreError> {
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&self.path, &error);
         if batch.iter().all(|request| matches!(request.work, VaultOp::Sync | VaultOp::Post)) {
             return Ok(());
@@ -230,17 +230,17 @@ impl Writer {
         for request in batch {
             apply(&self.connection, &request.work).map_err(failed)?;
         }
-        if let Some(posted) = posted {
-            join(&self.connection, self.daybook.book(), posted).map_err(failed)?;
-            // Nobody reads what could still be lost.
-            if !self.daybook.wait_durable(posted) {
+        if let Some(newest) = newest {
+            join(&self.connection, self.daybook.book(), newest).map_err(failed)?;
+            // Nothing that could still be lost becomes visible to readers.
+            if !self.daybook.wait_durable(newest) {
                 return Err(self.daybook.refusal());
             }
         }
         self.connection.execute_batch("COMMIT").map_err(failed)
     }
 
-    /// The vault is posted from the book from now on, and has everything up to `number`.
+    /// Binds the vault to the current WAL epoch; it has applied everything up to `number`.
     pub(super) fn join(&mut self, number: u64) -> Result<u64, StoreError> {
         let joined = join(&self.connection, self.daybook.book(), number);
         joined.map_err(|error| StoreError::from_sqlite(&self.path, &error))?;
@@ -248,25 +248,26 @@ impl Writer {
         Ok(number)
     }
 
-    /// Posts what the book holds and the vault, which has everything up to `posted`, does not. Returns what it has then.
+    /// Applies the records that the WAL holds and the vault, which has applied everything up to `applied`, does not. Returns
+    /// the newest applied record.
     pub(super) fn post_left(
         &mut self,
         left: &UnappliedRecords,
-        posted: u64,
-        seal: &ContentKey,
+        applied: u64,
+        wal_key: &ContentKey,
     ) -> Result<u64, StoreError> {
         let path = self.daybook.file().to_owned();
         let unfit = |what: String| StoreError::Daybook { path: path.clone(), what };
-        if posted < left.base {
-            return Err(unfit("it goes on behind what the vault has".to_owned()));
+        if applied < left.base {
+            return Err(unfit("it continues from a newer state than the vault has".to_owned()));
         }
-        let has = left.records.last().map_or(posted, |last| last.number.max(posted));
+        let has = left.records.last().map_or(applied, |last| last.number.max(applied));
         if left.stray > has {
-            return Err(unfit("a sheet in it cannot be read, and newer ones stand behind it".to_owned()));
+            return Err(unfit("a frame in it cannot be read, and newer frames follow it".to_owned()));
         }
-        for record in left.records.iter().filter(|record| record.number > posted) {
+        for record in left.records.iter().filter(|record| record.number > applied) {
             let number = record.number;
-            let work = wal_codec::read(seal, &record.vault)
+            let work = wal_codec::read(wal_key, &record.vault)
                 .ok_or_else(|| unfit(format!("its record {number} does not open")))?;
             let request = VaultRequest {
                 work,
@@ -286,14 +287,14 @@ impl Writer {
         Ok(has)
     }
 
-    /// Everything that was committed is on disk when this returns.
+    /// Syncs the database: everything that was committed is on disk when this returns.
     fn sync(&mut self) -> Result<(), StoreError> {
         self.log.sync()?;
         self.daybook.mark_synced(Target::Vault);
         Ok(())
     }
 
-    /// Lets go of what the log holds. Returns whether nobody was in the way.
+    /// Checkpoints and truncates SQLite's log. Returns false if a reader blocked it.
     fn truncate(&mut self) -> Result<bool, StoreError> {
         self.copier.settle()?;
         let busy: i64 = self
@@ -305,13 +306,13 @@ impl Writer {
 }
 
 impl VaultRequest {
-    fn is_past_the_book(&self) -> bool {
+    fn bypasses_the_wal(&self) -> bool {
         self.number.is_none() && !matches!(self.work, VaultOp::Sync | VaultOp::Post)
     }
 }
 
 impl VaultOp {
-    /// What it writes, about.
+    /// Approximate bytes that it writes.
     fn bytes(&self) -> u64 {
         match self {
             Self::Batch(batch) => {

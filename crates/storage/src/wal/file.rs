@@ -1,4 +1,5 @@
-//! The file of the daybook, in the hand of whoever writes now.
+//! The file of the write-ahead log: preallocated, and written with O_DIRECT where the disk can do it. Only the leader writes
+//! to it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -10,23 +11,23 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use super::frame::BLOCK;
 use crate::files;
 
-/// Bytes of the book. It is then begun again at its front, so its blocks stay where they are: syncing a block that is there
-/// costs a third of what a new one does.
+/// Largest size of the file. When it is full, writing rewinds to its start, so its blocks stay where they are: syncing an
+/// existing block costs a third of what a new one does.
 const CAPACITY: u64 = 8 << 20;
 
-/// It grows by this much at a time, so that a house that does little has a short one.
+/// The file grows by this much at a time, so that an instance with little work has a short one.
 const STEP: u64 = 256 << 10;
 
-/// Bytes that are kept for writing between two sheets.
+/// Largest write buffer that is kept between two frames.
 const SCRATCH: usize = 128 << 10;
 
-/// Moves a book; its new name is durable.
+/// Moves the file; its new name is durable.
 pub(super) fn move_to(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::rename(from, to)?;
     files::sync_parent(to)
 }
 
-/// Everything in the book at `path`; nothing if there is none.
+/// Reads the whole file at `path`; empty if there is none.
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
     match File::open(path) {
@@ -39,16 +40,17 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
 #[derive(Debug)]
 pub(super) struct WalFile {
     file: File,
-    /// Where the next sheet goes.
+    /// Offset of the next frame.
     at: u64,
-    /// Bytes that the file has.
+    /// Size of the file in bytes.
     length: u64,
-    /// What is written, on the boundary that a disk wants. Writing past the page cache takes a seventh off a sync.
+    /// The write buffer; what is written is aligned to [`BLOCK`], as O_DIRECT needs it. Bypassing the page cache takes a
+    /// seventh off a sync.
     scratch: Vec<u8>,
 }
 
 impl WalFile {
-    /// Opens the book at `path`, for its owner alone; makes it if it is missing.
+    /// Opens the file at `path`, readable by its owner only; creates it if it is missing.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = open(path, OFlags::DIRECT).or_else(|error| match error.kind() {
             io::ErrorKind::InvalidInput => open(path, OFlags::empty()),
@@ -69,24 +71,24 @@ impl WalFile {
         self.at >= CAPACITY / 2
     }
 
-    /// Writes a sheet behind the last. It is on disk when this returns.
-    pub(super) fn write(&mut self, sheet: &[u8]) -> io::Result<()> {
-        let end = self.at + sheet.len() as u64;
-        // New blocks are made for the next ones too.
+    /// Appends a frame. It is on disk when this returns.
+    pub(super) fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        let end = self.at + frame.len() as u64;
+        // When the file grows, blocks for the next frames are allocated too.
         let length = if end > self.length { end.next_multiple_of(STEP) } else { end };
-        self.put(sheet, usize::try_from(length - self.at).unwrap_or(sheet.len()), self.at)?;
+        self.put(frame, usize::try_from(length - self.at).unwrap_or(frame.len()), self.at)?;
         self.file.sync_data()?;
         self.length = self.length.max(length);
         self.at = end;
         Ok(())
     }
 
-    /// Goes back to the front. What is there is written over.
+    /// Moves the write position to the start. Later frames overwrite what is there.
     pub(super) const fn rewind(&mut self) {
         self.at = 0;
     }
 
-    /// Goes back to the front; nothing is found there any more.
+    /// Rewinds and clears the first block, so that a scan finds no records: the mark of a clean shutdown.
     pub(super) fn write_clean_marker(&mut self) -> io::Result<()> {
         self.rewind();
         self.put(&[], BLOCK, 0)?;
@@ -95,7 +97,7 @@ impl WalFile {
         Ok(())
     }
 
-    /// Goes back to the front, and overwrites everything.
+    /// Rewinds and overwrites the whole file with zeros.
     pub(super) fn zero_fill(&mut self) -> io::Result<()> {
         self.rewind();
         let mut at = 0;
@@ -107,7 +109,7 @@ impl WalFile {
         self.file.sync_data()
     }
 
-    /// Writes `bytes`, and zeros up to `length`.
+    /// Writes `bytes` at `at`, padded with zeros to `length`.
     fn put(&mut self, bytes: &[u8], length: usize, at: u64) -> io::Result<()> {
         self.scratch.clear();
         self.scratch.resize(length + BLOCK, 0);
@@ -116,7 +118,7 @@ impl WalFile {
         aligned[..bytes.len()].copy_from_slice(bytes);
         let written = match self.file.write_all_at(aligned, at) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                // A disk that cannot do it this way has a page cache.
+                // This filesystem does not support O_DIRECT: write through the page cache.
                 fcntl_setfl(&self.file, fcntl_getfl(&self.file)? - OFlags::DIRECT)?;
                 self.file.write_all_at(aligned, at)
             }

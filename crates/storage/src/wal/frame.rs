@@ -1,115 +1,110 @@
-//! How a sheet looks on disk: what was written with one sync. It begins on a block of its own, so that writing it touches
-//! nothing that was written before.
+//! The on-disk format of a frame: the records of one write and one sync, with a checksum. A frame starts on a block of its
+//! own, so that writing it does not touch earlier frames.
 
 use super::{UnappliedRecord, WalEpoch};
 
-/// What a disk writes whole or not at all, at best.
+/// The largest unit that a disk may write atomically.
 pub(super) const BLOCK: usize = 4096;
 
-/// How every sheet begins.
+/// The first bytes of every frame, with the version of the format.
 const MAGIC: &[u8; 8] = b"tribday2";
 
-/// How sheets of other versions begin.
+/// The first bytes of a frame of any version.
 const ANY_MAGIC: &[u8] = b"tribday";
 
 const HEADER: usize = MAGIC.len() + 16 + 8 + 8 + 8 + 4 + 4 + CHECK;
 
-/// Bytes of the sum over a sheet.
+/// Bytes of the checksum of a frame.
 const CHECK: usize = 16;
 
-/// The newest record that each side had on disk when the book was begun at its front. A database that has less is older
-/// than the book.
+/// The newest record that each database had on disk when the WAL was last rewound. A database that has fewer is older than
+/// the WAL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CheckpointBase {
     pub(super) ledger: u64,
     pub(super) vault: u64,
 }
 
-/// Begins a sheet of so many records with so many bytes; the header is filled in when it is finished.
+/// Begins a frame, with room for this many records and bytes. [`finish`] fills in the header.
 pub(super) fn begin(records: usize, bytes: usize) -> Vec<u8> {
-    let mut sheet = Vec::with_capacity((HEADER + 8 * records + bytes).next_multiple_of(BLOCK));
-    sheet.resize(HEADER, 0);
-    sheet
+    let mut frame = Vec::with_capacity((HEADER + 8 * records + bytes).next_multiple_of(BLOCK));
+    frame.resize(HEADER, 0);
+    frame
 }
 
-/// Puts a record on the sheet.
-pub(super) fn push(sheet: &mut Vec<u8>, ledger: &[u8], vault: &[u8]) {
+/// Appends a record to the frame.
+pub(super) fn push(frame: &mut Vec<u8>, ledger: &[u8], vault: &[u8]) {
     for part in [ledger, vault] {
-        sheet.extend_from_slice(&length(part).to_le_bytes());
+        frame.extend_from_slice(&length(part).to_le_bytes());
     }
-    sheet.extend_from_slice(ledger);
-    sheet.extend_from_slice(vault);
+    frame.extend_from_slice(ledger);
+    frame.extend_from_slice(vault);
 }
 
-/// Fills in the header, and the rest of the last block.
-pub(super) fn finish(sheet: &mut Vec<u8>, book: &WalEpoch, base: CheckpointBase, first: u64, count: u32) {
-    let body = length(&sheet[HEADER..]);
+/// Fills in the header and pads the last block.
+pub(super) fn finish(frame: &mut Vec<u8>, epoch: &WalEpoch, base: CheckpointBase, first: u64, count: u32) {
+    let body = length(&frame[HEADER..]);
     let mut header = Vec::with_capacity(HEADER);
     header.extend_from_slice(MAGIC);
-    header.extend_from_slice(&book.0);
+    header.extend_from_slice(&epoch.0);
     for number in [base.ledger, base.vault, first] {
         header.extend_from_slice(&number.to_le_bytes());
     }
     header.extend_from_slice(&count.to_le_bytes());
     header.extend_from_slice(&body.to_le_bytes());
-    let sum = check(&header, &sheet[HEADER..]);
+    let sum = check(&header, &frame[HEADER..]);
     header.extend_from_slice(&sum);
-    sheet[..HEADER].copy_from_slice(&header);
-    sheet.resize(sheet.len().next_multiple_of(BLOCK), 0);
+    frame[..HEADER].copy_from_slice(&header);
+    frame.resize(frame.len().next_multiple_of(BLOCK), 0);
 }
 
-/// What a book holds.
+/// What a scan of the WAL finds.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ScanResult {
-    /// Whose it is, and since when; none if it does not begin with a whole sheet.
+    /// Its epoch and checkpoint base; none if it does not begin with a valid frame.
     pub(super) begun: Option<(WalEpoch, CheckpointBase)>,
-    /// From its front on, in order. What is behind the last whole sheet was never promised to anyone, or is left from an
-    /// earlier use of the same blocks, or is a stray.
+    /// The records from the start of the file on, in order. Bytes behind the last valid frame were never acknowledged, or
+    /// are left from an earlier pass over the file, or are strays.
     pub(super) records: Vec<UnappliedRecord>,
-    /// Whole sheets elsewhere. Those that are newer than everything else tell of one that went bad before them: a sheet is
-    /// written when the one before is on disk.
+    /// Records of valid frames behind the first invalid one. A stray newer than every record in order proves that a frame
+    /// before it was damaged: a frame is written only when the one before it is on disk.
     pub(super) strays: Vec<(WalEpoch, UnappliedRecord)>,
-    /// It was written by another version.
+    /// Another version wrote it.
     pub(super) foreign: bool,
-    /// Nothing is written at its front.
+    /// Its first block is zero: a clean shutdown, or a new file.
     pub(super) blank: bool,
 }
 
 impl ScanResult {
-    /// Whether records of `book` behind `known` that `matter` are where they cannot be read from.
-    pub(super) fn has_lost(
-        &self,
-        book: WalEpoch,
-        known: u64,
-        matter: impl Fn(&UnappliedRecord) -> bool,
-    ) -> bool {
+    /// Whether records of `epoch` newer than `known` that `matter` stand behind a damaged frame.
+    pub(super) fn has_lost(&self, epoch: WalEpoch, known: u64, matter: impl Fn(&UnappliedRecord) -> bool) -> bool {
         let last = self.records.last().map_or(known, |last| last.number.max(known));
-        self.strays.iter().any(|(of, record)| *of == book && record.number > last && matter(record))
+        self.strays.iter().any(|(of, record)| *of == epoch && record.number > last && matter(record))
     }
 }
 
-/// Reads a book.
-pub(super) fn scan(book: &[u8]) -> ScanResult {
-    let front = &book[..book.len().min(BLOCK)];
+/// Reads the WAL from its bytes.
+pub(super) fn scan(bytes: &[u8]) -> ScanResult {
+    let front = &bytes[..bytes.len().min(BLOCK)];
     let blank = front.iter().all(|byte| *byte == 0);
     let foreign = front.starts_with(ANY_MAGIC) && !front.starts_with(MAGIC);
     let mut held = ScanResult { blank, foreign, ..ScanResult::default() };
     let mut at = 0;
-    while let Some(sheet) = book.get(at..).and_then(read) {
-        let next = held.records.last().map_or(sheet.first, |last| last.number + 1);
-        let (id, base) = *held.begun.get_or_insert((sheet.book, sheet.base));
-        if (id, base, next) != (sheet.book, sheet.base, sheet.first) {
+    while let Some(frame) = bytes.get(at..).and_then(read) {
+        let next = held.records.last().map_or(frame.first, |last| last.number + 1);
+        let (id, base) = *held.begun.get_or_insert((frame.epoch, frame.base));
+        if (id, base, next) != (frame.epoch, frame.base, frame.first) {
             break;
         }
-        held.records.extend(sheet.records);
-        at += sheet.size;
+        held.records.extend(frame.records);
+        at += frame.size;
     }
-    while let Some(rest) = book.get(at..).filter(|rest| !rest.is_empty()) {
-        let sheet = read(rest);
-        at += sheet.as_ref().map_or(BLOCK, |sheet| sheet.size);
-        let strays = sheet.into_iter().flat_map(|sheet| {
-            let book = sheet.book;
-            sheet.records.into_iter().map(move |record| (book, record))
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let frame = read(rest);
+        at += frame.as_ref().map_or(BLOCK, |frame| frame.size);
+        let strays = frame.into_iter().flat_map(|frame| {
+            let epoch = frame.epoch;
+            frame.records.into_iter().map(move |record| (epoch, record))
         });
         held.strays.extend(strays);
     }
@@ -117,7 +112,7 @@ pub(super) fn scan(book: &[u8]) -> ScanResult {
 }
 
 struct Frame {
-    book: WalEpoch,
+    epoch: WalEpoch,
     base: CheckpointBase,
     first: u64,
     records: Vec<UnappliedRecord>,
@@ -154,7 +149,7 @@ fn read(bytes: &[u8]) -> Option<Frame> {
     }
     let base = CheckpointBase { ledger: u64::from_le_bytes(*ledger), vault: u64::from_le_bytes(*vault) };
     let size = (HEADER + body.len()).next_multiple_of(BLOCK);
-    Some(Frame { book: WalEpoch(*id), base, first, records, size })
+    Some(Frame { epoch: WalEpoch(*id), base, first, records, size })
 }
 
 fn check(header: &[u8], body: &[u8]) -> [u8; CHECK] {
@@ -166,7 +161,7 @@ fn check(header: &[u8], body: &[u8]) -> [u8; CHECK] {
     sum
 }
 
-/// INVARIANT: what is put on a sheet is bounded far below four gigabytes.
+/// INVARIANT: the contents of a frame are bounded far below four gigabytes.
 fn length(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX)
 }
@@ -175,30 +170,30 @@ fn length(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    const BOOK: WalEpoch = WalEpoch([7; 16]);
+    const EPOCH: WalEpoch = WalEpoch([7; 16]);
     const BASE: CheckpointBase = CheckpointBase { ledger: 3, vault: 4 };
 
-    fn sheet(first: u64, records: &[(&[u8], &[u8])]) -> Vec<u8> {
-        let mut sheet = begin(0, 0);
+    fn frame(first: u64, records: &[(&[u8], &[u8])]) -> Vec<u8> {
+        let mut frame = begin(0, 0);
         for (ledger, vault) in records {
-            push(&mut sheet, ledger, vault);
+            push(&mut frame, ledger, vault);
         }
-        finish(&mut sheet, &BOOK, BASE, first, u32::try_from(records.len()).unwrap());
-        sheet
+        finish(&mut frame, &EPOCH, BASE, first, u32::try_from(records.len()).unwrap());
+        frame
     }
 
-    fn numbers(book: &[u8]) -> Vec<u64> {
-        scan(book).records.iter().map(|record| record.number).collect()
+    fn numbers(bytes: &[u8]) -> Vec<u64> {
+        scan(bytes).records.iter().map(|record| record.number).collect()
     }
 
     #[test]
-    fn what_was_written_is_read_again_in_order() {
-        let mut book = sheet(5, &[(b"five", b""), (b"", b"six"), (b"seven", b"too")]);
-        assert_eq!(book.len(), BLOCK);
-        book.extend(sheet(8, &[(&[9; 5000], b"")]));
-        book.resize(book.len() + 3 * BLOCK, 0);
-        let ScanResult { begun, records, strays, .. } = scan(&book);
-        assert_eq!((begun, numbers(&book)), (Some((BOOK, BASE)), vec![5, 6, 7, 8]));
+    fn written_records_are_read_back_in_order() {
+        let mut wal = frame(5, &[(b"five", b""), (b"", b"six"), (b"seven", b"too")]);
+        assert_eq!(wal.len(), BLOCK);
+        wal.extend(frame(8, &[(&[9; 5000], b"")]));
+        wal.resize(wal.len() + 3 * BLOCK, 0);
+        let ScanResult { begun, records, strays, .. } = scan(&wal);
+        assert_eq!((begun, numbers(&wal)), (Some((EPOCH, BASE)), vec![5, 6, 7, 8]));
         assert_eq!(strays, []);
         assert_eq!(
             records[2],
@@ -208,14 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn a_sheet_that_is_torn_or_altered_ends_the_book() {
-        let (first, second) = (sheet(1, &[(b"one", b"words")]), sheet(2, &[(b"two", b"more words")]));
+    fn a_torn_or_altered_frame_ends_the_scan() {
+        let (first, second) = (frame(1, &[(b"one", b"words")]), frame(2, &[(b"two", b"more words")]));
         let whole = [first.clone(), second].concat();
         assert_eq!(numbers(&whole), [1, 2]);
         for at in 0..HEADER + 8 + 13 {
             let mut altered = whole.clone();
             altered[first.len() + at] ^= 1;
-            assert_eq!(numbers(&altered), [1], "byte {at} of the second sheet");
+            assert_eq!(numbers(&altered), [1], "byte {at} of the second frame");
         }
         for cut in 0..HEADER + 8 + 13 {
             assert_eq!(numbers(&whole[..first.len() + cut]), [1], "cut at {cut}");
@@ -223,46 +218,43 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_use_of_the_blocks_left_is_not_taken_for_more() {
-        let earlier = [sheet(1, &[(b"one", b"")]), sheet(2, &[(b"two", b"")]), sheet(3, &[(b"three", b"")])];
-        let mut book = earlier.concat();
-        book[..BLOCK].copy_from_slice(&sheet(4, &[(b"four", b"")]));
-        assert_eq!(numbers(&book), [4]);
-        let mut others = sheet(5, &[(b"five", b"")]);
+    fn frames_of_an_earlier_pass_over_the_file_are_ignored() {
+        let earlier = [frame(1, &[(b"one", b"")]), frame(2, &[(b"two", b"")]), frame(3, &[(b"three", b"")])];
+        let mut wal = earlier.concat();
+        wal[..BLOCK].copy_from_slice(&frame(4, &[(b"four", b"")]));
+        assert_eq!(numbers(&wal), [4]);
+        let mut others = frame(5, &[(b"five", b"")]);
         others[8] ^= 1;
-        book[BLOCK..2 * BLOCK].copy_from_slice(&others);
-        assert_eq!(numbers(&book), [4], "a sheet of another book");
+        wal[BLOCK..2 * BLOCK].copy_from_slice(&others);
+        assert_eq!(numbers(&wal), [4], "a frame of another epoch");
     }
 
     #[test]
-    fn a_sheet_that_went_bad_before_others_is_told_from_one_that_was_never_finished() {
-        let sheets =
-            [sheet(7, &[(b"seven", b"")]), sheet(8, &[(b"eight", b"")]), sheet(9, &[(b"", b"nine")])];
-        let whole = sheets.concat();
+    fn a_damaged_frame_before_others_is_distinguished_from_an_unfinished_one() {
+        let frames =
+            [frame(7, &[(b"seven", b"")]), frame(8, &[(b"eight", b"")]), frame(9, &[(b"", b"nine")])];
+        let whole = frames.concat();
         let bad = |place: usize| {
-            let mut book = whole.clone();
-            book[place * BLOCK + HEADER + 9] ^= 1;
-            scan(&book)
+            let mut wal = whole.clone();
+            wal[place * BLOCK + HEADER + 9] ^= 1;
+            scan(&wal)
         };
         let of_ledger = |record: &UnappliedRecord| !record.ledger.is_empty();
-        assert!(!scan(&whole).has_lost(BOOK, 6, |_| true));
-        assert!(bad(0).has_lost(BOOK, 6, of_ledger), "eight is there and cannot follow");
-        assert!(!bad(0).has_lost(BOOK, 8, of_ledger), "the ledger has it already");
-        assert!(bad(0).has_lost(BOOK, 8, |record| !record.vault.is_empty()));
-        assert!(bad(1).has_lost(BOOK, 6, |_| true));
-        assert!(
-            !bad(2).has_lost(BOOK, 6, |_| true),
-            "the last one was not promised, for all that can be told"
-        );
+        assert!(!scan(&whole).has_lost(EPOCH, 6, |_| true));
+        assert!(bad(0).has_lost(EPOCH, 6, of_ledger), "eight is there and cannot follow");
+        assert!(!bad(0).has_lost(EPOCH, 8, of_ledger), "the ledger has it already");
+        assert!(bad(0).has_lost(EPOCH, 8, |record| !record.vault.is_empty()));
+        assert!(bad(1).has_lost(EPOCH, 6, |_| true));
+        assert!(!bad(2).has_lost(EPOCH, 6, |_| true), "the last record may never have been acknowledged");
         assert!(!bad(0).has_lost(WalEpoch([8; 16]), 6, |_| true));
     }
 
     #[test]
-    fn anything_else_is_an_empty_book() {
+    fn other_bytes_are_an_empty_wal() {
         let blank = ScanResult { blank: true, ..ScanResult::default() };
         assert_eq!(scan(b""), blank);
         assert_eq!(scan(&[0; 3 * BLOCK]), blank);
         assert_eq!(scan(&vec![0xff; 3 * BLOCK]), ScanResult::default());
-        assert!(scan(b"tribday1 and whatever it had").foreign);
+        assert!(scan(b"tribday1 and its contents").foreign);
     }
 }

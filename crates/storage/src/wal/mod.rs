@@ -1,12 +1,14 @@
-//! The book of first entry. What has to be durable is written here first, for the ledger and the vault together, with one
-//! sync for whatever came in meanwhile; then whoever waits goes on. Posting it into the two databases follows in the same
-//! order, by the thread that writes each of them, and readers in this process wait for it. At a start, what the book holds
-//! and a database does not is posted before anything else.
+//! Write-ahead log with group commit, shared by the ledger and the vault.
 //!
-//! Whoever waits for something to be written and finds the pen writes, in its own thread, for everyone who came meanwhile,
-//! and puts it down again. A sync takes less time than waking somebody to do it. Whoever waits for something takes the pen too if it lies
-//! there, so nobody waits for somebody who does not get to run. Where the disk is slow a thread does it instead: the others have more to do
-//! than to wait for a disk.
+//! A record becomes durable here first, with the parts for both databases in one record and one sync for all records that
+//! were queued meanwhile; then its callers continue. The writer thread of each database applies the records in the same
+//! order, and readers in this process wait until it has. At startup, records that the log holds and a database does not
+//! are applied before anything else.
+//!
+//! Group commit: the first waiter becomes the leader and flushes every queued record in its own thread, because a sync
+//! takes less time than waking another thread. Every waiter tries to become the leader, so no waiter depends on a task
+//! that is not scheduled. On a slow disk a background thread does it, so that threads which run tasks
+//! do not block on the disk.
 
 mod file;
 mod flusher;
@@ -29,16 +31,18 @@ use self::frame::CheckpointBase;
 use self::watermarks::Watermarks;
 use crate::store::StoreError;
 
-/// Bytes of a page that goes through the book. What is larger goes to the databases at once, each with a sync of its own.
-const LARGEST_PAGE: usize = 1 << 20;
+/// Largest record that goes through the WAL, in bytes. A larger one goes to the databases directly, each with a sync of
+/// its own.
+const MAX_RECORD_BYTES: usize = 1 << 20;
 
-/// Bytes on a sheet after which no further page is added.
-const SHEET: usize = 1 << 20;
+/// Bytes in a frame after which no further record is added.
+const FRAME_BYTES: usize = 1 << 20;
 
-/// How long a page waits for others that are about to be written.
-const A_MOMENT: Duration = Duration::from_millis(1);
+/// How long a lazy record waits for the next batch before its waiter flushes inline.
+const LAZY_FLUSH_DELAY: Duration = Duration::from_millis(1);
 
-/// Which book this is. A database remembers whose records it has; each start begins another one.
+/// Identifies one incarnation of the WAL. A database stores the epoch whose records it has applied; each start begins a
+/// new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WalEpoch(pub(crate) [u8; 16]);
 
@@ -50,7 +54,7 @@ impl WalEpoch {
     }
 }
 
-/// What one caller had written, as it is found at a start.
+/// One record as recovery reads it at startup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnappliedRecord {
     pub(crate) number: u64,
@@ -58,21 +62,21 @@ pub(crate) struct UnappliedRecord {
     pub(crate) vault: Vec<u8>,
 }
 
-/// What is to be written for one side: how it stands in the book, and how it is handed to those who post it, once it has
-/// its number.
+/// The part of a record for one database: its encoding in the WAL, and the closure that sends it to the database's
+/// writer once it has a sequence number.
 pub struct WalPart {
     pub(crate) bytes: Vec<u8>,
     pub(crate) post: Box<dyn FnOnce(u64) + Send>,
 }
 
-/// What is written together, or not at all.
+/// One record: the parts for both databases, written atomically.
 #[derive(Default)]
 pub struct WalRecord {
     pub ledger: Option<WalPart>,
     pub vault: Option<WalPart>,
 }
 
-/// Why nothing can be written any more.
+/// Why the WAL accepts no further records.
 #[derive(Debug, Clone)]
 enum WalFailure {
     Full(PathBuf),
@@ -80,11 +84,11 @@ enum WalFailure {
         path: PathBuf,
         what: String,
     },
-    /// A database could not take what was promised.
+    /// A database could not apply an acknowledged record.
     Elsewhere(String),
 }
 
-/// The daybook of a home; clones share it.
+/// The write-ahead log of a home; clones share it.
 #[derive(Debug, Clone)]
 pub struct Wal(Arc<WalInner>);
 
@@ -98,92 +102,89 @@ struct WalInner {
     ledger: Mutex<Applier>,
     vault: Mutex<Applier>,
     failure: OnceLock<WalFailure>,
-    /// Who writes for those who do not wait.
+    /// Flushes records that have no waiter.
     scribe: Flusher,
 }
 
-/// What whoever posts is asked for.
+/// What the WAL asks of the writer of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ApplierRequest {
-    /// To sync what it has posted.
+    /// Sync what it has applied.
     Sync,
-    /// Not to wait for more: somebody wants to read.
+    /// Commit without waiting for more: a reader waits.
     Post,
 }
 
-/// Who posts into a database.
+/// The writer of a database, as the WAL reaches it.
 #[derive(Default)]
 enum Applier {
-    /// Nobody has come yet.
+    /// No writer is attached yet.
     #[default]
-    Nobody,
-    /// Somebody who can be asked for something.
+    Unattached,
+    /// A writer that takes requests.
     There(Box<dyn Fn(ApplierRequest) + Send + Sync>),
-    /// It has synced everything.
+    /// The writer has ended and has synced everything.
     Gone,
 }
 
 impl std::fmt::Debug for Applier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Poster")
+        f.write_str("Applier")
     }
 }
 
-/// Who waits to be written.
+/// Records that are not written yet.
 #[derive(Debug)]
 struct WalQueue {
     waiting: VecDeque<QueuedRecord>,
-    /// Somebody has the pen.
+    /// A leader is flushing.
     leading: bool,
     next: u64,
-    /// What an earlier daemon left for the vault, which must be posted before anything is written over it.
+    /// Records that an earlier daemon left for the vault. They must be applied before anything overwrites them.
     left: Option<UnappliedRecords>,
-    /// Nothing is taken any more.
+    /// No further records are accepted.
     closed: bool,
 }
 
 struct QueuedRecord {
     number: u64,
     page: WalRecord,
-    /// Everything is to be overwritten when it is posted.
+    /// Overwrite the whole WAL once everything in it is applied.
     wipe: bool,
 }
 
 impl std::fmt::Debug for QueuedRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Waiting({})", self.number)
+        write!(f, "QueuedRecord({})", self.number)
     }
 }
 
-/// What whoever has the pen works with.
+/// What the leader works with.
 #[derive(Debug)]
 struct WriterState {
     pen: WalFile,
-    /// The newest record that each side was handed, and had on disk when the book was begun at its front.
+    /// The newest record sent to each database's writer.
     handed: CheckpointBase,
+    /// The newest record that each database had on disk when the WAL was last rewound.
     base: CheckpointBase,
-    /// The sides were asked to sync since the book was begun.
+    /// The databases were asked to sync since the last rewind.
     asked: bool,
 }
 
 impl Wal {
-    /// Whether a page of this size is written here.
+    /// Whether a record of this size goes through the WAL.
     pub fn fits(&self, bytes: usize) -> bool {
-        bytes <= LARGEST_PAGE && self.queue().left.is_none()
+        bytes <= MAX_RECORD_BYTES && self.queue().left.is_none()
     }
 
-    /// Writes a page. It is durable when this returns.
+    /// Writes a record. It is durable when this returns.
     pub(crate) async fn write(&self, page: WalRecord) -> Result<(), StoreError> {
         self.flush_or_zero_fill(page, false).await
     }
 
-    /// Overwrites the book, when everything in it is posted.
+    /// Overwrites the WAL with zeros once everything in it is applied.
     pub(crate) async fn zero_fill(&self) -> Result<(), StoreError> {
-        if self.queue().left.is_none() {
-            self.flush_or_zero_fill(WalRecord::default(), true).await
-        } else {
-            Ok(())
-        }
+        if self.queue().left.is_none() { self.flush_or_zero_fill(WalRecord::default(), true).await } else { Ok(()) }
     }
 
     async fn flush_or_zero_fill(&self, page: WalRecord, wipe: bool) -> Result<(), StoreError> {
@@ -191,37 +192,37 @@ impl Wal {
         self.wait_durable_async(number).await
     }
 
-    /// Waits until everything that has a number is written, or nothing will be.
+    /// Waits until every record with a sequence number is durable, or the WAL has failed.
     pub async fn written(&self) {
-        // Whoever comes next is told why.
+        // The next write returns the error.
         let _ = self.wait_durable_async(self.newest()).await;
     }
 
-    /// Waits until this record is durable, and writes if nobody does and the disk is quick.
+    /// Waits until this record is durable. On a fast disk the caller becomes the leader if there is none.
     pub async fn wait_durable_async(&self, number: u64) -> Result<(), StoreError> {
         if self.0.scribe.disk_is_slow() && self.wake_flusher() {
             return self.completion(number).await;
         }
         loop {
-            let told = self.0.marks.told();
-            tokio::pin!(told);
-            // From here on nothing is missed.
-            told.as_mut().enable();
+            let completed = self.0.marks.told();
+            tokio::pin!(completed);
+            // From here on no notification is missed.
+            completed.as_mut().enable();
             if let Some(written) = self.0.marks.is_durable(number) {
                 return if written { Ok(()) } else { Err(self.refusal()) };
             }
             if !self.flush_as_leader() {
-                told.await;
+                completed.await;
             }
         }
     }
 
-    /// The same outside a runtime.
+    /// Waits until every record is durable, or the WAL has failed. For threads outside an async runtime.
     pub(crate) fn flush(&self) {
         self.flush_to(self.newest());
     }
 
-    /// Waits until this record is written, or nothing will be.
+    /// Waits until this record is durable, or the WAL has failed. For threads outside an async runtime.
     pub(crate) fn flush_to(&self, number: u64) {
         loop {
             let seen = self.0.marks.frames();
@@ -234,50 +235,50 @@ impl Wal {
         }
     }
 
-    /// The number of the newest record.
+    /// The sequence number of the newest record.
     pub(crate) fn newest(&self) -> u64 {
         self.queue().next - 1
     }
 
-    /// Waits until this record is durable: written by whoever writes next, or by whoever waits here if nobody does for a
-    /// moment.
+    /// Waits until this record is durable: flushed with the next batch, or inline after 1 ms.
     pub async fn wait_or_flush(&self, number: u64) -> Result<(), StoreError> {
         tokio::select! {
             biased;
             written = self.completion(number) => written,
-            () = tokio::time::sleep(A_MOMENT) => self.wait_durable_async(number).await,
+            () = tokio::time::sleep(LAZY_FLUSH_DELAY) => self.wait_durable_async(number).await,
         }
     }
 
     async fn completion(&self, number: u64) -> Result<(), StoreError> {
         loop {
-            let told = self.0.marks.told();
-            tokio::pin!(told);
-            told.as_mut().enable();
+            let completed = self.0.marks.told();
+            tokio::pin!(completed);
+            completed.as_mut().enable();
             if let Some(written) = self.0.marks.is_durable(number) {
                 return if written { Ok(()) } else { Err(self.refusal()) };
             }
-            told.await;
+            completed.await;
         }
     }
 
-    /// Has a page written before whatever is written later, or when somebody waits for it. Returns its number.
+    /// Queues a record without flushing it: it is written before every later record, or when a caller waits for it. Returns
+    /// its sequence number.
     pub fn enqueue_lazy(&self, page: WalRecord) -> Result<u64, StoreError> {
         self.enqueue(page, false)
     }
 
-    /// What both sides were given so far.
+    /// The newest records and direct requests of both databases.
     pub(crate) fn reached(&self) -> ReadPoint {
         self.0.marks.reached()
     }
 
-    /// Waits until readers of this side's database see what was written so far. If nothing can be written any more, they
-    /// see what was posted until then.
+    /// Waits until readers of this database see everything that was written so far. If the WAL has failed, they see what was
+    /// applied until then.
     pub(crate) fn wait_applied(&self, side: Target) {
         self.wait_applied_to(side, self.reached());
     }
 
-    /// The same for what had been written when `reached` was asked for.
+    /// Waits until readers of this database see everything up to `reached`.
     pub(crate) fn wait_applied_to(&self, side: Target, reached: ReadPoint) {
         loop {
             let seen = self.0.marks.frames();
@@ -291,7 +292,7 @@ impl Wal {
         }
     }
 
-    /// Gives a page its number.
+    /// Gives a record its sequence number and queues it.
     fn enqueue(&self, page: WalRecord, wipe: bool) -> Result<u64, StoreError> {
         let mut queue = self.queue();
         if queue.closed || self.0.failure.get().is_some() {
@@ -308,7 +309,7 @@ impl Wal {
         Ok(number)
     }
 
-    /// Takes the pen, writes a sheet of what waits, and puts it down. False if somebody has it, or nothing waits.
+    /// Becomes the leader and flushes one frame of queued records. False if there is a leader already, or nothing is queued.
     fn flush_as_leader(&self) -> bool {
         let waiting: Vec<QueuedRecord> = {
             let mut queue = self.queue();
@@ -319,7 +320,7 @@ impl Wal {
             let mut bytes = 0;
             let full = |waiting: &QueuedRecord| {
                 bytes += waiting.page.bytes();
-                bytes >= SHEET
+                bytes >= FRAME_BYTES
             };
             let take = queue.waiting.iter().position(full).map_or(queue.waiting.len(), |last| last + 1);
             queue.waiting.drain(..take).collect()
@@ -330,7 +331,7 @@ impl Wal {
         queue.leading = false;
         if let Err(failure) = &written {
             let _ = self.0.failure.set(failure.clone());
-            // Nobody comes in any more, and nobody is left waiting.
+            // No record is accepted from here on, and no caller is left waiting.
             queue.waiting.clear();
         }
         drop(queue);
@@ -341,58 +342,58 @@ impl Wal {
         true
     }
 
-    /// Writes a sheet and syncs it.
+    /// Writes a frame and syncs it.
     fn write_frame(&self, waiting: Vec<QueuedRecord>) -> Result<(), WalFailure> {
         let first = waiting.first().map_or(0, |first| first.number);
         let count = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
-        let mut sheet = frame::begin(waiting.len(), waiting.iter().map(|waiting| waiting.page.bytes()).sum());
+        let mut frame = frame::begin(waiting.len(), waiting.iter().map(|waiting| waiting.page.bytes()).sum());
         let (mut posts, mut wipe) = (Vec::with_capacity(2 * waiting.len()), false);
         for QueuedRecord { number, page, wipe: wipes } in waiting {
             let bytes = |part| Option::as_ref(part).map_or(&[][..], |part: &WalPart| &part.bytes);
-            frame::push(&mut sheet, bytes(&page.ledger), bytes(&page.vault));
+            frame::push(&mut frame, bytes(&page.ledger), bytes(&page.vault));
             posts.extend(page.ledger.map(|part| (Target::Ledger, number, part.post)));
             posts.extend(page.vault.map(|part| (Target::Vault, number, part.post)));
             wipe |= wipes;
         }
-        let mut desk = self.writer_state();
-        let desk = &mut *desk;
-        if !desk.pen.has_room(sheet.len()) {
-            self.sync_sides(desk)?;
-            desk.pen.rewind();
-            desk.begun();
+        let mut state = self.writer_state();
+        let state = &mut *state;
+        if !state.pen.has_room(frame.len()) {
+            self.sync_sides(state)?;
+            state.pen.rewind();
+            state.begun();
         }
-        frame::finish(&mut sheet, &self.0.book, desk.base, first, count);
-        // Whoever posts gets to work while the disk does, and commits when the book is on disk.
+        frame::finish(&mut frame, &self.0.book, state.base, first, count);
+        // The database writers work in parallel with the disk; they commit once the frame is durable.
         for (side, number, post) in posts {
             match side {
-                Target::Ledger => desk.handed.ledger = number,
-                Target::Vault => desk.handed.vault = number,
+                Target::Ledger => state.handed.ledger = number,
+                Target::Vault => state.handed.vault = number,
             }
             post(number);
         }
         let failed = |error: std::io::Error| failure(&self.0.path, &error);
         let began = Instant::now();
-        desk.pen.write(&sheet).map_err(failed)?;
+        state.pen.write(&frame).map_err(failed)?;
         self.0.scribe.record_latency(began.elapsed());
         if wipe {
-            // Those who post wait for this.
+            // The database writers wait for this before they commit.
             self.0.marks.durable(first + u64::from(count) - 1);
-            self.sync_sides(desk)?;
-            desk.pen.zero_fill().map_err(failed)?;
-            desk.begun();
-        } else if desk.pen.is_half_full() && !std::mem::replace(&mut desk.asked, true) {
-            // So that little is left to sync when the book is full.
+            self.sync_sides(state)?;
+            state.pen.zero_fill().map_err(failed)?;
+            state.begun();
+        } else if state.pen.is_half_full() && !std::mem::replace(&mut state.asked, true) {
+            // Sync early, so that little is left to sync when the file is full.
             self.ask_syncs();
         }
         Ok(())
     }
 
-    /// Everything that was handed over is on disk in its database when this returns.
-    fn sync_sides(&self, desk: &WriterState) -> Result<(), WalFailure> {
+    /// Syncs both databases: every record that was sent to a writer is on disk in its database when this returns.
+    fn sync_sides(&self, state: &WriterState) -> Result<(), WalFailure> {
         self.ask_syncs();
-        for (side, number) in [(Target::Ledger, desk.handed.ledger), (Target::Vault, desk.handed.vault)] {
-            let is_nobody = matches!(*self.applier(side), Applier::Nobody);
-            if !is_nobody && !self.0.marks.wait_synced(side, number) {
+        for (side, number) in [(Target::Ledger, state.handed.ledger), (Target::Vault, state.handed.vault)] {
+            let unattached = matches!(*self.applier(side), Applier::Unattached);
+            if !unattached && !self.0.marks.wait_synced(side, number) {
                 let why = "a database could not be written";
                 return Err(self.0.failure.get().cloned().unwrap_or(WalFailure::Elsewhere(why.to_owned())));
             }
@@ -406,45 +407,45 @@ impl Wal {
         }
     }
 
-    /// Asks whoever posts into this side's database for something.
+    /// Sends a request to the writer of this database.
     pub(crate) fn request(&self, side: Target, what: ApplierRequest) {
-        if let Applier::There(ask) = &*self.applier(side) {
+        if let Applier::There(request) = &*self.applier(side) {
             ask(what);
         }
     }
 
-    /// Whether the book has what was given this number. False if it could not be written.
+    /// Waits until this record is durable. False if it could not be written.
     pub(crate) fn wait_durable(&self, number: u64) -> bool {
         self.0.marks.wait_durable(number)
     }
 
-    /// Something is on its way to this side's database without the book.
+    /// Counts a request that is sent to this database without the WAL.
     pub(crate) fn mark_bypassed(&self, side: Target) {
         self.0.marks.mark_bypassed(side);
     }
 
-    /// Readers see everything up to `number` of this side, and so many more that went past the book.
+    /// Readers of this database see every record up to `number`, and `past` more requests that bypassed the WAL.
     pub(crate) fn mark_applied(&self, side: Target, number: Option<u64>, past: usize) {
         self.0.marks.mark_applied(side, number, past);
     }
 
-    /// What this side posted is on disk.
+    /// Everything that this database has applied is on disk.
     pub(crate) fn mark_synced(&self, side: Target) {
         self.0.marks.mark_synced(side);
     }
 
-    /// A database failed: nothing more is promised.
+    /// A database failed: nothing is acknowledged from here on.
     pub(crate) fn fail(&self, why: &StoreError) {
         let _ = self.0.failure.set(WalFailure::Elsewhere(why.to_string()));
         self.0.marks.fail();
     }
 
-    /// Why nothing can be written any more.
+    /// The error for a record that is not accepted: why the WAL failed, or that it is closed.
     pub(crate) fn refusal(&self) -> StoreError {
         self.0.failure.get().cloned().map_or(StoreError::Closed, StoreError::from)
     }
 
-    /// The same as a sentence, if so.
+    /// Why the WAL failed, as a sentence, if it did.
     pub(crate) fn failure(&self) -> Option<String> {
         self.0.failure.get().cloned().map(|failure| StoreError::from(failure).to_string())
     }
@@ -464,16 +465,16 @@ impl Wal {
     }
 
     fn applier(&self, side: Target) -> MutexGuard<'_, Applier> {
-        let poster = match side {
+        let applier = match side {
             Target::Ledger => &self.0.ledger,
             Target::Vault => &self.0.vault,
         };
-        poster.lock().unwrap_or_else(PoisonError::into_inner)
+        applier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl WriterState {
-    /// The book is begun at its front: everything is on disk in the databases.
+    /// Notes a rewind: everything that was written is on disk in the databases.
     const fn begun(&mut self) {
         self.base = self.handed;
         self.asked = false;

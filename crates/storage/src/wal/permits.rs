@@ -1,49 +1,49 @@
-//! How many requests may wait at once. Whoever comes later waits for room, in whatever kind of thread.
+//! A semaphore that bounds how many requests wait at once. It can be acquired from async tasks and from plain threads.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
-/// Room for a number of requests; clones share it.
+/// A fixed number of permits; clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct QueuePermits {
-    enter: mpsc::Sender<()>,
-    leave: Arc<Mutex<mpsc::Receiver<()>>>,
+    take: mpsc::Sender<()>,
+    release: Arc<Mutex<mpsc::Receiver<()>>>,
 }
 
-/// A place in it, until it is dropped.
+/// One permit. Dropping it releases it.
 #[derive(Debug)]
 pub(crate) struct Permit(Arc<Mutex<mpsc::Receiver<()>>>);
 
 impl QueuePermits {
-    pub(crate) fn of(places: usize) -> Self {
-        // A channel is the one counter that can be waited for with and without a runtime.
-        let (enter, leave) = mpsc::channel(places);
-        Self { enter, leave: Arc::new(Mutex::new(leave)) }
+    pub(crate) fn of(permits: usize) -> Self {
+        // A channel is the one counter that can be awaited in a runtime and waited for without one.
+        let (take, release) = mpsc::channel(permits);
+        Self { take, release: Arc::new(Mutex::new(release)) }
     }
 
     pub(crate) async fn enter(&self) -> Permit {
-        // INVARIANT: the other end is held here.
-        let _ = self.enter.send(()).await;
-        self.ticket()
+        // INVARIANT: `self` holds the receiver, so sending does not fail.
+        let _ = self.take.send(()).await;
+        self.permit()
     }
 
     pub(crate) fn enter_blocking(&self) -> Permit {
-        let _ = self.enter.blocking_send(());
-        self.ticket()
+        let _ = self.take.blocking_send(());
+        self.permit()
     }
 
-    /// None if it is full.
+    /// None if no permit is free.
     pub(crate) fn try_enter(&self) -> Option<Permit> {
-        self.enter.try_send(()).ok().map(|()| self.ticket())
+        self.take.try_send(()).ok().map(|()| self.permit())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.enter.capacity() == self.enter.max_capacity()
+        self.take.capacity() == self.take.max_capacity()
     }
 
-    fn ticket(&self) -> Permit {
-        Permit(Arc::clone(&self.leave))
+    fn permit(&self) -> Permit {
+        Permit(Arc::clone(&self.release))
     }
 }
 

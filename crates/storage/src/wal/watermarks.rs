@@ -1,31 +1,31 @@
-//! How far everyone is: what is on disk in the book, what is posted into each database, and what is synced there.
+//! Watermarks: the sequence number up to which records are durable in the WAL, applied to each database, and synced there.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Into which database something is posted.
+/// The database that a part of a record is applied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     Ledger,
     Vault,
 }
 
-/// Numbers of records, which only rise; and whoever waits for them.
+/// The watermarks, which only rise, and the callers that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Watermarks {
     state: Mutex<State>,
     moved: Condvar,
-    /// The same for those who wait in an async runtime; of what is durable alone.
-    mark_completed: Notify,
+    /// Wakes waiters in an async runtime, only when `durable` rises or the WAL fails.
+    completion: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// In the book, and on disk.
+    /// Everything up to here is on disk in the WAL.
     durable: u64,
-    /// How often the pen was put down.
-    sheets: u64,
+    /// How many frames were written: rises each time a leader is done.
+    frames: u64,
     ledger: Progress,
     vault: Progress,
     failed: bool,
@@ -33,18 +33,18 @@ struct State {
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Progress {
-    /// The newest record with a part for this side.
+    /// The newest record with a part for this database.
     taken: u64,
     /// Readers of the database see everything up to here.
-    posted: u64,
+    applied: u64,
     /// Everything up to here is on disk in the database too.
     synced: u64,
-    /// Requests that went past the book so far, and those of them that readers see.
-    past: u64,
-    past_posted: u64,
+    /// Requests that bypassed the WAL so far, and those of them that readers see.
+    bypassed: u64,
+    bypassed_applied: u64,
 }
 
-/// What somebody waits for who wants to read everything that was given to both sides until now.
+/// A point in the history of both databases. A reader that waits for it sees everything that was written until then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadPoint {
     ledger: Newest,
@@ -63,16 +63,16 @@ impl ReadPoint {
 #[derive(Debug, Clone, Copy)]
 struct Newest {
     number: u64,
-    past: u64,
+    bypassed: u64,
 }
 
 impl Progress {
     const fn has(&self, newest: Newest) -> bool {
-        self.posted >= newest.number && self.past_posted >= newest.past
+        self.applied >= newest.number && self.bypassed_applied >= newest.bypassed
     }
 
     const fn newest(&self) -> Newest {
-        Newest { number: self.taken, past: self.past }
+        Newest { number: self.taken, bypassed: self.bypassed }
     }
 }
 
@@ -81,12 +81,12 @@ impl Watermarks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, note: impl FnOnce(&mut State)) {
-        note(&mut self.lock());
+    fn update(&self, update: impl FnOnce(&mut State)) {
+        update(&mut self.lock());
         self.moved.notify_all();
     }
 
-    /// Waits until `reached`. False if that will never be.
+    /// Waits until `reached`. False if the WAL failed before.
     fn wait(&self, reached: impl Fn(&State) -> bool) -> bool {
         let mut state = self.lock();
         while !reached(&state) && !state.failed {
@@ -95,12 +95,12 @@ impl Watermarks {
         reached(&state)
     }
 
-    /// Everything up to `number` is done: where a house begins.
+    /// Sets every watermark to `number`: the state at startup.
     pub(super) fn begin_at(&self, number: u64) {
-        self.note(|state| {
+        self.update(|state| {
             state.durable = number;
             for side in [&mut state.ledger, &mut state.vault] {
-                *side = Progress { taken: number, posted: number, synced: number, ..*side };
+                *side = Progress { taken: number, applied: number, synced: number, ..*side };
             }
         });
     }
@@ -109,82 +109,82 @@ impl Watermarks {
         self.lock().of(side).taken = number;
     }
 
-    /// The pen was put down, and everything up to `number` is on disk.
+    /// A leader is done, and everything up to `number` is on disk.
     pub(super) fn durable(&self, number: u64) {
-        self.note(|state| {
+        self.update(|state| {
             state.durable = state.durable.max(number);
-            state.sheets += 1;
+            state.frames += 1;
         });
-        self.mark_completed.notify_waiters();
+        self.completion.notify_waiters();
     }
 
-    /// Whether it is on disk; none while that is not known.
+    /// Whether the record is on disk; none while its write is pending.
     pub(super) fn is_durable(&self, number: u64) -> Option<bool> {
         let state = self.lock();
         if state.durable >= number { Some(true) } else { state.failed.then_some(false) }
     }
 
-    /// Ends when more is durable, or nothing will be, after it was asked for.
+    /// Completes when more becomes durable, or the WAL fails, after this call.
     pub(super) fn told(&self) -> tokio::sync::futures::Notified<'_> {
-        self.mark_completed.notified()
+        self.completion.notified()
     }
 
     pub(super) fn frames(&self) -> u64 {
-        self.lock().sheets
+        self.lock().frames
     }
 
     pub(super) fn mark_bypassed(&self, side: Target) {
-        self.lock().of(side).past += 1;
+        self.lock().of(side).bypassed += 1;
     }
 
     pub(super) fn mark_applied(&self, side: Target, number: Option<u64>, past: usize) {
-        self.note(|state| {
+        self.update(|state| {
             let own = state.of(side);
-            own.posted = own.posted.max(number.unwrap_or(0));
-            own.past_posted += past as u64;
+            own.applied = own.applied.max(number.unwrap_or(0));
+            own.bypassed_applied += past as u64;
         });
     }
 
-    /// Everything that was posted so far is on disk.
+    /// Everything that was applied so far is on disk.
     pub(super) fn mark_synced(&self, side: Target) {
-        self.note(|state| {
+        self.update(|state| {
             let own = state.of(side);
-            own.synced = own.posted;
+            own.synced = own.applied;
         });
     }
 
     pub(super) fn fail(&self) {
-        self.note(|state| state.failed = true);
-        self.mark_completed.notify_waiters();
+        self.update(|state| state.failed = true);
+        self.completion.notify_waiters();
     }
 
     pub(super) fn wait_durable(&self, number: u64) -> bool {
         self.wait(|state| state.durable >= number)
     }
 
-    /// What was given to each side last.
+    /// The newest record and request of each database.
     pub(super) fn reached(&self) -> ReadPoint {
         let state = self.lock();
         ReadPoint { ledger: state.ledger.newest(), vault: state.vault.newest() }
     }
 
-    /// Whether readers of this side see it, or never will.
+    /// Whether readers of this database see everything up to `reached`, or never will.
     pub(super) fn is_applied(&self, side: Target, reached: ReadPoint) -> bool {
         let state = self.lock();
         state.at(side).has(reached.by(side)) || state.failed
     }
 
-    /// Until everything up to `number` is on disk, or the pen was put down once more than `seen`.
+    /// Waits until everything up to `number` is on disk, or another frame than the `seen` ones was written.
     pub(super) fn wait_written(&self, number: u64, seen: u64) {
-        self.wait(|state| state.durable >= number || state.sheets != seen);
+        self.wait(|state| state.durable >= number || state.frames != seen);
     }
 
-    /// Until readers see it, or the pen was put down once more than `seen`.
+    /// Waits until readers see everything up to `reached`, or another frame than the `seen` ones was written.
     pub(super) fn wait_applied(&self, side: Target, reached: ReadPoint, seen: u64) {
-        self.wait(|state| state.at(side).has(reached.by(side)) || state.sheets != seen);
+        self.wait(|state| state.at(side).has(reached.by(side)) || state.frames != seen);
     }
 
-    /// Until everything up to `number` is on disk in this side's database.
+    /// Waits until everything up to `number` is on disk in this database. False if the WAL failed before.
     pub(super) fn wait_synced(&self, side: Target, number: u64) -> bool {
         self.wait(|state| state.at(side).synced >= number)
     }
