@@ -8,12 +8,13 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::task::{Context, Poll};
 
-use axum::body::Body;
-use axum::http::header::{
+use http_body_util::{Either, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
-use hyper::body::Incoming;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::{Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -36,7 +37,10 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     HeaderName::from_static("proxy-authorization"),
 ];
 
-type Sender = hyper::client::conn::http1::SendRequest<Body>;
+type Sender = hyper::client::conn::http1::SendRequest<Incoming>;
+
+/// The body of an answer: the server's as it comes, or a refusal of the proxy.
+type AnswerBody = Either<Incoming, Full<Bytes>>;
 
 /// Forwards one request to its server and the response back.
 pub(super) async fn run(
@@ -60,14 +64,14 @@ pub(super) async fn run(
     served.and(carried).map_err(io::Error::other)
 }
 
-async fn ask(sender: Option<Sender>, wanted: &ConnectRequest, request: Request<Incoming>) -> Response<Body> {
-    // INVARIANT: connections are not kept alive, so there is exactly one request.
+async fn ask(sender: Option<Sender>, wanted: &ConnectRequest, request: Request<Incoming>) -> Response<AnswerBody> {
+    // INVARIANT: connections are not kept alive, so there is one request.
     let Some(mut sender) = sender else { return refusal(&Refusal::BROKEN_HEAD) };
     let Some(request) = rewritten(wanted, request) else { return refusal(&Refusal::BROKEN_HEAD) };
     match sender.send_request(request).await {
         Ok(response) => {
-            let mut response = response.map(Body::new);
-            // Each hop has its own framing; the content length is the same on both.
+            let mut response = response.map(Either::Left);
+            // The framing of this hop is its own; the length is the same on both.
             without_hops(response.headers_mut());
             *response.version_mut() = Version::HTTP_11;
             response
@@ -79,8 +83,8 @@ async fn ask(sender: Option<Sender>, wanted: &ConnectRequest, request: Request<I
     }
 }
 
-/// Rewrites the request for its server: path-only target, no hop-by-hop headers, a `Host` that matches the checked authority.
-fn rewritten(wanted: &ConnectRequest, request: Request<Incoming>) -> Option<Request<Body>> {
+/// The request as its server gets it.
+fn rewritten(wanted: &ConnectRequest, request: Request<Incoming>) -> Option<Request<Incoming>> {
     let (mut head, body) = request.into_parts();
     head.uri = wanted.path.as_deref()?.parse::<Uri>().ok()?;
     head.version = Version::HTTP_11;
@@ -92,7 +96,7 @@ fn rewritten(wanted: &ConnectRequest, request: Request<Incoming>) -> Option<Requ
         _ => wanted.authority.to_string(),
     };
     head.headers.insert(HOST, HeaderValue::from_str(&host).ok()?);
-    Some(Request::from_parts(head, Body::new(body)))
+    Some(Request::from_parts(head, body))
 }
 
 fn without_hops(headers: &mut HeaderMap) {
@@ -108,8 +112,8 @@ fn without_hops(headers: &mut HeaderMap) {
     }
 }
 
-fn refusal(refusal: &Refusal) -> Response<Body> {
-    let mut response = Response::new(Body::from(refusal.body()));
+fn refusal(refusal: &Refusal) -> Response<AnswerBody> {
+    let mut response = Response::new(Either::Right(Full::from(refusal.body())));
     *response.status_mut() = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_GATEWAY);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

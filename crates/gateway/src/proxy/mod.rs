@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::Response;
@@ -108,7 +109,8 @@ pub struct SessionModel(pub Arc<Proxy>);
 #[async_trait]
 impl SocketService for SessionModel {
     async fn serve(&self, stream: UnixStream, session: &Arc<SessionKey>, head: Duration) {
-        http_socket::serve(stream, head, |request| self.0.answer_session(session, request)).await;
+        http_socket::serve(stream, head, |request| self.0.answer_session(session, request.map(Body::new)))
+            .await;
     }
 }
 

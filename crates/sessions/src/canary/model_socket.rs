@@ -1,21 +1,19 @@
 //! Serves a canary's scripted model over HTTP, in place of the configured model.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use axum::body::{Body, to_bytes};
-use axum::http::header::CONTENT_TYPE;
-use hyper::body::Incoming;
-use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Request, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use tribune_egress::SocketService;
+use tribune_egress::{SocketService, http_socket};
 use tribune_runtime::SessionKey;
 
 use super::scripted_model::ScriptedModel;
@@ -38,34 +36,22 @@ async fn serve<S>(stream: S, play: &ScriptedModel)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin,
 {
-    let service = hyper::service::service_fn(|request: Request<Incoming>| async {
-        let (head, body) = request.into_parts();
-        let reply = match to_bytes(Body::new(body), MAX_BODY_BYTES).await {
-            Ok(body) => {
-                let path = head.uri.path();
-                Some(play.answer(head.method.as_str(), path, &body))
-            }
-            Err(_) => None,
-        };
-        let mut response = Response::new(Body::empty());
-        match reply {
-            Some(reply) => {
-                *response.status_mut() =
-                    hyper::StatusCode::from_u16(reply.status).unwrap_or(hyper::StatusCode::OK);
-                let kind = hyper::header::HeaderValue::from_static(reply.content_type);
-                response.headers_mut().insert(CONTENT_TYPE, kind);
-                *response.body_mut() = Body::from(reply.body);
-            }
-            None => *response.status_mut() = hyper::StatusCode::PAYLOAD_TOO_LARGE,
+    http_socket::serve(stream, HEAD, |request| answer(play, request)).await;
+}
+
+async fn answer(play: &Play, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    let mut response = Response::new(Full::default());
+    match http_socket::read_body(body, MAX_BODY_BYTES).await {
+        Ok(body) => {
+            let reply = play.answer(head.method.as_str(), head.uri.path(), &body);
+            *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::OK);
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(reply.content_type));
+            *response.body_mut() = Full::from(reply.body);
         }
-        Ok::<_, Infallible>(response)
-    });
-    let serving = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
-        .serve_connection(TokioIo::new(stream), service);
-    // A connection that the peer breaks off is no error.
-    let _ = serving.await;
+        Err(_) => *response.status_mut() = StatusCode::PAYLOAD_TOO_LARGE,
+    }
+    response
 }
 
 /// A scripted model on a loopback port, for Tribune's native loop. Other local processes can reach it; it holds nothing of value,

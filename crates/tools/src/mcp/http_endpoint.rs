@@ -4,14 +4,16 @@
 //!
 //! Each request carries one message, and the response is JSON. There are no streams, no sessions, and nothing but tools.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use axum::body::{Body, to_bytes};
-use axum::http::header::{ALLOW, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN};
-use axum::http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::{Body, Bytes};
+use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN};
+use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tribune_cli_agents::{McpCallChannel, ServerEndpoint, SessionMcpServers};
@@ -79,13 +81,18 @@ impl McpEndpoint {
         Some((endpoint, SessionMcpServers { all, tools, hatch, edition }))
     }
 
-    /// Handles one request.
-    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+    /// Answers one request.
+    async fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
+    where
+        B: Body + Send,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
         match self.reply(request).await {
-            Reply::Taken => response(StatusCode::ACCEPTED, Body::empty()),
-            Reply::Message(status, message) => response(status, Body::from(message.to_string())),
+            Reply::Taken => response(StatusCode::ACCEPTED, Full::default()),
+            Reply::Message(status, message) => response(status, Full::from(message.to_string())),
             Reply::Refused(status, why) => {
-                let mut refused = response(status, Body::from(json!({ "error": why }).to_string()));
+                let mut refused = response(status, Full::from(json!({ "error": why }).to_string()));
                 if status == StatusCode::METHOD_NOT_ALLOWED {
                     refused.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
                 }
@@ -94,7 +101,12 @@ impl McpEndpoint {
         }
     }
 
-    async fn reply(&self, request: Request<Body>) -> Reply {
+    async fn reply<B>(&self, request: Request<B>) -> Reply
+    where
+        B: Body + Send,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
         let (head, body) = request.into_parts();
         if let Err(why) = check_names(&head.headers) {
             return Reply::Refused(StatusCode::FORBIDDEN, why);
@@ -119,7 +131,7 @@ impl McpEndpoint {
                 "the content type must be application/json",
             );
         }
-        let body = match tokio::time::timeout(BODY, to_bytes(body, MAX_BODY_BYTES)).await {
+        let body = match tokio::time::timeout(BODY, http_socket::read_body(body, MAX_BODY_BYTES)).await {
             Ok(Ok(body)) => body,
             Ok(Err(_)) => {
                 return Reply::Refused(StatusCode::PAYLOAD_TOO_LARGE, "a message has at most one mebibyte");
@@ -234,7 +246,7 @@ fn check_names(headers: &HeaderMap) -> Result<(), &'static str> {
     }
 }
 
-fn response(status: StatusCode, body: Body) -> Response<Body> {
+fn response(status: StatusCode, body: Full<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     if status != StatusCode::ACCEPTED {

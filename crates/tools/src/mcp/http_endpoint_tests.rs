@@ -1,5 +1,7 @@
 //! Requests to the endpoint from clients that follow MCP and from clients that do not.
 
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use tribune_runtime::ToolOutcome;
 
 use super::*;
@@ -19,21 +21,26 @@ fn endpoint() -> (McpEndpoint, Arc<McpCallChannel>) {
     (McpEndpoint { offer, hatch: Arc::clone(&hatch) }, hatch)
 }
 
-fn request(method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
+fn request<B>(method: &str, path: &str, body: B) -> Request<B> {
     let builder = Request::builder().method(method).uri(path).header(HOST, HERE);
-    builder.header(CONTENT_TYPE, "application/json").body(body.into()).unwrap()
+    builder.header(CONTENT_TYPE, "application/json").body(body).unwrap()
 }
 
-/// The status and the body of the response.
-async fn sent(endpoint: &McpEndpoint, request: Request<Body>) -> (u16, Value) {
+/// The status, and what stands in the answer.
+async fn sent<B>(endpoint: &McpEndpoint, request: Request<B>) -> (u16, Value)
+where
+    B: Body + Send,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     let (head, body) = endpoint.answer(request).await.into_parts();
-    let body = to_bytes(body, 1 << 20).await.unwrap();
+    let body = http_socket::read_body(body, 1 << 20).await.unwrap();
     (head.status.as_u16(), serde_json::from_slice(&body).unwrap_or_default())
 }
 
-/// The response to a message.
+/// What is answered to a message.
 async fn said(endpoint: &McpEndpoint, message: &Value) -> (u16, Value) {
-    sent(endpoint, request("POST", "/probe", message.to_string())).await
+    sent(endpoint, request("POST", "/probe", Full::<Bytes>::from(message.to_string()))).await
 }
 
 async fn asked(endpoint: &McpEndpoint, method: &str, params: Value) -> Value {
@@ -142,18 +149,24 @@ async fn l6_an_invalid_message_is_refused_and_reaches_no_turn() {
         (json!({ "jsonrpc": "2.0", "id": null, "method": "ping" }).to_string(), INVALID_REQUEST),
         (json!({ "jsonrpc": "2.0", "id": [1], "method": "ping" }).to_string(), INVALID_REQUEST),
     ] {
-        let (status, answer) = sent(&endpoint, request("POST", "/probe", body.clone())).await;
+        let (status, answer) =
+            sent(&endpoint, request("POST", "/probe", Full::<Bytes>::from(body.clone()))).await;
         assert_eq!((status, &answer["error"]["code"]), (400, &json!(code)), "{body}");
     }
-    let (status, _) = sent(&endpoint, request("POST", "/probe", " ".repeat(MAX_BODY_BYTES + 1))).await;
+    let (status, _) =
+        sent(&endpoint, request("POST", "/probe", Full::<Bytes>::from(" ".repeat(MAX_BODY_BYTES + 1)))).await;
     assert_eq!(status, 413);
     let deep = "[".repeat(100_000);
-    assert_eq!(sent(&endpoint, request("POST", "/probe", deep)).await.0, 400);
+    assert_eq!(sent(&endpoint, request("POST", "/probe", Full::<Bytes>::from(deep))).await.0, 400);
     for path in ["/", "/other", "/probe/", "/probe/add", "//probe", "/PROBE", "/%70robe", "/../probe"] {
-        assert_eq!(sent(&endpoint, request("POST", path, call.to_string())).await.0, 404, "{path}");
+        assert_eq!(
+            sent(&endpoint, request("POST", path, Full::<Bytes>::from(call.to_string()))).await.0,
+            404,
+            "{path}"
+        );
     }
     for method in ["GET", "PUT", "DELETE", "OPTIONS", "HEAD"] {
-        let answer = endpoint.answer(request(method, "/probe", Body::empty())).await;
+        let answer = endpoint.answer(request(method, "/probe", Full::<Bytes>::default())).await;
         assert_eq!(
             (answer.status().as_u16(), answer.headers()[ALLOW].to_str().unwrap()),
             (405, "POST"),
@@ -161,7 +174,7 @@ async fn l6_an_invalid_message_is_refused_and_reaches_no_turn() {
         );
     }
     for kind in ["text/plain", "application/x-www-form-urlencoded", "application/json2", ""] {
-        let mut form = request("POST", "/probe", call.to_string());
+        let mut form = request("POST", "/probe", Full::<Bytes>::from(call.to_string()));
         form.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         assert_eq!(sent(&endpoint, form).await.0, 415, "{kind}");
     }
@@ -174,7 +187,7 @@ async fn l6_another_host_name_or_a_web_page_is_refused() {
     let turn = hatch.open();
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "add" } });
     let with = |change: &dyn Fn(&mut HeaderMap)| {
-        let mut request = request("POST", "/probe", call.to_string());
+        let mut request = request("POST", "/probe", Full::<Bytes>::from(call.to_string()));
         change(request.headers_mut());
         request
     };
@@ -199,6 +212,6 @@ async fn l6_another_host_name_or_a_web_page_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn l9_a_message_that_does_not_arrive_times_out() {
     let (endpoint, _) = endpoint();
-    let never = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
-    assert_eq!(sent(&endpoint, request("POST", "/probe", Body::from_stream(never))).await.0, 408);
+    let never = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, std::io::Error>>());
+    assert_eq!(sent(&endpoint, request("POST", "/probe", never)).await.0, 408);
 }
