@@ -41,7 +41,7 @@ fn letter(to: &str, text: &str, message: &str) -> String {
 }
 
 #[test]
-fn a_letter_waits_until_it_is_acknowledged() {
+fn a_message_stays_unread_until_it_is_acknowledged() {
     let (_folder, mailbox) = mailbox();
     assert_eq!(mailbox.unread(&id("scout")).unwrap(), []);
     assert_eq!(mailbox.ack(&["m1"], noon()).unwrap(), 0);
@@ -71,7 +71,7 @@ fn a_letter_waits_until_it_is_acknowledged() {
 }
 
 #[test]
-fn of_two_letters_with_one_id_the_first_counts() {
+fn the_first_message_of_an_id_counts() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "first", "m").unwrap();
     assert_eq!(send(&mailbox, "scout", "second", "m").unwrap(), Sent::AlreadyThere);
@@ -83,7 +83,7 @@ fn of_two_letters_with_one_id_the_first_counts() {
 }
 
 #[test]
-fn what_is_not_a_line_is_passed_over_and_counted() {
+fn malformed_lines_are_skipped_and_counted() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "a", "a").unwrap();
     let long = "x".repeat(MAX_TEXT_BYTES + 1);
@@ -114,7 +114,7 @@ fn what_is_not_a_line_is_passed_over_and_counted() {
 }
 
 #[test]
-fn a_torn_line_spoils_only_itself() {
+fn a_torn_line_does_not_corrupt_others() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "a", "a").unwrap();
     let whole = letter("scout", "torn", "t");
@@ -139,7 +139,7 @@ fn a_torn_line_spoils_only_itself() {
 }
 
 #[test]
-fn only_what_was_added_is_read() {
+fn only_new_bytes_are_read() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "a", "a").unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["a"]);
@@ -153,7 +153,7 @@ fn only_what_was_added_is_read() {
 }
 
 #[test]
-fn a_file_that_was_cut_or_replaced_is_read_from_the_beginning() {
+fn a_truncated_or_replaced_file_is_read_from_the_start() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "a", "a").unwrap();
     send(&mailbox, "scout", "b", "b").unwrap();
@@ -168,7 +168,7 @@ fn a_file_that_was_cut_or_replaced_is_read_from_the_beginning() {
 }
 
 #[test]
-fn what_is_too_much_is_refused_with_a_sentence() {
+fn limits_are_enforced_with_an_error_message() {
     let (_folder, mailbox) = mailbox();
     let refused = |text: &str, message: &str| send(&mailbox, "scout", text, message).unwrap_err().to_string();
     assert!(
@@ -204,7 +204,7 @@ fn what_is_too_much_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn one_who_never_reads_cannot_fill_the_file() {
+fn unread_bytes_per_agent_are_limited() {
     let (_folder, mailbox) = mailbox();
     let text = "x".repeat(MAX_TEXT_BYTES);
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
@@ -216,7 +216,7 @@ fn one_who_never_reads_cannot_fill_the_file() {
 }
 
 #[test]
-fn a_full_file_takes_acknowledgements_and_then_letters_again() {
+fn a_full_file_accepts_acknowledgements_and_then_messages_again() {
     let (_folder, mailbox) = mailbox();
     let text = "x".repeat(MAX_TEXT_BYTES);
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
@@ -242,7 +242,7 @@ fn a_full_file_takes_acknowledgements_and_then_letters_again() {
 }
 
 #[test]
-fn compaction_keeps_what_is_unread_byte_for_byte() {
+fn compaction_keeps_unread_lines_byte_for_byte() {
     let (_folder, mailbox) = mailbox();
     let odd = letter("scout", "odd", "odd").replace("{\"id\"", "{ \"extra\" : true, \"id\"");
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
@@ -265,7 +265,7 @@ fn compaction_keeps_what_is_unread_byte_for_byte() {
 }
 
 #[test]
-fn what_is_written_to_the_old_file_meanwhile_is_carried_over() {
+fn late_appends_to_the_old_file_are_carried_over() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "kept", "k").unwrap();
     let locked = LineFile::lock(mailbox.path()).unwrap();

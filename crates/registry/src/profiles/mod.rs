@@ -123,7 +123,7 @@ mod tests {
     const MINE: &str = "{ id: 'mine', title: 'mine', command: ['acp-agent'] }";
 
     #[test]
-    fn what_is_built_in_can_be_read_and_pins_what_it_installs() {
+    fn built_in_profiles_parse_and_pin_their_packages() {
         let profiles = Profiles::load(&Home::at("/nonexistent")).unwrap();
         let known: Vec<_> =
             profiles.iter().map(|profile| (profile.id(), profile.install().is_some())).collect();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_adds_its_own_and_replaces_what_is_built_in() {
+    fn profiles_of_the_state_folder_extend_and_replace_built_in_ones() {
         let other = "{ id: 'claude', title: 'ours', command: ['claude'] }";
         let (_folder, home) =
             home_with(&[("mine.json5", MINE), ("claude.json5", other), ("notes.txt", "nothing")]);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn invalid_profiles_are_rejected_with_their_position() {
         let said = |name: &str, text: &str| {
             let (folder, home) = home_with(&[(name, text)]);
             let error = Profiles::load(&home).unwrap_err().to_string();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nobody_has_is_told_with_the_nearest() {
+    fn an_unknown_profile_gets_the_nearest_name_suggested() {
         let profiles = Profiles::built_in().unwrap();
         assert_eq!(
             profiles.find("cluade").unwrap_err(),

@@ -89,7 +89,7 @@ mod tests {
     use crate::profiles::Profiles;
 
     #[test]
-    fn a_program_is_there_in_its_own_version_or_not() {
+    fn the_installed_version_is_compared_with_the_profile() {
         let folder = tempfile::tempdir().unwrap();
         let home = Home::at(folder.path());
         let profiles = Profiles::built_in().unwrap();
