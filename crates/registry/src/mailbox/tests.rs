@@ -28,8 +28,8 @@ fn texts(mailbox: &Mailbox, to: &str) -> Vec<String> {
     mailbox.unread(&id(to)).unwrap().into_iter().map(|letter| letter.text).collect()
 }
 
-/// Adds to the file as another program would.
-fn scribble(mailbox: &Mailbox, bytes: &[u8]) {
+/// Appends to the file as another program would.
+fn append_raw(mailbox: &Mailbox, bytes: &[u8]) {
     let mut file = OpenOptions::new().append(true).create(true).open(mailbox.path()).unwrap();
     file.write_all(bytes).unwrap();
 }
@@ -75,10 +75,10 @@ fn the_first_message_of_an_id_counts() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "first", "m").unwrap();
     assert_eq!(send(&mailbox, "scout", "second", "m").unwrap(), Sent::AlreadyThere);
-    scribble(&mailbox, letter("scout", "third", "m").as_bytes());
+    append_raw(&mailbox, letter("scout", "third", "m").as_bytes());
     assert_eq!(texts(&mailbox, "scout"), ["first"]);
     mailbox.ack(&["m"], noon()).unwrap();
-    scribble(&mailbox, letter("scout", "fourth", "m").as_bytes());
+    append_raw(&mailbox, letter("scout", "fourth", "m").as_bytes());
     assert!(texts(&mailbox, "scout").is_empty());
 }
 
@@ -102,11 +102,11 @@ fn malformed_lines_are_skipped_and_counted() {
         "[".repeat(MAX_LINE_BYTES * 5),
     ];
     for line in &bad {
-        scribble(&mailbox, line.as_bytes());
-        scribble(&mailbox, b"\n");
+        append_raw(&mailbox, line.as_bytes());
+        append_raw(&mailbox, b"\n");
     }
-    scribble(&mailbox, b"\xff\xfe\n\n\r\n");
-    scribble(&mailbox, letter("scout", "b", "b").replace("{\"id", "{\"more\":[1],\"id").as_bytes());
+    append_raw(&mailbox, b"\xff\xfe\n\n\r\n");
+    append_raw(&mailbox, letter("scout", "b", "b").replace("{\"id", "{\"more\":[1],\"id").as_bytes());
     for reader in [&mailbox, &Mailbox::new(mailbox.path())] {
         assert_eq!(texts(reader, "scout"), ["a", "b"]);
         assert_eq!(reader.malformed().unwrap(), bad.len() as u64 + 1);
@@ -118,19 +118,19 @@ fn a_torn_line_does_not_corrupt_others() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "a", "a").unwrap();
     let whole = letter("scout", "torn", "t");
-    scribble(&mailbox, &whole.as_bytes()[..30]);
+    append_raw(&mailbox, &whole.as_bytes()[..30]);
     assert_eq!(texts(&mailbox, "scout"), ["a"]);
     assert_eq!(mailbox.malformed().unwrap(), 0);
     // It may be a line that is still being written.
-    scribble(&mailbox, &whole.as_bytes()[30..]);
+    append_raw(&mailbox, &whole.as_bytes()[30..]);
     assert_eq!(texts(&mailbox, "scout"), ["a", "torn"]);
-    scribble(&mailbox, &letter("scout", "lost", "l").as_bytes()[..40]);
+    append_raw(&mailbox, &letter("scout", "lost", "l").as_bytes()[..40]);
     send(&mailbox, "scout", "b", "b").unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["a", "torn", "b"]);
     assert_eq!(mailbox.malformed().unwrap(), 1);
-    // A line without end, in several visits.
+    // An endless line, read in several refreshes.
     for _ in 0..5 {
-        scribble(&mailbox, &vec![b'z'; MAX_LINE_BYTES]);
+        append_raw(&mailbox, &vec![b'z'; MAX_LINE_BYTES]);
         assert_eq!(texts(&mailbox, "scout").len(), 3);
     }
     send(&mailbox, "scout", "c", "c").unwrap();
@@ -143,7 +143,7 @@ fn only_new_bytes_are_read() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "a", "a").unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["a"]);
-    // Spoil what was read: whoever read it again would lose the letter.
+    // Overwrite the part that was read: reading it again would lose the message.
     let file = OpenOptions::new().write(true).open(mailbox.path()).unwrap();
     file.write_all_at(b"#########", 0).unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["a"]);
@@ -190,11 +190,8 @@ fn limits_are_enforced_with_an_error_message() {
 
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
     let many: String = (0..MAX_UNREAD).map(|n| letter("scout", "x", &format!("n{n}"))).collect();
-    scribble(&mailbox, many.as_bytes());
-    assert_eq!(
-        refused("x", "m"),
-        "agent `scout` has too many unread messages: wait until it has taken a turn"
-    );
+    append_raw(&mailbox, many.as_bytes());
+    assert_eq!(refused("x", "m"), "agent `scout` has too many unread messages: wait until it has run a turn");
     let turn = mailbox.unread(&id("scout")).unwrap();
     let ids: Vec<_> = turn.into_iter().map(|letter| letter.id).collect();
     assert_eq!((ids.len(), ids[0].as_str(), ids[31].as_str()), (LETTERS_PER_TURN, "n0", "n31"));
@@ -209,7 +206,7 @@ fn unread_bytes_per_agent_are_limited() {
     let text = "x".repeat(MAX_TEXT_BYTES);
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
     let many: String = (0..127).map(|n| letter("scout", &text, &format!("n{n}"))).collect();
-    scribble(&mailbox, many.as_bytes());
+    append_raw(&mailbox, many.as_bytes());
     let error = send(&mailbox, "scout", &text, "m").unwrap_err();
     assert!(matches!(error, MailboxError::AgentFull(_)), "{error}");
     send(&mailbox, "other", &text, "m").unwrap();
@@ -220,10 +217,10 @@ fn a_full_file_accepts_acknowledgements_and_then_messages_again() {
     let (_folder, mailbox) = mailbox();
     let text = "x".repeat(MAX_TEXT_BYTES);
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
-    // A little more than the bound, as only others could write it.
+    // A little more than the limit, which only another program can write.
     let many: String = (0..1100).map(|n| letter("scout", &text, &format!("n{n}"))).collect();
     assert!(many.len() as u64 > MAX_FILE_BYTES);
-    scribble(&mailbox, many.as_bytes());
+    append_raw(&mailbox, many.as_bytes());
     assert!(matches!(send(&mailbox, "other", "x", "o"), Err(MailboxError::Full)));
     let held_in_memory = mailbox.fresh_index().unwrap().waiting(&id("scout")).1;
     assert!(held_in_memory <= MAX_FILE_BYTES + MAX_LINE_BYTES as u64);
@@ -246,7 +243,7 @@ fn compaction_keeps_unread_lines_byte_for_byte() {
     let (_folder, mailbox) = mailbox();
     let odd = letter("scout", "odd", "odd").replace("{\"id\"", "{ \"extra\" : true, \"id\"");
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
-    scribble(&mailbox, odd.as_bytes());
+    append_raw(&mailbox, odd.as_bytes());
     let text = "x".repeat(MAX_TEXT_BYTES);
     let ids: Vec<_> = (0..80).map(|n| format!("n{n}")).collect();
     for id in &ids {
@@ -270,7 +267,7 @@ fn late_appends_to_the_old_file_are_carried_over() {
     send(&mailbox, "scout", "kept", "k").unwrap();
     let locked = LineFile::lock(mailbox.path()).unwrap();
     let len = locked.len().unwrap();
-    // A compaction that saw the file end before the line below.
+    // A compaction that saw the end of the file before the line below was appended.
     let mut late = OpenOptions::new().append(true).open(mailbox.path()).unwrap();
     let kept = Kept { lines: vec![(0, len)], rest_from: len };
     late.write_all(letter("scout", "late", "l").as_bytes()).unwrap();
@@ -283,17 +280,17 @@ fn a_sender_waits_while_another_process_rewrites_the_file() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "a", "a").unwrap();
     let locked = LineFile::lock(mailbox.path()).unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             send(&Mailbox::new(mailbox.path()), "scout", "b", "b").unwrap();
-            tell.send(()).unwrap();
+            sender.send(()).unwrap();
         });
-        told.recv_timeout(std::time::Duration::from_millis(200)).unwrap_err();
+        receiver.recv_timeout(std::time::Duration::from_millis(200)).unwrap_err();
         let content = fs::read(mailbox.path()).unwrap();
         files::replace(mailbox.path(), &content, Secrecy::Owner).unwrap();
         drop(locked);
-        told.recv().unwrap();
+        receiver.recv().unwrap();
     });
     assert_eq!(texts(&mailbox, "scout"), ["a", "b"]);
 }
@@ -308,7 +305,7 @@ fn nothing_is_lost_between_processes_that_send_and_compact() {
     let gave_up = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         for from in readers {
-            // Each with a mailbox of its own, as in a process of its own.
+            // Each has its own `Mailbox`, as in a separate process.
             scope.spawn(move || {
                 let mailbox = Mailbox::new(path);
                 for n in 0..EACH {
@@ -321,7 +318,10 @@ fn nothing_is_lost_between_processes_that_send_and_compact() {
                 let mailbox = Mailbox::new(path);
                 let mut seen = 0;
                 while seen < EACH {
-                    assert!(!gave_up.load(Ordering::SeqCst), "what was not sent is not waited for");
+                    assert!(
+                        !gave_up.load(Ordering::SeqCst),
+                        "a sender failed, so its messages will never arrive"
+                    );
                     let letters = mailbox.unread(&id(from)).unwrap();
                     let ids: Vec<_> = letters.into_iter().map(|letter| letter.id).collect();
                     for id in &ids {
