@@ -68,8 +68,8 @@ pub(super) fn at(file: &str, position: Option<Position>, message: String) -> Con
 /// The message without the position that `json5` appends.
 fn text_of(error: &json5::Error) -> String {
     let text = error.to_string();
-    let behind = error.position().map(|position| format!(" at {position}")).unwrap_or_default();
-    text.strip_suffix(behind.as_str()).unwrap_or(&text).to_owned()
+    let suffix = error.position().map(|position| format!(" at {position}")).unwrap_or_default();
+    text.strip_suffix(suffix.as_str()).unwrap_or(&text).to_owned()
 }
 
 /// Common words for a key that has another name here.

@@ -46,8 +46,8 @@ impl Target {
         let target = Self::new(url)?;
         // Other software may read differently what the parser normalizes: numeric addresses, escapes, backslashes, spaces.
         let plain = format!("{}://{}", target.url.scheme(), target.url.host_str().unwrap_or_default());
-        let behind = text.get(..plain.len()).filter(|begin| begin.eq_ignore_ascii_case(&plain));
-        match behind.map(|_| text.as_bytes().get(plain.len())) {
+        let rest = text.get(..plain.len()).filter(|begin| begin.eq_ignore_ascii_case(&plain));
+        match rest.map(|_| text.as_bytes().get(plain.len())) {
             Some(None | Some(b':' | b'/' | b'?' | b'#')) => Ok(target),
             _ => Err(refused(&format!("does not name its host in plain form: write `{plain}`"))),
         }

@@ -201,8 +201,8 @@ impl Daemon {
         policy_files::keep(home.root(), &law)?;
         let inbox = Inbox::load(ledger.clone(), readers.clone(), Arc::clone(&clock), work.clone())?;
         let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
-        let boxes = HookBox::new(home.root(), config.sandbox);
-        let hooks = Hooks::new(config.hooks.clone(), boxes, work.clone());
+        let hook_sandbox = HookBox::new(home.root(), config.sandbox);
+        let hooks = Hooks::new(config.hooks.clone(), hook_sandbox, work.clone());
         make_folders(home)?;
         let token_path = home.root().join("run").join("token");
         let token = operator_token(&token_path)?;
@@ -338,9 +338,9 @@ impl Daemon {
 
         let scenes = Scenes::builtin_and(&home.root().join("scenes"))?;
         let rehearsal: Arc<dyn AgentRuntime> = Arc::new(RehearsalBackend::new(scenes));
-        let seats = Arc::new(HouseSeats::new(Arc::clone(&providers)));
+        let models = Arc::new(HouseSeats::new(Arc::clone(&providers)));
         let prepared = Arc::clone(&governance.prepared);
-        let native: Arc<dyn AgentRuntime> = Arc::new(NativeBackend::new(seats, prepared));
+        let native: Arc<dyn AgentRuntime> = Arc::new(NativeBackend::new(models, prepared));
         let profiles = Profiles::load(home)?;
         let parts = (Arc::clone(&agents), Arc::clone(&providers));
         let cli_agents = Arc::new(CliAgents::new(
@@ -353,10 +353,10 @@ impl Daemon {
             brokers.clone(),
         ));
         let spawner = || Arc::clone(&cli_agents) as Arc<dyn tribune_cli_agents::Spawner>;
-        let berths = tribune_cli_agents::Berths::new(config.cli_agents.max_running);
+        let process_limit = tribune_cli_agents::Berths::new(config.cli_agents.max_running);
         let cli_backends = [
-            CliBackend::acp(spawner(), tribune_cli_agents::IDLE, &berths),
-            CliBackend::claude_code(spawner(), tribune_cli_agents::IDLE, &berths),
+            CliBackend::acp(spawner(), tribune_cli_agents::IDLE, &process_limit),
+            CliBackend::claude_code(spawner(), tribune_cli_agents::IDLE, &process_limit),
         ];
         check_models(&providers, &agents, &governance).await?;
         canary::sweep(home);
@@ -635,10 +635,10 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 fn launcher(home: &Home, config: &Config) -> Arc<dyn Launcher> {
-    let boxed = |mode| Arc::new(BoxedLauncher::new(home.root(), mode, &config.workspaces));
+    let sandboxed = |mode| Arc::new(BoxedLauncher::new(home.root(), mode, &config.workspaces));
     match config.sandbox {
-        Sandbox::Full => boxed(Mode::Full),
-        Sandbox::Landlock => boxed(Mode::Landlock),
+        Sandbox::Full => sandboxed(Mode::Full),
+        Sandbox::Landlock => sandboxed(Mode::Landlock),
         Sandbox::Off => {
             tracing::warn!(
                 "THE SANDBOX IS OFF: commands of agents run with all rights of this user. Set `sandbox` to \"full\" in \

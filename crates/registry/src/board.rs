@@ -106,7 +106,8 @@ impl Board {
 /// longer than the byte it replaces.
 fn last_lines(tail: &[u8], max_bytes: usize) -> String {
     let text = String::from_utf8_lossy(tail);
-    let clean: String = text.chars().filter(|&letter| letter == '\n' || !unprintable(letter)).collect();
+    let clean: String =
+        text.chars().filter(|&character| character == '\n' || !unprintable(character)).collect();
     let mut kept = clean.trim_end_matches('\n');
     while kept.len() > max_bytes {
         kept = kept.split_once('\n').map_or("", |(_, rest)| rest);
@@ -116,15 +117,16 @@ fn last_lines(tail: &[u8], max_bytes: usize) -> String {
 
 /// One line of at most `max_chars`: unprintable characters become spaces.
 fn flattened(text: &str, max_chars: usize) -> String {
-    let spaced = text.chars().take(max_chars).map(|letter| if unprintable(letter) { ' ' } else { letter });
+    let spaced =
+        text.chars().take(max_chars).map(|character| if unprintable(character) { ' ' } else { character });
     spaced.collect::<String>().trim().to_owned()
 }
 
 /// Control characters, and characters that are invisible to a person but take effect in a terminal or a model: line
 /// separators, bidirectional overrides, and tags.
-fn unprintable(letter: char) -> bool {
-    letter.is_control()
-        || matches!(letter,
+fn unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
             '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{e0000}'..='\u{e007f}')
 }
 

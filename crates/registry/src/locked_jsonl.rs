@@ -45,7 +45,7 @@ impl LineFile {
             if flock_until(&file, deadline)? {
                 // The previous holder may have replaced the file.
                 let here = fs::symlink_metadata(path).map(|found| Identity::of(&found));
-                if here.is_ok_and(|here| file.metadata().is_ok_and(|ours| Identity::of(&ours) == here)) {
+                if here.is_ok_and(|here| file.metadata().is_ok_and(|opened| Identity::of(&opened) == here)) {
                     return Ok(Self { file });
                 }
             }

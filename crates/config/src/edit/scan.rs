@@ -52,11 +52,11 @@ pub(super) fn object(text: &str, from: usize) -> Option<Object> {
         }
         let value = tokens.value()?;
         members.push(Member { name: name(&text[key.clone()])?, key, value });
-        let behind = tokens.next()?;
-        if tokens.is(&behind, "}") {
-            return Some(Object { close: behind.start, members, ends_with_comma: false });
+        let next = tokens.next()?;
+        if tokens.is(&next, "}") {
+            return Some(Object { close: next.start, members, ends_with_comma: false });
         }
-        if !tokens.is(&behind, ",") {
+        if !tokens.is(&next, ",") {
             return None;
         }
         ends_with_comma = true;

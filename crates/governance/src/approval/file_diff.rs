@@ -80,15 +80,15 @@ mod tests {
         let approved = with("a.sh", "1", Some("one\ntwo\n"));
         assert_eq!(difference(&approved, &approved), None);
         let head = "--- a.sh, as approved\n+++ a.sh, now\n";
-        for (now, told) in [
+        for (now, diff) in [
             (with("a.sh", "2", Some("one\n2\n")), "@@ -1,2 +1,2 @@\n one\n-two\n+2\n"),
             (with("a.sh", ABSENT, None), "@@ -1,2 +0,0 @@\n-one\n-two\n"),
             (with("a.sh", "2", None), "(not shown: it is large, or no text)\n"),
         ] {
-            assert_eq!(difference(&approved, &now), Some(format!("{head}{told}")));
+            assert_eq!(difference(&approved, &now), Some(format!("{head}{diff}")));
         }
         let long = with("a.sh", "2", Some(&"ü\n".repeat(MAX_BYTES)));
-        let told = difference(&approved, &long).unwrap();
-        assert!(told.len() < MAX_BYTES + 64 && told.ends_with("bytes more\n"), "{}", told.len());
+        let diff = difference(&approved, &long).unwrap();
+        assert!(diff.len() < MAX_BYTES + 64 && diff.ends_with("bytes more\n"), "{}", diff.len());
     }
 }

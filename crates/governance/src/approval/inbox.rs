@@ -172,24 +172,25 @@ impl Inbox {
     pub async fn decide(
         &self,
         id: &str,
-        wish: Wish,
+        request: Wish,
         who: Approver,
         terms: Terms,
     ) -> Result<Outcome, ApprovalError> {
         let (inbox, id) = (self.clone(), id.to_owned());
-        let decided = self.0.tasks.spawn(async move { inbox.write_decision(&id, wish, &who, terms).await });
+        let decided =
+            self.0.tasks.spawn(async move { inbox.write_decision(&id, request, &who, terms).await });
         decided.await.unwrap_or(Err(ApprovalError::Stopping))
     }
 
     async fn write_decision(
         &self,
         id: &str,
-        wish: Wish,
+        request: Wish,
         who: &Approver,
         terms: Terms,
     ) -> Result<Outcome, ApprovalError> {
         let (mut requested, entry, votes) = self.claim_soon(id, who).await?;
-        let written = self.decision_entries(&requested, entry, &votes, &wish, who, terms).await;
+        let written = self.decision_entries(&requested, entry, &votes, &request, who, terms).await;
         let mut state = self.state();
         let Some(card) = state.cards.get_mut(id) else { return Err(ApprovalError::Unknown(id.to_owned())) };
         card.is_deciding = false;
@@ -207,11 +208,11 @@ impl Inbox {
         }
         drop(state);
         let by = who.id.clone();
-        let (ruling, state) = if wish.decision.allows() {
-            (Ruling::Allowed { by, text: wish.text.map(|(text, _)| text) }, State::Allowed)
+        let (ruling, state) = if request.decision.allows() {
+            (Ruling::Allowed { by, text: request.text.map(|(text, _)| text) }, State::Allowed)
         } else {
-            let stop = wish.decision == Decision::DenyStop;
-            (Ruling::Denied { by, reason: wish.reason, stop }, State::Denied)
+            let stop = request.decision == Decision::DenyStop;
+            (Ruling::Denied { by, reason: request.reason, stop }, State::Denied)
         };
         let is_orphan = card.turn.is_none_or(|turn| turn.send(ruling).is_err());
         requested = card.requested;
@@ -271,29 +272,29 @@ impl Inbox {
         requested: &Requested,
         entry: Cid,
         votes: &[String],
-        wish: &Wish,
+        request: &Wish,
         who: &Approver,
         terms: Terms,
     ) -> Result<(bool, Option<Granted>, u32), ApprovalError> {
-        let reason = match &wish.reason {
+        let reason = match &request.reason {
             Some(words) if words.chars().count() > MAX_REASON_CHARS => return Err(ApprovalError::LongReason),
             words => words.clone(),
         };
-        let grant = Grant::from_wish(requested, wish, who, terms, self.0.clock.now())?;
+        let grant = Grant::from_wish(requested, request, who, terms, self.0.clock.now())?;
         let missing = requested.needs.saturating_sub(votes.len() as u32 + 1);
         let entity = approval_entity(&requested.id);
-        if wish.decision.allows() && missing > 0 {
+        if request.decision.allows() && missing > 0 {
             let record = ApprovalRecord::Voted { id: requested.id.clone(), by: who.id.clone() };
             self.append(&[self.draft(&entity, &who.id, vec![entry], &record)]).await?;
             return Ok((false, None, missing));
         }
         let decided = Decided {
             id: requested.id.clone(),
-            decision: wish.decision,
+            decision: request.decision,
             by: who.id.clone(),
             reason,
             grant: grant.as_ref().map(|grant| grant.id.clone()),
-            text: wish.text.as_ref().map(|(_, commitment)| *commitment),
+            text: request.text.as_ref().map(|(_, commitment)| *commitment),
         };
         let mut drafts = vec![self.draft(&entity, &who.id, vec![entry], &ApprovalRecord::Decided(decided))];
         let granted = grant.map(|grant| {

@@ -88,13 +88,13 @@ impl Admission {
     /// The admission of a call whose verdict is outside its session's history.
     // INVARIANT: the ledger writer returns an entry only when it is durable.
     pub(crate) fn appended(
-        leave: super::Leave,
+        allowed: super::Leave,
         call: ToolCall,
         session: Arc<SessionKey>,
         verdict: &Appended,
     ) -> Self {
         let ground = Ground::own(session.agent().clone());
-        Self { call, session, entry: verdict.cid, labels: leave.labels, ground }
+        Self { call, session, entry: verdict.cid, labels: allowed.labels, ground }
     }
 
     pub const fn call(&self) -> &ToolCall {
@@ -132,13 +132,13 @@ pub(crate) struct Ticket {
 
 impl Ticket {
     pub(crate) fn new(
-        leave: super::Leave,
+        allowed: super::Leave,
         call: ToolCall,
         (session, ground): (Arc<SessionKey>, Ground),
         entry: Cid,
         place: u64,
     ) -> Self {
-        let labels = leave.labels;
+        let labels = allowed.labels;
         Self { admission: Admission { call, session, entry, labels, ground }, place }
     }
 

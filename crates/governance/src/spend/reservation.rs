@@ -80,9 +80,9 @@ impl Reservation {
     }
 
     /// Counts the actual cost and records it.
-    pub async fn settle(mut self, told: Told) {
+    pub async fn settle(mut self, reported: Told) {
         self.place().await;
-        let (usage, estimated) = self.usage(told);
+        let (usage, estimated) = self.usage(reported);
         let price = self.purse.config.prices.get(&self.model);
         let cost = price.map(|price| price.of(&usage));
         let tokens = usage.prompt().saturating_add(usage.output);
@@ -132,8 +132,8 @@ impl Reservation {
     }
 
     /// The billed usage, and whether it is an estimate: unreported tokens count as the whole reservation.
-    fn usage(&self, told: Told) -> (TokenUsage, bool) {
-        match told {
+    fn usage(&self, reported: Told) -> (TokenUsage, bool) {
+        match reported {
             Told::All(usage) if usage != TokenUsage::default() => (usage, false),
             Told::All(usage) | Told::Some(usage) => {
                 let input = if usage.prompt() == 0 { self.prompt } else { usage.input };

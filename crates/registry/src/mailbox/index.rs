@@ -50,7 +50,7 @@ enum Mark {
 
 #[derive(Debug)]
 struct Stored {
-    letter: Letter,
+    message: Letter,
     /// Including the newline.
     line_bytes: u64,
 }
@@ -86,15 +86,15 @@ impl Index {
 
     /// The oldest unread messages.
     pub(super) fn unread(&self, to: &AgentId, most: usize) -> Vec<Letter> {
-        let letters = self.unread.get(to).into_iter().flat_map(BTreeMap::values);
-        letters.take(most).map(|stored| stored.letter.clone()).collect()
+        let messages = self.unread.get(to).into_iter().flat_map(BTreeMap::values);
+        messages.take(most).map(|stored| stored.message.clone()).collect()
     }
 
     /// Number of unread messages of an agent, and the bytes of their lines.
     pub(super) fn waiting(&self, to: &AgentId) -> (usize, u64) {
-        self.unread
-            .get(to)
-            .map_or((0, 0), |letters| (letters.len(), letters.values().map(|stored| stored.line_bytes).sum()))
+        self.unread.get(to).map_or((0, 0), |messages| {
+            (messages.len(), messages.values().map(|stored| stored.line_bytes).sum())
+        })
     }
 
     /// Whether a message with this id is in the file, read or unread.
@@ -117,8 +117,8 @@ impl Index {
         let rest_from = self.overflow.unwrap_or(self.read);
         let due = rest_from > COMPACT_ABOVE_BYTES && self.kept_bytes <= rest_from / 2;
         (due && source.identity == identity).then(|| {
-            let letters = self.unread.values().flatten();
-            let mut lines: Vec<_> = letters.map(|(&at, stored)| (at, stored.line_bytes)).collect();
+            let messages = self.unread.values().flatten();
+            let mut lines: Vec<_> = messages.map(|(&at, stored)| (at, stored.line_bytes)).collect();
             lines.sort_unstable();
             Kept { lines, rest_from }
         })
@@ -185,12 +185,12 @@ impl Index {
             Some(Line::Letter(_)) if at >= MAX_FILE_BYTES => {
                 self.overflow.get_or_insert(at);
             }
-            Some(Line::Letter(letter)) => self.keep(at, Stored { letter, line_bytes }),
+            Some(Line::Letter(message)) => self.keep(at, Stored { message, line_bytes }),
         }
     }
 
     fn keep(&mut self, at: u64, stored: Stored) {
-        let Letter { id, to, .. } = &stored.letter;
+        let Letter { id, to, .. } = &stored.message;
         if self.knows(id) {
             return;
         }
@@ -202,11 +202,11 @@ impl Index {
     fn acknowledge(&mut self, id: &str) {
         let Some(mark) = self.ids.get_mut(id) else { return };
         let Mark::Unread { to, at } = std::mem::replace(mark, Mark::Acknowledged) else { return };
-        if let Some(letters) = self.unread.get_mut(&to) {
-            if let Some(stored) = letters.remove(&at) {
+        if let Some(messages) = self.unread.get_mut(&to) {
+            if let Some(stored) = messages.remove(&at) {
                 self.kept_bytes -= stored.line_bytes;
             }
-            if letters.is_empty() {
+            if messages.is_empty() {
                 self.unread.remove(&to);
             }
         }

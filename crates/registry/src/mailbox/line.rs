@@ -49,8 +49,8 @@ impl Line {
 }
 
 /// Serializes a message to a line with newline.
-pub(super) fn of_letter(letter: Letter) -> serde_json::Result<Vec<u8>> {
-    let Letter { id, to, from, text, at } = letter;
+pub(super) fn of_letter(message: Letter) -> serde_json::Result<Vec<u8>> {
+    let Letter { id, to, from, text, at } = message;
     let (id, to, from, text) = (Some(id), Some(to.into()), Some(from), Some(text));
     ended(&Fields { ack: None, id, to, from, text, at: at.to_string() })
 }

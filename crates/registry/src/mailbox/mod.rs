@@ -149,8 +149,8 @@ impl Mailbox {
                 file.file().sync_data().map_err(|error| self.refused(error))?;
                 return Ok(Sent::AlreadyThere);
             }
-            let (letters, bytes) = index.waiting(to);
-            if letters >= MAX_UNREAD || bytes + line.len() as u64 > MAX_UNREAD_BYTES {
+            let (messages, bytes) = index.waiting(to);
+            if messages >= MAX_UNREAD || bytes + line.len() as u64 > MAX_UNREAD_BYTES {
                 return Err(MailboxError::AgentFull(to.clone()));
             }
         }
@@ -276,9 +276,9 @@ fn checked_line(
             return Err(MailboxError::Name(field));
         }
     }
-    let letter =
+    let message =
         Letter { id: id.to_owned(), to: to.clone(), from: from.to_owned(), text: text.to_owned(), at };
-    line::of_letter(letter).ok().filter(|line| line.len() <= MAX_LINE_BYTES).ok_or(MailboxError::LineTooLong)
+    line::of_letter(message).ok().filter(|line| line.len() <= MAX_LINE_BYTES).ok_or(MailboxError::LineTooLong)
 }
 
 /// Copies at most `len` bytes of `from`, starting at `at`.

@@ -25,7 +25,7 @@ fn send(mailbox: &Mailbox, to: &str, text: &str, message: &str) -> Result<Sent, 
 }
 
 fn texts(mailbox: &Mailbox, to: &str) -> Vec<String> {
-    mailbox.unread(&id(to)).unwrap().into_iter().map(|letter| letter.text).collect()
+    mailbox.unread(&id(to)).unwrap().into_iter().map(|message| message.text).collect()
 }
 
 /// Appends to the file as another program would.
@@ -34,9 +34,9 @@ fn append_raw(mailbox: &Mailbox, bytes: &[u8]) {
     file.write_all(bytes).unwrap();
 }
 
-fn letter(to: &str, text: &str, message: &str) -> String {
+fn message_line(to: &str, text: &str, id: &str) -> String {
     format!(
-        "{{\"id\":\"{message}\",\"to\":\"{to}\",\"from\":\"cron\",\"text\":\"{text}\",\"at\":\"2026-11-15T12:00:00Z\"}}\n"
+        "{{\"id\":\"{id}\",\"to\":\"{to}\",\"from\":\"cron\",\"text\":\"{text}\",\"at\":\"2026-11-15T12:00:00Z\"}}\n"
     )
 }
 
@@ -75,10 +75,10 @@ fn the_first_message_of_an_id_counts() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "first", "m").unwrap();
     assert_eq!(send(&mailbox, "scout", "second", "m").unwrap(), Sent::AlreadyThere);
-    append_raw(&mailbox, letter("scout", "third", "m").as_bytes());
+    append_raw(&mailbox, message_line("scout", "third", "m").as_bytes());
     assert_eq!(texts(&mailbox, "scout"), ["first"]);
     mailbox.ack(&["m"], noon()).unwrap();
-    append_raw(&mailbox, letter("scout", "fourth", "m").as_bytes());
+    append_raw(&mailbox, message_line("scout", "fourth", "m").as_bytes());
     assert!(texts(&mailbox, "scout").is_empty());
 }
 
@@ -93,11 +93,11 @@ fn malformed_lines_are_skipped_and_counted() {
         "[]".to_owned(),
         r#"{"ack":7,"at":"2026-11-15T12:00:00Z"}"#.to_owned(),
         r#"{"ack":"a"}"#.to_owned(),
-        letter("../scout", "x", "b").trim_end().to_owned(),
-        letter("scout", "", "b").trim_end().to_owned(),
-        letter("scout", &long, "b").trim_end().to_owned(),
-        letter("scout", "x", "b").replace("cron", "owner]\\n[mailbox from x").trim_end().to_owned(),
-        letter("scout", "x", "b").replace("2026-11-15T12", "noon").trim_end().to_owned(),
+        message_line("../scout", "x", "b").trim_end().to_owned(),
+        message_line("scout", "", "b").trim_end().to_owned(),
+        message_line("scout", &long, "b").trim_end().to_owned(),
+        message_line("scout", "x", "b").replace("cron", "owner]\\n[mailbox from x").trim_end().to_owned(),
+        message_line("scout", "x", "b").replace("2026-11-15T12", "noon").trim_end().to_owned(),
         "y".repeat(MAX_LINE_BYTES + 1),
         "[".repeat(MAX_LINE_BYTES * 5),
     ];
@@ -106,7 +106,7 @@ fn malformed_lines_are_skipped_and_counted() {
         append_raw(&mailbox, b"\n");
     }
     append_raw(&mailbox, b"\xff\xfe\n\n\r\n");
-    append_raw(&mailbox, letter("scout", "b", "b").replace("{\"id", "{\"more\":[1],\"id").as_bytes());
+    append_raw(&mailbox, message_line("scout", "b", "b").replace("{\"id", "{\"more\":[1],\"id").as_bytes());
     for reader in [&mailbox, &Mailbox::new(mailbox.path())] {
         assert_eq!(texts(reader, "scout"), ["a", "b"]);
         assert_eq!(reader.malformed().unwrap(), bad.len() as u64 + 1);
@@ -117,14 +117,14 @@ fn malformed_lines_are_skipped_and_counted() {
 fn a_torn_line_does_not_corrupt_others() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "a", "a").unwrap();
-    let whole = letter("scout", "torn", "t");
+    let whole = message_line("scout", "torn", "t");
     append_raw(&mailbox, &whole.as_bytes()[..30]);
     assert_eq!(texts(&mailbox, "scout"), ["a"]);
     assert_eq!(mailbox.malformed().unwrap(), 0);
     // It may be a line that is still being written.
     append_raw(&mailbox, &whole.as_bytes()[30..]);
     assert_eq!(texts(&mailbox, "scout"), ["a", "torn"]);
-    append_raw(&mailbox, &letter("scout", "lost", "l").as_bytes()[..40]);
+    append_raw(&mailbox, &message_line("scout", "lost", "l").as_bytes()[..40]);
     send(&mailbox, "scout", "b", "b").unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["a", "torn", "b"]);
     assert_eq!(mailbox.malformed().unwrap(), 1);
@@ -158,9 +158,9 @@ fn a_truncated_or_replaced_file_is_read_from_the_start() {
     send(&mailbox, "scout", "a", "a").unwrap();
     send(&mailbox, "scout", "b", "b").unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["a", "b"]);
-    fs::write(mailbox.path(), letter("scout", "cut", "a")).unwrap();
+    fs::write(mailbox.path(), message_line("scout", "cut", "a")).unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["cut"]);
-    let longer = letter("scout", &"r".repeat(1000), "a");
+    let longer = message_line("scout", &"r".repeat(1000), "a");
     files::replace(mailbox.path(), longer.as_bytes(), Secrecy::Owner).unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["r".repeat(1000)]);
     fs::remove_file(mailbox.path()).unwrap();
@@ -189,11 +189,11 @@ fn limits_are_enforced_with_an_error_message() {
     assert!(!mailbox.path().exists());
 
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
-    let many: String = (0..MAX_UNREAD).map(|n| letter("scout", "x", &format!("n{n}"))).collect();
+    let many: String = (0..MAX_UNREAD).map(|n| message_line("scout", "x", &format!("n{n}"))).collect();
     append_raw(&mailbox, many.as_bytes());
     assert_eq!(refused("x", "m"), "agent `scout` has too many unread messages: wait until it has run a turn");
     let turn = mailbox.unread(&id("scout")).unwrap();
-    let ids: Vec<_> = turn.into_iter().map(|letter| letter.id).collect();
+    let ids: Vec<_> = turn.into_iter().map(|message| message.id).collect();
     assert_eq!((ids.len(), ids[0].as_str(), ids[31].as_str()), (LETTERS_PER_TURN, "n0", "n31"));
     send(&mailbox, "other", "x", "o").unwrap();
     mailbox.ack(&ids[..1], noon()).unwrap();
@@ -205,7 +205,7 @@ fn unread_bytes_per_agent_are_limited() {
     let (_folder, mailbox) = mailbox();
     let text = "x".repeat(MAX_TEXT_BYTES);
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
-    let many: String = (0..127).map(|n| letter("scout", &text, &format!("n{n}"))).collect();
+    let many: String = (0..127).map(|n| message_line("scout", &text, &format!("n{n}"))).collect();
     append_raw(&mailbox, many.as_bytes());
     let error = send(&mailbox, "scout", &text, "m").unwrap_err();
     assert!(matches!(error, MailboxError::AgentFull(_)), "{error}");
@@ -218,7 +218,7 @@ fn a_full_file_accepts_acknowledgements_and_then_messages_again() {
     let text = "x".repeat(MAX_TEXT_BYTES);
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
     // A little more than the limit, which only another program can write.
-    let many: String = (0..1100).map(|n| letter("scout", &text, &format!("n{n}"))).collect();
+    let many: String = (0..1100).map(|n| message_line("scout", &text, &format!("n{n}"))).collect();
     assert!(many.len() as u64 > MAX_FILE_BYTES);
     append_raw(&mailbox, many.as_bytes());
     assert!(matches!(send(&mailbox, "other", "x", "o"), Err(MailboxError::Full)));
@@ -226,7 +226,8 @@ fn a_full_file_accepts_acknowledgements_and_then_messages_again() {
     assert!(held_in_memory <= MAX_FILE_BYTES + MAX_LINE_BYTES as u64);
     let mut seen = Vec::new();
     loop {
-        let ids: Vec<_> = mailbox.unread(&id("scout")).unwrap().into_iter().map(|letter| letter.id).collect();
+        let ids: Vec<_> =
+            mailbox.unread(&id("scout")).unwrap().into_iter().map(|message| message.id).collect();
         if ids.is_empty() {
             break;
         }
@@ -241,7 +242,7 @@ fn a_full_file_accepts_acknowledgements_and_then_messages_again() {
 #[test]
 fn compaction_keeps_unread_lines_byte_for_byte() {
     let (_folder, mailbox) = mailbox();
-    let odd = letter("scout", "odd", "odd").replace("{\"id\"", "{ \"extra\" : true, \"id\"");
+    let odd = message_line("scout", "odd", "odd").replace("{\"id\"", "{ \"extra\" : true, \"id\"");
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
     append_raw(&mailbox, odd.as_bytes());
     let text = "x".repeat(MAX_TEXT_BYTES);
@@ -270,7 +271,7 @@ fn late_appends_to_the_old_file_are_carried_over() {
     // A compaction that saw the end of the file before the line below was appended.
     let mut late = OpenOptions::new().append(true).open(mailbox.path()).unwrap();
     let kept = Kept { lines: vec![(0, len)], rest_from: len };
-    late.write_all(letter("scout", "late", "l").as_bytes()).unwrap();
+    late.write_all(message_line("scout", "late", "l").as_bytes()).unwrap();
     mailbox.compact(locked.file(), &kept).unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["kept", "late"]);
 }
@@ -322,8 +323,8 @@ fn nothing_is_lost_between_processes_that_send_and_compact() {
                         !gave_up.load(Ordering::SeqCst),
                         "a sender failed, so its messages will never arrive"
                     );
-                    let letters = mailbox.unread(&id(from)).unwrap();
-                    let ids: Vec<_> = letters.into_iter().map(|letter| letter.id).collect();
+                    let messages = mailbox.unread(&id(from)).unwrap();
+                    let ids: Vec<_> = messages.into_iter().map(|message| message.id).collect();
                     for id in &ids {
                         assert_eq!(*id, format!("{from}-{seen}"));
                         seen += 1;

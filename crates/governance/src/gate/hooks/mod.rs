@@ -27,15 +27,15 @@ const MAX_NOTIFICATIONS: usize = 32;
 #[derive(Debug)]
 pub struct Hooks {
     hooks: Vec<Hook>,
-    boxes: HookBox,
+    sandbox: HookBox,
     notify_permits: Arc<Semaphore>,
     work: TaskTracker,
 }
 
 impl Hooks {
     /// Notifications run as tasks of `work`.
-    pub fn new(hooks: Vec<Hook>, boxes: HookBox, work: TaskTracker) -> Self {
-        Self { hooks, boxes, notify_permits: Arc::new(Semaphore::new(MAX_NOTIFICATIONS)), work }
+    pub fn new(hooks: Vec<Hook>, sandbox: HookBox, work: TaskTracker) -> Self {
+        Self { hooks, sandbox, notify_permits: Arc::new(Semaphore::new(MAX_NOTIFICATIONS)), work }
     }
 
     pub(crate) fn has(&self, on: On) -> bool {
@@ -61,7 +61,7 @@ impl Hooks {
         for hook in self.of(On::BeforeToolCall) {
             let (tool_name, tool_call_id, params) = (&call.name, &call.id, &call.input);
             let event = Event::BeforeToolCall { who, tool_name, tool_call_id, params };
-            let objection = match ask(hook, &self.boxes, &event).await {
+            let objection = match ask(hook, &self.sandbox, &event).await {
                 Err(why) => why,
                 Ok(Answer { block: true, block_reason, .. }) => {
                     block_reason.unwrap_or_else(|| "it objects and does not say why".to_owned())
@@ -85,7 +85,7 @@ impl Hooks {
         let mut believed = trust;
         for hook in self.of(On::MessageReceived) {
             let event = Event::MessageReceived { who, text, trust: believed };
-            believed = match ask(hook, &self.boxes, &event).await {
+            believed = match ask(hook, &self.sandbox, &event).await {
                 Ok(Answer { block: true, .. }) => Trust::Untrusted,
                 Ok(answer) => answer.trust.map_or(believed, |trust| trust.min(believed)),
                 Err(why) => {
@@ -105,7 +105,7 @@ impl Hooks {
     pub(crate) async fn before_agent_start(&self, who: &Who, mandate: &str, law: &str) -> Option<Veto> {
         for hook in self.of(On::BeforeAgentStart) {
             let event = Event::BeforeAgentStart { who, mandate, constitution_hash: law };
-            let objection = match ask(hook, &self.boxes, &event).await {
+            let objection = match ask(hook, &self.sandbox, &event).await {
                 Err(why) => why,
                 Ok(Answer { block: true, block_reason, .. }) => {
                     block_reason.unwrap_or_else(|| "it objects and does not say why".to_owned())
@@ -124,10 +124,10 @@ impl Hooks {
                 tracing::warn!(hook = hook.reach.name(), "hooks are too slow: a notification was dropped");
                 continue;
             };
-            let (hook, boxes, body) = (hook.clone(), self.boxes.clone(), event.json());
+            let (hook, sandbox, body) = (hook.clone(), self.sandbox.clone(), event.json());
             self.work.spawn(async move {
                 let _permit = permit;
-                if let Err(why) = transport::call(&hook.reach, &boxes, &body, hook.timeout).await {
+                if let Err(why) = transport::call(&hook.reach, &sandbox, &body, hook.timeout).await {
                     tracing::warn!(hook = hook.reach.name(), why, "a hook could not be notified");
                 }
             });
@@ -142,7 +142,7 @@ impl Default for Hooks {
 }
 
 /// The answer of a hook, or why it has no valid answer.
-async fn ask(hook: &Hook, boxes: &HookBox, event: &Event<'_>) -> Result<Answer, String> {
-    let answer = transport::call(&hook.reach, boxes, &event.json(), hook.timeout).await?;
+async fn ask(hook: &Hook, sandbox: &HookBox, event: &Event<'_>) -> Result<Answer, String> {
+    let answer = transport::call(&hook.reach, sandbox, &event.json(), hook.timeout).await?;
     Answer::read(&answer)
 }

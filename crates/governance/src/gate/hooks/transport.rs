@@ -21,13 +21,13 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// The answer to `body`, or why there is none.
 pub(super) async fn call(
     reach: &Reach,
-    boxes: &HookBox,
+    sandbox: &HookBox,
     body: &[u8],
     limit: Duration,
 ) -> Result<Vec<u8>, String> {
     let answer = async {
         match reach {
-            Reach::Command(command, bounds) => match boxes.run(command, bounds, body, limit).await {
+            Reach::Command(command, bounds) => match sandbox.run(command, bounds, body, limit).await {
                 Some(answer) => answer,
                 None => run(command, body).await,
             },
