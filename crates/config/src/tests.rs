@@ -450,7 +450,7 @@ fn invalid_providers_are_rejected_with_their_position() {
         ("moonshot: {baseURL: 'x'}".to_owned(), "did you mean `baseUrl`?"),
         ("x: {keyEnv: 'X_KEY'}".to_owned(), "is not built in: give its `baseUrl`"),
         ("x: {baseUrl: 'https://x.example'}".to_owned(), "needs a key unless it runs on this machine"),
-        ("x: {baseUrl: 'ftp://x.example', local: true}".to_owned(), "write https:"),
+        ("x: {baseUrl: 'ftp://x.example', local: true}".to_owned(), "use https"),
         ("x: {baseUrl: 'https://u:p@x.example', local: true}".to_owned(), "secret"),
         (format!("x: {{baseUrl: 'https://x.example', keyEnv: '{key}'}}"), "secret"),
         ("x: {baseUrl: 'https://x.example', keyEnv: 'my key'}".to_owned(), "is not the name of a variable"),
@@ -465,7 +465,7 @@ fn invalid_providers_are_rejected_with_their_position() {
         ),
         ("moonshot: {models: {a: {contextWindow: 1000}}}".to_owned(), "maxOutputTokens"),
         ("moonshot: {startupValidation: 'maybe'}".to_owned(), "strict"),
-        ("'Moon Shot': {baseUrl: 'https://x.example', local: true}".to_owned(), "no name of a provider"),
+        ("'Moon Shot': {baseUrl: 'https://x.example', local: true}".to_owned(), "is not a provider name"),
         ("moonshot: {apiKey: 'abc'}".to_owned(), "unknown key"),
     ] {
         let refused = refusal(&format!("{{models: {{providers: {{{providers}}}}}}}"));
