@@ -1,7 +1,7 @@
 //! The daemon's configuration: `config.json5`, parsed once and valid before the first port is bound.
 //!
-//! Parsing has two passes. [`json5_validate`] checks syntax, duplicate keys and secrets without knowing what the keys mean.
-//! [`raw`] then deserializes the keys; each value validates itself during deserialization, so that every error has a line
+//! Parsing has two passes. `json5_validate` checks syntax, duplicate keys and secrets without knowing what the keys mean.
+//! `raw` then deserializes the keys; each value validates itself during deserialization, so that every error has a line
 //! and a column. The result is a [`Config`], which the rest of the daemon uses without further checks.
 //!
 //! The file holds no secrets, and no key is ignored: an unknown key is an error, because it is most likely a mistake.

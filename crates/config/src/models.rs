@@ -404,7 +404,7 @@ impl FromText for Variable {
 }
 
 /// Whether a text is the name of an environment variable and not an API key: capitals, digits and `_`, no leading digit, and
-/// no part between underscores longer than [`MAX_WORD_BYTES`].
+/// no part between underscores longer than 24 bytes.
 pub fn is_variable(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     (1..=100).contains(&text.len())

@@ -86,7 +86,8 @@ pub fn backend_for(
 fn thinking_backend(backend: Option<String>, model: Option<&str>) -> Result<String, String> {
     let Some(model) = model else { return Ok(backend.unwrap_or_else(|| DEFAULT_BACKEND.to_owned())) };
     if Redactor::new().finds(model) {
-        let what = "the model looks like an API key: write provider:model, and put the key into the environment";
+        let what =
+            "the model looks like an API key: write provider:model, and put the key into the environment";
         return Err(what.to_owned());
     }
     let backend = backend.unwrap_or_else(|| native::BACKEND.to_owned());
