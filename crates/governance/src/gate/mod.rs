@@ -236,25 +236,25 @@ impl Gate {
     }
 
     /// Decides a call, and counts the exception that the verdict relies on.
-    pub(crate) fn judge(&self, inquiry: Inquiry<'_>) -> Result<Judgement, StoreError> {
-        let facts = self.facts(inquiry);
+    pub(crate) fn judge(&self, request: Inquiry<'_>) -> Result<Judgement, StoreError> {
+        let facts = self.facts(request);
         let (facts, verdict) = self.uses.decide(&self.law, facts, &self.readers, self.clock.0.now())?;
         Ok(Judgement { facts, verdict })
     }
 
     /// The verdict that a call would get now. It authorizes nothing and counts no exception.
-    pub(crate) fn foresee(&self, inquiry: Inquiry<'_>) -> Verdict {
-        self.law.decide(&self.facts(inquiry))
+    pub(crate) fn foresee(&self, request: Inquiry<'_>) -> Verdict {
+        self.law.decide(&self.facts(request))
     }
 
-    fn facts(&self, inquiry: Inquiry<'_>) -> Facts {
+    fn facts(&self, request: Inquiry<'_>) -> Facts {
         let Inquiry { standing, tool, stage, input, asked, runs, owner_words, mut vetoes, approval } =
-            inquiry;
+            request;
         vetoes.extend(standing.tool_restriction(tool));
         let key = &standing.key;
-        let words = |input: &Value| self.argument_facts(standing, (tool, input), runs, owner_words);
+        let arguments = |input: &Value| self.argument_facts(standing, (tool, input), runs, owner_words);
         let none = || AsAsked { provenance: Provenance::Other, args: Args::default(), grant: None };
-        let AsAsked { provenance, args, grant } = input.map_or_else(none, words);
+        let AsAsked { provenance, args, grant } = input.map_or_else(none, arguments);
         Facts {
             v: FACTS_VERSION,
             stage,
@@ -273,7 +273,7 @@ impl Gate {
             approval: approval.map(str::to_owned),
             exception_uses: Default::default(),
             vetoes,
-            asked: asked.map(words).map(Box::new),
+            asked: asked.map(arguments).map(Box::new),
             asking: self.mode_of(key.agent()),
         }
     }
@@ -310,9 +310,9 @@ impl Gate {
         // Facts are written to the ledger, which must hold no secrets, so they are redacted before the law sees them.
         let args = args.with_texts(|text| self.redactor.redact(text).into_owned());
         // Every argument of an unknown tool may be an instruction.
-        let taken_as = self.law.manifest(tool).map_or(TakenAs::Orders, Manifest::takes);
-        let owners = is_owners(input, taken_as, owner_words);
-        AsAsked { provenance: if owners { Provenance::Owner } else { Provenance::Other }, args, grant }
+        let argument_use = self.law.manifest(tool).map_or(TakenAs::Orders, Manifest::takes);
+        let is_from_owner = is_owners(input, argument_use, owner_words);
+        AsAsked { provenance: if is_from_owner { Provenance::Owner } else { Provenance::Other }, args, grant }
     }
 
     /// The exact action of a call, including the files and environment that its outcome depends on.
