@@ -106,8 +106,8 @@ impl Shelf<'_> {
 
     /// The meet of the labels found by several lookups.
     fn all(&self, lookups: impl IntoIterator<Item = LabelLookup>) -> Result<Option<Labels>, StoreError> {
-        lookups.into_iter().try_fold(None, |before, lookups| {
-            let found = match lookups {
+        lookups.into_iter().try_fold(None, |before, lookup| {
+            let found = match lookup {
                 LabelLookup::At(name) => self.readers.now(|reader| reader.labels(&name))?,
                 LabelLookup::Below(prefix) => self.readers.now(|reader| reader.labels_below(&prefix))?,
             };

@@ -70,14 +70,14 @@ impl Till {
 
 impl Ticket {
     /// Counts the cost of the request and logs it.
-    pub(super) async fn settle(self, answered: &Result<Answer, ProviderError>, latency_ms: u64) {
+    pub(super) async fn settle(self, response: &Result<Answer, ProviderError>, latency_ms: u64) {
         let Self { billing, model, reservation } = self;
         let (estimated_tokens, reserved_tokens) = reservation.tokens();
-        let (usage, outcome) = match answered {
+        let (usage, outcome) = match response {
             Ok(answer) => (answer.usage, "trial"),
             Err(error) => (Default::default(), error.code()),
         };
-        match answered {
+        match response {
             Ok(answer) if answer.ended.is_some() => reservation.settle(Told::All(usage)).await,
             Ok(_) => reservation.settle(Told::Some(usage)).await,
             Err(error) if error.may_have_cost() => reservation.settle(Told::Some(usage)).await,

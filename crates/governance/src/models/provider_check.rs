@@ -19,7 +19,7 @@ use super::inventory::Survey;
 use super::providers::{Provider, Providers};
 
 /// A person waits for the result, so there are no retries and the timeouts are shorter than in a turn.
-const TRIAL_PATIENCE: Patience = Patience {
+const CHECK_TIMEOUTS: Patience = Patience {
     connect: Duration::from_secs(10),
     first_byte: Duration::from_secs(30),
     idle: Duration::from_secs(30),
@@ -30,7 +30,7 @@ const TRIAL_PATIENCE: Patience = Patience {
 };
 
 /// Tokens of the response: one word, and the text that some models put before it.
-const TRIAL_TOKENS: u32 = 64;
+const CHECK_TOKENS: u32 = 64;
 
 /// The smallest thinking budget that such models accept; tokens for the response come on top.
 const THINKING_TOKENS: u32 = 1024;
@@ -78,12 +78,12 @@ pub async fn try_out(
     billing: &Till,
 ) -> Result<Trials, RuntimeError> {
     let chosen = chosen(providers, survey, target)?;
-    let trials = chosen.iter().map(|(provider, model)| try_one(provider, model.as_ref(), billing));
+    let trials = chosen.iter().map(|(provider, model)| check_provider(provider, model.as_ref(), billing));
     let trials = join_all(trials).await;
     for ((_, model), trial) in chosen.iter().zip(&trials) {
         // A check that made no request, for lack of a key or of budget, says nothing about the model.
-        let asked = trial.checks.last().filter(|check| check.took_ms.is_some());
-        if let (Some((model, _)), Some(last)) = (model, asked) {
+        let requested = trial.checks.last().filter(|check| check.took_ms.is_some());
+        if let (Some((model, _)), Some(last)) = (model, requested) {
             providers.answers().note(model, (!trial.ok).then(|| last.message.clone()));
         }
     }
@@ -143,22 +143,26 @@ fn usual(provider: &Provider, survey: &Survey) -> Option<(ModelRef, ModelLimits)
     })
 }
 
-async fn try_one(provider: &Provider, model: Option<&(ModelRef, ModelLimits)>, billing: &Till) -> Trial {
+async fn check_provider(
+    provider: &Provider,
+    model: Option<&(ModelRef, ModelLimits)>,
+    billing: &Till,
+) -> Trial {
     let mut checks = Vec::new();
-    let ok = checked(provider, model, billing, &mut checks).await.is_some();
+    let ok = run_checks(provider, model, billing, &mut checks).await.is_some();
     let model = model.map(|(model, _)| model.to_string());
     Trial { provider: provider.id.clone(), model, ok, checks }
 }
 
 /// Runs the checks in order; `None` after the first that fails.
-async fn checked(
+async fn run_checks(
     provider: &Provider,
     model: Option<&(ModelRef, ModelLimits)>,
     billing: &Till,
     checks: &mut Vec<Check>,
 ) -> Option<()> {
     let client = match provider.client() {
-        Ok(client) => client.with_patience(TRIAL_PATIENCE),
+        Ok(client) => client.with_patience(CHECK_TIMEOUTS),
         Err(error) => {
             checks.push(failed("key", error, None));
             return None;
@@ -203,10 +207,10 @@ async fn checked(
         }
     };
     let began = Instant::now();
-    let answered = ask(&client, &request).await;
+    let response = ask(&client, &request).await;
     let took = Some(millis(began));
-    charge.settle(&answered, millis(began)).await;
-    match answered {
+    charge.settle(&response, millis(began)).await;
+    match response {
         Ok(answer) => {
             let tokens = answer.usage.prompt() + answer.usage.output;
             checks.push(passed("model", format!("{model} answers ({tokens} tokens)"), took));
@@ -249,11 +253,11 @@ async fn reach(provider: &Provider, client: &Client, checks: &mut Vec<Check>) ->
 /// A request of a few tokens.
 fn question(model: &ModelRef, limits: &ModelLimits) -> ModelRequest {
     let (thinking, wanted) = match limits.thinking {
-        ThinkingForm::Budget if limits.max_output_tokens > THINKING_TOKENS + TRIAL_TOKENS => {
-            (Some(Thinking::Budget(THINKING_TOKENS)), THINKING_TOKENS + TRIAL_TOKENS)
+        ThinkingForm::Budget if limits.max_output_tokens > THINKING_TOKENS + CHECK_TOKENS => {
+            (Some(Thinking::Budget(THINKING_TOKENS)), THINKING_TOKENS + CHECK_TOKENS)
         }
-        ThinkingForm::Adaptive => (Some(Thinking::Adaptive), THINKING_TOKENS + TRIAL_TOKENS),
-        ThinkingForm::Unasked | ThinkingForm::Budget => (None, TRIAL_TOKENS),
+        ThinkingForm::Adaptive => (Some(Thinking::Adaptive), THINKING_TOKENS + CHECK_TOKENS),
+        ThinkingForm::Unasked | ThinkingForm::Budget => (None, CHECK_TOKENS),
     };
     ModelRequest {
         model: model.model().to_owned(),
