@@ -1,4 +1,4 @@
-//! What the programs of an agent may connect to from its boxes.
+//! The `egress.agents` section: what the programs in the sandboxes of each agent may connect to.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -11,10 +11,10 @@ use super::values::{Bounded, FromText, List, TextVisitor, Word, Words, shown};
 use crate::egress_rules::{ConnectionKind, EgressRule, UnlistedPolicy};
 use crate::url::HostPort;
 
-/// Agents with a list.
+/// Most agents with a list.
 const MAX_AGENTS: usize = 4096;
 
-/// Letters of a method, and bytes of a path.
+/// Longest method in letters, and longest path in bytes.
 const MAX_METHOD: usize = 24;
 const MAX_PATH: usize = 1024;
 
@@ -27,7 +27,7 @@ impl Words for ConnectionKind {
         &[("https", Self::Https), ("http", Self::Http), ("tcp", Self::Tcp)];
 }
 
-/// The places of each agent.
+/// The rules of each agent.
 #[derive(Debug, Default)]
 pub(super) struct Agents(pub(super) BTreeMap<AgentId, Vec<EgressRule>>);
 
@@ -57,11 +57,11 @@ struct Name(String);
 #[derive(Debug)]
 struct Method(String);
 
-/// The beginning of a path.
+/// A path prefix.
 #[derive(Debug)]
 struct Beginning(String);
 
-/// A place whose members fit together.
+/// A rule after the checks that involve several members.
 #[derive(Debug)]
 struct Checked(EgressRule);
 
@@ -72,7 +72,7 @@ impl FromText for Name {
         let read: Option<HostPort> = host.parse().ok();
         read.filter(|read| !read.has_port()).map(|read| Self(read.to_string())).ok_or_else(|| {
             format!(
-                "is {}, which is no plain host: write it like \"example.org\", with its port under `port`, and other \
+                "is {}, which is not a plain host: write it like \"example.org\", with its port under `port`, and other \
                  letters in their `xn--` form",
                 shown(text)
             )
@@ -87,7 +87,7 @@ impl FromText for Method {
         if is_method && text != "CONNECT" {
             return Ok(Self(text.to_owned()));
         }
-        Err(format!("is {}, which is no method of plain HTTP: write it like \"GET\"", shown(text)))
+        Err(format!("is {}, which is not an HTTP method: write it like \"GET\"", shown(text)))
     }
 }
 
@@ -98,7 +98,7 @@ impl FromText for Beginning {
         if is_path && !text.contains("//") && !text.split('/').any(|part| part == "." || part == "..") {
             return Ok(Self(text.to_owned()));
         }
-        Err(format!("is {}, which is no beginning of a path: write it like \"/v1/\"", shown(text)))
+        Err(format!("is {}, which is not a path prefix: write it like \"/v1/\"", shown(text)))
     }
 }
 
@@ -126,11 +126,11 @@ impl<'de> Deserialize<'de> for Checked {
             }
         };
         if speech != ConnectionKind::Http && !(raw.methods.0.is_empty() && raw.paths.0.is_empty()) {
-            let what = "has `methods` or `paths`, which nobody sees inside a tunnel: leave them out, or use scheme \"http\"";
+            let what = "has `methods` or `paths`, which cannot be seen inside a tunnel: leave them out, or use scheme \"http\"";
             return Err(D::Error::custom(what));
         }
         let at = format!("{}:{port}", raw.host.0);
-        let at = at.parse().map_err(|()| D::Error::custom("is no place that can be connected to"))?;
+        let at = at.parse().map_err(|()| D::Error::custom("is not a host that can be connected to"))?;
         Ok(Self(EgressRule {
             at,
             speech,
@@ -150,7 +150,7 @@ impl<'de> Deserialize<'de> for Agents {
         let own = |(name, places): (String, List<Checked>)| {
             let agent: AgentId = name.parse().map_err(|_| {
                 D::Error::custom(format!(
-                    "has {}, which is no agent's name: use the id of the roster",
+                    "has {}, which is not the name of an agent: use the id from the roster",
                     shown(&name)
                 ))
             })?;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_read() {
+    fn rules_are_parsed() {
         let place = |at: &str, speech| EgressRule {
             at: at.parse().unwrap(),
             speech,
@@ -200,11 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_is_refused_where_it_stands() {
+    fn invalid_rules_are_rejected_with_their_position() {
         for (places, said) in [
-            ("[{ host: 'a.example:443' }]", "is no plain host"),
-            ("[{ host: '127.1' }]", "is no plain host"),
-            ("[{ host: '*.example' }]", "is no plain host"),
+            ("[{ host: 'a.example:443' }]", "is not a plain host"),
+            ("[{ host: '127.1' }]", "is not a plain host"),
+            ("[{ host: '*.example' }]", "is not a plain host"),
             ("[{ host: 'b\u{fc}cher.example' }]", "`xn--` form"),
             ("[{ port: 443 }]", "has no `host`: add it"),
             ("[{ host: 'a', prot: 1 }]", "did you mean `port`?"),
@@ -212,16 +212,16 @@ mod tests {
             ("[{ host: 'a', scheme: 'htps' }]", "did you mean \"https\"?"),
             ("[{ host: 'a', scheme: 'tcp' }]", "has no `port`"),
             ("[{ host: 'a', methods: ['GET'] }]", "inside a tunnel"),
-            ("[{ host: 'a', scheme: 'http', methods: ['get'] }]", "is no method"),
-            ("[{ host: 'a', scheme: 'http', methods: ['CONNECT'] }]", "is no method"),
-            ("[{ host: 'a', scheme: 'http', paths: ['v1'] }]", "is no beginning of a path"),
-            ("[{ host: 'a', scheme: 'http', paths: ['/a/../b'] }]", "is no beginning of a path"),
+            ("[{ host: 'a', scheme: 'http', methods: ['get'] }]", "is not an HTTP method"),
+            ("[{ host: 'a', scheme: 'http', methods: ['CONNECT'] }]", "is not an HTTP method"),
+            ("[{ host: 'a', scheme: 'http', paths: ['v1'] }]", "is not a path prefix"),
+            ("[{ host: 'a', scheme: 'http', paths: ['/a/../b'] }]", "is not a path prefix"),
             ("'a'", "write a list"),
         ] {
             let refused = read(places).unwrap_err();
             assert!(refused.starts_with("config.json5:1:") && refused.contains(said), "{places}: {refused}");
         }
         let named = Config::parse("config.json5", "{ egress: { agents: { 'No One': [] } } }").unwrap_err();
-        assert!(named.to_string().contains("is no agent's name"), "{named}");
+        assert!(named.to_string().contains("is not the name of an agent"), "{named}");
     }
 }

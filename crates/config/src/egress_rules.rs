@@ -1,47 +1,47 @@
-//! What the operator lists as reachable: for the programs in the sandboxes of each agent, and for the web tools.
+//! Egress rules of the operator: for the programs in the sandboxes of each agent, and for the web tools.
 
 use crate::url::HostPort;
 
-/// How a place is spoken to.
+/// The kind of connection that a rule allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionKind {
-    /// CONNECT, with TLS inside whose name is the place's.
+    /// CONNECT that carries TLS, with the rule's host as server name.
     Https,
-    /// Plain HTTP, whose methods and paths are looked at.
+    /// Plain HTTP, whose methods and paths are checked.
     Http,
-    /// CONNECT, with anything inside.
+    /// CONNECT that carries any protocol.
     Tcp,
 }
 
-/// A place that may be connected to.
+/// A host and port that may be connected to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressRule {
-    // INVARIANT: with a port.
+    // INVARIANT: has a port.
     pub at: HostPort,
     pub speech: ConnectionKind,
-    /// The methods of plain HTTP; empty: all.
+    /// Allowed methods of plain HTTP; empty: all.
     pub methods: Vec<String>,
-    /// Beginnings of the paths of plain HTTP; empty: all.
+    /// Allowed path prefixes of plain HTTP; empty: all.
     pub paths: Vec<String>,
-    /// Whether the name may lead into the own network.
+    /// Whether the name may resolve to a private address.
     pub private: bool,
 }
 
-/// What becomes of a connection to a place that is not listed.
+/// How a connection to an unlisted host is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UnlistedPolicy {
     #[default]
     Deny,
-    /// A person is asked, and the connection waits.
+    /// The connection waits until a person decides.
     Ask,
 }
 
-/// What may be reached beside the list.
+/// What may be reached besides the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EgressMode {
     /// Nothing.
     #[default]
     Allowlist,
-    /// Whatever is on the public internet.
+    /// Everything on the public internet.
     Public,
 }

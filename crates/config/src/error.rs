@@ -1,4 +1,4 @@
-//! What is said when a configuration is refused: file, line, column, and a sentence with the next step.
+//! Errors of the configuration: file, line, column, and a sentence with the next step.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use tribune_constitution::nearest::nearest;
 
 use super::MAX_CONFIG_BYTES;
 
-/// Characters of a path that a message repeats.
+/// Longest key path shown in a message, in characters.
 const MAX_SHOWN_CHARS: usize = 120;
 
-/// Why a configuration is refused.
+/// Why a configuration is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("`{path}` cannot be read ({error}): check its mode and owner, or move it away to go without it")]
+    #[error("`{path}` cannot be read ({error}): check its mode and owner, or move it away to run without it")]
     Io { path: PathBuf, error: io::Error },
     #[error("{file}: the configuration is larger than {MAX_CONFIG_BYTES} bytes: shorten it")]
     TooLarge { file: String },
@@ -23,7 +23,7 @@ pub enum ConfigError {
     At { file: String, line: usize, column: usize, message: String },
 }
 
-/// A refusal from the first reading: syntax, or a whole sentence.
+/// Converts an error of the first pass: a syntax error, or a complete sentence.
 pub(super) fn in_walk(file: &str, error: &json5::Error) -> ConfigError {
     let message = match error.code() {
         Some(code) => syntax(code, error.position().is_some()),
@@ -32,7 +32,7 @@ pub(super) fn in_walk(file: &str, error: &json5::Error) -> ConfigError {
     at(file, error.position(), message)
 }
 
-/// A refusal from the second reading, where the syntax is known to be right.
+/// Converts an error of the second pass, whose input is known to be valid JSON5.
 pub(super) fn in_value(file: &str, error: &serde_path_to_error::Error<json5::Error>) -> ConfigError {
     let (inner, path) = (error.inner(), shown(&error.path().to_string()));
     let subject = if path == "." { "the configuration".to_owned() } else { format!("`{path}`") };
@@ -46,36 +46,37 @@ pub(super) fn in_value(file: &str, error: &serde_path_to_error::Error<json5::Err
     at(file, inner.position(), message)
 }
 
-/// Bytes that are no text begin behind `valid`.
+/// The error for a file that is not UTF-8; `valid` is its longest valid prefix.
 pub(super) fn not_utf8(file: &str, valid: &[u8]) -> ConfigError {
     let text = String::from_utf8_lossy(valid);
     let position = Position::from_offset(text.len(), &text);
     at(file, Some(position), "this is not UTF-8: save the file as UTF-8 text".to_owned())
 }
 
-/// The path of `key` in the object at `parent`, fit for a message.
+/// The path of `key` in the object at `parent`, shortened for a message.
 pub(super) fn joined(parent: &str, key: &str) -> String {
     let dot = if parent.is_empty() { "" } else { "." };
     shown(&format!("{parent}{dot}{key}"))
 }
 
-/// A refusal at a place.
+/// An error at a position; without one, at the start of the file.
 pub(super) fn at(file: &str, position: Option<Position>, message: String) -> ConfigError {
     let Position { line, column } = position.unwrap_or(Position { line: 0, column: 0 });
     ConfigError::At { file: file.to_owned(), line: line + 1, column: column + 1, message }
 }
 
-/// The message without the position that `json5` puts behind it.
+/// The message without the position that `json5` appends.
 fn text_of(error: &json5::Error) -> String {
     let text = error.to_string();
-    let behind = error.position().map(|position| format!(" at {position}")).unwrap_or_default();
-    text.strip_suffix(behind.as_str()).unwrap_or(&text).to_owned()
+    let suffix = error.position().map(|position| format!(" at {position}")).unwrap_or_default();
+    text.strip_suffix(suffix.as_str()).unwrap_or(&text).to_owned()
 }
 
-/// What people call a key that has another name.
+/// Common words for a key that has another name here.
 const OTHER_WORDS: [(&str, &str); 3] = [("port", "address"), ("bind", "address"), ("listen", "address")];
 
-/// `serde` says: unknown field `x`, expected one of `a`, `b`. The names it lists are ours and hold no backtick.
+/// Parses serde's message: unknown field `x`, expected one of `a`, `b`. The listed names are field names and contain no
+/// backtick.
 fn unknown_key(path: &str, text: &str) -> String {
     let listed = text.rsplit_once("`, expected ").map_or("", |(_, listed)| listed);
     let names: Vec<&str> = listed.split('`').skip(1).step_by(2).collect();
@@ -86,11 +87,13 @@ fn unknown_key(path: &str, text: &str) -> String {
     format!("unknown key `{path}`: {meant} keys here are {}", names.join(", "))
 }
 
-/// `serde` says: missing field `x`. The name is ours.
+/// Parses serde's message: missing field `x`. The name is a field name.
 fn missing_key(path: &str, subject: &str, text: &str) -> String {
     let name = text.split('`').nth(1).unwrap_or_default();
     let how = match path.starts_with("spend.prices.") {
-        true => format!("`{name}: 15` is what a million such tokens cost, `{name}: 0` if they are free"),
+        true => format!(
+            "`{name}: 15` means that a million such tokens cost 15; write `{name}: 0` if they are free"
+        ),
         false => format!("write `{name}: …` there"),
     };
     format!("{subject} has no `{name}`: add it; {how}")
@@ -103,7 +106,7 @@ fn wrong_type(code: ErrorCode) -> String {
         ErrorCode::ExpectedBool => "`true` or `false`",
         ErrorCode::ExpectedOpeningBrace => "an object in `{ }`",
         ErrorCode::ExpectedOpeningBracket => "a list in `[ ]`",
-        other => return format!("cannot be read: {other}"),
+        other => return format!("cannot be parsed: {other}"),
     };
     format!("has the wrong type: write {expected}")
 }
@@ -111,7 +114,7 @@ fn wrong_type(code: ErrorCode) -> String {
 fn syntax(code: ErrorCode, has_position: bool) -> String {
     let opened = match code {
         ErrorCode::EofParsingValue if !has_position => {
-            return "the file holds no configuration: write at least `{}`, or remove it".to_owned();
+            return "the file contains no configuration: write at least `{}`, or remove it".to_owned();
         }
         ErrorCode::EofParsingArray => "a list",
         ErrorCode::EofParsingComment => "a comment",

@@ -1,4 +1,4 @@
-//! A hook: a program or a local address that is called at a point of an agent's work.
+//! The specification of a hook: a program or a local URL that is called at a certain point of an agent's work.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,48 +10,48 @@ use reqwest::Url;
 pub enum HookPoint {
     /// May object, or narrow the parameters.
     BeforeToolCall,
-    /// Is told.
+    /// Notification only.
     AfterToolCall,
-    /// Is told.
+    /// Notification only.
     ToolResultPersist,
-    /// May lower the trust.
+    /// May lower the trust level.
     MessageReceived,
-    /// Is told.
+    /// Notification only.
     GatewayStart,
-    /// May refuse the turn.
+    /// May reject the turn.
     BeforeAgentStart,
 }
 
-/// One hook, as the configuration names it.
+/// One hook of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookSpec {
     pub on: HookPoint,
     pub reach: HookTransport,
-    /// How long it may take.
+    /// Longest time for one call.
     pub timeout: Duration,
 }
 
-/// Where a hook is.
+/// How a hook is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HookTransport {
     /// A program with its arguments.
-    // INVARIANT: at least one, and the first is an absolute path.
+    // INVARIANT: not empty, and the first element is an absolute path.
     Command(Vec<String>, HookIsolation),
     // INVARIANT: a loopback address.
     Url(Url),
 }
 
-/// What a program is held by.
+/// The isolation of a hook program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HookIsolation {
-    /// The daemon's sandbox, if it has one. `reads` are paths that it sees beside the system and itself.
+    /// The daemon's sandbox, if it has one. `reads` are the paths that the program may read besides the system and itself.
     Sandbox { reads: Vec<PathBuf> },
-    /// Nothing: the operator says so.
+    /// None, because the operator configured it so.
     None,
 }
 
 impl HookTransport {
-    /// What rules and logs call it.
+    /// The name of the hook in rules and logs: the file name of the program, or host and port.
     pub fn name(&self) -> String {
         match self {
             Self::Command(command, _) => {

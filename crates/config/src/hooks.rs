@@ -1,4 +1,4 @@
-//! The hooks as they are written.
+//! The `hooks` section.
 
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use serde::de::Deserializer;
 use super::hook_spec::{HookIsolation, HookPoint, HookSpec, HookTransport};
 use super::values::{Bounded, FromText, List, TextVisitor, Word, Words, shown};
 
-/// Milliseconds that a hook gets if nobody says otherwise.
+/// Default timeout of a hook in milliseconds.
 const DEFAULT_TIMEOUT: u64 = 5_000;
 
-/// Bytes of one argument.
+/// Longest argument in bytes.
 const MAX_ARGUMENT_BYTES: usize = 4096;
 
 impl Words for HookPoint {
@@ -28,7 +28,7 @@ impl Words for HookPoint {
     ];
 }
 
-/// A hook with one way to reach it.
+/// A hook after the checks that involve several members.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "RawHook")]
 pub(super) struct OneHook(pub(super) HookSpec);
@@ -40,27 +40,27 @@ struct RawHook {
     command: Option<List<Argument>>,
     url: Option<Local>,
     /// Whether the program runs in the daemon's sandbox.
-    sandbox: Option<Word<Boxed>>,
-    /// What it may read there beside the system and itself.
+    sandbox: Option<Word<SandboxSwitch>>,
+    /// What the program may read there besides the system and itself.
     reads: Option<List<Argument>>,
     timeout_ms: Option<Bounded<1, 60_000>>,
 }
 
-/// The two words that a hook has for it.
+/// The values of a hook's `sandbox` key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Boxed {
+enum SandboxSwitch {
     On,
     Off,
 }
 
-impl Words for Boxed {
+impl Words for SandboxSwitch {
     const WORDS: &'static [(&'static str, Self)] = &[("on", Self::On), ("off", Self::Off)];
 }
 
 #[derive(Debug)]
 struct Argument(String);
 
-/// An address on this machine.
+/// A URL on this machine.
 #[derive(Debug)]
 struct Local(Url);
 
@@ -68,7 +68,7 @@ impl TryFrom<RawHook> for OneHook {
     type Error = String;
 
     fn try_from(raw: RawHook) -> Result<Self, String> {
-        let asks_for_bounds = raw.sandbox.is_some() || raw.reads.is_some();
+        let has_isolation = raw.sandbox.is_some() || raw.reads.is_some();
         let reads: Vec<PathBuf> = raw
             .reads
             .map(|reads| reads.0.into_iter().map(|path| path.0.into()).collect())
@@ -83,31 +83,32 @@ impl TryFrom<RawHook> for OneHook {
             ));
         }
         let bounds = match raw.sandbox.map(|word| word.0) {
-            Some(Boxed::Off) if !reads.is_empty() => {
+            Some(SandboxSwitch::Off) if !reads.is_empty() => {
                 return Err(
-                    "has `reads` and no sandbox, where it reads everything: leave one of them out".to_owned()
+                    "has `reads` and `sandbox: \"off\"`, without which it can read everything: remove one of them".to_owned()
                 );
             }
-            Some(Boxed::Off) => HookIsolation::None,
-            Some(Boxed::On) | None => HookIsolation::Sandbox { reads },
+            Some(SandboxSwitch::Off) => HookIsolation::None,
+            Some(SandboxSwitch::On) | None => HookIsolation::Sandbox { reads },
         };
         let reach = match (raw.command, raw.url) {
             (Some(command), None) => {
                 let command: Vec<String> = command.0.into_iter().map(|argument| argument.0).collect();
                 if !command.first().is_some_and(|program| program.starts_with('/')) {
-                    return Err("has a `command` that begins with no absolute path: write it like \
+                    return Err("has a `command` that does not begin with an absolute path: write it like \
                                 [\"/usr/local/bin/check\", \"--strict\"]"
                         .to_owned());
                 }
                 HookTransport::Command(command, bounds)
             }
-            (None, Some(_)) if asks_for_bounds => {
+            (None, Some(_)) if has_isolation => {
                 return Err(
-                    "has a `url` and `sandbox` or `reads`, which are for programs: leave them out".to_owned()
+                    "has a `url` and `sandbox` or `reads`, which apply to programs only: remove them"
+                        .to_owned(),
                 );
             }
             (None, Some(url)) => HookTransport::Url(url.0),
-            _ => return Err("has one of `command` and `url`: say how the hook is reached".to_owned()),
+            _ => return Err("needs either `command` or `url`: add exactly one of them".to_owned()),
         };
         let timeout = Duration::from_millis(raw.timeout_ms.map_or(DEFAULT_TIMEOUT, |bounded| bounded.0));
         Ok(Self(HookSpec { on: raw.on.0, reach, timeout }))
@@ -132,7 +133,7 @@ impl FromText for Local {
         };
         Url::parse(text).ok().filter(is_local).map(Self).ok_or_else(|| {
             format!(
-                "is {}, which is no address on this machine: write it like \"http://127.0.0.1:9000/hook\"",
+                "is {}, which is not an address on this machine: write it like \"http://127.0.0.1:9000/hook\"",
                 shown(text)
             )
         })

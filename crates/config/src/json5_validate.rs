@@ -1,7 +1,7 @@
-//! The first reading: whatever the keys mean, the text is valid JSON5, no key stands twice in one object, and no string
-//! or comment looks like a secret.
+//! The first pass over a JSON5 text, independent of what the keys mean: the text is valid JSON5, no object has a duplicate
+//! key, and no string or comment looks like a secret.
 //!
-//! Each check happens while its string is read, which is when the place in the file is known.
+//! Each check runs while the value is deserialized, because only then is its position in the file known.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,10 +13,10 @@ use tribune_redact::Redactor;
 
 use super::edit::scan::between;
 
-/// Nesting of objects and lists: our keys need three levels, and each costs stack.
+/// Deepest nesting of objects and lists. Each level uses stack.
 const MAX_DEPTH: usize = 32;
 
-/// A text that passed.
+/// Marks a text that passed the first pass.
 #[derive(Debug)]
 pub(super) struct Walked;
 
@@ -26,7 +26,7 @@ impl<'de> Deserialize<'de> for Walked {
     }
 }
 
-/// Any value at `path`.
+/// Deserializes any value at `path`.
 #[derive(Clone, Copy)]
 struct ValueSeed<'p> {
     path: &'p str,
@@ -107,7 +107,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     }
 }
 
-/// A key of the object at `parent`; becomes the path of its value.
+/// Deserializes a key of the object at `parent` into the path of its value.
 struct KeySeed<'p> {
     parent: &'p str,
     seen: &'p mut BTreeSet<String>,
@@ -138,15 +138,15 @@ impl Visitor<'_> for KeySeed<'_> {
     }
 }
 
-/// What is said of a place where a secret stands.
+/// The error for a position where a secret was found. It never repeats the secret.
 fn holds_a_secret(what: &str) -> String {
     format!(
-        "{what} holds what looks like a secret: take it out, since this file is no place for one, and have it replaced if \
-         anyone may have seen it"
+        "{what} contains something that looks like a secret: remove it, because secrets do not belong in this file, and \
+         rotate it if anyone may have seen it"
     )
 }
 
-/// Where the first comment holds what looks like a secret, and what is said of it.
+/// The position of the first secret inside a comment, with its message.
 pub(super) fn in_comments(text: &str) -> Option<(Position, String)> {
     let redactor = Redactor::new();
     let first = |gap: Range<usize>| Some(gap.start + redactor.first_secret(&text[gap])?);

@@ -1,10 +1,10 @@
-//! The daemon's configuration: `config.json5`, read once and valid before the first port is bound.
+//! The daemon's configuration: `config.json5`, parsed once and valid before the first port is bound.
 //!
-//! A text goes through two readings. [`walk`] looks at it without knowing what the keys mean: syntax, duplicates,
-//! secrets. [`raw`] then reads the keys, and its values check themselves where they stand, so that every refusal has a
-//! line and a column. What comes out is a [`Config`], which the rest of the daemon believes without asking.
+//! Parsing has two passes. `json5_validate` checks syntax, duplicate keys and secrets without knowing what the keys mean.
+//! `raw` then deserializes the keys; each value validates itself during deserialization, so that every error has a line
+//! and a column. The result is a [`Config`], which the rest of the daemon uses without further checks.
 //!
-//! No secret has a place here, and no key is ignored: a word that means nothing is a mistake someone should hear about.
+//! The file holds no secrets, and no key is ignored: an unknown key is an error, because it is most likely a mistake.
 
 pub mod edit;
 mod egress;
@@ -42,10 +42,10 @@ use crate::egress_rules::{EgressMode, EgressRule, UnlistedPolicy};
 use crate::hook_spec::HookSpec;
 use crate::url::{HostPort, SearchEndpoint};
 
-/// Bytes of a configuration file. Every key with a comment takes a hundredth of this.
+/// Largest configuration file in bytes. The example, which has every key with a comment, is far smaller.
 pub const MAX_CONFIG_BYTES: usize = 256 * 1024;
 
-/// Every key at its default, with what it is for.
+/// Every key at its default, with a comment on its purpose.
 pub const EXAMPLE: &str = include_str!("example.json5");
 
 /// A valid configuration.
@@ -67,108 +67,108 @@ pub struct Config {
     pub cli_agents: CliAgentsConfig,
 }
 
-/// Where and to whom the gateway listens.
+/// Where the gateway listens and which callers it accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayConfig {
     // INVARIANT: a loopback address.
     pub address: SocketAddr,
-    /// `Host` headers that are accepted beside the loopback names, in lowercase.
+    /// `Host` headers accepted besides the loopback names, in lowercase.
     pub hosts: Vec<String>,
-    /// `Origin` headers that are accepted beside the gateway's own, in lowercase and without a default port.
+    /// `Origin` headers accepted besides the gateway's own, in lowercase and without a default port.
     pub origins: Vec<String>,
     pub anonymous: Anonymous,
     pub max_connections: usize,
     pub max_message_bytes: usize,
-    /// A connection that says nothing for this long is closed.
+    /// A connection is closed after this long without traffic.
     pub idle: Duration,
-    /// Turns have this long to reach a safe point when the daemon stops.
+    /// Time that turns have to reach a safe point when the daemon stops.
     pub drain: Duration,
 }
 
-/// How long sessions live and how much they may pile up.
+/// Lifetime of sessions, and their limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionsConfig {
-    /// A session without a turn for this long is closed.
+    /// A session is closed after this long without a turn.
     pub ttl: Duration,
-    /// Turns that may wait in one session.
+    /// Length of the turn queue of one session.
     pub queue: usize,
     pub max_open: usize,
-    /// A turn that runs for longer is cancelled.
+    /// A turn that runs longer than this is cancelled.
     pub turn: Duration,
 }
 
-/// What boxes may do to the folders they work in.
+/// Limits of the workspaces that sandboxes see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspacesConfig {
-    /// Bytes that the changes of one run or command may take on disk.
+    /// Bytes that the changes of one run or command may use on disk.
     pub max_bytes: u64,
-    /// Patterns of names that agents and runs do not see.
+    /// Patterns of names that are hidden from agents and runs.
     pub hide: Vec<String>,
 }
 
-/// What is kept of conversations in plain files.
+/// Plain-text transcripts of conversations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranscriptConfig {
     pub enabled: bool,
-    /// Of one session's file.
+    /// Limit for the file of one session.
     pub max_bytes: u64,
-    /// Of one session's file.
+    /// Limit for the file of one session.
     pub max_turns: u64,
 }
 
-/// What the daemon says about itself.
+/// The daemon's own log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
     pub level: LogLevel,
-    /// Of one file, before the next is begun.
+    /// Size at which a file is rotated.
     pub max_bytes: u64,
-    /// Files that are kept.
+    /// Number of files kept.
     pub files: usize,
 }
 
-/// What is taken out of everything that is written or sent, beside secrets.
+/// What is redacted from everything that is written or sent. Secrets always are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RedactConfig {
     pub emails: bool,
     pub phones: bool,
 }
 
-/// Where the tools may connect to.
+/// Where tools and agents may connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressConfig {
     pub mode: EgressMode,
-    // INVARIANT: each with a port.
+    // INVARIANT: each entry has a port.
     pub allow: Vec<HostPort>,
     pub deny: Vec<HostPort>,
-    /// What the programs of an agent may connect to from its boxes.
+    /// What the programs in the sandboxes of each agent may connect to.
     pub agents: BTreeMap<AgentId, Vec<EgressRule>>,
     pub unlisted: UnlistedPolicy,
 }
 
-/// Whether backends are made to show that the gate holds them.
+/// Canary tests: probes that check whether a backend obeys the gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CanaryConfig {
-    /// How often; `None`: never, not even before an agent is first used.
+    /// Interval between tests; `None` switches them off, also before the first use of an agent.
     pub every: Option<Duration>,
-    /// Profiles whose agents are run though they could not be tried.
+    /// Profiles whose agents run although they cannot be tested.
     pub untried: Vec<String>,
 }
 
-/// Agents of other makes.
+/// CLI agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CliAgentsConfig {
-    /// How many run at once. Each is a tree of processes with hundreds of megabytes.
+    /// Process limit. Each CLI agent is a process tree that uses hundreds of megabytes.
     pub max_running: usize,
 }
 
-/// How the web is searched.
+/// The web search endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebSearchConfig {
     pub endpoint: Option<SearchEndpoint>,
 }
 
 impl Config {
-    /// Reads the file at `path`; without one, everything has its default.
+    /// Loads the file at `path`. A missing file gives the defaults.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         match read_text(path)? {
             Some(text) => Self::parse(&path.to_string_lossy(), &text),
@@ -176,13 +176,13 @@ impl Config {
         }
     }
 
-    /// Reads a configuration; `file_name` is what messages call it.
+    /// Parses a configuration. Error messages call it `file_name`.
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigError> {
         parse_as::<RawConfig>(file_name, text).map(Self::from)
     }
 }
 
-/// The text of a file that a person writes, if there is one.
+/// Reads a text file that a person writes; `None` if it does not exist.
 pub fn read_text(path: &Path) -> Result<Option<String>, ConfigError> {
     let mut bytes = Vec::new();
     let read = |bytes: &mut Vec<u8>| -> io::Result<()> {
@@ -204,7 +204,8 @@ pub fn read_text(path: &Path) -> Result<Option<String>, ConfigError> {
     }
 }
 
-/// Reads any text that a person writes: no key twice, no secret, no key that means nothing, and every refusal has its place.
+/// Parses any JSON5 text that a person writes. Rejects duplicate keys, secrets and, if `T` denies them, unknown keys; every
+/// error has a line and a column.
 pub fn parse_as<T: serde::de::DeserializeOwned>(file_name: &str, text: &str) -> Result<T, ConfigError> {
     if text.len() > MAX_CONFIG_BYTES {
         return Err(ConfigError::TooLarge { file: file_name.to_owned() });

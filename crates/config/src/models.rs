@@ -1,5 +1,5 @@
-//! Providers and models as they are written. What the built-in providers need is known; a model that is not is declared here,
-//! with what it can do. Keys are never here: they come from the environment.
+//! The `models` section: providers and models. Built-in providers need no entry; a model that is not built in is declared with
+//! its limits and features. API keys are never in the configuration: they come from the environment.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,22 +14,22 @@ use tribune_providers::{ApiDialect, BaseUrl, ModelLimits, ModelRef, RequestTimeo
 
 use super::values::{Bounded, FromText, TextVisitor, Word, Words, shown};
 
-/// Providers, and models of one.
+/// Most providers, and most models of one provider.
 const MAX_PROVIDERS: usize = 64;
 const MAX_MODELS: usize = 512;
 
-/// Bytes between two `_` in the name of a variable. Keys go on for longer.
+/// Longest run of bytes between two `_` in the name of a variable. API keys have longer runs.
 const MAX_WORD_BYTES: usize = 24;
 
-/// What is done about the models when the daemon starts.
+/// How the daemon checks the models when it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StartupValidation {
     /// The daemon does not start without its default model.
     Strict,
-    /// A line in the log says what cannot be reached.
+    /// Models that cannot be reached are logged as warnings.
     #[default]
     Warn,
-    /// Nobody is asked.
+    /// No provider is asked.
     Off,
 }
 
@@ -62,12 +62,12 @@ impl Words for ThinkingForm {
         &[("off", Self::NoParameter), ("budget", Self::Budget), ("adaptive", Self::Adaptive)];
 }
 
-/// Which models there are.
+/// The configured models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelsConfig {
-    /// For agents of the native backend that name none.
+    /// The model of native agents that name none.
     pub default: Option<ModelRef>,
-    /// Turns that stay as they are when a conversation is shortened.
+    /// Turns that compaction leaves unchanged.
     pub keep_turns: usize,
     pub providers: BTreeMap<String, ProviderConfig>,
 }
@@ -78,7 +78,7 @@ pub struct ProviderConfig {
     pub enabled: bool,
     pub dialect: ApiDialect,
     pub base_url: BaseUrl,
-    /// The variable that holds its key; without one it needs none.
+    /// The environment variable that holds its key; `None` if it needs no key.
     pub key_env: Option<String>,
     /// Whether it runs on this machine.
     pub is_local: bool,
@@ -86,74 +86,74 @@ pub struct ProviderConfig {
     pub timeouts: Timeouts,
     pub models: BTreeMap<String, ModelLimits>,
     pub default_model: Option<String>,
-    /// Whether the configuration speaks of it.
+    /// Whether the configuration file has an entry for it.
     pub is_configured: bool,
 }
 
-/// How long a provider is waited for, where the house's own patience does not do.
+/// Timeouts of one provider that replace the defaults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Until a connection stands.
+    /// Until the connection is established.
     pub connect: Option<Duration>,
-    /// Until the first byte of an answer: models of this machine may be loaded first.
+    /// Until the first byte of a response; a local server may have to load the model first.
     pub first_byte: Option<Duration>,
-    /// Between any two bytes after that.
+    /// Between any two later bytes.
     pub idle: Option<Duration>,
 }
 
 impl Timeouts {
-    /// The patience of the house with what is said of this provider.
-    pub fn over(self, house: RequestTimeouts) -> RequestTimeouts {
+    /// The default timeouts with the values of this provider applied.
+    pub fn over(self, default: RequestTimeouts) -> RequestTimeouts {
         RequestTimeouts {
-            connect: self.connect.unwrap_or(house.connect),
-            first_byte: self.first_byte.unwrap_or(house.first_byte),
-            idle: self.idle.unwrap_or(house.idle),
-            ..house
+            connect: self.connect.unwrap_or(default.connect),
+            first_byte: self.first_byte.unwrap_or(default.first_byte),
+            idle: self.idle.unwrap_or(default.idle),
+            ..default
         }
     }
 }
 
-/// The section, with what its parts say of each other checked.
+/// The section after the checks that involve several keys.
 #[derive(Debug, Deserialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "RawSection")]
 pub(super) struct RawModels(ModelsConfig);
 
-/// The section as it is written.
+/// The section as it is in the file.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-struct Written {
+struct RawSection {
     default: Option<Reference>,
     keep_turns: Bounded<1, 1000>,
     providers: Providers,
 }
 
-impl Default for Written {
+impl Default for RawSection {
     fn default() -> Self {
         Self { default: None, keep_turns: Bounded(4), providers: Providers(built_in()) }
     }
 }
 
-impl From<Written> for ModelsConfig {
-    fn from(written: Written) -> Self {
+impl From<RawSection> for ModelsConfig {
+    fn from(raw: RawSection) -> Self {
         Self {
-            default: written.default.map(|reference| reference.0),
-            keep_turns: written.keep_turns.count(),
-            providers: written.providers.0,
+            default: raw.default.map(|reference| reference.0),
+            keep_turns: raw.keep_turns.count(),
+            providers: raw.providers.0,
         }
     }
 }
 
 impl Default for RawModels {
     fn default() -> Self {
-        Self(Written::default().into())
+        Self(RawSection::default().into())
     }
 }
 
-impl TryFrom<Written> for RawModels {
+impl TryFrom<RawSection> for RawModels {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<Self, String> {
-        let models = ModelsConfig::from(written);
+    fn try_from(raw: RawSection) -> Result<Self, String> {
+        let models = ModelsConfig::from(raw);
         let Some(default) = &models.default else { return Ok(Self(models)) };
         let own = models.providers.get(default.provider());
         if own.is_some_and(|provider| provider.models.contains_key(default.model())) {
@@ -169,7 +169,7 @@ impl TryFrom<Written> for RawModels {
         let meant =
             nearest(&default, &names).map_or_else(String::new, |name| format!("did you mean `{name}`? "));
         Err(format!(
-            "`models.default` is {}, which no provider has: {meant}declare it under `models.providers`, or choose one that \
+            "`models.default` is {}, which no provider declares: {meant}declare it under `models.providers`, or choose one that \
              `tribune models` lists",
             shown(&default)
         ))
@@ -185,7 +185,7 @@ impl From<RawModels> for ModelsConfig {
 #[derive(Debug)]
 struct Reference(ModelRef);
 
-/// All providers, those of the program with what the text says of them.
+/// All providers: the built-in ones with their entries in the file applied, and those of the file alone.
 #[derive(Debug)]
 struct Providers(BTreeMap<String, ProviderConfig>);
 
@@ -206,8 +206,8 @@ struct RawProvider {
     defaults: RawDefaults,
 }
 
-/// Seconds. Whoever answers has an hour for all of it, so that nothing is waited for longer; a network takes no five minutes to say
-/// that somebody is there.
+/// Timeouts in seconds. A whole response may take an hour at most, so no single wait may be longer; a connection attempt never
+/// needs more than five minutes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct RawTimeouts {
@@ -246,11 +246,11 @@ struct RawModel {
 #[derive(Debug)]
 struct Address(BaseUrl);
 
-/// The name of a variable of the environment.
+/// The name of an environment variable.
 #[derive(Debug)]
 struct Variable(String);
 
-/// The providers of the program, as they are if nobody says otherwise.
+/// The built-in providers with their defaults.
 fn built_in() -> BTreeMap<String, ProviderConfig> {
     let known = BUILT_IN_PROVIDERS.iter().filter_map(|own| {
         let base_url = BaseUrl::parse(own.base_url).ok()?;
@@ -273,7 +273,7 @@ fn built_in() -> BTreeMap<String, ProviderConfig> {
 }
 
 impl RawProvider {
-    /// The provider called `id`. The refusal is a whole sentence.
+    /// Applies this entry to the built-in provider `known`, if there is one. The error is a complete sentence.
     fn checked(self, id: &str, known: Option<ProviderConfig>) -> Result<ProviderConfig, String> {
         if let Err(error) = ModelRef::new(id, "x") {
             return Err(error.to_string());
@@ -297,8 +297,8 @@ impl RawProvider {
             (None, None) if is_local => None,
             (None, None) => {
                 return Err(format!(
-                    "the provider `{id}` needs a key or is on this machine: name the variable that holds the key with `keyEnv`, \
-                     or say `local: true`"
+                    "the provider `{id}` needs a key unless it runs on this machine: name the variable that holds the key in `keyEnv`, \
+                     or set `local: true`"
                 ));
             }
         };
@@ -397,13 +397,14 @@ impl FromText for Variable {
         if is_variable(text) {
             return Ok(Self(text.to_owned()));
         }
-        // It may well be the key, so it is not repeated.
-        Err("names no variable: write its name, such as \"EXAMPLE_API_KEY\", and never the key".to_owned())
+        // The text may be the key itself, so the message does not repeat it.
+        Err("is not the name of a variable: write a name such as \"EXAMPLE_API_KEY\", never the key itself"
+            .to_owned())
     }
 }
 
-/// Whether a text is the name of a variable that holds a key, and not a key: capitals, digits and `_`, no digit first, and
-/// nothing that goes on for longer than a word.
+/// Whether a text is the name of an environment variable and not an API key: capitals, digits and `_`, no leading digit, and
+/// no part between underscores longer than 24 bytes.
 pub fn is_variable(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     (1..=100).contains(&text.len())
@@ -432,8 +433,8 @@ impl<'de> Deserialize<'de> for Reference {
     }
 }
 
-/// As config.json5 writes it.
-pub const fn dialect_name(dialect: ApiDialect) -> &'static str {
+/// The name of a dialect in config.json5.
+pub const fn dialect_name(dialect_name: ApiDialect) -> &'static str {
     match dialect {
         ApiDialect::Anthropic => "anthropic",
         ApiDialect::OpenAi => "openai",

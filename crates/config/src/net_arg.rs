@@ -1,16 +1,16 @@
-//! Places as an operator types them: `HOST[:PORT]`, or with `http://`, `https://` or `tcp://` before it.
+//! The `--net` argument: `HOST[:PORT]`, optionally with the prefix `http://`, `https://` or `tcp://`.
 
 use crate::egress_rules::{ConnectionKind, EgressRule};
 use crate::url::HostPort;
 
-/// Why a text is no place.
+/// The error for a text that is not a valid `--net` argument.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no place to connect to: write a host such as example.org or example.org:8443, or an address such as 127.0.0.1:8080; tcp:// before it lets anything through a tunnel, and needs a port"
+    "`{0}` is not a host to connect to: write a host such as example.org or example.org:8443, or an address such as 127.0.0.1:8080; the prefix tcp:// allows any protocol in a tunnel and needs a port"
 )]
 pub struct NotAPlace(pub String);
 
-/// The places that a text stands for. Without a scheme these are two: a tunnel with TLS, and plain HTTP.
+/// Parses a text into egress rules. Without a scheme there are two: a tunnel with TLS, and plain HTTP.
 pub fn parse_net(text: &str) -> Result<Vec<EgressRule>, NotAPlace> {
     let wrong = || NotAPlace(text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect());
     let (speeches, rest): (&[ConnectionKind], &str) = match text.split_once("://") {
@@ -20,7 +20,7 @@ pub fn parse_net(text: &str) -> Result<Vec<EgressRule>, NotAPlace> {
         Some(("tcp", rest)) => (&[ConnectionKind::Tcp], rest),
         Some(_) => return Err(wrong()),
     };
-    // Six groups of digits with nothing around them could end in a port or not.
+    // A bare IPv6 address has no port: its last group cannot be told from one.
     let is_bare_v6 = !rest.starts_with('[') && rest.matches(':').count() > 1;
     let rest = if is_bare_v6 { format!("[{rest}]") } else { rest.to_owned() };
     let at: HostPort = rest.parse().map_err(|()| wrong())?;
@@ -35,7 +35,7 @@ pub fn parse_net(text: &str) -> Result<Vec<EgressRule>, NotAPlace> {
             (false, Some(port)) => format!("{at}:{port}").parse().map_err(|()| wrong())?,
             (false, None) => return Err(wrong()),
         };
-        // This name means this machine, and nothing else.
+        // `localhost` always means this machine, so the rule allows a private address.
         let private = rest.split(':').next() == Some("localhost");
         Ok(EgressRule { at, speech: *speech, methods: Vec::new(), paths: Vec::new(), private })
     };
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_read_in_one_way() {
+    fn net_arguments_are_parsed() {
         for (text, expected) in [
             ("example.org", "example.org:443 Https, example.org:80 Http"),
             ("Example.org:8443", "example.org:8443 Https, example.org:8443 Http"),

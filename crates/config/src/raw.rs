@@ -1,4 +1,4 @@
-//! The keys as they are written, each with its default and its bounds.
+//! The keys as they are in the file, each with its default and its bounds.
 
 use std::time::Duration;
 

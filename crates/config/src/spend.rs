@@ -1,4 +1,4 @@
-//! How much models may cost, and what they cost.
+//! The `spend` section: budgets and model prices.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,10 +11,10 @@ use tribune_records::spend::money::Money;
 
 use super::values::{Bounded, Word, Words};
 
-/// Models with a price.
+/// Most models with a price.
 const MAX_PRICES: usize = 4096;
 
-/// What happens when a request would go beyond a limit.
+/// What happens when a request would exceed a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtLimit {
     /// The turn waits until a person allows more.
@@ -27,7 +27,7 @@ impl Words for AtLimit {
     const WORDS: &'static [(&'static str, Self)] = &[("ask", Self::Ask), ("stop", Self::Stop)];
 }
 
-/// What may be spent.
+/// Budgets and prices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpendConfig {
     pub limits: SpendLimits,
@@ -35,14 +35,14 @@ pub struct SpendConfig {
     pub prices: BTreeMap<ModelRef, Price>,
 }
 
-/// The limits of all sessions, agents and days.
+/// The budget limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpendLimits {
-    /// Of one session, for as long as it lives.
+    /// For one session over its whole lifetime.
     pub session: SpendLimit,
-    /// Of one agent on one day.
+    /// For one agent per day.
     pub agent: SpendLimit,
-    /// Of everyone on one day.
+    /// For all agents together per day.
     pub day: SpendLimit,
 }
 
@@ -137,7 +137,7 @@ impl SumVisitor {
         let text = number.to_string();
         text.parse().ok().filter(|sum| *sum <= most).map(Sum).ok_or_else(|| {
             E::custom(format!(
-                "is {text}: use a number from 0 to 1000000, with at most nine digits behind the point"
+                "is {text}: use a number from 0 to 1000000, with at most nine digits after the decimal point"
             ))
         })
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_prices_are_read() {
+    fn limits_and_prices_are_parsed() {
         let money = |text: &str| text.parse::<Money>().unwrap();
         let spend = read(
             r#"{ perSession: { tokens: 5 }, perDay: { cost: 2.5 }, atLimit: "stop",
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_price_or_limit_is_refused_where_it_stands() {
+    fn invalid_prices_and_limits_are_rejected_with_their_position() {
         for (text, said) in [
             (
                 "{ perDay: { cost: -1 } }",
@@ -205,7 +205,7 @@ mod tests {
             ("{ prices: { gpt: { input: 1, output: 1 } } }", "names no provider"),
             (
                 "{ prices: { 'a:b': { input: 1 } } }",
-                "has no `output`: add it; `output: 15` is what a million such tokens cost",
+                "has no `output`: add it; `output: 15` means that a million such tokens cost 15",
             ),
             ("{ prices: { 'a:b': { input: NaN, output: 1 } } }", "is NaN"),
         ] {

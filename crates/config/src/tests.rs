@@ -20,7 +20,7 @@ fn the_example_is_the_default() {
     assert_eq!(parse("{gateway: {}, log: {},}").unwrap(), Config::default());
 }
 
-/// The valid names, as the reader itself lists them.
+/// The valid names, as the parser lists them in its error.
 fn names(text: &str) -> Vec<String> {
     let said = refusal(text);
     let listed = said.rsplit_once("keys here are ").unwrap().1;
@@ -63,7 +63,7 @@ fn the_example_shows_every_key() {
 }
 
 #[test]
-fn values_are_read() {
+fn values_are_parsed() {
     let config = parse(
         r#"{
             gateway: {
@@ -186,7 +186,7 @@ fn unknown_keys_name_the_nearest() {
 }
 
 #[test]
-fn wrong_values_name_their_path_and_what_fits() {
+fn invalid_values_name_their_path_and_the_valid_values() {
     for (text, said) in [
         (
             "{gateway: {\n  maxConnections: 0 }}",
@@ -227,15 +227,15 @@ fn wrong_values_name_their_path_and_what_fits() {
         ),
         (
             "{gateway: {address: 'localhost:1'}}",
-            "1:21: `gateway.address` is `localhost:1`, which is no address with a port: write it like \"127.0.0.1:18789\"",
+            "1:21: `gateway.address` is `localhost:1`, which is not an address with a port: write it like \"127.0.0.1:18789\"",
         ),
         (
             "{gateway: {address: '0.0.0.0:18789'}}",
-            "1:21: `gateway.address` is `0.0.0.0:18789`, which other machines can reach: keep a loopback address such as \"127.0.0.1:18789\", and for them put a reverse proxy with TLS in front",
+            "1:21: `gateway.address` is `0.0.0.0:18789`, which other machines can reach: keep a loopback address such as \"127.0.0.1:18789\", and put a reverse proxy with TLS in front for other machines",
         ),
         (
             "{gateway: {hosts: ['https://a']}}",
-            "1:20: `gateway.hosts[0]` is `https://a`, which no `Host` header says: write it like \"tribune.example.org\" or \"tribune.local:8080\"",
+            "1:20: `gateway.hosts[0]` is `https://a`, which is not a valid `Host` header: write it like \"tribune.example.org\" or \"tribune.local:8080\"",
         ),
         (
             "{sandbox: 'offf'}",
@@ -244,19 +244,19 @@ fn wrong_values_name_their_path_and_what_fits() {
         ("{egress: {mode: 'open'}}", "1:17: `egress.mode` is `open`: use one of \"allowlist\", \"public\""),
         (
             "{egress: {allow: ['example.org']}}",
-            "1:19: `egress.allow[0]` is `example.org`, which is no host with a port: write it like \"example.org:443\"",
+            "1:19: `egress.allow[0]` is `example.org`, which is not a host with a port: write it like \"example.org:443\"",
         ),
         (
             "{egress: {deny: ['a/b']}}",
-            "1:18: `egress.deny[0]` is `a/b`, which is no host: write it like \"example.org\" or \"example.org:443\"",
+            "1:18: `egress.deny[0]` is `a/b`, which is not a host: write it like \"example.org\" or \"example.org:443\"",
         ),
         (
             "{webSearch: {endpoint: 'localhost'}}",
-            "1:24: `webSearch.endpoint` is `localhost`, which is no plain address: write it like \"http://127.0.0.1:8888/search\"",
+            "1:24: `webSearch.endpoint` is `localhost`, which is not a plain address: write it like \"http://127.0.0.1:8888/search\"",
         ),
         (
             "{gateway: {origins: ['a', 'https://a/']}}",
-            "1:22: `gateway.origins[0]` is `a`, which no `Origin` header says: write it like \"https://tribune.example.org\", without a path",
+            "1:22: `gateway.origins[0]` is `a`, which is not a valid `Origin` header: write it like \"https://tribune.example.org\", without a path",
         ),
     ] {
         assert_eq!(refusal(text), format!("config.json5:{said}"));
@@ -280,10 +280,10 @@ fn wrong_values_name_their_path_and_what_fits() {
 }
 
 #[test]
-fn broken_texts_show_where() {
+fn syntax_errors_have_a_position() {
     for (text, said) in [
-        ("", "1:1: the file holds no configuration: write at least `{}`, or remove it"),
-        ("// nothing\n", "1:1: the file holds no configuration: write at least `{}`, or remove it"),
+        ("", "1:1: the file contains no configuration: write at least `{}`, or remove it"),
+        ("// nothing\n", "1:1: the file contains no configuration: write at least `{}`, or remove it"),
         (
             "{\n  log: {}\n  gateway: {}\n}",
             "3:3: this is not valid JSON5 (expected comma): correct the text here",
@@ -323,25 +323,25 @@ fn broken_texts_show_where() {
 }
 
 #[test]
-fn hooks_have_one_place_on_this_machine() {
+fn invalid_hooks_are_rejected() {
     for (hook, said) in [
         ("{on: 'before_tool_cal', command: ['/a']}", "did you mean \"before_tool_call\"?"),
-        ("{on: 'gateway_start'}", "`hooks[0]` has one of `command` and `url`"),
+        ("{on: 'gateway_start'}", "`hooks[0]` needs either `command` or `url`"),
         (
             "{on: 'gateway_start', command: ['/a'], url: 'http://127.0.0.1:1/'}",
-            "has one of `command` and `url`",
+            "needs either `command` or `url`",
         ),
-        ("{on: 'gateway_start', command: []}", "begins with no absolute path"),
-        ("{on: 'gateway_start', command: ['check']}", "begins with no absolute path"),
-        ("{on: 'gateway_start', url: 'http://example.org/'}", "no address on this machine"),
-        ("{on: 'gateway_start', url: 'https://127.0.0.1/'}", "no address on this machine"),
-        ("{on: 'gateway_start', url: 'http://u@127.0.0.1/'}", "no address on this machine"),
+        ("{on: 'gateway_start', command: []}", "does not begin with an absolute path"),
+        ("{on: 'gateway_start', command: ['check']}", "does not begin with an absolute path"),
+        ("{on: 'gateway_start', url: 'http://example.org/'}", "not an address on this machine"),
+        ("{on: 'gateway_start', url: 'https://127.0.0.1/'}", "not an address on this machine"),
+        ("{on: 'gateway_start', url: 'http://u@127.0.0.1/'}", "not an address on this machine"),
         ("{on: 'gateway_start', command: ['/a'], timeoutMs: 0}", "use a whole number from 1 to 60000"),
         ("{on: 'gateway_start', command: ['/a'], sandbox: 'offf'}", "did you mean \"off\"?"),
         ("{on: 'gateway_start', command: ['/a'], reads: ['b']}", "not absolute"),
         ("{on: 'gateway_start', command: ['/a'], reads: ['/b', '/proc/1']}", "belongs to the running system"),
-        ("{on: 'gateway_start', command: ['/a'], sandbox: 'off', reads: ['/b']}", "leave one of them out"),
-        ("{on: 'gateway_start', url: 'http://127.0.0.1:1/', sandbox: 'off'}", "which are for programs"),
+        ("{on: 'gateway_start', command: ['/a'], sandbox: 'off', reads: ['/b']}", "remove one of them"),
+        ("{on: 'gateway_start', url: 'http://127.0.0.1:1/', sandbox: 'off'}", "which apply to programs only"),
         ("{on: 'gateway_start', comand: ['/a']}", "did you mean `command`?"),
         ("{command: ['/a']}", "`on`"),
     ] {
@@ -351,10 +351,10 @@ fn hooks_have_one_place_on_this_machine() {
 }
 
 #[test]
-fn secrets_are_refused_and_not_repeated() {
+fn secrets_are_rejected_and_not_repeated() {
     let secret = format!("trb{}{}", "_", "5e".repeat(32));
     let escaped = secret.replacen('t', "\\x74", 1);
-    let rest = "holds what looks like a secret: take it out, since this file is no place for one, and have it replaced if anyone may have seen it";
+    let rest = "contains something that looks like a secret: remove it, because secrets do not belong in this file, and rotate it if anyone may have seen it";
     for (text, place) in [
         (format!("{{gateway: {{\n address: '{secret}'}}}}"), "2:11: `gateway.address`"),
         (format!("{{gateway: {{hosts: ['a', '{escaped}']}}}}"), "1:25: `gateway.hosts[1]`"),
@@ -395,12 +395,12 @@ fn files_are_loaded() {
     std::fs::write(&path, " ".repeat(MAX_CONFIG_BYTES + 1)).unwrap();
     assert!(matches!(Config::load(&path), Err(ConfigError::TooLarge { .. })));
     let refused = Config::load(folder.path()).unwrap_err().to_string();
-    assert!(refused.ends_with("check its mode and owner, or move it away to go without it"), "{refused}");
+    assert!(refused.ends_with("check its mode and owner, or move it away to run without it"), "{refused}");
 }
 
-/// Pieces of the example in any order: a valid configuration or one line of refusal.
+/// Random sequences of pieces of the example give a valid configuration or a one-line error.
 #[test]
-fn no_text_breaks_it() {
+fn any_text_is_valid_or_gives_a_one_line_error() {
     let pieces: Vec<&str> = EXAMPLE
         .split_inclusive([' ', '\n', ',', '{', '}'])
         .chain(["\u{2028}", "'", "\\u", "0x", "-", "1e9999", "\0", "ü", "[", "]", "null"])
@@ -419,7 +419,7 @@ fn no_text_breaks_it() {
 }
 
 #[test]
-fn providers_are_read_changed_and_added() {
+fn providers_are_parsed_changed_and_added() {
     let models = parse(
         r#"{models: {default: {provider: "house", model: "big"}, providers: {
             moonshot: {enabled: true, baseUrl: "https://api.moonshot.cn/v1", startupValidation: "strict",
@@ -444,17 +444,20 @@ fn providers_are_read_changed_and_added() {
 }
 
 #[test]
-fn providers_that_cannot_be_are_refused_with_their_place() {
+fn invalid_providers_are_rejected_with_their_position() {
     let key = ["sk-ant", "-api03-", &"x".repeat(40)].concat();
     for (providers, said) in [
         ("moonshot: {baseURL: 'x'}".to_owned(), "did you mean `baseUrl`?"),
         ("x: {keyEnv: 'X_KEY'}".to_owned(), "is not built in: give its `baseUrl`"),
-        ("x: {baseUrl: 'https://x.example'}".to_owned(), "needs a key or is on this machine"),
-        ("x: {baseUrl: 'ftp://x.example', local: true}".to_owned(), "write https:"),
+        ("x: {baseUrl: 'https://x.example'}".to_owned(), "needs a key unless it runs on this machine"),
+        ("x: {baseUrl: 'ftp://x.example', local: true}".to_owned(), "use https"),
         ("x: {baseUrl: 'https://u:p@x.example', local: true}".to_owned(), "secret"),
         (format!("x: {{baseUrl: 'https://x.example', keyEnv: '{key}'}}"), "secret"),
-        ("x: {baseUrl: 'https://x.example', keyEnv: 'my key'}".to_owned(), "names no variable"),
-        ("x: {baseUrl: 'https://x.example', keyEnv: '8F3B2C9E71D0'}".to_owned(), "keyEnv` names no variable"),
+        ("x: {baseUrl: 'https://x.example', keyEnv: 'my key'}".to_owned(), "is not the name of a variable"),
+        (
+            "x: {baseUrl: 'https://x.example', keyEnv: '8F3B2C9E71D0'}".to_owned(),
+            "keyEnv` is not the name of a variable",
+        ),
         ("moonshot: {defaults: {model: 'kimi'}}".to_owned(), "not among its models"),
         (
             "moonshot: {models: {a: {contextWindow: 1000, maxOutputTokens: 1000}}}".to_owned(),
@@ -462,7 +465,7 @@ fn providers_that_cannot_be_are_refused_with_their_place() {
         ),
         ("moonshot: {models: {a: {contextWindow: 1000}}}".to_owned(), "maxOutputTokens"),
         ("moonshot: {startupValidation: 'maybe'}".to_owned(), "strict"),
-        ("'Moon Shot': {baseUrl: 'https://x.example', local: true}".to_owned(), "no name of a provider"),
+        ("'Moon Shot': {baseUrl: 'https://x.example', local: true}".to_owned(), "is not a provider name"),
         ("moonshot: {apiKey: 'abc'}".to_owned(), "unknown key"),
     ] {
         let refused = refusal(&format!("{{models: {{providers: {{{providers}}}}}}}"));
@@ -471,17 +474,17 @@ fn providers_that_cannot_be_are_refused_with_their_place() {
 }
 
 #[test]
-fn a_provider_is_waited_for_as_long_as_the_text_says() {
+fn provider_timeouts_override_the_defaults() {
     let text = "{models: {providers: {ollama: {timeouts: {connectSeconds: 3, firstByteSeconds: 3600}}, openai: {}}}}";
     let models = parse(text).unwrap().models;
-    let house = RequestTimeouts::default();
+    let default = RequestTimeouts::default();
     let (connect, first_byte) = (Duration::from_secs(3), Duration::from_hours(1));
     assert_eq!(
-        models.providers["ollama"].timeouts.over(house),
-        RequestTimeouts { connect, first_byte, ..house }
+        models.providers["ollama"].timeouts.over(default),
+        RequestTimeouts { connect, first_byte, ..default }
     );
     for as_before in ["openai", "moonshot"] {
-        assert_eq!(models.providers[as_before].timeouts.over(house), house, "{as_before}");
+        assert_eq!(models.providers[as_before].timeouts.over(default), default, "{as_before}");
     }
     for (timeouts, said) in [
         ("connectSeconds: 0", "from 1 to 300"),
@@ -498,11 +501,11 @@ fn a_provider_is_waited_for_as_long_as_the_text_says() {
 }
 
 #[test]
-fn a_default_model_that_no_provider_has_is_refused() {
+fn an_undeclared_default_model_is_rejected() {
     for (models, said) in [
         ("default: 'moonshot:kimi-k1-128'", "did you mean `moonshot:kimi-k1-128k`?"),
         ("default: 'moonshoot:kimi-k1-128k'", "did you mean `moonshot:kimi-k1-128k`?"),
-        ("default: 'ollama:qwen3'", "which no provider has: declare it under `models.providers`"),
+        ("default: 'ollama:qwen3'", "which no provider declares: declare it under `models.providers`"),
     ] {
         let refused = refusal(&format!("{{models: {{{models}}}}}"));
         assert!(refused.starts_with("config.json5:1:") && refused.contains(said), "{models}: {refused}");
@@ -510,7 +513,7 @@ fn a_default_model_that_no_provider_has_is_refused() {
 }
 
 #[test]
-fn a_canary_is_tried_every_so_often_or_said_to_be_off() {
+fn the_canary_interval_is_parsed() {
     let every =
         |text: &str| parse(&format!("{{ canary: {{ every: {text} }} }}")).map(|config| config.canary.every);
     assert_eq!(every("'10m'").unwrap(), Some(Duration::from_mins(10)));

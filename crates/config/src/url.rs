@@ -1,4 +1,4 @@
-//! Addresses as people and models write them, read once and strictly.
+//! URLs, hosts and ports as people and models write them, parsed strictly.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,10 +8,10 @@ use reqwest::Url;
 use tribune_records::outcome::{ToolError, ToolErrorCode};
 use tribune_records::text::shown;
 
-/// Bytes of an address.
+/// Longest URL in bytes.
 const MAX_URL_BYTES: usize = 4096;
 
-/// An `http` or `https` address that says plainly where it leads.
+/// An `http` or `https` URL whose host is written exactly as it is connected to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     url: Url,
@@ -20,19 +20,19 @@ pub struct Target {
     port: u16,
 }
 
-/// A host, and perhaps one port of it: `example.org`, `example.org:443`, `[::1]:8080`.
+/// A host with an optional port: `example.org`, `example.org:443`, `[::1]:8080`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPort {
     pub(super) host: String,
     pub(super) port: Option<u16>,
 }
 
-/// Where a SearXNG answers, such as `http://127.0.0.1:8888/search`.
+/// The URL of a SearXNG server, such as `http://127.0.0.1:8888/search`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchEndpoint(Target);
 
 impl Target {
-    /// Reads an address that someone wrote.
+    /// Parses a URL. Rejects one whose host the URL parser would rewrite, because other software may read it differently.
     pub fn parse(text: &str) -> Result<Self, ToolError> {
         let refused = |why: &str| {
             let sentence = format!("`{}` {why}", shown(text));
@@ -42,37 +42,37 @@ impl Target {
             return Err(refused("is too long: shorten it"));
         }
         let url = Url::parse(text)
-            .map_err(|_| refused("is no address: write it like `https://example.org/page`"))?;
+            .map_err(|_| refused("is not a URL: write it like `https://example.org/page`"))?;
         let target = Self::new(url)?;
-        // What the parser mends (numbers for addresses, escapes, backslashes, spaces) others may read differently.
+        // Other software may read differently what the parser normalizes: numeric addresses, escapes, backslashes, spaces.
         let plain = format!("{}://{}", target.url.scheme(), target.url.host_str().unwrap_or_default());
-        let behind = text.get(..plain.len()).filter(|begin| begin.eq_ignore_ascii_case(&plain));
-        match behind.map(|_| text.as_bytes().get(plain.len())) {
+        let rest = text.get(..plain.len()).filter(|begin| begin.eq_ignore_ascii_case(&plain));
+        match rest.map(|_| text.as_bytes().get(plain.len())) {
             Some(None | Some(b':' | b'/' | b'?' | b'#')) => Ok(target),
-            _ => Err(refused(&format!("does not say plainly where it leads: write `{plain}` for its host"))),
+            _ => Err(refused(&format!("does not name its host in plain form: write `{plain}`"))),
         }
     }
 
-    /// Checks an address, wherever it comes from.
+    /// Checks a URL that is parsed already, such as a redirect target.
     pub fn new(mut url: Url) -> Result<Self, ToolError> {
-        let refused = |why: &str| Err(ToolError::new(ToolErrorCode::Refused, why.to_owned()));
+        let refused = |why: &str| Err(ToolError::new(ToolErrorCode::ToolError, why.to_owned()));
         if !matches!(url.scheme(), "http" | "https") {
-            return refused("only `http` and `https` addresses are fetched: choose another");
+            return refused("only `http` and `https` URLs are supported: choose another");
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return refused("an address with a user name or password is not fetched: leave them out");
+            return refused("a URL with a user name or password is not supported: remove them");
         }
         let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
-            return refused("the address names no host: write it like `https://example.org/page`");
+            return refused("the URL has no host: write it like `https://example.org/page`");
         };
         if host.ends_with('.') {
-            return refused("the host ends with a dot: leave the dot out");
+            return refused("the host ends with a dot: remove the dot");
         }
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
         if !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte)) {
-            return refused("the host has characters that no host has: check the address");
+            return refused("the host contains invalid characters: check the URL");
         }
-        // It is for the reader's eyes and not sent.
+        // Fragments are not sent to servers.
         url.set_fragment(None);
         Ok(Self { url, host, port })
     }
@@ -89,12 +89,12 @@ impl Target {
         self.port
     }
 
-    /// The host, if it is an address and not a name.
+    /// The host as an IP address; `None` if it is a name.
     pub fn literal(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
 
-    /// The same place with another query.
+    /// A copy with these query parameters appended.
     pub fn with_query(&self, pairs: &[(&str, &str)]) -> Self {
         let mut target = self.clone();
         target.url.query_pairs_mut().extend_pairs(pairs);
@@ -117,23 +117,23 @@ impl FromStr for HostPort {
 }
 
 impl HostPort {
-    /// Whether it is this host and this port, and no other.
+    /// Whether both host and port are equal.
     pub fn is(&self, host: &str, port: u16) -> bool {
         self.host == host && self.port == Some(port)
     }
 
-    /// Whether it stands for this host, itself or as a name above it.
+    /// Whether this entry matches the host itself or a parent domain of it. Without a port it matches every port.
     pub fn covers(&self, host: &str, port: u16) -> bool {
         let under = || host.strip_suffix(&self.host).is_some_and(|rest| rest.ends_with('.'));
         (host == self.host || under()) && self.port.is_none_or(|own| own == port)
     }
 
-    /// Whether it is this address.
+    /// Whether this entry is the IP address itself. Without a port it matches every port.
     pub fn is_at(&self, address: IpAddr, port: u16) -> bool {
         self.host == address.to_string() && self.port.is_none_or(|own| own == port)
     }
 
-    /// Whether it names one port.
+    /// Whether a port is given.
     pub const fn has_port(&self) -> bool {
         self.port.is_some()
     }
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_says_plainly_where_it_leads() {
+    fn a_url_is_rejected_if_its_host_would_be_rewritten() {
         for (text, host, port) in [
             ("http://Example.org", "example.org", 80),
             ("https://example.org/a?b=c#d", "example.org", 443),
@@ -227,12 +227,12 @@ mod tests {
             assert!(Target::parse(text).is_err(), "{text}: {:?}", Target::parse(text));
         }
         assert!(Target::parse(&format!("http://a/{}", "x".repeat(MAX_URL_BYTES))).is_err());
-        // Whoever does mean it writes it as it is.
+        // The canonical form of the same address is accepted.
         assert_eq!(Target::parse("http://[::ffff:7f00:1]/").unwrap().host(), "::ffff:7f00:1");
     }
 
     #[test]
-    fn hosts_are_read_and_printed() {
+    fn hosts_are_parsed_and_printed() {
         for (text, host, port) in [
             ("Example.org", "example.org", None),
             ("example.org:443", "example.org", Some(443)),

@@ -1,6 +1,6 @@
-//! Values that check themselves while they are read, because only then is their place in the file known.
+//! Values that validate themselves during deserialization, because only then is their position in the file known.
 //!
-//! A refusal is the rest of a sentence that begins with the value's path: "is 0: use a whole number from 1 to 9".
+//! An error text is the rest of a sentence that begins with the value's path: "is 0: use a whole number from 1 to 9".
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,24 +13,24 @@ use tribune_constitution::nearest::nearest;
 use crate::egress_rules::EgressMode;
 use crate::url::{HostPort, SearchEndpoint};
 
-/// Entries of a list: names someone typed.
+/// Most entries in a list. People type these lists.
 const MAX_ENTRIES: usize = 64;
 
-/// Bytes of a host name with its port, as DNS bounds it.
+/// Longest host name with its port, in bytes; DNS allows no more.
 const MAX_HOST_BYTES: usize = 255;
 
-/// Bytes of a pattern: the kernel takes no longer path.
+/// Longest pattern in bytes; the kernel accepts no longer path.
 const MAX_PATTERN_BYTES: usize = 4095;
 
-/// Characters of a refused value that a message repeats.
+/// Longest part of a rejected value shown in a message, in characters.
 const MAX_SHOWN_CHARS: usize = 64;
 
-/// Who is let in without a token.
+/// How callers without a token are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anonymous {
-    /// Nobody.
+    /// They are rejected.
     Deny,
-    /// Everyone, under the mandate for strangers.
+    /// They are accepted under the mandate for anonymous callers.
     DefaultMandate,
 }
 
@@ -43,18 +43,18 @@ pub enum LogLevel {
     Debug,
 }
 
-/// What stands between an agent's commands and this machine.
+/// The sandbox that an agent's commands run in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sandbox {
-    /// Commands run in a sandbox with a root, a network and processes of its own, or not at all.
+    /// Commands run with their own root filesystem, network and process namespace, or not at all.
     Full,
-    /// Commands run under Landlock and seccomp alone, or not at all. For machines that have no user namespaces to give.
+    /// Commands run under Landlock and seccomp only, or not at all. For machines without user namespaces.
     Landlock,
     /// Commands run as the daemon's user. For machines that are a sandbox themselves.
     Off,
 }
 
-/// One of a few words.
+/// An enum that is written as one of a few words.
 pub(super) trait Words: Sized + Copy + 'static {
     const WORDS: &'static [(&'static str, Self)];
 }
@@ -97,19 +97,19 @@ pub(super) struct Word<T>(pub(super) T);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounded<const MIN: u64, const MAX: u64>(pub(super) u64);
 
-/// Where the gateway listens: this machine only.
+/// The listen address of the gateway: loopback only.
 #[derive(Debug)]
 pub(super) struct Address(pub(super) SocketAddr);
 
-/// What a `Host` header may say: `name` or `name:port`.
+/// A value of the `Host` header: `name` or `name:port`.
 #[derive(Debug)]
 pub(super) struct Host(pub(super) String);
 
-/// What an `Origin` header may say: `scheme://host` or `scheme://host:port`.
+/// A value of the `Origin` header: `scheme://host` or `scheme://host:port`.
 #[derive(Debug)]
 pub(super) struct Origin(pub(super) String);
 
-/// A host and a port that may be connected to.
+/// A host with a port that may be connected to.
 #[derive(Debug)]
 pub(super) struct AllowedHost(pub(super) HostPort);
 
@@ -133,7 +133,7 @@ pub(super) struct Endpoint(pub(super) SearchEndpoint);
 pub(super) struct List<T>(pub(super) Vec<T>);
 
 impl<const MIN: u64, const MAX: u64> Bounded<MIN, MAX> {
-    /// As a number of things in memory; no bound is beyond it.
+    /// The number as `usize`. No bound in use exceeds `usize`.
     pub(super) fn count(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -155,7 +155,7 @@ impl<T> Default for List<T> {
     }
 }
 
-/// A text that becomes a value or the rest of a sentence.
+/// Parses a text into a value; the error is the rest of a sentence.
 pub(super) trait FromText: Sized {
     fn from_text(text: &str) -> Result<Self, String>;
 }
@@ -176,12 +176,15 @@ impl<T: Words> FromText for Word<T> {
 impl FromText for Address {
     fn from_text(text: &str) -> Result<Self, String> {
         let address: SocketAddr = text.parse().map_err(|_| {
-            format!("is {}, which is no address with a port: write it like \"127.0.0.1:18789\"", shown(text))
+            format!(
+                "is {}, which is not an address with a port: write it like \"127.0.0.1:18789\"",
+                shown(text)
+            )
         })?;
         if !address.ip().is_loopback() {
             return Err(format!(
-                "is {}, which other machines can reach: keep a loopback address such as \"127.0.0.1:18789\", and for \
-                 them put a reverse proxy with TLS in front",
+                "is {}, which other machines can reach: keep a loopback address such as \"127.0.0.1:18789\", and put \
+                 a reverse proxy with TLS in front for other machines",
                 shown(text)
             ));
         }
@@ -193,7 +196,7 @@ impl FromText for Host {
     fn from_text(text: &str) -> Result<Self, String> {
         if !is_host(text) {
             return Err(format!(
-                "is {}, which no `Host` header says: write it like \"tribune.example.org\" or \"tribune.local:8080\"",
+                "is {}, which is not a valid `Host` header: write it like \"tribune.example.org\" or \"tribune.local:8080\"",
                 shown(text)
             ));
         }
@@ -212,13 +215,13 @@ impl FromText for Origin {
             Some((scheme, host)) if is_scheme(scheme) && is_host(host) => (scheme, host),
             _ => {
                 return Err(format!(
-                    "is {}, which no `Origin` header says: write it like \"https://tribune.example.org\", without a \
+                    "is {}, which is not a valid `Origin` header: write it like \"https://tribune.example.org\", without a \
                      path",
                     shown(text)
                 ));
             }
         };
-        // Browsers leave the default port out.
+        // Browsers omit the default port.
         let host = match scheme {
             "http" => host.strip_suffix(":80").unwrap_or(host),
             "https" => host.strip_suffix(":443").unwrap_or(host),
@@ -231,7 +234,7 @@ impl FromText for Origin {
 impl FromText for AllowedHost {
     fn from_text(text: &str) -> Result<Self, String> {
         text.parse().ok().filter(HostPort::has_port).map(Self).ok_or_else(|| {
-            format!("is {}, which is no host with a port: write it like \"example.org:443\"", shown(text))
+            format!("is {}, which is not a host with a port: write it like \"example.org:443\"", shown(text))
         })
     }
 }
@@ -240,7 +243,7 @@ impl FromText for DeniedHost {
     fn from_text(text: &str) -> Result<Self, String> {
         text.parse().map(Self).map_err(|()| {
             format!(
-                "is {}, which is no host: write it like \"example.org\" or \"example.org:443\"",
+                "is {}, which is not a host: write it like \"example.org\" or \"example.org:443\"",
                 shown(text)
             )
         })
@@ -254,7 +257,7 @@ impl FromText for HiddenName {
         let is_name = |part: &str| !part.is_empty() && part != "." && part != "..";
         if !inner.split('/').all(is_name) || inner.contains('\0') || inner.len() > MAX_PATTERN_BYTES {
             return Err(format!(
-                "is {}, which names nothing in a workspace: write a name like \".env\" or \"*.pem\", or a path from its root \
+                "is {}, which is not a name in a workspace: write a name like \".env\" or \"*.pem\", or a path from its root \
                  like \"config/secrets\"",
                 shown(text)
             ));
@@ -270,7 +273,7 @@ impl FromText for ProfileName {
         match is_name {
             true => Ok(Self(text.to_owned())),
             false => Err(format!(
-                "is {}, which names no profile: write a name like \"generic\"; `tribune agents` lists them",
+                "is {}, which is not the name of a profile: write a name like \"generic\"; `tribune agents` lists them",
                 shown(text)
             )),
         }
@@ -281,7 +284,7 @@ impl FromText for Endpoint {
     fn from_text(text: &str) -> Result<Self, String> {
         text.parse().map(Self).map_err(|_: String| {
             format!(
-                "is {}, which is no plain address: write it like \"http://127.0.0.1:8888/search\"",
+                "is {}, which is not a plain address: write it like \"http://127.0.0.1:8888/search\"",
                 shown(text)
             )
         })
@@ -300,7 +303,7 @@ fn is_host(text: &str) -> bool {
     !name.is_empty() && text.len() <= MAX_HOST_BYTES && name.bytes().all(word) && is_port
 }
 
-/// A refused value, short and on one line. Secrets were refused before any value is shown.
+/// A rejected value for a message: shortened, on one line. The first pass rejects secrets before any value is shown.
 pub(super) fn shown(text: &str) -> String {
     let mut chars = text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c });
     let short: String = chars.by_ref().take(MAX_SHOWN_CHARS).collect();
@@ -400,7 +403,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
     }
 }
 
-/// A time between two of something, such as `30m`, `12h` or `2d`; or `off`.
+/// An interval such as `30m`, `12h` or `2d`; or `off`.
 #[derive(Debug)]
 pub(super) struct Every(pub(super) Option<Duration>);
 

@@ -1,4 +1,5 @@
-//! The daemon, from the lock on its home to the open port, in start order. Whatever fails, fails before the port opens.
+//! Starts and stops the daemon. The start runs in order, from the lock on the state folder to the open port; every error of the
+//! start occurs before the port is opened.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -62,13 +63,13 @@ use tribune_storage::vault::Vault;
 use tribune_tools::mcp::McpServers;
 use tribune_tools::{BoxedLauncher, DirectLauncher, Egress, HostTools, Launcher, Spawner};
 
-/// The port that `gateway.address` has if nobody says otherwise.
+/// The default port of `gateway.address`.
 const DEFAULT_PORT: u16 = 18789;
 
-/// How long connections get to say goodbye.
+/// Time that connections have to close when the daemon stops.
 const CONNECTION_DRAIN: Duration = Duration::from_secs(3);
 
-/// Why the daemon did not start. Nothing was served.
+/// Why the daemon did not start. No request was served.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -86,12 +87,12 @@ pub enum StartError {
     #[error("sessions could not be prepared: {0}")]
     Sessions(#[from] SessionError),
     #[error(
-        "{0} is taken by another program{which}: stop that one, or choose another with --port or gateway.address",
+        "{0} is taken by another program{which}: stop that program, or choose another port with --port or gateway.address",
         which = if .0.port() == DEFAULT_PORT { " (OpenClaw's gateway has the same default)" } else { "" }
     )]
     PortTaken(SocketAddr),
     #[error(
-        "the roster has {standing} standing agents and sessions.maxOpen is {max_open}: raise it in config.json5, or let fewer agents stand"
+        "the roster has {standing} standing agents, but sessions.maxOpen is {max_open}: raise it in config.json5, or make fewer agents standing"
     )]
     TooManyStanding { standing: usize, max_open: usize },
     #[error(
@@ -99,7 +100,7 @@ pub enum StartError {
     )]
     Listen { address: SocketAddr, error: io::Error },
     #[error(
-        "{model} cannot be used: {fault}. The provider's startupValidation is \"strict\"; with \"warn\" the daemon would start all the same"
+        "{model} cannot be used: {fault}. The provider's startupValidation is \"strict\"; with \"warn\" the daemon would start anyway"
     )]
     Model { model: String, fault: String },
     #[error(transparent)]
@@ -108,7 +109,7 @@ pub enum StartError {
     File { path: PathBuf, error: io::Error },
 }
 
-/// What a running daemon leaves for clients to find: `run/daemon.json`.
+/// `run/daemon.json`, which lets clients find the running daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonInfo {
     pub pid: u32,
@@ -122,23 +123,23 @@ impl DaemonInfo {
         home.root().join("run").join("daemon.json")
     }
 
-    /// Where the daemon of this home said it is. It may be gone by now.
+    /// The last written file of this state folder. The daemon may have ended since.
     pub fn read(home: &Home) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(Self::path(home)).ok()?).ok()
     }
 }
 
-/// What only a caller in this process can bring.
+/// Replacements for parts of the daemon that only a caller in the same process can give, such as tests.
 #[derive(Default)]
 pub struct DaemonOverrides {
-    /// Backends beside the built-in ones, under the names that a roster gives them. They are governed like those.
+    /// Backends besides the built-in ones, under their names in the roster. They are governed like the built-in ones.
     pub backends: Vec<(String, Arc<dyn AgentRuntime>)>,
     pub patience: Timeouts,
-    /// The environment that keys come from, instead of the process's own.
+    /// The environment that API keys come from, instead of that of the process.
     pub env: Option<Env>,
-    /// How long models are waited for.
+    /// Timeouts of model requests.
     pub provider_patience: tribune_providers::RequestTimeouts,
-    /// What boxes reach, instead of the network that the machine is in.
+    /// The network that sandboxes reach, instead of the real one.
     pub network: Option<Arc<dyn Network>>,
     pub broker_limits: tribune_egress::SocketLimits,
 }
@@ -146,7 +147,7 @@ pub struct DaemonOverrides {
 impl std::fmt::Debug for DaemonOverrides {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<&String> = self.backends.iter().map(|(name, _)| name).collect();
-        f.debug_struct("Extras").field("backends", &names).field("patience", &self.patience).finish()
+        f.debug_struct("DaemonOverrides").field("backends", &names).field("patience", &self.patience).finish()
     }
 }
 
@@ -176,19 +177,19 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts the daemon of `home`. When this returns, it is ready.
+    /// Starts the daemon of the state folder `home`. It is ready when this returns.
     pub async fn start(home: &Home, config: &Config, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
         Self::start_with(home, config, clock, DaemonOverrides::default()).await
     }
 
-    /// Starts the daemon of `home` with what the caller brings.
+    /// Starts the daemon of the state folder `home` with overrides.
     pub async fn start_with(
         home: &Home,
         config: &Config,
         clock: Arc<dyn Clock>,
         extras: DaemonOverrides,
     ) -> Result<Self, StartError> {
-        // The log, and with it the home: a second daemon stops here.
+        // Opens the ledger and locks the state folder: a second daemon fails here.
         let store = open_store(home, &clock).await?;
         let ledger = store.writer()?;
         let readers = store.readers()?;
@@ -201,8 +202,8 @@ impl Daemon {
         policy_files::keep(home.root(), &law)?;
         let inbox = Inbox::load(ledger.clone(), readers.clone(), Arc::clone(&clock), work.clone())?;
         let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
-        let boxes = HookSandbox::new(home.root(), config.sandbox);
-        let hooks = Hooks::new(config.hooks.clone(), boxes, work.clone());
+        let hook_sandbox = HookSandbox::new(home.root(), config.sandbox);
+        let hooks = Hooks::new(config.hooks.clone(), hook_sandbox, work.clone());
         make_folders(home)?;
         let token_path = home.root().join("run").join("token");
         let token = operator_token(&token_path)?;
@@ -236,7 +237,7 @@ impl Daemon {
             Arc::clone(&clock),
         ));
 
-        // The sockets of sessions, and what answers on them.
+        // The sockets of sessions and the services behind them.
         let (accepting, stopping, draining) =
             (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
         let proxy = Arc::new(Proxy::new(ProxyParts {
@@ -274,7 +275,7 @@ impl Daemon {
         let known = Arc::clone(&agents);
         let sub_agents = Arc::new(SubAgents::default());
         let egress = config.egress.clone();
-        // Set when the port is open, which is long after the tools are there.
+        // Set when the port is open, long after the tools are created.
         let status_slot = Arc::new(OnceLock::<Arc<Status>>::new());
         let reported = Arc::clone(&status_slot);
         let tools = HostTools::new(
@@ -301,7 +302,7 @@ impl Daemon {
         let projection = if config.transcript.enabled { Projection::On } else { Projection::Off };
         let transcripts = Transcripts::new(home.root().to_owned(), limits, (*redactor).clone(), projection);
 
-        let forgetful = home.clone();
+        let session_home = home.clone();
         let governance = Arc::new(Governance {
             home: home.clone(),
             ledger,
@@ -314,7 +315,7 @@ impl Daemon {
             board_checkins: Default::default(),
             tools: Arc::clone(&tools) as Arc<dyn ToolExecutor>,
             transcripts,
-            on_forget: Box::new(move |session| cli_agents::forget_session(&forgetful, session)),
+            on_forget: Box::new(move |session| cli_agents::forget_session(&session_home, session)),
             redactor,
             requests,
             answers: providers.answers().clone(),
@@ -339,9 +340,9 @@ impl Daemon {
 
         let scenes = Scenes::builtin_and(&home.root().join("scenes"))?;
         let rehearsal: Arc<dyn AgentRuntime> = Arc::new(RehearsalBackend::new(scenes));
-        let seats = Arc::new(ConfiguredModels::new(Arc::clone(&providers)));
+        let models = Arc::new(ConfiguredModels::new(Arc::clone(&providers)));
         let prepared = Arc::clone(&governance.prepared);
-        let native: Arc<dyn AgentRuntime> = Arc::new(NativeBackend::new(seats, prepared));
+        let native: Arc<dyn AgentRuntime> = Arc::new(NativeBackend::new(models, prepared));
         let profiles = Profiles::load(home)?;
         let parts = (Arc::clone(&agents), Arc::clone(&providers));
         let cli_agents = Arc::new(CliAgents::new(
@@ -354,10 +355,10 @@ impl Daemon {
             brokers.clone(),
         ));
         let spawner = || Arc::clone(&cli_agents) as Arc<dyn tribune_cli_agents::Spawner>;
-        let berths = tribune_cli_agents::ProcessLimit::new(config.cli_agents.max_running);
+        let process_limit = tribune_cli_agents::ProcessLimit::new(config.cli_agents.max_running);
         let cli_backends = [
-            CliBackend::acp(spawner(), tribune_cli_agents::IDLE_TIMEOUT, &berths),
-            CliBackend::claude_code(spawner(), tribune_cli_agents::IDLE_TIMEOUT, &berths),
+            CliBackend::acp(spawner(), tribune_cli_agents::IDLE_TIMEOUT, &process_limit),
+            CliBackend::claude_code(spawner(), tribune_cli_agents::IDLE_TIMEOUT, &process_limit),
         ];
         check_models(&providers, &agents, &governance).await?;
         canary::sweep(home);
@@ -432,7 +433,7 @@ impl Daemon {
             draining: draining.clone(),
             connections: AtomicUsize::new(0),
         });
-        // INVARIANT: nobody set it before, so this is the one.
+        // INVARIANT: it is set only here, so this is the new status.
         let status = Arc::clone(status_slot.get_or_init(|| status));
         let api = Api {
             sessions: sessions.clone(),
@@ -471,7 +472,7 @@ impl Daemon {
         tasks.spawn(async move { waker.wake(stop_waking).await });
         tasks.spawn(Arc::clone(&canaries).keep_trying());
 
-        leave_whereabouts(home, address, &*clock)?;
+        write_daemon_info(home, address, &*clock)?;
         let gate = &sessions.governance().gate;
         let (version, constitution_hash) = (env!("CARGO_PKG_VERSION"), gate.law.hash().to_string());
         let started = HookEvent::GatewayStart { address: address.to_string(), version, constitution_hash };
@@ -512,32 +513,33 @@ impl Daemon {
         &self.sessions
     }
 
-    /// What programs in boxes reach.
+    /// The socket services of sandboxes.
     pub const fn brokers(&self) -> &SessionSocketService {
         &self.brokers
     }
 
-    /// Providers and models, and which agent uses what. Waits a moment for those that the start asks.
+    /// The inventory of providers, models and agents. Waits up to one second for the startup check.
     pub async fn survey(&self) -> ModelInventory {
         self.providers.answers().settled().await;
         take_inventory(&self.providers, &self.agents.all())
     }
 
-    /// What an earlier daemon left unfinished.
+    /// The unfinished work of an earlier daemon that was recovered.
     pub const fn recovered(&self) -> &Recovered {
         &self.recovered
     }
 
-    /// Sessions of standing agents that are open.
+    /// Number of open sessions of standing agents.
     pub const fn standing(&self) -> usize {
         self.standing
     }
 
-    /// Stops in two phases: takes no more work and lets turns end; then ends what is left. A second word through
-    /// `hurry` goes straight to the second phase.
+    /// Stops in two phases: accepts no more work and lets turns end; then ends the rest. If `hurry` completes, the second phase
+    /// starts immediately.
     pub async fn stop(self, hurry: impl Future<Output = ()>) -> Drained {
-        tracing::info!("stopping: no new work is taken");
-        // The door stays open meanwhile: whoever asks is told, and a client that lost its turn can find it again.
+        tracing::info!("stopping: no new work is accepted");
+        // The port stays open meanwhile: new requests get an error that says so, and a client that lost its connection can find
+        // its turn again.
         self.draining.cancel();
         let deadline = self.drain;
         let drained = {
@@ -551,10 +553,10 @@ impl Daemon {
         tracing::info!(
             cancelled = drained.cancelled,
             abandoned = drained.abandoned,
-            "stopping: turns are over"
+            "stopping: all turns have ended"
         );
         self.canaries.leave().await;
-        // While their sockets are still there: one that is asked to end may have something to write down.
+        // Before the sockets are closed, because an agent that is asked to end may still have data to save.
         for backend in &self.cli_backends {
             backend.shutdown().await;
         }
@@ -564,18 +566,18 @@ impl Daemon {
         self.stopping.cancel();
         self.tasks.close();
         let _ = tokio::time::timeout(CONNECTION_DRAIN, self.tasks.wait()).await;
-        // Where a daemon was is only left behind by one that could not clean up.
+        // Only a daemon that crashed leaves the file behind.
         let _ = std::fs::remove_file(DaemonInfo::path(&self.home));
         let Self { sessions, cli_backends, canaries, brokers, store, .. } = self;
         drop((sessions, cli_backends, canaries, brokers));
-        // The last to go: it syncs and gives up the lock.
+        // Last, because dropping the store syncs it and releases the lock.
         let _ = tokio::task::spawn_blocking(move || drop(store)).await;
         drained
     }
 }
 
-/// Asks the providers of the models that agents will need. Those that are strict are waited for; the others are asked while
-/// the daemon serves, and what is wrong is in the log.
+/// Runs the startup check of the models that the agents use. Strict providers are awaited; the others are checked in the
+/// background, and their faults are logged.
 async fn check_models(
     providers: &Arc<Providers>,
     agents: &Agents,
@@ -615,7 +617,7 @@ async fn check_models(
     Ok(())
 }
 
-/// A setting that leaves no room for those who are always there is wrong, whatever else is open.
+/// Checks that `sessions.maxOpen` has room for all standing agents.
 pub fn check_standing(standing: usize, config: &Config) -> Result<(), StartError> {
     let max_open = config.sessions.max_open;
     if standing <= max_open { Ok(()) } else { Err(StartError::TooManyStanding { standing, max_open }) }
@@ -635,21 +637,21 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 fn launcher(home: &Home, config: &Config) -> Arc<dyn Launcher> {
-    let boxed = |mode| Arc::new(BoxedLauncher::new(home.root(), mode, &config.workspaces));
+    let sandboxed = |mode| Arc::new(BoxedLauncher::new(home.root(), mode, &config.workspaces));
     match config.sandbox {
-        Sandbox::Full => boxed(SandboxMode::Full),
-        Sandbox::Landlock => boxed(SandboxMode::Landlock),
+        Sandbox::Full => sandboxed(SandboxMode::Full),
+        Sandbox::Landlock => sandboxed(SandboxMode::Landlock),
         Sandbox::Off => {
             tracing::warn!(
-                "THE SANDBOX IS OFF: commands of agents run with everything this user may do. Set `sandbox` to \"full\" \
-                 in config.json5 unless this machine is a sandbox itself"
+                "THE SANDBOX IS OFF: commands of agents run with all rights of this user. Set `sandbox` to \"full\" in \
+                 config.json5 unless this machine is a sandbox itself"
             );
             Arc::new(DirectLauncher)
         }
     }
 }
 
-/// What takes secrets out of everything that is written or sent, and beside them what the house wants gone.
+/// The redactor for everything that is written or sent: secrets, and what the configuration adds.
 fn redactor(config: &RedactConfig) -> Redactor {
     let mut redactor = Redactor::new();
     if config.emails {
@@ -664,7 +666,7 @@ fn redactor(config: &RedactConfig) -> Redactor {
 fn anonymous(config: Anonymous) -> Option<Principal> {
     match config {
         Anonymous::Deny => None,
-        // INVARIANT: the word is a valid id.
+        // INVARIANT: the name is a valid id.
         Anonymous::DefaultMandate => ANONYMOUS.parse().ok().map(|id| Principal::Anonymous { id }),
     }
 }
@@ -682,7 +684,7 @@ fn make_folders(home: &Home) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Writes a file that is not there yet.
+/// Writes a file unless it exists. Returns whether it was written.
 pub fn write_if_missing(path: &Path, content: &[u8]) -> Result<bool, StartError> {
     if path.symlink_metadata().is_ok() {
         return Ok(false);
@@ -692,7 +694,7 @@ pub fn write_if_missing(path: &Path, content: &[u8]) -> Result<bool, StartError>
     Ok(true)
 }
 
-/// The token in its file; made if there is none. One that does not look like a token is replaced.
+/// Reads the operator's token from its file. Creates one if the file is missing or holds no valid token.
 fn operator_token(path: &Path) -> Result<String, StartError> {
     let failed = |error| StartError::File { path: path.to_owned(), error };
     if let Ok(text) = std::fs::read_to_string(path) {
@@ -701,7 +703,7 @@ fn operator_token(path: &Path) -> Result<String, StartError> {
             hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
         });
         if is_token {
-            // Others may have widened its mode since.
+            // The mode may have been widened since.
             use std::os::unix::fs::PermissionsExt as _;
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
             return Ok(token.to_owned());
@@ -715,7 +717,7 @@ fn operator_token(path: &Path) -> Result<String, StartError> {
     Ok(token)
 }
 
-fn leave_whereabouts(home: &Home, address: SocketAddr, clock: &dyn Clock) -> Result<(), StartError> {
+fn write_daemon_info(home: &Home, address: SocketAddr, clock: &dyn Clock) -> Result<(), StartError> {
     let path = DaemonInfo::path(home);
     let whereabouts = DaemonInfo {
         pid: std::process::id(),

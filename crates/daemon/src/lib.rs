@@ -1,4 +1,4 @@
-//! The daemon: wires the other crates together in start order. Where to start reading: [`daemon`].
+//! The daemon: wires the other crates together in start order. Start reading at [`daemon`].
 
 pub mod daemon;
 pub mod memory;

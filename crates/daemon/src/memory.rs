@@ -1,18 +1,17 @@
-//! A daemon that waits should be small.
+//! Keeps the memory of an idle daemon small.
 
 use std::fs;
 
-/// Asks for pages of the usual size. Called first: huge ones would give a daemon that mostly waits several times the
-/// memory it uses.
+/// Disables transparent huge pages, which would multiply the resident memory of a daemon that is mostly idle. Call it first.
 pub fn ask_for_small_pages() {
-    // Best effort: it costs memory, nothing else.
+    // Best effort: a failure only costs memory.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-/// Lets go of the program's code and constants, most of which only the start needed. What is used again is mapped again, from
-/// the page cache.
+/// Drops the resident pages of the program's code and constants, most of which only the start needs. Pages that are used again
+/// are loaded from the page cache.
 pub fn let_go_of_code() {
-    // Best effort likewise.
+    // Best effort: a failure only costs memory.
     let (Ok(maps), Ok(program)) = (fs::read_to_string("/proc/self/smaps"), fs::read_link("/proc/self/exe"))
     else {
         return;
@@ -22,8 +21,8 @@ pub fn let_go_of_code() {
     }
 }
 
-/// What of `program` lies in memory just as in its file: address and length of every mapping that cannot be written and of which
-/// no page was. The linker wrote into some before it closed them.
+/// The mappings of `program` that are identical to its file: address and length of every read-only mapping without a modified
+/// page. The dynamic linker writes into some mappings before it makes them read-only.
 fn unwritten(maps: &str, program: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut last = None;
@@ -45,8 +44,8 @@ fn unwritten(maps: &str, program: &str) -> Vec<(usize, usize)> {
 #[expect(unsafe_code, reason = "there is no safe way to advise the kernel about memory")]
 fn drop_pages(start: usize, length: usize) {
     let address = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: the range is a private mapping of the running program's file that cannot be written and of which no page was, so
-    // the kernel restores every page as it is from that file, which nobody can write while it runs.
+    // SAFETY: the range is a private, read-only mapping of the running program's file without a modified page, so the kernel
+    // restores every page unchanged from that file, which cannot be written while it runs.
     let _ = unsafe { rustix::mm::madvise(address, length, rustix::mm::Advice::LinuxDontNeed) };
 }
 
@@ -55,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_program_never_wrote_is_let_go() {
+    fn only_unmodified_mappings_are_dropped() {
         let maps = "\
             55d000000000-55d000100000 r--p 00000000 fe:00 7    /usr/bin/tribune\n\
             Rss:                 512 kB\n\
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_let_go_of_its_code_goes_on() {
+    fn the_program_still_runs_after_dropping_its_code() {
         let_go_of_code();
         assert!(fs::read_to_string("/proc/self/maps").unwrap().lines().count() > 3);
     }

@@ -1,5 +1,5 @@
-//! Logs: one JSON object per line under `logs/gateway/`, bounded in size and number. What is logged are ids, counts and
-//! outcomes; no message, prompt, token or key is ever handed to a log line.
+//! The daemon's log: one JSON object per line under `logs/gateway/`, bounded in file size and number. It contains ids, counts
+//! and outcomes; no message, prompt, token or key is ever passed to a log line.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tribune_config::{LogConfig, LogLevel};
 use tribune_storage::rotating_file::RotatingFile;
 
-/// Sends the log to files under `root`, and what matters to standard error as well.
+/// Logs to files under `root`, and warnings and errors to standard error as well.
 pub fn start(root: &Path, config: &LogConfig) -> io::Result<()> {
     let files = RotatingFile::open(&root.join("logs").join("gateway"), config.max_bytes, config.files)?;
     let level = match config.level {
@@ -28,14 +28,14 @@ pub fn start(root: &Path, config: &LogConfig) -> io::Result<()> {
         .with_target(false)
         .with_writer(io::stderr)
         .with_filter(LevelFilter::WARN.min(level));
-    // Only our own lines: what libraries say may quote what they were given.
+    // Only Tribune's own lines: log lines of libraries may quote their input.
     let ours = tracing_subscriber::filter::filter_fn(|line| line.target().starts_with("tribune"));
     let started =
         tracing_subscriber::registry().with(to_files.and_then(to_people).with_filter(ours)).try_init();
     started.map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Keeps the words of a panic out of every log: they may quote what was being worked on. Only its place is told.
+/// Logs only the source location of a panic. Its message may quote user data, so it is dropped.
 pub fn hush_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(String::new, ToString::to_string);

@@ -1,11 +1,11 @@
-//! How many threads run the daemon's tasks.
+//! The number of worker threads of the async runtime.
 
-/// At most: agents wait for models and disks, not for processors.
-const MOST: usize = 4;
+/// Most worker threads. More bring nothing, because agents wait for models and disks, not for processors.
+const MAX_WORKERS: usize = 4;
 
-/// One for every two processors. The others are for those who post what was written, and for the agents: a thread that is woken only to find
-/// that there is nothing to do takes the processor from somebody who has.
+/// One worker for every two processors. The rest is for the threads that apply WAL records, and for the agents: a worker that
+/// is woken without work takes the processor from a thread that has work.
 pub fn workers() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    processors.div_ceil(2).min(MOST)
+    processors.div_ceil(2).min(MAX_WORKERS)
 }

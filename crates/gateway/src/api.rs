@@ -274,7 +274,12 @@ impl Api {
     }
 
     /// Waits until the turn is accepted and, with `wait`, until it has ended.
-    pub async fn turn_result(&self, key: SessionKey, mut ticket: TurnHandle, wait: bool) -> Answer<TurnResult> {
+    pub async fn turn_result(
+        &self,
+        key: SessionKey,
+        mut ticket: TurnHandle,
+        wait: bool,
+    ) -> Answer<TurnResult> {
         let accepted = ticket.accepted().await?;
         let mut result = TurnResult {
             session_key: key.to_string(),

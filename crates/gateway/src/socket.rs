@@ -180,7 +180,12 @@ impl Connection {
     }
 
     /// The daemon stops and turns have ended: sends the last events and the answers of requests that wait for a turn.
-    async fn last_answers(&mut self, sink: &mut Sink, frames: &mut SendReceiver<String>, slow_reader: Duration) {
+    async fn last_answers(
+        &mut self,
+        sink: &mut Sink,
+        frames: &mut SendReceiver<String>,
+        slow_reader: Duration,
+    ) {
         // Subscriptions have no end of their own.
         self.followed.values().for_each(AbortHandle::abort);
         while !self.tasks.is_empty() {

@@ -63,7 +63,9 @@ impl WorkspaceRoots {
 
     /// Each additional directory as a root of its own.
     pub(crate) fn additional_roots(&self) -> impl Iterator<Item = Self> {
-        self.additional_directories.iter().map(|name| Self::new(self.agent.clone(), Some(Path::new(name).into())))
+        self.additional_directories
+            .iter()
+            .map(|name| Self::new(self.agent.clone(), Some(Path::new(name).into())))
     }
 
     /// Every folder as a root of its own, the workspace first.
@@ -146,7 +148,11 @@ pub(crate) fn beneath<'f, 'p>(further: &'f [String], path: &'p str) -> Option<(&
 
 /// Validates the additional directories of a session and returns their canonical names, as [`validate_root`] does.
 /// Duplicates are merged.
-pub fn validate_additional_directories(what: &str, folders: &[&str], home: &Path) -> Result<Vec<String>, String> {
+pub fn validate_additional_directories(
+    what: &str,
+    folders: &[&str],
+    home: &Path,
+) -> Result<Vec<String>, String> {
     if folders.len() > MAX_ADDITIONAL_DIRECTORIES {
         return Err(format!(
             "`{what}` has {} folders, and a session has at most {MAX_ADDITIONAL_DIRECTORIES}: leave some out",

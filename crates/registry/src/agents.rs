@@ -1,4 +1,4 @@
-//! The roster as the running daemon has it: read at the start, and again whenever an agent is added.
+//! The roster of the running daemon: loaded at the start, and again whenever an agent is added.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -7,7 +7,7 @@ use tribune_runtime::AgentId;
 
 use super::roster::{Roster, RosterAgent, RosterError};
 
-/// Who is known, for everyone to ask.
+/// The shared, current roster.
 #[derive(Debug)]
 pub struct Agents {
     path: PathBuf,
@@ -45,7 +45,7 @@ impl Agents {
         self.roster().iter().cloned().collect()
     }
 
-    /// Adds an agent to the file, and to what everyone sees.
+    /// Adds an agent to the file and to the shared roster.
     pub fn add(&self, agent: RosterAgent) -> Result<(), RosterError> {
         let mut roster = self.roster.write().unwrap_or_else(PoisonError::into_inner);
         *roster = Arc::new(Roster::add(&self.path, agent)?);

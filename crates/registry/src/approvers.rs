@@ -1,5 +1,5 @@
-//! `data/approvers.json`: who may decide beside the operator, with which roles. Their tokens are kept as hashes; a token
-//! is shown once, when it is made.
+//! `data/approvers.json`: the approvers besides the operator, with their roles. Tokens are stored as hashes; a token is shown
+//! once, when it is created.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -11,41 +11,41 @@ use tribune_records::approval::approver::{Approver, OPERATOR, Roles};
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
 
-/// Approvers of one house.
+/// Most approvers of one instance.
 const MAX_APPROVERS: usize = 256;
 
-/// Roles of one approver.
+/// Most roles of one approver.
 const MAX_ROLES: usize = 32;
 
-/// Bytes of a name or a role.
+/// Longest name or role in bytes.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Bytes of the file.
+/// Largest file in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What a token begins with.
+/// Prefix of a token.
 const TOKEN: &str = "tra_";
 
-/// Why the approvers cannot be read or changed. Each sentence ends with what to do.
+/// Why the approvers cannot be read or changed. Each message ends with the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum ApproversError {
-    #[error("`{path}` cannot be used ({what}): mend it, or remove it to begin without approvers", path = .path.display())]
+    #[error("`{path}` cannot be used ({what}): repair it, or remove it to start without approvers", path = .path.display())]
     File { path: PathBuf, what: String },
     #[error(
         "`{0}` cannot name an approver or a role: use 1 to {MAX_NAME_BYTES} lowercase letters, digits, `-` and `_`"
     )]
     Name(String),
-    #[error("`{0}` is the operator's own name, who decides anyway: choose another name")]
+    #[error("`{0}` is the name of the operator, who can always decide: choose another name")]
     Operator(String),
     #[error("there is an approver `{0}` already: remove it first, or choose another name")]
     Taken(String),
-    #[error("`{0}` is the name of an agent, which could then decide about itself: choose another name")]
+    #[error("`{0}` is the name of an agent, which could then approve its own calls: choose another name")]
     Agent(String),
-    #[error("there is no approver `{0}`: `tribune approvers list` shows who there is")]
+    #[error("there is no approver `{0}`: `tribune approvers list` shows all of them")]
     Unknown(String),
     #[error("there are {MAX_APPROVERS} approvers already: remove one first")]
     TooMany,
-    #[error("a token could not be made ({0}): try again")]
+    #[error("a token could not be created ({0}): try again")]
     Random(String),
 }
 
@@ -59,7 +59,7 @@ struct Line {
     token_hash: String,
 }
 
-/// Who may decide beside the operator.
+/// The approvers besides the operator.
 #[derive(Debug)]
 pub struct Approvers {
     path: PathBuf,
@@ -81,22 +81,22 @@ impl Approvers {
         Ok(Self { path, lines: Mutex::new(lines) })
     }
 
-    /// Who there is, by name.
+    /// All approvers, by name.
     pub fn list(&self) -> Vec<Approver> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().map(Line::approver).collect()
     }
 
-    /// Whether there is one of this name.
+    /// Whether an approver has this name.
     pub fn knows(&self, id: &str) -> bool {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|line| line.id == id)
     }
 
-    /// Whoever has this token.
+    /// The approver with this token.
     pub fn by_token(&self, token: &str) -> Option<Approver> {
         let hash = hash(token);
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        // All are looked at, so that the time tells nothing about where one stands.
+        // All lines are compared, so that the time does not depend on which one matches.
         let mut found = None;
         for line in lines.iter() {
             if bool::from(line.token_hash.as_bytes().ct_eq(hash.as_bytes())) {
@@ -106,7 +106,7 @@ impl Approvers {
         found
     }
 
-    /// Adds an approver; returns the token, which nobody can read again. Blocks on the disk.
+    /// Adds an approver and returns the token, which cannot be shown again. Blocks on the disk.
     pub fn add(
         &self,
         id: &str,
@@ -145,7 +145,7 @@ impl Approvers {
         Ok(token)
     }
 
-    /// Takes an approver away. Blocks on the disk.
+    /// Removes an approver. Blocks on the disk.
     pub fn remove(&self, id: &str) -> Result<(), ApproversError> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let changed: Vec<Line> = lines.iter().filter(|line| line.id != id).cloned().collect();
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_known_after_a_restart_and_stands_nowhere() {
+    fn a_token_survives_a_restart_and_is_never_stored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("approvers.json");
         let approvers = Approvers::load(path.clone()).unwrap();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_confuse_are_refused() {
+    fn ambiguous_names_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let approvers = Approvers::load(folder.path().join("approvers.json")).unwrap();
         for name in ["", "Al", "a b", &"x".repeat(65)] {

@@ -1,7 +1,7 @@
-//! `board.md`: the notes that every agent sees at the beginning of a turn.
+//! `board.md`: the notes that every agent sees at the start of a turn.
 //!
-//! A convenience for agents and people, not a record: what happened is in the log. So an append is not forced to the disk,
-//! and an old board is thrown away when a second one is full.
+//! The board is a convenience for agents and people, not a record; the record is the ledger. So an append is not synced to the
+//! disk, and the previous board is deleted when the current one is full.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -13,16 +13,16 @@ use tribune_ledger::Timestamp;
 use super::locked_jsonl;
 use super::locked_jsonl::LineFile;
 
-/// Bytes of the board that go into a prompt: a screenful, so that it costs little in every turn.
+/// Bytes of the board that go into a prompt: a screenful, because every turn pays for it.
 pub const EXCERPT_BYTES: usize = 2048;
 
-/// Characters of a note: one thought. Longer things belong in a message or a file.
+/// Longest note in characters. Longer text belongs in a message or a file.
 pub const MAX_NOTE_CHARS: usize = 300;
 
-/// Characters of a name on the board; an agent id has at most as many.
+/// Longest name on the board in characters; no agent id is longer.
 const MAX_WHO_CHARS: usize = 64;
 
-/// A board larger than this is put away as `board.old.md` and begun again.
+/// A board larger than this is renamed to `board.old.md`, and a new one is started.
 pub const MAX_BOARD_BYTES: u64 = 256 * 1024;
 
 /// The board at a path. Nothing is opened until it is used.
@@ -31,7 +31,7 @@ pub struct Board {
     path: PathBuf,
 }
 
-/// The board's file could not be used.
+/// The board file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the board `{path}` cannot be used ({error}): make it a plain file that its owner can write, or remove it"
@@ -50,7 +50,7 @@ impl Board {
         &self.path
     }
 
-    /// The last whole lines that fit into `max_bytes`, clean enough for a prompt. No board is an empty one.
+    /// The last complete lines that fit into `max_bytes`, sanitized for a prompt. A missing board counts as empty.
     pub fn excerpt(&self, max_bytes: usize) -> Result<String, BoardError> {
         match self.tail(max_bytes) {
             Ok(tail) => Ok(last_lines(&tail, max_bytes)),
@@ -71,22 +71,22 @@ impl Board {
     fn add(&self, line: &[u8]) -> io::Result<()> {
         let mut board = LineFile::lock(&self.path)?;
         if board.len()? > MAX_BOARD_BYTES {
-            // INVARIANT: the lock is held, so this is the full board and not one that was just begun.
+            // INVARIANT: the lock is held, so this is the full board and not one that was just started.
             fs::rename(&self.path, self.path.with_extension("old.md"))?;
             board = LineFile::lock(&self.path)?;
         }
         board.append(line)
     }
 
-    /// The last bytes of the file, from the beginning of a line on.
+    /// The last bytes of the file, starting at the beginning of a line.
     fn tail(&self, max_bytes: usize) -> io::Result<Vec<u8>> {
         let file = locked_jsonl::open_to_read(&self.path)?;
         let len = file.metadata()?.len();
-        // One byte more, to see whether a line begins right after it.
+        // One byte more, to see whether a line starts right after it.
         let wanted = len.min(max_bytes as u64 + 1);
         let mut tail = vec![0; usize::try_from(wanted).unwrap_or(max_bytes)];
         match file.read_exact_at(&mut tail, len - wanted) {
-            // It was cut short in between; the next turn sees what is there then.
+            // The file was truncated concurrently; the next turn sees its new content.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Vec::new()),
             other => other?,
         }
@@ -102,10 +102,12 @@ impl Board {
     }
 }
 
-/// The last lines of `tail` that fit once they are clean: a replacement character is longer than the byte it stands for.
+/// The last lines of `tail` that fit after sanitizing. Sanitizing can lengthen the text, because a replacement character is
+/// longer than the byte it replaces.
 fn last_lines(tail: &[u8], max_bytes: usize) -> String {
     let text = String::from_utf8_lossy(tail);
-    let clean: String = text.chars().filter(|&letter| letter == '\n' || !unprintable(letter)).collect();
+    let clean: String =
+        text.chars().filter(|&character| character == '\n' || !unprintable(character)).collect();
     let mut kept = clean.trim_end_matches('\n');
     while kept.len() > max_bytes {
         kept = kept.split_once('\n').map_or("", |(_, rest)| rest);
@@ -113,17 +115,18 @@ fn last_lines(tail: &[u8], max_bytes: usize) -> String {
     kept.to_owned()
 }
 
-/// One line of at most `max_chars`: what would break it or hide in it becomes a space.
+/// One line of at most `max_chars`: unprintable characters become spaces.
 fn flattened(text: &str, max_chars: usize) -> String {
-    let spaced = text.chars().take(max_chars).map(|letter| if unprintable(letter) { ' ' } else { letter });
+    let spaced =
+        text.chars().take(max_chars).map(|character| if unprintable(character) { ' ' } else { character });
     spaced.collect::<String>().trim().to_owned()
 }
 
-/// Control characters, and those that a person does not see but a terminal or a model obeys: line separators, overrides
-/// of the writing direction, and tags.
-fn unprintable(letter: char) -> bool {
-    letter.is_control()
-        || matches!(letter,
+/// Control characters, and characters that are invisible to a person but take effect in a terminal or a model: line
+/// separators, bidirectional overrides, and tags.
+fn unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
             '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{e0000}'..='\u{e007f}')
 }
 
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_note_is_cut() {
+    fn a_long_note_is_truncated() {
         let (_folder, board) = board();
         board.append(&"ä".repeat(5000), noon(), &"w".repeat(500)).unwrap();
         let line = fs::read_to_string(board.path()).unwrap();
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_board_is_put_away_once() {
+    fn a_full_board_is_rotated_once() {
         let (folder, board) = board();
         let full = "x".repeat(usize::try_from(MAX_BOARD_BYTES).unwrap() + 1);
         fs::write(board.path(), &full).unwrap();

@@ -1,8 +1,8 @@
-//! The three plain files that agents meet in, each of which a person can open in an editor.
+//! Registry: the plain files that agents share, each of which a person can open in an editor, and the profiles of CLI agents.
 //!
-//! [`roster`] says who there is, [`mailbox`] holds what they write to each other, [`board`] what everyone may see. The
-//! files are read and written here and judged elsewhere: whether an agent may send, or what a letter's word is worth, is
-//! for the law to say. Everything in here blocks on the disk; from async code, call it on a blocking thread.
+//! [`roster`] lists the agents, [`mailbox`] holds the messages between them, [`board`] the notes that all of them see. This
+//! crate only reads and writes the files; whether an agent may send, and how far a mailbox message is trusted, is decided by
+//! the law. All functions block on the disk; call them from a blocking thread in async code.
 
 mod agents;
 mod approvers;
@@ -26,25 +26,25 @@ pub use board::{Board, BoardError};
 pub use mailbox::{Letter, Mailbox, MailboxError, Sent};
 pub use roster::{DEFAULT_ROSTER, Roster, RosterAgent, RosterError};
 
-/// The agent that a fresh home has.
+/// The agent of a new state folder.
 pub const MAIN_AGENT: &str = "main";
 
-/// Runs agents that nobody gave another backend.
+/// The backend of agents that name none.
 pub const DEFAULT_BACKEND: &str = rehearsal::BACKEND;
 
-/// What can run turns without anything being brought along.
+/// The built-in backends.
 pub const BACKENDS: [&str; 4] = [rehearsal::BACKEND, native::BACKEND, acp::BACKEND, claude_code::BACKEND];
 
-/// Those that run agents of another make, each by a profile.
+/// The backends that run CLI agents, each with a profile.
 pub const CLI_BACKENDS: [&str; 2] = [acp::BACKEND, claude_code::BACKEND];
 
-/// Whether agents of a backend ask a model of the house's.
+/// Whether agents of a backend use a configured model.
 pub fn asks_a_model(backend: &str) -> bool {
     backend == native::BACKEND || CLI_BACKENDS.contains(&backend)
 }
 
-/// What runs the turns of an agent that is added, and by which profile. A model is for backends that ask one, so naming one is
-/// enough, and so is naming a profile; a name that would be ignored is refused with a sentence. Reads the profiles of the home.
+/// The backend and profile of an agent that is added. A model or a profile alone implies the backend; a combination in which
+/// one of them would be ignored is an error. Reads the profiles of the state folder.
 pub fn backend_for(
     home: &Home,
     backend: Option<String>,
@@ -62,7 +62,7 @@ pub fn backend_for(
         }
         (Some(backend), Some(_)) if !CLI_BACKENDS.contains(&backend.as_str()) => {
             return Err(format!(
-                "the backend `{backend}` has no profiles: leave it out, and the profile says which it is for"
+                "the backend `{backend}` has no profiles: leave out the backend, because the profile determines it"
             ));
         }
         (backend, Some(id)) => {
@@ -82,17 +82,18 @@ pub fn backend_for(
     Ok((thinking_backend(backend, model)?, profile))
 }
 
-/// The backend, if the model is one for it.
+/// Checks that the model fits the backend; a model alone implies the native backend.
 fn thinking_backend(backend: Option<String>, model: Option<&str>) -> Result<String, String> {
     let Some(model) = model else { return Ok(backend.unwrap_or_else(|| DEFAULT_BACKEND.to_owned())) };
     if Redactor::new().contains_secret(model) {
-        let what = "the model looks like a key: write provider:model, and put the key into the environment";
+        let what =
+            "the model looks like an API key: write provider:model, and put the key into the environment";
         return Err(what.to_owned());
     }
     let backend = backend.unwrap_or_else(|| native::BACKEND.to_owned());
     if backend == rehearsal::BACKEND {
         return Err(format!(
-            "the backend `{backend}` has no model behind it: leave out the model, or name the backend `{}`",
+            "the backend `{backend}` uses no model: leave out the model, or name the backend `{}`",
             native::BACKEND
         ));
     }
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_profile_says_which_backend_it_is_for() {
+    fn a_profile_implies_its_backend() {
         let home = Home::at("/nonexistent");
         let chosen = |backend: Option<&str>, profile: Option<&str>| {
             let [backend, profile] = [backend, profile].map(|name| name.map(str::to_owned));

@@ -1,7 +1,7 @@
-//! A file of lines that several programs add to, held locked while we change it.
+//! A file of lines that several programs append to, under a lock (`flock`).
 //!
-//! Lines are added in one write to the end, so that programs which never heard of the lock can add theirs as well. The
-//! lock (`flock`) keeps those that did from adding to a file that is just being replaced.
+//! Each append is one write to the end, so that programs that do not use the lock can append as well. The lock prevents those
+//! that use it from appending to a file that is being replaced.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags};
 
-/// How long to wait for a program that holds the lock. Ours hold it for one write and one fsync.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for the lock. Tribune's own processes hold it for one write and one fsync.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which file a name led to. Numbers are used again after a file is gone, so they say something only while the file is
-/// held open.
+/// The identity of a file: device and inode. Inode numbers are reused after a file is deleted, so an identity is valid only
+/// while the file is held open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     device: u64,
@@ -30,27 +30,27 @@ impl Identity {
     }
 }
 
-/// The file, ours to add to and to replace until this is dropped.
+/// A locked file. The holder may append to it and replace it; dropping this releases the lock.
 #[derive(Debug)]
 pub(super) struct LineFile {
     file: File,
 }
 
 impl LineFile {
-    /// Opens and locks the file, which begins empty and for its owner alone if there was none.
+    /// Opens and locks the file. A missing file is created empty, with access for its owner only.
     pub(super) fn lock(path: &Path) -> io::Result<Self> {
-        let deadline = Instant::now() + LOCK_PATIENCE;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
             let file = open_or_create(path)?;
             if flock_until(&file, deadline)? {
-                // Whoever had the lock before may have put another file in this one's place.
+                // The previous holder may have replaced the file.
                 let here = fs::symlink_metadata(path).map(|found| Identity::of(&found));
-                if here.is_ok_and(|here| file.metadata().is_ok_and(|ours| Identity::of(&ours) == here)) {
+                if here.is_ok_and(|here| file.metadata().is_ok_and(|opened| Identity::of(&opened) == here)) {
                     return Ok(Self { file });
                 }
             }
             if Instant::now() >= deadline {
-                let held = format!("another program has kept it locked for {} s", LOCK_PATIENCE.as_secs());
+                let held = format!("another program has kept it locked for {} s", LOCK_TIMEOUT.as_secs());
                 return Err(io::Error::new(ErrorKind::WouldBlock, held));
             }
         }
@@ -64,8 +64,8 @@ impl LineFile {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Adds `lines`, which end with a newline, in one write. A line that someone left half written is ended first, so
-    /// that it spoils only itself.
+    /// Appends `lines`, which end with a newline, in one write. A torn last line is terminated first, so that it does not
+    /// corrupt the new lines.
     pub(super) fn append(&self, lines: &[u8]) -> io::Result<()> {
         let mut whole = Vec::with_capacity(lines.len() + 1);
         if self.ends_inside_a_line()? {
@@ -92,7 +92,7 @@ impl LineFile {
     }
 }
 
-/// Opens the file for reading. Links and whatever is not a plain file are refused.
+/// Opens the file for reading. Rejects symlinks and everything that is not a regular file.
 pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
     plain(OpenOptions::new().read(true).custom_flags(flags()).open(path)?)
 }
@@ -121,13 +121,13 @@ fn plain(file: File) -> io::Result<File> {
     }
 }
 
-/// Not through a link, and not waiting for whoever holds the other end of a pipe.
+/// Does not follow symlinks, and does not block on a pipe.
 fn flags() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
 }
 
-/// Whether the lock was had in time. Who has to wait waits in the kernel, which wakes it whenever the lock comes free: whoever looks
-/// now and then can miss that for as long as others take it one after the other.
+/// Whether the lock was acquired before the deadline. Waits in the kernel, which queues the waiters: polling could miss the lock
+/// for as long as others take it one after the other.
 fn flock_until(file: &File, deadline: Instant) -> io::Result<bool> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => return Ok(true),
@@ -135,13 +135,13 @@ fn flock_until(file: &File, deadline: Instant) -> io::Result<bool> {
         Err(error) => return Err(error.into()),
     }
     let same = file.try_clone()?;
-    let (tell, told) = mpsc::channel();
-    // If it comes too late, nobody has the file open any more but this thread, and the lock goes with it.
+    let (sender, receiver) = mpsc::channel();
+    // If the lock comes too late, only this thread still has the file open, so its end releases the lock.
     thread::Builder::new().spawn(move || {
         let locked = rustix::io::retry_on_intr(|| rustix::fs::flock(&same, FlockOperation::LockExclusive));
-        let _ = tell.send(locked);
+        let _ = sender.send(locked);
     })?;
-    match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+    match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
         Ok(locked) => locked.map(|()| true).map_err(io::Error::from),
         Err(_) => Ok(false),
     }

@@ -219,7 +219,11 @@ impl HostTools {
     }
 
     /// Like [`Self::run`]. If the call is a command, `terminal` shows its output while it runs.
-    pub(crate) async fn run_followed(&self, admission: Admission, terminal: Option<Arc<Terminal>>) -> ToolRun {
+    pub(crate) async fn run_followed(
+        &self,
+        admission: Admission,
+        terminal: Option<Arc<Terminal>>,
+    ) -> ToolRun {
         let trail = AccessLog::default();
         let closing = trail.closing();
         let answer = match Request::new(admission.call()) {
@@ -263,11 +267,16 @@ impl HostTools {
     /// Raises spend limits as a person approved.
     async fn spend(&self, session: &SessionKey, input: &Value) -> ToolAnswer {
         let Some(budgets) = &self.purse else {
-            return Err(ToolError::new(ToolErrorCode::Failed, "budgets are not configured: tell the operator"));
+            return Err(ToolError::new(
+                ToolErrorCode::Failed,
+                "budgets are not configured: tell the operator",
+            ));
         };
         match budgets.raise(session.as_str(), input).await {
             Ok(()) => Ok("the limit was raised".to_owned()),
-            Err(error) => Err(ToolError::new(ToolErrorCode::Failed, format!("the limit was not raised ({error})"))),
+            Err(error) => {
+                Err(ToolError::new(ToolErrorCode::Failed, format!("the limit was not raised ({error})")))
+            }
         }
     }
 

@@ -93,7 +93,12 @@ impl Workspace {
 
     /// Hides what the operator hides. Scans all folders of the session, of which this is one, because a hidden link may lead from
     /// one to another.
-    pub(super) fn hiding(self, hidden: &Arc<HideRules>, home: &Path, ground: &Ground) -> Result<Self, ToolError> {
+    pub(super) fn hiding(
+        self,
+        hidden: &Arc<HideRules>,
+        home: &Path,
+        ground: &Ground,
+    ) -> Result<Self, ToolError> {
         if hidden.is_empty() {
             return Ok(self);
         }

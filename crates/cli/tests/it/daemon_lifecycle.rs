@@ -124,7 +124,7 @@ fn a_port_that_is_taken_is_explained() {
     for args in [&["up", "--port", &port][..], &["up", "--port", &port, "--detach"]] {
         let error = place.refused(args);
         assert!(error.contains(&format!("error: 127.0.0.1:{port} is taken by another program")), "{error}");
-        assert!(error.ends_with("choose another with --port or gateway.address"), "{error}");
+        assert!(error.ends_with("choose another port with --port or gateway.address"), "{error}");
     }
     assert_eq!(place.call(&["status"]).code, 69);
 }

@@ -237,7 +237,7 @@ fn comments_stay_and_what_is_broken_or_taken_is_left_alone() {
     assert!(both.contains("qwen3:8b") && both.contains("qwen3:14b"), "{both}");
     let open = ["--base-url", "http://models.example.org/v1", "--key-env", "ACME_KEY"];
     let open = place.call(&[&["providers", "add", "acme"][..], &open].concat());
-    assert!(open.code == 64 && open.err.contains("write https"), "{open:?}");
+    assert!(open.code == 64 && open.err.contains("use https"), "{open:?}");
     assert_eq!(fs::read_to_string(&path).unwrap(), both);
 
     let refused = place.call(&["providers", "add", "acme", "--key-env", "ACME_KEY"]);
@@ -281,7 +281,7 @@ fn an_agent_is_added_with_a_model_and_never_with_one_that_is_ignored() {
     assert!(shown.contains("native") && shown.contains("moonshot:kimi-k1-128k"), "{shown}");
     let ignored =
         place.call(&["agents", "add", "bob", "--backend", "rehearsal", "--model", "moonshot:kimi-k1-128k"]);
-    assert!(ignored.code == 64 && ignored.err.contains("has no model behind it"), "{ignored:?}");
+    assert!(ignored.code == 64 && ignored.err.contains("uses no model"), "{ignored:?}");
     // The output says at once what is missing, and its hints name the same home.
     let unknown = place.call(&["agents", "add", "eve", "--model", "mooonshot:kimi-k1-128k"]);
     assert!(unknown.code == 0 && unknown.err.contains("eve has no usable model yet"), "{unknown:?}");

@@ -1,7 +1,7 @@
-//! Changes a configuration that a person wrote, without losing a comment or a blank of theirs.
+//! Edits a configuration that a person wrote, and keeps its comments and whitespace.
 //!
-//! The text is never written anew: [`scan`] finds where an object's members are, and one piece of text is put between them.
-//! What comes out is read by the real reader, and must differ from what was there by the one provider and nothing else.
+//! The text is not serialized again: [`scan`] locates the members of an object, and one piece of text is inserted between them.
+//! The result is parsed by the real parser and must differ from the old configuration in the one provider only.
 
 mod file;
 mod provider;
@@ -18,59 +18,58 @@ use std::path::PathBuf;
 use self::scan::{Object, object};
 use super::{Config, ConfigError, ProviderConfig};
 
-/// Blanks of one step of indentation, as the example has it.
+/// One step of indentation, as in the example.
 const STEP: &str = "  ";
 
-/// What happens to an entry that is there already.
+/// What happens to an entry that exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
     Keep,
     Replace,
 }
 
-/// Why a provider was not added. The text is as it was.
+/// Why a provider was not added. The file is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    /// As it was, before anything was touched.
+    /// The existing text is invalid.
     #[error(transparent)]
     Before(ConfigError),
-    /// As it would have become; the place would be one that nobody can look at.
-    #[error("config.json5 stays as it is, for it would be refused: {0}")]
+    /// The edited text would be invalid. Without a position, because that text is never written.
+    #[error("config.json5 is unchanged, because the edited file would be invalid: {0}")]
     After(String),
-    /// What was given where; it is not repeated, for that is how secrets spread.
+    /// Names the argument that contains the secret, never the value.
     #[error(
-        "{0} holds what looks like a key: keys come from the environment alone, so name the variable that holds it with --key-env; \
-         this one is in the history of your shell now, have it replaced"
+        "{0} contains something that looks like a key: keys come from the environment only, so name the variable that holds the key \
+         with --key-env; this key is now in the history of your shell, so rotate it"
     )]
     Secret(&'static str),
     #[error(
-        "--key-env takes the name of a variable, such as HOUSE_API_KEY, and never the key: if it was one, have it replaced, for it \
-         is in the history of your shell now"
+        "--key-env takes the name of a variable, such as EXAMPLE_API_KEY, never the key itself: if this was a key, rotate it, because \
+         it is now in the history of your shell"
     )]
     NoVariable,
     #[error("`{path}` cannot be written ({error}): check its mode and owner; nothing was changed", path = .path.display())]
     File { path: PathBuf, error: io::Error },
     #[error(
-        "`{0}` is in config.json5 already and says something else: change it there, give --model alone to add a model to it, or put \
-         another in its place with --replace"
+        "`{0}` is already in config.json5 with other values: change it there, give only --model to add a model to it, or replace \
+         the entry with --replace"
     )]
     Exists(String),
     #[error(
-        "`{provider}:{model}` is in config.json5 already: change it there, or write the provider anew with --replace"
+        "`{provider}:{model}` is already in config.json5: change it there, or replace the provider with --replace"
     )]
     ModelExists { provider: String, model: String },
     #[error(
-        "a key would go to `{0}` for everyone on the way to read: write https, or name an address of this machine; nothing was \
-         changed"
+        "the key would be sent to `{0}` without encryption: use https, or an address of this machine; nothing was changed"
     )]
     Insecure(String),
     #[error(
-        "config.json5 is written in a way that cannot be changed here: add `{0}` under models.providers by hand"
+        "config.json5 has a form that cannot be edited automatically: add `{0}` under models.providers by hand"
     )]
     Unclear(String),
 }
 
-/// The text with a provider more. `file_name` is what messages call it.
+/// The text with the provider added. Error messages call it `file_name`.
 pub fn with_provider(
     file_name: &str,
     text: &str,
@@ -101,7 +100,7 @@ pub fn with_provider(
     Ok(changed)
 }
 
-/// `None` if the text has another form than a configuration that was read.
+/// Adds or replaces the provider's entry. `None` if [`scan`] does not understand the text.
 fn put(text: &str, provider: &NewProvider) -> Option<String> {
     let id = provider.id.as_str();
     let root = object(text, 0)?;
@@ -131,7 +130,7 @@ fn put(text: &str, provider: &NewProvider) -> Option<String> {
     }
 }
 
-/// Adds the models of a provider to what the text says of it. The rest of it must be what is there.
+/// Adds models to an existing entry, whose other values must agree with the given ones.
 fn with_models(
     text: &str,
     provider: &NewProvider,
@@ -160,22 +159,22 @@ fn with_models(
     Ok(Some(changed))
 }
 
-/// What the text says of a provider.
+/// The entry of a provider in the text.
 fn provider_object(text: &str, id: &str) -> Option<Object> {
     let models = object(text, object(text, 0)?.member("models")?.start)?;
     let providers = object(text, models.member("providers")?.start)?;
     object(text, providers.member(id)?.start)
 }
 
-/// Puts a member behind the last one of an object, on lines of its own.
+/// Inserts a member after the last one of an object, on lines of its own.
 fn insert(text: &str, object: &Object, entry: impl FnOnce(&str) -> String) -> String {
     let base = indent_at(text, object.close).to_owned();
-    // Members that are there show how far they are indented; they count only where they begin a line.
+    // The indentation follows the existing members, as far as one begins a line.
     let first = object.members.iter().map(|member| member.key.start).find(|start| begins_line(text, *start));
     let indent = first.map_or_else(|| format!("{base}{STEP}"), |start| indent_at(text, start).to_owned());
     let (inside, rest) = (text[..object.close].trim_end(), &text[object.close..]);
     let head = match object.members.last() {
-        // What stands behind the last member, such as a comment, stays behind it.
+        // A comment after the last member stays after it.
         Some(last) if !object.ends_with_comma => {
             format!("{},{}", &inside[..last.value.end], &inside[last.value.end..])
         }
@@ -184,7 +183,7 @@ fn insert(text: &str, object: &Object, entry: impl FnOnce(&str) -> String) -> St
     format!("{head}\n{indent}{},\n{base}{rest}", entry(&indent))
 }
 
-/// The blanks at the beginning of the line on which a place is.
+/// The indentation of the line that contains `place`.
 fn indent_at(text: &str, place: usize) -> &str {
     let line = text[..place].rfind('\n').map_or(0, |newline| newline + 1);
     let rest = &text[line..place];
@@ -196,7 +195,7 @@ fn begins_line(text: &str, place: usize) -> bool {
     line > 0 && text[line..place].bytes().all(|byte| matches!(byte, b' ' | b'\t'))
 }
 
-/// Whether nothing but this one provider is another than before.
+/// Whether the two configurations differ in this provider only.
 fn differ_by_one(mut before: Config, mut after: Config, id: &str) -> bool {
     before.models.providers.remove(id);
     let is_there = after.models.providers.remove(id).is_some_and(|provider| provider.is_configured);

@@ -1,4 +1,4 @@
-//! A provider as it is written down.
+//! The text of a new provider entry.
 
 use tribune_providers::{ApiDialect, BaseUrl};
 use tribune_redact::Redactor;
@@ -7,7 +7,7 @@ use super::{EditError, STEP};
 use crate::models::dialect_name;
 use crate::{ProviderConfig, is_variable};
 
-/// A provider to be added. What it leaves out is what the built-in one has.
+/// A provider to add. Missing values are those of the built-in provider.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewProvider {
     pub id: String,
@@ -18,7 +18,7 @@ pub struct NewProvider {
     pub models: Vec<DeclaredModel>,
 }
 
-/// A model, with what it can take.
+/// A model with its limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeclaredModel {
     pub name: String,
@@ -27,7 +27,7 @@ pub struct DeclaredModel {
 }
 
 impl NewProvider {
-    /// Refuses what may be a key, wherever somebody pasted it.
+    /// Rejects a value that may be an API key, in any argument.
     pub(super) fn check(&self) -> Result<(), EditError> {
         let models = self.models.iter().map(|model| ("--model", model.name.as_str()));
         let others = [
@@ -46,7 +46,7 @@ impl NewProvider {
         }
     }
 
-    /// Whether nothing but its models is another than what is known.
+    /// Whether every given value except the models equals the existing entry.
     pub(super) fn agrees_with(&self, known: &ProviderConfig) -> bool {
         let url = self.base_url.as_deref().map(BaseUrl::parse);
         self.dialect.is_none_or(|dialect| dialect == known.dialect)
@@ -55,12 +55,12 @@ impl NewProvider {
             && (!self.is_local || known.is_local)
     }
 
-    /// As a member of `models.providers`; lines behind the first are indented.
+    /// The entry as a member of `models.providers`; lines after the first are indented.
     pub(super) fn written(&self, indent: &str) -> String {
         format!("{}: {}", key(&self.id), self.value(indent))
     }
 
-    /// The value alone.
+    /// The value without its key.
     pub(super) fn value(&self, indent: &str) -> String {
         let mut lines = Vec::new();
         lines.extend(self.dialect.map(|kind| format!("kind: {}", quoted(dialect_name(kind)))));
@@ -81,14 +81,14 @@ impl NewProvider {
 }
 
 impl DeclaredModel {
-    /// As a member of `models`.
+    /// The entry as a member of `models`.
     pub(super) fn written(&self) -> String {
         let Self { name, context_window, max_output_tokens } = self;
         format!("{}: {{ contextWindow: {context_window}, maxOutputTokens: {max_output_tokens} }}", key(name))
     }
 }
 
-/// A key, in quotes where it needs them.
+/// A key, quoted where JSON5 requires it.
 fn key(name: &str) -> String {
     let is_plain = name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');

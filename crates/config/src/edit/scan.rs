@@ -1,7 +1,7 @@
-//! Where the members of an object are in a JSON5 text.
+//! Locates the members of an object in a JSON5 text.
 //!
-//! The text was read by the real reader before, so nothing is checked here: what does not look as expected gives `None`, and
-//! the text is left alone.
+//! The real parser has accepted the text before, so this does not validate: an unexpected form gives `None`, and the text is
+//! left unchanged.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use serde::de::IgnoredAny;
 /// An object in a text.
 #[derive(Debug)]
 pub(super) struct Object {
-    /// Where its `}` is.
+    /// Offset of its `}`.
     pub(super) close: usize,
     pub(super) members: Vec<Member>,
-    /// Whether a comma stands behind the last member.
+    /// Whether a comma follows the last member.
     pub(super) ends_with_comma: bool,
 }
 
@@ -33,7 +33,7 @@ impl Object {
     }
 }
 
-/// The object that begins at or behind a place.
+/// The object that begins at `from` or after the blanks and comments there.
 pub(super) fn object(text: &str, from: usize) -> Option<Object> {
     let mut tokens = Tokens { text, at: from };
     let open = tokens.next()?;
@@ -52,18 +52,18 @@ pub(super) fn object(text: &str, from: usize) -> Option<Object> {
         }
         let value = tokens.value()?;
         members.push(Member { name: name(&text[key.clone()])?, key, value });
-        let behind = tokens.next()?;
-        if tokens.is(&behind, "}") {
-            return Some(Object { close: behind.start, members, ends_with_comma: false });
+        let next = tokens.next()?;
+        if tokens.is(&next, "}") {
+            return Some(Object { close: next.start, members, ends_with_comma: false });
         }
-        if !tokens.is(&behind, ",") {
+        if !tokens.is(&next, ",") {
             return None;
         }
         ends_with_comma = true;
     }
 }
 
-/// What stands between the tokens of a text: blanks and comments. Of a text that is no JSON5, as far as it is.
+/// The gaps between the tokens of a text: blanks and comments. In a text that is not JSON5, the gaps up to the first error.
 pub(crate) fn between(text: &str) -> Vec<Range<usize>> {
     let mut tokens = Tokens { text, at: 0 };
     let mut gaps = Vec::new();
@@ -76,13 +76,13 @@ pub(crate) fn between(text: &str) -> Vec<Range<usize>> {
     gaps
 }
 
-/// What a key says, whichever way it is written.
+/// The name that a key stands for, however it is quoted or escaped.
 fn name(key: &str) -> Option<String> {
     let members: BTreeMap<String, IgnoredAny> = json5::from_str(&format!("{{{key}: 0}}")).ok()?;
     members.into_keys().next()
 }
 
-/// Punctuation, strings and words, without blanks and comments.
+/// A tokenizer: punctuation, strings and words, without blanks and comments.
 struct Tokens<'a> {
     text: &'a str,
     at: usize,
@@ -104,11 +104,11 @@ impl Tokens<'_> {
             _ => rest.find(ends_word).unwrap_or(rest.len()),
         };
         self.at = start + length;
-        // A word that has no length would be found for ever.
+        // An empty word would never advance.
         (length > 0).then_some(start..self.at)
     }
 
-    /// A whole value, whatever is in it.
+    /// The next complete value, including nested ones.
     fn value(&mut self) -> Option<Range<usize>> {
         let first = self.next()?;
         let mut depth = 0_usize;
@@ -126,7 +126,7 @@ impl Tokens<'_> {
         }
     }
 
-    /// Goes past blanks and comments.
+    /// Skips blanks and comments.
     fn skip(&mut self) -> Option<()> {
         loop {
             let rest = &self.text[self.at..];
@@ -147,7 +147,7 @@ impl Tokens<'_> {
     }
 }
 
-/// Bytes of the string at the beginning of a text.
+/// Length in bytes of the string that begins the text.
 fn string(text: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     for (at, char) in text.char_indices().skip(1) {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::EXAMPLE;
 
-fn house() -> NewProvider {
+fn example_provider() -> NewProvider {
     NewProvider {
         id: "house".to_owned(),
         dialect: Some(tribune_providers::ApiDialect::OpenAiCompatible),
@@ -17,12 +17,12 @@ fn house() -> NewProvider {
 }
 
 fn added(text: &str) -> String {
-    with_provider("config.json5", text, &house(), Existing::Keep)
+    with_provider("config.json5", text, &example_provider(), Existing::Keep)
         .unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 #[test]
-fn an_empty_text_gets_everything_it_lacks() {
+fn an_empty_text_gets_all_parent_sections() {
     let wanted = r#"{
   models: {
     providers: {
@@ -42,7 +42,7 @@ fn an_empty_text_gets_everything_it_lacks() {
 }
 
 #[test]
-fn not_a_byte_of_what_was_there_is_lost() {
+fn existing_text_is_never_lost() {
     let texts = [
         EXAMPLE,
         "{}",
@@ -59,17 +59,17 @@ fn not_a_byte_of_what_was_there_is_lost() {
     for text in texts {
         let changed = added(text);
         let mut rest = changed.chars();
-        // What was written is still there, in its order; only something came between.
+        // The old text is still there in its order; the edit only inserted text.
         let is_kept =
             text.chars().filter(|char| !char.is_whitespace()).all(|char| rest.any(|other| other == char));
         assert!(is_kept, "{text}\n---\n{changed}");
         let comments = |text: &str| text.matches("//").count() + text.matches("/*").count();
-        assert_eq!(comments(&changed), comments(text) + 1, "the one is that of the address: {changed}");
+        assert_eq!(comments(&changed), comments(text) + 1, "the one more is the `//` of the URL: {changed}");
         let config = Config::parse("config.json5", &changed).unwrap();
         assert_eq!(config.models.providers["house"].key_env.as_deref(), Some("HOUSE_API_KEY"));
-        let again = with_provider("config.json5", &changed, &house(), Existing::Keep);
+        let again = with_provider("config.json5", &changed, &example_provider(), Existing::Keep);
         assert!(matches!(again, Err(EditError::ModelExists { .. })), "{again:?}");
-        let same = with_provider("config.json5", &changed, &house(), Existing::Replace).unwrap();
+        let same = with_provider("config.json5", &changed, &example_provider(), Existing::Replace).unwrap();
         assert_eq!(Config::parse("config.json5", &same).unwrap(), config);
     }
 }
@@ -86,28 +86,28 @@ fn a_member_is_indented_like_its_neighbours() {
 #[test]
 fn only_the_entry_itself_is_replaced() {
     let text = "{ models: { providers: { house: { baseUrl: 'http://127.0.0.1:1', local: true }, // old\n ollama: {} } } }";
-    let changed = with_provider("config.json5", text, &house(), Existing::Replace).unwrap();
+    let changed = with_provider("config.json5", text, &example_provider(), Existing::Replace).unwrap();
     assert!(changed.contains("}, // old\n ollama: {} } } }") && !changed.contains("127.0.0.1"), "{changed}");
 }
 
 #[test]
-fn what_cannot_be_read_before_or_afterwards_is_left_alone() {
+fn an_edit_with_an_invalid_input_or_result_is_rejected() {
     for text in ["", "{", "{ models: 7 }", "{ unknown: 1 }", "[]", "{ log: {}, log: {} }"] {
-        let refused = with_provider("config.json5", text, &house(), Existing::Replace);
+        let refused = with_provider("config.json5", text, &example_provider(), Existing::Replace);
         assert!(matches!(refused, Err(EditError::Before(_))), "{text}: {refused:?}");
     }
-    let nowhere = NewProvider { base_url: None, ..house() };
+    let nowhere = NewProvider { base_url: None, ..example_provider() };
     let refused = with_provider("config.json5", "{}", &nowhere, Existing::Keep).unwrap_err();
     assert!(refused.to_string().contains("give its `baseUrl`"), "{refused}");
 }
 
 #[test]
-fn a_name_cannot_write_more_than_itself() {
+fn a_name_cannot_inject_other_keys() {
     for name in ["x\": {} }, log: { level: \"debug\" } //", "a\nb", "}", "'", "__proto__", "1e3"] {
         let models =
             vec![DeclaredModel { name: name.to_owned(), context_window: 8192, max_output_tokens: 1024 }];
-        let odd = NewProvider { models, ..house() };
-        // Refused, or there under exactly this name; the rest is compared by the editor itself.
+        let odd = NewProvider { models, ..example_provider() };
+        // Either rejected or stored under exactly this name; the editor itself compares the rest.
         if let Ok(changed) = with_provider("config.json5", "{}", &odd, Existing::Keep) {
             let config = Config::parse("config.json5", &changed).unwrap();
             assert!(config.models.providers["house"].models.contains_key(name), "{changed}");
@@ -116,19 +116,19 @@ fn a_name_cannot_write_more_than_itself() {
 }
 
 #[test]
-fn a_pasted_key_is_refused_and_not_repeated() {
+fn a_pasted_key_is_rejected_and_not_repeated() {
     let known = ["sk-ant", "-api03-", &"x".repeat(40)].concat();
     let unknown = "8f3b2c9e71d04a56b8c2";
     let shouted = "QWERTYUIOPASDFGHJKLZXCVBNM12";
     let given = [
-        NewProvider { key_env: Some(known.clone()), ..house() },
-        NewProvider { key_env: Some(unknown.to_owned()), ..house() },
-        NewProvider { key_env: Some(shouted.to_owned()), ..house() },
-        NewProvider { base_url: Some(format!("https://x.example/{known}")), ..house() },
-        NewProvider { id: known.clone(), ..house() },
+        NewProvider { key_env: Some(known.clone()), ..example_provider() },
+        NewProvider { key_env: Some(unknown.to_owned()), ..example_provider() },
+        NewProvider { key_env: Some(shouted.to_owned()), ..example_provider() },
+        NewProvider { base_url: Some(format!("https://x.example/{known}")), ..example_provider() },
+        NewProvider { id: known.clone(), ..example_provider() },
         NewProvider {
             models: vec![DeclaredModel { name: known.clone(), context_window: 8192, max_output_tokens: 1 }],
-            ..house()
+            ..example_provider()
         },
     ];
     for provider in given {
@@ -140,28 +140,28 @@ fn a_pasted_key_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn a_file_is_changed_through_its_link_and_made_if_there_is_none() {
+fn a_symlink_is_kept_and_a_missing_file_is_created() {
     use std::os::unix::fs::symlink;
     let folder = tempfile::tempdir().unwrap();
     let (real, link) = (folder.path().join("kept/mine.json5"), folder.path().join("config.json5"));
     std::fs::create_dir(folder.path().join("kept")).unwrap();
     std::fs::write(&real, "// mine\n{}\n").unwrap();
     symlink(&real, &link).unwrap();
-    add_provider(&link, &house(), Existing::Keep).unwrap();
+    add_provider(&link, &example_provider(), Existing::Keep).unwrap();
     assert!(link.symlink_metadata().unwrap().is_symlink());
     assert!(std::fs::read_to_string(&real).unwrap().starts_with("// mine\n{\n  models: {"));
     std::fs::remove_file(&link).unwrap();
-    add_provider(&link, &house(), Existing::Keep).unwrap();
+    add_provider(&link, &example_provider(), Existing::Keep).unwrap();
     assert!(Config::load(&link).unwrap().models.providers.contains_key("house"));
 }
 
 #[test]
-fn two_who_add_at_the_same_time_are_both_heard() {
+fn concurrent_additions_are_all_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.json5");
     std::thread::scope(|scope| {
         for n in 0..8 {
-            let (path, provider) = (&path, NewProvider { id: format!("p{n}"), ..house() });
+            let (path, provider) = (&path, NewProvider { id: format!("p{n}"), ..example_provider() });
             scope.spawn(move || add_provider(path, &provider, Existing::Keep).unwrap());
         }
     });
@@ -169,15 +169,15 @@ fn two_who_add_at_the_same_time_are_both_heard() {
     assert!((0..8).all(|n| config.models.providers.contains_key(&format!("p{n}"))));
 }
 
-fn more(name: &str) -> DeclaredModel {
+fn small_model(name: &str) -> DeclaredModel {
     DeclaredModel { name: name.to_owned(), context_window: 4096, max_output_tokens: 512 }
 }
 
 #[test]
-fn a_provider_that_is_there_gets_more_models_and_stays_as_it_is() {
+fn models_are_added_to_an_existing_provider() {
     let only = |models: &[&str]| NewProvider {
         id: "house".to_owned(),
-        models: models.iter().map(|name| more(name)).collect(),
+        models: models.iter().map(|name| small_model(name)).collect(),
         ..NewProvider::default()
     };
     let texts = [
@@ -194,12 +194,12 @@ fn a_provider_that_is_there_gets_more_models_and_stays_as_it_is() {
         assert_eq!(after.models["two:2b"].context_window, 4096);
         assert!(after.models.remove("two:2b").is_some() && after.models.remove("three").is_some());
         assert_eq!(after, before, "{changed}");
-        // Whoever says the same of the rest may say it.
-        let same = NewProvider { models: vec![more("four")], ..house() };
+        // Values that repeat the existing ones are accepted.
+        let same = NewProvider { models: vec![small_model("four")], ..example_provider() };
         let said = with_provider("config.json5", &added("{}"), &same, Existing::Keep);
         assert!(said.is_ok(), "{said:?}");
     }
-    let other = NewProvider { base_url: Some("https://elsewhere.example".to_owned()), ..house() };
+    let other = NewProvider { base_url: Some("https://elsewhere.example".to_owned()), ..example_provider() };
     for wrong in [other, only(&[])] {
         let refused = with_provider("config.json5", &added("{}"), &wrong, Existing::Keep);
         assert!(matches!(refused, Err(EditError::Exists(_))), "{refused:?}");
@@ -215,17 +215,17 @@ fn a_key_is_not_sent_over_http_to_another_machine() {
         ("http://localhost", true),
         ("https://models.example.org", true),
     ] {
-        let provider = NewProvider { base_url: Some(url.to_owned()), ..house() };
+        let provider = NewProvider { base_url: Some(url.to_owned()), ..example_provider() };
         let said = with_provider("config.json5", "{}", &provider, Existing::Keep);
         assert_eq!(said.is_ok(), is_taken, "{url}: {said:?}");
         assert_eq!(matches!(said, Err(EditError::Insecure(_))), !is_taken);
     }
-    // Without a key there is nothing to read on the way.
+    // Without a key there is no secret to intercept.
     let bare = NewProvider {
         base_url: Some("http://10.0.0.1".to_owned()),
         key_env: None,
         is_local: true,
-        ..house()
+        ..example_provider()
     };
     assert!(with_provider("config.json5", "{}", &bare, Existing::Keep).is_ok());
 }

@@ -46,7 +46,8 @@ async fn start_at(home: TempHome) -> Setup {
     let config = Config { sandbox: Sandbox::Off, ..config() };
     let own_tools = OwnToolsAgent::default();
     let backend = Arc::new(own_tools.clone()) as Arc<dyn AgentRuntime>;
-    let extras = DaemonOverrides { backends: vec![("own-tools".to_owned(), backend)], ..DaemonOverrides::default() };
+    let extras =
+        DaemonOverrides { backends: vec![("own-tools".to_owned(), backend)], ..DaemonOverrides::default() };
     let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let (mut talker, approver) = (daemon.operator().await, daemon.operator().await);

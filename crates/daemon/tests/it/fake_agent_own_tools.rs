@@ -71,7 +71,9 @@ impl AgentRuntime for OwnToolsAgent {
                             };
                         answers.lock().unwrap().push(answer);
                     }
-                    Act::Report(n, what) => tools.report_result(&format!("call-{n}"), ToolOutcome::good(what)).await,
+                    Act::Report(n, what) => {
+                        tools.report_result(&format!("call-{n}"), ToolOutcome::good(what)).await
+                    }
                     Act::Execute(n) => {
                         let outcome = tools.execute_granted(&format!("call-{n}")).await;
                         answers.lock().unwrap().push(outcome.content);

@@ -290,7 +290,8 @@ async fn l3_unknown_tools_and_values_are_refused() {
         );
     }
     open(&mut client, KEY).await;
-    let (events, _) = run_turn(&mut client, KEY, "!call nuke {}\n!call Read {}\n!call READ {}").await.unwrap();
+    let (events, _) =
+        run_turn(&mut client, KEY, "!call nuke {}\n!call Read {}\n!call READ {}").await.unwrap();
     let texts = events.iter().filter(|event| event["type"] == "tool_result");
     let texts: Vec<&str> = texts.map(|event| event["content"].as_str().unwrap()).collect();
     assert!(
@@ -638,7 +639,9 @@ async fn mailbox_message_arrives_once_in_the_next_turn() {
     open(&mut client, SCOUT).await;
     let (events, _) = run_turn(&mut client, SCOUT, "anything?").await.unwrap();
     assert_eq!(mailbox_messages(&events), Vec::<String>::new());
-    run_turn(&mut client, KEY, "!call send_message {\"to\":\"scout\",\"text\":\"look north\"}").await.unwrap();
+    run_turn(&mut client, KEY, "!call send_message {\"to\":\"scout\",\"text\":\"look north\"}")
+        .await
+        .unwrap();
     let (events, _) = run_turn(&mut client, SCOUT, "anything?").await.unwrap();
     let got = mailbox_messages(&events);
     assert_eq!(got.len(), 1);

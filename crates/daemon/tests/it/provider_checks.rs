@@ -109,7 +109,9 @@ async fn provider_errors_are_one_line_without_keys_or_escapes() {
     assert_eq!(asked, 4, "no request is repeated, and no model is called after a failure");
 
     // A server without a model list is no failure; the answer of the model decides.
-    upstream.reply(UpstreamReply::json(404, &json!({}))).reply(UpstreamReply::json(404, &complaint("not_found_error")));
+    upstream
+        .reply(UpstreamReply::json(404, &json!({})))
+        .reply(UpstreamReply::json(404, &complaint("not_found_error")));
     let report = test_provider(&mut client, json!("fake:m")).await;
     assert_eq!(words(&report), ["key true", "reach true", "model false"]);
     assert_eq!(report["providers"][0]["checks"][2]["code"], "not_found");
@@ -207,7 +209,8 @@ async fn s9_provider_test_is_charged_to_the_operator_and_logged() {
     let mut client = daemon.operator().await;
     upstream.reply(ModelOutput::new().text("ok").usage(2_940, 2, 0).anthropic());
     assert_eq!(test_provider(&mut client, json!("fake:m")).await["ok"], true);
-    let spent = || Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Agent, None).unwrap().lines;
+    let spent =
+        || Reader::open(&daemon.home.home).unwrap().spend_report(SpendGrouping::Agent, None).unwrap().lines;
     let operators: Vec<(String, u64, u64)> =
         spent().into_iter().map(|line| (line.name, line.input, line.output)).collect();
     assert_eq!(operators, [("(operator)".to_owned(), 2_940, 2)]);

@@ -47,7 +47,11 @@ pub(crate) async fn assert_healthy(daemon: &TestDaemon) {
 }
 
 /// Requests the status of the daemon until `good` accepts it.
-pub(crate) async fn wait_for_status(client: &mut RpcClient, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn wait_for_status(
+    client: &mut RpcClient,
+    what: &str,
+    good: impl Fn(&Value) -> bool,
+) -> Value {
     within(what, async {
         loop {
             let status = client.call("daemon.status", &json!({})).await.unwrap();

@@ -90,7 +90,9 @@ async fn p8_no_secret_is_stored_shown_or_sent() {
     let names = json!({ "path": fakes[0].secret, "content": "x" }).to_string();
     let message = json!({ "to": "main", "text": lines }).to_string();
     upstream
-        .reply(ModelOutput::new().call("c3", "write", &names).call("c4", "send_message", &message).anthropic())
+        .reply(
+            ModelOutput::new().call("c3", "write", &names).call("c4", "send_message", &message).anthropic(),
+        )
         .reply(ModelOutput::new().text("done").anthropic())
         .reply(ModelOutput::new().text("read").anthropic());
     for words in ["write it down", "and your messages?"] {

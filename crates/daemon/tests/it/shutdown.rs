@@ -75,7 +75,7 @@ async fn start_fails_when_standing_agents_exceed_the_session_limit() {
     assert!(matches!(refused, StartError::TooManyStanding { standing: 2, max_open: 1 }), "{refused}");
     assert_eq!(
         refused.to_string(),
-        "the roster has 2 standing agents and sessions.maxOpen is 1: raise it in config.json5, or let fewer agents stand"
+        "the roster has 2 standing agents, but sessions.maxOpen is 1: raise it in config.json5, or make fewer agents standing"
     );
 }
 

@@ -31,7 +31,8 @@ async fn setup() -> (TestDaemon, ScriptedAgent) {
     home.write("data/agent-roster.jsonl", &format!("{}{}", agent("main"), agent("scout")));
     let scripted = ScriptedAgent::default();
     let backend = Arc::new(scripted.clone()) as Arc<dyn AgentRuntime>;
-    let extras = DaemonOverrides { backends: vec![("scripted".to_owned(), backend)], ..DaemonOverrides::default() };
+    let extras =
+        DaemonOverrides { backends: vec![("scripted".to_owned(), backend)], ..DaemonOverrides::default() };
     (start_with(home, &config(), extras).await, scripted)
 }
 
@@ -118,7 +119,10 @@ async fn c8_pending_calls_of_only_this_session_are_shown() {
     let daemon = {
         let home = daemon.stop().await;
         let backend = Arc::new(scripted.clone()) as Arc<dyn AgentRuntime>;
-        let extras = DaemonOverrides { backends: vec![("scripted".to_owned(), backend)], ..DaemonOverrides::default() };
+        let extras = DaemonOverrides {
+            backends: vec![("scripted".to_owned(), backend)],
+            ..DaemonOverrides::default()
+        };
         start_with(home, &config(), extras).await
     };
     let mut operator = daemon.operator().await;
@@ -146,8 +150,11 @@ async fn c8_other_callers_and_other_text_go_to_the_agent() {
     let two = json!({ "session_key": KEY, "input": { "content": [
         { "type": "text", "text": "/tribune" }, { "type": "text", "text": "and more" }] } });
     operator.call("turn.run", &two).await.unwrap();
-    let heard =
-        operator.take_notifications().into_iter().map(|output| output.params["event"].clone()).collect::<Vec<_>>();
+    let heard = operator
+        .take_notifications()
+        .into_iter()
+        .map(|output| output.params["event"].clone())
+        .collect::<Vec<_>>();
     assert_eq!(output_text(&heard), "it is done");
 
     let (mut unregistered, who) = agent(&daemon, &SigningKey::from_bytes(&[7; 32])).await;

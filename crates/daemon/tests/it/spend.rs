@@ -48,7 +48,9 @@ async fn s9_every_request_is_counted_with_its_cost() {
     let upstream = upstream().await;
     let (daemon, mut client) = begin(&upstream, PRICES).await;
     upstream
-        .reply(ModelOutput::new().call("c1", "read", r#"{"path":"notes.txt"}"#).usage(1_000, 100, 0).anthropic())
+        .reply(
+            ModelOutput::new().call("c1", "read", r#"{"path":"notes.txt"}"#).usage(1_000, 100, 0).anthropic(),
+        )
         .reply(ModelOutput::new().text("hello").usage(200, 50, 1_000).anthropic());
     run_turn(&mut client, KEY, "read it").await.unwrap();
     // 1200 at 3, 1000 at 0.3 and 150 at 15 per million.

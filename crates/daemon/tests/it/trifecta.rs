@@ -75,7 +75,8 @@ async fn start_at(home: TempHome, page: String) -> Setup {
     config.web_search.endpoint = Some(format!("http://{page}/search").parse().unwrap());
     let (scripted, clock) = (ScriptedAgent::default(), Arc::new(ManualClock::at(START)));
     let backend = Arc::new(scripted.clone()) as Arc<dyn AgentRuntime>;
-    let extras = DaemonOverrides { backends: vec![("scripted".to_owned(), backend)], ..DaemonOverrides::default() };
+    let extras =
+        DaemonOverrides { backends: vec![("scripted".to_owned(), backend)], ..DaemonOverrides::default() };
     let daemon = Daemon::start_with(&home.home, &config, clock.clone(), extras).await.unwrap();
     let daemon = TestDaemon { daemon, home };
     let (talker, approver) = (daemon.operator().await, daemon.operator().await);

@@ -103,7 +103,12 @@ impl EgressRules {
 }
 
 /// The verdict on a destination that is not listed, or not listed for this kind of request (`is_known`).
-fn unlisted_said(unlisted: UnlistedPolicy, agent: &AgentId, wanted: &ConnectRequest, is_known: bool) -> EgressVerdict {
+fn unlisted_said(
+    unlisted: UnlistedPolicy,
+    agent: &AgentId,
+    wanted: &ConnectRequest,
+    is_known: bool,
+) -> EgressVerdict {
     let place = &wanted.authority;
     if let Host::Literal(_) = place.host {
         let what = format!("`{place}` is an address, and not listed as such");

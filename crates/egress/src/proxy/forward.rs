@@ -64,7 +64,11 @@ pub(super) async fn run(
     served.and(carried).map_err(io::Error::other)
 }
 
-async fn ask(sender: Option<Sender>, wanted: &ConnectRequest, request: Request<Incoming>) -> Response<AnswerBody> {
+async fn ask(
+    sender: Option<Sender>,
+    wanted: &ConnectRequest,
+    request: Request<Incoming>,
+) -> Response<AnswerBody> {
     // INVARIANT: connections are not kept alive, so there is one request.
     let Some(mut sender) = sender else { return refusal(&Refusal::BROKEN_HEAD) };
     let Some(request) = rewritten(wanted, request) else { return refusal(&Refusal::BROKEN_HEAD) };

@@ -125,8 +125,12 @@ impl Egress {
         let (reach, speech, vetoes) = match said {
             EgressVerdict::Listed(reach, speech) => (reach, speech, Vec::new()),
             // A person approves what the approval card shows: a public destination, over TLS or plain HTTP.
-            EgressVerdict::Unlisted => (AddressScope::Public, ConnectionKind::Https, self.never(&wanted).into_iter().collect()),
-            EgressVerdict::No(rule, why) => (AddressScope::Public, ConnectionKind::Https, vec![Veto::new(rule, &why)]),
+            EgressVerdict::Unlisted => {
+                (AddressScope::Public, ConnectionKind::Https, self.never(&wanted).into_iter().collect())
+            }
+            EgressVerdict::No(rule, why) => {
+                (AddressScope::Public, ConnectionKind::Https, vec![Veto::new(rule, &why)])
+            }
         };
         let call = wanted.call(is_listed, random());
         let gone = async {

@@ -177,7 +177,12 @@ impl Connection {
     }
 
     /// Updates the state from one event without sending anything.
-    pub(super) fn take_in(&self, seat: &ClientSession, teller: &mut UpdateMapper, event: &Event) -> Vec<Matter> {
+    pub(super) fn take_in(
+        &self,
+        seat: &ClientSession,
+        teller: &mut UpdateMapper,
+        event: &Event,
+    ) -> Vec<Matter> {
         let told = serde_json::from_str::<RuntimeEvent>(&event.json).map(|event| teller.tell(event));
         let mut matters = Vec::new();
         for told in told.unwrap_or_default() {

@@ -37,7 +37,11 @@ impl Words {
 }
 
 /// Reads the stored messages. Fails if the principal may not use the session.
-pub(super) async fn words(connection: &Connection, seat: &ClientSession, reach: Reach) -> Result<Words, Fault> {
+pub(super) async fn words(
+    connection: &Connection,
+    seat: &ClientSession,
+    reach: Reach,
+) -> Result<Words, Fault> {
     let (api, key) = (&connection.gateway.api, seat.key());
     connection.who.owns(&key)?;
     let governance = api.sessions.governance();
@@ -161,7 +165,11 @@ async fn still_open(
 }
 
 /// Turns whose events are stored from their start. The others are replayed from their messages.
-async fn kept_turns(connection: &Connection, seat: &ClientSession, mut after: u64) -> Result<HashSet<String>, Fault> {
+async fn kept_turns(
+    connection: &Connection,
+    seat: &ClientSession,
+    mut after: u64,
+) -> Result<HashSet<String>, Fault> {
     let (api, key) = (&connection.gateway.api, seat.key());
     let mut kept = HashSet::new();
     loop {

@@ -183,7 +183,9 @@ impl UpdateMapper {
             }
             EventKind::MailboxInjected { entry } => {
                 let from = entry.payload.get("from").and_then(Value::as_str).unwrap_or("another agent");
-                vec![AcpMessage::Notice(format!("a mailbox message from {from} was added to this turn's prompt"))]
+                vec![AcpMessage::Notice(format!(
+                    "a mailbox message from {from} was added to this turn's prompt"
+                ))]
             }
             EventKind::AgentUpdate { kind, line } => self.agent_said(&kind, &line),
             EventKind::Done { .. } => {

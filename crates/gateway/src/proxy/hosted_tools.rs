@@ -336,7 +336,8 @@ mod tests {
         });
         assert!(checked_as(&body, ApiFormat::Responses).is_ok());
         let said =
-            checked_as(&json!({ "input": [{ "role": "user", "content": "hi" }] }), ApiFormat::Responses).unwrap();
+            checked_as(&json!({ "input": [{ "role": "user", "content": "hi" }] }), ApiFormat::Responses)
+                .unwrap();
         assert!(said.ends_with(";store:false;"), "nothing is stored at the provider: {said}");
     }
 

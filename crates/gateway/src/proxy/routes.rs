@@ -318,7 +318,8 @@ mod tests {
 
     #[test]
     fn only_queries_that_sdks_send_are_accepted() {
-        let messages = |query| found(ApiDialect::Anthropic, &Method::POST, "v1/messages", Some(query)).is_some();
+        let messages =
+            |query| found(ApiDialect::Anthropic, &Method::POST, "v1/messages", Some(query)).is_some();
         let models = |query| found(ApiDialect::Anthropic, &Method::GET, "v1/models", Some(query)).is_some();
         assert!(messages("") && messages("beta=true"));
         assert!(models("limit=20&after_id=claude-haiku-4-5"));

@@ -146,7 +146,8 @@ impl ResponsePipeline {
     async fn stream(mut self, mut relayed: RelayResponse, answer: Answer) -> Came {
         let status = relayed.status;
         let is_stream = headers::is_stream(&relayed.headers);
-        let mut tally = if is_stream { TokenCounter::for_stream(self.wire) } else { TokenCounter::for_json(self.wire) };
+        let mut tally =
+            if is_stream { TokenCounter::for_stream(self.wire) } else { TokenCounter::for_json(self.wire) };
         let mut filter = (self.hides_usage && is_stream && self.is_stream).then(UsageStripper::default);
         let (pieces, body) = mpsc::channel(CHUNK_BUFFER);
         if answer.send(Ok(self.response(status, &relayed.headers, body_of(body)))).is_err() {

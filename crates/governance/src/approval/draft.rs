@@ -1,9 +1,9 @@
-//! Drafts: calls whose text a person may put into other words before allowing them. Only the words change, never who gets
-//! them or where they are written.
+//! Drafts: calls whose text the approver may edit before allowing them. Only the text changes, never the recipient or the
+//! target.
 
 use serde_json::Value;
 
-/// The argument that holds the words of a call of `tool`, if a person may change them.
+/// The argument that holds the text of a call of `tool`, if an approver may edit it.
 pub fn words(tool: &str) -> Option<&'static str> {
     match tool {
         "message" | "send_message" => Some("text"),
@@ -13,7 +13,7 @@ pub fn words(tool: &str) -> Option<&'static str> {
     }
 }
 
-/// The same call in other words. None if it has none that can be changed.
+/// The input with its text replaced. `None` if it has no editable text.
 pub fn reworded(tool: &str, input: &Value, text: &str) -> Option<Value> {
     let mut input = input.clone();
     let words = input.get_mut(words(tool)?)?;
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_words_change() {
+    fn only_the_text_changes() {
         let input = json!({ "to": "ada", "text": "hello" });
         assert_eq!(reworded("message", &input, "good day"), Some(json!({ "to": "ada", "text": "good day" })));
         assert_eq!(reworded("exec", &json!({ "command": "ls" }), "rm"), None);

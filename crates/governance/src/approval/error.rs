@@ -1,4 +1,4 @@
-//! Why a decision was not taken.
+//! Why a decision was rejected.
 
 use tribune_records::approval::approver::NotEntitled;
 use tribune_records::approval::grant::GrantError;
@@ -11,7 +11,7 @@ pub enum ApprovalError {
     Unknown(String),
     #[error("the approval `{id}` is not open any more: it is {}", .state.as_str())]
     Over { id: String, state: ApprovalState },
-    #[error("someone else is deciding `{0}` at this moment: look again")]
+    #[error("someone else is deciding `{0}` right now: try again")]
     Racing(String),
     #[error("you agreed to `{0}` before: someone else has to agree too")]
     VotedBefore(String),
@@ -34,7 +34,7 @@ pub enum ApprovalError {
 }
 
 impl ApprovalError {
-    /// One word for programs.
+    /// Machine-readable code.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Unknown(_) | Self::UnknownGrant(_) => "not_found",

@@ -1,31 +1,31 @@
-//! What files said when a call was approved, and what they say now.
+//! The diff between the files of a call when it was approved and now.
 
 use std::time::Duration;
 
 use similar::TextDiff;
 use tribune_records::approval::action::{ABSENT, Action};
 
-/// Bytes of what is told of all files. Whoever decides reads it.
+/// Largest diff of all files together, in bytes. A person has to read it.
 const MAX_BYTES: usize = 64 << 10;
 
-/// How long two texts may be compared before the difference is told less finely.
+/// Time limit of one comparison. After it the diff becomes coarser.
 const COMPARING: Duration = Duration::from_millis(200);
 
-/// The files that are not what they were, as a unified diff; nothing if all are.
+/// A unified diff of the changed files; `None` if none changed.
 pub fn difference(approved: &Action, now: &Action) -> Option<String> {
     let (before, after) = (&approved.files, &now.files);
     let paths = before.keys().chain(after.keys().filter(|path| !before.contains_key(*path)));
     let changed = paths.filter(|path| before.get(*path) != after.get(*path));
-    let mut told: String = changed.map(|path| of_file(approved, now, path)).collect();
-    if told.len() > MAX_BYTES {
-        let rest = told.len() - MAX_BYTES;
-        told.truncate(told.floor_char_boundary(MAX_BYTES));
-        told.push_str(&format!("\n… and {rest} bytes more\n"));
+    let mut diff: String = changed.map(|path| diff_file(approved, now, path)).collect();
+    if diff.len() > MAX_BYTES {
+        let rest = diff.len() - MAX_BYTES;
+        diff.truncate(diff.floor_char_boundary(MAX_BYTES));
+        diff.push_str(&format!("\n… and {rest} bytes more\n"));
     }
-    (!told.is_empty()).then_some(told)
+    (!diff.is_empty()).then_some(diff)
 }
 
-fn of_file(approved: &Action, now: &Action, path: &str) -> String {
+fn diff_file(approved: &Action, now: &Action, path: &str) -> String {
     let (head, foot) = (format!("{path}, as approved"), format!("{path}, now"));
     match (text(approved, path), text(now, path)) {
         (Some(before), Some(after)) => {
@@ -36,7 +36,7 @@ fn of_file(approved: &Action, now: &Action, path: &str) -> String {
     }
 }
 
-/// The text of a file as it was looked at; that of a file that is not there is empty.
+/// The recorded text of a file; empty for a missing file, `None` if the text was not recorded.
 fn text<'a>(action: &'a Action, path: &str) -> Option<&'a str> {
     match action.files.get(path).map(String::as_str) {
         None | Some(ABSENT) => Some(""),
@@ -80,15 +80,15 @@ mod tests {
         let approved = with("a.sh", "1", Some("one\ntwo\n"));
         assert_eq!(difference(&approved, &approved), None);
         let head = "--- a.sh, as approved\n+++ a.sh, now\n";
-        for (now, told) in [
+        for (now, diff) in [
             (with("a.sh", "2", Some("one\n2\n")), "@@ -1,2 +1,2 @@\n one\n-two\n+2\n"),
             (with("a.sh", ABSENT, None), "@@ -1,2 +0,0 @@\n-one\n-two\n"),
             (with("a.sh", "2", None), "(not shown: it is large, or no text)\n"),
         ] {
-            assert_eq!(difference(&approved, &now), Some(format!("{head}{told}")));
+            assert_eq!(difference(&approved, &now), Some(format!("{head}{diff}")));
         }
         let long = with("a.sh", "2", Some(&"ü\n".repeat(MAX_BYTES)));
-        let told = difference(&approved, &long).unwrap();
-        assert!(told.len() < MAX_BYTES + 64 && told.ends_with("bytes more\n"), "{}", told.len());
+        let diff = difference(&approved, &long).unwrap();
+        assert!(diff.len() < MAX_BYTES + 64 && diff.ends_with("bytes more\n"), "{}", diff.len());
     }
 }

@@ -1,5 +1,5 @@
-//! Everything that waits for a person, in one place. What is here is also in the log: an approval is taken in when its
-//! request is durable, and leaves when its decision is.
+//! The inbox: all pending approvals and grants in force. The ledger holds the same state: an approval enters the inbox when its
+//! request is durable, and leaves it when its decision is durable.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,23 +24,23 @@ use tribune_storage::store::{ApprovalRow, LedgerWriter, Readers, StoreError};
 use super::error::ApprovalError;
 use super::pending::{Card, PendingApprovals};
 
-/// Approvals that wait, over all sessions: more than a person will ever look through.
+/// Most pending approvals of all sessions together; more than a person can read.
 pub const MAX_PENDING: usize = 20_000;
 
-/// Approvals of one session that wait: an agent that asks more at once is not being answered.
+/// Most pending approvals of one session. An agent with more of them is not being answered.
 pub const MAX_PENDING_PER_SESSION: usize = 64;
 
-/// How often, and how long each time, a decision waits for a request that is on record and not yet in the inbox.
+/// Attempts, and the wait per attempt, of a decision whose request is recorded but not yet in the inbox.
 const CLAIM_ATTEMPTS: usize = 20;
 const CLAIM_WAIT: Duration = Duration::from_millis(100);
 
-/// Entries that are written in one go.
+/// Ledger entries per write.
 const WRITTEN_AT_ONCE: usize = 64;
 
-/// Characters of the words a decision may carry.
+/// Longest reason of a decision, in characters.
 pub const MAX_REASON_CHARS: usize = 500;
 
-/// The inbox of a daemon; clones share it.
+/// The inbox of a daemon; clones share its state.
 #[derive(Debug, Clone)]
 pub struct Inbox(Arc<Shared>);
 
@@ -49,9 +49,9 @@ struct Shared {
     readers: Readers,
     clock: Arc<dyn Clock>,
     state: Mutex<PendingApprovals>,
-    /// Counts up with each change, so that whoever watches looks again.
+    /// Incremented with each change, to wake watchers.
     changes: watch::Sender<u64>,
-    /// Decisions are written to their end, whoever still waits for the answer.
+    /// Runs the writing of decisions, so that it completes even if the caller goes away.
     tasks: TaskTracker,
 }
 
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Inbox {
-    /// Takes up what an earlier daemon left.
+    /// Restores the inbox from the ledger.
     pub fn load(
         ledger: LedgerWriter,
         readers: Readers,
@@ -76,7 +76,7 @@ impl Inbox {
             state.insert(card);
         }
         for granted in readers.now(|reader| reader.grants())? {
-            // Closing a session ends its grants before it is written that it is closed.
+            // Closing a session ends its grants before the closing is recorded.
             let is_over = match &granted.grant.session {
                 Some(key) => readers
                     .now(|reader| reader.session(key))?
@@ -106,23 +106,23 @@ impl Inbox {
         self.0.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Fires with every change of what waits.
+    /// Notifies of every change of the inbox.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }
 
-    /// How many wait.
+    /// Number of pending approvals.
     pub fn pending(&self) -> usize {
         self.state().cards.len()
     }
 
-    /// Whether there is room for one more of this session.
+    /// Whether both limits allow one more approval of this session.
     pub(crate) fn has_room(&self, session: &str) -> bool {
         let state = self.state();
         state.cards.len() < MAX_PENDING && state.of_session(session) < MAX_PENDING_PER_SESSION
     }
 
-    /// Takes in a request whose entry is durable. The turn learns of its end through what is returned.
+    /// Adds a request whose entry is durable. The returned receiver gives the turn the decision.
     pub(crate) fn ask(&self, requested: Requested, entry: Cid) -> oneshot::Receiver<ApprovalDecision> {
         let (turn, ruling) = oneshot::channel();
         let card = Card { requested, entry, votes: Vec::new(), is_deciding: false, turn: Some(turn) };
@@ -131,12 +131,12 @@ impl Inbox {
         ruling
     }
 
-    /// Whether a request waits and nobody is about to decide it. What is allowed never looks like this.
+    /// Whether a request is pending and no decision is being written. Never true for an allowed request.
     pub(crate) fn is_undecided(&self, id: &str) -> bool {
         self.state().cards.get(id).is_some_and(|card| !card.is_deciding)
     }
 
-    /// Waits until a request that is on record is also in the inbox: its words are there by then.
+    /// Waits until a recorded request is also in the inbox; its text is stored by then.
     pub async fn arrival(&self, id: &str) {
         let mut changes = self.watch();
         for _ in 0..CLAIM_ATTEMPTS {
@@ -147,13 +147,13 @@ impl Inbox {
         }
     }
 
-    /// Grants that are in force, whether or not their time has come, newest first.
+    /// All grants that are not revoked, including expired ones, newest first.
     pub fn grants(&self) -> Vec<Grant> {
         self.state().newest_grants()
     }
 
-    /// The first grant in force for a call. What the call would run is looked at only if it depends on that: `runs` reads
-    /// the disk.
+    /// The first grant in force that covers a call. Calls `runs` only if a grant covers the arguments, because it reads the
+    /// disk.
     pub(crate) fn grant_for(&self, call: &GrantQuery<'_>, runs: impl FnOnce() -> Files) -> Option<String> {
         let now = self.0.clock.now();
         let covers = |grant: &&Grant| grant.is_in_force(now) && grant.covers(call);
@@ -169,28 +169,29 @@ impl Inbox {
         covering.into_iter().find(|(_, files)| *files == runs).map(|(id, _)| id)
     }
 
-    /// Decides. Written to its end even if the caller goes away.
+    /// Decides an approval. The writing completes even if the caller goes away.
     pub async fn decide(
         &self,
         id: &str,
-        wish: DecisionRequest,
+        request: DecisionRequest,
         who: Approver,
         terms: GrantTerms,
     ) -> Result<DecisionOutcome, ApprovalError> {
         let (inbox, id) = (self.clone(), id.to_owned());
-        let decided = self.0.tasks.spawn(async move { inbox.write_decision(&id, wish, &who, terms).await });
+        let decided =
+            self.0.tasks.spawn(async move { inbox.write_decision(&id, request, &who, terms).await });
         decided.await.unwrap_or(Err(ApprovalError::Stopping))
     }
 
     async fn write_decision(
         &self,
         id: &str,
-        wish: DecisionRequest,
+        request: DecisionRequest,
         who: &Approver,
         terms: GrantTerms,
     ) -> Result<DecisionOutcome, ApprovalError> {
         let (mut requested, entry, votes) = self.claim_soon(id, who).await?;
-        let written = self.decision_entries(&requested, entry, &votes, &wish, who, terms).await;
+        let written = self.decision_entries(&requested, entry, &votes, &request, who, terms).await;
         let mut state = self.state();
         let Some(card) = state.cards.get_mut(id) else { return Err(ApprovalError::Unknown(id.to_owned())) };
         card.is_deciding = false;
@@ -214,11 +215,11 @@ impl Inbox {
         }
         drop(state);
         let by = who.id.clone();
-        let (ruling, state) = if wish.decision.allows() {
-            (ApprovalDecision::Allowed { by, text: wish.text.map(|(text, _)| text) }, ApprovalState::Allowed)
+        let (ruling, state) = if request.decision.allows() {
+            (ApprovalDecision::Allowed { by, text: request.text.map(|(text, _)| text) }, ApprovalState::Allowed)
         } else {
-            let stop = wish.decision == DecisionKind::DenyStop;
-            (ApprovalDecision::Denied { by, reason: wish.reason, stop }, ApprovalState::Denied)
+            let stop = request.decision == DecisionKind::DenyStop;
+            (ApprovalDecision::Denied { by, reason: request.reason, stop }, ApprovalState::Denied)
         };
         let is_orphan = card.turn.is_none_or(|turn| turn.send(ruling).is_err());
         requested = card.requested;
@@ -226,7 +227,7 @@ impl Inbox {
         Ok(DecisionOutcome { requested, state, missing: 0, grant: grant_id, is_orphan })
     }
 
-    /// Holds the card, waiting for it if its request is on record and about to be taken in.
+    /// Claims a card, and waits for it if its request is recorded but not yet in the inbox.
     async fn claim_soon(
         &self,
         id: &str,
@@ -243,7 +244,7 @@ impl Inbox {
         Err(ApprovalError::Racing(id.to_owned()))
     }
 
-    /// Holds the card for one decision, if `who` may make it.
+    /// Claims a card for one decision, if `who` may make it.
     fn claim(&self, id: &str, who: &Approver) -> Result<(Requested, Cid, Vec<String>), ApprovalError> {
         let mut state = self.state();
         let Some(card) = state.cards.get_mut(id) else {
@@ -272,35 +273,35 @@ impl Inbox {
         }
     }
 
-    /// Writes the vote or the decision. Returns whether it was final, the grant, and how many votes are missing.
+    /// Records the vote or the decision. Returns whether it was final, the grant, and the number of missing votes.
     async fn decision_entries(
         &self,
         requested: &Requested,
         entry: Cid,
         votes: &[String],
-        wish: &DecisionRequest,
+        request: &DecisionRequest,
         who: &Approver,
         terms: GrantTerms,
     ) -> Result<(bool, Option<Granted>, u32), ApprovalError> {
-        let reason = match &wish.reason {
+        let reason = match &request.reason {
             Some(words) if words.chars().count() > MAX_REASON_CHARS => return Err(ApprovalError::LongReason),
             words => words.clone(),
         };
-        let grant = Grant::from_wish(requested, wish, who, terms, self.0.clock.now())?;
+        let grant = Grant::from_wish(requested, request, who, terms, self.0.clock.now())?;
         let missing = requested.needs.saturating_sub(votes.len() as u32 + 1);
         let entity = approval_entity(&requested.id);
-        if wish.decision.allows() && missing > 0 {
+        if request.decision.allows() && missing > 0 {
             let record = ApprovalRecord::Voted { id: requested.id.clone(), by: who.id.clone() };
             self.append(&[self.draft(&entity, &who.id, vec![entry], &record)]).await?;
             return Ok((false, None, missing));
         }
         let decided = Decided {
             id: requested.id.clone(),
-            decision: wish.decision,
+            decision: request.decision,
             by: who.id.clone(),
             reason,
             grant: grant.as_ref().map(|grant| grant.id.clone()),
-            text: wish.text.as_ref().map(|(_, commitment)| *commitment),
+            text: request.text.as_ref().map(|(_, commitment)| *commitment),
         };
         let mut drafts = vec![self.draft(&entity, &who.id, vec![entry], &ApprovalRecord::Decided(decided))];
         let granted = grant.map(|grant| {
@@ -314,11 +315,11 @@ impl Inbox {
         Ok((true, granted, 0))
     }
 
-    /// Ends a grant.
+    /// Revokes a grant.
     pub async fn revoke(&self, id: &str, who: &Approver) -> Result<(), ApprovalError> {
         let (inbox, id, who) = (self.clone(), id.to_owned(), who.clone());
         let revoked = self.0.tasks.spawn(async move {
-            // Out of force before it is written: a revocation that cannot be recorded still holds until a restart.
+            // Takes effect before it is recorded: a revocation that cannot be recorded still holds until a restart.
             if inbox.state().grants.remove(&id).is_none() {
                 return Err(ApprovalError::UnknownGrant(id));
             }
@@ -330,9 +331,9 @@ impl Inbox {
         revoked.await.unwrap_or(Err(ApprovalError::Stopping))
     }
 
-    /// Ends the grants that were given for a session, which is about to be closed.
+    /// Ends the grants that are limited to a session, before the session is closed.
     pub(crate) async fn end_grants_of(&self, session: &str) -> Result<(), StoreError> {
-        // A decision that is being written may still bring one.
+        // A decision that is being written may still create one.
         let mut changes = self.watch();
         for _ in 0..CLAIM_ATTEMPTS {
             if self.state().of_session(session) == 0 {
@@ -362,30 +363,30 @@ impl Inbox {
         Ok(())
     }
 
-    /// Refuses what nobody decided in time. Returns those that no turn waits for.
+    /// Expires the approvals that were not decided in time. Returns those that no turn waits for.
     pub(crate) async fn expire(&self) -> Vec<Requested> {
         let now = self.0.clock.now().to_string();
         self.end_all(|card| now >= card.requested.expires_at, ApprovalDecision::Expired).await
     }
 
-    /// Takes back what nobody waits for any more.
+    /// Withdraws approvals that are no longer needed. Returns those that no turn waits for.
     pub(crate) async fn withdraw(&self, ids: &[String]) -> Vec<Requested> {
         self.end_all(|card| ids.contains(&card.requested.id), ApprovalDecision::Withdrawn).await
     }
 
-    /// Takes back what was allowed meanwhile without being decided itself.
+    /// Ends approvals that another decision has answered. Returns those that no turn waits for.
     pub(crate) async fn answer(&self, ids: &[String]) -> Vec<Requested> {
         self.end_all(|card| ids.contains(&card.requested.id), ApprovalDecision::Answered).await
     }
 
-    /// What waits of a tool.
+    /// The pending approvals of a tool.
     pub(crate) fn waiting_of(&self, tool: &str) -> Vec<Requested> {
         let state = self.state();
         let of_tool = state.cards.values().filter(|card| card.requested.tool == tool);
         of_tool.map(|card| card.requested.clone()).collect()
     }
 
-    /// What waits in a session, the oldest first.
+    /// The pending approvals of a session, oldest first.
     pub fn waiting_in(&self, session: &str) -> Vec<Requested> {
         let state = self.state();
         if state.of_session(session) == 0 {
@@ -397,7 +398,7 @@ impl Inbox {
         waiting
     }
 
-    /// Takes back everything of a session.
+    /// Withdraws all approvals of a session. Returns those that no turn waits for.
     pub(crate) async fn withdraw_session(&self, session: &str) -> Vec<Requested> {
         self.end_all(|card| card.requested.session == session, ApprovalDecision::Withdrawn).await
     }

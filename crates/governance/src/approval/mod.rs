@@ -1,11 +1,12 @@
-//! The one inbox of everything that waits for a person.
+//! Approvals: the inbox of every call that waits for a person.
 //!
-//! A call that the law wants a person to see is parked: its request is on record with the digest of the exact action,
-//! and stays there through restarts until someone decides, its time runs out, or whoever asked takes it back. The
-//! decision is on record before anything moves. What runs then is that action and no other: the digest is made again
-//! when the call is about to start, and one that has changed comes back with what changed ([`action`]) and how.
+//! A call that the law sends to a person is parked: its request is recorded with the digest of the exact action, and survives
+//! restarts until a person decides, it expires, or it is withdrawn. The decision is recorded before the call continues. Only
+//! that action runs: the digest is computed again right before the call starts, and if it differs, the call returns to the
+//! inbox with the changes ([`action`](tribune_records::approval::action)) as a diff ([`file_diff`]).
 //!
-//! A decision can leave a [`grant`] behind, so that calls like this one need not ask again for a while.
+//! A decision can create a [`grant`](tribune_records::approval::grant), so that similar calls are allowed without asking for a
+//! while.
 
 pub mod draft;
 pub mod error;

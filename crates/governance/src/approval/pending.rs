@@ -1,4 +1,4 @@
-//! What waits for a person at this moment, in memory.
+//! The state of the inbox in memory.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,29 +8,29 @@ use tribune_records::approval::decision::ApprovalDecision;
 use tribune_records::approval::grant::{Grant, Granted};
 use tribune_records::approval::record::Requested;
 
-/// What waits, and what was granted.
+/// Pending approvals and grants.
 #[derive(Default)]
 pub(super) struct PendingApprovals {
     pub(super) cards: BTreeMap<String, Card>,
-    /// How many cards each session has.
+    /// Number of cards per session.
     of_session: HashMap<String, usize>,
     pub(super) grants: BTreeMap<String, Granted>,
 }
 
 impl PendingApprovals {
-    /// How many of a session wait.
+    /// Number of pending approvals of a session.
     pub(super) fn of_session(&self, session: &str) -> usize {
         self.of_session.get(session).copied().unwrap_or_default()
     }
 
-    /// The grants, newest first.
+    /// All grants, newest first.
     pub(super) fn newest_grants(&self) -> Vec<Grant> {
         let mut granted: Vec<&Granted> = self.grants.values().collect();
         granted.sort_by(|one, other| (&other.at, &other.grant.id).cmp(&(&one.at, &one.grant.id)));
         granted.into_iter().map(|granted| granted.grant.clone()).collect()
     }
 
-    /// Takes in a grant that is on record.
+    /// Adds a recorded grant.
     pub(super) fn grant(&mut self, granted: Granted) {
         self.grants.insert(granted.grant.id.clone(), granted);
     }
@@ -54,7 +54,7 @@ impl PendingApprovals {
     }
 }
 
-/// One approval that waits.
+/// One pending approval.
 pub(super) struct Card {
     pub(super) requested: Requested,
     /// The request's entry.
@@ -62,6 +62,6 @@ pub(super) struct Card {
     pub(super) votes: Vec<String>,
     /// A decision is being written.
     pub(super) is_deciding: bool,
-    /// The turn that waits, if it still does.
+    /// The turn that waits for the decision, if one still does.
     pub(super) turn: Option<oneshot::Sender<ApprovalDecision>>,
 }

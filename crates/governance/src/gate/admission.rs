@@ -1,4 +1,4 @@
-//! Leave to carry out one call.
+//! The permission to execute one call.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use tribune_storage::store::Appended;
 
 use crate::turn::Durable;
 
-/// Leave to carry out one call, once. Everything that acts for an agent takes one by value; only the gate gives one out,
+/// The permission to execute one call, once. Everything that acts for an agent takes one by value. Only the gate issues one,
 /// and only when the verdict that allows the call is durable.
 ///
-/// Nobody else can make one:
+/// Other code cannot construct one:
 ///
 /// ```compile_fail,E0451
 /// use tribune_governance::gate::Admission;
@@ -24,7 +24,7 @@ use crate::turn::Durable;
 /// }
 /// ```
 ///
-/// as they can of their own that has the same fields:
+/// although it can construct its own struct with the same fields:
 ///
 /// ```
 /// use tribune_runtime::{SessionKey, ToolCall};
@@ -42,7 +42,7 @@ use crate::turn::Durable;
 /// }
 /// ```
 ///
-/// and without one no tool runs:
+/// Without one, no tool runs:
 ///
 /// ```compile_fail,E0308
 /// use tribune_governance::turn::ToolExecutor;
@@ -51,7 +51,7 @@ use crate::turn::Durable;
 /// }
 /// ```
 ///
-/// while with one it does:
+/// with one, it does:
 ///
 /// ```
 /// use tribune_governance::turn::ToolExecutor;
@@ -65,19 +65,19 @@ pub struct Admission {
     session: Arc<SessionKey>,
     entry: Cid,
     labels: Labels,
-    /// Where the session works.
+    /// The workspace folders of the session.
     ground: WorkspaceRoots,
 }
 
 #[cfg(any(test, feature = "fakes"))]
 impl Admission {
-    /// For tests of what acts: as if the gate had said yes.
+    /// For tests of executors: as if the gate had allowed the call.
     pub fn of_test(call: ToolCall, session: SessionKey) -> Self {
         let ground = WorkspaceRoots::own(session.agent().clone());
         Self::of_test_in(call, session, ground)
     }
 
-    /// The same in a session that works there.
+    /// The same for a session with these workspace folders.
     pub fn of_test_in(call: ToolCall, session: SessionKey, ground: WorkspaceRoots) -> Self {
         let (entry, labels) = (Cid::from_bytes([0; 32]), Labels::FRESH);
         Self { call, session: Arc::new(session), entry, labels, ground }
@@ -85,16 +85,16 @@ impl Admission {
 }
 
 impl Admission {
-    /// Leave for a call whose verdict stands in a history beside its session's.
-    // INVARIANT: the ledger's writer tells of an entry only when it is durable.
+    /// The admission of a call whose verdict is outside its session's history.
+    // INVARIANT: the ledger writer returns an entry only when it is durable.
     pub(crate) fn appended(
-        leave: super::AllowToken,
+        allowed: super::AllowToken,
         call: ToolCall,
         session: Arc<SessionKey>,
         verdict: &Appended,
     ) -> Self {
         let ground = WorkspaceRoots::own(session.agent().clone());
-        Self { call, session, entry: verdict.cid, labels: leave.labels, ground }
+        Self { call, session, entry: verdict.cid, labels: allowed.labels, ground }
     }
 
     pub const fn call(&self) -> &ToolCall {
@@ -105,7 +105,7 @@ impl Admission {
         &self.session
     }
 
-    /// Where the session works.
+    /// The workspace folders of the session.
     pub fn ground(&self) -> WorkspaceRoots {
         self.ground.clone()
     }
@@ -115,7 +115,7 @@ impl Admission {
         self.entry
     }
 
-    /// What the session had taken in when the call was allowed.
+    /// The session's labels when the call was allowed.
     pub const fn labels(&self) -> Labels {
         self.labels
     }
@@ -123,26 +123,26 @@ impl Admission {
 
 /// An allowed call whose verdict is still being written.
 #[derive(Debug)]
-#[must_use = "a ticket that is not redeemed is a call that is never made"]
+#[must_use = "a pending admission that is not redeemed is a call that is never executed"]
 pub(crate) struct Ticket {
     pub(super) admission: Admission,
-    /// The verdict's place in its session's history.
+    /// The position of the verdict in its session's history.
     pub(super) place: u64,
 }
 
 impl Ticket {
     pub(crate) fn new(
-        leave: super::AllowToken,
+        allowed: super::AllowToken,
         call: ToolCall,
         (session, ground): (Arc<SessionKey>, WorkspaceRoots),
         entry: Cid,
         place: u64,
     ) -> Self {
-        let labels = leave.labels;
+        let labels = allowed.labels;
         Self { admission: Admission { call, session, entry, labels, ground }, place }
     }
 
-    /// The admission, once the verdict is durable. `None` if `written` does not reach that far.
+    /// The admission, once the verdict is durable. `None` if `written` does not cover the verdict.
     pub(crate) fn redeem(self, written: &Durable) -> Option<Admission> {
         (written.reaches(self.place)).then_some(self.admission)
     }

@@ -1,4 +1,4 @@
-//! How often each exception was used lately. What is counted here is also in the log, so that a restart forgets nothing.
+//! Usage counts of exceptions within their periods. The counts are derived from the ledger, so a restart loses none.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -14,8 +14,8 @@ use tribune_storage::store::{Readers, StoreError};
 pub(super) struct ExceptionQuota(Mutex<HashMap<String, VecDeque<String>>>);
 
 impl ExceptionQuota {
-    /// Decides with the present counts, and counts the exception that the verdict stands on. One at a time, so that two
-    /// calls never share the last use; a verdict that fails to be written counts all the same.
+    /// Decides with the current counts, and counts the exception that the verdict relies on. Holds the lock meanwhile, so that
+    /// two calls never share the last use. A verdict counts even if writing it fails.
     pub(super) fn decide(
         &self,
         law: &Constitution,
@@ -31,7 +31,7 @@ impl ExceptionQuota {
         let mut uses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         facts.exception_uses = counts(&mut uses, &exceptions, readers, now)?;
         let verdict = law.decide(&facts);
-        // An offer is not a use.
+        // Listing a tool does not use an exception.
         let waiver = verdict.waived_by.as_deref().filter(|_| facts.stage != DecisionStage::Offer);
         if let Some(id) = waiver.and_then(|by| by.strip_prefix("exception.")) {
             uses.entry(id.to_owned()).or_default().push_back(now.to_string());
@@ -40,7 +40,7 @@ impl ExceptionQuota {
     }
 }
 
-/// How often each of `exceptions` was used within its period.
+/// Number of uses of each exception within its period.
 fn counts(
     uses: &mut HashMap<String, VecDeque<String>>,
     exceptions: &[&Exception],

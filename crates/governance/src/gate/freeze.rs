@@ -1,4 +1,4 @@
-//! The switch that stops everything. While it is on, no call is allowed and no turn begins.
+//! The global stop. While it is on, no call is allowed and no turn begins.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ use tribune_storage::store::{LedgerWriter, Readers, StoreError};
 pub(super) struct Freeze(AtomicBool);
 
 impl Freeze {
-    /// As an earlier daemon left it.
+    /// Restores the state from the ledger.
     pub(super) fn load(readers: &Readers) -> Result<Self, StoreError> {
         Ok(Self(AtomicBool::new(readers.now(|reader| reader.frozen())?.is_some())))
     }
@@ -21,7 +21,7 @@ impl Freeze {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Stops everything: first in fact, then on record.
+    /// Stops everything. Takes effect before it is recorded, so that the write cannot delay the stop.
     pub(super) async fn freeze(
         &self,
         ledger: &LedgerWriter,
@@ -33,7 +33,7 @@ impl Freeze {
         ledger.append(&draft(clock, by, &record)).await.map(drop)
     }
 
-    /// Lets everything go on: first on record, then in fact.
+    /// Ends the stop. Is recorded before it takes effect.
     pub(super) async fn resume(
         &self,
         ledger: &LedgerWriter,

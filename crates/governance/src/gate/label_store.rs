@@ -1,4 +1,5 @@
-//! Labels on what is stored: who reads it takes them along, who writes it leaves its own.
+//! Taint labels of stored data: a session that reads a resource takes on its labels, a session that writes one leaves its own
+//! labels on it.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -13,22 +14,22 @@ use tribune_redact::Redactor;
 use tribune_runtime::AgentId;
 use tribune_storage::store::{Readers, StoreError};
 
-/// What a call's result brings into its session, and what the call leaves behind.
+/// The label changes after a call: those of its session and those of the resources it wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelChange {
-    /// The session from now on.
+    /// The session's labels from now on.
     pub session: Labels,
     pub(crate) wrote: Vec<LabelRecord>,
 }
 
-/// Whether a call did what it was to do.
+/// Whether a call succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallEnd {
     Well,
     Badly,
 }
 
-/// Who looks up labels: whose data it is, where labels stand, and what keeps secrets out of their names.
+/// Looks up labels: `ground` says whose data it is, `readers` hold the labels, `redactor` keeps secrets out of resource names.
 #[derive(Clone, Copy)]
 pub(super) struct LabelStore<'g> {
     pub(super) ground: &'g WorkspaceRoots,
@@ -36,7 +37,7 @@ pub(super) struct LabelStore<'g> {
     pub(super) redactor: &'g Redactor,
 }
 
-/// How labels move when a call of a session is over. `output` is the manifest of the tool that ran, if one ran.
+/// The label changes after a call of a session. `output` is the manifest of the tool that ran, if one ran.
 pub(super) fn moved(
     shelf: LabelStore<'_>,
     session: Labels,
@@ -61,10 +62,10 @@ pub(super) fn moved(
     for touched in touched {
         if let Access::Wrote(resource) = touched {
             let labels = match resource {
-                // One file of many: the rest keeps what it has.
-                Resource::Workspace | Resource::Folder(_) => shelf.old(resource)?.meet(session),
-                // What was there before may still be there.
-                _ if ended == CallEnd::Badly => shelf.old(resource)?.meet(session),
+                // The write may have changed one file of many: the others keep their labels.
+                Resource::Workspace | Resource::Folder(_) => shelf.stored_or_fresh(resource)?.meet(session),
+                // After a failure the old content may still be there.
+                _ if ended == CallEnd::Badly => shelf.stored_or_fresh(resource)?.meet(session),
                 _ => session.for_written(),
             };
             wrote.push(LabelRecord { resource: shelf.name(resource), labels });
@@ -74,47 +75,48 @@ pub(super) fn moved(
 }
 
 impl LabelStore<'_> {
-    fn old(&self, resource: &Resource) -> Result<Labels, StoreError> {
+    fn stored_or_fresh(&self, resource: &Resource) -> Result<Labels, StoreError> {
         Ok(self.stored(resource)?.unwrap_or(Labels::FRESH))
     }
 
-    /// The labels of what is stored there. A file has its own and those of its workspace, where a program may have been
-    /// at work.
+    /// The stored labels of a resource. A file has its own labels and those of its workspace, because a program may have
+    /// written anywhere in it.
     fn stored(&self, resource: &Resource) -> Result<Option<Labels>, StoreError> {
         let readers = self.readers;
         if let Resource::Session(key) = resource {
-            // Whatever a session says is made from all that it has taken in.
+            // The output of a session may be derived from everything it has read.
             let session = readers.now(|reader| reader.session(key))?;
             return Ok(Some(session.map_or(Labels::UNKNOWN, |session| session.labels)));
         }
         let own = readers.now(|reader| reader.labels(&self.name(resource)))?;
-        let ground = within(self.ground, resource);
-        let around = match resource {
+        let ground = containing_folder(self.ground, resource);
+        let inherited = match resource {
             Resource::File(path) | Resource::FileIn(_, path) => {
-                self.all(ground.ancestor_labels(path).into_iter().map(Looked::At))?
+                self.all(ground.ancestor_labels(path).into_iter().map(LabelLookup::At))?
             }
             Resource::Workspace | Resource::Folder(_) => {
-                let below =
-                    ["file", "workspace"].map(|kind| Looked::Below(format!("{kind}:{}/", ground.name())));
-                self.all(ground.ancestor_labels("").into_iter().map(Looked::At).chain(below))?
+                let below = ["file", "workspace"]
+                    .map(|kind| LabelLookup::Below(format!("{kind}:{}/", ground.name())));
+                self.all(ground.ancestor_labels("").into_iter().map(LabelLookup::At).chain(below))?
             }
             _ => None,
         };
-        Ok(met(own, around))
+        Ok(meet_optional(own, inherited))
     }
 
-    /// What several of them have in common.
-    fn all(&self, looked: impl IntoIterator<Item = Looked>) -> Result<Option<Labels>, StoreError> {
-        looked.into_iter().try_fold(None, |before, looked| {
-            let found = match looked {
-                Looked::At(name) => self.readers.now(|reader| reader.labels(&name))?,
-                Looked::Below(prefix) => self.readers.now(|reader| reader.labels_below(&prefix))?,
+    /// The meet of the labels found by several lookups.
+    fn all(&self, lookups: impl IntoIterator<Item = LabelLookup>) -> Result<Option<Labels>, StoreError> {
+        lookups.into_iter().try_fold(None, |before, lookup| {
+            let found = match lookup {
+                LabelLookup::At(name) => self.readers.now(|reader| reader.labels(&name))?,
+                LabelLookup::Below(prefix) => self.readers.now(|reader| reader.labels_below(&prefix))?,
             };
-            Ok(met(before, found))
+            Ok(meet_optional(before, found))
         })
     }
 
-    /// What a resource is called in the record. A name with a secret in it is told apart by its hash.
+    /// The name of a resource in the ledger. A name that contains a secret is redacted and gets its hash appended, so that it
+    /// stays unique.
     fn name(&self, resource: &Resource) -> String {
         let name = name(self.ground, resource);
         match self.redactor.redact(&name) {
@@ -127,27 +129,27 @@ impl LabelStore<'_> {
     }
 }
 
-/// Where labels are looked up.
-enum Looked {
+/// A lookup of labels.
+enum LabelLookup {
     At(String),
-    /// Everything whose name begins like this.
+    /// Every resource whose name begins with this prefix.
     Below(String),
 }
 
-fn met(one: Option<Labels>, other: Option<Labels>) -> Option<Labels> {
+fn meet_optional(one: Option<Labels>, other: Option<Labels>) -> Option<Labels> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.meet(other)),
         (one, other) => one.or(other),
     }
 }
 
-/// What a schedule is called in the record. Its id is its agent's own.
+/// The name of a schedule in the ledger. Its id is unique per agent.
 pub fn schedule(agent: &AgentId, id: &str) -> String {
     format!("schedule:{agent}/{id}")
 }
 
-/// The one folder that a resource is in: what is in a further one is called as in a session that works there.
-fn within<'g>(ground: &'g WorkspaceRoots, resource: &Resource) -> Cow<'g, WorkspaceRoots> {
+/// The folder that contains a resource. A resource in an additional directory is named as in a session that works there.
+fn containing_folder<'g>(ground: &'g WorkspaceRoots, resource: &Resource) -> Cow<'g, WorkspaceRoots> {
     match resource {
         Resource::FileIn(folder, _) | Resource::Folder(folder) => {
             Cow::Owned(WorkspaceRoots::new(ground.agent().clone(), Some(Path::new(&**folder).into())))
@@ -156,9 +158,9 @@ fn within<'g>(ground: &'g WorkspaceRoots, resource: &Resource) -> Cow<'g, Worksp
     }
 }
 
-/// The name of a resource.
+/// The unredacted name of a resource.
 fn name(ground: &WorkspaceRoots, resource: &Resource) -> String {
-    let (agent, folder) = (ground.agent(), within(ground, resource));
+    let (agent, folder) = (ground.agent(), containing_folder(ground, resource));
     match resource {
         Resource::File(path) | Resource::FileIn(_, path) => format!("file:{}/{path}", folder.name()),
         Resource::Workspace | Resource::Folder(_) => format!("workspace:{}", folder.name()),

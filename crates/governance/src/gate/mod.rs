@@ -1,8 +1,8 @@
-//! The one gate. Whatever an agent wants to do to the world comes here first, from every backend and every door.
+//! The gate: the policy enforcement point. Every action of an agent passes here first, from every backend and every API.
 //!
-//! Deciding is a pure function of the law and the facts ([`tribune_constitution`]); this gathers the facts, asks for
-//! the verdict, and turns an allowed call into an [`Admission`] once its verdict is durable. Nothing that acts takes
-//! anything else.
+//! The decision is a pure function of the law and the facts ([`tribune_constitution`]). The gate collects the facts, requests
+//! the verdict, and turns an allowed call into an [`Admission`] once the verdict is durable. Code that executes a call takes
+//! an `Admission` and nothing else.
 
 mod admission;
 mod exception_quota;
@@ -50,10 +50,10 @@ use tribune_storage::store::{LedgerWriter, Readers, SessionRow, StoreError};
 use crate::approval::Inbox;
 use crate::turn::CallDependencies;
 
-/// How long a call waits for a person where the law does not say otherwise.
+/// How long a call waits for a person unless the law sets another time.
 const DEFAULT_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Who objects to a tool that a sub-agent was not given.
+/// Name of the veto against a tool that a sub-agent was not given.
 const NARROWED: &str = "spawn.narrowed";
 
 /// The gate of a daemon.
@@ -61,7 +61,7 @@ const NARROWED: &str = "spawn.narrowed";
 pub struct Gate {
     pub law: Arc<Constitution>,
     pub inbox: Inbox,
-    /// Whether someone can be asked at all.
+    /// Whether any approver can be asked.
     pub approvers: ApproverAvailability,
     pub hooks: Hooks,
     redactor: Arc<Redactor>,
@@ -71,13 +71,13 @@ pub struct Gate {
     ledger: LedgerWriter,
     readers: Readers,
     clock: Clocked,
-    /// The roster, which says how far each agent is let go.
+    /// The roster, which holds the approval mode of each agent.
     agents: Option<Arc<Agents>>,
-    /// Hash of what agents are told of each built-in tool, by name.
+    /// Hash of the description and schema of each built-in tool, by name.
     schema_pins: HashMap<String, String>,
 }
 
-/// Whether anyone may approve.
+/// Whether any approver is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApproverAvailability {
     Someone,
@@ -92,21 +92,21 @@ impl std::fmt::Debug for Clocked {
     }
 }
 
-/// A session as the gate looks at it.
+/// What the gate knows of a session.
 #[derive(Debug, Clone)]
 pub struct PolicyContext {
     pub key: Arc<SessionKey>,
-    /// Its own mandate, then those of whoever started it.
+    /// Its own mandate, then those of its ancestors.
     pub(crate) mandates: Vec<String>,
-    /// The only tools it may use, if whoever started it said so.
+    /// The only tools it may use, if its parent restricted them.
     pub(crate) tools: Option<Vec<String>>,
     pub(crate) labels: Labels,
-    /// Where it works.
+    /// Its workspace folders.
     pub ground: WorkspaceRoots,
 }
 
 impl PolicyContext {
-    /// A session as the log tells of it. None if its name is none.
+    /// The context of a session in the ledger. `None` if its key is invalid.
     pub fn of(row: &SessionRow) -> Option<Self> {
         let key: Arc<SessionKey> = Arc::new(row.key.parse().ok()?);
         Some(Self {
@@ -118,7 +118,7 @@ impl PolicyContext {
         })
     }
 
-    /// Where it works.
+    /// Its workspace folders.
     pub fn ground(&self) -> WorkspaceRoots {
         self.ground.clone()
     }
@@ -128,8 +128,8 @@ impl PolicyContext {
         self.mandates.first().map_or("", String::as_str)
     }
 
-    /// What stands against a tool that the session was not given when it was started.
-    fn narrowed(&self, tool: &str) -> Option<Veto> {
+    /// The veto against a tool that the session was not given when it was started.
+    fn tool_restriction(&self, tool: &str) -> Option<Veto> {
         let tools = self.tools.as_ref()?;
         let is_given = tools.iter().any(|given| given == tool);
         let reason = "this sub-agent was started with other tools: do without, or leave it to who started it";
@@ -137,44 +137,44 @@ impl PolicyContext {
     }
 }
 
-/// A call that is to be judged.
+/// The input of a decision: a call and its circumstances.
 pub(crate) struct AuthorizationRequest<'a> {
     pub(crate) standing: &'a PolicyContext,
     pub(crate) tool: &'a str,
     pub(crate) stage: DecisionStage,
-    /// None while the list of tools is made.
+    /// `None` while the list of offered tools is made.
     pub(crate) input: Option<&'a Value>,
     /// The input before a hook narrowed it, if one did.
     pub(crate) asked: Option<&'a Value>,
-    /// The files that its outcome depends on. Reads the disk.
+    /// The files that the outcome depends on. Reads the disk.
     pub(crate) runs: &'a dyn Fn() -> Files,
-    /// What the owner said in this turn.
+    /// The owner's messages of this turn.
     pub(crate) owner_words: &'a [&'a str],
     pub(crate) vetoes: Vec<Veto>,
     /// A person's decision about exactly this call.
     pub(crate) approval: Option<&'a str>,
 }
 
-/// A verdict with what it was made from. Only the gate makes one.
+/// A verdict with its facts. Only the gate makes one.
 #[derive(Debug)]
 pub(crate) struct Authorization {
     facts: Facts,
     verdict: Verdict,
 }
 
-/// A yes: what a ticket is made from. Only a judgement gives one.
+/// Proof that a call is allowed; a [`PendingAdmission`] is made from it. Only an [`Authorization`] gives one.
 #[derive(Debug)]
 pub(crate) struct AllowToken {
     labels: Labels,
 }
 
 impl Authorization {
-    /// Leave to go on, if the call may run now.
+    /// The proof, if the verdict allows the call.
     pub(crate) fn leave(&self) -> Option<AllowToken> {
         self.verdict.is_allowed().then_some(AllowToken { labels: self.facts.labels })
     }
 
-    /// For the record.
+    /// Facts and verdict, for the ledger.
     pub(crate) fn into_parts(self) -> (Facts, Verdict) {
         (self.facts, self.verdict)
     }
@@ -205,22 +205,22 @@ impl Gate {
         })
     }
 
-    /// With programs of the operator's that have a word in it.
+    /// Sets the operator's hooks.
     pub fn with_hooks(self, hooks: Hooks) -> Self {
         Self { hooks, ..self }
     }
 
-    /// With those whose modes count.
+    /// Sets the roster, whose approval modes apply.
     pub fn with_agents(self, agents: Arc<Agents>) -> Self {
         Self { agents: Some(agents), ..self }
     }
 
-    /// With what takes secrets out of the facts.
+    /// Sets the redactor that removes secrets from the facts.
     pub fn with_redactor(self, redactor: Arc<Redactor>) -> Self {
         Self { redactor, ..self }
     }
 
-    /// With the built-in tools, whose schemas approvals and grants are bound to.
+    /// Sets the built-in tools. Approvals and grants are bound to their schemas.
     pub fn with_tools(self, specs: &[ToolSpec]) -> Self {
         let pin = |spec: &ToolSpec| {
             let schema = jcs::to_vec(&spec.input_schema).unwrap_or_default();
@@ -230,41 +230,31 @@ impl Gate {
         Self { schema_pins: specs.iter().map(pin).collect(), ..self }
     }
 
-    /// Hash of what agents are told of a tool; empty for a tool that is not built in.
+    /// Hash of a tool's description and schema; empty for a tool that is not built in.
     pub(crate) fn schema_pin(&self, tool: &str) -> String {
         self.schema_pins.get(tool).cloned().unwrap_or_default()
     }
 
-    /// Judges a call.
-    pub(crate) fn judge(&self, inquiry: AuthorizationRequest<'_>) -> Result<Authorization, StoreError> {
-        let facts = self.facts(inquiry);
+    /// Decides a call, and counts the exception that the verdict relies on.
+    pub(crate) fn judge(&self, request: AuthorizationRequest<'_>) -> Result<Authorization, StoreError> {
+        let facts = self.facts(request);
         let (facts, verdict) = self.uses.decide(&self.law, facts, &self.readers, self.clock.0.now())?;
         Ok(Authorization { facts, verdict })
     }
 
-    /// How a call would be judged now. Nothing follows from it, and nothing is counted.
-    pub(crate) fn preview(&self, inquiry: AuthorizationRequest<'_>) -> Verdict {
-        self.law.decide(&self.facts(inquiry))
+    /// The verdict that a call would get now. It authorizes nothing and counts no exception.
+    pub(crate) fn preview(&self, request: AuthorizationRequest<'_>) -> Verdict {
+        self.law.decide(&self.facts(request))
     }
 
-    fn facts(&self, inquiry: AuthorizationRequest<'_>) -> Facts {
-        let AuthorizationRequest {
-            standing,
-            tool,
-            stage,
-            input,
-            asked,
-            runs,
-            owner_words,
-            mut vetoes,
-            approval,
-        } = inquiry;
-        vetoes.extend(standing.narrowed(tool));
+    fn facts(&self, request: AuthorizationRequest<'_>) -> Facts {
+        let AuthorizationRequest { standing, tool, stage, input, asked, runs, owner_words, mut vetoes, approval } =
+            request;
+        vetoes.extend(standing.tool_restriction(tool));
         let key = &standing.key;
-        let words = |input: &Value| self.as_asked(standing, (tool, input), runs, owner_words);
-        let none =
-            || OriginalCall { provenance: ArgumentProvenance::Other, args: CallArgs::default(), grant: None };
-        let OriginalCall { provenance, args, grant } = input.map_or_else(none, words);
+        let arguments = |input: &Value| self.argument_facts(standing, (tool, input), runs, owner_words);
+        let none = || OriginalCall { provenance: ArgumentProvenance::Other, args: CallArgs::default(), grant: None };
+        let OriginalCall { provenance, args, grant } = input.map_or_else(none, arguments);
         Facts {
             v: FACTS_VERSION,
             stage,
@@ -283,13 +273,13 @@ impl Gate {
             approval: approval.map(str::to_owned),
             exception_uses: Default::default(),
             vetoes,
-            original_call: asked.map(words).map(Box::new),
+            original_call: original_call.map(arguments).map(Box::new),
             approval_mode: self.mode_of(key.agent()),
         }
     }
 
-    /// What the law may know of the arguments of a call.
-    fn as_asked(
+    /// The facts about the arguments of a call.
+    fn argument_facts(
         &self,
         standing: &PolicyContext,
         (tool, input): (&str, &Value),
@@ -299,7 +289,7 @@ impl Gate {
         let key = &standing.key;
         let ground = &standing.ground;
         let mut args = grant::args_of(tool, input, ground.further());
-        // The folder may itself be one that programs of this machine obey.
+        // The workspace folder itself may lie below an autorun path.
         if let (Some(path), Some(folder)) = (&args.path, args.folder.as_deref().or(ground.folder_name())) {
             args.is_autorun |= tribune_contract::is_autorun_path_in(Path::new(folder), path);
         }
@@ -315,21 +305,17 @@ impl Gate {
             folder: args.folder.as_deref().or(ground.folder_name()),
             further: ground.further(),
         };
-        // Only a command is granted with what it runs.
+        // Only grants for commands are bound to the files that the command runs.
         let grant = self.inbox.grant_for(&call, || if tool == "exec" { runs() } else { Files::default() });
-        // Facts are in the ledger, where no secret belongs, so the law never sees one either.
+        // Facts are written to the ledger, which must hold no secrets, so they are redacted before the law sees them.
         let args = args.map_texts(|text| self.redactor.redact(text).into_owned());
-        // Of a tool that nobody knows, every argument may be an order.
-        let taken_as = self.law.manifest(tool).map_or(ArgumentUse::Instructions, ToolManifest::argument_use);
-        let owners = is_from_owner(input, taken_as, owner_words);
-        OriginalCall {
-            provenance: if owners { ArgumentProvenance::Owner } else { ArgumentProvenance::Other },
-            args,
-            grant,
-        }
+        // Every argument of an unknown tool may be an instruction.
+        let argument_use = self.law.manifest(tool).map_or(ArgumentUse::Instructions, ToolManifest::argument_use);
+        let is_from_owner = is_from_owner(input, argument_use, owner_words);
+        OriginalCall { provenance: if is_from_owner { ArgumentProvenance::Owner } else { ArgumentProvenance::Other }, args, grant }
     }
 
-    /// Exactly what a call would do, where its outcome depends on these files.
+    /// The exact action of a call, including the files and environment that its outcome depends on.
     pub(crate) fn action(
         &self,
         dependencies: CallDependencies,
@@ -352,7 +338,7 @@ impl Gate {
         }
     }
 
-    /// The same for a call that someone else carries out: what it depends on there is not known here.
+    /// The action of a call that an external harness executes. Its dependencies there are unknown.
     pub(crate) fn action_elsewhere(&self, standing: &PolicyContext, call: &ToolCall) -> Action {
         Action {
             tool: call.name.clone(),
@@ -369,7 +355,7 @@ impl Gate {
         }
     }
 
-    /// Who may decide about a call of this tool, how many must agree, and until when.
+    /// The roles that may decide about a call of this tool, the number of approvals needed, and the expiry.
     pub(crate) fn terms(&self, tool: &str) -> (Vec<String>, u32, String) {
         let approvals = &self.law.settings().approvals;
         let roles = approvals.roles_for(tool).into_iter().map(str::to_owned).collect();
@@ -379,7 +365,7 @@ impl Gate {
         (roles, needs, self.clock.0.now().plus(wait).to_string())
     }
 
-    /// How labels move when a call is over. `tool` is the one that ran, if it did.
+    /// The label changes after a call. `tool` is the tool that ran, if one ran.
     pub fn moved(
         &self,
         standing: &PolicyContext,
@@ -396,46 +382,43 @@ impl Gate {
         )
     }
 
-    /// What a call of which nobody knows how it ended may have left behind.
-    pub(crate) fn left_behind(
-        &self,
-        standing: &PolicyContext,
-        tool: &str,
-    ) -> Result<Vec<LabelRecord>, StoreError> {
+    /// The labels of everything that a call with unknown outcome may have written.
+    pub(crate) fn left_behind(&self, standing: &PolicyContext, tool: &str) -> Result<Vec<LabelRecord>, StoreError> {
         let writes =
             |capability: &Capability| matches!(capability, Capability::FsWrite | Capability::ProcExec);
         let manifest = self.law.manifest(tool);
         if manifest.is_some_and(|manifest| !manifest.capabilities.iter().any(writes)) {
             return Ok(Vec::new());
         }
-        // Any file may be one that it wrote.
+        // It may have written any file.
         let touched: Vec<Access> = Resource::all_of(&standing.ground).map(Access::Wrote).collect();
         Ok(self.moved(standing, None, (&touched, CallEnd::Badly))?.wrote)
     }
 
-    /// The labels of a letter: those of whoever wrote it, if that was one of ours, and never the owner's own word.
+    /// The labels of a mailbox message: those of its sender, if that was an agent of this daemon, but never those of the owner's
+    /// own words.
     pub(crate) fn letter_labels(&self, id: &str) -> Result<Labels, StoreError> {
         Ok(self.stored_labels(&format!("letter:{id}"))?.for_sub_agent())
     }
 
-    /// The labels of words that were stored under this name. Nobody stands behind what has none.
+    /// The labels stored under this name, or [`Labels::UNKNOWN`] if there are none.
     pub(crate) fn stored_labels(&self, resource: &str) -> Result<Labels, StoreError> {
         let stored = self.readers.now(|reader| reader.labels(resource))?;
         Ok(stored.unwrap_or(Labels::UNKNOWN))
     }
 
-    /// Whether a session has a tool: all its mandates give it, and whoever started it did not take it away.
+    /// Whether a session has a tool: all its mandates allow it, and its parent did not exclude it.
     pub fn allows_tool(&self, row: &SessionRow, tool: &str) -> bool {
         row.tools.as_ref().is_none_or(|tools| tools.iter().any(|given| given == tool))
             && row.mandates().all(|name| self.law.mandate(&name).is_some_and(|mandate| mandate.allows(tool)))
     }
 
-    /// How far an agent is let go, if its line in the roster says.
+    /// The approval mode of an agent, if its roster line sets one.
     pub fn mode_of(&self, agent: &AgentId) -> Option<ApprovalMode> {
         self.agents.as_ref()?.agent(agent)?.mode
     }
 
-    /// How risky a tool is, in the words of its manifest.
+    /// The risk level in a tool's manifest.
     pub(crate) fn risk(&self, tool: &str) -> &'static str {
         self.law.manifest(tool).map_or("unknown", |manifest| manifest.risk_level.as_str())
     }
@@ -444,12 +427,12 @@ impl Gate {
         self.freeze.is_on()
     }
 
-    /// The time, as records have it.
+    /// The current time in the format of the ledger.
     pub(crate) fn now(&self) -> String {
         self.clock.0.now().to_string()
     }
 
-    /// Stops everything that is to come; what runs is for the sessions to end.
+    /// Denies every new call and turn. Running turns are ended by their sessions.
     pub async fn freeze(&self, who: &Approver) -> Result<(), StoreError> {
         self.freeze.freeze(&self.ledger, &*self.clock.0, &who.id).await
     }
@@ -458,7 +441,7 @@ impl Gate {
         self.freeze.resume(&self.ledger, &*self.clock.0, &who.id).await
     }
 
-    /// Whether a request that comes back is for the same action.
+    /// Whether an approved request is still for the same action: compares the digests.
     pub(crate) fn still_fits(&self, requested: &Requested, action: &Action) -> bool {
         action.digest().is_ok_and(|digest| digest == requested.digest)
     }

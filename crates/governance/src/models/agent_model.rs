@@ -1,4 +1,4 @@
-//! Which model an agent may ask.
+//! The model that an agent may use.
 
 use tribune_providers::ModelRef;
 use tribune_records::agents::RUN_AGENT;
@@ -7,10 +7,10 @@ use tribune_runtime::AgentId;
 
 use super::Providers;
 
-/// The model that an agent was given.
+/// The model of an agent: its own, or the default model.
 pub fn model_of(agents: &Agents, providers: &Providers, agent: &AgentId) -> Option<ModelRef> {
     let Some(agent) = agents.agent(agent) else {
-        // What an operator runs asks the house's own model.
+        // Programs of `tribune run` use the default model.
         return providers.default_model().filter(|_| agent.as_str() == RUN_AGENT);
     };
     match agent.model {

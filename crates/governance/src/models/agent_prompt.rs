@@ -1,5 +1,5 @@
-//! What the operator wrote for one agent: `agents/<id>/prompt.md` in the home. It stands behind the law and the mandate in the
-//! agent's prompt.
+//! The operator's prompt for one agent: `agents/<id>/prompt.md` in the state folder. It follows the law and the mandate in the
+//! system prompt.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use tribune_constitution::AgentPrompt;
 use tribune_runtime::{AgentId, RuntimeError};
 
-/// Bytes that are read; the prompt's own bound is the same.
+/// Largest file in bytes, the same as the limit of [`AgentPrompt`].
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// The prompts of a home's agents.
+/// The prompts of all agents of one state folder.
 #[derive(Debug, Clone)]
 pub struct AgentPrompts {
     home: PathBuf,
@@ -22,8 +22,8 @@ impl AgentPrompts {
         Self { home }
     }
 
-    /// The prompt of an agent, if it has one. One that cannot be read or taken is an error: an agent without it would be
-    /// another agent.
+    /// The prompt of an agent, if it has one. A prompt that cannot be read or is invalid is an error, because the agent would
+    /// behave differently without it.
     pub fn of(&self, agent: &AgentId) -> Result<Option<AgentPrompt>, RuntimeError> {
         let path = self.home.join("agents").join(agent.as_str()).join("prompt.md");
         let refused = |what: String| {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_is_read_and_a_bad_one_is_told() {
+    fn an_invalid_prompt_is_an_error() {
         let home = tempfile::tempdir().unwrap();
         let prompts = AgentPrompts::new(home.path().to_owned());
         let main: AgentId = "main".parse().unwrap();

@@ -1,4 +1,4 @@
-//! Where trials are paid and logged: what the operator tries costs money like what agents ask.
+//! Billing and logging of provider checks, which cost money like the requests of agents.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,54 +14,54 @@ use tribune_storage::store::{Store, StoreError};
 use super::request_log::{RequestLog, RequestRecord};
 use crate::spend::{Budgets, OPERATOR, Payer, Reservation, Reserve, Told};
 
-/// Pays for requests of the operator's, and writes them down.
+/// Charges provider checks to the operator's budget and logs them.
 #[derive(Clone)]
 pub struct CheckBilling {
-    purse: Arc<Budgets>,
+    budgets: Arc<Budgets>,
     requests: RequestLog,
     clock: Arc<dyn Clock>,
 }
 
 impl fmt::Debug for CheckBilling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Till")
+        f.write_str("CheckBilling")
     }
 }
 
-/// A request that is paid for and has not ended.
+/// A request that is charged and not settled.
 #[derive(Debug)]
 pub(super) struct Charge {
-    till: CheckBilling,
+    billing: CheckBilling,
     model: ModelRef,
     reservation: Reservation,
 }
 
 impl CheckBilling {
-    pub const fn new(purse: Arc<Budgets>, requests: RequestLog, clock: Arc<dyn Clock>) -> Self {
-        Self { purse, requests, clock }
+    pub const fn new(budgets: Arc<Budgets>, requests: RequestLog, clock: Arc<dyn Clock>) -> Self {
+        Self { budgets, requests, clock }
     }
 
-    /// The till of a home that no daemon holds. It is held as long as the store is.
+    /// Opens a state folder that no daemon uses. It stays locked as long as the returned store lives.
     pub fn open(home: &Home, config: &Config) -> Result<(Self, Store), StoreError> {
         let store = Store::open(home, &SystemClock)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let parts = (store.writer()?, store.readers()?, Arc::clone(&clock));
-        let purse = Arc::new(Budgets::new(config.spend.clone(), parts));
+        let budgets = Arc::new(Budgets::new(config.spend.clone(), parts));
         let requests = RequestLog::new(home.root().join("logs"), &config.log);
-        Ok((Self::new(purse, requests, clock), store))
+        Ok((Self::new(budgets, requests, clock), store))
     }
 
-    /// Sets aside what a request can cost. It is on record when this returns.
+    /// Reserves the cost of a request. The reservation is durable when this returns.
     pub(super) async fn pay(&self, model: &ModelRef, tokens: (u64, u64)) -> Result<Charge, RuntimeError> {
         let payer = Payer { agent: OPERATOR.to_owned(), session: None };
-        match self.purse.reserve(&payer, model, tokens).await? {
+        match self.budgets.reserve(&payer, model, tokens).await? {
             Reserve::Granted(mut reservation) => {
                 reservation.put_on_record().await?;
-                Ok(Charge { till: self.clone(), model: model.clone(), reservation })
+                Ok(Charge { billing: self.clone(), model: model.clone(), reservation })
             }
-            // Nobody waits in a trial to be asked for more.
+            // A check does not wait for a person to raise the limit.
             Reserve::Ask(_) => {
-                let what = "more than may be spent: raise the limit under spend in config.json5";
+                let what = "this would exceed the budget: raise the limit under spend in config.json5";
                 Err(RuntimeError::new("spend_limit", what))
             }
         }
@@ -69,23 +69,23 @@ impl CheckBilling {
 }
 
 impl Charge {
-    /// Counts what the request cost, and logs it.
-    pub(super) async fn settle(self, answered: &Result<ModelResponse, ProviderError>, latency_ms: u64) {
-        let Self { till, model, reservation } = self;
+    /// Counts the cost of the request and logs it.
+    pub(super) async fn settle(self, response: &Result<ModelResponse, ProviderError>, latency_ms: u64) {
+        let Self { billing, model, reservation } = self;
         let (estimated_tokens, reserved_tokens) = reservation.tokens();
-        let (usage, outcome) = match answered {
+        let (usage, outcome) = match response {
             Ok(answer) => (answer.usage, "trial"),
             Err(error) => (Default::default(), error.code()),
         };
-        match answered {
+        match response {
             Ok(answer) if answer.finish_reason.is_some() => reservation.settle(Told::All(usage)).await,
             Ok(_) => reservation.settle(Told::Some(usage)).await,
             Err(error) if error.may_be_billed() => reservation.settle(Told::Some(usage)).await,
             Err(_) => reservation.release().await,
         }
         let record = RequestRecord {
-            request_id: format!("trial.{}", till.clock.now()),
-            timestamp: till.clock.now().to_string(),
+            request_id: format!("trial.{}", billing.clock.now()),
+            timestamp: billing.clock.now().to_string(),
             provider: model.provider().to_owned(),
             model: model.model().to_owned(),
             session: String::new(),
@@ -103,8 +103,8 @@ impl Charge {
             prompt: json!({}),
             gate: json!({ "trial": OPERATOR }),
         };
-        let log = till.requests;
-        // It fails only when the process is being torn down.
+        let log = billing.requests;
+        // The task fails only when the runtime shuts down.
         let _ = tokio::task::spawn_blocking(move || log.write(&record)).await;
     }
 }

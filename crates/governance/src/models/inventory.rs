@@ -1,5 +1,6 @@
-//! What there is to talk to: providers, their models, and which agent uses which. Found without asking anyone, so it costs
-//! nothing and works before the daemon runs; what was found by asking before is told too. Of a key it says whether it is there, and nothing else.
+//! The model inventory: providers, their models, and which agent uses which. It is built without any request, so it costs
+//! nothing and works without a daemon; faults known from earlier requests are included. Of a key it says only whether it is
+//! set.
 
 use serde::Serialize;
 use tribune_providers::{ApiDialect, ModelLimits, ModelRef, ProviderError, ThinkingForm};
@@ -14,7 +15,7 @@ use super::providers::{Provider, Providers};
 /// `provider.list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ModelInventory {
-    /// What agents get that name no model: `provider:model`.
+    /// The model of agents that name none: `provider:model`.
     pub default_model: Option<String>,
     /// By name.
     pub providers: Vec<ProviderInfo>,
@@ -29,14 +30,14 @@ pub struct ProviderInfo {
     /// `anthropic`, `openai` or `openai_compatible`.
     pub dialect: String,
     pub base_url: String,
-    /// The variable that holds its key; null if it needs none.
+    /// The environment variable that holds its key; null if it needs none.
     pub key_env: Option<String>,
-    /// Whether that variable holds one.
+    /// Whether that variable is set.
     pub key_set: bool,
     /// Whether it runs on this machine.
     pub local: bool,
     pub enabled: bool,
-    /// Whether config.json5 speaks of it.
+    /// Whether config.json5 has an entry for it.
     pub configured: bool,
     /// `strict`, `warn` or `off`.
     pub startup_validation: String,
@@ -44,7 +45,7 @@ pub struct ProviderInfo {
     pub models: Vec<ModelInfo>,
 }
 
-/// One model, with what it can do.
+/// One model, with its limits and features.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ModelInfo {
     /// `provider:model`.
@@ -56,25 +57,25 @@ pub struct ModelInfo {
     pub images: bool,
     /// `off`, `budget` or `adaptive`.
     pub thinking: String,
-    /// Whether it is what agents get that name no model.
+    /// Whether it is the model of agents that name none.
     pub default: bool,
     /// The agents that use it.
     pub agents: Vec<String>,
 }
 
-/// What an agent runs on.
+/// The model of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AgentModel {
     pub agent_id: String,
-    /// `rehearsal` has no model behind it.
+    /// The backend; `rehearsal` uses no model.
     pub backend: String,
     /// `provider:model`.
     pub model: Option<String>,
-    /// Why it cannot be used, as far as that is known without asking again.
+    /// Why the model cannot be used, as far as this is known without a new request.
     pub fault: Option<String>,
 }
 
-/// Looks at what there is.
+/// Builds the inventory.
 pub fn take_inventory(providers: &Providers, roster: &[RosterAgent]) -> ModelInventory {
     let agents: Vec<AgentModel> = roster.iter().map(|agent| agent_model(agent, providers)).collect();
     let default_model = providers.default_model().map(|model| model.to_string());
@@ -117,7 +118,7 @@ fn agent_model(agent: &RosterAgent, providers: &Providers) -> AgentModel {
     AgentModel { agent_id: agent.id.to_string(), backend: agent.backend.clone(), model, fault }
 }
 
-/// The model of an agent that needs one, and why it cannot have it.
+/// The model of an agent that needs one, and why it cannot be used.
 fn used(agent: &RosterAgent, providers: &Providers) -> (Option<String>, Option<String>) {
     let model = match &agent.model {
         Some(text) => match text.parse::<ModelRef>() {
@@ -151,7 +152,7 @@ fn used(agent: &RosterAgent, providers: &Providers) -> (Option<String>, Option<S
 }
 
 impl Provider {
-    /// What it lacks to be asked, in a sentence.
+    /// What is missing before it can be asked, as a sentence.
     pub fn lacks(&self) -> Option<String> {
         if let Err(error) = self.client() {
             return Some(error.to_string());
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_told_to_be_there_and_nothing_else_of_it() {
+    fn the_inventory_says_that_a_key_is_set_and_never_shows_it() {
         let env: Env = Arc::new(|name| (name == "MOONSHOT_API_KEY").then(|| "fixture-value-77".to_owned()));
         let found = of(env, &[agent("main", "rehearsal", None), agent("ada", "native", None)]);
         assert_eq!(found.default_model.as_deref(), Some("moonshot:kimi-k1-128k"));
@@ -208,12 +209,12 @@ mod tests {
         assert_eq!((model.model.as_str(), &model.agents), ("moonshot:kimi-k1-128k", &vec!["ada".to_owned()]));
         assert_eq!((&found.agents[0].model, &found.agents[0].fault), (&None, &None));
         assert_eq!(found.agents[1].fault, None);
-        let told = serde_json::to_string(&found).unwrap();
-        assert!(!told.contains("fixture-value"), "{told}");
+        let json = serde_json::to_string(&found).unwrap();
+        assert!(!json.contains("fixture-value"), "{json}");
     }
 
     #[test]
-    fn what_an_agent_lacks_is_told_with_what_to_do() {
+    fn the_fault_of_an_agent_says_what_to_do() {
         let agents = [
             agent("a", "native", None),
             agent("b", "native", Some("kimi")),

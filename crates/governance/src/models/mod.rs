@@ -1,7 +1,6 @@
-//! The models of the house: which providers there are, who sits where and uses what, whether they can be reached, and
-//! what was asked of them.
+//! Models: the configured providers, the model of each agent, checks whether they can be reached, and the log of requests.
 //!
-//! Keys come from the environment alone and go to their provider alone: nothing here shows, logs or stores one.
+//! API keys come from the environment only and go to their provider only: nothing here shows, logs or stores one.
 
 pub mod agent_model;
 mod agent_prompt;

@@ -1,5 +1,5 @@
-//! How models answered when they were last asked: at the start, when somebody tried them, in a turn. What only asking can
-//! tell, such as a key that is refused, is known from here without asking again.
+//! The last known health of each model: from the startup check, a provider check, or a turn. Faults that only a request can
+//! reveal, such as a rejected key, are known from here without another request.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,36 +8,36 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tribune_providers::ModelRef;
 
-/// How long whoever looks in the first moments waits for the providers that are being asked. Most answer within it.
-const FIRST_MOMENTS: Duration = Duration::from_secs(1);
+/// How long a reader waits for the startup check to finish. Most providers answer within this time.
+const STARTUP_CHECK_WAIT: Duration = Duration::from_secs(1);
 
-/// For every model that was asked, what was wrong if anything was. As long as the list of declared models at most, since no
-/// other is ever asked.
+/// The last fault, or `None`, of every model that was asked. Bounded by the list of declared models, because no other model is
+/// ever asked.
 #[derive(Debug, Clone, Default)]
 pub struct ModelHealth {
     last: Arc<Mutex<BTreeMap<ModelRef, Option<String>>>>,
-    /// Cancelled when everything that the start asks has answered.
+    /// Cancelled when the startup check is complete.
     settled: CancellationToken,
 }
 
 impl ModelHealth {
-    /// Takes in how a model answered.
+    /// Records the result of a request to a model.
     pub fn note(&self, model: &ModelRef, fault: Option<String>) {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).insert(model.clone(), fault);
     }
 
-    /// What was wrong when it was last asked; `None` if it was not asked yet.
+    /// The result of the last request; `None` if the model was not asked yet.
     pub fn last(&self, model: &ModelRef) -> Option<Option<String>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).get(model).cloned()
     }
 
-    /// Says that everybody was asked whom the start asks.
+    /// Marks the startup check as complete.
     pub fn settle(&self) {
         self.settled.cancel();
     }
 
-    /// Waits for what the start asks, a moment at most.
+    /// Waits until the startup check is complete, for one second at most.
     pub async fn settled(&self) {
-        let _ = tokio::time::timeout(FIRST_MOMENTS, self.settled.cancelled()).await;
+        let _ = tokio::time::timeout(STARTUP_CHECK_WAIT, self.settled.cancelled()).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Which model sits where.
+//! Resolves the model of an agent to a provider client with limits.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use tribune_runtime::{AgentId, RuntimeError};
 
 use super::providers::Providers;
 
-/// Tokens that an answer may have, unless the model has fewer.
+/// Most tokens of a response, unless the model has a lower limit.
 const MAX_OUTPUT_TOKENS: u32 = 16_384;
 
-/// Tokens that a model may think, where it is told how many.
+/// Thinking budget in tokens, for models that take one.
 const THINKING_TOKENS: u32 = 8_192;
 
-/// The seats of a house.
+/// The models of this instance's configuration.
 #[derive(Debug, Clone)]
 pub struct ConfiguredModels {
     providers: Arc<Providers>,
@@ -47,7 +47,7 @@ impl ModelResolver for ConfiguredModels {
         let thinking = match limits.thinking {
             ThinkingForm::NoParameter => None,
             ThinkingForm::Adaptive => Some(Thinking::Adaptive),
-            // It is part of the output, and something must be left to say.
+            // Thinking counts as output, and tokens must remain for the response.
             ThinkingForm::Budget => (max_output_tokens >= 2 * 1024)
                 .then(|| Thinking::Budget(THINKING_TOKENS.min(max_output_tokens / 2))),
         };

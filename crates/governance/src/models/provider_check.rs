@@ -1,5 +1,5 @@
-//! Whether a provider can be used, found out by using it: is the key there, does the provider answer, does the model. The
-//! last is a real request of a few tokens, so it is made only when somebody asks for it, and it is paid for ([`super::Till`]).
+//! Provider checks: whether the key is set, the provider answers, and the model answers. The last check is a real request of a
+//! few tokens, so it runs only on demand, and it is billed ([`super::CheckBilling`]).
 
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,8 @@ use super::check_billing::CheckBilling;
 use super::inventory::ModelInventory;
 use super::providers::{Provider, Providers};
 
-/// Somebody sits and waits for the result, so nothing is tried twice and nobody is waited for like in a turn.
-const TRIAL_PATIENCE: RequestTimeouts = RequestTimeouts {
+/// A person waits for the result, so there are no retries and the timeouts are shorter than in a turn.
+const CHECK_TIMEOUTS: RequestTimeouts = RequestTimeouts {
     connect: Duration::from_secs(10),
     first_byte: Duration::from_secs(30),
     idle: Duration::from_secs(30),
@@ -29,77 +29,73 @@ const TRIAL_PATIENCE: RequestTimeouts = RequestTimeouts {
     max_retry_delay: Duration::from_secs(1),
 };
 
-/// Tokens of the answer: one word, and what some models put before it.
-const TRIAL_TOKENS: u32 = 64;
+/// Tokens of the response: one word, and the text that some models put before it.
+const CHECK_TOKENS: u32 = 64;
 
-/// The least that a model with a budget for thinking may be given to think, and room for a word behind it.
+/// The smallest thinking budget that such models accept; tokens for the response come on top.
 const THINKING_TOKENS: u32 = 1024;
 
 /// `provider.test`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Trials {
-    /// Whether all of them passed. False if there was nothing to try.
+    /// Whether all checks passed. False if there was nothing to check.
     pub ok: bool,
     pub providers: Vec<Trial>,
 }
 
-/// What came of trying one provider.
+/// The result for one provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Trial {
     pub provider: String,
-    /// `provider:model` that was asked, if one is known.
+    /// The model that was asked, as `provider:model`, if one is known.
     pub model: Option<String>,
     pub ok: bool,
-    /// In the order in which they were made; none is made behind one that failed.
+    /// In the order in which they ran; none runs after a failed one.
     pub checks: Vec<Check>,
 }
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Check {
     /// `key`, `reach` or `model`.
     pub check: String,
     pub ok: bool,
-    /// What was found, or what is wrong and what to do.
+    /// The finding, or what is wrong and what to do.
     pub message: String,
-    /// One word for programs, if it failed.
+    /// Machine-readable code, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// How long it took; absent where nobody was asked.
+    /// Duration in milliseconds; absent if no request was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
 }
 
-/// Tries what is named: a provider, one of its models, or, if nothing is, everything that is set up.
+/// Checks the target: a provider, one of its models, or without a target every provider that is set up.
 pub async fn try_out(
     providers: &Providers,
     survey: &ModelInventory,
     target: Option<&str>,
-    till: &CheckBilling,
+    billing: &CheckBilling,
 ) -> Result<Trials, RuntimeError> {
     let chosen = chosen(providers, survey, target)?;
-    let trials = chosen.iter().map(|(provider, model)| try_one(provider, model.as_ref(), till));
+    let trials = chosen.iter().map(|(provider, model)| check_provider(provider, model.as_ref(), billing));
     let trials = join_all(trials).await;
     for ((_, model), trial) in chosen.iter().zip(&trials) {
-        // What was not asked, for want of a key or of money, says nothing of the model.
-        let asked = trial.checks.last().filter(|check| check.took_ms.is_some());
-        if let (Some((model, _)), Some(last)) = (model, asked) {
+        // A check that made no request, for lack of a key or of budget, says nothing about the model.
+        let requested = trial.checks.last().filter(|check| check.took_ms.is_some());
+        if let (Some((model, _)), Some(last)) = (model, requested) {
             providers.answers().note(model, (!trial.ok).then(|| last.message.clone()));
         }
     }
     Ok(Trials { ok: !trials.is_empty() && trials.iter().all(|trial| trial.ok), providers: trials })
 }
 
-/// Whether anything would be tried, and so whether anything is to be paid for.
-pub fn tries_any(
-    providers: &Providers,
-    survey: &ModelInventory,
-    target: Option<&str>,
-) -> Result<bool, RuntimeError> {
+/// Whether anything would be checked, and so whether anything is to be billed.
+pub fn tries_any(providers: &Providers, survey: &ModelInventory, target: Option<&str>) -> Result<bool, RuntimeError> {
     Ok(!chosen(providers, survey, target)?.is_empty())
 }
 
-/// A provider, and the model that is asked.
+/// A provider and the model to ask.
 type Chosen<'a> = (&'a Provider, Option<(ModelRef, ModelLimits)>);
 
 fn chosen<'a>(
@@ -132,8 +128,8 @@ fn chosen<'a>(
     }
 }
 
-/// The model of a provider that stands for it: the house's default, one that an agent uses, the provider's default, or the
-/// first by name.
+/// The model that a provider is checked with: the configured default, one that an agent uses, the provider's default, or
+/// the first by name.
 fn usual(provider: &Provider, survey: &ModelInventory) -> Option<(ModelRef, ModelLimits)> {
     let used = survey.agents.iter().filter_map(|agent| agent.model.clone());
     let own = provider.config.default_model.iter().map(|name| format!("{}:{name}", provider.id));
@@ -147,22 +143,26 @@ fn usual(provider: &Provider, survey: &ModelInventory) -> Option<(ModelRef, Mode
     })
 }
 
-async fn try_one(provider: &Provider, model: Option<&(ModelRef, ModelLimits)>, till: &CheckBilling) -> Trial {
+async fn check_provider(
+    provider: &Provider,
+    model: Option<&(ModelRef, ModelLimits)>,
+    billing: &CheckBilling,
+) -> Trial {
     let mut checks = Vec::new();
-    let ok = checked(provider, model, till, &mut checks).await.is_some();
+    let ok = run_checks(provider, model, billing, &mut checks).await.is_some();
     let model = model.map(|(model, _)| model.to_string());
     Trial { provider: provider.id.clone(), model, ok, checks }
 }
 
-/// Makes one check after the other; `None` at the first that fails.
-async fn checked(
+/// Runs the checks in order; `None` after the first that fails.
+async fn run_checks(
     provider: &Provider,
     model: Option<&(ModelRef, ModelLimits)>,
-    till: &CheckBilling,
+    billing: &CheckBilling,
     checks: &mut Vec<Check>,
 ) -> Option<()> {
     let client = match provider.client() {
-        Ok(client) => client.with_timeouts(TRIAL_PATIENCE),
+        Ok(client) => client.with_timeouts(CHECK_TIMEOUTS),
         Err(error) => {
             checks.push(failed("key", error, None));
             return None;
@@ -180,7 +180,7 @@ async fn checked(
     let listed = reach(provider, &client, checks).await?;
     let Some((model, limits)) = model else {
         let id = &provider.id;
-        // Names come from elsewhere; what is no name of a model is not repeated.
+        // The names come from the provider; those that are not valid model names are not shown.
         let names = listed.iter().filter(|name| ModelRef::new(id, name.as_str()).is_ok());
         let some = names.take(3).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         let offers = if some.is_empty() { String::new() } else { format!(" It offers {some}.") };
@@ -198,8 +198,8 @@ async fn checked(
     };
     let request = question(model, limits);
     let tokens = (estimate_tokens(&request), u64::from(request.max_output_tokens));
-    let ticket = match till.pay(model, tokens).await {
-        Ok(ticket) => ticket,
+    let charge = match billing.pay(model, tokens).await {
+        Ok(charge) => charge,
         Err(error) => {
             let (check, code) = ("model".to_owned(), Some(error.code().to_owned()));
             checks.push(Check { check, ok: false, message: error.message, code, took_ms: None });
@@ -207,10 +207,10 @@ async fn checked(
         }
     };
     let began = Instant::now();
-    let answered = ask(&client, &request).await;
+    let response = ask(&client, &request).await;
     let took = Some(millis(began));
-    ticket.settle(&answered, millis(began)).await;
-    match answered {
+    charge.settle(&response, millis(began)).await;
+    match response {
         Ok(answer) => {
             let tokens = answer.usage.prompt() + answer.usage.output;
             checks.push(passed("model", format!("{model} answers ({tokens} tokens)"), took));
@@ -223,7 +223,7 @@ async fn checked(
     }
 }
 
-/// Asks for the list of models: it costs nothing, and shows whether provider and key are good. Gives the names.
+/// Requests the list of models: it costs nothing, and shows whether the provider and the key work. Returns the names.
 async fn reach(provider: &Provider, client: &ProviderClient, checks: &mut Vec<Check>) -> Option<Vec<String>> {
     let began = Instant::now();
     let listed = client.models().await;
@@ -234,7 +234,7 @@ async fn reach(provider: &Provider, client: &ProviderClient, checks: &mut Vec<Ch
             checks.push(passed("reach", format!("{base_url} answers"), took));
             Some(names)
         }
-        // Somebody is there; a list is nothing that every server has.
+        // The server answers; not every server has a list of models.
         Err(
             ProviderError::NotFound { .. }
             | ProviderError::MalformedStream { .. }
@@ -250,14 +250,14 @@ async fn reach(provider: &Provider, client: &ProviderClient, checks: &mut Vec<Ch
     }
 }
 
-/// A question of a few tokens.
+/// A request of a few tokens.
 fn question(model: &ModelRef, limits: &ModelLimits) -> ModelRequest {
     let (thinking, wanted) = match limits.thinking {
-        ThinkingForm::Budget if limits.max_output_tokens > THINKING_TOKENS + TRIAL_TOKENS => {
-            (Some(Thinking::Budget(THINKING_TOKENS)), THINKING_TOKENS + TRIAL_TOKENS)
+        ThinkingForm::Budget if limits.max_output_tokens > THINKING_TOKENS + CHECK_TOKENS => {
+            (Some(Thinking::Budget(THINKING_TOKENS)), THINKING_TOKENS + CHECK_TOKENS)
         }
-        ThinkingForm::Adaptive => (Some(Thinking::Adaptive), THINKING_TOKENS + TRIAL_TOKENS),
-        ThinkingForm::NoParameter | ThinkingForm::Budget => (None, TRIAL_TOKENS),
+        ThinkingForm::Adaptive => (Some(Thinking::Adaptive), THINKING_TOKENS + CHECK_TOKENS),
+        ThinkingForm::NoParameter | ThinkingForm::Budget => (None, CHECK_TOKENS),
     };
     ModelRequest {
         model: model.model().to_owned(),

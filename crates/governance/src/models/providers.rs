@@ -1,4 +1,4 @@
-//! Providers with their keys, ready to be asked.
+//! The configured providers with their keys and clients.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use tribune_runtime::RuntimeError;
 
 use super::model_health::ModelHealth;
 
-/// Characters of a name that no provider has which a sentence repeats.
+/// Longest part of an unknown provider name shown in a message, in characters.
 const MAX_SHOWN_CHARS: usize = 80;
 
-/// Looks up a variable of the environment.
+/// Looks up an environment variable.
 pub type Env = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// The environment of this process.
@@ -24,7 +24,7 @@ pub fn process_env() -> Env {
     Arc::new(|name| std::env::var(name).ok())
 }
 
-/// All providers of the house.
+/// All configured providers.
 #[derive(Clone)]
 pub struct Providers {
     all: BTreeMap<String, Provider>,
@@ -80,7 +80,7 @@ impl Providers {
         }
     }
 
-    /// The keys that must never be shown: what the environment holds for any provider.
+    /// The keys that must never be shown: those of all providers in the environment.
     pub fn secrets(config: &ModelsConfig, env: &Env) -> Vec<String> {
         let names = config.providers.values().filter_map(|provider| provider.key_env.as_deref());
         names.filter_map(|name| env(name)).filter(|key| !key.trim().is_empty()).collect()
@@ -95,7 +95,8 @@ impl Providers {
         self.all.get(id)
     }
 
-    /// The model of agents that name none: the house's, or that of the one provider whose key is there and that has one.
+    /// The model of agents that name none: the configured default, or the default model of the only provider that has a key
+    /// and a default model.
     pub fn default_model(&self) -> Option<ModelRef> {
         if self.default.is_some() {
             return self.default.clone();
@@ -105,11 +106,11 @@ impl Providers {
             ModelRef::new(&provider.id, provider.config.default_model.as_deref()?).ok()
         });
         let first = with_default.next()?;
-        // Two are a choice, which nobody made.
+        // With two candidates, the operator has to choose.
         with_default.next().is_none().then_some(first)
     }
 
-    /// How models answered when they were last asked.
+    /// The last known health of each model.
     pub const fn answers(&self) -> &ModelHealth {
         &self.answers
     }
@@ -118,7 +119,7 @@ impl Providers {
         self.keep_turns
     }
 
-    /// The provider of this name, if it is there and switched on.
+    /// The provider of this name, if it exists and is enabled.
     pub fn enabled(&self, id: &str) -> Result<&Provider, RuntimeError> {
         let provider = self.all.get(id).ok_or_else(|| {
             let names: Vec<&str> = self.all.keys().map(String::as_str).collect();
@@ -141,7 +142,7 @@ impl Providers {
         Ok(provider)
     }
 
-    /// What a reference stands for: its provider, and what the model can do.
+    /// Resolves a reference to its provider and the limits of the model.
     pub fn resolve(&self, model: &ModelRef) -> Result<(&Provider, ModelLimits), RuntimeError> {
         let provider = self.enabled(model.provider())?;
         let limits = provider.config.models.get(model.model()).ok_or_else(|| {
@@ -161,7 +162,7 @@ impl Providers {
 }
 
 impl Provider {
-    /// Speaks to it.
+    /// The client, or why none could be built.
     pub fn client(&self) -> Result<&ProviderClient, &ProviderError> {
         self.client.as_ref()
     }

@@ -1,5 +1,5 @@
-//! One line for each request to a model, under `logs/<provider>/`: ids, hashes, numbers and outcomes. Never a key, a prompt
-//! or a word of anyone.
+//! The request log: one line per model request, under `logs/<provider>/`, with ids, hashes, numbers and outcomes. It never
+//! contains a key, a prompt or any text of a conversation.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use tribune_config::LogConfig;
 use tribune_storage::rotating_file::RotatingFile;
 
-/// A request, for the log.
+/// One line of the request log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RequestRecord {
     pub request_id: String,
@@ -18,7 +18,7 @@ pub struct RequestRecord {
     pub provider: String,
     pub model: String,
     pub session: String,
-    /// The turn's entry in the ledger.
+    /// The ledger entry of the turn.
     pub turn: String,
     pub round: u32,
     pub estimated_tokens: u64,
@@ -30,13 +30,13 @@ pub struct RequestRecord {
     pub first_ms: u64,
     pub latency_ms: u64,
     pub outcome: String,
-    /// Hashes of what the prompt is made of.
+    /// Hashes of the parts of the prompt.
     pub prompt: serde_json::Value,
-    /// How the law stood: channel, class, mandate and hash.
+    /// The policy context: channel, class, mandate and hash of the law.
     pub gate: serde_json::Value,
 }
 
-/// The logs of all providers; clones share their files.
+/// The request logs of all providers; clones share their files.
 #[derive(Debug, Clone)]
 pub struct RequestLog(Arc<Shared>);
 
@@ -49,13 +49,13 @@ struct Shared {
 }
 
 impl RequestLog {
-    /// Logs under `root`, each as large and as many as `config` says.
+    /// Logs under `root`, with the file sizes and counts of `config`.
     pub fn new(root: PathBuf, config: &LogConfig) -> Self {
         let (max_bytes, files) = (config.max_bytes, config.files);
         Self(Arc::new(Shared { root, max_bytes, files, open: Mutex::default() }))
     }
 
-    /// Writes a line. A log that cannot be written holds up no turn; the gateway's own log says so.
+    /// Writes a line. A write error does not fail the turn; it is reported in the daemon's log.
     pub fn write(&self, record: &RequestRecord) {
         if let Err(error) = self.try_write(record) {
             tracing::warn!(provider = record.provider, %error, "a request could not be logged");
@@ -67,7 +67,7 @@ impl RequestLog {
         line.push(b'\n');
         let mut open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
         if !open.contains_key(&record.provider) {
-            // INVARIANT: the name of a provider is a plain word, so it stays in the folder.
+            // INVARIANT: the name of a provider is a plain word, so the path stays below `root`.
             let folder = self.0.root.join(&record.provider);
             open.insert(
                 record.provider.clone(),
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_provider_has_its_own_log_within_its_bounds() {
+    fn each_provider_has_its_own_bounded_log() {
         let folder = tempfile::tempdir().unwrap();
         let config = LogConfig { level: LogLevel::Info, max_bytes: 2_000, files: 2 };
         let log = RequestLog::new(folder.path().to_owned(), &config);

@@ -1,5 +1,5 @@
-//! Whether the models that agents will need can be reached, asked once when the daemon starts. One line each says what is
-//! wrong and what to do; no key is in it.
+//! The startup check: asks once, when the daemon starts, whether the models of the agents can be reached. Each fault is one
+//! line that says what is wrong and what to do; it never contains a key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tribune_providers::ModelRef;
 
 use super::providers::Providers;
 
-/// What came of asking a provider.
+/// The result for one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Validation {
     pub model: ModelRef,
@@ -18,7 +18,7 @@ pub struct Validation {
     pub is_strict: bool,
 }
 
-/// Asks the provider of each of these models, as its configuration says.
+/// Checks each of these models, as far as the configuration of its provider requires it.
 pub async fn validate(providers: Arc<Providers>, models: Vec<ModelRef>) -> Vec<Validation> {
     let mut lists: BTreeMap<String, Result<Vec<String>, String>> = BTreeMap::new();
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The purse: what was spent, what is set aside, and whether there is enough for one more request.
+//! Budgets: what was spent, what is reserved, and whether the limits allow one more request.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -18,17 +18,17 @@ use tribune_storage::store::{LedgerWriter, Readers, StoreError};
 use super::limit_increase::refusal;
 use super::reservation::{Reservation, Stage};
 
-/// Accounts that are remembered. What is forgotten is in the log.
+/// Most accounts in the cache. Evicted ones are read again from the ledger.
 const MAX_ACCOUNTS: usize = 100_000;
 
-/// Who is about to spend.
+/// The agent and session that a request is charged to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payer {
     pub agent: String,
     pub session: Option<String>,
 }
 
-/// Something that has a limit.
+/// An account that a limit applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Account {
     Session(String),
@@ -36,7 +36,7 @@ pub(super) enum Account {
     Day(String),
 }
 
-/// A limit that a request would go beyond.
+/// A limit that a request would exceed.
 pub(super) struct Over {
     pub(super) account: Account,
     pub(super) limit: SpendLimit,
@@ -51,28 +51,28 @@ pub(super) struct Balance {
     raised: Amount,
 }
 
-/// Whether there is enough.
+/// The result of a reservation.
 #[derive(Debug)]
 pub enum Reserve {
     Granted(Reservation),
-    /// Only if a person allows this call.
+    /// A limit would be exceeded; a person may raise it by allowing this call.
     Ask(ToolCall),
 }
 
-/// The purse of a daemon.
+/// The budgets of a daemon.
 pub struct Budgets {
     pub(super) config: SpendConfig,
     pub(super) ledger: LedgerWriter,
     readers: Readers,
     clock: Arc<dyn Clock>,
     accounts: Mutex<HashMap<Account, Balance>>,
-    /// Calls that the house itself makes, by session and id. Nobody else may make one.
+    /// Limit increase calls that the daemon itself makes, by session and id. Agents cannot make such a call.
     pub(super) asking: Mutex<HashSet<(String, String)>>,
 }
 
 impl fmt::Debug for Budgets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Purse")
+        f.write_str("Budgets")
     }
 }
 
@@ -88,7 +88,7 @@ impl Budgets {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets aside the most that a request can cost. An error says which limit is in the way.
+    /// Reserves the most that a request can cost. An error names the limits that would be exceeded.
     pub async fn reserve(
         self: &Arc<Self>,
         payer: &Payer,
@@ -99,7 +99,7 @@ impl Budgets {
         let limits = self.limits_of(payer);
         if price.is_none() && limits.iter().any(|(_, limit)| limit.cost.is_some()) {
             let what = format!(
-                "{model} has no price, and what it costs is limited: add it to spend.prices in config.json5 (0 if it is free)"
+                "{model} has no price, but a cost limit applies: add its price to spend.prices in config.json5 (0 if it is free)"
             );
             return Err(RuntimeError::new("no_price", what));
         }
@@ -146,7 +146,7 @@ impl Budgets {
         }
     }
 
-    /// The limits that apply, with what they apply to.
+    /// The limits that apply to a payer, with their accounts.
     fn limits_of(&self, payer: &Payer) -> Vec<(Account, SpendLimit)> {
         let day = self.today();
         let limits = &self.config.limits;
@@ -161,7 +161,7 @@ impl Budgets {
         self.clock.now().to_string().chars().take(10).collect()
     }
 
-    /// Reads what the log knows of accounts that were not looked at before.
+    /// Loads the balances of accounts that are not in the cache from the ledger.
     async fn load(&self, limits: &[(Account, SpendLimit)]) -> Result<(), StoreError> {
         let unknown: Vec<Account> = {
             let accounts = self.accounts();
@@ -192,7 +192,7 @@ impl Budgets {
         Ok(())
     }
 
-    /// Raises the limits that a person allowed to be raised. They are on record when this returns.
+    /// Raises the limits that a person allowed to raise. The changes are durable when this returns.
     pub async fn raise(&self, session: &str, input: &Value) -> Result<(), StoreError> {
         for one in input["raise"].as_array().into_iter().flatten() {
             let word = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
@@ -205,7 +205,7 @@ impl Budgets {
             let account = Account::named(&raised);
             let draft = self.entry((session, "house"), SpendRecord::Raised(raised), None);
             self.ledger.append(&draft).await?;
-            // One that was not looked at yet is read with this in it.
+            // An account that is not in the cache is loaded later with this increase included.
             if let Some(account) = account
                 && let Some(balance) = self.accounts().get_mut(&account)
             {
@@ -215,8 +215,8 @@ impl Budgets {
         Ok(())
     }
 
-    /// Bills the requests of which an earlier daemon never heard the end: each in full, and once, for the entry that bills it
-    /// ends it.
+    /// Bills a request that an earlier daemon started and never finished: in full, and once, because the entry that bills it
+    /// also ends it.
     pub(crate) async fn bill_unfinished(&self, begun: Cid, reserved: SpendRecord) -> Result<(), StoreError> {
         let SpendRecord::Reserved(spent) = reserved else { return Ok(()) };
         let payer = Payer { agent: spent.agent.clone(), session: spent.session.clone() };
@@ -224,7 +224,7 @@ impl Budgets {
         self.ledger.append(&draft).await.map(drop)
     }
 
-    /// An entry about what someone spends. One that ends a request names the entry that began it.
+    /// An entry about spending of a payer. An entry that ends a request has the entry that began it as parent.
     pub(super) fn draft(&self, payer: &Payer, record: SpendRecord, begun: Option<Cid>) -> Draft {
         let who = payer.session.as_deref().unwrap_or(&payer.agent);
         self.entry((who, &payer.agent), record, begun)

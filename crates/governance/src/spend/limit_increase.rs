@@ -1,4 +1,4 @@
-//! The question whether more may be spent: what is asked, in which words, and which other questions it answers.
+//! Limit increases: the call that asks a person to raise a limit, its wording, and which other calls it answers.
 
 use std::collections::HashSet;
 use std::sync::PoisonError;
@@ -11,11 +11,11 @@ use tribune_runtime::ToolCall;
 
 use super::budgets::{Account, Budgets, Over};
 
-/// Questions that were made and not yet asked. A turn that ends in between leaves one.
-const MAX_QUESTIONS: usize = 10_000;
+/// Most calls that were made and not yet submitted. A turn that ends in between leaves one behind.
+const MAX_OPEN_CALLS: usize = 10_000;
 
 impl Budgets {
-    /// The call that asks a person for more: as much again as each limit is, or what is missing if that is more.
+    /// The call that asks a person to raise the limits: each by its own amount, or by what is missing if that is more.
     pub(super) fn question(&self, session: &str, over: &[Over], amount: Amount) -> ToolCall {
         let more = |over: &Over| {
             let Over { account, limit, raised, used } = over;
@@ -39,21 +39,21 @@ impl Budgets {
             json!({ "why": in_the_way(over, amount), "raise": over.iter().map(more).collect::<Vec<_>>() });
         let id = format!("spend-{:016x}", random());
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        if asking.len() >= MAX_QUESTIONS {
+        if asking.len() >= MAX_OPEN_CALLS {
             asking.clear();
         }
         asking.insert((session.to_owned(), id.clone()));
         ToolCall { id, name: SPEND.to_owned(), input }
     }
 
-    /// Whether the house makes this call. Says so once.
+    /// Whether the daemon itself made this call. True only once per call.
     pub fn is_asking(&self, session: &str, call: &str) -> bool {
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         asking.remove(&(session.to_owned(), call.to_owned()))
     }
 }
 
-/// Whose budget a question is about, in words.
+/// The budgets that a call asks to raise, in words.
 pub(crate) fn whose(input: &Value) -> String {
     let one = |one: &Value| {
         let word = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
@@ -67,7 +67,7 @@ pub(crate) fn whose(input: &Value) -> String {
     all.join(" and of ")
 }
 
-/// Whether two questions are about a limit that is the same.
+/// Whether two calls ask to raise at least one common limit.
 pub(crate) fn share_a_limit(one: &Value, other: &Value) -> bool {
     let limits = |input: &Value| -> HashSet<[String; 3]> {
         let names = |one: &Value| {
@@ -78,15 +78,15 @@ pub(crate) fn share_a_limit(one: &Value, other: &Value) -> bool {
     !limits(one).is_disjoint(&limits(other))
 }
 
-/// Which limits are in the way, and what to do about it.
+/// The error text: which limits would be exceeded, and what to do.
 pub(super) fn refusal(over: &[Over], amount: Amount) -> String {
     format!(
-        "{}: raise it in config.json5, begin a new session if it is a session's, or wait for tomorrow if it is a day's",
+        "{}: raise the limit in config.json5, start a new session if it is the limit of a session, or wait until tomorrow if it is a daily limit",
         in_the_way(over, amount)
     )
 }
 
-/// Which limits are in the way.
+/// The limits that would be exceeded, in words.
 fn in_the_way(over: &[Over], amount: Amount) -> String {
     let one = |over: &Over| {
         let Over { account, limit, used, .. } = over;
@@ -110,7 +110,7 @@ fn in_the_way(over: &[Over], amount: Amount) -> String {
 
 fn random() -> u64 {
     let mut bytes = [0; 8];
-    // A name that is not unique is refused; nothing depends on its being secret.
+    // A duplicate id is rejected. The id need not be secret.
     let _ = getrandom::fill(&mut bytes);
     u64::from_le_bytes(bytes)
 }

@@ -1,9 +1,9 @@
-//! What models cost, and how much of it a session, an agent and a day may have.
+//! Spending: the cost of models, and the budgets per session, per agent and per day.
 //!
-//! Before a request the most that it can cost is set aside; afterwards what it did cost is counted, and is in the log. Where
-//! that would go beyond a limit, the house asks a person through the same gate as any call, or ends the turn.
+//! Before a request, the most that it can cost is reserved; afterwards the actual cost is counted and recorded in the ledger.
+//! If a request would exceed a limit, the daemon asks a person through the gate, like any call, or ends the turn.
 
-/// Who pays for what the operator asks, through the proxy or to try a provider. No agent has such a name.
+/// The payer of the operator's own requests: through the proxy, or to check a provider. No agent can have this name.
 pub const OPERATOR: &str = "(operator)";
 
 mod budgets;

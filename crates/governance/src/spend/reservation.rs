@@ -1,7 +1,8 @@
-//! What is set aside for one request, from before it is sent until it is known what it cost.
+//! The reservation of one request, from before it is sent until its cost is known.
 //!
-//! Before a request is sent, the most that it can cost is in the log. One that ends without a word of what it cost, because its
-//! turn was dropped or the daemon was killed, counts as that: at once if there is a daemon, at the next start if there is none.
+//! Before a request is sent, the most that it can cost is recorded in the ledger. A request whose cost never becomes known,
+//! because its turn was dropped or the daemon was killed, is billed at that amount: immediately if the daemon runs, otherwise
+//! at the next start.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,44 +15,44 @@ use tribune_storage::store::{Receipt, StoreError};
 
 use super::budgets::{Account, Budgets, Payer};
 
-/// What a provider told of the tokens of a request.
+/// The token usage that a provider reported for a request.
 #[derive(Debug, Clone, Copy)]
 pub enum Told {
     All(TokenUsage),
-    /// The answer was not heard to its end; at least these.
+    /// The response was incomplete, so the usage is at least this.
     Some(TokenUsage),
 }
 
-/// What is set aside for one request.
+/// The budget reserved for one request.
 pub struct Reservation {
     pub(super) purse: Arc<Budgets>,
     pub(super) payer: Payer,
     pub(super) model: ModelRef,
-    /// The day that it counts for, however late it ends.
+    /// The day that it is charged to, even if it ends later.
     pub(super) day: String,
     pub(super) accounts: Vec<Account>,
     pub(super) amount: Amount,
-    /// The tokens of both ends, at most.
+    /// The most tokens of the prompt and of the response.
     pub(super) prompt: u64,
     pub(super) answer: u64,
     pub(super) stage: Stage,
 }
 
-/// How far a request is.
+/// The progress of a request.
 #[derive(Debug)]
 pub(super) enum Stage {
     /// Nothing was sent yet.
     Planned,
-    /// It may be sent; the entry says what it costs at most.
+    /// The reservation is recorded, so the request may be sent.
     OnRecord(Begun),
-    /// What it cost is counted.
+    /// The cost is counted.
     Settled,
 }
 
-/// The entry that says what a request costs at most.
+/// The ledger entry of the reservation.
 #[derive(Debug)]
 pub(super) enum Begun {
-    /// It is on disk. Nobody has asked yet which place it got.
+    /// It is durable; its position is not known yet.
     Durable(Receipt),
     Placed(Cid),
 }
@@ -66,22 +67,22 @@ impl fmt::Debug for Reservation {
 }
 
 impl Reservation {
-    /// The tokens of the prompt and of the answer, at most.
+    /// The most tokens of the prompt and of the response.
     pub const fn tokens(&self) -> (u64, u64) {
         (self.prompt, self.answer)
     }
 
-    /// Writes down what is set aside. Nothing may be sent before this returns.
+    /// Records the reservation. Nothing may be sent before this returns.
     pub async fn put_on_record(&mut self) -> Result<(), StoreError> {
         let draft = self.purse.draft(&self.payer, SpendRecord::Reserved(self.in_full()), None);
         self.stage = Stage::OnRecord(Begun::Durable(self.purse.ledger.append_early(&draft).await?));
         Ok(())
     }
 
-    /// Counts what the request cost, and puts it on record.
-    pub async fn settle(mut self, told: Told) {
+    /// Counts the actual cost and records it.
+    pub async fn settle(mut self, reported: Told) {
         self.place().await;
-        let (usage, estimated) = self.usage(told);
+        let (usage, estimated) = self.usage(reported);
         let price = self.purse.config.prices.get(&self.model);
         let cost = price.map(|price| price.of(&usage));
         let tokens = usage.prompt().saturating_add(usage.output);
@@ -90,7 +91,7 @@ impl Reservation {
         self.write(SpendRecord::Spent(spent), begun).await;
     }
 
-    /// Nothing was sent, or the provider refused it.
+    /// Releases the reservation: nothing was sent, or the provider rejected the request.
     pub async fn release(mut self) {
         self.place().await;
         let begun = self.count(Amount::default());
@@ -99,7 +100,7 @@ impl Reservation {
         }
     }
 
-    /// Learns the place of the entry that began it, before anything is counted: whoever gives up here counts in full.
+    /// Resolves the position of the reservation's entry before anything is counted. A request cancelled here is billed in full.
     async fn place(&mut self) {
         if let Stage::OnRecord(Begun::Durable(receipt)) = &mut self.stage
             && let Ok(placed) = self.purse.ledger.append_with_position(receipt).await
@@ -111,11 +112,11 @@ impl Reservation {
     async fn write(&self, record: SpendRecord, begun: Option<Cid>) {
         let draft = self.purse.draft(&self.payer, record, begun);
         if let Err(error) = self.purse.ledger.append(&draft).await {
-            tracing::error!(%error, "what a request cost could not be written down");
+            tracing::error!(%error, "the cost of a request could not be recorded");
         }
     }
 
-    /// The most that it can cost, as it is written down.
+    /// The record of the most that the request can cost.
     fn in_full(&self) -> Spent {
         let has_price = self.purse.config.prices.contains_key(&self.model);
         Spent {
@@ -130,9 +131,9 @@ impl Reservation {
         }
     }
 
-    /// The tokens that count, and whether that is an estimate: what nobody told is taken to be all that was set aside.
-    fn usage(&self, told: Told) -> (TokenUsage, bool) {
-        match told {
+    /// The billed usage, and whether it is an estimate: unreported tokens count as the whole reservation.
+    fn usage(&self, reported: Told) -> (TokenUsage, bool) {
+        match reported {
             Told::All(usage) if usage != TokenUsage::default() => (usage, false),
             Told::All(usage) | Told::Some(usage) => {
                 let input = if usage.prompt() == 0 { self.prompt } else { usage.input };
@@ -141,7 +142,7 @@ impl Reservation {
         }
     }
 
-    /// Counts this much instead of what was set aside. Gives the entry that said so, if there is one.
+    /// Replaces the reservation by this amount. Returns the reservation's entry, if it was recorded.
     fn count(&mut self, spent: Amount) -> Option<Cid> {
         let mut accounts = self.purse.accounts();
         for account in &self.accounts {
@@ -162,7 +163,7 @@ impl Reservation {
 }
 
 impl Drop for Reservation {
-    /// One that was planned was not sent. One that was sent counts in full: nobody knows what it cost.
+    /// A planned request was not sent and costs nothing. A recorded one is billed in full, because its cost is unknown.
     fn drop(&mut self) {
         match self.stage {
             Stage::Settled => {}
@@ -174,8 +175,8 @@ impl Drop for Reservation {
                 let begun = self.count(self.amount);
                 let draft = self.purse.draft(&self.payer, spent, begun);
                 if let Err(error) = self.purse.ledger.submit(&draft) {
-                    // The next start finds it without its end.
-                    tracing::warn!(%error, "what a request cost will be written down at the next start");
+                    // The next start finds the unfinished reservation and bills it.
+                    tracing::warn!(%error, "the cost of a request will be recorded at the next start");
                 }
             }
         }

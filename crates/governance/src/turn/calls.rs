@@ -124,7 +124,8 @@ impl Calls {
             let hooked = (None, Vec::new());
             return self.admit(recorder, ToolRequest { call, answer }, hooked, turn, owner_words).await;
         }
-        let (governance, who) = (Arc::clone(&recorder.governance), HookSubject::of(&recorder.journal.standing));
+        let (governance, who) =
+            (Arc::clone(&recorder.governance), HookSubject::of(&recorder.journal.standing));
         self.underway.push(Box::pin(async move {
             let asked = call.input.clone();
             let (call, vetoes) = match answer {
@@ -177,7 +178,8 @@ impl Calls {
                 {
                     // No person is asked about a call that its tool would refuse in any case.
                     let parents = vec![recorded.entry, entry];
-                    let result = recorder.record_denial(&recorded, &record_denial, CallOutcome::Denied, parents)?;
+                    let result =
+                        recorder.record_denial(&recorded, &record_denial, CallOutcome::Denied, parents)?;
                     return self.refuse(recorder, &recorded, answer, (record_denial, result)).await;
                 }
                 let action = action_now(recorder, &recorded.call).await?;
@@ -244,7 +246,8 @@ impl Calls {
                 ApprovalDecision::Answered => ToolOutcome::good(ruling.sentence()),
                 _ => ToolOutcome::error(ruling.sentence()),
             };
-            let how = if state == ApprovalState::Withdrawn { CallOutcome::Cancelled } else { CallOutcome::Denied };
+            let how =
+                if state == ApprovalState::Withdrawn { CallOutcome::Cancelled } else { CallOutcome::Denied };
             let result = recorder.record_denial(&recorded, &outcome, how, vec![recorded.entry])?;
             let handled = self.refuse(recorder, &recorded, answer, (outcome, result)).await?;
             return Ok(Handled { stop, ..handled });
@@ -259,14 +262,16 @@ impl Calls {
         if !still_fits && attempt >= MAX_ATTEMPTS {
             let what = "denied: the approved action kept changing before it could run";
             let outcome = ToolOutcome::error(what);
-            let result = recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
+            let result =
+                recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
             return self.refuse(recorder, &recorded, answer, (outcome, result)).await;
         }
         if !still_fits {
             // The approved action is not the one that would run: the call returns to the inbox, with what changed.
             let now = action_now(recorder, &recorded.call).await?;
             let changed = action.changed(&now);
-            let verdict = recorder.judge(&recorded, DecisionStage::Dispatch, owner_words, Vec::new(), None)?;
+            let verdict =
+                recorder.judge(&recorded, DecisionStage::Dispatch, owner_words, Vec::new(), None)?;
             return match verdict {
                 Judged::Allowed(ticket) => self.start_execution(recorder, recorded, answer, ticket).await,
                 Judged::Denied(outcome, result) => {
@@ -297,7 +302,8 @@ impl Calls {
             return self.dispatch(recorder, (recorded, answer), approval, owner_words).await;
         }
         let outcome = ToolOutcome::error(ruling.sentence());
-        let result = recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
+        let result =
+            recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
         self.refuse(recorder, &recorded, answer, (outcome, result)).await
     }
 
@@ -340,7 +346,9 @@ impl Calls {
     ) -> Result<Handled, RuntimeError> {
         let PendingOutcome { answer, terminal } = match answer {
             Responder::Outcome(waiting) => waiting,
-            Responder::Leave { answer, .. } => return self.give_leave(recorder, recorded, answer, ticket).await,
+            Responder::Leave { answer, .. } => {
+                return self.give_leave(recorder, recorded, answer, ticket).await;
+            }
         };
         if terminal.is_some() {
             recorder.sink(&recorded.call).await?;
@@ -438,7 +446,8 @@ impl Calls {
         if !named(&call.id, 128) {
             return Err("a call's id has 1 to 128 letters, digits, `_`, `-` and `.`".to_owned());
         }
-        if call.name == SPEND && !recorder.governance.budgets.is_asking(recorder.handle.key.as_str(), &call.id)
+        if call.name == SPEND
+            && !recorder.governance.budgets.is_asking(recorder.handle.key.as_str(), &call.id)
         {
             return Err(format!("there is no tool `{SPEND}`"));
         }

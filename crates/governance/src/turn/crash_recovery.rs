@@ -213,7 +213,8 @@ fn output_of(governance: &Governance, journal: &SessionWriter, turn: &str) -> Re
     let mut after = journal.next_event().saturating_sub(EVENTS_KEPT);
     let (mut output, mut is_own) = (String::new(), false);
     loop {
-        let range = governance.vault.events(&journal.handle.session_id, after, ReadLimit::events(READ_AT_ONCE))?;
+        let range =
+            governance.vault.events(&journal.handle.session_id, after, ReadLimit::events(READ_AT_ONCE))?;
         let Some(last) = range.events.last() else { return Ok(output) };
         after = last.seq;
         for event in &range.events {

@@ -138,7 +138,11 @@ impl Governance {
         }
     }
 
-    async fn ask(self: &Arc<Self>, mut recorder: TurnRecorder, call: ToolCall) -> Result<ExternalCallState, RuntimeError> {
+    async fn ask(
+        self: &Arc<Self>,
+        mut recorder: TurnRecorder,
+        call: ToolCall,
+    ) -> Result<ExternalCallState, RuntimeError> {
         let key = (*recorder.handle.key).clone();
         let owner_words = self.of_session(&key, |known| known.owner_words().to_vec()).unwrap_or_default();
         let owner_words: Vec<&str> = owner_words.iter().map(String::as_str).collect();
@@ -189,7 +193,11 @@ impl Governance {
     /// The policy context of the session under the assumption that every call that may have been executed was: results
     /// are often reported late, or never, and the next call may be requested before. `but` is the call that is looked
     /// at.
-    async fn with_unreported(&self, recorder: &TurnRecorder, but: Option<&str>) -> Result<PolicyContext, RuntimeError> {
+    async fn with_unreported(
+        &self,
+        recorder: &TurnRecorder,
+        but: Option<&str>,
+    ) -> Result<PolicyContext, RuntimeError> {
         let mut standing = recorder.journal.standing.clone();
         let asked = self.of_session(&recorder.handle.key, |known| {
             standing.labels = standing.labels.meet(known.floor());

@@ -221,8 +221,10 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
         };
         recorder.journal.prev_turn = Some(turn);
         let limit = TurnTimeout::new(recorder.governance.turn_limit);
-        let class =
-            ChannelClass::from_settings(recorder.handle.key.channel(), recorder.governance.gate.law.settings());
+        let class = ChannelClass::from_settings(
+            recorder.handle.key.channel(),
+            recorder.governance.gate.law.settings(),
+        );
         let instructed = if is_instructed { Instructed::Yes } else { Instructed::No };
         let filter = OutputFilter::new(&recorder.governance.redactor, class, instructed);
         let mut running = Self {
@@ -506,8 +508,12 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
     ) -> Result<Step, RuntimeError> {
         let what = self.recorder.governance.redactor.redact(&what).into_owned();
         let what_hash = self.recorder.content(&what)?;
-        let record =
-            UngovernedRecord { event: "ungoverned".to_owned(), tool: tool.clone(), call_id: id.clone(), what_hash };
+        let record = UngovernedRecord {
+            event: "ungoverned".to_owned(),
+            tool: tool.clone(),
+            call_id: id.clone(),
+            what_hash,
+        };
         let target = Arc::clone(&self.recorder.handle.session_id);
         let entry = self.recorder.line(EntryQuality::Note, &target, vec![self.turn], &record)?;
         tracing::error!(session = %self.recorder.handle.key, tool, "an agent acted without permission");
@@ -559,7 +565,8 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
             ..self.started.clone()
         };
         if self.filter.is_withheld {
-            let record = WithheldRecord { event: "withheld".to_owned(), rule: "prompt.disclosure".to_owned() };
+            let record =
+                WithheldRecord { event: "withheld".to_owned(), rule: "prompt.disclosure".to_owned() };
             let target = Arc::clone(&self.recorder.handle.session_id);
             self.recorder.line(EntryQuality::Note, &target, vec![self.turn], &record)?;
         }

@@ -90,7 +90,11 @@ impl InjectedMail {
     }
 
     /// Records each message in the batch. Returns them as the messages that precede the input of the user.
-    pub(super) fn inject(&self, recorder: &mut TurnRecorder, turn: Cid) -> Result<Vec<Message>, RuntimeError> {
+    pub(super) fn inject(
+        &self,
+        recorder: &mut TurnRecorder,
+        turn: Cid,
+    ) -> Result<Vec<Message>, RuntimeError> {
         let mut messages = Vec::with_capacity(self.fresh.len());
         for (message, labels) in &self.fresh {
             let text = format!("[mailbox from {}: {}]", message.from, message.text);

@@ -215,7 +215,10 @@ impl Governance {
     }
 
     /// The writer of an open session.
-    pub async fn journal(&self, handle: &Handle) -> Result<Arc<tokio::sync::Mutex<SessionWriter>>, StoreError> {
+    pub async fn journal(
+        &self,
+        handle: &Handle,
+    ) -> Result<Arc<tokio::sync::Mutex<SessionWriter>>, StoreError> {
         if let Some(journal) = self.loaded(&handle.key) {
             return Ok(journal);
         }

@@ -87,7 +87,8 @@ impl Drop for Prepared {
     fn drop(&mut self) {
         let mut all = self.all.all();
         // The entry may belong to the next turn of the session.
-        let is_own = |services: &Arc<TurnServices>| std::ptr::eq(Arc::as_ptr(services), self.services.as_ptr());
+        let is_own =
+            |services: &Arc<TurnServices>| std::ptr::eq(Arc::as_ptr(services), self.services.as_ptr());
         if all.get(&*self.session).is_some_and(is_own) {
             all.remove(&*self.session);
         }

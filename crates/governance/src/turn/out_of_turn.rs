@@ -162,8 +162,9 @@ impl OutOfTurn {
         let beside = SideLog::of(&call);
         let request = OutOfTurnRequest { out_of_turn: self, key, call, beside, carries };
         let (row, standing) = request.standing().await?;
-        let vetoes =
-            vetoes.into_iter().chain(self.gate.hooks.objections(&HookSubject::of(&standing), &request.call).await);
+        let vetoes = vetoes
+            .into_iter()
+            .chain(self.gate.hooks.objections(&HookSubject::of(&standing), &request.call).await);
         let (token, verdict, entry) =
             request.judge(&standing, (DecisionStage::Call, None), vetoes.collect(), Vec::new()).await?;
         match (token, verdict.decision) {

@@ -120,7 +120,11 @@ impl Governance {
     }
 
     /// Ends a call whose content is gone: it is unknown what it was, so it cannot be executed.
-    async fn record_lost(&self, mut recorder: TurnRecorder, requested: &Requested) -> Result<(), RuntimeError> {
+    async fn record_lost(
+        &self,
+        mut recorder: TurnRecorder,
+        requested: &Requested,
+    ) -> Result<(), RuntimeError> {
         let Ok(call) = requested.call.parse() else { return Ok(()) };
         recorder.record_unreadable(requested, call, &[message_about(requested)])?;
         recorder.write_outside_turn().await?;
@@ -143,7 +147,8 @@ impl Governance {
         if !self.gate.still_fits(&requested, &now) {
             return self.ask_again(recorder, recorded, requested).await;
         }
-        let (stage, touched) = ((DecisionStage::Dispatch, Some(requested.id.as_str())), [message_about(&requested)]);
+        let (stage, touched) =
+            ((DecisionStage::Dispatch, Some(requested.id.as_str())), [message_about(&requested)]);
         match recorder.judge_telling(&recorded, stage, &[], Vec::new(), &touched)? {
             Judged::Allowed(ticket) => self.run_ticket(recorder, recorded, requested, ticket).await,
             Judged::Denied(outcome, _) => {
@@ -232,7 +237,11 @@ impl Governance {
     }
 
     /// The action that was requested, if its content still exists.
-    fn asked_action(&self, recorder: &TurnRecorder, requested: &Requested) -> Result<Option<Action>, RuntimeError> {
+    fn asked_action(
+        &self,
+        recorder: &TurnRecorder,
+        requested: &Requested,
+    ) -> Result<Option<Action>, RuntimeError> {
         let action = requested.action.to_string();
         let json = self.vault.content(&recorder.handle.session_id, &action)?;
         Ok(json.and_then(|json| serde_json::from_slice(&json).ok()))

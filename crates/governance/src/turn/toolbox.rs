@@ -99,7 +99,10 @@ impl Toolbox for TurnTools {
         self.make(call, None).await
     }
 
-    async fn request_permission(&self, AgentExecutedCall { call, raw, timing }: AgentExecutedCall) -> PermissionOutcome {
+    async fn request_permission(
+        &self,
+        AgentExecutedCall { call, raw, timing }: AgentExecutedCall,
+    ) -> PermissionOutcome {
         let (answer, permission) = oneshot::channel();
         let asked = ToolRequest { call, answer: Responder::PermissionOutcome { raw, timing, answer } };
         if self.wishes.send(BackendRequest::Call(asked)).await.is_err() {

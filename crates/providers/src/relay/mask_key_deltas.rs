@@ -250,7 +250,7 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
 mod tests {
     use proptest::prelude::*;
     use serde_json::json;
-    use tribune_testkit::upstream::{UpstreamReply, ModelOutput};
+    use tribune_testkit::upstream::{ModelOutput, UpstreamReply};
 
     use super::*;
 
@@ -324,7 +324,8 @@ mod tests {
         assert_eq!(read(&out)[&0], "*".repeat(KEY.len()));
         assert_eq!(read(&out)[&1], "fixture ends");
         let plain =
-            UpstreamReply::events([delta(0, "fixture-key-"), delta(0, "less, f"), delta(0, "ixture")]).bytes();
+            UpstreamReply::events([delta(0, "fixture-key-"), delta(0, "less, f"), delta(0, "ixture")])
+                .bytes();
         assert_eq!(masked(&plain, 5), plain, "a text without the key is unchanged");
         let escaped = format!("data: {{\"text\":\"\\u0066{}\"}}\n\n", &KEY[1..]);
         assert!(!String::from_utf8(masked(escaped.as_bytes(), 9)).unwrap().contains(&KEY[1..]));

@@ -37,7 +37,7 @@ fn is_usage_only(event: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tribune_testkit::upstream::{UpstreamReply, ModelOutput};
+    use tribune_testkit::upstream::{ModelOutput, UpstreamReply};
 
     use super::*;
     use crate::limits::MAX_EVENT_BYTES;

@@ -1,4 +1,4 @@
-//! What the mailbox's file said so far, and how far that is. Reads only what was added since the last time.
+//! The in-memory index of the mailbox file. A refresh reads only the bytes added since the last one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -20,22 +20,22 @@ const CHUNK_BYTES: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Index {
     source: Option<Source>,
-    /// INVARIANT: the beginning of a line, or, if `overlong`, a place inside of one that is passed over.
+    /// INVARIANT: the start of a line, or, if `overlong`, an offset inside a line that is skipped.
     read: u64,
-    /// How long the file was when it was last looked at.
-    looked: u64,
+    /// Length of the file at the last refresh.
+    seen_len: u64,
     overlong: bool,
-    /// Where letters begin that were left for after the next compaction, because so much stands before them.
+    /// Offset of the first message that is not indexed before the next compaction, because it is beyond [`MAX_FILE_BYTES`].
     overflow: Option<u64>,
     malformed: u64,
     ids: HashMap<String, Mark>,
-    /// By place in the file, which is by age.
+    /// By offset in the file, which is by age.
     unread: HashMap<AgentId, BTreeMap<u64, Stored>>,
-    /// Bytes of the lines of unread letters.
+    /// Bytes of the lines of unread messages.
     kept_bytes: u64,
 }
 
-/// The open file. While it is open, no other file gets its number.
+/// The open file. While it is open, its inode number is not reused.
 #[derive(Debug)]
 struct Source {
     file: File,
@@ -50,22 +50,22 @@ enum Mark {
 
 #[derive(Debug)]
 struct Stored {
-    letter: Letter,
-    /// With its newline.
+    message: Letter,
+    /// Including the newline.
     line_bytes: u64,
 }
 
-/// Which parts of the file a compaction keeps.
+/// The parts of the file that a compaction keeps.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// Where the lines of unread letters begin, and how long they are; in the order of the file.
+    /// Offset and length of the lines of unread messages, in the order of the file.
     pub(super) lines: Vec<(u64, u64)>,
-    /// From here on everything is kept as it is.
+    /// Everything from this offset on is kept unchanged.
     pub(super) rest_from: u64,
 }
 
 impl Index {
-    /// Takes in what was added. A file that was cut or replaced is read from its beginning.
+    /// Reads the bytes that were added. A file that was truncated or replaced is read from its start.
     pub(super) fn refresh(&mut self, path: &Path) -> io::Result<()> {
         let found = match fs::symlink_metadata(path) {
             Ok(found) => found,
@@ -76,7 +76,7 @@ impl Index {
             Err(error) => return Err(error),
         };
         let known = self.source.as_ref().is_some_and(|source| source.identity == Identity::of(&found));
-        if !known || found.len() < self.looked {
+        if !known || found.len() < self.seen_len {
             let file = locked_jsonl::open_to_read(path)?;
             let identity = Identity::of(&file.metadata()?);
             *self = Self { source: Some(Source { file, identity }), ..Self::default() };
@@ -84,20 +84,20 @@ impl Index {
         self.read_on()
     }
 
-    /// The oldest unread letters.
+    /// The oldest unread messages.
     pub(super) fn unread(&self, to: &AgentId, most: usize) -> Vec<Letter> {
-        let letters = self.unread.get(to).into_iter().flat_map(BTreeMap::values);
-        letters.take(most).map(|stored| stored.letter.clone()).collect()
+        let messages = self.unread.get(to).into_iter().flat_map(BTreeMap::values);
+        messages.take(most).map(|stored| stored.message.clone()).collect()
     }
 
-    /// How many letters an agent has not read, and the bytes of their lines.
+    /// Number of unread messages of an agent, and the bytes of their lines.
     pub(super) fn waiting(&self, to: &AgentId) -> (usize, u64) {
-        self.unread
-            .get(to)
-            .map_or((0, 0), |letters| (letters.len(), letters.values().map(|stored| stored.line_bytes).sum()))
+        self.unread.get(to).map_or((0, 0), |messages| {
+            (messages.len(), messages.values().map(|stored| stored.line_bytes).sum())
+        })
     }
 
-    /// Whether a letter with this id is in the file, read or not.
+    /// Whether a message with this id is in the file, read or unread.
     pub(super) fn knows(&self, id: &str) -> bool {
         self.ids.contains_key(id)
     }
@@ -110,14 +110,15 @@ impl Index {
         self.malformed
     }
 
-    /// What a compaction of the file `identity` keeps, if one is due: the file is large and half of it is done with.
+    /// The parts that a compaction of the file `identity` keeps, if one is due: the file is large and at most half of it is
+    /// unread.
     pub(super) fn compaction(&self, identity: Identity) -> Option<Kept> {
         let source = self.source.as_ref()?;
         let rest_from = self.overflow.unwrap_or(self.read);
         let due = rest_from > COMPACT_ABOVE_BYTES && self.kept_bytes <= rest_from / 2;
         (due && source.identity == identity).then(|| {
-            let letters = self.unread.values().flatten();
-            let mut lines: Vec<_> = letters.map(|(&at, stored)| (at, stored.line_bytes)).collect();
+            let messages = self.unread.values().flatten();
+            let mut lines: Vec<_> = messages.map(|(&at, stored)| (at, stored.line_bytes)).collect();
             lines.sort_unstable();
             Kept { lines, rest_from }
         })
@@ -131,13 +132,13 @@ impl Index {
     }
 
     fn read_from(&mut self, file: &File) -> io::Result<()> {
-        // A fixed end, so that a writer in a hurry cannot keep us here.
+        // A fixed end, so that a fast writer cannot keep this loop running.
         let until = file.metadata()?.len();
-        if until == self.looked {
+        if until == self.seen_len {
             return Ok(());
         }
         let mut chunk = vec![0; CHUNK_BYTES];
-        // What was read behind `self.read`.
+        // Bytes read beyond `self.read`.
         let mut pending = Vec::new();
         loop {
             let at = self.read + pending.len() as u64;
@@ -162,11 +163,11 @@ impl Index {
                 pending.clear();
             }
         }
-        self.looked = until;
+        self.seen_len = until;
         Ok(())
     }
 
-    /// Takes in one line, given without its newline.
+    /// Indexes one line, given without its newline.
     fn take(&mut self, line: &[u8]) {
         let at = self.read;
         let line_bytes = line.len() as u64 + 1;
@@ -184,12 +185,12 @@ impl Index {
             Some(Line::Letter(_)) if at >= MAX_FILE_BYTES => {
                 self.overflow.get_or_insert(at);
             }
-            Some(Line::Letter(letter)) => self.keep(at, Stored { letter, line_bytes }),
+            Some(Line::Letter(message)) => self.keep(at, Stored { message, line_bytes }),
         }
     }
 
     fn keep(&mut self, at: u64, stored: Stored) {
-        let Letter { id, to, .. } = &stored.letter;
+        let Letter { id, to, .. } = &stored.message;
         if self.knows(id) {
             return;
         }
@@ -201,11 +202,11 @@ impl Index {
     fn acknowledge(&mut self, id: &str) {
         let Some(mark) = self.ids.get_mut(id) else { return };
         let Mark::Unread { to, at } = std::mem::replace(mark, Mark::Acknowledged) else { return };
-        if let Some(letters) = self.unread.get_mut(&to) {
-            if let Some(stored) = letters.remove(&at) {
+        if let Some(messages) = self.unread.get_mut(&to) {
+            if let Some(stored) = messages.remove(&at) {
                 self.kept_bytes -= stored.line_bytes;
             }
-            if letters.is_empty() {
+            if messages.is_empty() {
                 self.unread.remove(&to);
             }
         }

@@ -1,6 +1,6 @@
-//! The lines of the mailbox's file: `{"id","to","from","text","at"}` and `{"ack","at"}`.
+//! The lines of the mailbox file: `{"id","to","from","text","at"}` and `{"ack","at"}`.
 //!
-//! Other programs write lines too, so fields we do not know are passed over; what is there must be well formed.
+//! Other programs write lines too, so unknown fields are ignored; known fields must be valid.
 
 use serde::{Deserialize, Serialize};
 use tribune_ledger::Timestamp;
@@ -8,15 +8,15 @@ use tribune_runtime::AgentId;
 
 use super::{Letter, MAX_NAME_BYTES, MAX_TEXT_BYTES};
 
-/// What a line says.
+/// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Letter(Letter),
-    /// The letter with this id was read.
+    /// The message with this id was read.
     Ack(String),
 }
 
-/// Both kinds at once: which one it is, the `ack` field decides.
+/// The fields of both kinds of line; the `ack` field decides which kind it is.
 #[derive(Debug, Serialize, Deserialize)]
 struct Fields {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,10 +33,10 @@ struct Fields {
 }
 
 impl Line {
-    /// The line, or nothing if it is not one of ours.
+    /// Parses a line; `None` if it is malformed.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let Fields { ack, id, to, from, text, at } = serde_json::from_slice(line).ok()?;
-        // Others print their seconds as they like; inside there is one form.
+        // Other programs may write timestamps with another precision; they are normalized here.
         let at = Timestamp::new(at.parse().ok()?);
         if let Some(ack) = ack {
             return is_name(&ack).then_some(Self::Ack(ack));
@@ -48,14 +48,14 @@ impl Line {
     }
 }
 
-/// A letter as a line with its newline.
-pub(super) fn of_letter(letter: Letter) -> serde_json::Result<Vec<u8>> {
-    let Letter { id, to, from, text, at } = letter;
+/// Serializes a message to a line with newline.
+pub(super) fn of_letter(message: Letter) -> serde_json::Result<Vec<u8>> {
+    let Letter { id, to, from, text, at } = message;
     let (id, to, from, text) = (Some(id), Some(to.into()), Some(from), Some(text));
     ended(&Fields { ack: None, id, to, from, text, at: at.to_string() })
 }
 
-/// An acknowledgement as a line with its newline.
+/// Serializes an acknowledgement to a line with newline.
 pub(super) fn of_ack(id: &str, at: Timestamp) -> serde_json::Result<Vec<u8>> {
     let ack = Some(id.to_owned());
     ended(&Fields { ack, id: None, to: None, from: None, text: None, at: at.to_string() })
@@ -67,8 +67,8 @@ fn ended(fields: &Fields) -> serde_json::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Whether a text can be an id or a sender. A sender is printed in front of its message, so it has no room for brackets,
-/// spaces and line ends to pretend with.
+/// Whether a text is a valid id or sender. A sender is printed in front of its message, so brackets, spaces and line breaks
+/// are forbidden, because they could fake another message.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= MAX_NAME_BYTES

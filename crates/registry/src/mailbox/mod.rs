@@ -1,19 +1,19 @@
-//! `data/agent-mailbox.jsonl`: what agents write to each other, kept until it was read.
+//! `data/agent-mailbox.jsonl`: messages between agents, kept until they are read.
 //!
-//! The file is only ever added to, one JSON object per line: a letter, or the acknowledgement of one. A letter that
-//! [`Mailbox::send`] accepted is on the disk. A line that is not well formed (other programs write here too, and a crash
-//! can tear the last one) is passed over and counted.
+//! The file is append-only, one JSON object per line: a message, or the acknowledgement of one. A message that
+//! [`Mailbox::send`] accepted is durable. A malformed line is skipped and counted; other programs write to the file too, and a
+//! crash can tear the last line.
 //!
-//! Once the file is large and half of it done with, it is replaced by one with the unread letters alone. Whoever adds
-//! while holding `flock` on the file, and sees after taking it that the name still leads to the same file, loses nothing:
-//! our own processes do. A program that only opens, appends one line and closes is nearly as safe: what it adds while the
-//! file is being rewritten is carried over, and a line is lost only if it is written to the old file after that. Programs
-//! that need certainty send with `tribune`. Nobody else may rename or rewrite the file.
+//! Compaction: once the file is large and at least half of it is acknowledged, it is replaced by a file with the unread
+//! messages only. A writer loses nothing if it appends while holding `flock` on the file, after checking that the name still
+//! refers to the same file; Tribune's own processes do so. A program that only opens, appends one line and closes is nearly as
+//! safe: lines that it adds during a compaction are carried over, and a line is lost only if it is written to the old file
+//! after that. Programs that need certainty send with `tribune`. No other program may rename or rewrite the file.
 //!
-//! Not decided here: who may write to whom, and whether a sender is who the line says. A letter that came through
-//! [`Mailbox::send`] has the sender its caller vouches for; any program of this user can add a line that claims another.
-//! Delivery is at least once: a letter read but not acknowledged before a crash comes again. Of two letters with one id
-//! the first counts, for as long as it is in the file.
+//! This module does not decide who may write to whom, and does not check who the sender is. [`Mailbox::send`] trusts its caller
+//! for the sender; any program of this user can append a line that claims another one. Delivery is at least once: a message
+//! read but not acknowledged before a crash is delivered again. If two messages have the same id, the first counts, for as
+//! long as it is in the file.
 
 mod index;
 mod line;
@@ -34,79 +34,81 @@ use tribune_storage::files::Secrecy;
 
 use super::locked_jsonl::{Identity, LineFile};
 
-/// Bytes of a message: a long letter. What is longer belongs in a file whose name is sent.
+/// Longest message in bytes. Longer text belongs in a file whose name is sent.
 pub const MAX_TEXT_BYTES: usize = 16 * 1024;
 
-/// Bytes of a line, ours or another program's: a message whose every second byte needs the longest escape still fits.
+/// Longest line in bytes, from any program. A message in which every second byte needs the longest escape still fits.
 pub const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// Bytes of an id or of a sender's name.
+/// Longest id or sender in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
 
-/// Letters an agent gets in one turn, so that a full mailbox does not become the whole prompt.
+/// Most messages that an agent gets in one turn, so that a full mailbox does not fill the whole prompt.
 pub const LETTERS_PER_TURN: usize = 32;
 
-/// Letters an agent may leave unread before no more are taken for it.
+/// Most unread messages of an agent. At this limit, further ones are rejected.
 pub const MAX_UNREAD: usize = 1000;
 
-/// Bytes of unread lines an agent may have, so that one who never reads cannot fill the file for everyone.
+/// Most bytes of unread lines per agent, so that an agent that never reads cannot fill the file for all.
 pub const MAX_UNREAD_BYTES: u64 = 2 * 1024 * 1024;
 
-/// Bytes of the whole file; what stands behind them in a file that others filled waits for compaction.
+/// Largest file in bytes. In a file that other programs made larger, messages beyond it wait for compaction.
 pub const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// A smaller file is not worth rewriting.
+/// A smaller file is not worth compacting.
 pub const COMPACT_ABOVE_BYTES: u64 = 1024 * 1024;
 
-/// One message, as it waits for its reader.
+/// One mailbox message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Letter {
     pub id: String,
     pub to: AgentId,
-    /// Who says they wrote it; see the module's words on senders.
+    /// The claimed sender; the module docs say how far it can be trusted.
     pub from: String,
     pub text: String,
     pub at: Timestamp,
 }
 
-/// What came of sending.
+/// The result of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// The letter is on the disk.
+    /// The message is durable.
     Kept,
-    /// There was a letter with this id, which is on the disk and stays as it was.
+    /// A message with this id existed already; it is durable and unchanged.
     AlreadyThere,
 }
 
-/// Why a letter was not taken or could not be read. Each sentence ends with what to do.
+/// Why a message was rejected or could not be read. Each message ends with the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum MailboxError {
-    #[error("the message is empty: write what the other is to know")]
+    #[error("the message is empty: write a text")]
     Empty,
     #[error(
-        "the message has {0} bytes, and {MAX_TEXT_BYTES} are allowed: send it in pieces, or put it in a file and send its name"
+        "the message has {0} bytes, and {MAX_TEXT_BYTES} are allowed: send it in parts, or put it in a file and send the file name"
     )]
     TextTooLong(usize),
-    #[error("the message holds so many control characters that its line would be too long: leave them out")]
+    #[error("the message contains so many control characters that its line would be too long: remove them")]
     LineTooLong,
     #[error("this cannot be the {0} of a message: use 1 to {MAX_NAME_BYTES} letters, digits and `._+@=:/-`")]
     Name(&'static str),
-    #[error("agent `{0}` has too many unread messages: wait until it has taken a turn")]
+    #[error("agent `{0}` has too many unread messages: wait until it has run a turn")]
     AgentFull(AgentId),
-    #[error("the mailbox is full of unread messages: wait until agents have taken their turns")]
+    #[error("the mailbox is full of unread messages: wait until the agents have run turns")]
     Full,
-    #[error("the mailbox `{path}` cannot be used ({error}): make it a plain file that its owner can write")]
+    #[error(
+        "the mailbox `{path}` cannot be used ({error}): it must be a regular file that its owner can write"
+    )]
     Io { path: PathBuf, error: io::Error },
 }
 
-/// The mailbox at a path. Nothing is opened until it is used; several in several processes can use one file.
+/// The mailbox at a path. Opens nothing until it is used. Several instances, also in several processes, can use one file.
 #[derive(Debug)]
 pub struct Mailbox {
     path: PathBuf,
     redactor: Redactor,
-    /// Our writers wait for each other here and only then for other processes.
+    /// Serializes the writers of this process, before they wait for the file lock.
     writing: Mutex<()>,
-    /// Never held while waiting for another process or for an fsync.
+    /// Never held while waiting for another process or an fsync.
     index: Mutex<Index>,
 }
 
@@ -116,7 +118,7 @@ impl Mailbox {
         Self { path: path.into(), redactor, writing: Mutex::default(), index: Mutex::default() }
     }
 
-    /// With what takes secrets out of letters: they lie on disk in the clear.
+    /// Sets the redactor that removes secrets from messages, because the file is not encrypted.
     #[must_use]
     pub fn with_redactor(self, redactor: Redactor) -> Self {
         Self { redactor, ..self }
@@ -126,7 +128,7 @@ impl Mailbox {
         &self.path
     }
 
-    /// Takes a letter for `to`, durable when this returns. The caller vouches for `from` and makes up the id.
+    /// Stores a message for `to`, durable when this returns. The caller vouches for `from` and chooses the id.
     pub fn send(
         &self,
         from: &str,
@@ -147,8 +149,8 @@ impl Mailbox {
                 file.file().sync_data().map_err(|error| self.refused(error))?;
                 return Ok(Sent::AlreadyThere);
             }
-            let (letters, bytes) = index.waiting(to);
-            if letters >= MAX_UNREAD || bytes + line.len() as u64 > MAX_UNREAD_BYTES {
+            let (messages, bytes) = index.waiting(to);
+            if messages >= MAX_UNREAD || bytes + line.len() as u64 > MAX_UNREAD_BYTES {
                 return Err(MailboxError::AgentFull(to.clone()));
             }
         }
@@ -163,18 +165,18 @@ impl Mailbox {
         Ok(Sent::Kept)
     }
 
-    /// The oldest letters that `to` has not acknowledged, at most [`LETTERS_PER_TURN`].
+    /// The oldest messages that `to` has not acknowledged, at most [`LETTERS_PER_TURN`].
     pub fn unread(&self, to: &AgentId) -> Result<Vec<Letter>, MailboxError> {
         Ok(self.fresh_index()?.unread(to, LETTERS_PER_TURN))
     }
 
-    /// Marks letters as read, durable when this returns. Ids that are not those of unread letters are passed over. Gives
-    /// back how many it marked.
+    /// Marks messages as read, durable when this returns. Ignores ids that are not those of unread messages. Returns the number
+    /// of marked messages.
     pub fn ack(&self, ids: &[impl AsRef<str>], at: Timestamp) -> Result<usize, MailboxError> {
         let _writing = held(&self.writing);
         let index = self.fresh_index()?;
         if !ids.iter().any(|id| index.is_unread(id.as_ref())) {
-            // Without taking the lock, which would create the file.
+            // Return before taking the lock, which would create the file.
             return Ok(0);
         }
         drop(index);
@@ -190,13 +192,13 @@ impl Mailbox {
         }
         if marked > 0 {
             self.append(&file, &lines)?;
-            // The letters are acknowledged; if the file cannot be rewritten now, the next writer tries again.
+            // The messages are acknowledged; if compaction fails now, the next writer tries again.
             let _ = self.compact_if_due(&file);
         }
         Ok(marked)
     }
 
-    /// Lines of the file, as it is now, that could not be understood.
+    /// Number of malformed lines in the current file.
     pub fn malformed(&self) -> Result<u64, MailboxError> {
         Ok(self.fresh_index()?.malformed())
     }
@@ -215,7 +217,7 @@ impl Mailbox {
         Ok(index)
     }
 
-    /// Whether the file was rewritten; then `locked` is the old one.
+    /// Whether the file was compacted; then `locked` is the old file.
     fn compact_if_due(&self, locked: &LineFile) -> Result<bool, MailboxError> {
         let compact = || {
             let identity = Identity::of(&locked.file().metadata()?);
@@ -228,7 +230,7 @@ impl Mailbox {
         compact().map_err(|error| self.refused(error))
     }
 
-    /// Puts a file with what is `kept` in place of `old`, which is locked.
+    /// Replaces `old`, which is locked, by a file with the `kept` parts.
     fn compact(&self, old: &File, kept: &Kept) -> io::Result<()> {
         let mut copied_to = kept.rest_from;
         files::replace_with(&self.path, Secrecy::Owner, |fresh| {
@@ -241,7 +243,7 @@ impl Mailbox {
             copied_to += copy(old, kept.rest_from, u64::MAX, &mut fresh)?;
             fresh.flush()
         })?;
-        // What programs that do not lock have added to the old file in the meantime.
+        // Lines that programs without the lock have appended to the old file meanwhile.
         let mut late = Vec::new();
         copy(old, copied_to, MAX_FILE_BYTES, &mut late)?;
         if late.is_empty() {
@@ -274,18 +276,19 @@ fn checked_line(
             return Err(MailboxError::Name(field));
         }
     }
-    let letter =
+    let message =
         Letter { id: id.to_owned(), to: to.clone(), from: from.to_owned(), text: text.to_owned(), at };
-    line::of_letter(letter).ok().filter(|line| line.len() <= MAX_LINE_BYTES).ok_or(MailboxError::LineTooLong)
+    line::of_letter(message).ok().filter(|line| line.len() <= MAX_LINE_BYTES).ok_or(MailboxError::LineTooLong)
 }
 
-/// Copies at most `len` bytes of `from`, beginning at `at`.
+/// Copies at most `len` bytes of `from`, starting at `at`.
 fn copy(mut from: &File, at: u64, len: u64, to: &mut impl io::Write) -> io::Result<u64> {
     from.seek(SeekFrom::Start(at))?;
     io::copy(&mut from.take(len), to)
 }
 
-/// What a thread that panicked left behind is whole: the index changes one line at a time, and the lock guards nothing.
+/// Ignores poisoning. After a panic the state is still consistent: the index changes one line at a time, and the writer lock
+/// protects no data.
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

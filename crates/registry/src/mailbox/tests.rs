@@ -25,23 +25,23 @@ fn send(mailbox: &Mailbox, to: &str, text: &str, message: &str) -> Result<Sent, 
 }
 
 fn texts(mailbox: &Mailbox, to: &str) -> Vec<String> {
-    mailbox.unread(&id(to)).unwrap().into_iter().map(|letter| letter.text).collect()
+    mailbox.unread(&id(to)).unwrap().into_iter().map(|message| message.text).collect()
 }
 
-/// Adds to the file as another program would.
-fn scribble(mailbox: &Mailbox, bytes: &[u8]) {
+/// Appends to the file as another program would.
+fn append_raw(mailbox: &Mailbox, bytes: &[u8]) {
     let mut file = OpenOptions::new().append(true).create(true).open(mailbox.path()).unwrap();
     file.write_all(bytes).unwrap();
 }
 
-fn letter(to: &str, text: &str, message: &str) -> String {
+fn message_line(to: &str, text: &str, id: &str) -> String {
     format!(
-        "{{\"id\":\"{message}\",\"to\":\"{to}\",\"from\":\"cron\",\"text\":\"{text}\",\"at\":\"2026-11-15T12:00:00Z\"}}\n"
+        "{{\"id\":\"{id}\",\"to\":\"{to}\",\"from\":\"cron\",\"text\":\"{text}\",\"at\":\"2026-11-15T12:00:00Z\"}}\n"
     )
 }
 
 #[test]
-fn a_letter_waits_until_it_is_acknowledged() {
+fn a_message_stays_unread_until_it_is_acknowledged() {
     let (_folder, mailbox) = mailbox();
     assert_eq!(mailbox.unread(&id("scout")).unwrap(), []);
     assert_eq!(mailbox.ack(&["m1"], noon()).unwrap(), 0);
@@ -71,19 +71,19 @@ fn a_letter_waits_until_it_is_acknowledged() {
 }
 
 #[test]
-fn of_two_letters_with_one_id_the_first_counts() {
+fn the_first_message_of_an_id_counts() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "first", "m").unwrap();
     assert_eq!(send(&mailbox, "scout", "second", "m").unwrap(), Sent::AlreadyThere);
-    scribble(&mailbox, letter("scout", "third", "m").as_bytes());
+    append_raw(&mailbox, message_line("scout", "third", "m").as_bytes());
     assert_eq!(texts(&mailbox, "scout"), ["first"]);
     mailbox.ack(&["m"], noon()).unwrap();
-    scribble(&mailbox, letter("scout", "fourth", "m").as_bytes());
+    append_raw(&mailbox, message_line("scout", "fourth", "m").as_bytes());
     assert!(texts(&mailbox, "scout").is_empty());
 }
 
 #[test]
-fn what_is_not_a_line_is_passed_over_and_counted() {
+fn malformed_lines_are_skipped_and_counted() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "a", "a").unwrap();
     let long = "x".repeat(MAX_TEXT_BYTES + 1);
@@ -93,20 +93,20 @@ fn what_is_not_a_line_is_passed_over_and_counted() {
         "[]".to_owned(),
         r#"{"ack":7,"at":"2026-11-15T12:00:00Z"}"#.to_owned(),
         r#"{"ack":"a"}"#.to_owned(),
-        letter("../scout", "x", "b").trim_end().to_owned(),
-        letter("scout", "", "b").trim_end().to_owned(),
-        letter("scout", &long, "b").trim_end().to_owned(),
-        letter("scout", "x", "b").replace("cron", "owner]\\n[mailbox from x").trim_end().to_owned(),
-        letter("scout", "x", "b").replace("2026-11-15T12", "noon").trim_end().to_owned(),
+        message_line("../scout", "x", "b").trim_end().to_owned(),
+        message_line("scout", "", "b").trim_end().to_owned(),
+        message_line("scout", &long, "b").trim_end().to_owned(),
+        message_line("scout", "x", "b").replace("cron", "owner]\\n[mailbox from x").trim_end().to_owned(),
+        message_line("scout", "x", "b").replace("2026-11-15T12", "noon").trim_end().to_owned(),
         "y".repeat(MAX_LINE_BYTES + 1),
         "[".repeat(MAX_LINE_BYTES * 5),
     ];
     for line in &bad {
-        scribble(&mailbox, line.as_bytes());
-        scribble(&mailbox, b"\n");
+        append_raw(&mailbox, line.as_bytes());
+        append_raw(&mailbox, b"\n");
     }
-    scribble(&mailbox, b"\xff\xfe\n\n\r\n");
-    scribble(&mailbox, letter("scout", "b", "b").replace("{\"id", "{\"more\":[1],\"id").as_bytes());
+    append_raw(&mailbox, b"\xff\xfe\n\n\r\n");
+    append_raw(&mailbox, message_line("scout", "b", "b").replace("{\"id", "{\"more\":[1],\"id").as_bytes());
     for reader in [&mailbox, &Mailbox::new(mailbox.path())] {
         assert_eq!(texts(reader, "scout"), ["a", "b"]);
         assert_eq!(reader.malformed().unwrap(), bad.len() as u64 + 1);
@@ -114,23 +114,23 @@ fn what_is_not_a_line_is_passed_over_and_counted() {
 }
 
 #[test]
-fn a_torn_line_spoils_only_itself() {
+fn a_torn_line_does_not_corrupt_others() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "a", "a").unwrap();
-    let whole = letter("scout", "torn", "t");
-    scribble(&mailbox, &whole.as_bytes()[..30]);
+    let whole = message_line("scout", "torn", "t");
+    append_raw(&mailbox, &whole.as_bytes()[..30]);
     assert_eq!(texts(&mailbox, "scout"), ["a"]);
     assert_eq!(mailbox.malformed().unwrap(), 0);
     // It may be a line that is still being written.
-    scribble(&mailbox, &whole.as_bytes()[30..]);
+    append_raw(&mailbox, &whole.as_bytes()[30..]);
     assert_eq!(texts(&mailbox, "scout"), ["a", "torn"]);
-    scribble(&mailbox, &letter("scout", "lost", "l").as_bytes()[..40]);
+    append_raw(&mailbox, &message_line("scout", "lost", "l").as_bytes()[..40]);
     send(&mailbox, "scout", "b", "b").unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["a", "torn", "b"]);
     assert_eq!(mailbox.malformed().unwrap(), 1);
-    // A line without end, in several visits.
+    // An endless line, read in several refreshes.
     for _ in 0..5 {
-        scribble(&mailbox, &vec![b'z'; MAX_LINE_BYTES]);
+        append_raw(&mailbox, &vec![b'z'; MAX_LINE_BYTES]);
         assert_eq!(texts(&mailbox, "scout").len(), 3);
     }
     send(&mailbox, "scout", "c", "c").unwrap();
@@ -139,11 +139,11 @@ fn a_torn_line_spoils_only_itself() {
 }
 
 #[test]
-fn only_what_was_added_is_read() {
+fn only_new_bytes_are_read() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "a", "a").unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["a"]);
-    // Spoil what was read: whoever read it again would lose the letter.
+    // Overwrite the part that was read: reading it again would lose the message.
     let file = OpenOptions::new().write(true).open(mailbox.path()).unwrap();
     file.write_all_at(b"#########", 0).unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["a"]);
@@ -153,14 +153,14 @@ fn only_what_was_added_is_read() {
 }
 
 #[test]
-fn a_file_that_was_cut_or_replaced_is_read_from_the_beginning() {
+fn a_truncated_or_replaced_file_is_read_from_the_start() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "a", "a").unwrap();
     send(&mailbox, "scout", "b", "b").unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["a", "b"]);
-    fs::write(mailbox.path(), letter("scout", "cut", "a")).unwrap();
+    fs::write(mailbox.path(), message_line("scout", "cut", "a")).unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["cut"]);
-    let longer = letter("scout", &"r".repeat(1000), "a");
+    let longer = message_line("scout", &"r".repeat(1000), "a");
     files::replace(mailbox.path(), longer.as_bytes(), Secrecy::Owner).unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["r".repeat(1000)]);
     fs::remove_file(mailbox.path()).unwrap();
@@ -168,7 +168,7 @@ fn a_file_that_was_cut_or_replaced_is_read_from_the_beginning() {
 }
 
 #[test]
-fn what_is_too_much_is_refused_with_a_sentence() {
+fn limits_are_enforced_with_an_error_message() {
     let (_folder, mailbox) = mailbox();
     let refused = |text: &str, message: &str| send(&mailbox, "scout", text, message).unwrap_err().to_string();
     assert!(
@@ -189,14 +189,11 @@ fn what_is_too_much_is_refused_with_a_sentence() {
     assert!(!mailbox.path().exists());
 
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
-    let many: String = (0..MAX_UNREAD).map(|n| letter("scout", "x", &format!("n{n}"))).collect();
-    scribble(&mailbox, many.as_bytes());
-    assert_eq!(
-        refused("x", "m"),
-        "agent `scout` has too many unread messages: wait until it has taken a turn"
-    );
+    let many: String = (0..MAX_UNREAD).map(|n| message_line("scout", "x", &format!("n{n}"))).collect();
+    append_raw(&mailbox, many.as_bytes());
+    assert_eq!(refused("x", "m"), "agent `scout` has too many unread messages: wait until it has run a turn");
     let turn = mailbox.unread(&id("scout")).unwrap();
-    let ids: Vec<_> = turn.into_iter().map(|letter| letter.id).collect();
+    let ids: Vec<_> = turn.into_iter().map(|message| message.id).collect();
     assert_eq!((ids.len(), ids[0].as_str(), ids[31].as_str()), (LETTERS_PER_TURN, "n0", "n31"));
     send(&mailbox, "other", "x", "o").unwrap();
     mailbox.ack(&ids[..1], noon()).unwrap();
@@ -204,32 +201,33 @@ fn what_is_too_much_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn one_who_never_reads_cannot_fill_the_file() {
+fn unread_bytes_per_agent_are_limited() {
     let (_folder, mailbox) = mailbox();
     let text = "x".repeat(MAX_TEXT_BYTES);
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
-    let many: String = (0..127).map(|n| letter("scout", &text, &format!("n{n}"))).collect();
-    scribble(&mailbox, many.as_bytes());
+    let many: String = (0..127).map(|n| message_line("scout", &text, &format!("n{n}"))).collect();
+    append_raw(&mailbox, many.as_bytes());
     let error = send(&mailbox, "scout", &text, "m").unwrap_err();
     assert!(matches!(error, MailboxError::AgentFull(_)), "{error}");
     send(&mailbox, "other", &text, "m").unwrap();
 }
 
 #[test]
-fn a_full_file_takes_acknowledgements_and_then_letters_again() {
+fn a_full_file_accepts_acknowledgements_and_then_messages_again() {
     let (_folder, mailbox) = mailbox();
     let text = "x".repeat(MAX_TEXT_BYTES);
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
-    // A little more than the bound, as only others could write it.
-    let many: String = (0..1100).map(|n| letter("scout", &text, &format!("n{n}"))).collect();
+    // A little more than the limit, which only another program can write.
+    let many: String = (0..1100).map(|n| message_line("scout", &text, &format!("n{n}"))).collect();
     assert!(many.len() as u64 > MAX_FILE_BYTES);
-    scribble(&mailbox, many.as_bytes());
+    append_raw(&mailbox, many.as_bytes());
     assert!(matches!(send(&mailbox, "other", "x", "o"), Err(MailboxError::Full)));
     let held_in_memory = mailbox.fresh_index().unwrap().waiting(&id("scout")).1;
     assert!(held_in_memory <= MAX_FILE_BYTES + MAX_LINE_BYTES as u64);
     let mut seen = Vec::new();
     loop {
-        let ids: Vec<_> = mailbox.unread(&id("scout")).unwrap().into_iter().map(|letter| letter.id).collect();
+        let ids: Vec<_> =
+            mailbox.unread(&id("scout")).unwrap().into_iter().map(|message| message.id).collect();
         if ids.is_empty() {
             break;
         }
@@ -242,11 +240,11 @@ fn a_full_file_takes_acknowledgements_and_then_letters_again() {
 }
 
 #[test]
-fn compaction_keeps_what_is_unread_byte_for_byte() {
+fn compaction_keeps_unread_lines_byte_for_byte() {
     let (_folder, mailbox) = mailbox();
-    let odd = letter("scout", "odd", "odd").replace("{\"id\"", "{ \"extra\" : true, \"id\"");
+    let odd = message_line("scout", "odd", "odd").replace("{\"id\"", "{ \"extra\" : true, \"id\"");
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
-    scribble(&mailbox, odd.as_bytes());
+    append_raw(&mailbox, odd.as_bytes());
     let text = "x".repeat(MAX_TEXT_BYTES);
     let ids: Vec<_> = (0..80).map(|n| format!("n{n}")).collect();
     for id in &ids {
@@ -265,15 +263,15 @@ fn compaction_keeps_what_is_unread_byte_for_byte() {
 }
 
 #[test]
-fn what_is_written_to_the_old_file_meanwhile_is_carried_over() {
+fn late_appends_to_the_old_file_are_carried_over() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "kept", "k").unwrap();
     let locked = LineFile::lock(mailbox.path()).unwrap();
     let len = locked.len().unwrap();
-    // A compaction that saw the file end before the line below.
+    // A compaction that saw the end of the file before the line below was appended.
     let mut late = OpenOptions::new().append(true).open(mailbox.path()).unwrap();
     let kept = Kept { lines: vec![(0, len)], rest_from: len };
-    late.write_all(letter("scout", "late", "l").as_bytes()).unwrap();
+    late.write_all(message_line("scout", "late", "l").as_bytes()).unwrap();
     mailbox.compact(locked.file(), &kept).unwrap();
     assert_eq!(texts(&mailbox, "scout"), ["kept", "late"]);
 }
@@ -283,17 +281,17 @@ fn a_sender_waits_while_another_process_rewrites_the_file() {
     let (_folder, mailbox) = mailbox();
     send(&mailbox, "scout", "a", "a").unwrap();
     let locked = LineFile::lock(mailbox.path()).unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             send(&Mailbox::new(mailbox.path()), "scout", "b", "b").unwrap();
-            tell.send(()).unwrap();
+            sender.send(()).unwrap();
         });
-        told.recv_timeout(std::time::Duration::from_millis(200)).unwrap_err();
+        receiver.recv_timeout(std::time::Duration::from_millis(200)).unwrap_err();
         let content = fs::read(mailbox.path()).unwrap();
         files::replace(mailbox.path(), &content, Secrecy::Owner).unwrap();
         drop(locked);
-        told.recv().unwrap();
+        receiver.recv().unwrap();
     });
     assert_eq!(texts(&mailbox, "scout"), ["a", "b"]);
 }
@@ -308,7 +306,7 @@ fn nothing_is_lost_between_processes_that_send_and_compact() {
     let gave_up = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         for from in readers {
-            // Each with a mailbox of its own, as in a process of its own.
+            // Each has its own `Mailbox`, as in a separate process.
             scope.spawn(move || {
                 let mailbox = Mailbox::new(path);
                 for n in 0..EACH {
@@ -321,9 +319,12 @@ fn nothing_is_lost_between_processes_that_send_and_compact() {
                 let mailbox = Mailbox::new(path);
                 let mut seen = 0;
                 while seen < EACH {
-                    assert!(!gave_up.load(Ordering::SeqCst), "what was not sent is not waited for");
-                    let letters = mailbox.unread(&id(from)).unwrap();
-                    let ids: Vec<_> = letters.into_iter().map(|letter| letter.id).collect();
+                    assert!(
+                        !gave_up.load(Ordering::SeqCst),
+                        "a sender failed, so its messages will never arrive"
+                    );
+                    let messages = mailbox.unread(&id(from)).unwrap();
+                    let ids: Vec<_> = messages.into_iter().map(|message| message.id).collect();
                     for id in &ids {
                         assert_eq!(*id, format!("{from}-{seen}"));
                         seen += 1;

@@ -1,7 +1,7 @@
-//! Getting a profile's program: npm of this machine, one exact version, into the home folder.
+//! Installs a profile's program: with the npm of this machine, in one exact version, into the state folder.
 //!
-//! Scripts that packages want to run while they are installed are not run: they would run outside of every box, with all that the
-//! operator may do. What npm brings is put into its place when it is complete and is what was asked for, and not before.
+//! Install scripts of packages do not run, because they would run outside of any sandbox, with all rights of the operator. The
+//! result replaces the old installation only when it is complete and has the requested version.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder};
@@ -20,18 +20,18 @@ use tribune_storage::home::Home;
 use super::programs;
 use super::programs::{ARCH, Installed, installed, program_folder};
 
-/// The Node that is installed beside a program that needs a newer one than this machine has, as npm's `node-linux-*` packages have
-/// it.
+/// The version of Node.js that is installed with a program that needs a newer one than the system has, from npm's
+/// `node-linux-*` packages.
 const NODE: &str = "24.21.0";
 
-/// For all that npm does.
-const PATIENCE: Duration = Duration::from_secs(30 * 60);
+/// Time limit of one npm run.
+const NPM_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// Characters of what npm says last that an error repeats.
-const LAST_WORDS: usize = 600;
+/// Length of the tail of npm's output shown in an error, in characters.
+const ERROR_TAIL_CHARS: usize = 600;
 
-/// Variables of the operator's that npm is given: where to find programs and its own settings, and how to get out. No others, since
-/// they may be keys.
+/// Environment variables that npm inherits: paths, its own settings, proxies and certificates. No others, because they may hold
+/// keys.
 const PASSED: [&str; 12] = [
     "PATH",
     "HOME",
@@ -47,18 +47,18 @@ const PASSED: [&str; 12] = [
     "XDG_CONFIG_HOME",
 ];
 
-/// Beginning of the names of npm's settings.
+/// Prefix of the variables that hold npm's settings.
 const SETTINGS: &str = "npm_config_";
 
-/// What is to be done for a profile.
+/// The steps to install a profile's program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Packages with their versions, as npm takes them.
+    /// Packages with versions, as npm arguments.
     pub packages: Vec<String>,
     pub folder: PathBuf,
-    /// About how much of the disk it takes, if that is known.
+    /// Approximate disk usage, if known.
     pub megabytes: Option<u32>,
-    /// What is there now.
+    /// The current installation.
     pub installed: Installed,
     npm: String,
     version: String,
@@ -68,24 +68,24 @@ pub struct Plan {
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     #[error(
-        "the profile `{0}` names no package: its program has to be on this machine already, in a folder that the profile names"
+        "the profile `{0}` names no package: its program must already be on this machine, in a folder that the profile names"
     )]
     Nothing(String),
     #[error(
-        "`npm` is not on the PATH, and programs of agents are got with it: install Node.js 20 or newer with npm, for example with \
+        "`npm` is not on the PATH, but it is needed to install CLI agents: install Node.js 20 or newer with npm, for example with \
          your system's package manager, and run this again"
     )]
     NoNpm,
     #[error("npm could not install {packages} ({how}): {said}")]
     Npm { packages: String, how: String, said: String },
-    #[error("npm installed {found} where {wanted} was asked for: check npm's settings, and run this again")]
+    #[error("npm installed {found} instead of {wanted}: check npm's settings, and run this again")]
     Wrong { wanted: String, found: String },
     #[error("`{path}` cannot be written ({error}): check the folder's owner and space", path = .path.display())]
     Disk { path: PathBuf, error: io::Error },
 }
 
 impl Plan {
-    /// What there is to do for a profile on this machine. Asks the Node that is here for its version.
+    /// Makes the plan for a profile on this machine. Runs the system's Node.js to get its version.
     pub async fn new(home: &Home, profile: &Profile) -> Result<Self, InstallError> {
         let package = profile.install().ok_or_else(|| InstallError::Nothing(profile.id().to_owned()))?;
         let NpmPackage { npm, version, node, megabytes, shared_with: _ } = package;
@@ -105,7 +105,7 @@ impl Plan {
         })
     }
 
-    /// Does it. `variables` are the operator's.
+    /// Executes the plan. `variables` is the operator's environment.
     pub async fn carry_out(
         &self,
         variables: impl Iterator<Item = (OsString, OsString)>,
@@ -118,7 +118,7 @@ impl Plan {
         DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(disk(parent))?;
         let name = self.folder.file_name().unwrap_or_default().to_string_lossy();
         let (new, old) = (parent.join(format!(".{name}.new")), parent.join(format!(".{name}.old")));
-        // What an earlier one left that did not come to its end.
+        // Leftovers of an interrupted installation.
         for folder in [&new, &old] {
             remove(folder).map_err(disk(folder))?;
         }
@@ -159,21 +159,21 @@ impl Plan {
         npm.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let failed = |how: String, said: &str| {
             let said = said.trim();
-            let said = if said.is_empty() { "it said nothing; run npm by hand to see why" } else { said };
+            let said = if said.is_empty() { "no output; run npm by hand to see why" } else { said };
             InstallError::Npm { packages: self.packages.join(" and "), how, said: said.to_owned() }
         };
         let child = npm.spawn().map_err(|error| match error.kind() {
             ErrorKind::NotFound => InstallError::NoNpm,
             _ => failed(error.to_string(), ""),
         })?;
-        let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+        let ended = tokio::time::timeout(NPM_TIMEOUT, child.wait_with_output()).await;
         let ended = ended.map_err(|_| failed("it took more than half an hour".to_owned(), ""))?;
         let ended = ended.map_err(|error| failed(error.to_string(), ""))?;
         if ended.status.success() {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&ended.stderr);
-        let skip = said.chars().count().saturating_sub(LAST_WORDS);
+        let skip = said.chars().count().saturating_sub(ERROR_TAIL_CHARS);
         let last: String = said.chars().skip(skip).collect();
         Err(failed(ended.status.to_string(), &last))
     }
@@ -192,7 +192,7 @@ fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// The major version of a Node that boxes can run, if there is one.
+/// The major version of the system's Node.js, if sandboxes can run one.
 async fn node_of_this_machine() -> Option<u16> {
     let node = programs::system_node()?;
     let asked = Command::from(in_terminal_group(node.to_str()?))

@@ -1,6 +1,6 @@
-//! The profiles of a home: those that are built in, and those in `profiles/*.json5`, which come first.
+//! The profiles of CLI agents: the built-in ones, and those in `profiles/*.json5` of the state folder, which take precedence.
 //!
-//! They are all read at once: a text that is wrong says so when the daemon starts, not when somebody needs it.
+//! All are loaded at the start, so that an invalid profile is reported when the daemon starts, not when it is first used.
 
 mod install;
 mod programs;
@@ -20,7 +20,7 @@ pub use self::programs::{ARCH, Installed, installed, missing, node, program_fold
 use tribune_config::ConfigError;
 use tribune_storage::home::Home;
 
-/// Profiles of one home: a person has to find theirs in the list.
+/// Most profiles of one state folder; a person has to find theirs in the list.
 const MAX_PROFILES: usize = 256;
 
 /// Profiles by their id.
@@ -32,16 +32,16 @@ pub struct Profiles(BTreeMap<String, Profile>);
 pub enum ProfilesError {
     #[error(transparent)]
     Text(#[from] ConfigError),
-    #[error("{file} calls itself `{id}`: a profile is called like its file, so rename one of them")]
+    #[error("{file} has the id `{id}`: the id of a profile must equal its file name, so rename one of them")]
     Name { file: String, id: String },
     #[error("`{path}` cannot be read ({error}): check its mode and owner", path = .path.display())]
     Folder { path: PathBuf, error: std::io::Error },
-    #[error("`{path}` holds more than {MAX_PROFILES} profiles: move away what nobody uses", path = .path.display())]
+    #[error("`{path}` contains more than {MAX_PROFILES} profiles: remove unused ones", path = .path.display())]
     TooMany { path: PathBuf },
 }
 
 impl Profiles {
-    /// The profiles that every home has.
+    /// The built-in profiles.
     pub fn built_in() -> Result<Self, ProfilesError> {
         let mut profiles = Self(BTreeMap::new());
         for (id, text) in BUILT_IN {
@@ -50,7 +50,7 @@ impl Profiles {
         Ok(profiles)
     }
 
-    /// Those, and what the home adds to them or puts in their place.
+    /// The built-in profiles, extended and replaced by those of the state folder.
     pub fn load(home: &Home) -> Result<Self, ProfilesError> {
         let mut profiles = Self::built_in()?;
         let folder = home.profiles();
@@ -91,7 +91,7 @@ impl Profiles {
         self.0.get(id)
     }
 
-    /// The profile of this name, or a sentence that says which there are.
+    /// The profile of this name, or an error that lists all names.
     pub fn find(&self, id: &str) -> Result<&Profile, String> {
         self.get(id).ok_or_else(|| {
             let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
@@ -123,7 +123,7 @@ mod tests {
     const MINE: &str = "{ id: 'mine', title: 'mine', command: ['acp-agent'] }";
 
     #[test]
-    fn what_is_built_in_can_be_read_and_pins_what_it_installs() {
+    fn built_in_profiles_parse_and_pin_their_packages() {
         let profiles = Profiles::load(&Home::at("/nonexistent")).unwrap();
         let known: Vec<_> =
             profiles.iter().map(|profile| (profile.id(), profile.install().is_some())).collect();
@@ -139,12 +139,12 @@ mod tests {
             ]
         );
         for profile in profiles.iter() {
-            assert!(profile.model().is_some(), "{}: the model is reached through the house", profile.id());
+            assert!(profile.model().is_some(), "{}: the model is reached through the daemon", profile.id());
         }
     }
 
     #[test]
-    fn a_home_adds_its_own_and_replaces_what_is_built_in() {
+    fn profiles_of_the_state_folder_extend_and_replace_built_in_ones() {
         let other = "{ id: 'claude', title: 'ours', command: ['claude'] }";
         let (_folder, home) =
             home_with(&[("mine.json5", MINE), ("claude.json5", other), ("notes.txt", "nothing")]);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn invalid_profiles_are_rejected_with_their_position() {
         let said = |name: &str, text: &str| {
             let (folder, home) = home_with(&[(name, text)]);
             let error = Profiles::load(&home).unwrap_err().to_string();
@@ -163,7 +163,7 @@ mod tests {
         };
         assert_eq!(
             said("other.json5", MINE),
-            "HOME/profiles/other.json5 calls itself `mine`: a profile is called like its file, so rename one of them"
+            "HOME/profiles/other.json5 has the id `mine`: the id of a profile must equal its file name, so rename one of them"
         );
         assert_eq!(
             said("mine.json5", "{\n  id: 'mine', title: 'x', comand: ['a'],\n}"),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nobody_has_is_told_with_the_nearest() {
+    fn an_unknown_profile_gets_the_nearest_name_suggested() {
         let profiles = Profiles::built_in().unwrap();
         assert_eq!(
             profiles.find("cluade").unwrap_err(),

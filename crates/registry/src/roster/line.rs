@@ -1,4 +1,4 @@
-//! One line of the roster, and what can be wrong with it.
+//! One line of the roster, and its possible faults.
 
 use serde::{Deserialize, Serialize};
 use tribune_constitution::ApprovalMode;
@@ -8,19 +8,19 @@ use tribune_runtime::session::NameError;
 
 use super::{MAX_LINE_BYTES, RosterAgent};
 
-/// Characters of a display name or a model.
+/// Longest display name or model in characters.
 const MAX_NAME_CHARS: usize = 128;
 
-/// What is wrong with one line.
+/// A fault of one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineFault {
     #[error("the line has more than {MAX_LINE_BYTES} bytes: shorten it")]
     TooLong,
-    #[error("this is not an agent: {what} (column {column})")]
+    #[error("this is not a valid agent: {what} (column {column})")]
     Form { what: String, column: usize },
     #[error("{0}: choose another id")]
     Id(NameError),
-    #[error("`{0}` is what callers are called that the roster does not know: choose another id")]
+    #[error("`{0}` is reserved for callers that are not in the roster: choose another id")]
     Reserved(AgentId),
     #[error(
         "`{text}` cannot be a {field}: use lowercase letters, digits, `-` and `_`, beginning with a letter or digit"
@@ -32,13 +32,13 @@ pub enum LineFault {
         "the pubkey does not have the form `ed25519:` and 64 lowercase hex digits: print it again with the agent's own tool"
     )]
     PublicKey,
-    #[error("agent `{id}` is already on line {line}: remove one of the two or choose another id")]
+    #[error("agent `{id}` is already on line {line}: remove one of the two, or choose another id")]
     SameId { id: AgentId, line: usize },
     #[error("agent `{id}` on line {line} has the same pubkey: give each agent a key of its own")]
     SameKey { id: AgentId, line: usize },
 }
 
-/// An agent as the file has it.
+/// An agent as it is in the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -76,12 +76,12 @@ impl From<RosterAgent> for Line {
     }
 }
 
-/// An agent as a line, without its newline.
+/// Serializes an agent to a line without newline.
 pub(super) fn print(agent: RosterAgent) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&Line::from(agent))
 }
 
-/// The agent on a line, given without its newline.
+/// Parses the agent on a line without newline.
 pub(super) fn parse(line: &[u8]) -> Result<RosterAgent, LineFault> {
     if line.len() > MAX_LINE_BYTES {
         return Err(LineFault::TooLong);
@@ -89,7 +89,7 @@ pub(super) fn parse(line: &[u8]) -> Result<RosterAgent, LineFault> {
     let Line { id, name, backend, profile, model, mandate, mode, standing, pubkey } =
         serde_json::from_slice(line).map_err(form)?;
     let id: AgentId = id.parse().map_err(LineFault::Id)?;
-    // Such a caller would be this agent without having proved anything.
+    // Otherwise an unregistered caller could act as this agent without proving its identity.
     if is_unregistered(id.as_str()) {
         return Err(LineFault::Reserved(id));
     }
@@ -112,7 +112,7 @@ pub(super) fn parse(line: &[u8]) -> Result<RosterAgent, LineFault> {
     Ok(RosterAgent { id, name, backend, profile, model, mandate, mode, standing, pubkey })
 }
 
-/// What serde says, without its own idea of the line.
+/// The message of serde without its line number, which counts within this one line.
 fn form(error: serde_json::Error) -> LineFault {
     let (line, column) = (error.line(), error.column());
     let what = error.to_string();
@@ -120,7 +120,7 @@ fn form(error: serde_json::Error) -> LineFault {
     LineFault::Form { what: what.to_owned(), column }
 }
 
-/// The form of an agent id: such a word is safe as a file name.
+/// Whether the text has the form of an agent id, which is safe as a file name.
 fn is_word(text: &str) -> bool {
     text.parse::<AgentId>().is_ok()
 }

@@ -1,8 +1,7 @@
-//! `data/agent-roster.jsonl`: the agents of this house, one JSON object per line.
+//! `data/agent-roster.jsonl`: the agents of this instance, one JSON object per line.
 //!
-//! A person edits it, so whatever is wrong with it is said with its line, and nothing is guessed: a misspelt field could
-//! be the one that named the mandate. Only the form is checked here; whether a backend or a mandate exists is for whoever
-//! opens the session.
+//! A person edits the file, so every fault is reported with its line, and unknown fields are errors: a misspelt field could be
+//! the mandate. Only the form is checked here; whether a backend or a mandate exists is checked when a session is opened.
 
 mod line;
 #[cfg(test)]
@@ -21,20 +20,20 @@ use tribune_runtime::AgentId;
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
 
-/// Lines of a roster: far more agents than one house runs, and few enough to read at every start.
+/// Most lines of a roster: far more agents than one instance runs, and few enough to read at every start.
 pub const MAX_LINES: usize = 10_000;
 
-/// Bytes of a line: an agent's entry is a few names and a key.
+/// Longest line in bytes; an entry is a few names and a key.
 pub const MAX_LINE_BYTES: usize = 4096;
 
-/// The roster of a new home.
+/// The roster of a new state folder.
 pub const DEFAULT_ROSTER: &str = "{\"id\":\"main\",\"name\":\"Main\",\"backend\":\"rehearsal\",\"mandate\":\"default\",\"standing\":true}\n";
 
-/// Every agent there is, in the order of the file.
+/// All agents, in the order of the file.
 #[derive(Debug, Clone, Default)]
 pub struct Roster {
     agents: Vec<RosterAgent>,
-    /// The line of each agent, for sentences about duplicates.
+    /// The line number of each agent, for errors about duplicates.
     lines: Vec<usize>,
     by_id: HashMap<AgentId, usize>,
     by_pubkey: HashMap<String, usize>,
@@ -44,24 +43,24 @@ pub struct Roster {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RosterAgent {
     pub id: AgentId,
-    /// What people call it.
+    /// Display name.
     pub name: Option<String>,
-    /// Which runtime runs its turns.
+    /// The backend that runs its turns.
     pub backend: String,
-    /// How an agent of another make is run.
+    /// The profile of a CLI agent.
     pub profile: Option<String>,
     pub model: Option<String>,
-    /// Name of the mandate it acts under; also the name of that mandate's file.
+    /// Name of its mandate, which is also the name of the mandate's file.
     pub mandate: String,
-    /// How far it is let go within its mandate; without a word, as the law says.
+    /// Its approval mode; `None`: the one that the law sets.
     pub mode: Option<ApprovalMode>,
-    /// Whether its session is open before the first connection is taken.
+    /// Whether its session is opened before the first connection is accepted.
     pub standing: bool,
-    /// `ed25519:` and 64 lowercase hex digits. Whoever proves this key is this agent.
+    /// `ed25519:` and 64 lowercase hex digits. A caller that proves this key is this agent.
     pub pubkey: Option<String>,
 }
 
-/// Why a roster cannot be used. Each sentence ends with what to do.
+/// Why a roster cannot be used. Each message ends with the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum RosterError {
     #[error("{path}:{line}: {fault}")]
@@ -70,26 +69,26 @@ pub enum RosterError {
     Entry(LineFault),
     #[error("{0}: a roster has at most {MAX_LINES} lines: remove agents that are no longer used")]
     TooManyLines(PathBuf),
-    #[error("the roster `{path}` cannot be used ({error}): check that it is a file of this user")]
+    #[error("the roster `{path}` cannot be used ({error}): check that it is a file owned by this user")]
     Io { path: PathBuf, error: io::Error },
 }
 
 impl Roster {
-    /// Reads the roster. No file is an empty roster.
+    /// Loads the roster. A missing file is an empty roster.
     pub fn load(path: &Path) -> Result<Self, RosterError> {
         Self::parse(&content(path)?, path)
     }
 
-    /// Adds an agent behind the others, whose lines stay as they are, and gives back the roster as it is then.
+    /// Appends an agent, keeps the other lines unchanged, and returns the new roster.
     pub fn add(path: &Path, agent: RosterAgent) -> Result<Self, RosterError> {
         let refused = |error| RosterError::Io { path: path.to_owned(), error };
         let _lock = lock_folder_of(path).map_err(refused)?;
-        // A roster that is a link stays one.
+        // A symlinked roster stays a symlink.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut text = content(path)?;
         let mut roster = Self::parse(&text, path)?;
         let mut new = line::print(agent).map_err(|error| refused(error.into()))?;
-        // The line is judged as it will be read next time.
+        // The new line is checked exactly as it will be parsed next time.
         let agent = line::parse(&new).map_err(RosterError::Entry)?;
         if text.last().is_some_and(|&last| last != b'\n') {
             text.push(b'\n');
@@ -109,12 +108,12 @@ impl Roster {
         self.by_id.get(id).map(|&at| &self.agents[at])
     }
 
-    /// The agent whose key this is, in the form `ed25519:` and 64 lowercase hex digits.
+    /// The agent with this key, in the form `ed25519:` and 64 lowercase hex digits.
     pub fn by_pubkey(&self, pubkey: &str) -> Option<&RosterAgent> {
         self.by_pubkey.get(pubkey).map(|&at| &self.agents[at])
     }
 
-    /// The agents whose sessions are open from the start, in the order of the file.
+    /// The agents whose sessions are opened at the start, in the order of the file.
     pub fn standing(&self) -> impl Iterator<Item = &RosterAgent> {
         self.iter().filter(|agent| agent.standing)
     }
@@ -190,8 +189,8 @@ fn content(path: &Path) -> Result<Vec<u8>, RosterError> {
     }
 }
 
-/// Keeps two that add at the same time from losing one another's agent. The folder is locked because the file itself is
-/// replaced, and may not be there yet.
+/// Prevents concurrent additions from losing an agent. Locks the folder, because the file itself is replaced and may not exist
+/// yet.
 fn lock_folder_of(path: &Path) -> io::Result<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

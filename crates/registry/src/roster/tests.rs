@@ -25,7 +25,7 @@ fn agent(id: &str) -> RosterAgent {
 }
 
 #[test]
-fn what_is_left_out_has_a_default() {
+fn missing_fields_have_defaults() {
     let text =
         format!("{{\"id\":\"b\"}}\n\n{{\"id\":\"a\",\"standing\":true,\"pubkey\":\"{}\"}}\r\n", key('a'));
     let roster = roster(&text).unwrap();
@@ -45,19 +45,19 @@ fn the_default_roster_has_one_standing_agent() {
 }
 
 #[test]
-fn faults_are_told_with_their_line() {
+fn faults_are_reported_with_their_line() {
     let (a, b) = (key('a'), key('b').to_uppercase());
     for (line, expected) in [
         (
             r#"{"id":"main"}"#.to_owned(),
-            "agent `main` is already on line 1: remove one of the two or choose another id",
+            "agent `main` is already on line 1: remove one of the two, or choose another id",
         ),
         (
             r#"{"id":"x","mandat":"all"}"#.to_owned(),
-            "this is not an agent: unknown field `mandat`, expected one of `id`, `name`, `backend`, `profile`, `model`, `mandate`, `mode`, `standing`, `pubkey` (column 18)",
+            "this is not a valid agent: unknown field `mandat`, expected one of `id`, `name`, `backend`, `profile`, `model`, `mandate`, `mode`, `standing`, `pubkey` (column 18)",
         ),
-        (r#"{"name":"x"}"#.to_owned(), "this is not an agent: missing field `id` (column 12)"),
-        (r#"{"id":"x""#.to_owned(), "this is not an agent: EOF while parsing an object (column 9)"),
+        (r#"{"name":"x"}"#.to_owned(), "this is not a valid agent: missing field `id` (column 12)"),
+        (r#"{"id":"x""#.to_owned(), "this is not a valid agent: EOF while parsing an object (column 9)"),
         (
             r#"{"id":"../x"}"#.to_owned(),
             "`../x` is not an agent id: lowercase letters, digits, `-` and `_`, beginning with a letter or digit, at most 64: choose another id",
@@ -123,7 +123,7 @@ fn adding_keeps_the_other_lines() {
 }
 
 #[test]
-fn nobody_is_lost_when_many_add() {
+fn concurrent_additions_are_all_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data/roster.jsonl");
     std::thread::scope(|scope| {
@@ -136,13 +136,13 @@ fn nobody_is_lost_when_many_add() {
 }
 
 #[test]
-fn nobody_in_the_roster_has_the_name_of_a_caller_it_does_not_know() {
+fn ids_of_unregistered_callers_are_reserved() {
     for id in ["anonymous", "stranger-0123456789abcdef01234567"] {
         let refused = roster(&format!("{{\"id\":\"{id}\",\"mandate\":\"all\"}}")).unwrap_err().to_string();
         assert_eq!(
             refused,
             format!(
-                "data/agent-roster.jsonl:1: `{id}` is what callers are called that the roster does not know: choose another id"
+                "data/agent-roster.jsonl:1: `{id}` is reserved for callers that are not in the roster: choose another id"
             )
         );
     }

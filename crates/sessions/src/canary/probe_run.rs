@@ -53,7 +53,12 @@ pub trait ProbeTarget: Send + Sync {
     fn play(&self, nonce: &str) -> ScriptedModel;
 
     /// Prepares the backend for the session of a canary.
-    async fn set(&self, name: &str, session: &SessionKey, play: &Arc<ScriptedModel>) -> Result<ProbeSetup, String>;
+    async fn set(
+        &self,
+        name: &str,
+        session: &SessionKey,
+        play: &Arc<ScriptedModel>,
+    ) -> Result<ProbeSetup, String>;
 
     /// The message that makes the agent attempt the probe.
     fn words(&self, probe: &Probe) -> String {
@@ -119,7 +124,11 @@ pub fn sweep(home: &Home) {
 }
 
 /// Runs the canary of a subject.
-pub(super) async fn try_out(governance: &Arc<Governance>, target: &dyn ProbeTarget, subject: &Subject) -> ProbeRun {
+pub(super) async fn try_out(
+    governance: &Arc<Governance>,
+    target: &dyn ProbeTarget,
+    subject: &Subject,
+) -> ProbeRun {
     let name = subject.name.as_str();
     let began = Instant::now();
     let not_tried = |why: String| ProbeRun {

@@ -94,7 +94,12 @@ pub fn canary_entity(backend: &str, subject: &str) -> String {
 }
 
 /// Records the outcome of a canary. If that fails, the daemon logs it, and the outcome applies nevertheless.
-pub(super) async fn write(governance: &Governance, subject: &ProbeSubject, trial: &ProbeRun, occasion: Occasion) {
+pub(super) async fn write(
+    governance: &Governance,
+    subject: &ProbeSubject,
+    trial: &ProbeRun,
+    occasion: Occasion,
+) {
     let what = match &trial.outcome {
         Outcome::NotStopped { what } => Some(governance.redactor.redact(what).into_owned()),
         Outcome::Live | Outcome::NotTried { .. } => None,

@@ -199,7 +199,8 @@ impl CliAgents {
         let agent = session.key.agent().clone();
         let mode = self.agents.agent(&agent).and_then(|agent| agent.mode);
         let Some(row) = row else { return Ok((WorkspaceRoots::own(agent), false)) };
-        let roots = WorkspaceRoots::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
+        let roots =
+            WorkspaceRoots::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
         let is_read_only = matches!(mode, Some(ApprovalMode::ApproveReads | ApprovalMode::DenyAll));
         let may_change =
             !is_read_only && WRITE_TOOLS.into_iter().any(|tool| self.governance.gate.allows_tool(&row, tool));
@@ -263,7 +264,8 @@ impl Spawner for CliAgents {
             let instructions = spec.instructions(&filled);
             let baseline = may_change.then(|| spec.look()).transpose()?;
             // If the caller stops waiting, the child is dropped, which ends the sandbox.
-            let child = launcher.launch(&launch, ProgramStreams::piped()).map_err(|error| error.to_string())?;
+            let child =
+                launcher.launch(&launch, ProgramStreams::piped()).map_err(|error| error.to_string())?;
             Ok::<_, String>((child, sockets, conversation, instructions, baseline))
         });
         let launched = launching.await.map_err(|_| failed("the daemon is being torn down".to_owned()))?;

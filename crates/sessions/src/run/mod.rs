@@ -202,7 +202,8 @@ impl Runs {
         if self.sessions.row(&key).await?.is_some_and(|row| row.state != SessionState::Closed) {
             return Err(RunError::Busy(id));
         }
-        let egress = AllowedEgress { places: request.places, unlisted: Some(UnlistedPolicy::Ask), carries: None };
+        let egress =
+            AllowedEgress { places: request.places, unlisted: Some(UnlistedPolicy::Ask), carries: None };
         let places = egress.places.len() as u64;
         let sockets = self.brokers.open_with(&key, egress)?;
         let workspace = match request.mode {

@@ -77,7 +77,11 @@ impl Spawner for SubAgents {
 
 impl SessionManager {
     /// The terms of a sub-agent: its parent's, restricted to `tools`.
-    async fn child_of(&self, parent: &SessionKey, tools: Option<&[String]>) -> Result<SessionInput, ToolError> {
+    async fn child_of(
+        &self,
+        parent: &SessionKey,
+        tools: Option<&[String]>,
+    ) -> Result<SessionInput, ToolError> {
         let row = self.row(parent).await.map_err(|error| refused(&error))?;
         let row = row.ok_or_else(|| refused(&SessionError::NotFound(parent.to_string())))?;
         if row.ancestors.len() >= MAX_DEPTH {
@@ -179,7 +183,10 @@ struct ChildSlot {
 }
 
 impl ChildSlot {
-    fn take(children: &Arc<Mutex<HashMap<SessionKey, usize>>>, parent: &SessionKey) -> Result<Self, ToolError> {
+    fn take(
+        children: &Arc<Mutex<HashMap<SessionKey, usize>>>,
+        parent: &SessionKey,
+    ) -> Result<Self, ToolError> {
         let mut counts = children.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(parent.clone()).or_default();
         if *count >= MAX_AT_ONCE {

@@ -103,7 +103,11 @@ pub(super) fn judged(connection: &Connection, index: u64, entry: &EntryText) -> 
 }
 
 /// Stores the labels of the data that `entry` reports.
-pub(super) fn label(connection: &Connection, entry: &EntryText, wrote: &[LabelRecord]) -> rusqlite::Result<()> {
+pub(super) fn label(
+    connection: &Connection,
+    entry: &EntryText,
+    wrote: &[LabelRecord],
+) -> rusqlite::Result<()> {
     for LabelRecord { resource, labels } in wrote {
         connection
             .prepare_cached(

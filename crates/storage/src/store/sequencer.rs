@@ -242,7 +242,9 @@ impl Sequencer {
 
     /// Commits the open transaction; readers see what it wrote.
     fn end(&mut self) -> Result<(), WriteError> {
-        let Some(OpenTransaction { entities, before, applied, bypassed, .. }) = self.open.take() else { return Ok(()) };
+        let Some(OpenTransaction { entities, before, applied, bypassed, .. }) = self.open.take() else {
+            return Ok(());
+        };
         let Self { connection, edge, .. } = self;
         let grown = edge.views.size() != before;
         if grown {

@@ -55,7 +55,11 @@ impl Reader {
     }
 
     /// Sessions that are open or have turns, the most recently used first.
-    pub fn recent_sessions(&self, recent: &RecentSession, limit: usize) -> Result<Vec<SessionRow>, StoreError> {
+    pub fn recent_sessions(
+        &self,
+        recent: &RecentSession,
+        limit: usize,
+    ) -> Result<Vec<SessionRow>, StoreError> {
         let query = format!(
             "SELECT {SESSION} FROM sessions
              WHERE (?1 IS NULL OR agent_id = ?1) AND (?2 IS NULL OR coalesce(workspace, '') = ?2)

@@ -161,7 +161,11 @@ impl LedgerWriter {
 
     /// Encodes entries for the WAL whose positions the single writer of their histories assigned. That writer knows their
     /// CIDs beforehand, so that one may be the parent of the next.
-    pub async fn encode_for_wal(&self, entries: Vec<EntryText>, more_soon: bool) -> Result<WalPart, StoreError> {
+    pub async fn encode_for_wal(
+        &self,
+        entries: Vec<EntryText>,
+        more_soon: bool,
+    ) -> Result<WalPart, StoreError> {
         let bytes = wal_codec::placed(&entries);
         let (mut request, _) = placed_request(entries)?;
         request.more_soon = more_soon;
@@ -345,8 +349,12 @@ fn drafts_request(drafts: &[Draft]) -> Result<(WriteRequest, Receipt, Vec<u8>), 
 pub(super) fn start(sequencer: Sequencer, wal: Wal) -> std::io::Result<(LedgerWriter, JoinHandle<()>)> {
     let (queue, requests) = std_mpsc::channel();
     let failure = Arc::new(OnceLock::new());
-    let writer =
-        LedgerWriter { room: QueuePermits::of(QUEUE), queue: queue.clone(), failure: Arc::clone(&failure), wal };
+    let writer = LedgerWriter {
+        room: QueuePermits::of(QUEUE),
+        queue: queue.clone(),
+        failure: Arc::clone(&failure),
+        wal,
+    };
     let (room, wal) = (writer.room.clone(), writer.wal.clone());
     let run = WriterRun { sequencer: Some(sequencer), failure, wal, room };
     let thread =
@@ -372,7 +380,11 @@ struct WriterRun {
 
 /// The next request, if one is queued. After many entries it also waits for one that is on its way through the WAL; after
 /// few, a reader that waits for them is more likely.
-fn next_request(behind: usize, room: &QueuePermits, requests: &std_mpsc::Receiver<WriteRequest>) -> Option<WriteRequest> {
+fn next_request(
+    behind: usize,
+    room: &QueuePermits,
+    requests: &std_mpsc::Receiver<WriteRequest>,
+) -> Option<WriteRequest> {
     match requests.try_recv() {
         Ok(next) => Some(next),
         Err(_) if behind < BULK || room.is_empty() => None,
@@ -433,7 +445,11 @@ impl WriterRun {
     }
 
     /// Writes a request with those after it, and commits unless more is coming. Returns the first that has to wait.
-    fn write(&mut self, first: WriteRequest, requests: &std_mpsc::Receiver<WriteRequest>) -> Option<WriteRequest> {
+    fn write(
+        &mut self,
+        first: WriteRequest,
+        requests: &std_mpsc::Receiver<WriteRequest>,
+    ) -> Option<WriteRequest> {
         let WriteGroup { batch, entries, mut held_over } = gather(first, requests);
         match &mut self.sequencer {
             Some(sequencer) => {

@@ -54,7 +54,10 @@ impl Vault {
             (Some(key), Some(body)) => {
                 let title = ContentKey::from_bytes(key).open(&body, CONTEXT);
                 // A title that was sealed just before its session was forgotten does not open under a later key.
-                Ok(title.ok().and_then(|title| String::from_utf8(title).ok()).map_or(SessionTitle::No, SessionTitle::Title))
+                Ok(title
+                    .ok()
+                    .and_then(|title| String::from_utf8(title).ok())
+                    .map_or(SessionTitle::No, SessionTitle::Title))
             }
         }
     }

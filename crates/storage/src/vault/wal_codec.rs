@@ -90,7 +90,12 @@ pub(super) fn read(key: &ContentKey, sealed: &[u8]) -> Option<VaultOp> {
             for _ in 0..rest.number()? {
                 messages.push(rest.text()?.to_vec());
             }
-            Some(VaultOp::Remember(Box::new(ConversationLimits { session_id, turn, said: messages, replaces })))
+            Some(VaultOp::Remember(Box::new(ConversationLimits {
+                session_id,
+                turn,
+                said: messages,
+                replaces,
+            })))
         }
         SET_TITLE => {
             let (session_id, body) = (rest.string()?, rest.text()?.to_vec());

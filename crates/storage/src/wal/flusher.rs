@@ -69,7 +69,11 @@ impl Wal {
 
     /// Waits until a record of [`Self::enqueue_background`] is durable.
     pub async fn wait_flushed_in_background(&self, number: u64) -> Result<(), StoreError> {
-        if self.0.scribe.is_there() { self.completion(number).await } else { self.wait_durable_async(number).await }
+        if self.0.scribe.is_there() {
+            self.completion(number).await
+        } else {
+            self.wait_durable_async(number).await
+        }
     }
 
     /// Flushes up to this record if there is no leader. Otherwise the flush thread will do it; without one, this waits.

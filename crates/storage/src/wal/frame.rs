@@ -77,7 +77,12 @@ pub(super) struct ScanResult {
 
 impl ScanResult {
     /// Whether records of `epoch` newer than `known` that `matter` stand behind a damaged frame.
-    pub(super) fn has_lost(&self, epoch: WalEpoch, known: u64, matter: impl Fn(&UnappliedRecord) -> bool) -> bool {
+    pub(super) fn has_lost(
+        &self,
+        epoch: WalEpoch,
+        known: u64,
+        matter: impl Fn(&UnappliedRecord) -> bool,
+    ) -> bool {
         let last = self.records.last().map_or(known, |last| last.number.max(known));
         self.strays.iter().any(|(of, record)| *of == epoch && record.number > last && matter(record))
     }

@@ -184,7 +184,11 @@ impl Wal {
 
     /// Overwrites the WAL with zeros once everything in it is applied.
     pub(crate) async fn zero_fill(&self) -> Result<(), StoreError> {
-        if self.queue().left.is_none() { self.flush_or_zero_fill(WalRecord::default(), true).await } else { Ok(()) }
+        if self.queue().left.is_none() {
+            self.flush_or_zero_fill(WalRecord::default(), true).await
+        } else {
+            Ok(())
+        }
     }
 
     async fn flush_or_zero_fill(&self, page: WalRecord, wipe: bool) -> Result<(), StoreError> {

@@ -59,7 +59,10 @@ impl Wal {
 
     /// Opens the WAL of `home`, whose lock the caller holds. `known` is the epoch that the ledger was applied from and the
     /// newest applied record; none after a clean shutdown. Returns the records that the ledger has not applied yet.
-    pub(crate) fn open(home: &Home, known: Option<(WalEpoch, u64)>) -> Result<(Self, Vec<UnappliedRecord>), StoreError> {
+    pub(crate) fn open(
+        home: &Home,
+        known: Option<(WalEpoch, u64)>,
+    ) -> Result<(Self, Vec<UnappliedRecord>), StoreError> {
         let path = Self::path(home);
         let failed = |error: std::io::Error| StoreError::from(failure(&path, &error));
         let damaged = |what: &str| StoreError::Daybook { path: path.clone(), what: what.to_owned() };

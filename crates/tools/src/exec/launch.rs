@@ -182,7 +182,11 @@ pub(super) async fn capture(
     over
 }
 
-async fn read(from: Option<impl AsyncRead + Unpin>, captured: &mut Captured, mut writer: Option<TerminalWriter>) {
+async fn read(
+    from: Option<impl AsyncRead + Unpin>,
+    captured: &mut Captured,
+    mut writer: Option<TerminalWriter>,
+) {
     let Some(mut from) = from else { return };
     let mut chunk = vec![0; CHUNK_BYTES];
     // A read error ends the output.

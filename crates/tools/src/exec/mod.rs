@@ -224,7 +224,9 @@ pub(super) async fn run(
             let (code, because) = unwanted(why);
             ended(code, format!(", because {because}"))
         }
-        Ended::FromOutside => ended(ToolErrorCode::Killed, " by another process: ask the operator why".to_owned()),
+        Ended::FromOutside => {
+            ended(ToolErrorCode::Killed, " by another process: ask the operator why".to_owned())
+        }
     }
 }
 

@@ -108,7 +108,8 @@ impl Launcher for BoxedLauncher {
         let folders = std::iter::once(launch.cwd.workspace.as_path()).chain(further);
         let mut quota = Quota::of_folders(folders, self.max_bytes);
         // Dropping the child ends the sandbox, so a caller that stops waiting leaves none behind.
-        let starting = tokio::task::spawn_blocking(move || launcher.launch(&profile, ProgramStreams::captured()));
+        let starting =
+            tokio::task::spawn_blocking(move || launcher.launch(&profile, ProgramStreams::captured()));
         let started = starting.await.map_err(|error| LaunchError::Failed(error.into()))?;
         let mut child = started.map_err(|error| LaunchError::Sandbox(error.to_string()))?;
 

@@ -42,7 +42,11 @@ pub(super) struct Site {
 
 impl Site {
     /// Builds the profile of the sandbox. Looks the program up on the disk.
-    pub(super) fn profile(&self, wanted: &ServerSpec, way_out: Option<&EgressLease>) -> Result<LaunchProfile, String> {
+    pub(super) fn profile(
+        &self,
+        wanted: &ServerSpec,
+        way_out: Option<&EgressLease>,
+    ) -> Result<LaunchProfile, String> {
         let name = format!("mcp-{}-{}", std::process::id(), self.number);
         let session = SandboxName::new(name).map_err(|error| error.to_string())?;
         let program = self.find(wanted)?;

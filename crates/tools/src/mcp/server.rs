@@ -62,7 +62,8 @@ impl Server {
         let starting = tokio::task::spawn_blocking(move || {
             let profile = site.profile(&order, way_out.as_ref())?;
             // Dropping the child ends the sandbox, so a caller that stops waiting leaves none behind.
-            let child = launcher.launch(&profile, ProgramStreams::piped()).map_err(|error| error.to_string())?;
+            let child =
+                launcher.launch(&profile, ProgramStreams::piped()).map_err(|error| error.to_string())?;
             // The admission is for this one start.
             drop(admission);
             Ok::<_, String>((child, way_out))

@@ -83,7 +83,11 @@ async fn memory_keeps_and_forgets() {
     symlink("../secret.txt", folder.join("link.json")).unwrap();
     assert!(fixture.done("memory", memory("get", "link")).await.outcome.is_error);
     for key in ["", "../secret", ".hidden", "a/b", "a\0", "ä", "-a"] {
-        assert_eq!(fixture.done("memory", memory("get", key)).await.code, Some(ToolErrorCode::InvalidInput), "{key}");
+        assert_eq!(
+            fixture.done("memory", memory("get", key)).await.code,
+            Some(ToolErrorCode::InvalidInput),
+            "{key}"
+        );
     }
     for input in [
         json!({"action": "burn"}),
@@ -181,7 +185,10 @@ async fn schedules_are_made_listed_and_removed() {
 #[tokio::test]
 async fn the_gateway_tool_reports_and_changes_nothing() {
     let fixture = Fixture::new();
-    assert_eq!(fixture.done("gateway", json!({"action": "status"})).await.code, Some(ToolErrorCode::Unavailable));
+    assert_eq!(
+        fixture.done("gateway", json!({"action": "status"})).await.code,
+        Some(ToolErrorCode::Unavailable)
+    );
     let stop = fixture.done("gateway", json!({"action": "stop_all"})).await;
     assert_eq!(
         stop.outcome.content,

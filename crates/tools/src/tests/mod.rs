@@ -474,15 +474,11 @@ async fn an_invalid_input_gets_one_sentence_that_names_the_field() {
             "there is no agent `nobody` to send to: check the id",
         ),
         ("send_message", json!({"to": "scout"}), "`text` is missing: give it as a string"),
-        (
-            "send_message",
-            json!({"to": "scout", "text": ""}),
-            "the message is empty: write what the other is to know",
-        ),
+        ("send_message", json!({"to": "scout", "text": ""}), "the message is empty: write a text"),
         (
             "send_message",
             json!({"to": "scout", "text": "x".repeat(MAX_TEXT_BYTES + 1)}),
-            "the message has 16385 bytes, and 16384 are allowed: send it in pieces, or put it in a file and send its name",
+            "the message has 16385 bytes, and 16384 are allowed: send it in parts, or put it in a file and send the file name",
         ),
         (
             "shell",

@@ -279,7 +279,12 @@ async fn oversized_and_non_text_answers_are_refused() {
     // The client does not fall back to plain HTTP for a server without TLS.
     let asked = server.asked();
     let plain = fixture.done("web_fetch", fetch(&server.url("/").replace("http:", "https:"))).await;
-    assert_eq!((plain.code, server.asked()), (Some(ToolErrorCode::Failed), asked), "{}", plain.outcome.content);
+    assert_eq!(
+        (plain.code, server.asked()),
+        (Some(ToolErrorCode::Failed), asked),
+        "{}",
+        plain.outcome.content
+    );
     let huge = fixture.good("web_fetch", fetch(&server.url("/huge"))).await;
     assert!(huge.contains("cut after 524288 bytes") && huge.ends_with("[cut: the answer was longer]"));
     for input in [json!({"url": "x"}), json!({"url": server.url("/"), "maxBytes": 0}), json!({})] {
@@ -317,7 +322,11 @@ async fn the_search_engine_is_queried() {
     );
     // Only the search may reach the engine's host.
     assert_eq!(fixture.done("web_fetch", fetch(&server.url("/"))).await.code, Some(ToolErrorCode::Refused));
-    for (path, code) in [("/elsewhere", ToolErrorCode::Refused), ("/html", ToolErrorCode::Refused), ("/odd", ToolErrorCode::Failed)] {
+    for (path, code) in [
+        ("/elsewhere", ToolErrorCode::Refused),
+        ("/html", ToolErrorCode::Refused),
+        ("/odd", ToolErrorCode::Failed),
+    ] {
         let fixture = self::fixture(EgressMode::Allowlist, &[], endpoint(path));
         assert_eq!(fixture.done("web_search", json!({"query": "x"})).await.code, Some(code), "{path}");
     }

@@ -194,6 +194,9 @@ async fn oversized_content_and_invalid_paths_are_refused() {
         assert_eq!(fixture.done("write", input).await.code, Some(code));
     }
     fixture.good("write", json!({"path": "a", "content": "x".repeat(1_000_000)})).await;
-    assert_eq!(fixture.done("write", json!({"path": "a/b", "content": ""})).await.code, Some(ToolErrorCode::NotFound));
+    assert_eq!(
+        fixture.done("write", json!({"path": "a/b", "content": ""})).await.code,
+        Some(ToolErrorCode::NotFound)
+    );
     assert_eq!(fs::read_dir(fixture.inside("")).unwrap().count(), 1);
 }

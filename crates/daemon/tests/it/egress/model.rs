@@ -165,7 +165,8 @@ async fn s9_sandbox_requests_are_charged_to_the_session_up_to_its_limit() {
     setup.upstream.reply(ModelOutput::new().text("two").usage(10, 5, 0).anthropic());
     assert_eq!(send(&other, "/v1/messages", &message("m")).await.0, 200);
     setup.ended(2).await;
-    let report = Reader::open(&setup.daemon.home.home).unwrap().spend_report(SpendGrouping::Session, None).unwrap();
+    let report =
+        Reader::open(&setup.daemon.home.home).unwrap().spend_report(SpendGrouping::Session, None).unwrap();
     let mut lines: Vec<(&str, u64)> =
         report.lines.iter().map(|line| (line.name.as_str(), line.input)).collect();
     lines.sort_unstable();
@@ -213,7 +214,10 @@ async fn responses_and_gemini_are_forwarded_with_the_key_and_counted() {
         let usage = json!({ "input": 30, "output": 7, "cache_read": 60, "cache_written": 0 });
         let ended = entries.iter().find(|payload| payload["event"] == "ended").unwrap();
         assert_eq!((&ended["outcome"], &ended["usage"]), (&json!("answered"), &usage), "{kind}");
-        let report = Reader::open(&setup.daemon.home.home).unwrap().spend_report(SpendGrouping::Session, None).unwrap();
+        let report = Reader::open(&setup.daemon.home.home)
+            .unwrap()
+            .spend_report(SpendGrouping::Session, None)
+            .unwrap();
         assert_eq!(report.lines[0].input + report.lines[0].output, 37, "{kind}");
         drop(setup.sockets);
         assert_sound(&setup.daemon.stop().await.home);

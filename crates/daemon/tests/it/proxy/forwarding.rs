@@ -9,7 +9,8 @@ use super::{SECRET, Setup, message};
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_are_forwarded_byte_for_byte_with_only_the_provider_key() {
     let setup = Setup::open().await;
-    let say = ModelOutput::new().text("Let me look.").call("c1", "read", r#"{"path":"ü.txt"}"#).usage(30, 7, 60);
+    let say =
+        ModelOutput::new().text("Let me look.").call("c1", "read", r#"{"path":"ü.txt"}"#).usage(30, 7, 60);
     let reply = say.anthropic().with_comments("ping").in_writes_of(13).header("request-id", "req_1");
     setup.upstream.reply(reply.clone());
     let got = setup
@@ -96,7 +97,10 @@ async fn unrequested_usage_is_counted_and_stripped() {
 async fn unstreamed_answers_are_counted_and_model_lists_forwarded() {
     let setup = Setup::open().await;
     let body = json!({ "id": "msg", "content": [{ "type": "text", "text": "hello" }], "usage": { "input_tokens": 5, "output_tokens": 2 } });
-    setup.upstream.reply(UpstreamReply::json(200, &body)).reply(UpstreamReply::json(200, &json!({ "input_tokens": 9 })));
+    setup
+        .upstream
+        .reply(UpstreamReply::json(200, &body))
+        .reply(UpstreamReply::json(200, &json!({ "input_tokens": 9 })));
     let asked = json!({ "model": "m", "max_tokens": 10, "messages": [] });
     let got = setup.post("fake/v1/messages", &asked).await;
     assert_eq!(got.text().await.unwrap(), body.to_string());

@@ -1,41 +1,41 @@
-//! What hooks answer, and how far it counts.
+//! The answers of hooks, and the check that an answer only narrows a call.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tribune_constitution::Trust;
 use tribune_runtime::ToolCall;
 
-/// A hook's answer. An empty object is no objection.
+/// A hook's answer. An empty object means no objection.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Answer {
     pub(super) block: bool,
     pub(super) block_reason: Option<String>,
-    /// The parameters that the call is to have instead.
+    /// The parameters that replace those of the call.
     pub(super) params: Option<Map<String, Value>>,
-    /// How far a message is to be believed.
+    /// The trust level of a message.
     pub(super) trust: Option<Trust>,
 }
 
 impl Answer {
-    /// Reads an object in which no member stands twice: of two answers nobody knows which one is meant.
+    /// Parses a JSON object without duplicate members, because it would be ambiguous which one counts.
     pub(super) fn read(json: &[u8]) -> Result<Self, String> {
         let answer = json.trim_ascii_start().starts_with(b"{").then(|| serde_json::from_slice(json).ok());
         answer.flatten().ok_or_else(|| "its answer is not the JSON of an answer".to_owned())
     }
 }
 
-/// How a parameter can be changed so that the call does less.
+/// The change of a parameter that makes a call do less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Narrows {
     /// To a lower number.
     Lower,
-    /// To a path beneath it.
+    /// To a path below it.
     Beneath,
 }
 
-/// The parameters whose change is known to narrow a call. Any other stays as it is, and none is left out: without a bound
-/// a call does more.
+/// The parameters that may be changed to narrow a call. All others must stay equal, and none may be removed: a call without
+/// a bound does more.
 const NARROWING: [(&str, &str, Narrows); 6] = [
     ("read", "limit", Narrows::Lower),
     ("search", "max", Narrows::Lower),
@@ -45,7 +45,7 @@ const NARROWING: [(&str, &str, Narrows); 6] = [
     ("web_search", "count", Narrows::Lower),
 ];
 
-/// The input with what a hook took away, if that is all it did.
+/// The new input, if the hook only narrowed the call.
 pub(super) fn narrowed(call: &ToolCall, params: Map<String, Value>) -> Option<Value> {
     let old = call.input.as_object()?;
     let fits = |(key, old): (&String, &Value)| {
@@ -67,7 +67,7 @@ fn narrows(tool: &str, parameter: &str, old: &Value, new: &Value) -> bool {
     }
 }
 
-/// Whether `new` is `old` with further names behind it.
+/// Whether `new` is a path below `old`.
 fn is_beneath(old: &str, new: &str) -> bool {
     let names = match old.trim_end_matches('/') {
         "." => Some(new),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_takes_away_and_adds_nothing() {
+    fn a_hook_can_only_narrow_a_call() {
         let exec = json!({ "command": "make", "cwd": "src", "timeoutSeconds": 60 });
         let search = json!({ "query": "x", "path": "src", "max": 10 });
         let read = json!({ "path": "a", "offset": 100, "limit": 10 });
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_whole_or_not_at_all() {
+    fn malformed_answers_are_rejected() {
         assert_eq!(Answer::read(b"{}"), Ok(Answer::default()));
         for bad in ["", "yes", "[]", "{\"blok\":true}", "{\"block\":1}", "{} {}", "[true]"] {
             assert!(Answer::read(bad.as_bytes()).is_err(), "{bad}");

@@ -1,4 +1,4 @@
-//! What hooks are told: one JSON object each, whose `event` is the hook's name.
+//! The events that hooks receive: one JSON object each, whose `event` member is the name of the hook point.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -6,14 +6,14 @@ use tribune_constitution::{Labels, SessionKind, Trust};
 
 use super::super::PolicyContext;
 
-/// Whose doing it is.
+/// The agent and session that an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HookSubject {
     agent_id: String,
     session_key: String,
     kind: SessionKind,
-    /// What the session has taken in.
+    /// The session's labels.
     labels: Labels,
 }
 
@@ -47,7 +47,7 @@ pub enum HookEvent<'a> {
         result: &'a str,
         is_error: bool,
     },
-    /// The result is on record.
+    /// The result is durable in the ledger.
     ToolResultPersist {
         #[serde(flatten)]
         who: &'a HookSubject,

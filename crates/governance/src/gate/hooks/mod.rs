@@ -1,7 +1,7 @@
-//! Hooks: programs and local addresses of the operator's that are asked, or told, at six points of an agent's work.
+//! Hooks: the operator's programs and local URLs that are called at six points of an agent's work.
 //!
-//! A hook can only add rejections. It may object to a call or take something away from it, refuse a turn, or lower the
-//! trust in a message; one that fails, where it would have been asked, counts as if it had done so. It can allow nothing.
+//! A hook can only restrict: it may object to a call or narrow its parameters, reject a turn, or lower the trust level of a
+//! message. A hook that fails where it could object counts as an objection. A hook cannot allow anything.
 
 mod answer;
 mod event;
@@ -20,22 +20,22 @@ use self::answer::{Answer, narrowed};
 pub use self::event::{HookEvent, HookSubject};
 pub use self::sandboxed::HookSandbox;
 
-/// Notifications under way at once. Beyond them a hook is not told: it would never catch up.
-const MAX_TOLD: usize = 32;
+/// Most concurrent notifications. Further ones are dropped, because a hook that slow would never catch up.
+const MAX_NOTIFICATIONS: usize = 32;
 
-/// All hooks of a daemon, in the order in which they are asked.
+/// All hooks of a daemon, in the order in which they are called.
 #[derive(Debug)]
 pub struct Hooks {
     hooks: Vec<HookSpec>,
-    boxes: HookSandbox,
-    told: Arc<Semaphore>,
+    sandbox: HookSandbox,
+    notify_permits: Arc<Semaphore>,
     work: TaskTracker,
 }
 
 impl Hooks {
-    /// Notifications run in `work`.
-    pub fn new(hooks: Vec<HookSpec>, boxes: HookSandbox, work: TaskTracker) -> Self {
-        Self { hooks, boxes, told: Arc::new(Semaphore::new(MAX_TOLD)), work }
+    /// Notifications run as tasks of `work`.
+    pub fn new(hooks: Vec<HookSpec>, sandbox: HookSandbox, work: TaskTracker) -> Self {
+        Self { hooks, sandbox, notify_permits: Arc::new(Semaphore::new(MAX_NOTIFICATIONS)), work }
     }
 
     pub(crate) fn has(&self, on: HookPoint) -> bool {
@@ -46,8 +46,7 @@ impl Hooks {
         self.hooks.iter().filter(move |hook| hook.on == on)
     }
 
-    /// What the hooks have against a call that is made as it is or not at all: a hook that would have less in it objects
-    /// to it too.
+    /// The objections to a call whose parameters cannot be changed: a hook that would narrow it also counts as objecting.
     pub(crate) async fn objections(&self, who: &HookSubject, call: &ToolCall) -> Vec<Veto> {
         let (narrowed, mut vetoes) = self.before_tool_call(who, call.clone()).await;
         if narrowed != *call {
@@ -57,16 +56,12 @@ impl Hooks {
         vetoes
     }
 
-    /// Asks about a call. It comes back as it may be made, or as it was with who objects.
-    pub(crate) async fn before_tool_call(
-        &self,
-        who: &HookSubject,
-        mut call: ToolCall,
-    ) -> (ToolCall, Vec<Veto>) {
+    /// Asks the hooks about a call. Returns the call as it may be made, or the call with the objection.
+    pub(crate) async fn before_tool_call(&self, who: &HookSubject, mut call: ToolCall) -> (ToolCall, Vec<Veto>) {
         for hook in self.of(HookPoint::BeforeToolCall) {
             let (tool_name, tool_call_id, params) = (&call.name, &call.id, &call.input);
             let event = HookEvent::BeforeToolCall { who, tool_name, tool_call_id, params };
-            let objection = match ask(hook, &self.boxes, &event).await {
+            let objection = match ask(hook, &self.sandbox, &event).await {
                 Err(why) => why,
                 Ok(Answer { block: true, block_reason, .. }) => {
                     block_reason.unwrap_or_else(|| "it objects and does not say why".to_owned())
@@ -85,19 +80,19 @@ impl Hooks {
         (call, Vec::new())
     }
 
-    /// Asks how far a message is to be believed: never further than `trust`.
+    /// Asks the hooks for the trust level of a message, which is never higher than `trust`.
     pub(crate) async fn message_received(&self, who: &HookSubject, text: &str, trust: Trust) -> Trust {
         let mut believed = trust;
         for hook in self.of(HookPoint::MessageReceived) {
             let event = HookEvent::MessageReceived { who, text, trust: believed };
-            believed = match ask(hook, &self.boxes, &event).await {
+            believed = match ask(hook, &self.sandbox, &event).await {
                 Ok(Answer { block: true, .. }) => Trust::Untrusted,
                 Ok(answer) => answer.trust.map_or(believed, |trust| trust.min(believed)),
                 Err(why) => {
                     tracing::warn!(
                         hook = hook.reach.name(),
                         why,
-                        "a hook failed: the message is not believed"
+                        "a hook failed: the message is treated as untrusted"
                     );
                     Trust::Untrusted
                 }
@@ -106,16 +101,11 @@ impl Hooks {
         believed
     }
 
-    /// Asks whether a turn may begin. Who objects comes back.
-    pub(crate) async fn before_agent_start(
-        &self,
-        who: &HookSubject,
-        mandate: &str,
-        law: &str,
-    ) -> Option<Veto> {
+    /// Asks the hooks whether a turn may begin. Returns the first objection.
+    pub(crate) async fn before_agent_start(&self, who: &HookSubject, mandate: &str, law: &str) -> Option<Veto> {
         for hook in self.of(HookPoint::BeforeAgentStart) {
             let event = HookEvent::BeforeAgentStart { who, mandate, constitution_hash: law };
-            let objection = match ask(hook, &self.boxes, &event).await {
+            let objection = match ask(hook, &self.sandbox, &event).await {
                 Err(why) => why,
                 Ok(Answer { block: true, block_reason, .. }) => {
                     block_reason.unwrap_or_else(|| "it objects and does not say why".to_owned())
@@ -127,18 +117,18 @@ impl Hooks {
         None
     }
 
-    /// Tells whoever wants to know, without waiting for them.
+    /// Notifies the hooks of an event without waiting for them.
     pub fn tell(&self, on: HookPoint, event: &HookEvent<'_>) {
         for hook in self.of(on) {
-            let Ok(permit) = Arc::clone(&self.told).try_acquire_owned() else {
-                tracing::warn!(hook = hook.reach.name(), "a hook is too slow and was not told of an event");
+            let Ok(permit) = Arc::clone(&self.notify_permits).try_acquire_owned() else {
+                tracing::warn!(hook = hook.reach.name(), "hooks are too slow: a notification was dropped");
                 continue;
             };
-            let (hook, boxes, body) = (hook.clone(), self.boxes.clone(), event.json());
+            let (hook, sandbox, body) = (hook.clone(), self.sandbox.clone(), event.json());
             self.work.spawn(async move {
                 let _permit = permit;
-                if let Err(why) = transport::call(&hook.reach, &boxes, &body, hook.timeout).await {
-                    tracing::warn!(hook = hook.reach.name(), why, "a hook could not be told of an event");
+                if let Err(why) = transport::call(&hook.reach, &sandbox, &body, hook.timeout).await {
+                    tracing::warn!(hook = hook.reach.name(), why, "a hook could not be notified");
                 }
             });
         }
@@ -151,8 +141,8 @@ impl Default for Hooks {
     }
 }
 
-/// What a hook answers, or why it has no answer that counts.
-async fn ask(hook: &HookSpec, boxes: &HookSandbox, event: &HookEvent<'_>) -> Result<Answer, String> {
-    let answer = transport::call(&hook.reach, boxes, &event.json(), hook.timeout).await?;
+/// The answer of a hook, or why it has no valid answer.
+async fn ask(hook: &HookSpec, sandbox: &HookSandbox, event: &HookEvent<'_>) -> Result<Answer, String> {
+    let answer = transport::call(&hook.reach, sandbox, &event.json(), hook.timeout).await?;
     Answer::read(&answer)
 }

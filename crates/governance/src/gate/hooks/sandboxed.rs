@@ -1,5 +1,6 @@
-//! Hooks that are programs, in a sandbox: no network, and nothing of this machine but its programs, the hook and what the
-//! operator lists. A hook reads what agents say, and one that is talked into something can do nothing with it.
+//! Runs hook programs in a sandbox: without network, and with access only to the system's programs, the hook itself and the
+//! paths that the operator lists. A hook reads text of agents; if that text manipulates the hook, the sandbox limits the
+//! damage.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use tribune_sandbox::{InstanceId, ProgramStream, ProgramStreams, SandboxLauncher
 
 use super::transport::talk;
 
-/// What is in every sandbox.
+/// System folders that every sandbox contains.
 const SYSTEM: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];
 
-/// Starts hooks, in the sandbox that the daemon has for commands.
+/// Starts hooks in the kind of sandbox that the daemon uses for commands.
 #[derive(Debug, Clone)]
 pub struct HookSandbox(Option<Arc<Shared>>);
 
@@ -30,7 +31,7 @@ struct Shared {
 }
 
 impl HookSandbox {
-    /// For the house in `home`.
+    /// For the instance whose state folder is `home`.
     pub fn new(home: &Path, sandbox: Sandbox) -> Self {
         let mode = match sandbox {
             Sandbox::Full => SandboxMode::Full,
@@ -41,12 +42,12 @@ impl HookSandbox {
         Self(Some(Arc::new(Shared { launcher, mode, launches: AtomicU64::new(0) })))
     }
 
-    /// Without a sandbox, as where the configuration switches it off.
+    /// Without a sandbox, for when the configuration switches it off.
     pub const fn none() -> Self {
         Self(None)
     }
 
-    /// What a hook answers to `body`, or why there is no answer; nothing if it runs without a sandbox.
+    /// The answer of a hook to `body`, or why there is none. `None` if the hook runs without a sandbox.
     pub(super) async fn run(
         &self,
         command: &[String],
@@ -82,7 +83,7 @@ impl Shared {
         }
         reads.retain(|path| !SYSTEM.iter().any(|folder| path.starts_with(folder)));
         reads.sort_unstable();
-        // What is in a folder that is there comes with it.
+        // A listed folder includes what is below it.
         reads.dedup_by(|inner, outer| inner.starts_with(outer));
         profile.mounts = reads
             .into_iter()
@@ -107,7 +108,7 @@ impl Shared {
         };
         let starting = tokio::task::spawn_blocking(move || self.launcher.launch(&profile, streams));
         let lost = |error: &dyn std::fmt::Display| format!("it was lost ({error})");
-        // Dropping it ends it, so one that nobody waits for is gone.
+        // Dropping the child kills it, so cancelling this future leaves no process.
         let mut child = starting
             .await
             .map_err(|error| lost(&error))?

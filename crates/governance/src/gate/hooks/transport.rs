@@ -1,4 +1,4 @@
-//! How a hook is reached: a program that reads the event from its input, or an address on this machine.
+//! Calls a hook: a program that reads the event from its standard input, or a URL on this machine.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use tribune_sandbox::unsandboxed;
 
 use super::sandboxed::HookSandbox;
 
-/// Bytes of an answer.
+/// Largest answer in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
-/// What it answers to `body`, or why there is no answer.
+/// The answer to `body`, or why there is none.
 pub(super) async fn call(
     reach: &HookTransport,
-    boxes: &HookSandbox,
+    sandbox: &HookSandbox,
     body: &[u8],
     limit: Duration,
 ) -> Result<Vec<u8>, String> {
     let answer = async {
         match reach {
-            HookTransport::Command(command, bounds) => match boxes.run(command, bounds, body, limit).await {
+            HookTransport::Command(command, bounds) => match sandbox.run(command, bounds, body, limit).await {
                 Some(answer) => answer,
                 None => run(command, body).await,
             },
@@ -51,7 +51,7 @@ async fn run(command: &[String], body: &[u8]) -> Result<Vec<u8>, String> {
         .stderr(Stdio::null())
         .spawn()
         .map_err(|error| format!("it could not be started ({})", error.kind()))?;
-    // INVARIANT: dropped before `child`, whose id is the group's for as long as nobody has waited for it.
+    // INVARIANT: dropped before `child`. The child's id stays the id of the group until the child is reaped.
     let mut group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
     let answer = talk(child.stdin.take(), child.stdout.take(), body).await?;
     let status = child.wait().await.map_err(|error| format!("it was lost ({})", error.kind()))?;
@@ -62,7 +62,7 @@ async fn run(command: &[String], body: &[u8]) -> Result<Vec<u8>, String> {
     Ok(answer)
 }
 
-/// The processes of a hook, ended with this.
+/// The process group of a hook; dropping this kills it.
 struct Group(Option<Pid>);
 
 impl Drop for Group {
@@ -89,7 +89,7 @@ async fn post(url: &Url, body: &[u8]) -> Result<Vec<u8>, String> {
     bounded(answer)
 }
 
-/// Boxed: the types of the HTTP library are nested too deep to be looked through from where a turn is spawned.
+/// Returns a boxed future: the types of the HTTP library are nested too deep for the compiler where a turn is spawned.
 fn begin(url: &Url, body: &[u8]) -> reqwest::Result<BoxFuture<'static, reqwest::Result<Response>>> {
     let client = Client::builder()
         .http1_only()
@@ -97,14 +97,14 @@ fn begin(url: &Url, body: &[u8]) -> reqwest::Result<BoxFuture<'static, reqwest::
         .redirect(redirect::Policy::none())
         .referer(false)
         .pool_max_idle_per_host(0)
-        // On this machine nobody's certificate counts for more than the address.
+        // Plain HTTP to a loopback address needs no certificates.
         .tls_certs_only([])
         .build()?;
     let asked = client.post(url.clone()).header(CONTENT_TYPE, "application/json").body(body.to_vec());
     Ok(Box::pin(asked.send()))
 }
 
-/// Tells a program the event, and hears its answer meanwhile. One that says too much is cut off.
+/// Writes the event to a program and reads its answer concurrently. An answer that is too long is an error.
 pub(super) async fn talk(
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
@@ -112,7 +112,7 @@ pub(super) async fn talk(
 ) -> Result<Vec<u8>, String> {
     let tell = async {
         if let Some(mut stdin) = stdin {
-            // Whoever knows enough need not read to the end.
+            // A program need not read all of its input.
             let _ = stdin.write_all(body).await;
         }
     };
