@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tribune_client::RpcClient;
-use tribune_constitution::nearest::nearest;
+use tribune_constitution::suggest_name::nearest;
 use tribune_constitution::{ApprovalMode, Constitution, DEFAULT_MANDATE};
 use tribune_daemon::daemon::write_if_missing;
 use tribune_governance::policy_files;

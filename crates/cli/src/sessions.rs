@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tribune_client::{ClientError, RpcClient, RpcIncoming};
-use tribune_constitution::nearest::nearest;
+use tribune_constitution::suggest_name::nearest;
 use tribune_storage::home::Home;
 
 use crate::approvals::card;

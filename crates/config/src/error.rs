@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use json5::{ErrorCode, Position};
-use tribune_constitution::nearest::nearest;
+use tribune_constitution::suggest_name::nearest;
 
 use super::MAX_CONFIG_BYTES;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
-use tribune_constitution::nearest::nearest;
+use tribune_constitution::suggest_name::nearest;
 use tribune_providers::catalog::BUILT_IN_PROVIDERS;
 use tribune_providers::{ApiDialect, BaseUrl, ModelLimits, ModelRef, RequestTimeouts, ThinkingForm};
 
@@ -435,7 +435,7 @@ impl<'de> Deserialize<'de> for Reference {
 
 /// The name of a dialect in config.json5.
 pub const fn dialect_name(dialect_name: ApiDialect) -> &'static str {
-    match dialect {
+    match dialect_name {
         ApiDialect::Anthropic => "anthropic",
         ApiDialect::OpenAi => "openai",
         ApiDialect::OpenAiCompatible => "openai_compatible",

@@ -55,7 +55,7 @@ impl Target {
 
     /// Checks a URL that is parsed already, such as a redirect target.
     pub fn new(mut url: Url) -> Result<Self, ToolError> {
-        let refused = |why: &str| Err(ToolError::new(ToolErrorCode::ToolError, why.to_owned()));
+        let refused = |why: &str| Err(ToolError::new(ToolErrorCode::Refused, why.to_owned()));
         if !matches!(url.scheme(), "http" | "https") {
             return refused("only `http` and `https` URLs are supported: choose another");
         }

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
-use tribune_constitution::nearest::nearest;
+use tribune_constitution::suggest_name::nearest;
 
 use crate::egress_rules::EgressMode;
 use crate::url::{HostPort, SearchEndpoint};

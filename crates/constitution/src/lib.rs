@@ -67,6 +67,5 @@ pub use tool_names::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP, MCP_SERVER, SPEND};
 // The former path of `suggest_name`, which other crates still import.
 pub use settings::{EnforcementMode, Settings};
 pub use suggest::{RecordedCall, Suggestion, suggest_rules};
-pub use suggest_name as nearest;
 pub use trust::Trust;
 pub use verdict::{Decision, Verdict};

@@ -149,7 +149,11 @@ impl SessionSocketService {
     }
 
     /// Like [`Self::open`], for a session that may reach more than its agent's allowlist.
-    pub fn open_with(&self, session: &SessionKey, outlets: Outlets) -> Result<SessionSockets, BrokerError> {
+    pub fn open_with(
+        &self,
+        session: &SessionKey,
+        outlets: AllowedEgress,
+    ) -> Result<SessionSockets, BrokerError> {
         let egress = Service::Egress(Arc::new(outlets));
         self.open_for(session, egress, Arc::clone(&self.0.model), None)
     }

@@ -4,7 +4,7 @@
 use serde::Deserializer;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::{Path, Segment};
-use tribune_constitution::nearest::nearest;
+use tribune_constitution::suggest_name::nearest;
 
 use super::error::ApiError;
 

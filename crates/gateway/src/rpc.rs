@@ -340,7 +340,7 @@ pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) ->
             value(who.describe(&api.agents))
         }
         unknown => {
-            let near = tribune_constitution::nearest::nearest(unknown, &METHODS)
+            let near = tribune_constitution::suggest_name::nearest(unknown, &METHODS)
                 .map_or_else(String::new, |name| format!(": did you mean `{name}`?"));
             Err(ApiError::new("method_not_found", format!("there is no such method{near}")))
         }

@@ -101,8 +101,6 @@ struct Connection {
 }
 
 /// Why the daemon closes a connection.
-type CloseFrame = CloseFrame;
-
 fn goodbye(code: u16, reason: &'static str) -> CloseFrame {
     CloseFrame { code, reason: Utf8Bytes::from_static(reason) }
 }

@@ -102,7 +102,7 @@ pub struct ToolCallRecord {
     pub call_id: String,
     pub input_hash: Commitment,
     /// Who executes it.
-    #[serde(default, skip_serializing_if = "Runner::is_host")]
+    #[serde(default, skip_serializing_if = "CallRunner::is_host")]
     pub runner: CallRunner,
     /// The commitment under which the vault has the agent's own message, byte by byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]

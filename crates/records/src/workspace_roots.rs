@@ -242,7 +242,8 @@ mod tests {
         let folder = WorkspaceRoots::new(agent, Some(Path::new("/srv/project").into()));
         assert_eq!(folder.name(), "/srv/project");
         assert_eq!(folder.path(Path::new("/home")), Path::new("/srv/project"));
-        let around = ["workspace:/srv/project/a", "workspace:/srv/project", "workspace:/srv", "workspace:/"];
+        let ancestor_labels =
+            ["workspace:/srv/project/a", "workspace:/srv/project", "workspace:/srv", "workspace:/"];
         assert_eq!(folder.ancestor_labels("a/b"), ancestor_labels);
         assert_eq!(folder.ancestor_labels(""), ancestor_labels[2..], "the ancestors of the folder itself");
     }

@@ -97,7 +97,7 @@ impl Workspace {
         self,
         hidden: &Arc<HideRules>,
         home: &Path,
-        ground: &Ground,
+        ground: &WorkspaceRoots,
     ) -> Result<Self, ToolError> {
         if hidden.is_empty() {
             return Ok(self);

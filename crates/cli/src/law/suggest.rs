@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use clap::Args;
 use serde_json::json;
-use tribune_constitution::{Decision, DecisionStage, RecordedCall, Suggestion, suggest};
+use tribune_constitution::{Decision, DecisionStage, RecordedCall, Suggestion, suggest_rules};
 use tribune_records::approval::record::ApprovalState;
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;

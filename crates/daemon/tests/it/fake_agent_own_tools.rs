@@ -54,7 +54,7 @@ impl AgentRuntime for OwnToolsAgent {
         let play = async move {
             let mut n = 0;
             for act in acts {
-                let when = if matches!(act, Act::Begin(..)) {
+                let timing = if matches!(act, Act::Begin(..)) {
                     PermissionTiming::DuringCall
                 } else {
                     PermissionTiming::BeforeCall
@@ -62,7 +62,7 @@ impl AgentRuntime for OwnToolsAgent {
                 match act {
                     Act::Ask(name, input) | Act::Begin(name, input) => {
                         n += 1;
-                        let said = format!("{{ \"raw\" : \"{name}\" }}");
+                        let raw = format!("{{ \"raw\" : \"{name}\" }}");
                         let call = ToolCall { id: format!("call-{n}"), name: name.to_owned(), input };
                         let answer =
                             match tools.request_permission(AgentExecutedCall { call, raw, timing }).await {

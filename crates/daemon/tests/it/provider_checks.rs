@@ -186,7 +186,7 @@ async fn provider_errors_are_redacted_for_personal_data_when_configured() {
         let daemon = start(home(), &config).await;
         let mut client = daemon.operator().await;
         open(&mut client).await;
-        upstream.reply(ModelOutput::new().output_text("I wrote to ada@example.org.").anthropic());
+        upstream.reply(ModelOutput::new().text("I wrote to ada@example.org.").anthropic());
         let (events, _) = run_turn(&mut client, KEY, prompt).await.unwrap();
         let heard = tribune_testkit::output_text(&events);
         assert_eq!(heard.contains("ada@example.org"), !redact.emails, "{heard}");

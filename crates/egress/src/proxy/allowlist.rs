@@ -46,7 +46,12 @@ pub(super) enum EgressVerdict {
 
 impl EgressRules {
     /// Checks a connection against the rules, before any name is resolved.
-    pub(super) fn look(&self, agent: &AgentId, outlets: &AllowedEgress, wanted: &Wanted) -> EgressVerdict {
+    pub(super) fn look(
+        &self,
+        agent: &AgentId,
+        outlets: &AllowedEgress,
+        wanted: &ConnectRequest,
+    ) -> EgressVerdict {
         let (host, port) = (&wanted.authority.host, wanted.authority.port);
         let name = match host {
             Host::Name(name) => name.clone(),

@@ -181,7 +181,7 @@ impl Connection {
         &self,
         seat: &ClientSession,
         teller: &mut UpdateMapper,
-        event: &Event,
+        event: &StoredEvent,
     ) -> Vec<Matter> {
         let told = serde_json::from_str::<RuntimeEvent>(&event.json).map(|event| teller.tell(event));
         let mut matters = Vec::new();

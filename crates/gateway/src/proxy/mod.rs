@@ -31,7 +31,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tribune_constitution::nearest::nearest;
+use tribune_constitution::suggest_name::nearest;
 use tribune_providers::relay::RelayRequest;
 use tribune_providers::{ModelRef, ProviderClient};
 use tribune_redact::Redactor;

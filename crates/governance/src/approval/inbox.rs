@@ -216,7 +216,10 @@ impl Inbox {
         drop(state);
         let by = who.id.clone();
         let (ruling, state) = if request.decision.allows() {
-            (ApprovalDecision::Allowed { by, text: request.text.map(|(text, _)| text) }, ApprovalState::Allowed)
+            (
+                ApprovalDecision::Allowed { by, text: request.text.map(|(text, _)| text) },
+                ApprovalState::Allowed,
+            )
         } else {
             let stop = request.decision == DecisionKind::DenyStop;
             (ApprovalDecision::Denied { by, reason: request.reason, stop }, ApprovalState::Denied)

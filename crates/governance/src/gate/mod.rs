@@ -248,12 +248,22 @@ impl Gate {
     }
 
     fn facts(&self, request: AuthorizationRequest<'_>) -> Facts {
-        let AuthorizationRequest { standing, tool, stage, input, asked, runs, owner_words, mut vetoes, approval } =
-            request;
+        let AuthorizationRequest {
+            standing,
+            tool,
+            stage,
+            input,
+            asked,
+            runs,
+            owner_words,
+            mut vetoes,
+            approval,
+        } = request;
         vetoes.extend(standing.tool_restriction(tool));
         let key = &standing.key;
         let arguments = |input: &Value| self.argument_facts(standing, (tool, input), runs, owner_words);
-        let none = || OriginalCall { provenance: ArgumentProvenance::Other, args: CallArgs::default(), grant: None };
+        let none =
+            || OriginalCall { provenance: ArgumentProvenance::Other, args: CallArgs::default(), grant: None };
         let OriginalCall { provenance, args, grant } = input.map_or_else(none, arguments);
         Facts {
             v: FACTS_VERSION,
@@ -273,7 +283,7 @@ impl Gate {
             approval: approval.map(str::to_owned),
             exception_uses: Default::default(),
             vetoes,
-            original_call: original_call.map(arguments).map(Box::new),
+            original_call: asked.map(arguments).map(Box::new),
             approval_mode: self.mode_of(key.agent()),
         }
     }
@@ -310,9 +320,14 @@ impl Gate {
         // Facts are written to the ledger, which must hold no secrets, so they are redacted before the law sees them.
         let args = args.map_texts(|text| self.redactor.redact(text).into_owned());
         // Every argument of an unknown tool may be an instruction.
-        let argument_use = self.law.manifest(tool).map_or(ArgumentUse::Instructions, ToolManifest::argument_use);
+        let argument_use =
+            self.law.manifest(tool).map_or(ArgumentUse::Instructions, ToolManifest::argument_use);
         let is_from_owner = is_from_owner(input, argument_use, owner_words);
-        OriginalCall { provenance: if is_from_owner { ArgumentProvenance::Owner } else { ArgumentProvenance::Other }, args, grant }
+        OriginalCall {
+            provenance: if is_from_owner { ArgumentProvenance::Owner } else { ArgumentProvenance::Other },
+            args,
+            grant,
+        }
     }
 
     /// The exact action of a call, including the files and environment that its outcome depends on.
@@ -383,7 +398,11 @@ impl Gate {
     }
 
     /// The labels of everything that a call with unknown outcome may have written.
-    pub(crate) fn left_behind(&self, standing: &PolicyContext, tool: &str) -> Result<Vec<LabelRecord>, StoreError> {
+    pub(crate) fn left_behind(
+        &self,
+        standing: &PolicyContext,
+        tool: &str,
+    ) -> Result<Vec<LabelRecord>, StoreError> {
         let writes =
             |capability: &Capability| matches!(capability, Capability::FsWrite | Capability::ProcExec);
         let manifest = self.law.manifest(tool);

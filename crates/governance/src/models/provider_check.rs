@@ -91,7 +91,11 @@ pub async fn try_out(
 }
 
 /// Whether anything would be checked, and so whether anything is to be billed.
-pub fn tries_any(providers: &Providers, survey: &ModelInventory, target: Option<&str>) -> Result<bool, RuntimeError> {
+pub fn tries_any(
+    providers: &Providers,
+    survey: &ModelInventory,
+    target: Option<&str>,
+) -> Result<bool, RuntimeError> {
     Ok(!chosen(providers, survey, target)?.is_empty())
 }
 

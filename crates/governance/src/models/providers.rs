@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tribune_config::{ModelsConfig, ProviderConfig};
-use tribune_constitution::nearest::nearest;
+use tribune_constitution::suggest_name::nearest;
 use tribune_providers::{
     ApiKey, ModelLimits, ModelRef, ProviderClient, ProviderEndpoint, ProviderError, RequestTimeouts,
 };

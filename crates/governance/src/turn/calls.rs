@@ -130,7 +130,7 @@ impl Calls {
             let asked = call.input.clone();
             let (call, vetoes) = match answer {
                 Responder::Outcome(_) => governance.gate.hooks.before_tool_call(&who, call).await,
-                Responder::Leave { .. } => {
+                Responder::Permission { .. } => {
                     let vetoes = governance.gate.hooks.objections(&who, &call).await;
                     (call, vetoes)
                 }
@@ -152,7 +152,7 @@ impl Calls {
     ) -> Result<Handled, RuntimeError> {
         let recorded = match &answer {
             Responder::Outcome(_) => recorder.record_call(call, asked, turn)?,
-            Responder::Leave { said, .. } => {
+            Responder::Permission { said, .. } => {
                 vetoes.extend(recorder.objections_of_the_house(&call).await?);
                 recorder.record_agent_call(call, said, turn)?
             }
@@ -163,7 +163,7 @@ impl Calls {
                 self.refuse(recorder, &recorded, answer, (outcome, result)).await
             }
             Judged::Asked(verdict, entry) => {
-                if matches!(answer, Responder::Leave { when: PermissionTiming::DuringCall, .. }) {
+                if matches!(answer, Responder::Permission { when: PermissionTiming::DuringCall, .. }) {
                     let outcome = ToolOutcome::error(format!(
                         "denied ({}): {}; the call is already under way, so no person can be asked",
                         verdict.rule_list(),
@@ -178,9 +178,8 @@ impl Calls {
                 {
                     // No person is asked about a call that its tool would refuse in any case.
                     let parents = vec![recorded.entry, entry];
-                    let result =
-                        recorder.record_denial(&recorded, &record_denial, CallOutcome::Denied, parents)?;
-                    return self.refuse(recorder, &recorded, answer, (record_denial, result)).await;
+                    let result = recorder.record_denial(&recorded, &refused, CallOutcome::Denied, parents)?;
+                    return self.refuse(recorder, &recorded, answer, (refused, result)).await;
                 }
                 let action = action_now(recorder, &recorded.call).await?;
                 if let Some((requested, ruling)) = self.earlier_answer(recorder, &recorded, &action).await? {
@@ -317,7 +316,7 @@ impl Calls {
     ) -> Result<Handled, RuntimeError> {
         let vetoes = match &answer {
             Responder::Outcome(_) => Vec::new(),
-            Responder::Leave { .. } => {
+            Responder::Permission { .. } => {
                 recorder.objections_of_the_house(&recorded.call).await?.into_iter().collect()
             }
         };
@@ -346,7 +345,7 @@ impl Calls {
     ) -> Result<Handled, RuntimeError> {
         let PendingOutcome { answer, terminal } = match answer {
             Responder::Outcome(waiting) => waiting,
-            Responder::Leave { answer, .. } => {
+            Responder::Permission { answer, .. } => {
                 return self.give_leave(recorder, recorded, answer, ticket).await;
             }
         };
@@ -424,13 +423,13 @@ impl Calls {
         self.given.clear();
         let mut track = std::mem::take(&mut self.track);
         if recorder.governance.is_leaving() {
-            open.retain(|open| open.approval.is_none());
+            track.retain(|open| open.approval.is_none());
         }
-        let waiting: Vec<String> = open.iter().filter_map(|open| open.approval.clone()).collect();
+        let waiting: Vec<String> = track.iter().filter_map(|open| open.approval.clone()).collect();
         if !waiting.is_empty() {
             recorder.governance.gate.inbox.withdraw(&waiting).await;
         }
-        for Open { call_id, tool, entry, approval } in open {
+        for Open { call_id, tool, entry, approval } in track {
             let begun = if approval.is_none() { Begun::Yes } else { Begun::No };
             self.last_result = Some(recorder.record_abandoned((&call_id, &tool), entry, begun)?);
         }

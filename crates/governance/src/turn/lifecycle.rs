@@ -204,14 +204,15 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
         let backend = match answer {
             Some(answer) => BackendStream::new(answer),
             None => {
-                let preceding = mail.inject(&mut recorder, turn)?;
+                let injected_messages = mail.inject(&mut recorder, turn)?;
                 let services = TurnServices::new(&recorder, &mandate, turn, (&board, &text), recalling)?;
                 prepared = Some(recorder.governance.prepared.put(&recorder.handle, services));
                 let agent = recorder.handle.key.agent().as_str();
                 let system = prompt::assemble(&recorder.governance.gate.law, &mandate, &board, agent);
                 let specs = offer(&mut recorder, &mandate, turn)?;
                 let tools = Arc::new(TurnTools { specs, wishes: request_sender });
-                let input = TurnInput { system, preceding, tools, cancel: cancel.child_token(), ..input };
+                let input =
+                    TurnInput { system, injected_messages, tools, cancel: cancel.child_token(), ..input };
                 let started_stream = AssertUnwindSafe(|| inner.run_turn(&recorder.handle, input));
                 match std::panic::catch_unwind(started_stream) {
                     Ok(events) => BackendStream::new(events),
@@ -267,8 +268,8 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
 
     /// Same as `write`, while the backend continues. What it emits meanwhile comes after this batch.
     async fn write_listening(&mut self, mode: FlushMode) -> Result<Vec<RuntimeEvent>, RuntimeError> {
-        let page = self.recorder.hand_in(mode).await?;
-        let written = self.backend.meanwhile(self.recorder.written(page)).await?;
+        let page = self.recorder.submit(mode).await?;
+        let written = self.backend.meanwhile(self.recorder.wait_durable(page)).await?;
         self.emit().await;
         Ok(written.events)
     }
@@ -358,7 +359,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
     }
 
     /// Step 6: the gate sees the call with its input.
-    async fn on_tool_request(&mut self, on_tool_request: ToolRequest) -> Result<Step, RuntimeError> {
+    async fn on_tool_request(&mut self, asked: ToolRequest) -> Result<Step, RuntimeError> {
         if let Some(text) = self.filter.pause() {
             self.output.push_str(&text);
             self.recorder.event(EventKind::TextDelta { text });
@@ -517,7 +518,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
         let target = Arc::clone(&self.recorder.handle.session_id);
         let entry = self.recorder.line(EntryQuality::Note, &target, vec![self.turn], &record)?;
         tracing::error!(session = %self.recorder.handle.key, tool, "an agent acted without permission");
-        pending.push(EventKind::UngovernedRecord { id, tool, what });
+        pending.push(EventKind::Ungoverned { id, tool, what });
         pending.push(EventKind::LedgerAppend { entry: Box::new(entry) });
         let what =
             "the agent executed a call without permission, and was stopped: see the ledger of its session";

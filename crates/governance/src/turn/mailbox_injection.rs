@@ -69,7 +69,7 @@ impl InjectedMail {
             }
             let asked = requesting_session(governance, &message)?;
             if asked.as_ref().is_some_and(|asked| *asked != *handle.key)
-                || !claimed.insert(message.id.clone())
+                || !claimed_mail.insert(message.id.clone())
             {
                 continue;
             }

@@ -265,7 +265,7 @@ impl HostServices for TurnServices {
             cache_written_tokens: asked.usage.cache_written,
             first_ms: asked.first_ms,
             latency_ms: asked.all_ms,
-            ending: asked.ending,
+            outcome: asked.ending,
             prompt: serde_json::to_value(self.stack.manifest(&self.input_text)).unwrap_or(Value::Null),
             gate: self.gate.clone(),
         };

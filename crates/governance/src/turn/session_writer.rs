@@ -215,7 +215,11 @@ impl SessionWriter {
     }
 
     /// Submits the batch: it is written before any batch that is submitted later.
-    pub(super) async fn submit(&mut self, mode: FlushMode, page: Page) -> Result<PendingWrite, StoreError> {
+    pub(super) async fn submit(
+        &mut self,
+        mode: FlushMode,
+        page: WriteBatch,
+    ) -> Result<PendingWrite, StoreError> {
         if self.broken {
             return Err(StoreError::Closed);
         }

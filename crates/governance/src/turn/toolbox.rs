@@ -52,7 +52,7 @@ pub(super) enum Responder {
     /// The daemon executes it; the backend waits for the result.
     Outcome(PendingOutcome),
     /// The agent executes it; it waits for permission.
-    PermissionOutcome { said: String, when: PermissionTiming, answer: oneshot::Sender<PermissionOutcome> },
+    Permission { said: String, when: PermissionTiming, answer: oneshot::Sender<PermissionOutcome> },
 }
 
 impl Responder {
@@ -60,7 +60,7 @@ impl Responder {
     pub(super) fn refuse(self, outcome: ToolOutcome) {
         match self {
             Self::Outcome(waiting) => drop(waiting.answer.send(outcome)),
-            Self::Leave { answer, .. } => drop(answer.send(PermissionOutcome::Denied(outcome.content))),
+            Self::Permission { answer, .. } => drop(answer.send(PermissionOutcome::Denied(outcome.content))),
         }
     }
 }
@@ -104,7 +104,7 @@ impl Toolbox for TurnTools {
         AgentExecutedCall { call, raw, timing }: AgentExecutedCall,
     ) -> PermissionOutcome {
         let (answer, permission) = oneshot::channel();
-        let asked = ToolRequest { call, answer: Responder::PermissionOutcome { raw, timing, answer } };
+        let asked = ToolRequest { call, answer: Responder::Permission { said: raw, when: timing, answer } };
         if self.wishes.send(BackendRequest::Call(asked)).await.is_err() {
             return PermissionOutcome::Denied(OVER.to_owned());
         }

@@ -92,7 +92,7 @@ impl TurnRecorder {
     }
 
     /// Submits the batch, which is written before any that is submitted later, and starts a new one.
-    pub(super) async fn hand_in(&mut self, hand: FlushMode) -> Result<PendingWrite, RuntimeError> {
+    pub(super) async fn submit(&mut self, hand: FlushMode) -> Result<PendingWrite, RuntimeError> {
         let page = std::mem::replace(&mut self.page, self.journal.page());
         self.journal.submit(hand, page).await.map_err(RuntimeError::from)
     }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use tribune_cli_agents::Profile;
 use tribune_cli_agents::profile::BUILT_IN;
-use tribune_constitution::nearest::nearest;
+use tribune_constitution::suggest_name::nearest;
 
 pub use self::install::{InstallError, Plan};
 pub use self::programs::{ARCH, Installed, installed, missing, node, program_folder};

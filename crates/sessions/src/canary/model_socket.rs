@@ -39,7 +39,7 @@ where
     http_socket::serve(stream, HEAD, |request| answer(play, request)).await;
 }
 
-async fn answer(play: &Play, request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(play: &ScriptedModel, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     let mut response = Response::new(Full::default());
     match http_socket::read_body(body, MAX_BODY_BYTES).await {

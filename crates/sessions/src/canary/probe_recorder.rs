@@ -120,7 +120,7 @@ impl Toolbox for RecordingToolbox {
         let outcome = self.inner.request_permission(own).await;
         let answer = match (&outcome, when) {
             (PermissionOutcome::Granted, _) => Answer::LetGo,
-            (PermissionOutcome::Denied(_), PermissionTiming::BeforeCall) => Answer::Denied,
+            (PermissionOutcome::Denied(_), PermissionTiming::BeforeCall) => Answer::Refused,
             (PermissionOutcome::Denied(_), PermissionTiming::DuringCall) => Answer::TooLate,
         };
         self.questions.add(&asked, answer);

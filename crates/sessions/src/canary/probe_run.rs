@@ -127,7 +127,7 @@ pub fn sweep(home: &Home) {
 pub(super) async fn try_out(
     governance: &Arc<Governance>,
     target: &dyn ProbeTarget,
-    subject: &Subject,
+    subject: &ProbeSubject,
 ) -> ProbeRun {
     let name = subject.name.as_str();
     let began = Instant::now();

@@ -246,8 +246,7 @@ impl SessionManager {
     async fn close_if_terms_changed(&self, input: &SessionInput) -> Result<(), SessionError> {
         let key = &input.key;
         let Some(row) = self.row(key).await? else { return Ok(()) };
-        let same_roots =
-            row.workspace == input.workspace && row.additional_directories == input.additional_directories;
+        let same_roots = row.workspace == input.workspace && row.further == input.additional_directories;
         let same = row.backend == input.backend && row.model == input.model && same_roots;
         // A running turn is not interrupted: the terms change at the next opening, when the session is idle.
         if same || matches!(row.state, SessionState::Closed | SessionState::Running) {

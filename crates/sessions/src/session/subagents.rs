@@ -87,7 +87,7 @@ impl SessionManager {
         if row.ancestors.len() >= MAX_DEPTH {
             let sentence =
                 format!("sub-agents can be nested {MAX_DEPTH} deep and no deeper: do the task yourself");
-            return Err(ToolError::new(ToolErrorCode::ToolError, sentence));
+            return Err(ToolError::new(ToolErrorCode::Refused, sentence));
         }
         let mandates: Vec<String> = row.mandates().collect();
         let allowed = self.shared.governance.gate.law.mandate_tools(&mandates);
@@ -98,7 +98,7 @@ impl SessionManager {
             let sentence = format!(
                 "`{other}` is not one of your tools, so a sub-agent cannot have it: name tools that you have yourself"
             );
-            return Err(ToolError::new(ToolErrorCode::ToolError, sentence));
+            return Err(ToolError::new(ToolErrorCode::Refused, sentence));
         }
         let key = format!("agent:{}:subagent:{}", parent.agent(), short_id()?);
         let key = key.parse().map_err(|error| refused(&SessionError::Name(error)))?;

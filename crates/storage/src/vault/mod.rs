@@ -287,7 +287,7 @@ impl Vault {
 
     /// Prepares a batch for writing.
     pub async fn part(&self, batch: VaultBatch, more_soon: bool) -> Result<VaultPart, StoreError> {
-        self.prepare(writer::VaultOp::VaultBatch(Box::new(batch)), more_soon).await
+        self.prepare(writer::VaultOp::Batch(Box::new(batch)), more_soon).await
     }
 
     /// Queues an operation without flushing it: it is on disk before every later record.

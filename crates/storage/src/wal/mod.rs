@@ -414,7 +414,7 @@ impl Wal {
     /// Sends a request to the writer of this database.
     pub(crate) fn request(&self, side: Target, what: ApplierRequest) {
         if let Applier::There(request) = &*self.applier(side) {
-            ask(what);
+            request(what);
         }
     }
 

@@ -78,7 +78,7 @@ impl McpEndpoint {
         let (mcp, session) = (Arc::clone(mcp), session.clone());
         let offer: Offer = Box::new(move |server| mcp.told_of(&session, server));
         let endpoint = Self { offer, hatch: Arc::clone(&hatch) };
-        Some((endpoint, SessionMcpServers { all, tools, hatch, edition }))
+        Some((endpoint, SessionMcpServers { all, tools, channel: hatch, generation: edition }))
     }
 
     /// Answers one request.

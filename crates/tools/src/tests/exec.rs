@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tribune_records::outcome::{Code, Resource, Touched};
+use tribune_records::outcome::{Access, Resource, ToolErrorCode};
 use tribune_runtime::terminal::EndRequest;
 use tribune_runtime::{Terminal, ToolCall};
 

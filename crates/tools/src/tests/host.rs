@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::json;
-use tribune_records::outcome::{Code, Refused, Resource, Touched};
+use tribune_records::outcome::{Access, Resource, ToolError, ToolErrorCode};
 use tribune_runtime::SessionKey;
 
 use crate::{Spawned, Spawner};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, RenameFlags};
 use serde_json::json;
 
+use super::write::outside;
 use super::{Fixture, SECRET};
-use crate::tests::write::outside;
 
 /// How long each tool is tested.
 const TIME: Duration = Duration::from_secs(3);

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tribune_config::egress_rules::EgressMode;
 use tribune_config::url::SearchEndpoint;
-use tribune_records::outcome::{Code, Resource, Touched};
+use tribune_records::outcome::{Access, Resource, ToolErrorCode};
 
 use crate::Egress;
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use rustix::fs::{CWD, Mode};
 use serde_json::json;
-use tribune_records::outcome::{Code, Resource, Touched};
+use tribune_records::outcome::{Access, Resource, ToolErrorCode};
 
 use crate::attacks::Fixture;
 

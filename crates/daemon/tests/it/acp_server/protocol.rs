@@ -160,7 +160,7 @@ async fn anonymous_caller_sees_only_its_own_sessions_and_cannot_choose_a_folder(
     config.gateway.anonymous = tribune_config::Anonymous::DefaultMandate;
     let daemon = TestDaemon::start_at(TempHome::new(), &config).await;
     let (sending, receiving) = acp::connect(&daemon.address(), None, None, None).await.unwrap();
-    let mut editor = Editor { sending, receiving, next: 0, heard: Vec::new() };
+    let mut editor = Editor { sending, receiving, next: 0, messages: Vec::new() };
     let hello = editor.call("initialize", json!({ "protocolVersion": 1 })).await;
     assert_eq!(hello["result"]["_meta"]["tribune"]["principal"], "anonymous");
     assert_eq!(code(&editor.call("authenticate", json!({ "methodId": "tribune-token" })).await), -32000);

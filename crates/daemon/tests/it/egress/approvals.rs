@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tribune_egress::Limits;
+use tribune_egress::SocketLimits;
 use tribune_storage::store::Reader;
-use tribune_testkit::{say, turn};
+use tribune_testkit::{run_turn, turn_params};
 
 use super::{EgressOptions, KEY, Server, Setup, connect, decide, established, get, hello, once};
 
@@ -98,7 +98,7 @@ async fn approval_cannot_allow_an_internal_address() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn parked_connections_time_out_and_abandoned_requests_are_withdrawn() {
-    let limits = Limits { ask: Duration::from_millis(50), ..Limits::default() };
+    let limits = SocketLimits { ask: Duration::from_millis(50), ..SocketLimits::default() };
     let (setup, _server) = setup(EgressOptions { limits, ..asks() }).await;
     assert_eq!(setup.refused(connect("new.example:443")).await, (403, "undecided".to_owned()));
     let mut operator = setup.daemon.operator().await;
@@ -157,7 +157,7 @@ async fn request_states_how_long_its_connection_waits() {
     for deadline in [&listed["expires_at"], &shown["expires_at"], &rest["expires_at"], &recorded] {
         let time_of = |text: &Value| tribune_storage::clock::parse_time(text.as_str().unwrap()).unwrap();
         let (asked, ends) = (time_of(&listed["created_at"]), time_of(deadline));
-        assert!(asked < ends && ends <= asked.plus(Limits::default().ask), "{deadline}: {listed:#}");
+        assert!(asked < ends && ends <= asked.plus(SocketLimits::default().ask), "{deadline}: {listed:#}");
     }
     drop(tunnel);
     setup.close().await;
@@ -192,7 +192,7 @@ async fn l1_labels_of_a_connection_apply_during_the_turn() {
     // The running turn writes the history of the session; the connection does not wait for it.
     let mut operator = setup.daemon.operator().await;
     let running = operator
-        .send("turn.run", &say(KEY, "!wait 2000ms\n!call read {\"path\":\"x\"}\n!say over"))
+        .send("turn.run", &turn_params(KEY, "!wait 2000ms\n!call read {\"path\":\"x\"}\n!say over"))
         .await
         .unwrap();
     let mut tunnel = setup.tunnel("a.example:443").await;
@@ -243,8 +243,8 @@ async fn l1_egress_is_called_only_by_the_daemon() {
     let setup = Setup::with(asks()).await;
     let mut operator = setup.daemon.operator().await;
     let call = "!call egress {\"url\":\"https://new.example:443\",\"method\":\"CONNECT\",\"action\":\"listed\"}\n!say $result";
-    let (events, _) = turn(&mut operator, KEY, call).await.unwrap();
-    let content = tribune_testkit::text(&events);
+    let (events, _) = run_turn(&mut operator, KEY, call).await.unwrap();
+    let content = tribune_testkit::output_text(&events);
     assert!(content.contains("there is no tool `egress`"), "{content}");
     // A closed session has no egress.
     operator.call("session.close", &json!({ "session_key": KEY })).await.unwrap();

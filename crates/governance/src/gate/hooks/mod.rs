@@ -57,7 +57,11 @@ impl Hooks {
     }
 
     /// Asks the hooks about a call. Returns the call as it may be made, or the call with the objection.
-    pub(crate) async fn before_tool_call(&self, who: &HookSubject, mut call: ToolCall) -> (ToolCall, Vec<Veto>) {
+    pub(crate) async fn before_tool_call(
+        &self,
+        who: &HookSubject,
+        mut call: ToolCall,
+    ) -> (ToolCall, Vec<Veto>) {
         for hook in self.of(HookPoint::BeforeToolCall) {
             let (tool_name, tool_call_id, params) = (&call.name, &call.id, &call.input);
             let event = HookEvent::BeforeToolCall { who, tool_name, tool_call_id, params };
@@ -102,7 +106,12 @@ impl Hooks {
     }
 
     /// Asks the hooks whether a turn may begin. Returns the first objection.
-    pub(crate) async fn before_agent_start(&self, who: &HookSubject, mandate: &str, law: &str) -> Option<Veto> {
+    pub(crate) async fn before_agent_start(
+        &self,
+        who: &HookSubject,
+        mandate: &str,
+        law: &str,
+    ) -> Option<Veto> {
         for hook in self.of(HookPoint::BeforeAgentStart) {
             let event = HookEvent::BeforeAgentStart { who, mandate, constitution_hash: law };
             let objection = match ask(hook, &self.sandbox, &event).await {

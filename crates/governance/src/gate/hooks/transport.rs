@@ -27,10 +27,12 @@ pub(super) async fn call(
 ) -> Result<Vec<u8>, String> {
     let answer = async {
         match reach {
-            HookTransport::Command(command, bounds) => match sandbox.run(command, bounds, body, limit).await {
-                Some(answer) => answer,
-                None => run(command, body).await,
-            },
+            HookTransport::Command(command, bounds) => {
+                match sandbox.run(command, bounds, body, limit).await {
+                    Some(answer) => answer,
+                    None => run(command, body).await,
+                }
+            }
             HookTransport::Url(url) => post(url, body).await,
         }
     };
