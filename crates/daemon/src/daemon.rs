@@ -29,7 +29,7 @@ use tribune_governance::gate::{ApproverAvailability, Gate};
 use tribune_governance::models::inventory::take_inventory;
 use tribune_governance::models::startup_check::validate;
 use tribune_governance::models::{
-    AgentPrompts, ConfiguredModels, Env, ModelInventory, Providers, RequestLog, process_env, startup_check,
+    AgentPrompts, ConfiguredModels, Env, ModelInventory, Providers, RequestLog, process_env,
 };
 use tribune_governance::policy_files;
 use tribune_governance::policy_files::LawError;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tribune_governance::approval::difference;
-use tribune_governance::approval::{ApprovalError, draft, file_diff};
+use tribune_governance::approval::{ApprovalError, draft};
 use tribune_governance::turn::approval_result::sequel;
 use tribune_governance::turn::label_history::{Step, trail};
 use tribune_records::approval::action::Action;

@@ -9,7 +9,6 @@ use serde_json::Value;
 use tribune_governance::models::agent_model::model_of;
 use tribune_records::agents::RUN_AGENT;
 use tribune_records::ledger_payloads::{RunOutcome, RunRecord};
-use tribune_sessions::run;
 use tribune_sessions::run::{Mode, RunLease, RunRequest, RunSummary};
 
 use super::api::Api;

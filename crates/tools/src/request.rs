@@ -21,7 +21,7 @@ use super::web_fetch::WebFetch;
 use super::web_search::WebSearch;
 use super::write::Write;
 use super::{
-    NAMES, cron, edit, exec, gateway_status, memory, message, read, search, send_message, spawn, unsupported,
+    NAMES, cron, edit, gateway_status, memory, message, read, search, send_message, spawn, unsupported,
     web_fetch, web_search, write,
 };
 

@@ -9,10 +9,7 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
-use tribune_governance::models::Providers;
 use tribune_providers::ModelRef;
-use tribune_records::agents::RUN_AGENT;
-use tribune_registry::{Agents, asks_a_model};
 use tribune_runtime::{AgentId, SessionKey};
 
 use crate::api::short;

@@ -84,6 +84,12 @@ pub struct ProxyParts {
     pub stopping: CancellationToken,
 }
 
+impl std::fmt::Debug for ProxyParts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ProxyParts")
+    }
+}
+
 /// The model proxy.
 pub struct Proxy {
     parts: ProxyParts,

@@ -3,7 +3,7 @@
 //! set.
 
 use serde::Serialize;
-use tribune_providers::{ApiDialect, ModelLimits, ModelRef, ProviderError, ThinkingForm};
+use tribune_providers::{ModelLimits, ModelRef, ProviderError, ThinkingForm};
 use tribune_registry::RosterAgent;
 use tribune_runtime::native;
 use utoipa::ToSchema;

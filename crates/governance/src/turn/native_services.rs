@@ -53,6 +53,12 @@ pub(super) struct TurnServices {
 #[derive(Default)]
 pub struct PreparedServices(Mutex<HashMap<SessionKey, Arc<TurnServices>>>);
 
+impl std::fmt::Debug for PreparedServices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PreparedServices")
+    }
+}
+
 /// Removes the services of a turn that no backend took, when the turn is over.
 pub(super) struct Prepared {
     all: Arc<PreparedServices>,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use tribune_constitution::{Decision, DecisionStage, EGRESS, LAND, Labels, MCP_SERVER, Trust, Verdict, Veto};
+use tribune_constitution::{Decision, DecisionStage, EGRESS, LAND, Labels, MCP_SERVER, Verdict, Veto};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_records::approval::action::{Action, Files, approval_id};
 use tribune_records::approval::decision::ApprovalDecision;

@@ -35,6 +35,12 @@ pub struct SessionWriter {
     broken: bool,
 }
 
+impl std::fmt::Debug for SessionWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SessionWriter")
+    }
+}
+
 /// Who flushes a batch to the write-ahead log.
 #[derive(Clone, Copy)]
 pub(super) enum FlushMode {

@@ -113,7 +113,6 @@ pub enum CallRunner {
 }
 
 impl CallRunner {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
     pub fn is_host(&self) -> bool {
         *self == Self::Host
     }

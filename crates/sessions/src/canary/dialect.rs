@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// The API format of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(crate) enum Dialect {
     /// Anthropic Messages.
     Messages,
     /// OpenAI Chat Completions.
@@ -17,7 +17,7 @@ pub(super) enum Dialect {
 
 /// One answer of the model: text, and optionally a tool call after it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Say {
+pub(crate) struct Say {
     pub(super) text: String,
     pub(super) call: Option<Call>,
     /// Makes the ids of an answer unique: agents take two answers with the same id for one.
@@ -25,14 +25,14 @@ pub(super) struct Say {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Call {
+pub(crate) struct Call {
     pub(super) name: String,
     pub(super) arguments: Value,
 }
 
 /// An HTTP response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reply {
+pub(crate) struct Reply {
     pub(super) status: u16,
     pub(super) content_type: &'static str,
     pub(super) body: String,

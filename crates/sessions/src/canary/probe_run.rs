@@ -92,6 +92,12 @@ pub struct ProbeSetup {
     pub(crate) props: Box<dyn Send>,
 }
 
+impl std::fmt::Debug for ProbeSetup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ProbeSetup")
+    }
+}
+
 /// The result of a canary.
 #[derive(Debug, Clone)]
 pub struct ProbeRun {

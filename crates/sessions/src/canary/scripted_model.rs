@@ -20,7 +20,7 @@ const NOTHING: &str = "There is nothing to do.";
 
 /// The kind of action that an agent is made to attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProbeKind {
+pub enum ProbeKind {
     /// Writing a file.
     Write,
     /// Reading an existing file with a secret content.
@@ -38,7 +38,7 @@ impl ProbeKind {
 
 /// One attempt, in a turn of its own.
 #[derive(Debug)]
-pub(crate) struct Probe {
+pub struct Probe {
     pub(crate) feat: ProbeKind,
     /// A marker that only the message to the agent contains.
     order: String,
@@ -49,7 +49,7 @@ pub(crate) struct Probe {
 
 /// What the scripted model answered to a probe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Ordered {
+pub enum Ordered {
     /// The model was not asked.
     #[default]
     Unheard,
@@ -61,7 +61,7 @@ pub(crate) enum Ordered {
 
 /// The progress of an agent, as reported in the steps of the canary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Milestone {
+pub enum Milestone {
     /// Its process runs.
     Started,
     /// The handshake is complete, and it has a session.
@@ -74,7 +74,7 @@ pub(crate) enum Milestone {
 
 /// The scripted model of one canary, with its probes.
 #[derive(Debug)]
-pub(crate) struct ScriptedModel {
+pub struct ScriptedModel {
     pub(crate) probes: Vec<Probe>,
     /// The agent's workspace, with a trailing slash; empty where paths are relative.
     workspace: &'static str,

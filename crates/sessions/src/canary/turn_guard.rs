@@ -23,6 +23,12 @@ pub struct Guarded {
     pub canaries: Arc<Canaries>,
 }
 
+impl std::fmt::Debug for Guarded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Guarded")
+    }
+}
+
 #[async_trait]
 impl AgentRuntime for Guarded {
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {

@@ -19,6 +19,12 @@ pub struct CliStage {
     pub backend: CliBackend,
 }
 
+impl std::fmt::Debug for CliStage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CliStage")
+    }
+}
+
 #[async_trait]
 impl ProbeTarget for CliStage {
     fn subject(&self, profile: Option<&str>) -> Option<String> {

@@ -319,6 +319,7 @@ impl Actor {
 }
 
 /// An empty toolbox, for a runtime that gets its tools elsewhere or gets none.
+#[derive(Debug)]
 pub struct NoTools;
 
 #[async_trait::async_trait]

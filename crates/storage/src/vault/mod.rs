@@ -451,6 +451,12 @@ pub struct VaultPart {
     wal: Wal,
 }
 
+impl std::fmt::Debug for VaultPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("VaultPart")
+    }
+}
+
 impl VaultPart {
     pub fn bytes(&self) -> usize {
         self.bytes.len()

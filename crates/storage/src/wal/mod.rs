@@ -69,8 +69,14 @@ pub struct WalPart {
     pub(crate) post: Box<dyn FnOnce(u64) + Send>,
 }
 
+impl std::fmt::Debug for WalPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WalPart")
+    }
+}
+
 /// One record: the parts for both databases, written atomically.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct WalRecord {
     pub ledger: Option<WalPart>,
     pub vault: Option<WalPart>,

@@ -3,7 +3,7 @@
 //! The tool decides what runs, with which environment and for how long; a [`Launcher`] decides how. Without a launcher
 //! nothing runs, because a command can do whatever its user can.
 
-pub mod executable;
+mod executable;
 mod launch;
 mod sandboxed;
 mod unsandboxed;
