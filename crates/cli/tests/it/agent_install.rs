@@ -83,7 +83,7 @@ fn failed_install_changes_nothing() {
     assert_eq!(wrong.code, 1, "{wrong:?}");
     assert!(
         wrong.err.contains(
-            "npm installed @google/gemini-cli 0.60.0 where @google/gemini-cli 0.61.0 was asked for"
+            "npm installed @google/gemini-cli 0.60.0 instead of @google/gemini-cli 0.61.0"
         ),
         "{wrong:?}"
     );

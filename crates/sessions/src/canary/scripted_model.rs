@@ -20,7 +20,7 @@ const NOTHING: &str = "There is nothing to do.";
 
 /// The kind of action that an agent is made to attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProbeKind {
+pub(crate) enum ProbeKind {
     /// Writing a file.
     Write,
     /// Reading an existing file with a secret content.
@@ -49,7 +49,7 @@ pub struct Probe {
 
 /// What the scripted model answered to a probe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Ordered {
+pub(crate) enum Ordered {
     /// The model was not asked.
     #[default]
     Unheard,
@@ -61,7 +61,7 @@ pub enum Ordered {
 
 /// The progress of an agent, as reported in the steps of the canary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Milestone {
+pub(crate) enum Milestone {
     /// Its process runs.
     Started,
     /// The handshake is complete, and it has a session.
