@@ -75,7 +75,7 @@ def claude():
     # An agent with a proxy token, and a model that it may not use.
     agent = client.with_options(api_key=PASS)
     denied = raises(anthropic.PermissionDeniedError, lambda: agent.messages.create(messages=messages[:1], model="claude-opus-5-5", max_tokens=1))
-    assert "may ask `anthropic:claude-haiku-4-5` and nothing else" in str(denied)
+    assert "may use only `anthropic:claude-haiku-4-5`" in str(denied)
     assert agent.messages.create(messages=messages[:1], model=CLAUDE, max_tokens=200).content[0].text == "Hello, agent."
     print("anthropic", anthropic.__version__, "ok")
 

@@ -39,7 +39,7 @@ async fn unauthenticated_connections_do_not_block_the_operator() {
         silent.push(RawSocket::connect(&daemon, None).await);
         plain.push(TcpStream::connect(daemon.address()).await.unwrap());
     }
-    let words = "gateway.maxConnections are open, and only those who are known keep theirs";
+    let words = "connection limit reached: unauthenticated connections are closed first";
     assert_eq!(oldest.next().await, RawMessage::Close(1013, words.to_owned()));
     assert!(is_up(&daemon).await);
     let mut second = daemon.operator().await;

@@ -319,5 +319,5 @@ fn l1_every_effect_for_agents_requires_an_admission() {
     let tools = program(&tools);
     let entrances: Vec<&str> =
         tools.lines().filter(|line| line.contains("pub async fn ")).map(str::trim).collect();
-    assert_eq!(entrances, ["pub async fn run(&self, admission: Admission) -> Done {"]);
+    assert_eq!(entrances, ["pub async fn run(&self, admission: Admission) -> ToolRun {"]);
 }

@@ -274,7 +274,7 @@ fn server_ends_with_its_session_and_all_its_processes() {
     // A line without an end does not end the daemon.
     let session = bench.open(&servers);
     let told = bench.use_tool(&session, "flood", &json!({}));
-    assert!(told.contains("more in one line"), "{told}");
+    assert!(told.contains("a line that is too long"), "{told}");
     bench.wait_until_gone();
     let session = bench.open(&servers);
     assert!(bench.running() > 0);

@@ -307,7 +307,7 @@ fn usage_errors_are_reported_before_anything_runs() {
     let site = Site::new();
     for (args, part) in [
         (&["--net", "*.example.org", "--", "true"][..], "is not a host to connect to"),
-        (&["--name", "../x", "--", "true"], "is no name of a run"),
+        (&["--name", "../x", "--", "true"], "is not a valid name of a run"),
         (&["--env", "NOBODY_HAS_THIS", "--", "true"], "the environment has no variable"),
         (&["--workspace", "both", "--", "true"], "invalid value 'both'"),
         (&["--net", "example.org"], "required arguments"),
