@@ -81,7 +81,7 @@ async fn c7_subagent_has_and_delegates_only_its_given_tools() {
         let outer = spawn(&format!("{inner}!say $result"), Some(&["spawn"]));
         let (events, _) = run_turn(&mut client, KEY, &outer).await.unwrap();
         let result = &results(&events)[0];
-        assert!(result.contains("not yours to give") || result.contains("spawn.narrowed"), "{result}");
+        assert!(result.contains("is not one of your tools") || result.contains("spawn.narrowed"), "{result}");
     }
     let (events, _) = run_turn(&mut client, KEY, &spawn(write, Some(&["exec"]))).await.unwrap();
     assert!(results(&events)[0].contains("`exec` is not one of your tools"), "{events:?}");

@@ -180,7 +180,7 @@ mod tests {
         assert!(missing.contains("has no `command`: add it"), "{missing}");
         let word = said("mine.json5", "{ id: 'mine', title: 'x', command: ['{hom}'] }");
         assert!(
-            word.contains("`command[0]` holds `{hom}`, which nobody knows: did you mean `{home}`?"),
+            word.contains("`command[0]` holds `{hom}`, which is not a known word: did you mean `{home}`?"),
             "{word}"
         );
     }
