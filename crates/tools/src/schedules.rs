@@ -301,7 +301,7 @@ mod tests {
             file.change(|all| {
                 all.add(schedule(id, When::Every(60), now)).map_err(|_| io::Error::other("full"))
             })
-            .unwrap()
+            .flatten()
         };
         add(&ScheduleFile::new(&path), "a").unwrap();
         let again = ScheduleFile::new(&path);

@@ -82,9 +82,7 @@ fn failed_install_changes_nothing() {
     let wrong = shop.install(&["gemini"]);
     assert_eq!(wrong.code, 1, "{wrong:?}");
     assert!(
-        wrong.err.contains(
-            "npm installed @google/gemini-cli 0.60.0 instead of @google/gemini-cli 0.61.0"
-        ),
+        wrong.err.contains("npm installed @google/gemini-cli 0.60.0 instead of @google/gemini-cli 0.61.0"),
         "{wrong:?}"
     );
     assert_eq!(shop.installed(), None);

@@ -145,7 +145,7 @@ async fn start_faulty() -> (TestDaemon, RpcClient) {
 }
 
 async fn assert_usable(client: &mut RpcClient) {
-    let (events, result) = within("the next run_turn", run_turn(client, FAULTY_KEY, "behave")).await.unwrap();
+    let (events, result) = within("the next turn", run_turn(client, FAULTY_KEY, "behave")).await.unwrap();
     assert_eq!((output_text(&events).as_str(), &result["stop_reason"]), ("I behave", &json!("end_turn")));
 }
 
@@ -400,7 +400,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
     assert_eq!(answers.iter().filter(|answer| answer["stop_reason"] == "error").count(), 3);
     let (events, _) = run_turn(&mut client, SCOUT, "what is new?").await.unwrap();
     assert!(output_text(&events).contains("canary-message"));
-    let hung = client.send("turn.run", &turn_params(KEY, "!turn_params canary-hung\n!hang")).await.unwrap();
+    let hung = client.send("turn.run", &turn_params(KEY, "!say canary-hung\n!hang")).await.unwrap();
     events_until(&mut client, "it hangs", |event| event["type"] == "text_delta").await;
     client.send("session.cancel", &json!({ "session_key": KEY })).await.unwrap();
     within("it is cancelled", async {
@@ -768,7 +768,7 @@ async fn faulty_backend_affects_only_its_own_turn() {
     }
     let (events, _) = run_turn(&mut client, FAULTY_KEY, "calls twice under one id").await.unwrap();
     let texts = output_text(&events);
-    assert!(texts.contains("the call id `same` was used before in this run_turn"), "{texts}");
+    assert!(texts.contains("the call id `same` was used before in this turn"), "{texts}");
     assert!(texts.contains("a tool's name has 1 to 64 letters"), "{texts}");
     // A backend that does not stop does not keep a session open.
     let closed = client.call("session.close", &json!({ "session_key": FAULTY_KEY })).await.unwrap();

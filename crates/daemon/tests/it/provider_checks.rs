@@ -64,7 +64,8 @@ async fn refused_key_is_reported_until_the_model_answers() {
     let reported = fault(&mut client).await;
     let reported = reported.as_str().unwrap();
     assert!(
-        reported.contains("rejected the key") && reported.contains("`tribune providers test fake:m` asks again"),
+        reported.contains("rejected the key")
+            && reported.contains("`tribune providers test fake:m` asks again"),
         "{reported}"
     );
     assert!(!reported.contains(SECRET), "{reported}");

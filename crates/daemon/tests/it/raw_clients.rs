@@ -238,7 +238,7 @@ impl PseudoRandom {
 pub(crate) async fn flood(daemon: &TestDaemon, operator: &mut RpcClient, key: &str) -> RawSocket {
     operator.call("session.init", &json!({ "session_key": key })).await.unwrap();
     let mut raw = RawSocket::operator(daemon).await;
-    let params = turn_params(key, "!flood 2000 4096\n!turn_params the end");
+    let params = turn_params(key, "!flood 2000 4096\n!say the end");
     raw.text(&json!({ "jsonrpc": "2.0", "id": 1, "method": "turn.run", "params": params }).to_string()).await;
     within("the turn of a client that does not read ends", async {
         let asked = json!({ "session_key": key });
