@@ -19,7 +19,7 @@ use crate::turn::Durable;
 /// use tribune_governance::gate::Admission;
 /// fn forged(call: tribune_runtime::ToolCall, session: std::sync::Arc<tribune_runtime::SessionKey>) -> Admission {
 ///     let (entry, labels) = (tribune_ledger::Cid::from_bytes([0; 32]), tribune_constitution::Labels::FRESH);
-///     let ground = tribune_records::workspace_roots::Ground::own(session.agent().clone());
+///     let ground = tribune_records::workspace_roots::WorkspaceRoots::own(session.agent().clone());
 ///     Admission { call, session, entry, labels, ground }
 /// }
 /// ```
@@ -33,11 +33,11 @@ use crate::turn::Durable;
 ///     session: std::sync::Arc<SessionKey>,
 ///     entry: tribune_ledger::Cid,
 ///     labels: tribune_constitution::Labels,
-///     ground: tribune_records::workspace_roots::Ground,
+///     ground: tribune_records::workspace_roots::WorkspaceRoots,
 /// }
 /// fn made(call: ToolCall, session: std::sync::Arc<SessionKey>) -> Own {
 ///     let (entry, labels) = (tribune_ledger::Cid::from_bytes([0; 32]), tribune_constitution::Labels::FRESH);
-///     let ground = tribune_records::workspace_roots::Ground::own(session.agent().clone());
+///     let ground = tribune_records::workspace_roots::WorkspaceRoots::own(session.agent().clone());
 ///     Own { call, session, entry, labels, ground }
 /// }
 /// ```
