@@ -7,7 +7,7 @@ use serde_json::Value;
 use tribune_governance::approval::difference;
 use tribune_governance::approval::{ApprovalError, draft};
 use tribune_governance::turn::approval_result::sequel;
-use tribune_governance::turn::label_history::{Step, trail};
+use tribune_governance::turn::label_history::trail;
 use tribune_records::approval::action::Action;
 use tribune_records::approval::decision::DecisionRequest;
 use tribune_records::approval::grant;
@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 use super::api::Api;
 use super::error::ApiError;
 use super::principal::Principal;
+use super::views::LabelStep;
 
 /// Rows on one page: the default, and the most.
 const PAGE: usize = 100;
@@ -143,7 +144,7 @@ pub struct ApprovalInfo {
     pub past: Vec<Past>,
     /// The history of the session's labels, oldest first. Not in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub trail: Vec<Step>,
+    pub trail: Vec<LabelStep>,
     /// The argument whose text a decider may replace with `text`, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draft: Option<String>,
@@ -283,13 +284,15 @@ impl Api {
             info.draft = words.filter(|_| may_change).map(str::to_owned);
         }
         let (session, agent) = (info.session_key.clone(), info.agent_id.clone());
-        (info.trail, info.came_of_it) = self
+        let (steps, came_of_it) = self
             .readers
             .read(move |reader| {
                 let came_of_it = if is_pending { None } else { sequel(reader, &session, &call, &entry)? };
                 Ok((trail(reader, &session, &entry, &agent)?, came_of_it.map(str::to_owned)))
             })
             .await?;
+        info.trail = steps.into_iter().map(LabelStep::from).collect();
+        info.came_of_it = came_of_it;
         info.action = action.and_then(|action| serde_json::to_value(action.without_texts()).ok());
         Ok(info)
     }

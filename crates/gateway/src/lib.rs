@@ -27,6 +27,7 @@ mod send_queue;
 mod socket;
 pub mod status;
 mod validate_content;
+pub mod views;
 pub mod workspaces;
 
 use std::net::SocketAddr;

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
 use tribune_governance::models::inventory::take_inventory;
-use tribune_governance::models::{CheckBilling, ModelInventory, Trials, try_out};
+use tribune_governance::models::{CheckBilling, ModelInventory, try_out};
 use tribune_runtime::RuntimeError;
 use tribune_sessions::session::SessionError;
 use utoipa::ToSchema;
@@ -19,6 +19,7 @@ use super::api_types::ErrorBody;
 use super::error::ApiError;
 use super::principal::Principal;
 use super::rest::{Body, Operator};
+use super::views::{InventoryView, ProviderTestView};
 
 /// `provider.test`.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
@@ -36,14 +37,18 @@ impl Api {
 
     /// Like [`Api::providers`], but waits for the provider requests of the daemon's start, so that an early caller sees
     /// their result.
-    pub async fn provider_list(&self, who: &Principal) -> Result<ModelInventory, ApiError> {
+    pub async fn provider_list(&self, who: &Principal) -> Result<InventoryView, ApiError> {
         who.operator()?;
         self.providers.answers().settled().await;
-        self.providers(who)
+        self.providers(who).map(InventoryView::from)
     }
 
     /// Tests providers with real requests, which cost a few tokens each.
-    pub async fn provider_test(&self, who: &Principal, test: ProviderTest) -> Result<Trials, ApiError> {
+    pub async fn provider_test(
+        &self,
+        who: &Principal,
+        test: ProviderTest,
+    ) -> Result<ProviderTestView, ApiError> {
         let survey = self.providers(who)?;
         let governance = self.sessions.governance();
         let (budgets, clock) = (Arc::clone(&governance.budgets), Arc::clone(&governance.clock));
@@ -51,7 +56,7 @@ impl Api {
         let refused = |error: RuntimeError| ApiError::new("not_found", error.message);
         tokio::select! {
             () = self.status.draining.cancelled() => Err(SessionError::Draining.into()),
-            tried = try_out(&self.providers, &survey, test.target.as_deref(), &billing) => tried.map_err(refused),
+            tried = try_out(&self.providers, &survey, test.target.as_deref(), &billing) => tried.map(ProviderTestView::from).map_err(refused),
         }
     }
 }
@@ -64,17 +69,17 @@ pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
 }
 
 /// Providers and models, and which agent uses which. Of a key it shows only whether it is set.
-#[utoipa::path(get, path = "/v1/providers", tag = "models", responses((status = 200, description = "the providers and models", body = ModelInventory), (status = "default", description = "an error", body = ErrorBody)))]
-async fn provider_list(State(app): App, Operator(who): Operator) -> Answer<ModelInventory> {
+#[utoipa::path(get, path = "/v1/providers", tag = "models", responses((status = 200, description = "the providers and models", body = InventoryView), (status = "default", description = "an error", body = ErrorBody)))]
+async fn provider_list(State(app): App, Operator(who): Operator) -> Answer<InventoryView> {
     app.api.provider_list(&who).await.map(Json)
 }
 
 /// Tests providers: whether the key is set, the provider answers and the model answers. Makes real requests of a few tokens.
-#[utoipa::path(post, path = "/v1/providers/test", tag = "models", request_body = ProviderTest, responses((status = 200, description = "the result of each test", body = Trials), (status = "default", description = "an error", body = ErrorBody)))]
+#[utoipa::path(post, path = "/v1/providers/test", tag = "models", request_body = ProviderTest, responses((status = 200, description = "the result of each test", body = ProviderTestView), (status = "default", description = "an error", body = ErrorBody)))]
 async fn provider_test(
     State(app): App,
     Operator(who): Operator,
     Body(test): Body<ProviderTest>,
-) -> Answer<Trials> {
+) -> Answer<ProviderTestView> {
     app.api.provider_test(&who, test).await.map(Json)
 }

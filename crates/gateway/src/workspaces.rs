@@ -9,7 +9,7 @@ use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tribune_sessions::run::RunError;
-use tribune_tools::workspaces::{Landed, Shown, Wish, Workspace, WorkspacesError};
+use tribune_tools::workspaces::{Wish, Workspace, WorkspacesError};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -20,6 +20,7 @@ use super::api_types::ErrorBody;
 use super::error::ApiError;
 use super::principal::Principal;
 use super::rest::{Asked, Body, Operator};
+use super::views::{DiffView, LandingView};
 
 /// Paths that can be named at once.
 const MAX_PATHS: usize = 1_000;
@@ -171,15 +172,16 @@ impl Api {
         Ok(WorkspaceList { workspaces: all.into_iter().filter(is_listed).collect() })
     }
 
-    pub async fn workspace_diff(&self, who: &Principal, asked: WorkspaceDiff) -> Answer<Shown> {
+    pub async fn workspace_diff(&self, who: &Principal, asked: WorkspaceDiff) -> Answer<DiffView> {
         who.operator()?;
         let paths = inner_paths(&asked.paths)?;
         let workspaces = self.runs.workspaces.clone();
-        blocking(move || workspaces.find(&asked.id)?.show(&paths, asked.texts)).await
+        let shown = blocking(move || workspaces.find(&asked.id)?.show(&paths, asked.texts)).await?;
+        Ok(DiffView::from(shown))
     }
 
     /// Lands changes. A landing that has started is completed even if the caller disconnects.
-    pub async fn workspace_land(&self, who: &Principal, asked: WorkspaceLand) -> Answer<Landed> {
+    pub async fn workspace_land(&self, who: &Principal, asked: WorkspaceLand) -> Answer<LandingView> {
         who.operator()?;
         self.takes_work()?;
         let WorkspaceLand { id, paths, all, traps } = asked;
@@ -195,7 +197,7 @@ impl Api {
             let _ = answer.send(result);
         });
         let stopping = |_| ApiError::new("internal", "the daemon is stopping");
-        Ok(landed.await.map_err(stopping)??)
+        Ok(LandingView::from(landed.await.map_err(stopping)??))
     }
 
     pub async fn workspace_discard(&self, who: &Principal, asked: WorkspaceDiscard) -> Answer<Discarded> {
@@ -281,25 +283,25 @@ struct WithTexts {
 }
 
 /// The changes of a run.
-#[utoipa::path(get, path = "/v1/workspaces/{id}", tag = "workspaces", params(("id" = String, Path, description = "the run"), WithTexts), responses((status = 200, description = "the changes", body = Shown), (status = "default", description = "an error", body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/workspaces/{id}", tag = "workspaces", params(("id" = String, Path, description = "the run"), WithTexts), responses((status = 200, description = "the changes", body = DiffView), (status = "default", description = "an error", body = ErrorBody)))]
 async fn workspace_diff(
     State(app): App,
     Operator(who): Operator,
     Path(id): Path<String>,
     Asked(asked): Asked<WithTexts>,
-) -> Reply<Shown> {
+) -> Reply<DiffView> {
     let asked = WorkspaceDiff { id, paths: Vec::new(), texts: asked.texts.unwrap_or(true) };
     app.api.workspace_diff(&who, asked).await.map(Json)
 }
 
 /// Lands changes in the folder that they were made for. Waits if the policy requires a person's approval.
-#[utoipa::path(post, path = "/v1/workspaces/{id}/land", tag = "workspaces", params(("id" = String, Path, description = "the run")), request_body = LandBody, responses((status = 200, description = "the result", body = Landed), (status = "default", description = "an error", body = ErrorBody)))]
+#[utoipa::path(post, path = "/v1/workspaces/{id}/land", tag = "workspaces", params(("id" = String, Path, description = "the run")), request_body = LandBody, responses((status = 200, description = "the result", body = LandingView), (status = "default", description = "an error", body = ErrorBody)))]
 async fn workspace_land(
     State(app): App,
     Operator(who): Operator,
     Path(id): Path<String>,
     Body(body): Body<LandBody>,
-) -> Reply<Landed> {
+) -> Reply<LandingView> {
     let LandBody { paths, all, traps } = body;
     app.api.workspace_land(&who, WorkspaceLand { id, paths, all, traps }).await.map(Json)
 }
