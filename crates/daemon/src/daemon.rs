@@ -244,7 +244,7 @@ impl Daemon {
             providers: Arc::clone(&providers),
             agents: Arc::clone(&agents),
             gate: Arc::clone(&gate),
-            purse: Arc::clone(&purse),
+            budgets: Arc::clone(&purse),
             redactor: Arc::clone(&redactor),
             requests: requests.clone(),
             ledger: ledger.clone(),

@@ -1,87 +1,13 @@
-//! Tribune RPC: JSON-RPC 2.0, one request per text frame.
+//! The frames of Tribune RPC: JSON-RPC 2.0, one request per text frame. The methods are in [`super::methods`].
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tribune_sessions::canary::ClearMark;
 
-use super::api::Api;
-use super::api_types::{
-    AgentAdd, AgentRef, AgentTest, Done, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList,
-    SessionNewest, SessionRef,
-};
-use super::approvals::{ApprovalDecide, ApprovalList, ById, DecisionBody};
-use super::approvers::ApproverAdd;
-use super::decode;
-use super::error::ApiError;
-use super::principal::Principal;
-use super::providers::ProviderTest;
-use super::proxy::PassAsk;
-use super::workspaces::{WorkspaceDiff, WorkspaceDiscard};
-
-/// Every method. Those that need the connection itself (`auth.*`, `run.*`, `session.events`, `session.unfollow`, `turn.run`,
-/// `workspace.land`) are in [`super::socket`].
-pub const METHODS: [&str; 46] = [
-    "agent.add",
-    "agent.list",
-    "agent.show",
-    "agent.test",
-    "approval.decide",
-    "approval.list",
-    "approval.show",
-    "approver.add",
-    "approver.list",
-    "approver.remove",
-    "auth.agent",
-    "auth.challenge",
-    "auth.token",
-    "auth.whoami",
-    "daemon.status",
-    "gate.resume",
-    "gate.stop_all",
-    "grant.list",
-    "grant.revoke",
-    "keys.rotate",
-    "ledger.checkpoint",
-    "ledger.entry",
-    "ledger.note",
-    "ledger.prove",
-    "ledger.tail",
-    "provider.list",
-    "provider.test",
-    "proxy.pass",
-    "run.ended",
-    "run.open",
-    "run.started",
-    "session.cancel",
-    "session.close",
-    "session.events",
-    "session.forget",
-    "session.history",
-    "session.init",
-    "session.list",
-    "session.status",
-    "session.turns",
-    "session.unfollow",
-    "turn.run",
-    "workspace.diff",
-    "workspace.discard",
-    "workspace.land",
-    "workspace.list",
-];
-
-/// The methods that an approver may call.
-pub(super) const APPROVER_METHODS: [&str; 8] = [
-    "approval.decide",
-    "approval.list",
-    "approval.show",
-    "auth.whoami",
-    "gate.resume",
-    "gate.stop_all",
-    "grant.list",
-    "grant.revoke",
-];
+use crate::api_types::Done;
+use crate::decode;
+use crate::error::ApiError;
 
 /// Bytes of a request id that is a string, at most.
 const MAX_ID_BYTES: usize = 256;
@@ -236,114 +162,6 @@ impl Request<'_> {
         #[serde(deny_unknown_fields)]
         struct None {}
         self.params::<None>().map(drop)
-    }
-}
-
-/// Answers a method that needs only the principal of the connection.
-pub(super) async fn answer(api: &Api, who: &Principal, request: &Request<'_>) -> Result<Value, ApiError> {
-    match request.method.as_str() {
-        "session.init" => value(api.session_init(who, request.params::<SessionInit>()?).await?),
-        "session.status" => {
-            value(api.session_status(who, &request.params::<SessionRef>()?.session_key).await?)
-        }
-        "session.list" => value(api.session_list(who, request.params::<SessionList>()?).await?),
-        "session.cancel" => {
-            value(api.session_cancel(who, &request.params::<SessionRef>()?.session_key).await?)
-        }
-        "session.close" => value(api.session_close(who, &request.params::<SessionRef>()?.session_key).await?),
-        "session.forget" => {
-            value(api.session_forget(who, &request.params::<SessionRef>()?.session_key).await?)
-        }
-        "session.turns" => {
-            let SessionNewest { session_key, limit } = request.params()?;
-            value(api.session_turns(who, &session_key, limit).await?)
-        }
-        "session.history" => {
-            let SessionNewest { session_key, limit } = request.params()?;
-            value(api.session_history(who, &session_key, limit).await?)
-        }
-        "ledger.tail" => value(api.ledger_tail(who, request.params::<LedgerTail>()?).await?),
-        "ledger.entry" => value(api.ledger_entry(who, request.params::<EntryName>()?.entry).await?),
-        "ledger.checkpoint" => {
-            request.no_params()?;
-            value(api.ledger_checkpoint(who).await?)
-        }
-        "ledger.prove" => {
-            let proof = api.ledger_prove(who, request.params::<EntryName>()?.entry).await?;
-            Ok(json!({ "proof": proof }))
-        }
-        "ledger.note" => value(api.ledger_note(who, request.params::<NoteWrite>()?).await?),
-        "keys.rotate" => {
-            request.no_params()?;
-            let (key, written) = api.rotate_key(who).await?;
-            Ok(json!({ "key": key, "entry": value(written)? }))
-        }
-        "agent.list" => {
-            request.no_params()?;
-            value(api.agents(who).await?)
-        }
-        "agent.show" => value(api.agent(who, &request.params::<AgentRef>()?.agent_id).await?),
-        "agent.test" => {
-            let AgentTest { agent_id, clear_mark } = request.params()?;
-            value(
-                api.agent_test(who, &agent_id, if clear_mark { ClearMark::Yes } else { ClearMark::No })
-                    .await?,
-            )
-        }
-        "agent.add" => value(api.agent_add(who, request.params::<AgentAdd>()?).await?),
-        "approval.list" => value(api.approvals(who, request.params::<ApprovalList>()?).await?),
-        "approval.show" => value(api.approval(who, &request.params::<ById>()?.id).await?),
-        "approval.decide" => {
-            let ApprovalDecide { id, decision, until, pattern, reason, text } = request.params()?;
-            let body = DecisionBody { decision, until, pattern, reason, text };
-            value(api.approval_decide(who, &id, body).await?)
-        }
-        "grant.list" => {
-            request.no_params()?;
-            value(api.grants(who).await?)
-        }
-        "grant.revoke" => value(api.grant_revoke(who, &request.params::<ById>()?.id).await?),
-        "gate.stop_all" => {
-            request.no_params()?;
-            value(api.stop_all(who).await?)
-        }
-        "gate.resume" => {
-            request.no_params()?;
-            value(api.resume_all(who).await?)
-        }
-        "approver.list" => {
-            request.no_params()?;
-            value(api.approvers(who)?)
-        }
-        "approver.add" => value(api.approver_add(who, request.params::<ApproverAdd>()?).await?),
-        "approver.remove" => value(api.approver_remove(who, request.params::<ById>()?.id).await?),
-        "provider.list" => {
-            request.no_params()?;
-            value(api.provider_list(who).await?)
-        }
-        "provider.test" => value(api.provider_test(who, request.params::<ProviderTest>()?).await?),
-        "proxy.pass" => value(api.proxy_pass(who, request.params::<PassAsk>()?)?),
-        "workspace.list" => {
-            request.no_params()?;
-            value(api.workspaces(who).await?)
-        }
-        "workspace.diff" => value(api.workspace_diff(who, request.params::<WorkspaceDiff>()?).await?),
-        "workspace.discard" => {
-            value(api.workspace_discard(who, request.params::<WorkspaceDiscard>()?).await?)
-        }
-        "daemon.status" => {
-            request.no_params()?;
-            value(api.status(who).await?)
-        }
-        "auth.whoami" => {
-            request.no_params()?;
-            value(who.describe(&api.agents))
-        }
-        unknown => {
-            let near = tribune_constitution::suggest_name::nearest(unknown, &METHODS)
-                .map_or_else(String::new, |name| format!(": did you mean `{name}`?"));
-            Err(ApiError::new("method_not_found", format!("there is no such method{near}")))
-        }
     }
 }
 

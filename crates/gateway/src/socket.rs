@@ -14,16 +14,19 @@ use tokio_util::sync::CancellationToken;
 use tribune_runtime::SessionKey;
 use tribune_sessions::session::{Subscription, TurnHandle};
 
-use super::active_streams::{Flowing, Streaming};
-use super::api_types::{AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnRun, Unfollow};
-use super::connection_limit::ConnectionSlot;
-use super::error::ApiError;
-use super::principal::{Principal, hex};
-use super::rpc::{Frame, Request};
-use super::runs::Leases;
-use super::send_queue::{SendQueue, SendReceiver, send_queue};
-use super::workspaces::WorkspaceLand;
-use super::{Gateway, Timeouts, rpc, send_queue};
+use crate::active_streams::{Flowing, Streaming};
+use crate::api_types::{
+    AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnResult, TurnRun, Unfollow,
+};
+use crate::calls::workspaces::WorkspaceLand;
+use crate::connection_limit::ConnectionSlot;
+use crate::error::ApiError;
+use crate::gateway::{Gateway, Timeouts};
+use crate::principal::{Principal, hex};
+use crate::rpc::{Frame, Request};
+use crate::runs::Leases;
+use crate::send_queue::{SendQueue, SendReceiver, send_queue};
+use crate::{methods, rpc, send_queue};
 
 /// Interval of WebSocket pings.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -219,7 +222,7 @@ impl Connection {
         };
         let id = request.id.get().to_owned();
         let answer = self.answer(&request).await;
-        let known = rpc::METHODS.contains(&request.method.as_str());
+        let known = methods::METHODS.contains(&request.method.as_str());
         let method = if known { request.method.as_str() } else { "unknown" };
         self.gateway.metrics.request(method, !matches!(answer, Answer::Now(Err(_))));
         if let Answer::Now(result) = answer {
@@ -264,7 +267,7 @@ impl Connection {
                     return Answer::Now(Err(ApiError::unauthorized()));
                 };
                 let method = request.method.as_str();
-                if matches!(who, Principal::Approver(_)) && !rpc::APPROVER_METHODS.contains(&method) {
+                if matches!(who, Principal::Approver(_)) && !methods::APPROVER_METHODS.contains(&method) {
                     let what = "an approver decides about calls and grants, and may do nothing else";
                     return Answer::Now(Err(ApiError::forbidden(what)));
                 }
@@ -276,7 +279,7 @@ impl Connection {
                     "run.open" | "run.started" | "run.ended" => {
                         self.leases.answer(&self.gateway.api, &who, request).await
                     }
-                    _ => rpc::answer(&self.gateway.api, &who, request).await,
+                    _ => methods::answer(&self.gateway.api, &who, request).await,
                 }
             }
         };
@@ -459,7 +462,7 @@ async fn turn(
         send_turn(events, key.as_str(), queue).await?;
     }
     let end = ticket.ended().await?;
-    rpc::value(super::api_types::TurnResult {
+    rpc::value(TurnResult {
         session_key: key.to_string(),
         turn: accepted.turn,
         first_seq: accepted.first_seq,

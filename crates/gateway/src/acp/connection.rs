@@ -13,7 +13,7 @@ use tribune_runtime::{AgentId, SessionKey};
 use super::client_session::ClientSession;
 use super::wire::{Fault, Id, Incoming};
 use super::{prompt, wire};
-use crate::Gateway;
+use crate::gateway::Gateway;
 use crate::principal::Principal;
 use crate::send_queue::{Frame, SendQueue, SendReceiver, send_queue};
 

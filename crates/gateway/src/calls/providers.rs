@@ -1,50 +1,43 @@
-//! Providers and models, for the operator: lists them and tests whether they work. Over JSON-RPC and plain HTTP alike.
+//! Providers and models, for the operator: lists them and tests whether they work.
 
 use std::sync::Arc;
 
-use axum::Json;
-use axum::extract::State;
 use serde::Deserialize;
 use tribune_governance::models::inventory::take_inventory;
 use tribune_governance::models::{CheckBilling, ModelInventory, try_out};
 use tribune_runtime::RuntimeError;
 use tribune_sessions::session::SessionError;
 use utoipa::ToSchema;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
-use super::Gateway;
-use super::api::Api;
-use super::api_types::ErrorBody;
-use super::error::ApiError;
-use super::principal::Principal;
-use super::rest::{Body, Operator};
-use super::views::{InventoryView, ProviderTestView};
+use crate::api::Api;
+use crate::error::ApiError;
+use crate::principal::Principal;
+use crate::views::{InventoryView, ProviderTestView};
 
 /// `provider.test`.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ProviderTest {
+pub(crate) struct ProviderTest {
     /// A provider, or one model as `provider:model`. Without it: every provider that is configured.
-    pub target: Option<String>,
+    pub(crate) target: Option<String>,
 }
 
 impl Api {
-    pub fn providers(&self, who: &Principal) -> Result<ModelInventory, ApiError> {
+    pub(crate) fn providers(&self, who: &Principal) -> Result<ModelInventory, ApiError> {
         who.operator()?;
         Ok(take_inventory(&self.providers, &self.agents.all()))
     }
 
     /// Like [`Api::providers`], but waits for the provider requests of the daemon's start, so that an early caller sees
     /// their result.
-    pub async fn provider_list(&self, who: &Principal) -> Result<InventoryView, ApiError> {
+    pub(crate) async fn provider_list(&self, who: &Principal) -> Result<InventoryView, ApiError> {
         who.operator()?;
         self.providers.answers().settled().await;
         self.providers(who).map(InventoryView::from)
     }
 
     /// Tests providers with real requests, which cost a few tokens each.
-    pub async fn provider_test(
+    pub(crate) async fn provider_test(
         &self,
         who: &Principal,
         test: ProviderTest,
@@ -59,27 +52,4 @@ impl Api {
             tried = try_out(&self.providers, &survey, test.target.as_deref(), &billing) => tried.map(ProviderTestView::from).map_err(refused),
         }
     }
-}
-
-type App = State<Arc<Gateway>>;
-type Answer<T> = Result<Json<T>, ApiError>;
-
-pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
-    OpenApiRouter::new().routes(routes!(provider_list)).routes(routes!(provider_test))
-}
-
-/// Providers and models, and which agent uses which. Of a key it shows only whether it is set.
-#[utoipa::path(get, path = "/v1/providers", tag = "models", responses((status = 200, description = "the providers and models", body = InventoryView), (status = "default", description = "an error", body = ErrorBody)))]
-async fn provider_list(State(app): App, Operator(who): Operator) -> Answer<InventoryView> {
-    app.api.provider_list(&who).await.map(Json)
-}
-
-/// Tests providers: whether the key is set, the provider answers and the model answers. Makes real requests of a few tokens.
-#[utoipa::path(post, path = "/v1/providers/test", tag = "models", request_body = ProviderTest, responses((status = 200, description = "the result of each test", body = ProviderTestView), (status = "default", description = "an error", body = ErrorBody)))]
-async fn provider_test(
-    State(app): App,
-    Operator(who): Operator,
-    Body(test): Body<ProviderTest>,
-) -> Answer<ProviderTestView> {
-    app.api.provider_test(&who, test).await.map(Json)
 }

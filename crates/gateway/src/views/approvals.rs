@@ -7,17 +7,17 @@ use utoipa::ToSchema;
 /// Something that a session read and that lowered its labels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Step)]
-pub struct LabelStep {
-    pub at: String,
+pub(crate) struct LabelStep {
+    pub(crate) at: String,
     /// Such as `web_fetch of example.org`.
-    pub what: String,
+    pub(crate) what: String,
     /// The lowest trust of anything in the context of the session from then on.
-    pub trust: String,
+    pub(crate) trust: String,
     /// Whether the context contains private data from then on.
-    pub private: bool,
+    pub(crate) private: bool,
     /// The session that wrote what was read here, and when, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub written: Option<String>,
+    pub(crate) written: Option<String>,
 }
 
 impl From<Step> for LabelStep {

@@ -7,8 +7,6 @@ mod approvals;
 mod models;
 mod workspaces;
 
-pub use approvals::LabelStep;
-pub use models::{
-    AgentModelView, CheckView, InventoryView, ModelView, ProviderTestView, ProviderTrial, ProviderView,
-};
-pub use workspaces::{ChangeView, DiffView, LandingView, NodeView, UnlandedChange};
+pub(crate) use approvals::LabelStep;
+pub(crate) use models::{InventoryView, ProviderTestView};
+pub(crate) use workspaces::{DiffView, LandingView};

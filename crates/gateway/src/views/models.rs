@@ -7,106 +7,106 @@ use utoipa::ToSchema;
 /// `provider.list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = ModelInventory)]
-pub struct InventoryView {
+pub(crate) struct InventoryView {
     /// The model of agents that name none: `provider:model`.
-    pub default_model: Option<String>,
+    pub(crate) default_model: Option<String>,
     /// By name.
-    pub providers: Vec<ProviderView>,
+    pub(crate) providers: Vec<ProviderView>,
     /// In the order of the roster.
-    pub agents: Vec<AgentModelView>,
+    pub(crate) agents: Vec<AgentModelView>,
 }
 
 /// One provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = ProviderInfo)]
-pub struct ProviderView {
-    pub provider: String,
+pub(crate) struct ProviderView {
+    pub(crate) provider: String,
     /// `anthropic`, `openai` or `openai_compatible`.
-    pub dialect: String,
-    pub base_url: String,
+    pub(crate) dialect: String,
+    pub(crate) base_url: String,
     /// The environment variable that holds its key; null if it needs none.
-    pub key_env: Option<String>,
+    pub(crate) key_env: Option<String>,
     /// Whether that variable is set.
-    pub key_set: bool,
+    pub(crate) key_set: bool,
     /// Whether it runs on this machine.
-    pub local: bool,
-    pub enabled: bool,
+    pub(crate) local: bool,
+    pub(crate) enabled: bool,
     /// Whether config.json5 has an entry for it.
-    pub configured: bool,
+    pub(crate) configured: bool,
     /// `strict`, `warn` or `off`.
-    pub startup_validation: String,
+    pub(crate) startup_validation: String,
     /// By name.
-    pub models: Vec<ModelView>,
+    pub(crate) models: Vec<ModelView>,
 }
 
 /// One model, with its limits and features.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = ModelInfo)]
-pub struct ModelView {
+pub(crate) struct ModelView {
     /// `provider:model`.
-    pub model: String,
-    pub context_window: u32,
-    pub max_output_tokens: u32,
-    pub tools: bool,
-    pub streaming: bool,
-    pub images: bool,
+    pub(crate) model: String,
+    pub(crate) context_window: u32,
+    pub(crate) max_output_tokens: u32,
+    pub(crate) tools: bool,
+    pub(crate) streaming: bool,
+    pub(crate) images: bool,
     /// `off`, `budget` or `adaptive`.
-    pub thinking: String,
+    pub(crate) thinking: String,
     /// Whether it is the model of agents that name none.
-    pub default: bool,
+    pub(crate) default: bool,
     /// The agents that use it.
-    pub agents: Vec<String>,
+    pub(crate) agents: Vec<String>,
 }
 
 /// The model of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = AgentModel)]
-pub struct AgentModelView {
-    pub agent_id: String,
+pub(crate) struct AgentModelView {
+    pub(crate) agent_id: String,
     /// The backend; `rehearsal` uses no model.
-    pub backend: String,
+    pub(crate) backend: String,
     /// `provider:model`.
-    pub model: Option<String>,
+    pub(crate) model: Option<String>,
     /// Why the model cannot be used, as far as this is known without a new request.
-    pub fault: Option<String>,
+    pub(crate) fault: Option<String>,
 }
 
 /// `provider.test`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Trials)]
-pub struct ProviderTestView {
+pub(crate) struct ProviderTestView {
     /// Whether all checks passed. False if there was nothing to check.
-    pub ok: bool,
-    pub providers: Vec<ProviderTrial>,
+    pub(crate) ok: bool,
+    pub(crate) providers: Vec<ProviderTrial>,
 }
 
 /// The result for one provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Trial)]
-pub struct ProviderTrial {
-    pub provider: String,
+pub(crate) struct ProviderTrial {
+    pub(crate) provider: String,
     /// The model that was asked, as `provider:model`, if one is known.
-    pub model: Option<String>,
-    pub ok: bool,
+    pub(crate) model: Option<String>,
+    pub(crate) ok: bool,
     /// In the order in which they ran; none runs after a failed one.
-    pub checks: Vec<CheckView>,
+    pub(crate) checks: Vec<CheckView>,
 }
 
 /// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Check)]
-pub struct CheckView {
+pub(crate) struct CheckView {
     /// `key`, `reach` or `model`.
-    pub check: String,
-    pub ok: bool,
+    pub(crate) check: String,
+    pub(crate) ok: bool,
     /// The finding, or what is wrong and what to do.
-    pub message: String,
+    pub(crate) message: String,
     /// Machine-readable code, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub code: Option<String>,
+    pub(crate) code: Option<String>,
     /// Duration in milliseconds; absent if no request was made.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub took_ms: Option<u64>,
+    pub(crate) took_ms: Option<u64>,
 }
 
 impl From<ModelInventory> for InventoryView {

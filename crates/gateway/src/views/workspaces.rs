@@ -7,84 +7,84 @@ use utoipa::ToSchema;
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = ChangeInfo)]
-pub struct ChangeView {
+pub(crate) struct ChangeView {
     /// From the root of the workspace.
-    pub path: String,
+    pub(crate) path: String,
     /// `added`, `changed`, `mode` or `removed`.
-    pub kind: String,
+    pub(crate) kind: String,
     /// The state in the folder.
-    pub before: Option<NodeView>,
+    pub(crate) before: Option<NodeView>,
     /// The state in the workspace.
-    pub after: Option<NodeView>,
+    pub(crate) after: Option<NodeView>,
     /// Programs of this machine load or execute it (an autorun file): it lands only if it is named by itself, or with `traps`.
-    pub trap: bool,
+    pub(crate) trap: bool,
     /// A symbolic link to a target outside, which does not land.
-    pub leaves: bool,
+    pub(crate) leaves: bool,
     /// It has set-id bits, which do not land.
-    pub set_id: bool,
+    pub(crate) set_id: bool,
     /// The unified diff of the two texts without its header.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub patch: Option<String>,
+    pub(crate) patch: Option<String>,
     /// Why there is no diff: `binary`, `too large` or `unreadable`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub unseen: Option<String>,
+    pub(crate) unseen: Option<String>,
 }
 
 /// A file, a folder, a link or something else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = NodeInfo)]
-pub struct NodeView {
+pub(crate) struct NodeView {
     /// `file`, `folder`, `link` or `other`.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub(crate) kind: String,
     /// The mode, such as `644`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
+    pub(crate) mode: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<u64>,
+    pub(crate) bytes: Option<u64>,
     /// Where a link leads.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub to: Option<String>,
+    pub(crate) to: Option<String>,
 }
 
 /// Changes of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Shown)]
-pub struct DiffView {
-    pub id: String,
+pub(crate) struct DiffView {
+    pub(crate) id: String,
     /// The folder that the changes apply to.
-    pub folder: String,
+    pub(crate) folder: String,
     /// Whether its program is still running.
-    pub running: bool,
+    pub(crate) running: bool,
     /// Autorun files come first.
-    pub changes: Vec<ChangeView>,
+    pub(crate) changes: Vec<ChangeView>,
     /// The number of autorun files among all of them, also among those not listed.
-    pub traps: u64,
+    pub(crate) traps: u64,
     /// The number of changes not listed, because there are too many.
-    pub more: u64,
+    pub(crate) more: u64,
     /// Bytes of everything that was added or changed.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// The result of a landing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Landed)]
-pub struct LandingView {
-    pub landed: Vec<String>,
-    pub left: Vec<UnlandedChange>,
+pub(crate) struct LandingView {
+    pub(crate) landed: Vec<String>,
+    pub(crate) left: Vec<UnlandedChange>,
 }
 
 /// A change that did not land.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Left)]
-pub struct UnlandedChange {
-    pub path: String,
+pub(crate) struct UnlandedChange {
+    pub(crate) path: String,
     /// The reason, as a sentence.
-    pub why: String,
+    pub(crate) why: String,
     /// For a conflict: the path of the sandbox's version, to be merged by hand with the one in the folder. Absent if the sandbox
     /// removed the file.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
+    pub(crate) version: Option<String>,
 }
 
 impl From<ChangeInfo> for ChangeView {
