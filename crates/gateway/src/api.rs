@@ -565,7 +565,7 @@ impl Api {
             return Err(unknown_agent());
         }
         let by = who.opener().name;
-        let tested = self.canaries.test(&agent, (&by, absolve)).await.map_err(SessionError::from)?;
+        let tested = self.canaries.test(&agent, &by, absolve).await.map_err(SessionError::from)?;
         let Tested { trial, mark, cleared, is_excepted } = tested;
         let step = |step: ProbeStep| TestStep {
             step: step.name.to_owned(),
