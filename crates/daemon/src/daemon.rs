@@ -34,9 +34,13 @@ use tribune_governance::models::{
 use tribune_governance::policy_files;
 use tribune_governance::policy_files::LawError;
 use tribune_governance::spend::Budgets;
+use tribune_governance::storage_handles::StorageHandles;
 use tribune_governance::transcript::TranscriptLimits;
 use tribune_governance::transcripts::{Projection, Transcripts};
-use tribune_governance::turn::{ConstitutionalRuntime, Governance, OutOfTurn, Recovered, ToolExecutor};
+use tribune_governance::turn::{
+    AgentFiles, ConstitutionalRuntime, Governance, GovernanceParts, ModelRequests, OutOfTurn, Policy,
+    Recovered, ToolExecutor,
+};
 use tribune_providers::ModelRef;
 use tribune_records::agents::{ANONYMOUS, RUN_BACKEND};
 use tribune_redact::Redactor;
@@ -195,13 +199,17 @@ impl Daemon {
         let readers = store.readers()?;
         let log = readers.now(|reader| Ok(reader.key_in_force()?.name().to_owned()))?;
 
-        let vault = Arc::new(Vault::open(home, &store)?);
+        let storage = StorageHandles {
+            ledger: ledger.clone(),
+            readers: readers.clone(),
+            vault: Arc::new(Vault::open(home, &store)?),
+            clock: Arc::clone(&clock),
+        };
 
         let work = TaskTracker::new();
         let law = Arc::new(policy_files::load(home.root(), &tribune_tools::NAMES)?);
         policy_files::keep(home.root(), &law)?;
-        let inbox = Inbox::load(ledger.clone(), readers.clone(), Arc::clone(&clock), work.clone())?;
-        let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
+        let inbox = Inbox::load(storage.clone(), work.clone())?;
         let hook_sandbox = HookSandbox::new(home.root(), config.sandbox);
         let hooks = Hooks::new(config.hooks.clone(), hook_sandbox, work.clone());
         make_folders(home)?;
@@ -211,7 +219,7 @@ impl Daemon {
         let providers = Arc::new(Providers::new(&config.models, &env, extras.provider_timeouts));
         let known = Providers::secrets(&config.models, &env).into_iter().chain([token.clone()]).collect();
         let redactor = Arc::new(redactor(&config.redact).with_exact_values(known));
-        let gate = Gate::new(law, inbox, ApproverAvailability::Someone, parts)?
+        let gate = Gate::new(law, inbox, ApproverAvailability::Someone, storage.clone())?
             .with_tools(HostTools::specs())
             .with_hooks(hooks)
             .with_redactor(Arc::clone(&redactor));
@@ -227,15 +235,9 @@ impl Daemon {
             Arc::new(Mailbox::new(data.join("agent-mailbox.jsonl")).with_redactor((*redactor).clone()));
         let board = Arc::new(Board::new(home.root().join("board.md")));
         let requests = RequestLog::new(home.root().join("logs"), &config.log);
-        let parts = (ledger.clone(), readers.clone(), Arc::clone(&clock));
-        let purse = Arc::new(Budgets::new(config.spend.clone(), parts));
-        let out_of_turn = Arc::new(OutOfTurn::new(
-            Arc::clone(&gate),
-            Arc::clone(&vault),
-            ledger.clone(),
-            readers.clone(),
-            Arc::clone(&clock),
-        ));
+        let budgets =
+            Arc::new(Budgets::new(config.spend.clone(), ledger.clone(), readers.clone(), Arc::clone(&clock)));
+        let out_of_turn = Arc::new(OutOfTurn::new(Arc::clone(&gate), storage.clone()));
 
         // The sockets of sessions and the services behind them.
         let (accepting, stopping, draining) =
@@ -244,10 +246,10 @@ impl Daemon {
             providers: Arc::clone(&providers),
             agents: Arc::clone(&agents),
             gate: Arc::clone(&gate),
-            purse: Arc::clone(&purse),
+            purse: Arc::clone(&budgets),
             redactor: Arc::clone(&redactor),
             requests: requests.clone(),
-            ledger: ledger.clone(),
+            ledger,
             clock: Arc::clone(&clock),
             max_body: config.gateway.max_message_bytes,
             body_timeout: config.gateway.idle,
@@ -294,7 +296,7 @@ impl Daemon {
             .hiding(&config.workspaces.hide)
             .with_web(Egress::new(egress.mode, egress.allow, egress.deny), config.web_search.endpoint.clone())
             .with_status(Arc::new(move || reported.get().map(|status| status.for_agents())))
-            .with_purse(Arc::clone(&purse))
+            .with_budgets(Arc::clone(&budgets))
             .with_mcp(Arc::clone(&mcp))
             .with_socket_service(socket_service.clone())
             .with_spawner(Arc::clone(&sub_agents) as Arc<dyn Spawner>);
@@ -308,45 +310,32 @@ impl Daemon {
         let transcripts = Transcripts::new(home.root().to_owned(), limits, (*redactor).clone(), projection);
 
         let session_home = home.clone();
-        let governance = Arc::new(Governance {
+        let governance = Arc::new(Governance::new(GovernanceParts {
             home: home.clone(),
-            ledger,
-            readers: readers.clone(),
-            vault,
-            clock: Arc::clone(&clock),
-            gate,
-            mailbox,
-            board,
-            board_checkins: Default::default(),
+            storage,
+            policy: Policy { gate, out_of_turn, redactor, turn_limit: config.sessions.turn },
+            agent_files: AgentFiles {
+                mailbox,
+                board,
+                prompts: AgentPrompts::new(home.root().to_owned()),
+                transcripts,
+            },
+            model_requests: ModelRequests { budgets, log: requests, health: providers.answers().clone() },
             tools: Arc::clone(&tools) as Arc<dyn ToolExecutor>,
-            transcripts,
             on_forget: Box::new(move |session| cli_agents::forget_session(&session_home, session)),
-            redactor,
-            requests,
-            answers: providers.answers().clone(),
-            prompts: AgentPrompts::new(home.root().to_owned()),
-            budgets: purse,
-            turn_limit: config.sessions.turn,
-            journals: Default::default(),
-            external_calls: Default::default(),
-            out_of_turn,
-            feeds: Default::default(),
-            shutdown: Default::default(),
             background: work,
-            claimed_mail: Default::default(),
-            prepared: Default::default(),
-        });
+        }));
         let recovered = governance.recover().await?;
         governance.withdraw_wordless().await.map_err(SessionError::from)?;
-        governance.out_of_turn.withdraw_crossings().await?;
-        if !governance.gate.is_frozen() {
+        governance.policy.out_of_turn.withdraw_crossings().await?;
+        if !governance.policy.gate.is_frozen() {
             governance.resume_parked().await.map_err(SessionError::from)?;
         }
 
         let scenes = Scenes::builtin_and(&home.root().join("scenes"))?;
         let rehearsal: Arc<dyn AgentRuntime> = Arc::new(RehearsalBackend::new(scenes));
         let models = Arc::new(ConfiguredModels::new(Arc::clone(&providers)));
-        let prepared = Arc::clone(&governance.prepared);
+        let prepared = Arc::clone(governance.prepared_services());
         let native: Arc<dyn AgentRuntime> = Arc::new(NativeBackend::new(models, prepared));
         let profiles = Profiles::load(home)?;
         let cli_agents = Arc::new(CliAgents::new(CliAgentsParts {
@@ -479,7 +468,7 @@ impl Daemon {
         tasks.spawn(Arc::clone(&canaries).keep_trying());
 
         write_daemon_info(home, address, &*clock)?;
-        let gate = &sessions.governance().gate;
+        let gate = &sessions.governance().policy.gate;
         let (version, constitution_hash) = (env!("CARGO_PKG_VERSION"), gate.law.hash().to_string());
         let started = HookEvent::GatewayStart { address: address.to_string(), version, constitution_hash };
         gate.hooks.tell(HookPoint::GatewayStart, &started);
@@ -607,8 +596,8 @@ async fn check_models(
         }
     }
     let providers = Arc::clone(providers);
-    let leaving = governance.shutdown.clone();
-    governance.background.spawn(async move {
+    let leaving = governance.shutdown().clone();
+    governance.background().spawn(async move {
         let checked = tokio::select! {
             () = leaving.cancelled() => return,
             checked = validate(Arc::clone(&providers), others) => checked,

@@ -38,7 +38,7 @@ impl SessionSocketService {
     ) -> Result<Option<EgressLease>, EgressLeaseError> {
         let egress = &self.0.egress;
         let (gate, name) = (&egress.out_of_turn.gate, session.to_string());
-        let row = egress.out_of_turn.readers.read(move |reader| reader.session(&name)).await?;
+        let row = egress.out_of_turn.storage.readers.read(move |reader| reader.session(&name)).await?;
         let Some(row) = row.filter(|row| gate.allows_tool(row, EGRESS)) else { return Ok(None) };
         let Some(standing) = PolicyContext::of(&row) else { return Ok(None) };
         // The command can send anything that its workspace roots hold, so their labels apply from the start. The labels of the

@@ -215,7 +215,7 @@ impl Api {
         let key = self.own_key(who, key)?;
         let limit = page_limit(limit)?;
         let vault = Arc::clone(self.sessions.vault());
-        let redactor = Arc::clone(&self.sessions.governance().redactor);
+        let redactor = Arc::clone(&self.sessions.governance().policy.redactor);
         let messages = self
             .readers
             .read(move |reader| {
@@ -377,7 +377,7 @@ impl Api {
             let head = self.readers.read(move |reader| reader.head(&entity)).await?;
             parents.extend(head.map(|head| head.entry.cid));
         }
-        let clock = &self.sessions.governance().clock;
+        let clock = &self.sessions.governance().storage.clock;
         let draft = |text: &String| Draft {
             entity_id: note.entity.clone(),
             target: note.entity.clone(),
@@ -392,7 +392,7 @@ impl Api {
             envelope: None,
         };
         let drafts: Vec<Draft> = note.texts.iter().map(draft).collect();
-        let appended = self.sessions.governance().ledger.append_all(&drafts).await?;
+        let appended = self.sessions.governance().storage.ledger.append_all(&drafts).await?;
         let written = appended
             .iter()
             .map(|entry| Written { index: entry.index, cid: entry.cid.to_string(), seq: entry.seq })
@@ -405,7 +405,7 @@ impl Api {
         who.operator()?;
         self.takes_work()?;
         let store = Arc::clone(&self.store);
-        let clock = Arc::clone(&self.sessions.governance().clock);
+        let clock = Arc::clone(&self.sessions.governance().storage.clock);
         let rotated = tokio::task::spawn_blocking(move || store.rotate_key(&*clock)).await;
         let (key, entry) = rotated.map_err(|error| ApiError::new("internal", error.to_string()))??;
         Ok((key.to_string(), Written { index: entry.index, cid: entry.cid.to_string(), seq: entry.seq }))
@@ -414,7 +414,7 @@ impl Api {
     pub async fn agents(&self, who: &Principal) -> Answer<AgentList> {
         who.operator()?;
         let heartbeats = self.readers.read(|reader| reader.heartbeats()).await?;
-        let constitution = &self.sessions.governance().gate.law;
+        let constitution = &self.sessions.governance().policy.gate.law;
         let tools = |mandate: &str| {
             constitution.mandate(mandate).map(|mandate| mandate.tools().to_vec()).unwrap_or_default()
         };
@@ -527,7 +527,7 @@ impl Api {
         let (sessions_open, sessions_loaded) = self.sessions.counts();
         let waiting = self.waiting();
         let status = &self.status;
-        let constitution = &self.sessions.governance().gate.law;
+        let constitution = &self.sessions.governance().policy.gate.law;
         Ok(DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -592,7 +592,7 @@ impl Api {
         if self.status.draining.is_cancelled() {
             waiting.push("gateway: draining".to_owned());
         }
-        if self.sessions.governance().ledger.failure().is_some() {
+        if self.sessions.governance().storage.ledger.failure().is_some() {
             waiting.push("ledger: read-only since a disk error".to_owned());
         }
         if self.sessions.vault().failed() {

@@ -109,7 +109,7 @@ pub struct HostTools {
     egress: Arc<Egress>,
     search: Option<SearchEndpoint>,
     status: StatusReport,
-    purse: Option<Arc<Budgets>>,
+    budgets: Option<Arc<Budgets>>,
     socket_service: Option<SessionSocketService>,
     mcp: Option<Arc<McpServers>>,
     hidden: Arc<HideRules>,
@@ -138,7 +138,7 @@ impl HostTools {
             egress: Arc::default(),
             search: None,
             status: Arc::new(|| None),
-            purse: None,
+            budgets: None,
             socket_service: None,
             mcp: None,
             hidden: Arc::default(),
@@ -169,8 +169,8 @@ impl HostTools {
     }
 
     /// Sets the budgets whose limits an approved call can raise.
-    pub fn with_purse(self, purse: Arc<Budgets>) -> Self {
-        Self { purse: Some(purse), ..self }
+    pub fn with_budgets(self, budgets: Arc<Budgets>) -> Self {
+        Self { budgets: Some(budgets), ..self }
     }
 
     /// Sets the session sockets through which commands reach the network. Without them commands have no network.
@@ -266,7 +266,7 @@ impl HostTools {
 
     /// Raises spend limits as a person approved.
     async fn spend(&self, session: &SessionKey, input: &Value) -> ToolAnswer {
-        let Some(budgets) = &self.purse else {
+        let Some(budgets) = &self.budgets else {
             return Err(ToolError::new(
                 ToolErrorCode::Failed,
                 "budgets are not configured: tell the operator",

@@ -453,10 +453,10 @@ impl Canaries {
         let trial = self.shutdown.run_until_cancelled(testing).await;
         self.change(subject, |state| state.is_running = false);
         let trial = trial?;
-        let (at, outcome) = (self.governance.clock.now(), trial.outcome.clone());
+        let (at, outcome) = (self.governance.storage.clock.now(), trial.outcome.clone());
         let last = LastResult { outcome, at, took: trial.took };
         // A canary that could not begin says nothing about the agent, so it does not replace a known result.
-        let is_known = trial.session.is_some() && !self.governance.gate.is_frozen();
+        let is_known = trial.session.is_some() && !self.governance.policy.gate.is_frozen();
         if is_known {
             record::write(&self.governance, subject, &trial, occasion).await;
         }

@@ -206,7 +206,7 @@ impl CliAgents {
     /// The workspace of the session, and whether the law can allow any change there.
     async fn workspace(&self, session: &Handle) -> Result<(WorkspaceRoots, bool), RuntimeError> {
         let key = session.key.to_string();
-        let row = self.governance.readers.read(move |reader| reader.session(&key)).await;
+        let row = self.governance.storage.readers.read(move |reader| reader.session(&key)).await;
         let row = row.map_err(|error| RuntimeError::new("storage", error.to_string()))?;
         let agent = session.key.agent().clone();
         let mode = self.agents.agent(&agent).and_then(|agent| agent.mode);
@@ -214,8 +214,8 @@ impl CliAgents {
         let roots =
             WorkspaceRoots::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
         let is_read_only = matches!(mode, Some(ApprovalMode::ApproveReads | ApprovalMode::DenyAll));
-        let may_change =
-            !is_read_only && WRITE_TOOLS.into_iter().any(|tool| self.governance.gate.allows_tool(&row, tool));
+        let may_change = !is_read_only
+            && WRITE_TOOLS.into_iter().any(|tool| self.governance.policy.gate.allows_tool(&row, tool));
         Ok((roots, may_change))
     }
 }
@@ -359,7 +359,7 @@ impl Spawner for CliAgents {
     }
 
     fn keep_stderr(&self, session: &Handle, text: &str) {
-        let text = self.governance.redactor.redact(text);
+        let text = self.governance.policy.redactor.redact(text);
         AgentSessionDir::of(&self.home, session).keep_stderr(&text);
     }
 }

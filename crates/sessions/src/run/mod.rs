@@ -181,7 +181,7 @@ impl Runs {
             Sandbox::Off => return Err(RunError::Sandbox("off")),
         }
         let governance = self.sessions.governance();
-        if governance.gate.is_frozen() {
+        if governance.policy.gate.is_frozen() {
             return Err(RunError::Frozen);
         }
         if self.socket_service.is_closing() {
@@ -208,7 +208,7 @@ impl Runs {
         let sockets = self.socket_service.open_with(&key, egress)?;
         let workspace = match request.mode {
             Mode::Overlay => {
-                let (session, began) = (key.to_string(), governance.clock.now().to_string());
+                let (session, began) = (key.to_string(), governance.storage.clock.now().to_string());
                 let (folder, program) = (folder.clone(), program.clone());
                 let label = Label { id: id.clone(), session, folder, program, began };
                 let workspaces = self.workspaces.clone();
@@ -349,7 +349,7 @@ impl Drop for RunLease {
         let (runs, key, workspace) = (Arc::clone(&self.runs), self.key.clone(), self.workspace.clone());
         // Without a Tokio runtime the daemon is stopping, and recovery at the next start ends the run.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let work = runs.sessions.governance().background.clone();
+        let work = runs.sessions.governance().background().clone();
         let ending = async move {
             let record = RunRecord::RunEnded { outcome: RunOutcome::Lost, code: None, signal: None };
             if let Err(error) = runs.record_end(&key, &record).await {
