@@ -51,7 +51,7 @@ impl Api {
         if self.status.draining.is_cancelled() {
             waiting.push("gateway: draining".to_owned());
         }
-        if self.sessions.governance().ledger.failure().is_some() {
+        if self.sessions.governance().storage.ledger.failure().is_some() {
             waiting.push("ledger: read-only since a disk error".to_owned());
         }
         if self.sessions.vault().failed() {

@@ -20,7 +20,7 @@ impl Api {
     pub(crate) async fn agents(&self, who: &Principal) -> Answer<AgentList> {
         who.operator()?;
         let heartbeats = self.readers.read(|reader| reader.heartbeats()).await?;
-        let constitution = &self.sessions.governance().gate.law;
+        let constitution = &self.sessions.governance().policy.gate.law;
         let tools = |mandate: &str| {
             constitution.mandate(mandate).map(|mandate| mandate.tools().to_vec()).unwrap_or_default()
         };
@@ -141,7 +141,7 @@ impl Api {
             return Err(unknown_agent());
         }
         let by = who.opener().name;
-        let tested = self.canaries.test(&agent, (&by, absolve)).await.map_err(SessionError::from)?;
+        let tested = self.canaries.test(&agent, &by, absolve).await.map_err(SessionError::from)?;
         let Tested { trial, mark, cleared, is_excepted } = tested;
         let step = |step: ProbeStep| TestStep {
             step: step.name.to_owned(),

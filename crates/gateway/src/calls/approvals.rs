@@ -250,7 +250,7 @@ impl Api {
         let next = (rows.len() == limit).then(|| rows.last().map(|row| row.requested.id.clone())).flatten();
         let approvals =
             rows.into_iter().filter(|row| approver.may_see(&row.requested)).map(ApprovalInfo::from).collect();
-        Ok(ApprovalPage { approvals, next, pending: self.sessions.governance().gate.inbox.pending() })
+        Ok(ApprovalPage { approvals, next, pending: self.sessions.governance().policy.gate.inbox.pending() })
     }
 
     /// One approval with the exact action.
@@ -263,7 +263,7 @@ impl Api {
         let governance = self.sessions.governance();
         let is_pending = row.state == ApprovalState::Pending;
         if is_pending {
-            governance.gate.inbox.arrival(id).await;
+            governance.policy.gate.inbox.arrival(id).await;
         }
         let action = governance.action_of(&row.requested).await.map_err(ApiError::from)?;
         let text = governance.allowed_words(&row.requested).await.map_err(ApiError::from)?;
@@ -403,23 +403,23 @@ impl Api {
     /// The grants in force, newest first.
     pub(crate) async fn grants(&self, who: &Principal) -> Answer<Grants> {
         who.approver()?;
-        Ok(Grants { grants: self.sessions.governance().gate.inbox.grants() })
+        Ok(Grants { grants: self.sessions.governance().policy.gate.inbox.grants() })
     }
 
     /// Revokes a grant.
     pub(crate) async fn grant_revoke(&self, who: &Principal, id: &str) -> Answer<Grants> {
         let approver = who.approver()?;
-        self.sessions.governance().gate.inbox.revoke(id, &approver).await?;
+        self.sessions.governance().policy.gate.inbox.revoke(id, &approver).await?;
         self.grants(who).await
     }
 
     /// Stops everything: ends running turns; no call is allowed and no turn begins until an approver resumes.
     pub(crate) async fn stop_all(&self, who: &Principal) -> Answer<Frozen> {
         let approver = who.approver()?;
-        let already = self.sessions.governance().gate.is_frozen();
-        let stopped = self.sessions.governance().gate.freeze(&approver).await;
+        let already = self.sessions.governance().policy.gate.is_frozen();
+        let stopped = self.sessions.governance().policy.gate.freeze(&approver).await;
         // In any case: a stop that cannot be recorded is still a stop.
-        self.sessions.governance().gate.stop_signal.stop();
+        self.sessions.governance().policy.gate.stop_signal.stop();
         // CLI agents and MCP servers also run between turns: they end too.
         for backend in &self.others {
             backend.stop_all();
@@ -434,8 +434,8 @@ impl Api {
     pub(crate) async fn resume_all(&self, who: &Principal) -> Answer<Frozen> {
         let approver = who.approver()?;
         let governance = Arc::clone(self.sessions.governance());
-        let already = !governance.gate.is_frozen();
-        governance.gate.unfreeze(&approver).await?;
+        let already = !governance.policy.gate.is_frozen();
+        governance.policy.gate.unfreeze(&approver).await?;
         governance.resume_parked().await.map_err(tribune_sessions::session::SessionError::from)?;
         Ok(Frozen { frozen: false, cancelled: 0, already })
     }

@@ -14,7 +14,7 @@ impl Api {
         let (sessions_open, sessions_loaded) = self.sessions.counts();
         let waiting = self.waiting();
         let status = &self.status;
-        let constitution = &self.sessions.governance().gate.law;
+        let constitution = &self.sessions.governance().policy.gate.law;
         Ok(DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),

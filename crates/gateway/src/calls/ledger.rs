@@ -101,7 +101,7 @@ impl Api {
             let head = self.readers.read(move |reader| reader.head(&entity)).await?;
             parents.extend(head.map(|head| head.entry.cid));
         }
-        let clock = &self.sessions.governance().clock;
+        let clock = &self.sessions.governance().storage.clock;
         let draft = |text: &String| Draft {
             entity_id: note.entity.clone(),
             target: note.entity.clone(),
@@ -116,7 +116,7 @@ impl Api {
             envelope: None,
         };
         let drafts: Vec<Draft> = note.texts.iter().map(draft).collect();
-        let appended = self.sessions.governance().ledger.append_all(&drafts).await?;
+        let appended = self.sessions.governance().storage.ledger.append_all(&drafts).await?;
         let written = appended
             .iter()
             .map(|entry| Written { index: entry.index, cid: entry.cid.to_string(), seq: entry.seq })
@@ -129,7 +129,7 @@ impl Api {
         who.operator()?;
         self.takes_work()?;
         let store = Arc::clone(&self.store);
-        let clock = Arc::clone(&self.sessions.governance().clock);
+        let clock = Arc::clone(&self.sessions.governance().storage.clock);
         let rotated = tokio::task::spawn_blocking(move || store.rotate_key(&*clock)).await;
         let (key, entry) = rotated.map_err(|error| ApiError::new("internal", error.to_string()))??;
         Ok((key.to_string(), Written { index: entry.index, cid: entry.cid.to_string(), seq: entry.seq }))

@@ -44,8 +44,9 @@ impl Api {
     ) -> Result<ProviderTestView, ApiError> {
         let survey = self.providers(who)?;
         let governance = self.sessions.governance();
-        let (budgets, clock) = (Arc::clone(&governance.budgets), Arc::clone(&governance.clock));
-        let billing = CheckBilling::new(budgets, governance.requests.clone(), clock);
+        let (budgets, clock) =
+            (Arc::clone(&governance.model_requests.budgets), Arc::clone(&governance.storage.clock));
+        let billing = CheckBilling::new(budgets, governance.model_requests.log.clone(), clock);
         let refused = |error: RuntimeError| ApiError::new("not_found", error.message);
         tokio::select! {
             () = self.status.draining.cancelled() => Err(SessionError::Draining.into()),

@@ -171,7 +171,7 @@ impl Api {
         let key = self.own_key(who, key)?;
         let limit = page_limit(limit)?;
         let vault = Arc::clone(self.sessions.vault());
-        let redactor = Arc::clone(&self.sessions.governance().redactor);
+        let redactor = Arc::clone(&self.sessions.governance().policy.redactor);
         let messages = self
             .readers
             .read(move |reader| {

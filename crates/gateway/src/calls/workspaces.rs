@@ -182,7 +182,7 @@ impl Api {
         let wish = Wish { paths: inner_paths(&paths)?, traps };
         let (mut answer, landed) = oneshot::channel();
         let runs = Arc::clone(&self.runs);
-        self.sessions.governance().background.spawn(async move {
+        self.sessions.governance().background().spawn(async move {
             let result = runs.land(&id, wish, answer.closed()).await;
             // It fails only if the caller has disconnected; the ledger has the result.
             let _ = answer.send(result);

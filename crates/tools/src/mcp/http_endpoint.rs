@@ -39,10 +39,17 @@ const INVALID_PARAMS: i64 = -32602;
 /// The tools of a server by its name; `None` if there is no such server.
 type Offer = Box<dyn Fn(&str) -> Option<Vec<ExposedTool>> + Send + Sync>;
 
+/// A server and its tools, as a CLI agent sees them.
+#[derive(Clone, Copy)]
+struct ExposedServer<'a> {
+    name: &'a str,
+    tools: &'a [ExposedTool],
+}
+
 /// Serves MCP for the servers of one session.
 pub struct McpEndpoint {
     offer: Offer,
-    hatch: Arc<McpCallChannel>,
+    channel: Arc<McpCallChannel>,
 }
 
 impl fmt::Debug for McpEndpoint {
@@ -70,15 +77,15 @@ impl SocketService for McpEndpoint {
 impl McpEndpoint {
     /// The endpoint for the session's current servers, and what its agent needs to reach them; `None` if it has no servers.
     pub fn to(mcp: &Arc<McpServers>, session: &SessionKey) -> Option<(Self, SessionMcpServers)> {
-        let (edition, names) = mcp.present(session)?;
+        let (generation, names) = mcp.present(session)?;
         let tools = mcp.specs(session).into_iter().map(|spec| spec.name).collect();
-        let hatch = Arc::new(McpCallChannel::default());
+        let channel = Arc::new(McpCallChannel::default());
         let url = |name: &String| format!("http://127.0.0.1:{SERVERS_PORT}/{name}");
         let all = names.iter().map(|name| ServerEndpoint { name: name.clone(), url: url(name) }).collect();
         let (mcp, session) = (Arc::clone(mcp), session.clone());
-        let offer: Offer = Box::new(move |server| mcp.told_of(&session, server));
-        let endpoint = Self { offer, hatch: Arc::clone(&hatch) };
-        Some((endpoint, SessionMcpServers { all, tools, channel: hatch, generation: edition }))
+        let offer: Offer = Box::new(move |server| mcp.exposed_tools(&session, server));
+        let endpoint = Self { offer, channel: Arc::clone(&channel) };
+        Some((endpoint, SessionMcpServers { all, tools, channel, generation }))
     }
 
     /// Answers one request.
@@ -140,11 +147,11 @@ impl McpEndpoint {
                 return Reply::Refused(StatusCode::REQUEST_TIMEOUT, "the message did not arrive in time");
             }
         };
-        self.said((server, &tools), &body).await
+        self.handle_message(ExposedServer { name: server, tools: &tools }, &body).await
     }
 
     /// Handles one message to a server.
-    async fn said(&self, server: (&str, &[ExposedTool]), body: &[u8]) -> Reply {
+    async fn handle_message(&self, server: ExposedServer<'_>, body: &[u8]) -> Reply {
         let wrong =
             |code: i64, why: &str| Reply::Message(StatusCode::BAD_REQUEST, error(&Value::Null, code, why));
         let message = match serde_json::from_slice::<Value>(body) {
@@ -168,16 +175,16 @@ impl McpEndpoint {
             None => return Reply::Taken,
         };
         let params = message.get("params").unwrap_or(&Value::Null);
-        let answer = match self.asked(server, method, params).await {
+        let answer = match self.handle_request(server, method, params).await {
             Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
             Err((code, why)) => error(id, code, &why),
         };
         Reply::Message(StatusCode::OK, answer)
     }
 
-    async fn asked(
+    async fn handle_request(
         &self,
-        (server, tools): (&str, &[ExposedTool]),
+        ExposedServer { name: server, tools }: ExposedServer<'_>,
         method: &str,
         params: &Value,
     ) -> Result<Value, (i64, String)> {
@@ -205,7 +212,7 @@ impl McpEndpoint {
                     arguments @ Value::Object(_) => arguments.clone(),
                     _ => return Err((INVALID_PARAMS, "`arguments` must be an object".to_owned())),
                 };
-                let outcome = self.hatch.call(tool.called.clone(), arguments).await;
+                let outcome = self.channel.call(tool.called.clone(), arguments).await;
                 let content = json!([{ "type": "text", "text": outcome.content }]);
                 Ok(json!({ "content": content, "isError": outcome.is_error }))
             }
