@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use tribune_json_rpc::ErrorObject;
 use tribune_runtime::session::NameError;
 use tribune_sessions::session::SessionError;
 use tribune_storage::store::StoreError;
@@ -80,8 +80,8 @@ impl ApiError {
     }
 
     /// The JSON-RPC error object.
-    pub(crate) fn to_rpc(&self) -> Value {
-        json!({ "code": self.numbers().0, "message": self.message, "data": { "code": self.code } })
+    pub(crate) fn to_rpc(&self) -> ErrorObject<'_> {
+        ErrorObject::named(self.numbers().0, self.code, &self.message)
     }
 }
 

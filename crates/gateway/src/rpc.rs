@@ -4,45 +4,18 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tribune_json_rpc::{self as json_rpc, NULL_ID, Repeated, RequestId, RpcMessage, decode_member};
 
 use crate::api_types::Done;
 use crate::decode;
 use crate::error::ApiError;
 
-/// Bytes of a request id that is a string, at most.
-const MAX_ID_BYTES: usize = 256;
-
-/// A request with a valid envelope. Its parameters are not decoded yet.
+/// A request with valid members. Its parameters are not decoded yet.
 #[derive(Debug)]
 pub(super) struct Request<'a> {
-    /// Unparsed, so that the answer carries it unchanged.
-    pub(super) id: &'a RawValue,
+    pub(super) id: RequestId,
     pub(super) method: String,
     params: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Envelope<'a> {
-    jsonrpc: Option<String>,
-    /// Accepted here, but read through [`IdOnly`].
-    #[serde(borrow, default, rename = "id")]
-    _id: Option<&'a RawValue>,
-    method: Option<String>,
-    #[serde(borrow, default)]
-    params: Option<&'a RawValue>,
-}
-
-/// Extracts the id of a request that may be invalid, so that the error can carry it.
-#[derive(Deserialize)]
-struct IdOnly<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-}
-
-/// Deserializes a member that is present, even if it is null.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// The content of a frame.
@@ -57,18 +30,19 @@ pub(super) enum Frame<'a> {
 
 /// Parses a frame. An invalid frame gets exactly one error.
 pub(super) fn read(text: &str) -> Frame<'_> {
-    let refuse = |error: ApiError| Frame::Refused(failure("null", &error));
+    let refuse = |error: ApiError| Frame::Refused(failure(None, &error));
     let invalid = |what: &str| ApiError::new("invalid_request", what);
     let first = text.trim_start().as_bytes().first();
     if first == Some(&b'[') {
         return refuse(invalid("batches are not taken: send one request per frame"));
     }
-    // Check that the whole text is JSON before its members, or a syntax error would be reported as a wrong member.
-    if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
-        return refuse(ApiError::new(
-            "parse_error",
-            format!("the frame is not JSON: {}", describe_json_error(&error)),
-        ));
+    let parsed = serde_json::from_str::<RpcMessage<&RawValue>>(text);
+    // Whether the text is JSON decides between two errors, so it is checked again only if there is one.
+    if parsed.is_err()
+        && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text)
+    {
+        let what = format!("the frame is not JSON: {}", describe_json_error(&error));
+        return refuse(ApiError::new("parse_error", what));
     }
     if let Err(what) = check_depth(text) {
         return refuse(ApiError::new("parse_error", what));
@@ -76,61 +50,51 @@ pub(super) fn read(text: &str) -> Frame<'_> {
     if first != Some(&b'{') {
         return refuse(invalid("a request is an object"));
     }
-    let id = match serde_json::from_str(text) {
-        Ok(IdOnly { id }) => id,
-        Err(_) => return refuse(invalid(MEMBERS)),
+    let message = match parsed {
+        Ok(message) if message.repeated != Repeated::Id => message,
+        Ok(_) | Err(_) => return refuse(invalid(MEMBERS)),
     };
-    if id.is_some_and(|id| !is_valid_id(id)) {
-        return refuse(invalid(&format!(
-            "an id is a whole number or a string of at most {MAX_ID_BYTES} bytes"
-        )));
-    }
-    let answer = |what: &str| Frame::Refused(failure(id.map_or("null", RawValue::get), &invalid(what)));
-    let Ok(Envelope { jsonrpc, method, params, .. }) = serde_json::from_str(text) else {
+    let id = match message.id.map(RequestId::from_raw) {
+        Some(None) => return refuse(invalid(&id_rule())),
+        Some(id) => id,
+        None => None,
+    };
+    let answer = |what: &str| Frame::Refused(failure(id.as_ref(), &invalid(what)));
+    let is_request = message.repeated == Repeated::None
+        && !message.has_unknown_members
+        && message.result.is_none()
+        && message.error.is_none();
+    let (Ok(version), Ok(method), true) =
+        (decode_member::<String>(message.jsonrpc), decode_member::<String>(message.method), is_request)
+    else {
         return answer(MEMBERS);
     };
-    if jsonrpc.as_deref() != Some("2.0") {
+    if version.as_deref() != Some("2.0") {
         return answer("`jsonrpc` must be \"2.0\"");
     }
-    match (method, id) {
-        (None, _) => answer("`method` is missing"),
-        (Some(_), None) => Frame::Notification,
-        (Some(method), Some(id)) => Frame::Request(Request { id, method, params }),
-    }
+    let Some(method) = method else {
+        return answer("`method` is missing");
+    };
+    let params = message.params.filter(|params| params.get() != "null");
+    id.map_or(Frame::Notification, |id| Frame::Request(Request { id, method, params }))
 }
 
 /// The error for unknown members, or members of the wrong type.
 const MEMBERS: &str = "a request has the members jsonrpc, id, method and params, and method is a string";
 
-fn is_valid_id(id: &RawValue) -> bool {
-    match serde_json::from_str(id.get()) {
-        Ok(Value::String(text)) => text.len() <= MAX_ID_BYTES,
-        Ok(Value::Number(number)) => number.is_i64() || number.is_u64(),
-        _ => false,
-    }
+/// The error for an invalid id.
+pub(super) fn id_rule() -> String {
+    format!("an id is a whole number or a string of at most {} bytes", RequestId::MAX_BYTES)
 }
 
 /// Nesting of a frame, at most. No request needs more; the parser's own limit is higher.
 const MAX_DEPTH: usize = 64;
 
 pub(super) fn check_depth(text: &str) -> Result<(), String> {
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' | b'[' if !in_string => {
-                depth += 1;
-                if depth > MAX_DEPTH {
-                    return Err(format!("the frame is nested deeper than {MAX_DEPTH}"));
-                }
-            }
-            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
+    match json_rpc::is_deeper_than(text, MAX_DEPTH) {
+        true => Err(format!("the frame is nested deeper than {MAX_DEPTH}")),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// The position and kind of a JSON error, without repeating what was sent.
@@ -169,36 +133,37 @@ pub(super) fn value(result: impl Serialize) -> Result<Value, ApiError> {
     serde_json::to_value(result).map_err(|error| ApiError::new("internal", error.to_string()))
 }
 
-/// A result, as a frame.
-pub(super) fn success(id: &str, result: &Value) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+/// An error, as a frame. The id is null if the request has no valid one.
+pub(super) fn failure(id: Option<&RequestId>, error: &ApiError) -> String {
+    json_rpc::error_response(id.map_or(NULL_ID, RequestId::as_str), &error.to_rpc())
 }
 
-/// An error, as a frame.
-pub(super) fn failure(id: &str, error: &ApiError) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{}}}"#, error.to_rpc())
+/// A result or an error, as a frame.
+pub(super) fn response(id: &RequestId, answer: &Result<Value, ApiError>) -> String {
+    match answer {
+        Ok(result) => json_rpc::response(id, result),
+        Err(error) => failure(Some(id), error),
+    }
 }
 
 /// One event, as a notification.
 pub(super) fn notification(session_key: &str, subscription: Option<u64>, event: &str) -> String {
     // A session key has no character that JSON would have to escape.
-    match subscription {
-        None => format!(
-            r#"{{"jsonrpc":"2.0","method":"session.event","params":{{"session_key":"{session_key}","event":{event}}}}}"#
-        ),
-        Some(subscription) => format!(
-            r#"{{"jsonrpc":"2.0","method":"session.event","params":{{"session_key":"{session_key}","subscription":{subscription},"event":{event}}}}}"#
-        ),
-    }
+    let of_subscription =
+        subscription.map_or_else(String::new, |number| format!(r#""subscription":{number},"#));
+    json_rpc::notification(
+        "session.event",
+        format_args!(r#"{{"session_key":"{session_key}",{of_subscription}"event":{event}}}"#),
+    )
 }
 
 /// The notification that a subscription has ended.
 pub(super) fn ended(session_key: &str, subscription: u64, error: Option<&ApiError>) -> String {
     let mut params = json!({ "session_key": session_key, "subscription": subscription });
     if let Some(error) = error {
-        params["error"] = error.to_rpc();
+        params["error"] = json!(error.to_rpc());
     }
-    json!({ "jsonrpc": "2.0", "method": "session.ended", "params": params }).to_string()
+    json_rpc::notification("session.ended", &params)
 }
 
 /// The result of a method that returns nothing else.
@@ -256,7 +221,7 @@ mod tests {
         for id in ["0", "-1", "9007199254740993", "\"a\\u0041\"", "\"\""] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#);
             match read(&text) {
-                Frame::Request(request) => assert_eq!(request.id.get(), id),
+                Frame::Request(request) => assert_eq!(request.id.as_str(), id),
                 other => panic!("{other:?}"),
             }
         }

@@ -220,16 +220,12 @@ impl Connection {
             }
             Frame::Request(request) => request,
         };
-        let id = request.id.get().to_owned();
         let answer = self.answer(&request).await;
         let known = methods::METHODS.contains(&request.method.as_str());
         let method = if known { request.method.as_str() } else { "unknown" };
         self.gateway.metrics.request(method, !matches!(answer, Answer::Now(Err(_))));
         if let Answer::Now(result) = answer {
-            self.enqueue(match &result {
-                Ok(result) => rpc::success(&id, result),
-                Err(error) => rpc::failure(&id, error),
-            });
+            self.enqueue(rpc::response(&request.id, &result));
             if self.auth_failures >= MAX_AUTH_FAILURES {
                 return Err(goodbye(CLOSE_UNAUTHENTICATED, "too many wrong attempts"));
             }
@@ -348,17 +344,14 @@ impl Connection {
         };
         let (gateway, queue) = (Arc::clone(&self.gateway), self.queue.clone());
         let streaming = self.streaming.clone();
-        let id = request.id.get().to_owned();
+        let id = request.id.clone();
         let (before, sent) = self.take_turn(queued.key.as_str());
         self.tasks.spawn(async move {
             // Dropped at the end, also when the task is aborted: the next turn of the session may then be sent.
             let _sent = sent.drop_guard();
             before.cancelled().await;
-            let answer = match turn(&gateway, queued, &queue, &streaming).await {
-                Ok(result) => rpc::success(&id, &result),
-                Err(error) => rpc::failure(&id, &error),
-            };
-            let _ = queue.send(answer).await;
+            let answer = turn(&gateway, queued, &queue, &streaming).await;
+            let _ = queue.send(rpc::response(&id, &answer)).await;
         });
         Answer::Later
     }
@@ -370,13 +363,10 @@ impl Connection {
             Err(error) => return Answer::Now(Err(error)),
         };
         let (gateway, queue) = (Arc::clone(&self.gateway), self.queue.clone());
-        let id = request.id.get().to_owned();
+        let id = request.id.clone();
         self.tasks.spawn(async move {
-            let answer = match gateway.api.workspace_land(&who, asked).await.and_then(rpc::value) {
-                Ok(result) => rpc::success(&id, &result),
-                Err(error) => rpc::failure(&id, &error),
-            };
-            let _ = queue.send(answer).await;
+            let answer = gateway.api.workspace_land(&who, asked).await.and_then(rpc::value);
+            let _ = queue.send(rpc::response(&id, &answer)).await;
         });
         Answer::Later
     }
