@@ -10,70 +10,70 @@ use tribune_sessions::session::TurnEnd;
 
 use super::client_session::{ClientSession, Running};
 use super::connection::Connection;
-use super::passthrough::beside;
+use super::passthrough::merge_members;
 use super::update_mapper::{AcpMessage, chunk};
 use super::wire::Fault;
 use super::{content_blocks, slash_commands, wire};
 
 /// The running prompt of a client session. A client session has at most one.
 pub(super) struct Prompt {
-    seat: Arc<ClientSession>,
+    session: Arc<ClientSession>,
     token: CancellationToken,
 }
 
 impl Prompt {
     /// Claims the session, unless another prompt of this client is running in it.
-    pub(super) fn begin(seat: &Arc<ClientSession>, token: CancellationToken) -> Result<Self, Fault> {
-        let mut running = seat.running();
+    pub(super) fn begin(session: &Arc<ClientSession>, token: CancellationToken) -> Result<Self, Fault> {
+        let mut running = session.running();
         if running.is_some() {
             let what = "a prompt of this session is running: wait for its end, or cancel it";
             return Err(Fault::new(wire::INVALID_REQUEST, "busy", what));
         }
         *running = Some(Running { token: token.clone(), turn: None });
-        Ok(Self { seat: Arc::clone(seat), token })
+        Ok(Self { session: Arc::clone(session), token })
     }
 }
 
 impl Drop for Prompt {
     fn drop(&mut self) {
-        *self.seat.running() = None;
+        *self.session.running() = None;
     }
 }
 
 impl Connection {
     /// `session/cancel`: cancels the client's own prompt, or else the turn that is running in the session.
-    pub(super) fn cancel(self: &Arc<Self>, session: &str) {
-        let Some(seat) = self.state().seats.get(session).cloned() else { return };
-        if let Some(running) = &*seat.running() {
+    pub(super) fn cancel(self: &Arc<Self>, id: &str) {
+        let Some(session) = self.state().sessions.get(id).cloned() else { return };
+        if let Some(running) = &*session.running() {
             running.token.cancel();
             return;
         }
         let own = Arc::clone(self);
         self.spawn(async move {
             // An error means that no turn is running. A notification has no response, so the error is dropped.
-            let _ = own.gateway.api.session_cancel(&own.who, seat.key().as_str()).await;
+            let _ = own.gateway.api.session_cancel(&own.who, session.key().as_str()).await;
         });
     }
 
     pub(super) async fn prompt(self: &Arc<Self>, prompt: Prompt, params: &Value) -> Result<Value, Fault> {
-        let seat = &prompt.seat;
-        let content = content_blocks::read(&params["prompt"], &seat.place().folder)?;
+        let session = &prompt.session;
+        let content = content_blocks::read(&params["prompt"], &session.binding().folder)?;
         if let Some(answer) = slash_commands::answer(self, &content).await? {
             if let AcpMessage::Update(update) = chunk("agent_message_chunk", &answer) {
-                self.update(&seat.id, &update).await;
+                self.update(&session.id, &update).await;
             }
             return Ok(json!({ "stopReason": "end_turn" }));
         }
         let (title, is_tribune_command) =
             (content_blocks::title(&content), slash_tribune::is_meant(&content));
-        let (api, key) = (&self.gateway.api, self.attach(seat).await?);
-        let asking = seat.asks();
+        let (api, key) = (&self.gateway.api, self.attach(session).await?);
+        let pending = session.begin_turn();
         let asked = match api.turn_run(&self.who, key.as_str(), content.clone()).await {
             // The session was closed meanwhile, for inactivity or by another client. A prompt reopens it.
             Err(error) if error.code == "session_closed" => {
-                let told = seat.told.borrow().seq;
-                seat.follow_nothing(told);
-                let key = self.attach(seat).await?;
+                let progress = session.progress.borrow().seq;
+                session.stop_following(progress);
+                let key = self.attach(session).await?;
                 api.turn_run(&self.who, key.as_str(), content).await
             }
             asked => asked,
@@ -87,13 +87,13 @@ impl Connection {
                 false => ticket.accepted().await,
             },
         }?;
-        if let Some(running) = &mut *seat.running() {
+        if let Some(running) = &mut *session.running() {
             running.turn = Some(accepted.turn.clone());
         }
-        asking.begun(&accepted.turn);
+        pending.started(&accepted.turn);
         let session_id = ticket.session().map(|session| Arc::clone(&session.handle().session_id));
         if !is_tribune_command {
-            self.entitle(seat, session_id.as_deref().zip(title)).await;
+            self.set_title(session, session_id.as_deref().zip(title)).await;
         }
         let mut ended = std::pin::pin!(ticket.ended());
         let end = tokio::select! {
@@ -104,16 +104,16 @@ impl Connection {
             }
         }?;
         // Every event of the turn is sent before the response to the prompt.
-        let mut told = seat.told.subscribe();
-        let told = told.wait_for(|told| told.is_over || told.seq >= end.last_seq).await;
-        let told = told.map(|told| told.clone()).unwrap_or_default();
-        let answer = told.answer.filter(|(turn, _)| *turn == end.turn).map(|(_, answer)| answer);
-        result(&end, told.failure, answer.unwrap_or_default())
+        let mut progress = session.progress.subscribe();
+        let progress = progress.wait_for(|progress| progress.is_over || progress.seq >= end.last_seq).await;
+        let progress = progress.map(|progress| progress.clone()).unwrap_or_default();
+        let answer = progress.answer.filter(|(turn, _)| *turn == end.turn).map(|(_, answer)| answer);
+        result(&end, progress.failure, answer.unwrap_or_default())
     }
 
     /// Sets the title of a session from its first prompt.
-    async fn entitle(&self, seat: &ClientSession, title: Option<(&str, String)>) {
-        let is_first = !std::mem::replace(&mut seat.place().has_title, true);
+    async fn set_title(&self, session: &ClientSession, title: Option<(&str, String)>) {
+        let is_first = !std::mem::replace(&mut session.binding().has_title, true);
         let now = self.gateway.api.sessions.governance().storage.clock.now().to_string();
         let mut update = json!({ "sessionUpdate": "session_info_update", "updatedAt": now });
         if let Some((session_id, title)) = title.filter(|_| is_first) {
@@ -121,7 +121,7 @@ impl Connection {
             let _ = self.gateway.api.sessions.vault().entitle(session_id, &title).await;
             update["title"] = title.into();
         }
-        self.update(&seat.id, &update).await;
+        self.update(&session.id, &update).await;
     }
 }
 
@@ -149,7 +149,7 @@ fn result(
         json!({ "totalTokens": input.saturating_add(output), "inputTokens": input, "outputTokens": output });
     let mut result = Value::Object(answer);
     result["stopReason"] = reason.into();
-    beside(&mut result["usage"], usage);
-    beside(&mut result["_meta"], json!({ "tribune": { "turn": end.turn } }));
+    merge_members(&mut result["usage"], usage);
+    merge_members(&mut result["_meta"], json!({ "tribune": { "turn": end.turn } }));
     Ok(result)
 }
