@@ -89,10 +89,25 @@ pub(super) struct Progress {
     pub(super) seq: u64,
     /// No forwarder runs: nothing is sent until the session is followed again.
     pub(super) is_over: bool,
-    /// The newest failure: turn, error code, message.
-    pub(super) failure: Option<(String, String, String)>,
-    /// The newest response of an agent to `session/prompt` that has more fields than Tribune's: turn and response.
-    pub(super) answer: Option<(String, Map<String, Value>)>,
+    /// The newest failure of a turn.
+    pub(super) failure: Option<TurnFailure>,
+    /// The newest response of an agent to `session/prompt` that has more fields than Tribune's.
+    pub(super) response: Option<AgentResponse>,
+}
+
+/// Why a turn failed.
+#[derive(Debug, Clone)]
+pub(super) struct TurnFailure {
+    pub(super) turn: String,
+    pub(super) code: String,
+    pub(super) message: String,
+}
+
+/// An agent's own response to the prompt of a turn.
+#[derive(Debug, Clone)]
+pub(super) struct AgentResponse {
+    pub(super) turn: String,
+    pub(super) fields: Map<String, Value>,
 }
 
 /// Turns that the client itself started. Their prompts are not sent back to it.

@@ -8,7 +8,7 @@ use tribune_sessions::session::{SessionError, Subscription};
 use tribune_storage::vault::StoredEvent;
 use tribune_tools::mcp::Bringing;
 
-use super::client_session::{ClientSession, Prefetched};
+use super::client_session::{AgentResponse, ClientSession, Prefetched, TurnFailure};
 use super::connection::Connection;
 use super::replay::{MessageScope, StoredMessages};
 use super::update_mapper::{AcpMessage, PermissionRequest, UpdateMapper, chunk};
@@ -157,7 +157,9 @@ impl Connection {
                     self.send(Some(&session.id), wire::notification(&method, &params)).await;
                 }
                 AcpMessage::AgentResponse { turn, answer } => {
-                    session.progress.send_modify(|progress| progress.answer = Some((turn, answer)));
+                    session.progress.send_modify(|progress| {
+                        progress.response = Some(AgentResponse { turn, fields: answer })
+                    });
                 }
                 AcpMessage::TurnStarted { turn } => self.forward_prompt(session, &turn, time).await,
                 AcpMessage::PermissionRequested(request) => {
@@ -165,7 +167,9 @@ impl Connection {
                 }
                 AcpMessage::PermissionClosed { id } => permission_events.push(PermissionEvent::Closed(id)),
                 AcpMessage::TurnFailed { turn, code, message } => {
-                    session.progress.send_modify(|progress| progress.failure = Some((turn, code, message)));
+                    session
+                        .progress
+                        .send_modify(|progress| progress.failure = Some(TurnFailure { turn, code, message }));
                 }
                 AcpMessage::Notice(text) => self.notice(session, &text).await,
                 AcpMessage::Commands(of_agent) => {
@@ -202,7 +206,9 @@ impl Connection {
                 AcpMessage::PermissionClosed { id } => permission_events.push(PermissionEvent::Closed(id)),
                 AcpMessage::Commands(of_agent) => session.binding().commands = of_agent,
                 AcpMessage::TurnFailed { turn, code, message } => {
-                    session.progress.send_modify(|progress| progress.failure = Some((turn, code, message)));
+                    session
+                        .progress
+                        .send_modify(|progress| progress.failure = Some(TurnFailure { turn, code, message }));
                 }
                 AcpMessage::Update(_)
                 | AcpMessage::AgentUpdate { .. }

@@ -14,7 +14,7 @@ use super::options::Mode;
 use super::passthrough::merge_members;
 use super::update_mapper::PermissionRequest;
 use super::{tool_call_view, wire};
-use crate::calls::approvals::DecisionBody;
+use crate::api_types::DecisionBody;
 
 /// The duration of "Allow for one hour".
 const ONE_HOUR: Duration = Duration::from_secs(60 * 60);

@@ -8,7 +8,7 @@ use tribune_governance::turn::slash_tribune;
 use tribune_runtime::StopReason;
 use tribune_sessions::session::TurnEnd;
 
-use super::client_session::{ClientSession, Running};
+use super::client_session::{ClientSession, Running, TurnFailure};
 use super::connection::Connection;
 use super::passthrough::merge_members;
 use super::update_mapper::{AcpMessage, chunk};
@@ -71,8 +71,8 @@ impl Connection {
         let asked = match api.turn_run(&self.who, key.as_str(), content.clone()).await {
             // The session was closed meanwhile, for inactivity or by another client. A prompt reopens it.
             Err(error) if error.code == "session_closed" => {
-                let progress = session.progress.borrow().seq;
-                session.stop_following(progress);
+                let seq = session.progress.borrow().seq;
+                session.stop_following(seq);
                 let key = self.attach(session).await?;
                 api.turn_run(&self.who, key.as_str(), content).await
             }
@@ -93,7 +93,7 @@ impl Connection {
         pending.started(&accepted.turn);
         let session_id = ticket.session().map(|session| Arc::clone(&session.handle().session_id));
         if !is_tribune_command {
-            self.set_title(session, session_id.as_deref().zip(title)).await;
+            self.set_title(session, session_id.as_deref(), title).await;
         }
         let mut ended = std::pin::pin!(ticket.ended());
         let end = tokio::select! {
@@ -107,16 +107,16 @@ impl Connection {
         let mut progress = session.progress.subscribe();
         let progress = progress.wait_for(|progress| progress.is_over || progress.seq >= end.last_seq).await;
         let progress = progress.map(|progress| progress.clone()).unwrap_or_default();
-        let answer = progress.answer.filter(|(turn, _)| *turn == end.turn).map(|(_, answer)| answer);
-        result(&end, progress.failure, answer.unwrap_or_default())
+        let response = progress.response.filter(|response| response.turn == end.turn);
+        result(&end, progress.failure, response.map(|response| response.fields).unwrap_or_default())
     }
 
     /// Sets the title of a session from its first prompt.
-    async fn set_title(&self, session: &ClientSession, title: Option<(&str, String)>) {
+    async fn set_title(&self, session: &ClientSession, session_id: Option<&str>, title: Option<String>) {
         let is_first = !std::mem::replace(&mut session.binding().has_title, true);
         let now = self.gateway.api.sessions.governance().storage.clock.now().to_string();
         let mut update = json!({ "sessionUpdate": "session_info_update", "updatedAt": now });
-        if let Some((session_id, title)) = title.filter(|_| is_first) {
+        if let Some((session_id, title)) = session_id.zip(title).filter(|_| is_first) {
             // If this fails, `session/list` derives the title again.
             let _ = self.gateway.api.sessions.vault().entitle(session_id, &title).await;
             update["title"] = title.into();
@@ -126,28 +126,25 @@ impl Connection {
 }
 
 /// The response to a prompt, merged with the fields of the agent's own response.
-fn result(
-    end: &TurnEnd,
-    failure: Option<(String, String, String)>,
-    answer: Map<String, Value>,
-) -> Result<Value, Fault> {
+fn result(end: &TurnEnd, failure: Option<TurnFailure>, fields: Map<String, Value>) -> Result<Value, Fault> {
     let reason = match end.stop_reason {
         StopReason::EndTurn => "end_turn",
         StopReason::MaxTokens => "max_tokens",
         StopReason::Refusal => "refusal",
         StopReason::Cancelled | StopReason::Interrupted => "cancelled",
         StopReason::Error => {
-            let (_, code, message) = failure.filter(|(turn, ..)| *turn == end.turn).unwrap_or_else(|| {
-                let what = "the turn failed: its events say why".to_owned();
-                (String::new(), "error".to_owned(), what)
-            });
+            let failure = failure.filter(|failure| failure.turn == end.turn);
+            let (message, code) = failure.map_or_else(
+                || ("the turn failed: its events say why".to_owned(), "error".to_owned()),
+                |failure| (failure.message, failure.code),
+            );
             return Err(Fault::new(wire::INTERNAL, "turn_failed", format!("{message} ({code})")));
         }
     };
     let (input, output) = (end.usage.input_tokens, end.usage.output_tokens);
     let usage =
         json!({ "totalTokens": input.saturating_add(output), "inputTokens": input, "outputTokens": output });
-    let mut result = Value::Object(answer);
+    let mut result = Value::Object(fields);
     result["stopReason"] = reason.into();
     merge_members(&mut result["usage"], usage);
     merge_members(&mut result["_meta"], json!({ "tribune": { "turn": end.turn } }));

@@ -346,8 +346,8 @@ impl Connection {
                 self.open(&binding).await?;
                 *session.binding() = binding;
                 // Changing the model may have closed and reopened the session.
-                let progress = session.progress.borrow().seq;
-                session.stop_following(progress);
+                let seq = session.progress.borrow().seq;
+                session.stop_following(seq);
             }
             _ => return Err(Fault::params("`configId` is not an option: the options are agent and model")),
         }
