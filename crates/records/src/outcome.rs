@@ -169,8 +169,9 @@ impl ToolError {
 impl Resource {
     /// Every resource that a command of a session can access: the workspace and each additional directory.
     pub fn all_of(ground: &WorkspaceRoots) -> impl Iterator<Item = Self> {
-        let further = ground.further().iter().map(|folder| Self::Folder(folder.as_str().into()));
-        std::iter::once(Self::Workspace).chain(further)
+        let folders = ground.additional_directories().iter();
+        let folders = folders.map(|folder| Self::Folder(folder.as_str().into()));
+        std::iter::once(Self::Workspace).chain(folders)
     }
 
     /// The same resource, in an additional directory.

@@ -124,7 +124,8 @@ impl TurnServices {
             "channel": channel, "class": law.settings().class_of(channel.unwrap_or("none")), "policy_id": class.policy().id,
             "mandate": mandate.name, "risk": recorder.journal.standing.labels, "decision": "allow",
         });
-        let notes = [further_note(recorder.journal.standing.ground.further()), board_note(board)];
+        let notes =
+            [directories_note(recorder.journal.standing.ground.additional_directories()), board_note(board)];
         let notes: Vec<String> = notes.into_iter().flatten().collect();
         let note = (!notes.is_empty()).then(|| notes.join("\n\n"));
         let conversation = recorder.journal.conversation();
@@ -288,8 +289,8 @@ pub(super) fn recall(governance: &Arc<Governance>, conversation: &Conversation) 
 }
 
 /// The note for the agent about the folders that the operator opened its session with, beside its workspace.
-fn further_note(further: &[String]) -> Option<String> {
-    let named: Vec<String> = further.iter().map(|folder| format!("- `{folder}`")).collect();
+fn directories_note(additional_directories: &[String]) -> Option<String> {
+    let named: Vec<String> = additional_directories.iter().map(|folder| format!("- `{folder}`")).collect();
     (!named.is_empty()).then(|| {
         format!(
             "# Folders beside your workspace\n\n\

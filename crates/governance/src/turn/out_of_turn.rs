@@ -361,8 +361,7 @@ impl OutOfTurnRequest<'_> {
             runner: CallRunner::Caller,
             instead_of: None,
             changed: Vec::new(),
-            workspace: action.workspace.clone(),
-            further: action.further.clone(),
+            roots: action.roots.clone(),
         };
         let record = ApprovalRecord::Requested(requested.clone());
         let line = (EntryQuality::Approval, vec![entry]);

@@ -330,7 +330,7 @@ impl TurnRecorder {
         let digest = action.digest().map_err(|error| RuntimeError::new("internal", error.to_string()))?;
         let (instead_of, changed) =
             instead_of.map_or((None, Vec::new()), |(id, changed)| (Some(id), changed));
-        let (workspace, further) = (action.workspace.clone(), action.further.clone());
+        let roots = action.roots.clone();
         // The labels that the gate used. The approver is shown the same ones.
         let labels = action.labels;
         let action = self.content(action)?;
@@ -354,8 +354,7 @@ impl TurnRecorder {
             runner: recorded.runner,
             instead_of,
             changed,
-            workspace,
-            further,
+            roots,
         };
         let record = ApprovalRecord::Requested(requested.clone());
         let parents = vec![recorded.entry, verdict_entry];

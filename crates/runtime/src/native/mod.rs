@@ -84,8 +84,8 @@ impl AgentRuntime for NativeBackend {
     /// The id is the text of the key; the governance layer gives sessions an id of their own.
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
         // A session without a usable model is refused when it is opened, and not after a question was typed.
-        self.seats.resolve(input.agent(), input.model.as_deref())?;
-        self.session(&input.key, |session| session.model = input.model);
+        self.seats.resolve(input.agent(), input.terms.model.as_deref())?;
+        self.session(&input.key, |session| session.model = input.terms.model);
         let session_id = input.key.as_str().into();
         Ok(Handle { key: Arc::new(input.key), session_id })
     }

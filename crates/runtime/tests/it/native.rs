@@ -19,8 +19,8 @@ use tribune_runtime::native::{
 };
 use tribune_runtime::{
     AgentExecutedCall, AgentId, AgentRuntime, ContentBlock, EventKind, Handle, PermissionOutcome,
-    RuntimeError, SessionInput, SessionMode, Speaker, StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox,
-    TurnInput,
+    RuntimeError, SessionInput, SessionMode, SessionTerms, Speaker, StopReason, ToolCall, ToolOutcome,
+    ToolSpec, Toolbox, TurnInput,
 };
 use tribune_testkit::upstream::{FakeUpstream, ModelOutput, UpstreamReply};
 
@@ -260,15 +260,12 @@ impl Rig {
 fn session(model: Option<&str>) -> SessionInput {
     SessionInput {
         key: KEY.parse().unwrap(),
-        mode: SessionMode::Persistent,
-        backend: "native".into(),
-        model: model.map(str::to_owned),
-        pubkey: None,
-        mandate: "default".into(),
+        terms: SessionTerms {
+            model: model.map(str::to_owned),
+            ..SessionTerms::new("native", SessionMode::Persistent, "default")
+        },
         opened_by: "operator".into(),
         lineage: None,
-        workspace: None,
-        additional_directories: Vec::new(),
     }
 }
 

@@ -200,7 +200,7 @@ impl CliAgents {
         let mode = self.agents.agent(&agent).and_then(|agent| agent.mode);
         let Some(row) = row else { return Ok((WorkspaceRoots::own(agent), false)) };
         let roots =
-            WorkspaceRoots::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
+            WorkspaceRoots::new(agent, row.terms.workspace.as_deref().map(|folder| Path::new(folder).into()));
         let is_read_only = matches!(mode, Some(ApprovalMode::ApproveReads | ApprovalMode::DenyAll));
         let may_change =
             !is_read_only && WRITE_TOOLS.into_iter().any(|tool| self.governance.gate.allows_tool(&row, tool));

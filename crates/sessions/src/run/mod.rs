@@ -274,7 +274,8 @@ impl Runs {
         let governance = self.sessions.governance();
         let filter = SessionFilter { agent_id: Some(RUN_AGENT.to_owned()), state: None, after: None };
         let rows = self.sessions.list(filter, MAX_LEFT).await?;
-        let left = rows.iter().filter(|row| row.backend == RUN_BACKEND && row.state != SessionState::Closed);
+        let left =
+            rows.iter().filter(|row| row.terms.backend == RUN_BACKEND && row.state != SessionState::Closed);
         for key in left.filter_map(|row| row.key.parse::<SessionKey>().ok()) {
             let record = RunRecord::RunEnded { outcome: RunOutcome::Lost, code: None, signal: None };
             governance.note_run(&key, &record).await?;
