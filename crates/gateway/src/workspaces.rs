@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
+use tribune_governance::turn::DenialCode;
 use tribune_sessions::run::RunError;
 use tribune_tools::workspaces::{Landed, Shown, Wish, Workspace, WorkspacesError};
 use utoipa::ToSchema;
@@ -153,7 +154,16 @@ impl From<RunError> for ApiError {
             RunError::Frozen => "frozen",
             RunError::Sandbox(_) | RunError::Busy(_) => "conflict",
             RunError::Sockets(_) => "storage",
-            RunError::Barred(code, _) => code,
+            RunError::Barred(DenialCode::Storage, _) => "storage",
+            RunError::Barred(DenialCode::NoSession, _) => "not_found",
+            RunError::Barred(DenialCode::Internal, _) => "internal",
+            RunError::Barred(
+                DenialCode::Denied
+                | DenialCode::Undecided
+                | DenialCode::CannotAsk
+                | DenialCode::TooManyWaiting,
+                _,
+            ) => "forbidden",
             RunError::Leaving => "draining",
         };
         Self::new(code, error.to_string())

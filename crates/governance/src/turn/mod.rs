@@ -56,8 +56,8 @@ use tribune_redact::Redactor;
 use tribune_registry::board::Board;
 use tribune_registry::mailbox::Mailbox;
 use tribune_runtime::{
-    AgentId, AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionKey,
-    SessionState, SessionStatus, SideEffects, TurnInput,
+    AgentId, AgentRuntime, CloseReason, ErrorKind, EventStream, Handle, RuntimeError, SessionInput,
+    SessionKey, SessionState, SessionStatus, SideEffects, TurnInput,
 };
 use tribune_storage::clock::Clock;
 use tribune_storage::home::Home;
@@ -73,13 +73,10 @@ use crate::transcripts::Transcripts;
 
 pub use crash_recovery::Recovered;
 pub use external_calls::{ExternalCallState, ExternalDecision, Heard};
-pub use out_of_turn::{Denied, OutOfTurn};
+pub use out_of_turn::{DenialCode, Denied, OutOfTurn};
 pub use session_writer::Durable;
 
 pub use crate::tool_executor::{CallDependencies, ToolExecutor};
-
-/// The error code for a mandate that does not exist.
-pub const NO_MANDATE: &str = "no_mandate";
 
 /// Called with each session that is forgotten, after its content is deleted.
 pub type ForgetHook = Box<dyn Fn(&Handle) -> Result<(), StoreError> + Send + Sync>;
@@ -208,7 +205,7 @@ impl Governance {
     pub fn mandate(&self, name: &str) -> Result<&Mandate, RuntimeError> {
         self.gate.law.mandate(name).ok_or_else(|| {
             RuntimeError::new(
-                NO_MANDATE,
+                ErrorKind::NoMandate,
                 format!(
                     "there is no mandate `{name}`: add mandates/{name}.md, or name another in the roster"
                 ),
@@ -341,7 +338,7 @@ impl Governance {
         let parent = lineage.parent.to_string();
         let parent = self.readers.read(move |reader| reader.session(&parent)).await?;
         let parent = parent.ok_or_else(|| {
-            RuntimeError::new("not_found", "the parent session of the sub-agent is not in the ledger")
+            RuntimeError::new(ErrorKind::NotFound, "the parent session of the sub-agent is not in the ledger")
         })?;
         Ok(StartTerms {
             inherited: InheritedLimits {

@@ -17,7 +17,7 @@ use tribune_records::ledger_payloads::{CompactionRecord, payload};
 use tribune_runtime::native::{
     Compaction, HostServices, HostServicesSource, RequestOutcome, RequestStats, StoredMessage,
 };
-use tribune_runtime::{Handle, RuntimeError, SessionKey, ToolCall};
+use tribune_runtime::{ErrorKind, Handle, RuntimeError, SessionKey, ToolCall};
 use tribune_storage::store::StoreError;
 use tribune_storage::vault::Conversation;
 
@@ -187,7 +187,7 @@ impl HostServices for TurnServices {
         let all: Result<Vec<StoredMessage>, _> = recalled.into_iter().map(read).collect();
         all.map_err(|_| {
             let what = "the conversation was written by another version: start a new session";
-            RuntimeError::new("unreadable_conversation", what)
+            RuntimeError::new(ErrorKind::UnreadableConversation, what)
         })
     }
 
@@ -303,9 +303,9 @@ fn directories_note(additional_directories: &[String]) -> Option<String> {
 }
 
 fn bytes(message: &ChatMessage) -> Result<Vec<u8>, RuntimeError> {
-    serde_json::to_vec(message).map_err(|error| RuntimeError::new("internal", error.to_string()))
+    serde_json::to_vec(message).map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))
 }
 
 fn stopping() -> RuntimeError {
-    RuntimeError::new("internal", "the daemon is shutting down")
+    RuntimeError::new(ErrorKind::Internal, "the daemon is shutting down")
 }

@@ -18,7 +18,7 @@ use tribune_runtime::native::{
     StoredMessage,
 };
 use tribune_runtime::{
-    AgentExecutedCall, AgentId, AgentRuntime, ContentBlock, EventKind, Handle, PermissionOutcome,
+    AgentExecutedCall, AgentId, AgentRuntime, ContentBlock, ErrorKind, EventKind, Handle, PermissionOutcome,
     RuntimeError, SessionInput, SessionMode, SessionTerms, Speaker, StopReason, ToolCall, ToolOutcome,
     ToolSpec, Toolbox, TurnInput,
 };
@@ -32,13 +32,15 @@ struct OneModel(ModelBinding);
 impl ModelResolver for OneModel {
     fn resolve(&self, _: &AgentId, model: Option<&str>) -> Result<ModelBinding, RuntimeError> {
         match model {
-            Some("fake:gone") => Err(RuntimeError::new("unknown_model", "there is no model `fake:gone`")),
+            Some("fake:gone") => {
+                Err(RuntimeError::new(ErrorKind::UnknownModel, "there is no model `fake:gone`"))
+            }
             _ => Ok(self.0.clone()),
         }
     }
 }
 
-fn seat(upstream: &FakeUpstream, dialect: ApiDialect, window: u32) -> ModelBinding {
+fn model_binding(upstream: &FakeUpstream, dialect: ApiDialect, window: u32) -> ModelBinding {
     let endpoint = ProviderEndpoint {
         provider: "fake".into(),
         dialect,
@@ -209,8 +211,8 @@ impl Rig {
     async fn with(dialect: ApiDialect, tools: Tools, window: u32, home: Home) -> Self {
         let upstream = FakeUpstream::start().await;
         let home = Arc::new(home);
-        let seats = Arc::new(OneModel(seat(&upstream, dialect, window)));
-        let backend = NativeBackend::new(seats, Arc::new(SameHome(Arc::clone(&home))));
+        let resolver = Arc::new(OneModel(model_binding(&upstream, dialect, window)));
+        let backend = NativeBackend::new(resolver, Arc::new(SameHome(Arc::clone(&home))));
         let handle = backend.ensure_session(session(None)).await.unwrap();
         Self { upstream, backend, handle, home, tools: Arc::new(tools) }
     }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tribune_contract::ResourceLimits;
+use tribune_governance::turn::DenialCode;
 use tribune_records::agents::RUN_AGENT;
 use tribune_records::agents::RUN_BACKEND;
 use tribune_runtime::{AgentId, CloseReason, SessionKey, SessionState};
@@ -90,9 +91,9 @@ pub enum RunError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Sockets(#[from] BrokerError),
-    /// The denial by the law, with its error code.
+    /// A denial, with its kind.
     #[error("{1}")]
-    Barred(&'static str, String),
+    Barred(DenialCode, String),
     #[error("the daemon is stopping and takes no new work: try again when it is back")]
     Leaving,
 }
